@@ -10,7 +10,7 @@ from rlm_plugins.environment import Factory
 
 if TYPE_CHECKING:
     import datasets
-    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
     from rlm_plugins.models.notice import WeightsNotice
 
@@ -66,6 +66,7 @@ class ModelSpec:
         origin: Path or description of the weights.
         notice: Returns name, source and license of the weights for reports and model cards; None: they are
             new.
+        processor: Loads the processor of a vision-language model; None: it has no images.
     """
 
     config: PretrainedConfig
@@ -73,3 +74,8 @@ class ModelSpec:
     load: Callable[[], PreTrainedModel]
     origin: str = ""
     notice: Callable[[], WeightsNotice] | None = None
+    processor: Callable[[], ProcessorMixin] | None = None
+
+    def processing_class(self) -> PreTrainedTokenizerBase | ProcessorMixin:
+        """Load what TRL calls the processing class: the processor of a vision-language model, else the tokenizer."""
+        return self.tokenizer() if self.processor is None else self.processor()

@@ -132,7 +132,15 @@ FOUND = {
     ("rlm_rewards", "reward_model"): {"check", "setup", "memory_bytes", "produces"},
     ("rlm_rewards", "accuracy"): set(),
     ("rlm_trainers", "grpo"): {"config_class", "needs_equation", "refused"},
-    ("rlm_trainers", "reward_model"): {"config_class", "columns", "produces", "metrics", "evaluate", "refused"},
+    ("rlm_trainers", "reward_model"): {
+        "config_class",
+        "columns",
+        "prepare",
+        "produces",
+        "metrics",
+        "evaluate",
+        "refused",
+    },
 }
 
 

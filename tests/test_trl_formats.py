@@ -66,7 +66,7 @@ def test_preferences_without_a_prompt_share_their_beginning(tmp_path: Path) -> N
     ],
 )
 def test_an_unusable_row_is_named(tmp_path: Path, row: dict[str, Any], problem: str) -> None:
-    with pytest.raises(RlmError, match=rf"row 1 \(counted from 0\): .*{problem}"):
+    with pytest.raises(RlmError, match=rf"row 1 \(counted from 0\), line 2 of data.jsonl: .*{problem}"):
         spec(tmp_path, [SUPERVISED["messages"], row])
     with pytest.raises(RlmError, match=r"row 1 .*expected `chosen` and `rejected` that differ"):
         spec(tmp_path, [PAIRS["implicit"], {"chosen": "1 2", "rejected": "1 2"}])
@@ -86,3 +86,85 @@ def test_chat_demonstrations_train(tmp_path: Path, name: str) -> None:
         out=tmp_path / "run",
     )
     assert run.model()[0] is not None
+
+
+TRAINER = {"max_steps": 1, "per_device_train_batch_size": 2}
+TEXT = [{"text": f"{i}+1={i + 1}"} for i in range(8)]
+UNPAIRED = [{"prompt": f"{i // 2}+1=", "completion": str(i // 2 + 1 + i % 2), "label": i % 2 == 0} for i in range(16)]
+
+
+def stage_on(folder: Path, rows: list[dict[str, Any]], algorithm: str, **knobs: Any) -> Any:
+    """Return the composed stage of a recipe on a file with these rows."""
+    from rlm_plugins.recipe.compose import compose
+
+    file = folder / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    environment = {"name": "dataset", "path": str(file), **knobs}
+    recipe = rlm.load({"model": "scratch", "environment": environment, "algorithm": algorithm, "trainer": TRAINER})
+    return compose(recipe, Registry())[0]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_text_is_the_demonstration_of_an_empty_prompt(tmp_path: Path, streaming: bool) -> None:
+    row = next(iter(stage_on(tmp_path, TEXT, "sft", streaming=streaming).environment_spec.train))
+    assert (row["prompt"], row["demonstration"]) == ("", "0+1=1")
+
+
+def test_text_has_nothing_to_sample_from(tmp_path: Path) -> None:
+    with pytest.raises(RlmError, match=r"(?s)empty prompt.*train `algorithm: sft` alone"):
+        stage_on(tmp_path, TEXT, "grpo")
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_sft_takes_what_an_unpaired_preference_labels_true(tmp_path: Path, streaming: bool) -> None:
+    rows = list(stage_on(tmp_path, UNPAIRED, "sft", streaming=streaming).environment_spec.train)
+    assert [row["demonstration"] for row in rows] == [str(i + 1) for i in range(8)]
+
+
+def test_a_reward_model_takes_every_pair_of_a_prompt(tmp_path: Path) -> None:
+    more = [*UNPAIRED, {"prompt": "0+1=", "completion": "7", "label": False}]
+    spec = stage_on(tmp_path, more, "reward_model", test_rows=3).environment_spec
+    pairs = {(row["chosen"], row["rejected"]) for row in [*spec.train, *spec.test]}
+    assert pairs == {(str(i + 1), str(i + 2)) for i in range(8)} | {("1", "7")}
+    assert not {repr(row["prompt"]) for row in spec.train} & {repr(row["prompt"]) for row in spec.test}
+
+
+def test_an_unpaired_preference_without_pairs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RlmError, match="no prompt has a completion labeled true and one labeled false"):
+        stage_on(tmp_path, [row for row in UNPAIRED if row["label"]], "reward_model")
+    with pytest.raises(RlmError, match=r"row 1 .*line 2 of rows.jsonl.*`label` to be true or false, got None"):
+        stage_on(tmp_path, [UNPAIRED[0], UNPAIRED[0] | {"label": None}], "sft")
+
+
+def test_sft_takes_the_preferred_completion(tmp_path: Path) -> None:
+    rows = stage_on(tmp_path, [PAIRS["explicit"]] * 2, "sft").environment_spec.train
+    assert rows[0]["demonstration"] == "2"
+
+
+def test_training_and_held_out_examples_in_two_files(tmp_path: Path) -> None:
+    (tmp_path / "test.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n{"prompt": "5+1=", "answer": "6"}\n')
+    rows = [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(4)]
+    found = spec(
+        tmp_path, rows, path=None, train_path=str(tmp_path / "data.jsonl"), test_path=str(tmp_path / "test.jsonl")
+    )
+    assert [row["answer"] for row in found.test] == ["2", "6"]
+    assert [row["answer"] for row in found.train] == ["1", "3", "4"], "a held-out prompt is not trained on"
+    with pytest.raises(RlmError, match="`path` and `train_path` are the same thing"):
+        spec(tmp_path, rows, train_path="data.jsonl")
+    with pytest.raises(RlmError, match="the knob 'path' is missing"):
+        spec(tmp_path, rows, path=None)
+
+
+def test_columns_are_renamed_before_the_format_is_read(tmp_path: Path) -> None:
+    row = spec(tmp_path, [{"conversations": [QUESTION, RIGHT]}], columns={"messages": "conversations"}).train[0]
+    assert (row["prompt"], row["demonstration"]) == ([QUESTION], [RIGHT])
+
+
+@pytest.mark.parametrize(
+    ("suffix", "text", "line"), [("csv", "prompt,answer\na,1\n\n,2\n", 4), ("tsv", "prompt\tx\n\t2\n", 2)]
+)
+def test_a_row_of_a_table_is_named_with_its_line(tmp_path: Path, suffix: str, text: str, line: int) -> None:
+    file = tmp_path / f"rows.{suffix}"
+    file.write_text(text)
+    with pytest.raises(RlmError, match=rf"line {line} of rows.{suffix}.*column 'prompt' is empty"):
+        Registry().find("rlm_environments", "dataset").bind({"path": str(file)}).call({})

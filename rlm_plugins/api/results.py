@@ -105,16 +105,19 @@ class Run(Shown):
     def model(self) -> tuple[Any, Any]:
         """Return model and tokenizer of the last stage, an adapter on its base.
 
+        A vision-language model has its processor in place of the tokenizer.
+
         Raises:
             RlmError: No stage is finished.
         """
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from rlm_plugins.kernels.auto_class import class_of_folder, loaded_processing_class
 
         results = [path for stage in sorted(self.folder.glob("[0-9]*-*")) for path in stage.glob("*")]
         found = [path for path in results if path.name in ("adapter", "model")]
         if not found:
             raise RlmError("no stage of the run is finished", where=str(self.folder), hint="`.resume()`")
-        return AutoModelForCausalLM.from_pretrained(found[-1]), AutoTokenizer.from_pretrained(found[-1])
+        model = class_of_folder(found[-1]).from_pretrained(found[-1])
+        return model, loaded_processing_class(found[-1], model)
 
     def resume(self) -> Run:
         """Train what is left of the run, from its last checkpoint."""

@@ -10,14 +10,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin.dataset_environment import dataset
 from rlm_plugins.builtin.gist import gist_environment
 from rlm_plugins.builtin.verifiers_adapter import verifiers
 from rlm_plugins.builtin.wrapped_environments import budgets, held_out_questions
 from rlm_plugins.data.addition import Kind, Problem
-from rlm_plugins.data.prompt_columns import hold_out, prompt_builder, without
-from rlm_plugins.data.tables import open_split
-from rlm_plugins.data.trl_formats import in_our_columns
-from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec, Successes
 
 Count = Annotated[int, Field(ge=1)]
@@ -78,62 +75,6 @@ def _row(
         "answer": str(problem.a + problem.b),
         "demonstration": f"{thought}<answer>{result}</answer>",
     }
-
-
-def dataset(
-    *,
-    path: str,
-    config: str | None = None,
-    revision: str | None = None,
-    split: str = "train",
-    test_split: str | None = None,
-    test_rows: Natural = 0,
-    columns: dict[str, str] | None = None,
-    prompt: str | None = None,
-    template: str | None = None,
-    system: str | None = None,
-    chat: bool = True,
-    max_rows: Count | None = None,
-    seed: int = 0,
-    streaming: bool = False,
-) -> EnvironmentSpec:
-    """Any data set: a json, jsonl, csv, tsv or parquet file, a folder of them or of ``save_to_disk``, a hub name.
-
-    The prompt is the column `prompt` (default: "prompt"; text, or a list of chat messages), or a `template` with
-    columns in braces: ``"Question: {question}"``. `chat` turns text into a user message, after a `system` message if
-    given; ``chat: false`` keeps plain text, for models without a chat template. `columns` renames columns for the
-    rewards: ``{answer: solution}`` passes the column `solution` as `answer`. All other columns stay, except those with
-    a name that is reserved for rewards (`completions`, `completion_ids`, …).
-
-    TRL's formats are read without `prompt` and `template`: `messages` (its last turn is the demonstration), `prompt`
-    with `completion`, and `chosen` with `rejected`, whose common beginning is the prompt if there is none.
-
-    Held out: `test_rows` examples of `test_split` (0: all of them), or, without one, `test_rows` examples of `split`,
-    drawn with `seed`. A held-out prompt is removed from the training set wherever it occurs. `max_rows`: use only the
-    first examples of `split`. `streaming` loads a large set on demand: then the first `test_rows` examples are held
-    out. A relative `path` starts at the folder of the recipe.
-    """
-    add_prompt = prompt_builder(columns or {}, prompt, template, system, chat)
-
-    def load(split: str, limit: int | None) -> Any:
-        table: Any = open_split(path, split, config=config, revision=revision, streaming=streaming)
-        if limit is not None:
-            table = table.take(limit) if streaming else table.select(range(min(limit, len(table))))
-        if not streaming and len(table) == 0:
-            raise RecipeError(f"split '{split}' of '{path}' is empty", where="environment.path")
-        return add_prompt(in_our_columns(table) if prompt is template is None else table)
-
-    train = load(split, max_rows)
-    if test_split is not None:
-        test = load(test_split, test_rows or None)
-        test = list(test) if streaming else test
-        return EnvironmentSpec(train=without(train, test), test=test)
-    if not test_rows:
-        return EnvironmentSpec(train=train)
-    if streaming:
-        first = list(train.take(test_rows))
-        return EnvironmentSpec(train=without(train.skip(test_rows), first), test=first)
-    return EnvironmentSpec(*hold_out(train, test_rows, seed))
 
 
 def successes(*, stage: str, per_prompt: Count = 1, at_least: float = 1.0) -> EnvironmentSpec:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.kernels.auto_class import sees_images
 from rlm_plugins.lazy import torch
 from rlm_plugins.models.find_checkpoint import find_checkpoint
 from rlm_plugins.models.pretrained import four_bit
@@ -89,6 +90,7 @@ def pretrained(
 
     `load_in_4bit` quantizes the frozen weights under an adapter (QLoRA; requires bitsandbytes). `attn_implementation`
     is that of transformers ("sdpa", "flash_attention_2", …). `trust_remote_code` runs Python code of the checkpoint.
+    A vision-language model is loaded with its processor; its examples have a column `image` or `images`.
     If the hub does not respond, the cache is used without waiting; `HF_HUB_OFFLINE` is respected.
     """
     checkpoint = find_checkpoint(path, gguf_file, package, sha256, revision, dtype, trust_remote_code)
@@ -107,6 +109,7 @@ def pretrained(
         load=lambda: checkpoint.model(**weights, **attention),
         origin=f"{checkpoint.path}@{revision}" if revision else checkpoint.path,
         notice=checkpoint.notice,
+        processor=checkpoint.processor if sees_images(config) else None,
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.builtin.sft_trainer import RUN, columns, dataset
+from rlm_plugins.data.trl_formats import is_unpaired, pairs_of
 from rlm_plugins.stage import Stage
 
 if TYPE_CHECKING:
@@ -37,6 +38,10 @@ class Preferences:
         from trl import RewardConfig
 
         return RewardConfig
+
+    def prepare(self, rows: Any) -> Any:
+        """Return preference pairs: of an unpaired preference, all pairs of a prompt."""
+        return pairs_of(rows) if is_unpaired(columns(rows)) else rows
 
     def __call__(self, stage: Stage) -> None:
         """Train adapter and head on all pairs and save them."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlm_plugins.data.images import COLUMNS as IMAGES
+from rlm_plugins.data.trl_formats import is_unpaired
 from rlm_plugins.stage import Stage
 
 if TYPE_CHECKING:
@@ -40,6 +42,16 @@ class SFT:
 
         return SFTConfig
 
+    def prepare(self, rows: Any) -> Any:
+        """Return examples with demonstrations: of a preference, the preferred completions."""
+        names = columns(rows)
+        if "chosen" in names and "demonstration" not in names:
+            return dataset(rows).rename_column("chosen", "demonstration").remove_columns("rejected")
+        if not is_unpaired(names):
+            return rows
+        liked = dataset(rows).filter(lambda row: row["label"])
+        return liked.rename_column("completion", "demonstration").remove_columns("label")
+
     def __call__(self, stage: Stage) -> None:
         """Train on all demonstrations and save the model."""
         from trl import SFTTrainer
@@ -51,12 +63,15 @@ class SFT:
             """SFTTrainer with atomic checkpoints."""
 
         args = engine.arguments(stage, **self.required_args)
-        model, tokenizer, lora = engine.weights(stage)
+        model, processing_class, lora = engine.weights(stage)
         data = dataset(stage.environment_spec.train).map(
-            _prompt_completion, remove_columns=columns(stage.environment_spec.train)
+            _prompt_completion,
+            remove_columns=[name for name in columns(stage.environment_spec.train) if name not in IMAGES],
         )
         with engine.refusals(stage):
-            trainer = Trainer(model=model, args=args, train_dataset=data, processing_class=tokenizer, peft_config=lora)
+            trainer = Trainer(
+                model=model, args=args, train_dataset=data, processing_class=processing_class, peft_config=lora
+            )
         engine.run(trainer, stage)
 
 
@@ -68,8 +83,10 @@ class DFT(SFT):
 
 
 def _prompt_completion(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an example in TRL's prompt-completion format, conversational if its prompt is."""
+    """Return an example in TRL's prompt-completion format, conversational if its prompt is; with no prompt as text."""
     prompt, text = row["prompt"], row["demonstration"]
+    if prompt == "":
+        return {"text": text}
     chat = not isinstance(prompt, str)
     if not isinstance(text, str):  # messages
         return {"prompt": prompt, "completion": text}
@@ -86,4 +103,6 @@ def dataset(rows: Any, without: Collection[str] = ()) -> Any:
 
 def columns(rows: Any) -> list[str]:
     """Return the column names of examples."""
-    return list(rows[0]) if isinstance(rows, Sequence) else list(rows.column_names or [])
+    if isinstance(rows, Sequence):
+        return list(rows[0]) if rows else []
+    return list(rows.column_names or next(iter(rows), {}))

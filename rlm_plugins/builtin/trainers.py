@@ -57,7 +57,7 @@ class GRPO:
         )
         check_whole_groups(stage.rollouts, args.num_generations, args.generation_batch_size // args.world_size)
         unseen = {"demonstration", "completion"} - {*columns_read(stage.rollouts)}
-        model, tokenizer, lora = engine.weights(stage)
+        model, processing_class, lora = engine.weights(stage)
         if reads_reference and lora is None:
             engine.save_initial_model(model, stage)
         data = dataset(stage.environment_spec.train, without=unseen)
@@ -70,10 +70,10 @@ class GRPO:
                 args=args,
                 reward_funcs=[trl_reward(reward, faults) for reward in stage.rewards],
                 train_dataset=data,
-                processing_class=tokenizer,
+                processing_class=processing_class,
                 peft_config=lora,
             )
-        setup_parts(stage.parts(), trainer.model, stage.results, tokenizer)
+        setup_parts(stage.parts(), trainer.model, stage.results, trainer.tokenizer)
         trainer.add_callback(save_when_buffer_is_empty(args))
         engine.run(trainer, stage)
         trainer.save_critic(stage.folder / "critic")

@@ -16,6 +16,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.evaluation.held_out import Report, evaluate_stage
 from rlm_plugins.evaluation.sampled import SampledReport, evaluate_sampled
 from rlm_plugins.evaluation.vllm_model import VllmModel
+from rlm_plugins.kernels.auto_class import tokenizer_of
 from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry.protocols import Evaluates
@@ -133,10 +134,10 @@ def _load(stage: Stage) -> tuple[Any, Any]:
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
-    tokenizer = stage.source.tokenizer()
+    processing_class = stage.source.processing_class()
     if stage.settings.get("use_vllm"):
-        return VllmModel(stage.source.load(), tokenizer), tokenizer
-    return stage.source.load().to(processes().device), tokenizer
+        return VllmModel(stage.source.load(), tokenizer_of(processing_class)), processing_class
+    return stage.source.load().to(processes().device), processing_class
 
 
 def as_data(judged: Sequence[Judgement], samples: int) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def _write(run: Path, stage: Stage, folder: Path, registry: Registry, merge: boo
     else:
         folder.mkdir(parents=True, exist_ok=True)
         stage.source.load().save_pretrained(folder)
-        stage.source.tokenizer().save_pretrained(folder)
+        stage.source.processing_class().save_pretrained(folder)
     shutil.copy(run / "recipe.yaml", folder / "recipe.yaml")
     if (run / "plugins").is_dir():  # the recipe loads them from there
         shutil.copytree(run / "plugins", folder / "plugins", ignore=shutil.ignore_patterns("__pycache__"))

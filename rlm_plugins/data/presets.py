@@ -110,7 +110,7 @@ def prompt_builder_for(column: str, instruction: str, system: str | None, chat: 
     """
     closing = f"\n\n{instruction}" if instruction else ""
     template = f"{{{column}}}" + closing.replace("{", "{{").replace("}", "}}")
-    return prompt_builder({}, None, template, system, chat)
+    return prompt_builder(None, template, system, chat)
 
 
 def split_environment(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.batch import SAMPLE
+from rlm_plugins.data.images import identity, image_columns, undecoded, without_images
+from rlm_plugins.data.tables import row_address
 from rlm_plugins.errors import RecipeError, nearest
 
 if TYPE_CHECKING:
@@ -22,7 +25,6 @@ class PromptBuilder:
     """A conversion of examples to prompts.
 
     Args:
-        columns: New name → column that is copied.
         render: Example → prompt: text, or chat messages if the column holds them.
         required: The columns that `render` reads.
         system: System message of each conversation.
@@ -30,41 +32,38 @@ class PromptBuilder:
         knob: The knob that named the columns, for errors.
     """
 
-    columns: Mapping[str, str]
     render: Callable[[Example], Any]
     required: Sequence[str]
     system: str | None
     chat: bool
     knob: str
 
-    def __call__(self, rows: Dataset | IterableDataset) -> Dataset | IterableDataset:
-        """Add a ``prompt`` to each example; columns whose names are reserved for rewards are removed."""
+    def __call__(self, rows: Dataset | IterableDataset, path: str = "") -> Dataset | IterableDataset:
+        """Add a ``prompt`` to each example of a file; columns whose names are reserved for rewards are removed."""
         existing = rows.column_names or list(next(iter(rows), {}))
-        for new, old in self.columns.items():
-            _require(old, existing, where=f"environment.columns.{new}")
-            if new in SAMPLE:
-                raise RecipeError(f"'{new}' is a reserved name of rewards: {SAMPLE[new]}", where="environment.columns")
         for column in self.required:
-            _require(column, [*existing, *self.columns], where=f"environment.{self.knob}")
-        return rows.map(self.row, with_indices=True, remove_columns=[name for name in existing if name in SAMPLE])
+            _require(column, existing, where=f"environment.{self.knob}")
+        row = partial(self.row, path=path)
+        return rows.map(row, with_indices=True, remove_columns=[name for name in existing if name in SAMPLE])
 
-    def row(self, row: Example, number: int) -> dict[str, Any]:
-        """Return the new columns of one example."""
-        added = {new: row[old] for new, old in self.columns.items()}
-        prompt = self._prompt({**row, **added}, f"environment.path, row {number} (counted from 0)")
-        return {**added, "prompt": prompt}
+    def row(self, row: Example, number: int, path: str = "") -> dict[str, Any]:
+        """Return the prompt of one example as its new column."""
+        try:
+            return {"prompt": self._prompt(row)}
+        except RecipeError as error:
+            where = row_address(path, number)
+            raise RecipeError(error.problem, where=where, hint=error.hint) from None
 
-    def _prompt(self, row: Example, where: str) -> Any:
+    def _prompt(self, row: Example) -> Any:
         for column in self.required:
             if row[column] in (None, []) or not str(row[column]).strip():
-                raise RecipeError(f"column '{column}' is empty ({row[column]!r})", where=where)
+                raise RecipeError(f"column '{column}' is empty ({row[column]!r})")
         prompt = self.render(row)
         if isinstance(prompt, list) and self.chat:
             return self._with_system(prompt)
         if not isinstance(prompt, str):
             raise RecipeError(
                 f"expected a prompt of text{' or messages' if self.chat else ''}, got {type(prompt).__name__}",
-                where=where,
                 hint="a conversation needs `chat: true`" if isinstance(prompt, list) else "convert it with `template`",
             )
         return self._with_system([{"role": "user", "content": prompt}]) if self.chat else prompt
@@ -75,9 +74,27 @@ class PromptBuilder:
         return [{"role": "system", "content": self.system}, *messages]
 
 
-def prompt_builder(
-    columns: Mapping[str, str], prompt: str | None, template: str | None, system: str | None, chat: bool
-) -> PromptBuilder:
+def with_columns(rows: Dataset | IterableDataset, columns: Mapping[str, str]) -> Dataset | IterableDataset:
+    """Return examples with copies of columns.
+
+    Args:
+        rows: The examples.
+        columns: New name → column that is copied.
+
+    Raises:
+        RecipeError: There is no such column, or the new name is reserved for rewards.
+    """
+    if not columns:
+        return rows
+    existing = rows.column_names or list(next(iter(rows), {}))
+    for new, old in columns.items():
+        _require(old, existing, where=f"environment.columns.{new}")
+        if new in SAMPLE:
+            raise RecipeError(f"'{new}' is a reserved name of rewards: {SAMPLE[new]}", where="environment.columns")
+    return rows.map(lambda row: {new: row[old] for new, old in columns.items()})
+
+
+def prompt_builder(prompt: str | None, template: str | None, system: str | None, chat: bool) -> PromptBuilder:
     """Build the prompt builder of the knobs of a data set.
 
     Raises:
@@ -89,14 +106,14 @@ def prompt_builder(
         raise RecipeError("`system` requires `chat: true`", where="environment.system", hint="put it into `template`")
     if template is None:
         column = prompt or "prompt"
-        return PromptBuilder(columns, lambda row: row[column], [column], system, chat, "prompt")
+        return PromptBuilder(lambda row: row[column], [column], system, chat, "prompt")
     pieces = parse(template)
     names = [name for _, name in pieces if name]
 
     def render(row: Example) -> str:
         return "".join(text + (str(row[name]) if name else "") for text, name in pieces)
 
-    return PromptBuilder(columns, render, names, system, chat, "template")
+    return PromptBuilder(render, names, system, chat, "template")
 
 
 def parse(template: str) -> list[tuple[str, str]]:
@@ -121,11 +138,16 @@ def parse(template: str) -> list[tuple[str, str]]:
 def hold_out(rows: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
     """Return (train, test): `count` test examples drawn with `seed`, and the examples with other prompts.
 
+    Of an unpaired preference (with a ``label``), all examples of a drawn prompt are held out.
+
     Raises:
         RecipeError: No training example is left.
     """
     chosen = random.Random(seed).sample(range(len(rows)), min(count, len(rows)))
     test = rows.select(sorted(chosen))
+    if "label" in rows.column_names:  # an unpaired preference: completions of a prompt stay together
+        prompts = list(map(repr, test["prompt"]))
+        test = rows.filter(lambda prompt: repr(prompt) in prompts, input_columns="prompt")
     train = without(rows, test)
     if len(train) == 0:
         raise RecipeError(
@@ -136,9 +158,14 @@ def hold_out(rows: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
 
 
 def without(rows: Any, test: Any) -> Any:
-    """Return `rows` without examples whose prompt is in `test`."""
+    """Return `rows` without examples whose prompt, with its images, is in `test`."""
+    if image_columns(getattr(rows, "column_names", None) or ()):
+        shown = {identity(row) for row in undecoded(test)}
+        if not hasattr(rows, "__len__"):
+            return rows.filter(lambda row: identity(row) not in shown)
+        return rows.select([i for i, row in enumerate(undecoded(rows)) if identity(row) not in shown])
     held_out = dict.fromkeys(
-        repr(row["prompt"]) for row in test
+        repr(row["prompt"]) for row in without_images(test)
     )  # not a set: its order would change the name of the cached file
     return rows.filter(lambda prompt: repr(prompt) not in held_out, input_columns="prompt")
 

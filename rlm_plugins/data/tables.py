@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,3 +93,23 @@ def _reason(error: Exception) -> str:
         return "it has no examples"
     root = error.__cause__ if type(error).__name__ == "DatasetGenerationError" and error.__cause__ else error
     return " ".join(str(root).split())
+
+
+def row_address(path: str, number: int) -> str:
+    """Return the address of a row for errors: its number, counted from 0, and its line in a file of text."""
+    where = f"environment.path, row {number} (counted from 0)"
+    line = _line_of(Path(path), number)
+    return f"{where}, line {line} of {Path(path).name}" if line else where
+
+
+def _line_of(file: Path, number: int) -> int:
+    """Return the line of a row, from 1; 0 if the file has no such line."""
+    if file.suffix not in (".jsonl", ".ndjson", ".csv", ".tsv") or not file.is_file():
+        return 0
+    with file.open(encoding="utf-8", newline="") as lines:
+        if file.suffix in (".jsonl", ".ndjson"):
+            filled = (line for line, text in enumerate(lines, start=1) if text.strip())
+            return next(islice(filled, number, None), 0)
+        cells = csv.reader(lines, delimiter="\t" if file.suffix == ".tsv" else ",")
+        ends = (cells.line_num for row in cells if row)
+        return next(islice(ends, number + 1, None), 0)  # after the header

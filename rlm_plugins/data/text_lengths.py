@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from rlm_plugins.data.images import without_images
 from rlm_plugins.data.tokenizer_check import check_tokenizer, rendered
 from rlm_plugins.errors import RecipeError
 
@@ -49,6 +50,7 @@ def check_texts(
     Raises:
         RecipeError: It names the first example, counted from 0.
     """
+    rows = without_images(rows)
     examples = list(rows if hasattr(rows, "__len__") else islice(rows, STREAMED))
     for example in _of_every_character(examples):
         check_tokenizer(tokenizer, example)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from rlm_plugins.data.images import undecoded
+from rlm_plugins.data.tables import row_address
 from rlm_plugins.errors import RecipeError
 
 Example = Mapping[str, Any]
@@ -22,42 +24,87 @@ def pairs_of_ranking(ranking: Sequence[Any]) -> list[tuple[Any, Any]]:
     return list(combinations(ranking, 2))
 
 
-def in_our_columns(rows: Any) -> Any:
+def in_our_columns(rows: Any, path: str = "") -> Any:
     """Return examples with a prompt, and the target of supervised stages as ``demonstration``.
 
     ``messages`` becomes the prompt and its last turn; ``completion`` the demonstration; of ``chosen`` and ``rejected``
     without a prompt, what both begin with is the prompt. ``ranking``, a list of completions from the best to the worst,
-    becomes one example per pair, with ``chosen`` and ``rejected``. Other examples stay as they are.
+    becomes one example per pair, with ``chosen`` and ``rejected``. ``text`` becomes the demonstration of an empty
+    prompt. Unpaired preferences and other examples stay as they are.
 
     Args:
         rows: A `datasets.Dataset` or a stream.
+        path: Their file, whose lines errors name.
 
     Raises:
         RecipeError: An example is unusable; it names its row, counted from 0.
     """
-    names = list(rows.column_names or next(iter(rows), {}))
-    if "ranking" in names and not {"chosen", "rejected"} & {*names}:
-        return rows.map(_ranked, batched=True, batch_size=1, remove_columns=names)
+    first = next(iter(undecoded(rows)), {})
+    if "ranking" in first and not {"chosen", "rejected"} & {*first}:
+        return rows.map(_ranked, batched=True, batch_size=1, remove_columns=list(first))
+    names = set(first) if isinstance(first.get("label"), bool) else set(first) - {"label"}
     for convert, required, absent in (
         (_from_messages, {"messages"}, {"prompt", "demonstration"}),
         (_from_preference, {"chosen", "rejected"}, {"prompt"}),
+        (_from_unpaired, {"prompt", "completion", "label"}, {"demonstration"}),
         (_from_completion, {"prompt", "completion"}, {"demonstration"}),
+        (_from_text, {"text"}, {"prompt", "messages", "chosen", "demonstration"}),
     ):
-        if required <= {*names} and not absent & {*names}:
-            unused = [name for name in ("messages", "completion") if name in required]
-            return rows.map(_located(convert), with_indices=True, remove_columns=unused)
+        if required <= names and not absent & names:
+            unused = [] if "label" in required else sorted(required & {"messages", "completion", "text"})
+            return rows.map(_located(convert, path), with_indices=True, remove_columns=unused)
     return rows
 
 
-def _located(convert: Callable[[Example], dict[str, Any]]) -> Callable[[Example, int], dict[str, Any]]:
+def is_plain_text(rows: Any) -> bool:
+    """Return True if examples of :func:`in_our_columns` had a ``text`` in place of a prompt."""
+    return next(iter(rows), {}).get("prompt") == ""
+
+
+def is_unpaired(names: Sequence[str]) -> bool:
+    """Return True if the columns are those of an unpaired preference.
+
+    >>> is_unpaired(["prompt", "completion", "label"]), is_unpaired(["prompt", "completion"])
+    (True, False)
+    """
+    return {"prompt", "completion", "label"} <= {*names} and not {"demonstration", "chosen"} & {*names}
+
+
+def pairs_of(rows: Any) -> list[dict[str, Any]]:
+    """Return every pair of a completion labeled true and one labeled false of the same prompt.
+
+    Args:
+        rows: Examples of an unpaired preference.
+
+    Raises:
+        RecipeError: They are a stream, or no prompt has both labels.
+    """
+    if not hasattr(rows, "__len__"):
+        problem = "pairs are made from all completions of a prompt, and the examples are a stream"
+        raise RecipeError(problem, where="environment", hint="load them without `streaming`")
+    groups: dict[str, dict[bool, list[Example]]] = {}
+    for row in rows:
+        groups.setdefault(repr(row["prompt"]), {True: [], False: []})[row["label"]].append(row)
+    pairs = [
+        {"prompt": liked["prompt"], "chosen": liked["completion"], "rejected": disliked["completion"]}
+        for group in groups.values()
+        for liked in group[True]
+        for disliked in group[False]
+    ]
+    if not pairs and len(rows):
+        problem = "no prompt has a completion labeled true and one labeled false, so there are no pairs"
+        raise RecipeError(problem, where="environment", hint="`algorithm: sft` trains on those labeled true")
+    return pairs
+
+
+def _located(convert: Callable[[Example], dict[str, Any]], path: str) -> Callable[[Example, int], dict[str, Any]]:
     """Return a conversion whose errors name the row."""
 
     def converted(row: Example, number: int) -> dict[str, Any]:
         try:
             return convert(row)
         except ValueError as error:
-            where = f"environment.path, row {number} (counted from 0)"
-            raise RecipeError(str(error), where=where) from None
+            raise RecipeError(str(error), where=row_address(path, number)) from None
 
     return converted
 
@@ -82,6 +129,19 @@ def _from_completion(row: Example) -> dict[str, Any]:
     if not row["completion"]:
         raise ValueError(f"`completion` is empty ({row['completion']!r})")
     return {"demonstration": row["completion"]}
+
+
+def _from_unpaired(row: Example) -> dict[str, Any]:
+    if not isinstance(row["label"], bool):
+        raise ValueError(f"expected `label` to be true or false, got {row['label']!r}")
+    _from_completion(row)
+    return {}
+
+
+def _from_text(row: Example) -> dict[str, Any]:
+    if not isinstance(row["text"], str) or not row["text"].strip():
+        raise ValueError(f"`text` is empty ({row['text']!r})")
+    return {"prompt": "", "demonstration": row["text"]}
 
 
 def _from_preference(row: Example) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.kernels.auto_class import auto_class
 
 if TYPE_CHECKING:
     import torch
@@ -27,10 +28,9 @@ def skeleton(config: PretrainedConfig, lora: Mapping[str, Any] | None, where: st
         RecipeError: PEFT rejects the adapter, or TRL does not support it.
     """
     import torch
-    from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=getattr(config, "dtype", None) or torch.float32)
+        model = auto_class(config).from_config(config, dtype=getattr(config, "dtype", None) or torch.float32)
         return model if lora is None else _adapted(model, lora, where)
 
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rlm_plugins.data.images import images_of, messages_of, without_images
 from rlm_plugins.estimate.decoding import decoding_plans
 from rlm_plugins.estimate.load import Load
 from rlm_plugins.estimate.micro_batch import micro_batch
+from rlm_plugins.kernels.auto_class import tokenizer_of
 from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.stage import Stage
 
 EXAMPLES = 500
 """Training examples whose lengths are measured."""
+IMAGE_EXAMPLES = 4
+"""Training examples whose images are measured, since that takes as long as reading them."""
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Files with the memory limit of a Linux container, of versions 2 and 1 of control groups."""
 
@@ -30,10 +35,13 @@ def workload(stage: Stage, args: Any) -> Load:
     """
     import torch
 
-    tokenizer = stage.source.tokenizer()
+    processor = stage.source.processing_class()
+    tokenizer = tokenizer_of(processor)
     template = dict(stage.settings.get("chat_template_kwargs") or {})
-    examples = list(islice(stage.environment_spec.train, EXAMPLES))
+    examples = list(islice(without_images(stage.environment_spec.train), EXAMPLES))
     prompt_len = max(_prompt_tokens(tokenizer, example["prompt"], template) for example in examples)
+    if images_of(next(iter(stage.environment_spec.train))):
+        prompt_len += max(map(partial(_image_tokens, processor), islice(stage.environment_spec.train, IMAGE_EXAMPLES)))
     completion_len = _completion_tokens(stage, args, tokenizer, examples, prompt_len)
     micro_batch_size, packed_prompts = args.per_device_train_batch_size * max(1, len(_trained_columns(stage))), 0
     if stage.equation is not None:
@@ -120,6 +128,14 @@ def _prompt_tokens(tokenizer: Any, prompt: Any, template: Mapping[str, Any]) -> 
         return len(tokenizer(prompt)["input_ids"])
     text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **template)
     return len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _image_tokens(processor: Any, example: Mapping[str, Any]) -> int:
+    """Return the tokens that the images of an example take."""
+    options = {"tokenize": True, "return_dict": True}
+    tokens = processor.apply_chat_template([messages_of(example)], **options)["input_ids"][0]
+    text = processor.apply_chat_template([messages_of({"prompt": example["prompt"]})], **options)["input_ids"][0]
+    return max(0, len(tokens) - len(text))
 
 
 def _optimizer_state(optim: Any) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,6 +11,9 @@ from typing import Any
 
 import torch
 
+from rlm_plugins.data.images import messages_of
+from rlm_plugins.kernels.auto_class import tokenizer_of
+from rlm_plugins.kernels.model_traits import causal_model
 from rlm_plugins.models.adapters import evaluation_mode
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.episodes import EpisodeRunner, reward_inputs
@@ -52,7 +56,7 @@ def complete(
 
     Args:
         model: A causal language model.
-        tokenizer: Its tokenizer.
+        tokenizer: Its tokenizer, or the processor of a vision-language model.
         examples: Examples with a ``prompt``; at least one.
         max_new_tokens: Maximum length, in tokens; in an episode with the observations.
         template: ``chat_template_kwargs`` of the recipe.
@@ -60,6 +64,7 @@ def complete(
         generator: The generator; None: `transformers.generate`.
         sampling: Fields of ``GenerationConfig`` to sample with; None: greedy, and no random number is drawn.
     """
+    processor, tokenizer = tokenizer, tokenizer_of(tokenizer)
     decode = partial(
         _decode, model, tokenizer, max_new_tokens=max_new_tokens, generator=generator, sampling=sampling or GREEDY
     )
@@ -67,17 +72,30 @@ def complete(
         return _episodes(model, tokenizer, examples, max_new_tokens, template, environment_spec, decode)
     prompts = [example["prompt"] for example in examples]
     is_chat = not isinstance(prompts[0], str)
-    texts = prompts
-    if is_chat:
-        texts = [
-            tokenizer.apply_chat_template(p, tokenize=False, add_generation_prompt=True, **template) for p in prompts
-        ]
-    # A chat template adds the special tokens itself.
-    inputs = tokenizer(texts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=not is_chat)
+    if is_chat and processor is not tokenizer:
+        inputs = _processed(processor, examples, template)
+    else:
+        texts = prompts
+        if is_chat:
+            options = {"tokenize": False, "add_generation_prompt": True, **template}
+            texts = [tokenizer.apply_chat_template(prompt, **options) for prompt in prompts]
+        # A chat template adds the special tokens itself.
+        options = {"return_tensors": "pt", "padding": True, "padding_side": "left"}
+        inputs = tokenizer(texts, add_special_tokens=not is_chat, **options)
     ids = decode(inputs)
     generated = tokenizer.batch_decode(ids, skip_special_tokens=True)
     completions = [[{"role": "assistant", "content": text}] for text in generated] if is_chat else generated
     return Completions(prompts, completions, ids, generated)
+
+
+def _processed(
+    processor: Any, examples: Sequence[Mapping[str, Any]], template: Mapping[str, Any]
+) -> Mapping[str, torch.Tensor]:
+    """Return the inputs of a vision-language model for prompts with or without images."""
+    options = {"add_generation_prompt": True, "tokenize": True, "return_dict": True, "return_tensors": "pt"}
+    padding = {"padding": True, "padding_side": "left"}
+    conversations = [messages_of(example) for example in examples]
+    return dict(processor.apply_chat_template(conversations, processor_kwargs=padding, **options, **template))
 
 
 def _episodes(
@@ -121,7 +139,8 @@ def _decode(
     sampling: Mapping[str, Any],
 ) -> list[list[int]]:
     """Return the continuations of left-padded prompts, each up to its end token."""
-    on_device = {name: inputs[name].to(model.device) for name in ("input_ids", "attention_mask")}
+    unused = {"token_type_ids"} - {*inspect.signature(causal_model(model).forward).parameters}
+    on_device = {name: x.to(model.device) for name, x in inputs.items() if name not in unused}
     config = copy.deepcopy(model.generation_config)
     config.update(max_new_tokens=max_new_tokens, pad_token_id=tokenizer.pad_token_id, **sampling)
     with evaluation_mode(model):

@@ -12,6 +12,7 @@ from typing import Any
 from rlm_plugins.distributed import processes
 from rlm_plugins.evaluation.completions import Completions, complete
 from rlm_plugins.evaluation.estimators import Z95, share_interval
+from rlm_plugins.kernels.auto_class import tokenizer_of
 from rlm_plugins.recipe.checks.dataset import NOT_FOR_REWARDS
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Evaluates, Stateful
@@ -67,7 +68,7 @@ def evaluate_stage(
     assert evaluation is not None
     if isinstance(stage.engine, Evaluates):
         return stage.engine.evaluate(stage, examples, model)
-    setup_parts((reward.part for reward in stage.rewards), model, stage.results, tokenizer)
+    setup_parts((reward.part for reward in stage.rewards), model, stage.results, tokenizer_of(tokenizer))
     return evaluate(
         model,
         tokenizer,
@@ -111,7 +112,7 @@ def evaluate(
     Args:
         model: A causal language model; its mode is restored and no random number is drawn. The state of stateful
             rewards is restored as well, so that an evaluation does not change the training.
-        tokenizer: Its tokenizer, padding on the left.
+        tokenizer: Its tokenizer, padding on the left, or its processor.
         examples: Held-out examples with a ``prompt``.
         rewards: The rewards.
         metric: Label of the reward that is the score.

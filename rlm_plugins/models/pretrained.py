@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.data import hub
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.kernels.auto_class import auto_class
 from rlm_plugins.lazy import torch
 from rlm_plugins.models.notice import CARD, WeightsNotice, notice_of
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 WHERE = "model.path"
 
@@ -48,6 +49,21 @@ class Checkpoint:
 
         return usable(self._load("tokenizer", AutoTokenizer.from_pretrained, padding_side="left"), self.path)
 
+    def processor(self) -> ProcessorMixin:
+        """Load the processor of a vision-language model.
+
+        Raises:
+            RecipeError: The checkpoint has none.
+        """
+        from transformers import AutoProcessor
+
+        processor = self._load("processor", AutoProcessor.from_pretrained, padding_side="left")
+        if not hasattr(processor, "image_processor"):
+            hint = "save the processor into the same folder as the model"
+            raise RecipeError(f"the vision-language model '{self.path}' has no processor", where=WHERE, hint=hint)
+        usable(processor.tokenizer, self.path)
+        return processor  # type: ignore[no-any-return]
+
     def notice(self) -> WeightsNotice:
         """Return name, source and license of the weights, as the model card states them."""
         if self._local is not None:
@@ -62,9 +78,7 @@ class Checkpoint:
 
     def model(self, **how: Any) -> PreTrainedModel:
         """Load the weights; `how` is passed to ``from_pretrained``."""
-        from transformers import AutoModelForCausalLM
-
-        return self._load("model", AutoModelForCausalLM.from_pretrained, **how)
+        return self._load("model", auto_class(self.config()).from_pretrained, **how)
 
     def _load(self, what: str, load: Callable[..., Any], **how: Any) -> Any:
         from safetensors import SafetensorError

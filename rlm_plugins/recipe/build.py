@@ -17,12 +17,13 @@ from rlm_plugins.recipe.checks.dataset import (
     check_rows,
     check_source_columns,
     columns,
+    stands_at,
 )
 from rlm_plugins.recipe.checks.environment import check_environment, check_playing
 from rlm_plugins.recipe.paths import Path, spell
 from rlm_plugins.recipe.resolve import Plan
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.registry.protocols import Evaluates, columns_of
+from rlm_plugins.registry.protocols import Evaluates, PreparesExamples, columns_of
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 
 Made = TypeVar("Made")
@@ -55,16 +56,16 @@ def build_environment(
             known[key] = described(known[key], earlier)
         if held_out_only:
             known[key] = _with_held_out(known[key])
-        check_rows(known[key], name, where)
-        check_environment(known[key], name, where)
     engine: Any = plan.engine.target
-    check_engine_columns(known[key], columns_of(engine), name, where)
+    environment_spec, rewards = _prepared(known[key], engine, plan.place), spell((*plan.place, "rewards"))
+    check_rows(environment_spec, name, where, with_text="demonstration" in columns_of(engine))
+    check_environment(environment_spec, name, where)
+    check_engine_columns(environment_spec, columns_of(engine), name, where)
     if plan.evaluation is not None and isinstance(engine, Evaluates):  # it requires the same columns
-        check_engine_columns(known[key], columns_of(engine), name, where, held_out=True)
+        check_engine_columns(environment_spec, columns_of(engine), name, where, held_out=True)
     if any(plan.slots.values()):
-        check_playing(known[key], plan.slots, name, spell((*plan.place, "algorithm")))
-    check_source_columns(known[key], plan.slots["rollouts"], name, spell((*plan.place, "algorithm", "rollouts")))
-    environment_spec, rewards = known[key], spell((*plan.place, "rewards"))
+        check_playing(environment_spec, plan.slots, name, spell((*plan.place, "algorithm")))
+    check_source_columns(environment_spec, plan.slots["rollouts"], name, spell((*plan.place, "algorithm", "rollouts")))
     if any(plan.slots.values()) and not plan.slots["rollouts"]:  # a rollout source may add any column
         check_columns(environment_spec, "training", plan.rewards, name, rewards)
     check_parts(_named_parts(plan, rewards), plan.body["model"].get("lora"), environment_spec)
@@ -95,6 +96,15 @@ def _with_held_out(environment_spec: EnvironmentSpec) -> EnvironmentSpec:
     if columns(train) == []:
         return replace(environment_spec, train=test)
     return environment_spec if len(test) else replace(environment_spec, test=train)  # type: ignore[arg-type]
+
+
+def _prepared(environment_spec: EnvironmentSpec, engine: Any, place: Path) -> EnvironmentSpec:
+    """Return the data sets with the examples in the form that the trainer takes."""
+    if not isinstance(engine, PreparesExamples):
+        return environment_spec
+    with stands_at(spell(place)):
+        rows = {name: engine.prepare(getattr(environment_spec, name)) for name in ("train", "test")}
+    return replace(environment_spec, **rows)
 
 
 def _named_parts(plan: Plan, rewards: str) -> Iterator[tuple[Bound, str]]:

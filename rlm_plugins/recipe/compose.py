@@ -18,6 +18,7 @@ from rlm_plugins.recipe.checks.group_size import check_groups, check_refills
 from rlm_plugins.recipe.checks.names import check_reward_names
 from rlm_plugins.recipe.checks.part_rules import check_suits
 from rlm_plugins.recipe.checks.rollouts import check_rows_fit, check_sources
+from rlm_plugins.recipe.checks.vision import check_images
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.paths import Path, leaves, spell
 from rlm_plugins.recipe.resolve import Plan, resolve
@@ -30,7 +31,7 @@ from rlm_plugins.recipe.trainer_settings import (
 )
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.registry.protocols import needs_equation, refused_by
+from rlm_plugins.registry.protocols import needs_equation, product_of, refused_by
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Stage
 
@@ -150,6 +151,8 @@ def _compose(
             if not held_out_only:
                 check_size(environment_spec, config, spell((*plan.place, "environment")))
             _check_prompt_source(plan, environment_spec)
+            produces = product_of(plan.engine.target)
+            check_images(environment_spec, source, produces, plan.critic, spell((*plan.place, "environment")))
             _check_examples(plan, environment_spec, source, None if held_out_only else config)
             check_copied(plan.critic, source, spell((*plan.place, "critic")))
             check_installed(config, spell((*plan.place, "trainer")))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-KNOB = "path"
-"""Name of the knobs that hold a file or folder, or a name on the hub."""
+KNOBS = ("path", "train_path", "test_path")
+"""Names of the knobs that hold a file or folder, or a name on the hub."""
+FOLDER = "image_folder"
+"""Name of the knob that holds a folder, by default that of the recipe."""
 
 
 def absolute_path(value: str, folder: pathlib.Path) -> str:
@@ -27,16 +29,21 @@ def absolute_path(value: str, folder: pathlib.Path) -> str:
     return str((folder / path).resolve()) if is_path else value
 
 
-def absolute_knobs(knobs: Mapping[str, Any], folder_of: Callable[[str], pathlib.Path]) -> dict[str, Any]:
-    """Return the knobs of a part with the path absolute.
+def absolute_knobs(
+    knobs: Mapping[str, Any], folder_of: Callable[[str], pathlib.Path], declared: Container[str] = ()
+) -> dict[str, Any]:
+    """Return the knobs of a part with the paths absolute.
 
     Args:
         knobs: As the recipe gives them.
         folder_of: Knob → the folder to which its value is relative.
+        declared: All knobs of the part.
     """
-    if not isinstance(knobs.get(KNOB), str):
-        return dict(knobs)
-    return {**knobs, KNOB: absolute_path(knobs[KNOB], folder_of(KNOB))}
+    paths = {name: knobs[name] for name in KNOBS if isinstance(knobs.get(name), str)}
+    absolute = {name: absolute_path(value, folder_of(name)) for name, value in paths.items()}
+    if FOLDER in declared:
+        absolute[FOLDER] = str((folder_of(FOLDER) / pathlib.Path(knobs.get(FOLDER) or ".").expanduser()).resolve())
+    return {**knobs, **absolute}
 
 
 def absolute_settings(settings: Mapping[str, Any], folder_of: Callable[[str], pathlib.Path]) -> dict[str, Any]:

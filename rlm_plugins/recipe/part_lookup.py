@@ -69,7 +69,7 @@ class Finder:
             spec_of_own = own if isinstance(own, Mapping) else {"name": own}
             beside["aggregator"], _ = self.part("aggregator", spec_of_own, (*steps, "aggregator"))
         said = {name: value for name, value in spec.items() if name not in ("name", *HOOKS[found.hook].keys)}
-        knobs = absolute_knobs(said, lambda knob: self.folder(*steps, knob))
+        knobs = absolute_knobs(said, lambda knob: self.folder(*steps, knob), found.knobs.model_fields)
         try:
             bound = replace(found.bind(knobs, where=where), beside=beside)
         except RecipeError as error:

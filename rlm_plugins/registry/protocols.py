@@ -107,6 +107,14 @@ class Produces(Protocol):
 
 
 @runtime_checkable
+class PreparesExamples(Protocol):
+    """Converts examples of a data set format into the columns that it requires: a trainer."""
+
+    def prepare(self, rows: Any, /) -> Any:
+        """Return the examples to train on."""
+
+
+@runtime_checkable
 class Measures(Protocol):
     """Has metrics of its own in place of rewards: a trainer."""
 
@@ -160,6 +168,7 @@ MEMBERS: dict[str, type] = {
     "trainer_settings": SetsTrainer,
     "dry_run": DryRuns,
     "produces": Produces,
+    "prepare": PreparesExamples,
     "metrics": Measures,
     "evaluate": Evaluates,
     "refused": RefusesSettings,

@@ -23,15 +23,17 @@ $code
 ```
 """)
 _ADAPTER = """from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import {model}, {processing}
 
-base = AutoModelForCausalLM.from_pretrained({base})
+base = {model}.from_pretrained({base})
 model = PeftModel.from_pretrained(base, {folder}).merge_and_unload()
-tokenizer = AutoTokenizer.from_pretrained({folder})"""
-_MODEL = """from transformers import AutoModelForCausalLM, AutoTokenizer
+{variable} = {processing}.from_pretrained({folder})"""
+_MODEL = """from transformers import {model}, {processing}
 
-model = AutoModelForCausalLM.from_pretrained({folder})
-tokenizer = AutoTokenizer.from_pretrained({folder})"""
+model = {model}.from_pretrained({folder})
+{variable} = {processing}.from_pretrained({folder})"""
+_TEXT = {"model": "AutoModelForCausalLM", "processing": "AutoTokenizer", "variable": "tokenizer"}
+_VISION = {"model": "AutoModelForImageTextToText", "processing": "AutoProcessor", "variable": "processor"}
 
 
 def write_model_card(
@@ -56,6 +58,7 @@ def write_model_card(
         license=notice.license.lower(),
     )
     names = {"base": repr(base or "BASE"), "folder": repr(address or str(stage.output))}
+    classes = _TEXT if stage.source.processor is None else _VISION
     text = _CARD.substitute(
         header=header,
         title=address or f"{stage.folder.parent.name}: {stage.name}",
@@ -66,7 +69,7 @@ def write_model_card(
         base=notice,
         license=notice.license or "not stated by its model card",
         rewards=", ".join(f"{reward.weight:g} {reward.label}" for reward in stage.rewards) or "none",
-        code=(_ADAPTER if adapter else _MODEL).format(**names),
+        code=(_ADAPTER if adapter else _MODEL).format(**names, **classes),
     )
     (folder / CARD).write_text(text, encoding="utf-8")
     if not address:

@@ -15,6 +15,7 @@ from rlm_plugins.durable import stop_signals
 from rlm_plugins.durable.sealed import damages, is_sealed, publish_sealed
 from rlm_plugins.durable.stop_signals import Interrupted
 from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.kernels.auto_class import auto_class
 from rlm_plugins.recipe.trainer_defaults import trainer_defaults
 from rlm_plugins.registry.protocols import product_of
 from rlm_plugins.run.capsule_recipe import capsule_recipe
@@ -28,7 +29,7 @@ from rlm_plugins.trainer.checkpoint import saving
 from rlm_plugins.trainer.divergence_monitor import DivergenceMonitor, rescale_rates
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin, Trainer
 
     from rlm_plugins.estimate.plan import Forecast
 
@@ -57,17 +58,17 @@ def forecast(stage: Stage, **machine: Any) -> Forecast:
     return plan
 
 
-def weights(stage: Stage) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, Any]:
-    """Return the model to train, its tokenizer, and the LoRA config (None: all parameters are trained)."""
-    tokenizer = stage.source.tokenizer()
+def weights(stage: Stage) -> tuple[PreTrainedModel, Any, Any]:
+    """Return the model to train, its tokenizer or processor, and its adapter (None: all parameters are trained)."""
+    processing_class = stage.source.processing_class()
     model = stage.source.load()
     if stage.record is not None and not stage.results and processes().is_main_process:
         stage.record(base=digest_of_weights(model))  # of a later stage, the results before it are compared
     if stage.lora is None:
-        return model, tokenizer, None
+        return model, processing_class, None
     from peft import LoraConfig
 
-    return model, tokenizer, LoraConfig(**{"task_type": "CAUSAL_LM", **stage.lora})
+    return model, processing_class, LoraConfig(**{"task_type": "CAUSAL_LM", **stage.lora})
 
 
 @contextmanager
@@ -203,16 +204,22 @@ def result_of(stage: Stage) -> ModelSpec:
 
         return AutoTokenizer.from_pretrained(stage.output)
 
+    def processor() -> ProcessorMixin:
+        from transformers import AutoProcessor
+
+        return AutoProcessor.from_pretrained(stage.output)  # type: ignore[no-any-return]
+
     def load() -> PreTrainedModel:
         check_result(stage.output)
         if stage.lora is None:
-            return _load(stage.output)
+            return auto_class(stage.source.config).from_pretrained(stage.output, dtype="auto")  # type: ignore[no-any-return]
         from peft import PeftModel
 
         merged = PeftModel.from_pretrained(stage.source.load(), stage.output).merge_and_unload()
         return merged.requires_grad_(True)  # PEFT froze the base; the next stage may train all of it
 
-    return replace(stage.source, tokenizer=tokenizer, load=load, origin=str(stage.output))
+    sees = None if stage.source.processor is None else processor
+    return replace(stage.source, tokenizer=tokenizer, load=load, origin=str(stage.output), processor=sees)
 
 
 def check_result(output: Path) -> None:
@@ -225,9 +232,3 @@ def check_result(output: Path) -> None:
     if reasons:
         hint = f"restore the file, or remove {output.parent} and train this stage again with --resume"
         raise RlmError(f"the result of this stage is damaged: {', '.join(reasons)}", where=str(output), hint=hint)
-
-
-def _load(folder: Path) -> PreTrainedModel:
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(folder, dtype="auto")

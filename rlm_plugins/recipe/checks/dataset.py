@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from rlm_plugins.batch import SAMPLE
+from rlm_plugins.data.images import undecoded, without_images
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.messages import expected
 from rlm_plugins.registry.import_path import called
@@ -21,13 +22,14 @@ NOT_FOR_REWARDS = ("prompt", "completion", "demonstration")
 """Columns that rewards cannot name; they get ``prompts`` and ``completions`` instead."""
 
 
-def check_rows(environment_spec: EnvironmentSpec, name: str, where: str) -> None:
+def check_rows(environment_spec: EnvironmentSpec, name: str, where: str, *, with_text: bool = False) -> None:
     """Check that every example has a valid prompt.
 
     Args:
         environment_spec: Its training set must not be empty.
         name: Of the environment, for errors.
         where: Address of the environment.
+        with_text: True if training examples may have an empty prompt: texts without a prompt.
 
     Raises:
         RecipeError: It names the example, counted from 0.
@@ -45,6 +47,8 @@ def check_rows(environment_spec: EnvironmentSpec, name: str, where: str) -> None
         if names and "prompt" not in names:
             problem = f"the {kind} examples of '{name}' have no column 'prompt'"
             raise RecipeError(problem, where=where, allowed=", ".join(names), hint=nearest("prompt", names))
+        if with_text and kind == "training" and next(iter(undecoded(rows)), {}).get("prompt") == "":
+            continue
         _check_prompts(rows, names, f"{kind} example {{}} of '{name}'", where)
 
 
@@ -53,7 +57,8 @@ def _check_prompts(rows: Any, names: list[str], title: str, where: str) -> None:
     for number, prompt in enumerate(_prompts(rows, names, title, where)):
         row = title.format(number)
         if not prompt or (isinstance(prompt, str) and not prompt.strip()):
-            raise RecipeError(f"{row} has an empty prompt: {prompt!r}", where=where)
+            hint = "texts without a prompt (the column `text`) train `algorithm: sft` alone" if prompt == "" else ""
+            raise RecipeError(f"{row} has an empty prompt: {prompt!r}", where=where, hint=hint)
         if not isinstance(prompt, str) and not _is_chat(prompt):
             raise RecipeError(
                 f"{row}: {expected('a string or a list of messages with `role` and `content`', prompt)}", where=where
@@ -69,6 +74,7 @@ def _is_chat(prompt: Any) -> bool:
 def _prompts(rows: Any, names: list[str], title: str, where: str) -> Iterable[Any]:
     """Return the prompts of all examples; of a stream, that of the first."""
     if not isinstance(rows, list | tuple):
+        rows = without_images(rows)
         return rows["prompt"] if hasattr(rows, "__len__") and names else (row["prompt"] for row in islice(rows, 1))
     for number, row in enumerate(rows):
         if different := set(names) ^ set(row):

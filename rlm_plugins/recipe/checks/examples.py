@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rlm_plugins.data.images import image_ids
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.checks.dataset import columns
 from rlm_plugins.specs import EnvironmentSpec
@@ -58,13 +59,17 @@ def check_content(
         RecipeError: Examples that cannot be used; it names the first of them, counted from 0.
     """
     prompts: dict[str, list[str]] = {}
+    images: dict[str, list[str]] = {}
     gold = _gold_columns(environment_spec, rewards)
     for kind, rows in (("training", environment_spec.train), ("held-out", environment_spec.test)):
         if not hasattr(rows, "__len__") or not len(rows) or "prompt" not in columns(rows):
             continue
         title = f"{kind} examples of '{name}'"
         values = _column(rows, "prompt")
+        if not any(values):
+            continue  # texts without a prompt
         texts = prompts[kind] = [_text(prompt) for prompt in values]
+        shown = images[kind] = image_ids(rows)
         _check_messages(values, title, where)
         large = [i for i, text in enumerate(texts) if len(text) > _LARGE]
         if large:
@@ -83,10 +88,11 @@ def check_content(
             elif not generated:  # in a mixture of tasks, other rewards score the rest
                 _warn(missing, len(listed), title, without, where)
         if kind == "training" and not generated:
-            _check_repeats(texts, answers, title, where)
+            _check_repeats([*map(str.__add__, texts, shown)], answers, title, where)
     if "held-out" in prompts:
-        known = {_spelled(text) for text in prompts["training"]} if "training" in prompts else set()
-        seen = [i for i, text in enumerate(prompts["held-out"]) if _spelled(text) in known]
+        spelled = {kind: [*map(str.__add__, map(_spelled, prompts[kind]), images[kind])] for kind in prompts}
+        known = set(spelled.get("training", ()))
+        seen = [i for i, text in enumerate(spelled["held-out"]) if text in known]
         _warn(seen, len(prompts["held-out"]), f"held-out examples of '{name}'", "are also training examples", where)
 
 

@@ -1,0 +1,48 @@
+"""The class of transformers that loads a model: of language alone, or of images and text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def sees_images(config: Any) -> bool:
+    """Return True if a config is that of a vision-language model.
+
+    Args:
+        config: A config of transformers.
+    """
+    if getattr(config, "vision_config", None) is None:
+        return False
+    from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+    return type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING or bool(getattr(config, "auto_map", None))
+
+
+def auto_class(config: Any) -> Any:
+    """Return the class with ``from_pretrained`` and ``from_config`` for the model of a config."""
+    import transformers
+
+    return transformers.AutoModelForImageTextToText if sees_images(config) else transformers.AutoModelForCausalLM
+
+
+def tokenizer_of(processing_class: Any) -> Any:
+    """Return the tokenizer of a processor; a tokenizer as it is."""
+    return getattr(processing_class, "tokenizer", processing_class)
+
+
+def class_of_folder(folder: Path) -> Any:
+    """Return the class that loads the model, or the adapter and its base, in a folder of ``save_pretrained``."""
+    from transformers import AutoConfig
+
+    adapter = folder / "adapter_config.json"
+    base = json.loads(adapter.read_text())["base_model_name_or_path"] if adapter.is_file() else str(folder)
+    return auto_class(AutoConfig.from_pretrained(base))
+
+
+def loaded_processing_class(folder: Path, model: Any) -> Any:
+    """Load the processor of a vision-language model from a folder, or the tokenizer of another model."""
+    from transformers import AutoProcessor, AutoTokenizer
+
+    return (AutoProcessor if sees_images(model.config) else AutoTokenizer).from_pretrained(folder)
