@@ -14,6 +14,7 @@
 #   make faults
 # after a part was added or renamed:
 #   make tables   updates the tables of rewards and environments in plugins/README.md
+#   make reference  updates docs/reference: a page for each public name, and the list of metrics
 # two that take minutes, most of them for pip:
 #   make test-packages   installs every package under plugins/ alone, from its wheel, and runs its tests there
 #   make test-third-party     installs verl, OpenRLHF and verifiers, and compares their rewards with the libraries themselves
@@ -31,7 +32,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo demo-llm test test-full test-packages test-third-party bench bench-full bench-overlap bench-rows faults tables lint format clean
+.PHONY: demo demo-llm test test-full test-packages test-third-party bench bench-full bench-overlap bench-rows faults tables reference lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
@@ -69,6 +70,9 @@ faults: $(READY)
 
 tables: $(READY)
 	$(BIN)/python plugins/catalog.py
+
+reference: $(READY)
+	$(BIN)/python docs/reference.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -68,6 +68,8 @@ def test_gepo_uses_the_group_expectation(batch: Batch) -> None:
 
 FORMULAS = {
     "gspo_token": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.0003, 1+0.0004) Â) ] / nᵢ )",
+    "luspo": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.002, 1+0.0025) Â) ] )",
+    "vespo": "loss = Σ [ −sg(φ(w)) · Â · log π ] / Σ n",
     "gmpo": "loss = mean_i( Σₜ [ −w Â ] / nᵢ )",
     "gepo": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] / nᵢ )",
     "gppo": "loss = Σ [ −b(w; 1 (1−0.2), 1 (1+0.28), ∞) · w/sg(w) · Â ] / Σ n",

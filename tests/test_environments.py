@@ -298,7 +298,7 @@ def test_holding_out_everything_is_refused(path: str) -> None:
         ({"template": "{question"}, r"environment.template: invalid template: expected '}'"),
         ({"template": "{question}", "prompt": "question"}, "exclude each other"),
         ({"prompt": "question", "system": "Hi", "chat": False}, "environment.system: `system` requires `chat: true`"),
-        ({"prompt": "level"}, r"row 0 \(counted from 0\), line \d of \S+: expected a prompt of text or messages, got int"),
+        ({"prompt": "level"}, r"row 0 .*, line 1 of rows.jsonl: expected a prompt of text or messages, got int"),
         ({"prompt": "question", "split": "tran"}, r"rows.jsonl' cannot be read: Unknown split .tran.*'train'"),
         ({"prompt": "question", "test_split": "test"}, r"cannot be read: Unknown split .test.*'train'"),
         ({"prompt": "question", "revision": "v1"}, "environment.revision: .* no revisions"),

@@ -100,7 +100,16 @@ def stage_on(folder: Path, rows: list[dict[str, Any]], algorithm: str, **knobs: 
     file = folder / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     environment = {"name": "dataset", "path": str(file), **knobs}
-    recipe = rlm.load({"model": "scratch", "environment": environment, "algorithm": algorithm, "trainer": TRAINER})
+    rewards = ["accuracy"] if algorithm == "grpo" else []
+    recipe = rlm.load(
+        {
+            "model": "scratch",
+            "environment": environment,
+            "rewards": rewards,
+            "algorithm": algorithm,
+            "trainer": TRAINER | ({"num_generations": 2} if rewards else {}),
+        }
+    )
     return compose(recipe, Registry())[0]
 
 

@@ -68,7 +68,7 @@ def test_demonstrations_then_reinforcement_of_an_adapter(tmp_path: Path) -> None
     recipe.write_text(
         vision.RECIPE.partition("algorithm:")[0]
         + "stages:\n- {algorithm: sft, trainer: {max_steps: 1, max_length: null}, rewards: []}\n"
-        + "- {algorithm: dapo, model: {lora: {r: 2, target_modules: all-linear}},\n"
+        + "- {algorithm: grpo, model: {lora: {r: 2, target_modules: all-linear}},\n"
         + "   trainer: {max_steps: 1, num_generations: 4, per_device_train_batch_size: 4, max_completion_length: 2}}\n"
     )
     run = rlm.train(recipe, out=tmp_path / "run")

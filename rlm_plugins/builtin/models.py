@@ -11,7 +11,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.kernels.auto_class import sees_images
 from rlm_plugins.lazy import torch
 from rlm_plugins.models.find_checkpoint import find_checkpoint
-from rlm_plugins.models.pretrained import four_bit
+from rlm_plugins.models.quantization import quantization_config
 from rlm_plugins.models.scratch import CHARACTERS, build_config, build_model, build_tokenizer
 from rlm_plugins.specs import ModelSpec
 
@@ -75,6 +75,7 @@ def pretrained(
     dtype: Dtype = "auto",
     attn_implementation: str | None = None,
     load_in_4bit: bool = False,
+    quantization: dict[str, Any] | None = None,
     trust_remote_code: bool = False,
 ) -> ModelSpec:
     """Checkpoint: a folder of ``save_pretrained``, a name on the Hugging Face hub, or a file in GGUF.
@@ -88,16 +89,16 @@ def pretrained(
     faster; float32 for GGUF. To train all weights rather than an adapter use "float32": in bfloat16 a step of 1e-6 is
     lost to rounding.
 
-    `load_in_4bit` quantizes the frozen weights under an adapter (QLoRA; requires bitsandbytes). `attn_implementation`
-    is that of transformers ("sdpa", "flash_attention_2", …). `trust_remote_code` runs Python code of the checkpoint.
+    `load_in_4bit` quantizes the frozen weights under an adapter (QLoRA; requires bitsandbytes). `quantization` is any
+    other quantization of transformers, ``{method: bitsandbytes_8bit}``, with the fields of its config class: ``{method:
+    quanto, weights: int8}``. `attn_implementation` is that of transformers ("sdpa", "flash_attention_2", …).
+    `trust_remote_code` runs Python code of the checkpoint.
     A vision-language model is loaded with its processor; its examples have a column `image` or `images`.
     If the hub does not respond, the cache is used without waiting; `HF_HUB_OFFLINE` is respected.
     """
     checkpoint = find_checkpoint(path, gguf_file, package, sha256, revision, dtype, trust_remote_code)
-    weights: dict[str, Any] = {
-        "dtype": _resolve(dtype),
-        **({"quantization_config": four_bit()} if load_in_4bit else {}),
-    }
+    quantized = quantization_config(quantization, four_bits=load_in_4bit)
+    weights: dict[str, Any] = {"dtype": _resolve(dtype), **({"quantization_config": quantized} if quantized else {})}
     attention = {"attn_implementation": attn_implementation} if attn_implementation else {}
     config = checkpoint.config()
     for name, value in weights.items():  # the config describes the model before it is loaded

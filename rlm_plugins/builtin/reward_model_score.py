@@ -10,6 +10,7 @@ from pydantic import Field
 
 from rlm_plugins.data import hub
 from rlm_plugins.errors import PartError, RecipeError, RlmError
+from rlm_plugins.recipe.adapter_kinds import LORA, kind_of
 
 if TYPE_CHECKING:
     from rlm_plugins.models.reward_model import RewardModel
@@ -69,7 +70,7 @@ class LearnedReward:
 
         lora = None if self.stage is None else stage.earlier[self.stage]
         folder = None if self.path is None else Path(self.path).expanduser()
-        shares = self.shared is not False and stage.lora is not None
+        shares = self.shared is not False and stage.lora is not None and kind_of(stage.lora) == LORA
         return reward_files.memory_bytes(stage.source.config, lora if folder is None else folder, shares=shares)
 
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:

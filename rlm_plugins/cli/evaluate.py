@@ -135,6 +135,9 @@ def _load(stage: Stage) -> tuple[Any, Any]:
 
     transformers.utils.logging.disable_progress_bar()
     processing_class = stage.source.processing_class()
+    if stage.settings.get("use_vllm") and stage.source.processor is not None:
+        hint = "trainer.use_vllm=false"
+        raise RlmError("vLLM judges models of text alone here", where="trainer.use_vllm", hint=hint)
     if stage.settings.get("use_vllm"):
         return VllmModel(stage.source.load(), tokenizer_of(processing_class)), processing_class
     return stage.source.load().to(processes().device), processing_class

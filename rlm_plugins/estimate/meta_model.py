@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.kernels.auto_class import auto_class
+from rlm_plugins.recipe.adapter_kinds import adapter_config
 
 if TYPE_CHECKING:
     import torch
@@ -36,13 +37,18 @@ def skeleton(config: PretrainedConfig, lora: Mapping[str, Any] | None, where: st
 
 def _adapted(model: Any, lora: Mapping[str, Any], where: str) -> torch.nn.Module:
     import torch
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     layers = sorted({name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)})
     try:
-        adapted = get_peft_model(model, LoraConfig(**{"task_type": "CAUSAL_LM", **lora}))
-    except ValueError as error:  # such as target modules that the model does not have
+        adapted = get_peft_model(model, adapter_config(lora))
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        ImportError,
+    ) as error:  # such as target modules that the model does not have
         raise RecipeError(f"PEFT rejects the adapter: {error}", where=where, allowed=", ".join(layers)) from None
     if isinstance(adapted.get_output_embeddings(), BaseTunerLayer):
         raise RecipeError(
@@ -59,15 +65,16 @@ def trained_bytes(model: torch.nn.Module) -> int:
 
 
 def frozen_bytes(model: torch.nn.Module, config: PretrainedConfig) -> int:
-    """Return the bytes of the frozen weights; four bits apply to the linear layers inside the decoder layers."""
+    """Return the bytes of the frozen weights; quantization applies to the linear layers inside the decoder layers."""
     frozen = [p for p in model.parameters() if not p.requires_grad]
     total = sum(p.numel() * p.element_size() for p in frozen)
-    if not is_four_bit(config):
+    width = quantized_bytes(config)
+    if width is None:
         return total
     weights = [layer.weight for layer in _linear_layers(model)]
     # PEFT keeps adapters in full precision; only frozen weights are quantized.
     quantized = [p for p in weights if not p.requires_grad]
-    return int(total - sum(p.numel() * (p.element_size() - FOUR_BIT) for p in quantized))
+    return int(total - sum(p.numel() * (p.element_size() - width) for p in quantized))
 
 
 def half_precision_copies(model: torch.nn.Module) -> int:
@@ -75,13 +82,18 @@ def half_precision_copies(model: torch.nn.Module) -> int:
     return 2 * sum(m.weight.numel() for m in _linear_layers(model) if m.weight.element_size() == 4)
 
 
-def is_four_bit(config: PretrainedConfig) -> bool:
-    """Return True if a config sets four-bit weights."""
+def quantized_bytes(config: PretrainedConfig) -> float | None:
+    """Return the bytes per quantized weight by the config of a model; None: it has none, or of unknown width."""
     quantization: Any = getattr(config, "quantization_config", None)
     if quantization is None:
-        return False
+        return None
     options = quantization if isinstance(quantization, Mapping) else vars(quantization)
-    return bool(options.get("load_in_4bit") or options.get("_load_in_4bit"))
+    if options.get("load_in_4bit") or options.get("_load_in_4bit"):
+        return FOUR_BIT
+    if options.get("load_in_8bit") or options.get("_load_in_8bit"):
+        return 1.0
+    bits = options.get("bits") or options.get("nbits") or str(options.get("weights") or "").lstrip("intfloa")
+    return int(bits) / 8 if str(bits).isdigit() else None
 
 
 def _linear_layers(model: torch.nn.Module) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from rlm_plugins.data import hub
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.kernels.auto_class import auto_class
-from rlm_plugins.lazy import torch
 from rlm_plugins.models.notice import CARD, WeightsNotice, notice_of
 
 if TYPE_CHECKING:
@@ -109,28 +107,6 @@ def usable(tokenizer: PreTrainedTokenizerBase, path: str) -> PreTrainedTokenizer
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
-
-
-def four_bit() -> Any:
-    """Return the quantization of QLoRA (arXiv 2305.14314): 4-bit NormalFloat, double quantization, bfloat16 compute.
-
-    Raises:
-        RecipeError: bitsandbytes is not installed.
-    """
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise RecipeError(
-            "`load_in_4bit` requires the package bitsandbytes, which is not installed",
-            where="model.load_in_4bit",
-            hint="pip install bitsandbytes",
-        )
-    from transformers import BitsAndBytesConfig
-
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.bfloat16,
-    )
 
 
 def _require_model(local: Path) -> None:

@@ -103,8 +103,10 @@ def _prepared(environment_spec: EnvironmentSpec, engine: Any, place: Path) -> En
     if not isinstance(engine, PreparesExamples):
         return environment_spec
     with stands_at(spell(place)):
-        rows = {name: engine.prepare(getattr(environment_spec, name)) for name in ("train", "test")}
-    return replace(environment_spec, **rows)
+        train, test = engine.prepare(environment_spec.train), engine.prepare(environment_spec.test)
+    if train is environment_spec.train and test is environment_spec.test:
+        return environment_spec
+    return replace(environment_spec, train=train, test=test)
 
 
 def _named_parts(plan: Plan, rewards: str) -> Iterator[tuple[Bound, str]]:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe.adapter_kinds import LORA, config_class, fields_of_adapter, kind_of
 from rlm_plugins.recipe.build import build_environment, build_source, build_suite, unbuilt_source
-from rlm_plugins.recipe.checks.critic import check_copied
+from rlm_plugins.recipe.checks.critic import check_copied, check_frozen
 from rlm_plugins.recipe.checks.data_needs import check_symbols, standing
 from rlm_plugins.recipe.checks.dataset import check_drawn, check_refill, check_size, stands_at
 from rlm_plugins.recipe.checks.earlier_stages import check_earlier_stages
@@ -20,6 +21,7 @@ from rlm_plugins.recipe.checks.part_rules import check_suits
 from rlm_plugins.recipe.checks.rollouts import check_rows_fit, check_sources
 from rlm_plugins.recipe.checks.vision import check_images
 from rlm_plugins.recipe.document import Recipe
+from rlm_plugins.recipe.installed import check_installed
 from rlm_plugins.recipe.paths import Path, leaves, spell
 from rlm_plugins.recipe.resolve import Plan, resolve
 from rlm_plugins.recipe.trainer_defaults import trainer_defaults
@@ -27,7 +29,6 @@ from rlm_plugins.recipe.trainer_settings import (
     NOT_IN_A_CRITIC,
     NOT_IN_A_RECIPE,
     check,
-    check_installed,
 )
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
@@ -155,6 +156,7 @@ def _compose(
             check_images(environment_spec, source, produces, plan.critic, spell((*plan.place, "environment")))
             _check_examples(plan, environment_spec, source, None if held_out_only else config)
             check_copied(plan.critic, source, spell((*plan.place, "critic")))
+            check_frozen(plan.body["model"].get("lora"), source, spell((*plan.place, "model")))
             check_installed(config, spell((*plan.place, "trainer")))
             if not len(environment_spec.test):
                 plan.evaluation = plan.body["evaluation"] = None
@@ -188,9 +190,11 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
     """Check the settings of a stage: the third check. Return the trainer's config."""
     engine: Any = plan.engine.target
     if lora := plan.body["model"].get("lora"):
-        from peft import LoraConfig
-
-        check(LoraConfig, lora, spell((*plan.place, "model", "lora")), refused=NOT_IN_A_RECIPE)
+        where = spell((*plan.place, "model", "lora"))
+        if product_of(engine) != "policy" and kind_of(lora) != LORA:
+            problem = f"the adapter of a {product_of(engine).replace('_', ' ')} is LoRA, got {kind_of(lora)}"
+            raise RecipeError(problem, where=where)
+        check(config_class(lora, where), fields_of_adapter(lora), where, refused=NOT_IN_A_RECIPE)
     if plan.critic is not None and plan.critic.lora:
         from peft import LoraConfig
 

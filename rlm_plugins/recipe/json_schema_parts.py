@@ -108,13 +108,16 @@ class PartSchemas:
         return found
 
     def lora(self) -> Schema:
-        """Return the schema of LoraConfig."""
+        """Return the schema of LoraConfig; with a `peft_type`, of any kind of adapter."""
         if "lora" not in self.defs:
             from peft import LoraConfig
 
+            from rlm_plugins.recipe.adapter_kinds import KEY
             from rlm_plugins.recipe.trainer_settings import NOT_IN_A_RECIPE
 
-            self.defs["lora"] = config_schema(LoraConfig, NOT_IN_A_RECIPE)
+            other = {"type": "object", "properties": {KEY: {"type": "string"}}}
+            has_kind = {"type": "object", "required": [KEY]}
+            self.defs["lora"] = {"if": has_kind, "then": other, "else": config_schema(LoraConfig, NOT_IN_A_RECIPE)}
         return ref("lora")
 
 

@@ -76,7 +76,10 @@ class Model(Keys, extra="allow"):
     name: Text | None = Field(
         None, description="a part, a hub name, a `.gguf` file, or a folder written by `save_pretrained`"
     )
-    lora: dict[str, Any] | None = Field(None, description="fields of `peft.LoraConfig`; default: train all weights")
+    lora: dict[str, Any] | None = Field(
+        None,
+        description="fields of `peft.LoraConfig`, or with `peft_type` of another adapter; default: train all weights",
+    )
 
 
 _HINTS = get_type_hints(stage.Reward, include_extras=True)

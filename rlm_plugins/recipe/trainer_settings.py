@@ -6,7 +6,6 @@ TRL accepts ``learning_rate: "1e-6"``, ``.nan`` or ``-1`` silently, and fails, o
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import re
 import tempfile
 import types
@@ -19,6 +18,7 @@ import pydantic
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.messages import expected
 from rlm_plugins.recipe.batch_arithmetic import check_updates, generation
+from rlm_plugins.recipe.installed import require
 from rlm_plugins.recipe.ranges import RANGES, problem
 from rlm_plugins.recipe.type_hints import validate
 from rlm_plugins.registry.validation_errors import Complaint, first_complaint, spelled
@@ -26,7 +26,7 @@ from rlm_plugins.registry.validation_errors import Complaint, first_complaint, s
 _NEVER_NULL = ("num_generations",)
 
 NOT_IN_A_RECIPE = {
-    "peft_type": "an adapter of a recipe is LoRA",
+    "peft_type": "an adapter beside the policy's is LoRA",
     "inference_mode": "the adapter is trained",
     "base_model_name_or_path": "the base is the model of the same section",
 }
@@ -69,6 +69,8 @@ def check(
         validate(config_class, values)
     except pydantic.ValidationError as error:
         raise _error(first_complaint(error.errors(), values), where) from None
+    if values.get("deepspeed"):
+        require("deepspeed", f"{where}.deepspeed")
     for key, value in values.items():
         _check_range(key, value, f"{where}.{key}")
     if str(values.get("save_strategy")) == "best":
@@ -81,31 +83,6 @@ def check(
         plan.check(where)
         check_updates(settings, plan, where)
     return _construct(config_class, {**known_house, **values}, where, "output_dir" in fields)
-
-
-def check_installed(config: Any, where: str) -> None:
-    """Check that the packages of a config are installed: TRL imports them after the weights are loaded.
-
-    Raises:
-        RecipeError: It names the package.
-    """
-    from transformers.integrations import get_available_reporting_integrations
-
-    if getattr(config, "use_vllm", False) and importlib.util.find_spec("vllm") is None:
-        without = "`rlm check RECIPE generator=none trainer.use_vllm=false`"  # either of them may have set it
-        hint = f"pip install 'trl[vllm]'. To check the rest of a recipe: {without}"
-        raise RecipeError("vLLM is not installed", where=f"{where}.use_vllm", hint=hint)
-    if getattr(config, "use_liger_kernel", False) and importlib.util.find_spec("liger_kernel") is None:
-        where = f"{where}.use_liger_kernel"
-        raise RecipeError(
-            "liger-kernel is not installed", where=where, hint="pip install liger-kernel, or leave it out"
-        )
-    available = get_available_reporting_integrations()
-    for name in config.report_to or ():
-        if name not in (*available, "none", "all"):
-            allowed = ", ".join(["none", *available])
-            hint = f"pip install {name}"
-            raise RecipeError(f"'{name}' is not installed", where=f"{where}.report_to", allowed=allowed, hint=hint)
 
 
 def _check_name(

@@ -16,10 +16,12 @@ from rlm_plugins.durable.sealed import damages, is_sealed, publish_sealed
 from rlm_plugins.durable.stop_signals import Interrupted
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.kernels.auto_class import auto_class
+from rlm_plugins.recipe.adapter_kinds import adapter_config
 from rlm_plugins.recipe.trainer_defaults import trainer_defaults
 from rlm_plugins.registry.protocols import product_of
 from rlm_plugins.run.capsule_recipe import capsule_recipe
 from rlm_plugins.run.fingerprints import digest_of_weights
+from rlm_plugins.run.integration_errors import integration_errors
 from rlm_plugins.run.model_card import write_model_card
 from rlm_plugins.run.trainer_callbacks import StopAtSafePoint
 from rlm_plugins.specs import ModelSpec
@@ -66,9 +68,7 @@ def weights(stage: Stage) -> tuple[PreTrainedModel, Any, Any]:
         stage.record(base=digest_of_weights(model))  # of a later stage, the results before it are compared
     if stage.lora is None:
         return model, processing_class, None
-    from peft import LoraConfig
-
-    return model, processing_class, LoraConfig(**{"task_type": "CAUSAL_LM", **stage.lora})
+    return model, processing_class, adapter_config(stage.lora)
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def run(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None 
     DivergenceMonitor(trainer, CapsuleWriter(trainer, stage.name, stage.folder, partial(capsule_recipe, stage)))
     if stage.rate_scale != 1:
         trainer._load_optimizer_and_scheduler = rescale_rates(trainer, trainer._load_optimizer_and_scheduler)
-    with save_on_failure(trainer):
+    with integration_errors(stage.name), save_on_failure(trainer):
         trainer.train(resume_from_checkpoint=str(stage.checkpoint) if stage.checkpoint else None)
         save_result(trainer, stage, complete)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlm_plugins import schedule
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe.adapter_kinds import LORA, kind_of
 from rlm_plugins.recipe.checks.data_needs import standing
 from rlm_plugins.recipe.part_lookup import Finder
 from rlm_plugins.registry.part import Bound
@@ -48,7 +49,7 @@ def critic_of(
     _check_trained_once(parts)
     given = {key: value for key, value in (section or {}).items() if value is not None}
     critic = Critic(
-        kind=given.get("kind") or ("separate" if lora is None else "shared"),
+        kind=given.get("kind") or ("shared" if lora is not None and kind_of(lora) == LORA else "separate"),
         lora=given.get("lora"),
         learning_rate=_rate(given.get("learning_rate"), finder.address("critic", "learning_rate")),
         max_grad_norm=float(given.get("max_grad_norm", 1.0)),
@@ -79,6 +80,22 @@ def check_copied(critic: Critic | None, source: ModelSpec, where: str) -> None:
         problem = "a separate critic is a trained copy of the model, but the weights of this model are quantized"
         allowed = "`critic: {kind: shared}`, an adapter, or `{kind: head}`, a value head; both with `model.lora`"
         raise RecipeError(problem, where=where, allowed=allowed)
+
+
+def check_frozen(lora: Any, source: ModelSpec, where: str) -> None:
+    """Check that quantized weights have an adapter to train.
+
+    Args:
+        lora: The adapter of the stage, or None.
+        source: Source of its weights.
+        where: Address of the model.
+
+    Raises:
+        RecipeError: The weights are quantized, and all are to be trained.
+    """
+    if lora is None and getattr(source.config, "quantization_config", None):
+        hint = "add an adapter: `model: {lora: {r: 16, target_modules: all-linear}}`"
+        raise RecipeError("quantized weights cannot be trained", where=where, hint=hint)
 
 
 def _check_trained_once(parts: Sequence[tuple[str, Bound, str]]) -> None:
@@ -122,6 +139,8 @@ def _check_adapters(critic: Critic, lora: Mapping[str, Any] | None, finder: Find
         problem = f"expected 0, got the number {dropout}: a critic has no dropout, so its values are reproducible"
         raise RecipeError(problem, where=f"{where}.lora.lora_dropout")
     moved = "all its weights are trained" if lora is None else ""
+    if kind_of(lora) != LORA:
+        moved = f"`model.lora.peft_type: {kind_of(lora)}` leaves no room for a second adapter"
     for key in (key for key in _NEW_WEIGHTS if (lora or {}).get(key) not in (None, "none", [])):
         moved = f"`model.lora.{key}` trains some of its weights"
     if moved:

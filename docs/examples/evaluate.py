@@ -1,0 +1,5 @@
+import rlm_plugins as rlm
+
+run = rlm.train(experiment, out=folder / "third")
+judged = rlm.evaluate(run)
+assert judged["low"] <= judged["score"] <= judged["high"]

@@ -1,0 +1,194 @@
+"""Trackers, the hub, DeepSpeed and optional packages: checked by name, tried for real, never a traceback."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlm_plugins as rlm
+from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.recipe.installed import TRACKERS, check_tracker
+from rlm_plugins.run import integration_errors as integration_errors_module
+from rlm_plugins.run.integration_errors import integration_errors
+
+TRAINER = {"max_steps": 2, "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 3}
+
+
+def recipe(**trainer: Any) -> dict[str, Any]:
+    return {
+        "model": {"name": "scratch", "hidden": 16, "heads": 2, "intermediate": 16},
+        "environment": {"name": "addition", "digits": 1, "test_rows": 0},
+        "rewards": ["accuracy"],
+        "algorithm": "grpo",
+        "trainer": {**TRAINER, **trainer},
+    }
+
+
+def test_every_tracker_of_transformers_has_a_package() -> None:
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    assert set(INTEGRATION_TO_CALLBACK) <= set(TRACKERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("wandbb", "'wandb'"), ("tensorbord", "'tensorboard'"), ("trackoi", "'trackio'"), ("zzz", "none")],
+)
+def test_a_misspelt_tracker_is_no_package(name: str, hint: str) -> None:
+    with pytest.raises(RecipeError, match=f"(?s)trainer.report_to.*unknown tracker '{name}'.*hint: .*{hint}") as caught:
+        rlm.check(recipe(report_to=name))
+    assert "pip install" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_a_known_tracker_that_is_missing_names_its_package(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.integrations.get_available_reporting_integrations", list)
+    with pytest.raises(RecipeError, match=f"(?s)'{name}' is not installed.*pip install {TRACKERS[name]}"):
+        check_tracker(name, "trainer.report_to")
+    monkeypatch.setattr("transformers.integrations.get_available_reporting_integrations", lambda: [name])
+    check_tracker(name, "trainer.report_to")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"deepspeed": {"zero_optimization": {"stage": 2}}}, "trainer.deepspeed.*deepspeed is not installed"),
+        ({"use_liger_kernel": True}, "trainer.use_liger_kernel.*liger-kernel is not installed"),
+        ({"use_vllm": True}, "trainer.use_vllm.*vLLM is not installed"),
+    ],
+)
+def test_a_missing_package_is_found_by_check(
+    changes: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import importlib.util
+
+    found = importlib.util.find_spec
+    absent = ("deepspeed", "liger_kernel", "vllm")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name in absent else found(name, *rest))
+    with pytest.raises(RecipeError, match=f"(?s){message}.*pip install"):
+        rlm.check(recipe(**changes))
+
+
+def test_an_error_that_passes_through_an_integration_names_its_setting() -> None:
+    from huggingface_hub.utils import validate_repo_id
+
+    message = r"(?s)trainer\.push_to_hub.*hub failed: HFValidationError.*hf auth login"
+    with pytest.raises(RecipeError, match=message), integration_errors("01-grpo"):
+        validate_repo_id("no such//name")
+    with pytest.raises(ZeroDivisionError), integration_errors("01-grpo"):
+        _ = 1 / 0
+    with pytest.raises(RlmError, match=r"^own$"), integration_errors("01-grpo"):
+        raise RlmError("own")
+
+
+def test_a_tracker_that_fails_ends_the_run_in_our_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import TrainerCallback
+    from transformers.integrations import integration_utils
+
+    class Failing(TrainerCallback):  # type: ignore[misc]
+        """A tracker whose server is away."""
+
+        def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+            raise ConnectionError("no route")
+
+    tracker, *others = integration_errors_module.INTEGRATIONS
+    here = dataclasses.replace(tracker, modules=(__name__,))
+    monkeypatch.setattr(integration_errors_module, "INTEGRATIONS", (here, *others))
+    monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "tensorboard", Failing)
+    monkeypatch.setattr("transformers.integrations.get_available_reporting_integrations", lambda: ["tensorboard"])
+    with pytest.raises(RecipeError, match=r"(?s)trainer\.report_to.*a tracker failed: ConnectionError: no route"):
+        rlm.train(recipe(report_to="tensorboard"), out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("kind", ["model", "data"])
+def test_a_hub_that_is_not_there(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    change = (
+        {"model": "nobody/nothing"} if kind == "model" else {"environment": {"name": "dataset", "path": "no/thing"}}
+    )
+    with pytest.raises(RlmError, match=r"(?s)cannot be (loaded|read).*"):
+        rlm.check(recipe() | change)
+
+
+@pytest.mark.parametrize("error", ["gated", "absent"])
+def test_a_gated_or_absent_model(error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers turns 401, 403 and 404 of the hub into OSError."""
+    text = {"gated": "You are trying to access a gated repo.", "absent": "x/y is not a valid model identifier"}[error]
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise OSError(text)
+
+    monkeypatch.setattr("rlm_plugins.data.hub._check_connection", lambda: None)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", refuse)
+    with pytest.raises(RlmError, match=f"(?s)config of 'x/y' cannot be loaded: {text[:20]}.*hf auth login"):
+        rlm.check(recipe() | {"model": "x/y"})
+
+
+def test_pushing_to_a_hub_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(RlmError, match=r"(?s)cannot be built: |hub failed: "):
+        rlm.train(recipe(push_to_hub=True, hub_model_id="nobody/nothing"), out=tmp_path / "run")
+
+
+def tracked(folder: Path, tracker: str, **environment: str) -> list[dict[str, Any]]:
+    """Train with a tracker in a process of its own, and return the lines of metrics.jsonl."""
+    said = (
+        recipe(report_to=tracker, logging_dir=str(folder / "logs"))
+        if tracker == "tensorboard"
+        else recipe(report_to=tracker)
+    )
+    said["trainer"].pop("logging_dir", None)
+    code = f"import rlm_plugins as rlm; rlm.train({said!r}, out={str(folder / 'run')!r})"
+    env = {**os.environ, "TENSORBOARD_LOGGING_DIR": str(folder / "logs"), **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+
+
+def numbers(lines: list[dict[str, Any]]) -> set[str]:
+    return {name for line in lines for name, value in line.items() if isinstance(value, int | float)} - {
+        "step",
+        "epoch",
+    }
+
+
+@pytest.mark.full
+def test_tensorboard_has_every_number(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    lines = tracked(tmp_path, "tensorboard")
+    (events,) = {file.parent for file in tmp_path.rglob("events.out.tfevents.*")}
+    tags = {tag.partition("/")[2] for tag in EventAccumulator(str(events)).Reload().Tags()["scalars"]}
+    assert {name for name in numbers(lines) if not name.startswith(("train_", "total_flos"))} <= tags
+
+
+@pytest.mark.full
+def test_wandb_offline_has_every_number(tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="wandb is not installed")
+    tracked(tmp_path, "wandb", WANDB_MODE="offline", WANDB_DIR=str(tmp_path), WANDB_SILENT="true")
+    (file,) = tmp_path.rglob("*.wandb")
+    assert b"reward" in file.read_bytes()
+
+
+@pytest.mark.full
+def test_trackio_has_every_number(tmp_path: Path) -> None:
+    pytest.importorskip("trackio", reason="trackio is not installed")
+    import sqlite3
+
+    lines = tracked(tmp_path, "trackio", TRACKIO_DIR=str(tmp_path / "trackio"), HF_HOME=str(tmp_path / "hf"))
+    (database,) = {*tmp_path.rglob("*.db")}
+    rows = sqlite3.connect(database).execute("select metrics from metrics").fetchall()
+    stored = " ".join(str(row[0]) for row in rows)
+    assert all(name in stored for name in ("reward", "kl", "completions"))
+    assert len(rows) >= len([line for line in lines if "reward" in line])
