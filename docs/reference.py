@@ -2,7 +2,7 @@
 
     python docs/reference.py      # or: make reference
 
-An example is the doctest of a docstring, else the file of the name in docs/examples; the tests run them.
+An example is the doctest of a docstring, else the block of the name in docs/examples.md; the tests run them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import rlm_plugins as rlm
 from rlm_plugins.metrics import METRICS
 
 ROOT = Path(__file__).parent
-FOLDER, EXAMPLES = ROOT / "reference", ROOT / "examples"
+FOLDER, EXAMPLES = ROOT / "reference", ROOT / "examples.md"
 NAMES = [name for name in rlm.__all__ if name != "__version__"]
 
 
@@ -105,16 +105,22 @@ def members(kind: type) -> list[str]:
 
 def example_of(name: str) -> str:
     """Return the example of a name without a doctest."""
-    return (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    return examples()[name]
+
+
+def examples() -> dict[str, str]:
+    """Return name → code of docs/examples.md."""
+    text = EXAMPLES.read_text(encoding="utf-8")
+    return dict(re.findall(r"^## (\w+)\n\n```python\n(.*?)^```", text, re.S | re.M))
 
 
 def metrics_page() -> str:
     """Return the list of everything that a run logs, to metrics.jsonl and to the trackers of `report_to`."""
     head = """# Metrics
 
-Everything that a run logs. `metrics.jsonl` of the run folder has all of it. The trackers of `trainer.report_to` get what the
-trainer logs: all but `held_out/…` and `suite/…`. TensorBoard, Trackio and W&B add the prefix `train/`. `rlm explain NAME`
-prints an entry with the values to expect.
+Everything that a run logs. `metrics.jsonl` of the run folder has all of it. The trackers of `trainer.report_to` get
+what the trainer logs: all but `held_out/…` and `suite/…`. TensorBoard, Trackio and W&B add the prefix `train/`.
+`rlm explain NAME` prints an entry with the values to expect.
 
 | metric | computation | meaning |
 |---|---|---|"""

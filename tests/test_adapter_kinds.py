@@ -117,7 +117,9 @@ def test_every_kind_of_peft_is_named() -> None:
 @pytest.mark.parametrize("method", PACKAGES)
 def test_a_missing_package_is_named(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(RecipeError, match=f"(?s)requires the package {PACKAGES[method]}.*pip install {PACKAGES[method]}"):
+    with pytest.raises(
+        RecipeError, match=f"(?s)requires the package {PACKAGES[method]}.*pip install {PACKAGES[method]}"
+    ):
         quantization_config({"method": method}, four_bits=False)
 
 

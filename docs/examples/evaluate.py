@@ -1,5 +1,0 @@
-import rlm_plugins as rlm
-
-run = rlm.train(experiment, out=folder / "third")
-judged = rlm.evaluate(run)
-assert judged["low"] <= judged["score"] <= judged["high"]
