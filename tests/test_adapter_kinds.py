@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,8 @@ def test_a_kind_trains_and_merges(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["LOHA", pytest.param("IA3", marks=pytest.mark.full)])
 def test_a_recipe_trains_another_kind(tmp_path: Path, kind: str) -> None:
     run = rlm.train(recipe(lora=fields(kind)), out=tmp_path / "run")
-    model, _ = run.model()
-    assert model.peft_config["default"].peft_type == kind
+    saved = json.loads((tmp_path / "run/01-grpo/adapter/adapter_config.json").read_text())
+    assert saved["peft_type"] == kind
     assert run.score is not None
     assert rlm.evaluate(run)["score"] == run.score, "merged into the base"
 
@@ -167,5 +168,5 @@ def test_quantized_weights_need_an_adapter(tmp_path: Path, monkeypatch: pytest.M
     said = recipe() | {"model": {"name": str(tmp_path), "quantization": {"method": "bitsandbytes_8bit"}}}
     plain = {"name": "dataset", "path": str(tmp_path / "d.jsonl"), "chat": False}
     (tmp_path / "d.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n' * 4)
-    with pytest.raises(RlmError, match=r"quantized weights cannot be trained.*`model: \{lora"):
+    with pytest.raises(RlmError, match=r"(?s)quantized weights cannot be trained.*`model: \{lora"):
         rlm.check(said | {"environment": plain})

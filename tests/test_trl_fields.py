@@ -14,14 +14,16 @@ from rlm_plugins.cli.explain import explain
 from rlm_plugins.cli.explain_report import render
 from rlm_plugins.recipe import of_mapping
 from rlm_plugins.recipe.compose import plans_of
-from rlm_plugins.recipe.trl_fields import CHOICES, GRPO, KNOBS, RLOO, algorithm_of, decided, fields_of, slot_of
+from rlm_plugins.recipe.trl_field_table import CHOICES, GRPO, KNOBS, RLOO
+from rlm_plugins.recipe.trl_fields import algorithm_of, decided, fields_of, slot_of
 from rlm_plugins.registry import Registry
 
 CONFIGS = {GRPO: trl.GRPOConfig, RLOO: trl.RLOOConfig}
 VALUES: dict[tuple[str, str], list[Any]] = {
     (GRPO, "scale_rewards"): ["group", "batch", "none"],
     (GRPO, "epsilon_high"): [None, 0.28, 5.0],
-    (GRPO, "delta"): [None, 1.5],
+    (GRPO, "delta"): [None, 1.5, 4.0],
+    **{(GRPO, f"sapo_temperature_{sign}"): [0.05, 1.0, 2.0] for sign in ("pos", "neg")},
     (GRPO, "off_policy_mask_threshold"): [None, 0.0, 0.5],
     (GRPO, "use_bias_correction_kl"): [True, False],
     (GRPO, "entropy_coef_min"): [0.0, 0.25],
@@ -31,8 +33,8 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     (RLOO, "epsilon_high"): [None, 0.28],
     **{(choice.config, choice.field): list(choice.parts) for choice in CHOICES},
 }
-"""Values of each field; of other fields these two."""
-NUMBERS = [0.25, 0.75]
+"""Values of each field; of other fields these four."""
+NUMBERS = [0.0, 0.25, 0.75, 1.0]
 
 
 def defaults(config: str) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from rlm_plugins.api.trl_arguments import Extras, is_model, lora_of, stage_from
 from rlm_plugins.builtin.foreign_rewards import check_trl_columns
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.resolve import Plan
-from rlm_plugins.recipe.trl_fields import GRPO, RLOO, decided
+from rlm_plugins.recipe.trl_field_table import GRPO, RLOO
+from rlm_plugins.recipe.trl_fields import decided
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.fault_log import FaultLog

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Protocol, get_type_hints
 
 from pydantic import Field
 
-from rlm_plugins.data.prompt_columns import PromptBuilder, hold_out, prompt_builder, without
+from rlm_plugins.data.prompt_columns import PromptBuilder, prompt_builder
+from rlm_plugins.data.splits import hold_out, without
 from rlm_plugins.data.tables import open_split
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec

@@ -1,8 +1,7 @@
-"""Prompts from the columns of a data set, and held-out examples."""
+"""Prompts from the columns of a data set."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +9,6 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.batch import SAMPLE
-from rlm_plugins.data.images import identity, image_columns, undecoded, without_images
 from rlm_plugins.data.tables import row_address
 from rlm_plugins.errors import RecipeError, nearest
 
@@ -133,41 +131,6 @@ def parse(template: str) -> list[tuple[str, str]]:
     if any(name == "" or spec or conversion for _, name, spec, conversion in pieces):
         raise RecipeError("expected a column name between braces", where=where, hint=hint)
     return [(text, name or "") for text, name, _, _ in pieces]
-
-
-def hold_out(rows: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
-    """Return (train, test): `count` test examples drawn with `seed`, and the examples with other prompts.
-
-    Of an unpaired preference (with a ``label``), all examples of a drawn prompt are held out.
-
-    Raises:
-        RecipeError: No training example is left.
-    """
-    chosen = random.Random(seed).sample(range(len(rows)), min(count, len(rows)))
-    test = rows.select(sorted(chosen))
-    if "label" in rows.column_names:  # an unpaired preference: completions of a prompt stay together
-        prompts = list(map(repr, test["prompt"]))
-        test = rows.filter(lambda prompt: repr(prompt) in prompts, input_columns="prompt")
-    train = without(rows, test)
-    if len(train) == 0:
-        raise RecipeError(
-            f"{count} of {len(rows)} examples are held out, which leaves none to train on",
-            where="environment.test_rows",
-        )
-    return train, test
-
-
-def without(rows: Any, test: Any) -> Any:
-    """Return `rows` without examples whose prompt, with its images, is in `test`."""
-    if image_columns(getattr(rows, "column_names", None) or ()):
-        shown = {identity(row) for row in undecoded(test)}
-        if not hasattr(rows, "__len__"):
-            return rows.filter(lambda row: identity(row) not in shown)
-        return rows.select([i for i, row in enumerate(undecoded(rows)) if identity(row) not in shown])
-    held_out = dict.fromkeys(
-        repr(row["prompt"]) for row in without_images(test)
-    )  # not a set: its order would change the name of the cached file
-    return rows.filter(lambda prompt: repr(prompt) not in held_out, input_columns="prompt")
 
 
 def _require(column: str, existing: Sequence[str], *, where: str) -> None:

@@ -115,9 +115,8 @@ class PartSchemas:
             from rlm_plugins.recipe.adapter_kinds import KEY
             from rlm_plugins.recipe.trainer_settings import NOT_IN_A_RECIPE
 
-            other = {"type": "object", "properties": {KEY: {"type": "string"}}}
-            has_kind = {"type": "object", "required": [KEY]}
-            self.defs["lora"] = {"if": has_kind, "then": other, "else": config_schema(LoraConfig, NOT_IN_A_RECIPE)}
+            other = {"type": "object", "required": [KEY], "properties": {KEY: {"type": "string"}}}
+            self.defs["lora"] = {"anyOf": [config_schema(LoraConfig, NOT_IN_A_RECIPE), other]}
         return ref("lora")
 
 
