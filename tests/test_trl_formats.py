@@ -160,7 +160,7 @@ def test_training_and_held_out_examples_in_two_files(tmp_path: Path) -> None:
     assert [row["answer"] for row in found.train] == ["1", "3", "4"], "a held-out prompt is not trained on"
     with pytest.raises(RlmError, match="`path` and `train_path` are the same thing"):
         spec(tmp_path, rows, train_path="data.jsonl")
-    with pytest.raises(RlmError, match="the knob 'path' is missing"):
+    with pytest.raises(RlmError, match="requires the knob 'path'"):
         spec(tmp_path, rows, path=None)
 
 

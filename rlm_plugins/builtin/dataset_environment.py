@@ -95,5 +95,5 @@ def _source(path: str | None, train_path: str | None) -> str:
     source = path or train_path
     if not source:
         hint = "a file, a folder, or a name on the hub"
-        raise RecipeError("the knob 'path' is missing", where="environment", hint=hint)
+        raise RecipeError("`dataset` requires the knob 'path'", where="environment", hint=hint)
     return source
