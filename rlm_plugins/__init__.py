@@ -25,7 +25,8 @@ _LAZY = {
     "GRPOConfig": "trainer.config",
     "Equation": "step",
     "Run": "api.results",
-    **dict.fromkeys(("load", "check", "train", "evaluate", "algorithms", "explain", "part"), "api.functions"),
+    "load": "api.recipe_arguments",
+    **dict.fromkeys(("check", "train", "evaluate", "algorithms", "explain", "part"), "api.functions"),
 }
 """Public name → module that defines it."""
 __all__ = ["__version__", "hookimpl", *_LAZY]
