@@ -15,7 +15,7 @@ import rlm_plugins as rlm
 ROOT = Path(__file__).parents[1]
 EXPERIMENT = {
     "model": {"name": "scratch", "hidden": 16, "heads": 2, "intermediate": 16},
-    "environment": {"name": "addition", "digits": 1, "test_rows": 4},
+    "environment": {"name": "addition", "digits": 2, "test_rows": 4},
     "rewards": ["accuracy"],
     "algorithm": "grpo",
     "trainer": {"max_steps": 1, "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 3},

@@ -22,7 +22,7 @@ def check(recipe: RecipeLike, overrides: Overrides = (), **objects: Any) -> Chec
     """Check everything that a run needs, before any weight is loaded.
 
     Args:
-        recipe: As :func:`load` takes it.
+        recipe: As :func:`rlm_plugins.load` takes it.
         overrides: As there.
         **objects: As :func:`train` takes them.
 
@@ -45,7 +45,7 @@ def train(recipe: RecipeLike, overrides: Overrides = (), *, out: str | Path | No
 
     Args:
         recipe: A YAML file, or a mapping in which functions may stand for parts.
-        overrides: As :func:`load` takes them.
+        overrides: As :func:`rlm_plugins.load` takes them.
         out: Folder of the run; default: ``runs/NAME``, or ``runs/NAME-2``, … if that exists.
         **objects: Python objects in the place of sections: ``model`` (an instance, with ``tokenizer``),
             ``train_dataset`` and ``test_dataset``, ``rewards`` (functions, names or mappings), ``algorithm``.
@@ -72,7 +72,7 @@ def evaluate(source: str | Path | Run, overrides: Overrides = (), *, rows: int |
 
     Args:
         source: A run, its folder, or a recipe file.
-        overrides: As :func:`load` takes them.
+        overrides: As :func:`rlm_plugins.load` takes them.
         rows: Maximum number of held-out examples; 0: all; None: as in the recipe.
 
     Returns:
