@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from rlm_plugins import recipe
-from rlm_plugins.builtin import environments
+from rlm_plugins.builtin import dataset_environment, environments
 from rlm_plugins.builtin.replay_rollouts import Replay
 from rlm_plugins.cli import app
 from rlm_plugins.recipe.compose import compose
@@ -93,6 +93,7 @@ KEYS = (
         "max_steps",
     ),
     *("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"),
+    *("num_iterations",),
     *("max_completion_length", "max_length", "temperature", "top_p", "top_k", "max_grad_norm"),
     *("use_vllm", "vllm_importance_sampling_correction"),
 )
@@ -208,7 +209,7 @@ def test_data_become_prompts_that_rewards_can_score(file: Path, monkeypatch: pyt
         row = json.dumps(PUBLISHED[path])
         return Dataset.from_list([json.loads(row if len(opened) == 1 else row.replace("1+1", "2+2"))] * 8)
 
-    monkeypatch.setattr(environments, "open_split", rows)
+    monkeypatch.setattr(dataset_environment, "open_split", rows)
     found = recipe.load(file, ["model={name: scratch, lora: {r: 2}}"])
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_size", lambda *_: None)  # eight rows, not a generation
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_installed", lambda *_: None)  # no vLLM on this machine

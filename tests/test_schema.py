@@ -144,7 +144,7 @@ WRONG = {
     BASE.replace("name: addition", "name: adition"): "unknown environment",
     BASE.replace("{name: addition, digits: 3}", "{digits: 3}"): "environment without a name",
     BASE.replace("{name: addition, digits: 3}", "[addition]"): "not a part",
-    BASE.replace("name: addition, digits: 3", "name: dataset"): "a knob without default left out",
+    BASE.replace("name: addition, digits: 3", "name: successes"): "a knob without default left out",
     BASE.replace("[accuracy,", "[acuracy,"): "unknown reward",
     BASE.replace("weight: 0.1", "weight: '0.1'"): "text for a weight",
     BASE.replace("weight: 0.1", "wieght: 0.1"): "unknown knob of a reward",

@@ -139,7 +139,7 @@ class AdaptiveEntropy:
         self,
         *,
         target: NonNegativeFloat = 0.2,
-        delta: PositiveFloat = 0.005,
+        delta: NonNegativeFloat = 0.005,
         start: NonNegativeFloat = 0.0,
         minimum: NonNegativeFloat = 0.0,
         maximum: NonNegativeFloat = 1.0,
