@@ -11,10 +11,17 @@ FAMILIES = {
     "mathematics": "rlm_audit.mathematics:FAMILY",
     "code": "rlm_code.audit_cases:FAMILY",
     "gym": "rlm_gym.audit_cases:FAMILY",
+    "worlds": "rlm_worlds.audit_cases:FAMILY",
 }
 """Name → address of a `Family`; imported when it is used."""
 
-_OF_REWARD = {"accuracy": "numbers", "math_accuracy": "mathematics", "code_tests": "code", "gym_score": "gym"}
+_OF_REWARD = {
+    "accuracy": "numbers",
+    "math_accuracy": "mathematics",
+    "code_tests": "code",
+    "gym_score": "gym",
+    "world_score": "worlds",
+}
 
 
 def default_family(reward: str) -> str:
