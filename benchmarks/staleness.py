@@ -20,13 +20,13 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # must be set before torch is imported
 
 from row_settings import EARLIER, OWN
-from rows import PLUGINS, ROOT, Job, Record, _metric, _portable, _settings_of, _train, measure, replace, rows_of
+from rows import PLUGINS, ROOT, Job, Record, _metric, _portable, _settings_of, _train, measure, rows_of
 from staleness_report import LEFT_OUT, report
 
 from rlm_plugins import recipe
