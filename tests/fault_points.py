@@ -1,51 +1,56 @@
-"""Every file operation of a piece of code as a numbered point at which a child process is killed or meets an error."""
+"""Every file operation of a run as a numbered point: its folder is copied there, or a child process meets an error."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-import signal
+import shutil
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 EVENTS = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-Action = Callable[[str], None]
+Action = Callable[[int, str], None]
 
 
-def kill(operation: str) -> None:
-    """End this process as a power failure does."""
-    os.kill(os.getpid(), signal.SIGKILL)
+def error_of(code: int, operation: str) -> Exception:
+    """The error of the operating system; writers in C++ and Rust raise their own."""
+    if operation.startswith("torch.save"):
+        return RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
+    if operation.startswith("safetensors"):
+        from safetensors import SafetensorError
+
+        return SafetensorError(f"Error while serializing: I/O error: {os.strerror(code)} (os error {code})")
+    return OSError(code, os.strerror(code), operation.partition(" ")[2] or None)
 
 
-def fail_with(code: int) -> Action:
-    """Raise the error of the operating system; half-written files of torch and safetensors raise their own."""
+class Inline:
+    """Stand-in for a pool of threads that runs each task at once: a forked child has no other threads."""
 
-    def fail(operation: str) -> None:
-        if operation.startswith("torch.save"):
-            raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
-        if operation.startswith("safetensors"):
-            from safetensors import SafetensorError
+    def __init__(self, *_: Any) -> None:
+        self.map = map
 
-            raise SafetensorError(f"Error while serializing: I/O error: {os.strerror(code)} (os error {code})")
-        raise OSError(code, os.strerror(code), operation.partition(" ")[2] or None)
+    def __enter__(self) -> Inline:
+        return self
 
-    return fail
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 class Points:
-    """Counts the file operations below a folder and acts at one of them.
+    """Calls an action before each file operation below a folder, and when a file of torch or safetensors is half there.
 
     Args:
         folder: Operations elsewhere are not counted.
-        chosen: Number of the operation at which `action` is called; -1: none.
-        action: Kills the process or raises.
+        action: Called with the number and the name of the operation; what it does itself is not counted.
     """
 
-    def __init__(self, folder: Path, chosen: int = -1, action: Action = kill) -> None:
-        self.folder, self.chosen, self.action = str(folder.resolve()), chosen, action
+    def __init__(self, folder: Path, action: Action) -> None:
+        self.folder, self.action = str(folder.resolve()), action
         self.count, self.busy = 0, False
 
     def install(self) -> None:
@@ -53,52 +58,114 @@ class Points:
         import safetensors.torch
         import torch
 
+        from rlm_plugins.durable import sealed
+
         sys.addaudithook(self._audit)
-        self._wrap(os, "fsync", lambda descriptor: f"fsync {os.readlink(f'/proc/self/fd/{int(descriptor)}')}")
+        sealed.ThreadPoolExecutor = Inline  # type: ignore[assignment, misc]
+        self._wrap(os, "fsync", lambda descriptor: os.readlink(f"/proc/self/fd/{int(descriptor)}"))
+        self._wrap(os, "write", lambda descriptor, data: os.readlink(f"/proc/self/fd/{descriptor}"))
         self._wrap_writer(torch, "save", lambda value, file, *rest, **options: file)
         self._wrap_writer(safetensors.torch, "serialize_file", lambda tensors, file, *rest, **options: file)
 
     def point(self, operation: str) -> None:
-        """Count an operation."""
-        number, self.count = self.count, self.count + 1
-        if number == self.chosen:
-            self.action(operation)
+        """Count an operation and call the action."""
+        if self.busy:
+            return
+        number, self.count, self.busy = self.count, self.count + 1, True
+        try:
+            self.action(number, operation)
+        finally:
+            self.busy = False
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
-        if self.busy or not (is_write or event in EVENTS):
-            return
-        path = arguments[0]
+        path = arguments[0] if is_write or event in EVENTS else None
         if isinstance(path, str | os.PathLike) and os.path.abspath(path).startswith(self.folder):
             self.point(f"{event} {os.fspath(path)}")
 
-    def _wrap(self, module: Any, name: str, describe: Callable[..., str]) -> None:
+    def _wrap(self, module: Any, name: str, path_of: Callable[..., str]) -> None:
         original = getattr(module, name)
 
-        def wrapped(*arguments: Any, **options: Any) -> Any:
-            self.point(describe(*arguments, **options))
-            return original(*arguments, **options)
+        def wrapped(*arguments: Any) -> Any:
+            if (path := path_of(*arguments)).startswith(self.folder):
+                self.point(f"{name} {path}")
+            return original(*arguments)
 
         setattr(module, name, wrapped)
 
     def _wrap_writer(self, module: Any, name: str, file_of: Callable[..., Any]) -> None:
-        """Act also when the file of a writer in C++ or Rust is half written."""
         original = getattr(module, name)
 
         def wrapped(*arguments: Any, **options: Any) -> Any:
             result, file = original(*arguments, **options), file_of(*arguments, **options)
             if isinstance(file, str | os.PathLike) and str(Path(file).resolve()).startswith(self.folder):
                 data = Path(file).read_bytes()
-                self.busy = True
-                Path(file).write_bytes(data[: len(data) // 2])
-                self.busy = False
-                self.point(f"{module.__name__}.{name} {file}")
-                self.busy = True
-                Path(file).write_bytes(data)
-                self.busy = False
+                with self._rewritten(Path(file), data[: len(data) // 2], data):
+                    self.point(f"{module.__name__}.{name} {file}")
             return result
 
         setattr(module, name, wrapped)
+
+    @contextmanager
+    def _rewritten(self, file: Path, half: bytes, whole: bytes) -> Iterator[None]:
+        self._write(file, half)
+        yield
+        self._write(file, whole)
+
+    def _write(self, file: Path, data: bytes) -> None:
+        self.busy, before = True, self.busy
+        file.write_bytes(data)
+        self.busy = before
+
+
+def state_of(folder: Path) -> str:
+    """A digest of all names and contents below a folder, but the lock's, which has the number of a process."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        content = path.read_bytes() if path.is_file() and path.name != "lock" else b""
+        digest.update(f"{path.relative_to(folder)} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+class States:
+    """Copies of the distinct states of a folder.
+
+    Args:
+        folder: The folder.
+        into: Folder of the copies, ``NUMBER`` each.
+    """
+
+    def __init__(self, folder: Path, into: Path) -> None:
+        self._folder, self._into, self._seen = folder, into, set[str]()
+
+    def add(self, number: int, operation: str = "") -> None:
+        """Copy the folder, unless it had the same contents before."""
+        state = state_of(self._folder)
+        if state not in self._seen:
+            self._seen.add(state)
+            (self._into / str(number)).mkdir(parents=True)
+            (self._into / str(number) / "operation").write_text(operation)
+            if self._folder.exists():
+                shutil.copytree(self._folder, self._into / str(number) / "run", symlinks=True)
+
+
+def copied(into: Path) -> Iterable[tuple[int, str, Path]]:
+    """Number, operation and folder of each copy, in their order."""
+    for path in sorted(into.iterdir(), key=lambda path: int(path.name)):
+        yield int(path.name), (path / "operation").read_text(), path / "run"
+
+
+def at_every_point(task: Callable[[], Any], folder: Path, action: Action, log: Path) -> int:
+    """Run a task in a child process with an action at each file operation; return how many there were."""
+
+    def observed() -> int:
+        points = Points(folder, action)
+        points.install()
+        task()
+        return points.count
+
+    assert in_child(observed, log) == 0, log.read_text()
+    return int(log.read_text().split()[-1])
 
 
 def start_child(task: Callable[[], Any], log: Path) -> int:

@@ -37,9 +37,10 @@ def locked(folder: Path, tell: Callable[[str], None] = print) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
-            (folder / LOCK).unlink()  # before it is released: another process must not lock a removed file
-        os.close(_HELD.pop(key))
+        if (descriptor := _HELD.pop(key, None)) is not None:  # None in a forked child: the lock is its parent's
+            with contextlib.suppress(OSError):
+                (folder / LOCK).unlink()  # before it is released: another process must not lock a removed file
+            os.close(descriptor)
 
 
 def _acquire(file: Path, tell: Callable[[str], None]) -> int:

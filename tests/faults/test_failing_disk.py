@@ -1,0 +1,93 @@
+"""A disk that is full or broken at any file operation of a run: the error names the file, and nothing saved is lost."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_cases import KINDS, recipe, resume, weights
+from fault_points import States, at_every_point, copied, error_of
+
+from rlm_plugins.cli import app
+from rlm_plugins.cli.launch import launch
+from rlm_plugins.errors import RlmError
+
+pytestmark = [pytest.mark.slow, pytest.mark.faults("F5", "ENOSPC and EIO at every file operation of a run")]
+CODES = (errno.ENOSPC, errno.EIO)
+Failed = Callable[[int, str, int, int, str], None]
+CASES = [("adapter", 24), *(pytest.param(kind, 1, marks=pytest.mark.full) for kind in KINDS)]
+"""Kind of run, and at which of its operations the disk fails: at every one, or every 24th."""
+
+
+def failing(folder: Path, every: int, parents: list[int], failed: Failed) -> Callable[[int, str], None]:
+    """An action that starts a child, in which the operation fails once, on a copy of the folder in its place.
+
+    Args:
+        folder: The run.
+        every: Operations are tried at numbers that this divides.
+        parents: Filled with the process whose operations these are.
+        failed: Called after each child with number, operation, error, exit code and output.
+    """
+    log, aside = folder.with_name("child.log"), folder.with_name("aside")
+
+    def fail(number: int, operation: str) -> None:
+        for code in CODES if number % every == 0 and os.getpid() in parents else ():
+            if folder.exists():
+                folder.rename(aside)  # open files stay those of this process
+                shutil.copytree(aside, folder, symlinks=True)
+            child = os.fork()
+            if child == 0:
+                descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+                os.dup2(descriptor, sys.stdout.fileno())
+                os.dup2(descriptor, 2)
+                raise error_of(code, operation)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            failed(number, operation, code, status, log.read_text(errors="replace"))
+            shutil.rmtree(folder, ignore_errors=True)
+            if aside.exists():
+                aside.rename(folder)
+
+    return fail
+
+
+@pytest.mark.parametrize(("kind", "every"), CASES)
+def test_disk_fails_at_every_operation(tmp_path: Path, kind: str, every: int, cases: Any) -> None:
+    file, out, into = recipe(tmp_path, kind, max_steps=2), tmp_path / "run", tmp_path / "states"
+    states, told = States(out, into), tmp_path / "told.jsonl"
+
+    def failed(number: int, operation: str, code: int, status: int, output: str) -> None:
+        states.add(number * len(CODES) + CODES.index(code), operation)
+        with told.open("a") as lines:
+            lines.write(json.dumps([number, operation, code, status, output]) + "\n")
+
+    def train() -> None:
+        parents.append(os.getpid())
+        if status := app(["train", str(file), "--out", str(out)], standalone_mode=False):
+            raise SystemExit(status)
+
+    parents: list[int] = []
+    at_every_point(train, out, failing(out, every, parents, failed), tmp_path / "log")
+    expected = weights(out)
+    for number, operation, code, status, output in map(json.loads, told.read_text().splitlines()):
+        with cases(f"{kind}, {errno.errorcode[code]} at operation {number}: {operation}"):
+            assert "Traceback" not in output, output
+            if status == 0:
+                assert "results: " in output, output  # harmless: a folder that is removed anyway
+            else:
+                assert status == 2, output
+                assert re.search(rf"error: .*{re.escape(str(out))}.*{os.strerror(code)}", output), output
+    for number, operation, run in copied(into):
+        with cases(f"{kind}, resumed after operation {number}: {operation}"):
+            if not (run / "recipe.yaml").exists():
+                with pytest.raises(RlmError, match="there is no run to resume"):
+                    launch(file, [], out=run, resume=True)
+            else:
+                assert weights(resume(run)) == expected
