@@ -29,6 +29,9 @@ ROLLOUT = ("prompts", "inputs", "source_index", "generate", "tokenizer", "step",
 GENERATING = ("generate", "model", "inputs", "config", "return_logprobs", "on_finished")
 """Data of a generator: see :func:`rlm_generators`."""
 
+API = 1
+"""Version of the hooks. A plugin module that needs a later one says so: ``rlm_api = 2``."""
+
 hookspec = pluggy.HookspecMarker("rlm")
 Parts = Mapping[str, Callable[..., Any]]
 

@@ -8,6 +8,7 @@ from rlm_plugins.cli.explain_parts import about
 from rlm_plugins.cli.tracebacks import third_party_traceback
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.registry import Registry
+from rlm_plugins.registry.loading import required_version
 
 Entry = dict[str, Any]
 
@@ -19,7 +20,8 @@ def plugins(registry: Registry) -> list[Entry]:
         registry: Supplies the plugins.
 
     Returns:
-        ``name``, ``origin``, ``error`` (null if it was loaded), ``traceback``, and ``parts``: recipe key → list of
+        ``name``, ``origin``, ``error`` (null if it was loaded), ``warning`` (another version of this package is
+        required), ``traceback``, and ``parts``: recipe key → list of
         ``name``, ``full_name`` and ``about`` (one line).
     """
     return [
@@ -27,6 +29,7 @@ def plugins(registry: Registry) -> list[Entry]:
             "name": plugin.name,
             "origin": plugin.origin,
             "error": None if plugin.error is None else f"{type(plugin.error).__name__}: {plugin.error}",
+            "warning": required_version(plugin.origin),
             "traceback": "" if plugin.error is None else third_party_traceback(plugin.error),
             "parts": _parts(plugin.name, registry),
         }

@@ -21,6 +21,7 @@ def _plugin(plugin: Entry) -> str:
     lines = [f"{plugin['name']}  ({plugin['origin']})"]
     if plugin["error"]:
         lines += [f"  NOT LOADED: {plugin['error']}", *(f"    {line}" for line in plugin["traceback"].splitlines())]
+    lines += [f"  warning: {plugin['warning']}"] if plugin["warning"] else []
     return "\n".join([*lines, columns(_part_lines(plugin["parts"]))]).rstrip()
 
 

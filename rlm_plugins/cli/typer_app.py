@@ -19,6 +19,7 @@ import typer
 
 from rlm_plugins import __version__
 from rlm_plugins.cli.error_report import DEBUG, ErrorReportingGroup, run_to_end
+from rlm_plugins.entry_points import tolerate_damage
 from rlm_plugins.errors import RlmError
 
 app = typer.Typer(
@@ -62,6 +63,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot encode Â must not end a run
+    tolerate_damage()
     run_to_end(app)
 
 
@@ -157,6 +159,41 @@ def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, t
 
 
 @app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """Print machine, versions against the tested range, plugins, sandbox, disk and problems, to paste into a report.
+
+    JSON: {system, versions: [{name, installed, tested, problem}], plugins: [{name, origin, state, problem}], sandbox,
+    disk: [{path, free_gib, problem}], problems}.
+    """
+    from rlm_plugins.cli.doctor import doctor as examine
+    from rlm_plugins.cli.doctor import render
+
+    data = examine()
+    _show(data, render(data), as_json)
+
+
+@app.command("resume-check")
+def resume_check(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    at: Annotated[list[int] | None, typer.Option(min=1, max=4, help="Step; repeatable (default: all).")] = None,
+    as_json: AsJson = False,
+    trust: Trust = False,
+) -> None:
+    """Check that a recipe resumes to the bit: a tiny stand-in is interrupted at each step of each stage and resumed.
+
+    The exit code is 1 if a file differs. JSON: a list of {stage, step, equal, differs}.
+    """
+    from rlm_plugins.cli.resume_check import render
+    from rlm_plugins.cli.resume_check import resume_check as check_resume
+
+    results = check_resume(recipe, overrides or [], at or ())
+    _show(results, render(results), as_json)
+    if not all(result["equal"] for result in results):
+        raise typer.Exit(1)
+
+
+@app.command()
 def schema(
     out: Annotated[Path | None, typer.Option(help="Output file (default: standard output).")] = None,
     load: Load = None,
@@ -185,7 +222,7 @@ def plugins(
 ) -> None:
     """List the plugins and their parts by recipe key. A broken plugin is listed with its traceback.
 
-    JSON: a list of {name, origin, error, traceback, parts: {key: [{name, full_name, about}]}}.
+    JSON: a list of {name, origin, error, warning, traceback, parts: {key: [{name, full_name, about}]}}.
     """
     from rlm_plugins.registry.disabled import disabled, set_disabled
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rlm_plugins.entry_points import origin_of, tolerate_damage
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.addresses import addressed_files
 from rlm_plugins.recipe.document import Recipe
@@ -65,8 +66,9 @@ def foreign_code(recipe: Recipe, *, is_run: bool = False) -> list[ForeignCode]:
 
 def installed_plugins() -> list[str]:
     """Return name and version of the distributions that offer plugins: ``rlm-math 0.1.0``."""
+    tolerate_damage()
     points = importlib.metadata.entry_points(group=GROUP)
-    return sorted({f"{point.dist.name} {point.dist.version}" for point in points if point.dist is not None})
+    return sorted({origin_of(point.dist) for point in points if point.dist is not None})
 
 
 def _digest(path: Path) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import importlib.metadata
 import inspect
-import os
+import re
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,8 +17,9 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from rlm_plugins import __version__
+from rlm_plugins.entry_points import DAMAGED, origin_of, tolerate_damage
 from rlm_plugins.errors import PluginError, nearest
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hookspecs import API, HOOKS
 from rlm_plugins.registry.import_path import require_unchanged
 from rlm_plugins.registry.signature import file_of
 from rlm_plugins.renamed import import_hint
@@ -53,87 +52,39 @@ class Plugin:
         return "; ".join(filter(None, (required_version(self.origin), import_hint(self.error))))
 
 
+class LaterApiError(ImportError):
+    """A plugin whose attribute `rlm_api` is later than `hookspecs.API`."""
+
+
 Found = tuple[Plugin, Callable[[], Any]]
 """A plugin, and the function that imports its module."""
 
 
 def installed() -> list[Found]:
-    """Return every entry point of the group, by name; none is imported yet."""
-    try:
-        points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda p: (p.name, p.value))
-    except Exception:  # one file with a line that is no entry point spoils all
-        return _readable()
-    return [(Plugin(p.name, f"{p.dist.name} {p.dist.version}" if p.dist else p.value), p.load) for p in points]
-
-
-def _readable() -> list[Found]:
-    """Return the entry points of each distribution, and a broken plugin for each that cannot be read."""
-    found: list[Found] = []
-    for dist in importlib.metadata.distributions():
-        origin = f"{dist.metadata['Name']} {dist.version}"
-        try:
-            found += [(Plugin(p.name, origin), p.load) for p in dist.entry_points if p.group == GROUP]
-        except Exception as error:
-            problem = f"entry_points.txt of {origin} cannot be read: {type(error).__name__}: {error}"
-            found.append((Plugin(dist.metadata["Name"], origin), partial(_fail, problem)))
-    return sorted(found, key=lambda pair: (pair[0].name, pair[0].origin))
+    """Return every entry point of the group by name, and a broken plugin per damaged distribution, without import."""
+    tolerate_damage()
+    points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda p: (p.name, p.value))
+    found: list[Found] = [(Plugin(p.name, origin_of(p.dist) or p.value), p.load) for p in points]
+    return found + [
+        (Plugin(origin.rpartition(" ")[0], origin), partial(_fail, problem))
+        for origin, problem in sorted(DAMAGED.items())
+    ]
 
 
 def _fail(problem: str) -> NoReturn:
     raise ImportError(problem)
 
 
-def loaded_in_time(load: Callable[[], Any], seconds: float) -> Any:
-    """Return `load()`, run in a thread that may hang, exit or raise anything without ending this process.
-
-    Raises:
-        BaseException: As `load` raised it.
-        ImportError: It took too long, called `os._exit` or raised KeyboardInterrupt.
-        KeyboardInterrupt: Ctrl-C, in the calling thread.
-    """
-    results: list[tuple[Any, BaseException | None]] = []
-
-    def work() -> None:
-        try:
-            results.append((load(), None))
-        except BaseException as error:
-            results.append((None, error))
-
-    def refuse(status: int = 0) -> NoReturn:
-        if os.getpid() != pid:  # a process that the plugin started may end
-            exit_process(status)
-        raise ImportError(f"its import called os._exit({status})")
-
-    exit_process, pid = os._exit, os.getpid()
-    thread = threading.Thread(target=work, daemon=True, name="import of a plugin")
-    os._exit = refuse
-    try:
-        thread.start()
-        thread.join(seconds)
-    finally:
-        os._exit = exit_process
-    if not results:
-        frame = sys._current_frames().get(thread.ident or 0)
-        place = "".join(traceback.format_stack(frame)[-1:]).strip() if frame is not None else ""
-        # ends a loop at its next line; a call into C keeps its thread
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
-        raise ImportError(f"its import takes longer than {seconds:g} s: {place}")
-    module, error = results[0]
-    if isinstance(error, KeyboardInterrupt):
-        raise ImportError("its import raised KeyboardInterrupt") from error
-    if error is not None:
-        raise error
-    return module
-
-
 def required_version(origin: str) -> str:
     """Return the version of this package that a distribution requires, if it is not the installed one; else empty."""
     with contextlib.suppress(Exception):
-        from packaging.requirements import Requirement
-
         for text in importlib.metadata.requires(origin.split()[0]) or ():
+            if not re.match(r"rlm[-_.]plugins\W*[<>=!~]", text, re.IGNORECASE):
+                continue
+            from packaging.requirements import Requirement
+
             requirement = Requirement(text)
-            if requirement.name.replace("_", "-").lower() == "rlm-plugins" and __version__ not in requirement.specifier:
+            if __version__ not in requirement.specifier:
                 return f"it requires rlm-plugins{requirement.specifier}, and {__version__} is installed"
     return ""
 
@@ -165,8 +116,11 @@ def hooks_of(plugin: str, module: Any) -> dict[str, str]:
     """Return the hooks that a module implements, each with its file.
 
     Raises:
+        LaterApiError: The module declares a later `rlm_api`.
         PluginError: An unknown hook, one that takes arguments or is not marked; or no hook at all.
     """
+    if (api := getattr(module, "rlm_api", API)) != API and not (isinstance(api, int) and api < API):
+        raise LaterApiError(f"its hooks are those of API {api}, and this is API {API} (rlm-plugins {__version__})")
     hooks = {}
     for name, function in _functions(module):
         mark = getattr(function, "rlm_impl", None)

@@ -13,15 +13,16 @@ import pluggy
 from rlm_plugins import __version__, builtin, hookspecs
 from rlm_plugins.errors import PluginError, RecipeError, nearest
 from rlm_plugins.registry.catalog import BUILTIN, Catalog
+from rlm_plugins.registry.deadline import called_in_time
 from rlm_plugins.registry.disabled import disabled
-from rlm_plugins.registry.loading import Plugin, hooks_of, installed, line_of, loaded_in_time, offers_of, single_file
+from rlm_plugins.registry.loading import Plugin, hooks_of, installed, line_of, offers_of, required_version, single_file
 from rlm_plugins.registry.part import Part
 
 __all__ = ["BUILTIN", "Registry"]
 
 
 IMPORT_SECONDS = 120.0
-"""Seconds that the import of one plugin may take."""
+"""Seconds that the import of one plugin and the calls of its hooks may take."""
 
 
 class Registry(Catalog):
@@ -99,12 +100,13 @@ class Registry(Catalog):
         """Import a plugin and add its parts; an exception is stored with the plugin."""
         self.plugins[plugin.name] = plugin
         try:
-            for part in loaded_in_time(lambda: self._parts_of(plugin.name, load()), IMPORT_SECONDS):
+            for part in called_in_time(lambda: self._parts_of(plugin.name, load()), IMPORT_SECONDS):
                 self.add(part)
         except KeyboardInterrupt:  # Ctrl-C; one that the plugin raises arrives as an ImportError
             raise
         except BaseException as error:  # a plugin may well call sys.exit
-            plugin.error, plugin.at_fault = error, isinstance(error, PluginError)
+            plugin.error = error
+            plugin.at_fault = isinstance(error, PluginError) and not required_version(plugin.origin)
 
     def _parts_of(self, name: str, module: Any) -> list[Part]:
         """Call every hook of a module once and return its parts; none of them if one is invalid."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.distributed import processes
 from rlm_plugins.durable import stop_signals
+from rlm_plugins.durable.files import file_error
 from rlm_plugins.durable.sealed import damages, is_sealed, publish_sealed
 from rlm_plugins.durable.stop_signals import Interrupted
 from rlm_plugins.errors import RecipeError, RlmError
@@ -81,6 +82,8 @@ def refusals(stage: Stage) -> Iterator[None]:
     except (RlmError, torch.OutOfMemoryError):
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise file_error(error) from None
         problem = f"the trainer cannot be built: {type(error).__name__}: {error}"
         raise RecipeError(problem, where=f"stage '{stage.name}'") from error
 

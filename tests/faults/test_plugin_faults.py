@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +39,23 @@ IMPORTS: dict[str, tuple[str, str]] = {
     "runs out of memory": ("raise MemoryError", "MemoryError"),
     "fails an assertion": ("assert False, 'no'", "AssertionError"),
 }
+
+HOOKS: dict[str, tuple[str, str]] = {
+    "hangs": ("import time; time.sleep(600)", "longer than 0.5 s: File"),
+    "exits": ("raise SystemExit(3)", "SystemExit"),
+    "ends the process": ("import os; os._exit(3)", "called os._exit(3)"),
+    "interrupts": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+    "raises": ("1 / 0", "ZeroDivisionError"),
+}
+"""Body of a hook, and a word of its error."""
+MODULES: dict[str, tuple[str, str]] = {
+    "hooks of a later version": ("rlm_api = 2\nNEW", "hooks are those of API 2, and this is API 1"),
+    "an API that is no number": ("rlm_api = 'two'\nNEW", "hooks are those of API two"),
+    "an attribute that raises": ("def __getattr__(name): raise RuntimeError('no ' + name)", "RuntimeError: no"),
+    "no hook": ("x = 1", "implements no hook"),
+}
+"""Text of a module, and a word of its error."""
+NEW = "from rlm_plugins import hookimpl\n@hookimpl\ndef rlm_new_hook(): return {}"
 
 
 class Point:
@@ -89,31 +110,67 @@ def test_failed_imports_cost_one_plugin(offered: Callable[..., None], cases: Any
             found.require_sound()
 
 
-@pytest.mark.faults("F9", "a damaged entry_points.txt")
-def test_damaged_entry_points_cost_one_distribution(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cases: Any
+def error_of(point: Point) -> str:
+    """The error of a plugin; another one is sound."""
+    found = Registry()
+    error = found.plugins[point.name].error
+    assert error is not None
+    assert found.plugins[point.name].origin == f"rlm-{point.name} 1.2"
+    assert found.find("rlm_rewards", "sound_reward").plugin == "sound"
+    return f"{type(error).__name__}: {error}"
+
+
+@pytest.mark.faults("F9", "plugins whose hooks fail")
+def test_failed_hooks_cost_one_plugin(offered: Callable[..., None], cases: Any) -> None:
+    head = "from rlm_plugins import hookimpl\n@hookimpl\ndef rlm_rewards():\n    "
+    texts = {f"a hook that {name}": (head + body, word) for name, (body, word) in HOOKS.items()}
+    for name, (source, word) in (texts | MODULES).items():
+        with cases(name):
+            bad = Point("bad", source.replace("NEW", NEW))
+            offered(bad, Point("sound", SOUND))
+            assert word in error_of(bad)
+
+
+@pytest.mark.faults("F9", "plugins that change the process when they are imported")
+def test_an_import_changes_neither_output_nor_folder(
+    offered: Callable[..., None], cases: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name, line in {
+        "prints": "print('hello')",
+        "closes stdout": "import sys; sys.stdout.close()",
+        "changes the working directory": "import os; os.chdir('/')",
+    }.items():
+        with cases(name):
+            folder = os.getcwd()
+            offered(Point("sound", f"{line}\n{SOUND}"))
+            assert Registry().find("rlm_rewards", "sound_reward")
+            assert os.getcwd() == folder
+            assert capsys.readouterr().out == ""
 
-    def spoiled(**_: Any) -> Any:
-        raise ValueError("no entry point")
 
-    class Damaged:
-        metadata = {"Name": "rlm-damaged"}  # noqa: RUF012
-        version = "0.3"
+DAMAGED = {
+    "a line that is no entry point": b"[rlm]\nthis line is no entry point\n",
+    "bytes that are no text": b"[rlm]\nx = \xff\xfe\n",
+}
 
-        @property
-        def entry_points(self) -> Any:
-            raise ValueError("no entry point")
 
-    sound = SimpleNamespace(metadata={"Name": "rlm-sound"}, version="1", entry_points=[Point("sound", SOUND)])
-    Registry()  # pydantic looks for plugins of its own when it is first used
-    monkeypatch.setattr(importlib.metadata, "entry_points", spoiled)
-    monkeypatch.setattr(importlib.metadata, "distributions", lambda: [Damaged(), sound])
-    with cases("the others are loaded"):
-        found = Registry()
-        assert "entry_points.txt of rlm-damaged 0.3 cannot be read" in str(found.plugins["rlm-damaged"].error)
-        assert found.find("rlm_rewards", "sound_reward").plugin == "sound"
+@pytest.mark.slow
+@pytest.mark.faults("F9", "a damaged entry_points.txt")
+def test_damaged_entry_points_cost_one_distribution(tmp_path: Path, cases: Any) -> None:
+    """Also in other libraries: pydantic and torch read the entry points of all distributions."""
+    for number, (name, content) in enumerate(DAMAGED.items()):
+        with cases(name):
+            folder = tmp_path / str(number) / "rlm_damaged-0.3.dist-info"
+            folder.mkdir(parents=True)
+            (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: rlm-damaged\nVersion: 0.3\n")
+            (folder / "entry_points.txt").write_bytes(content)
+            path = os.pathsep.join(filter(None, (str(folder.parent), os.environ.get("PYTHONPATH", ""))))
+            command = [sys.executable, "-m", "rlm_plugins", "plugins", "--json"]
+            done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr[-2000:]
+            errors = {entry["name"]: entry["error"] for entry in json.loads(done.stdout)}
+            assert errors["builtin"] is None
+            assert "entry_points.txt of rlm-damaged 0.3 cannot be read" in errors["rlm-damaged"]
 
 
 @pytest.mark.faults("F9", "plugins that a user disables")

@@ -1,0 +1,130 @@
+"""``rlm doctor``: machine, versions, plugins, sandbox and disk, as a page for a report of a problem."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+
+from rlm_plugins import __version__
+from rlm_plugins.cli.text_layout import columns, titled
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.disabled import disabled
+from rlm_plugins.registry.loading import required_version
+from rlm_plugins.run.provenance import git_state, hardware
+
+VARIABLES = (
+    *("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM"),
+    *("RLM_TRUST", "RLM_DEBUG", "RLM_TRACE", "RLM_CACHE"),
+)
+"""Variables of the environment that are printed; others may be secrets."""
+LEAST_DISK = 5.0
+"""GiB below which a disk is reported."""
+
+
+def doctor() -> dict[str, Any]:
+    """Return what a report of a problem needs: system, versions, plugins, sandbox, disk, and the problems found."""
+    data: dict[str, Any] = {
+        "system": _system(),
+        "versions": _versions(),
+        "plugins": _plugins(),
+        "sandbox": _sandbox(),
+        "disk": _disk(),
+    }
+    problems = [
+        f"{row['name']} {row['installed']}: tested with {row['tested']}" for row in data["versions"] if row["problem"]
+    ]
+    problems += [f"plugin {row['name']} ({row['origin']}): {row['state']}" for row in data["plugins"] if row["problem"]]
+    problems += [f"{row['path']}: {row['problem']}" for row in data["disk"] if row["problem"]]
+    return {**data, "problems": problems}
+
+
+def render(data: dict[str, Any]) -> str:
+    """Return the page."""
+    versions = [(row["name"], row["installed"], row["tested"]) for row in data["versions"]]
+    plugins = [(row["name"], row["origin"], row["state"]) for row in data["plugins"]]
+    disk = [(row["path"], f"{row['free_gib']:.1f} GiB free", row["problem"]) for row in data["disk"]]
+    sections = {
+        "system": columns(data["system"].items()),
+        "versions (installed, tested)": columns(versions),
+        "plugins": columns(plugins),
+        "sandbox": f"  {data['sandbox']}",
+        "disk": columns(disk),
+        "problems": "\n".join(f"  {problem}" for problem in data["problems"]) or "  none",
+    }
+    return "".join(titled(title, text) for title, text in sections.items()).lstrip()
+
+
+def _system() -> dict[str, str]:
+    machine = hardware()
+    settings = {name: value for name, value in os.environ.items() if name in VARIABLES}
+    state = git_state(Path(__file__).parent)
+    return {
+        "rlm": __version__ + (f", commit {state['commit'][:12]}" + " (changed)" * state["changed"] if state else ""),
+        "python": f"{platform.python_version()}, {sys.executable}",
+        "platform": platform.platform(),
+        "processor": f"{machine['machine']}, {machine['cores']} cores, {machine['threads']} threads of torch",
+        "memory": f"{machine['memory_gib']} GiB",
+        "accelerators": ", ".join(machine["accelerators"]) or "none",
+        "environment": " ".join(f"{name}={value}" for name, value in sorted(settings.items())) or "none set",
+    }
+
+
+def _versions() -> list[dict[str, Any]]:
+    """Return a row per dependency: the installed version beside the range that this package is tested with."""
+    rows = []
+    for text in importlib.metadata.requires("rlm-plugins") or ():
+        requirement = Requirement(text)
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            installed = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            installed = "missing"
+        sound = installed != "missing" and requirement.specifier.contains(installed, prereleases=True)
+        tested = str(requirement.specifier) or "any"
+        rows.append({"name": requirement.name, "installed": installed, "tested": tested, "problem": not sound})
+    return rows
+
+
+def _plugins() -> list[dict[str, Any]]:
+    rows = []
+    for plugin in Registry().plugins.values():
+        error = f"{type(plugin.error).__name__}: {plugin.error}".partition("\n")[0] if plugin.error else ""
+        state = error or required_version(plugin.origin) or "ok"
+        rows.append({"name": plugin.name, "origin": plugin.origin, "state": state, "problem": state != "ok"})
+    off = [{"name": name, "origin": "", "state": "disabled", "problem": False} for name in sorted(disabled())]
+    return rows + off
+
+
+def _sandbox() -> str:
+    """Return the active locks of the sandbox for code, or why there is none."""
+    try:
+        from rlm_sandbox.local import Local
+    except ImportError:
+        return "rlm-sandbox is not installed: programs of completions cannot be run"
+    sandbox = Local(size=1)
+    try:
+        sandbox.start()
+    except Exception as error:
+        return f"cannot isolate programs: {error}"
+    return str(sandbox.status_line)
+
+
+def _disk() -> list[dict[str, Any]]:
+    cache = Path(os.environ.get("HF_HOME") or Path.home() / ".cache")
+    rows = []
+    for path in dict.fromkeys((Path.cwd(), cache, Path(tempfile.gettempdir()))):
+        existing = next(p for p in (path, *path.parents) if p.exists())
+        free = shutil.disk_usage(existing).free / 2**30
+        problem = "" if os.access(existing, os.W_OK) else "is not writable"
+        problem = problem or (f"only {free:.1f} GiB are free" if free < LEAST_DISK else "")
+        rows.append({"path": str(path), "free_gib": free, "problem": problem})
+    return rows

@@ -1,0 +1,221 @@
+"""Recipes with random mistakes are composed, or refused with an error of ours: no traceback and no hang."""
+
+from __future__ import annotations
+
+import copy
+import random
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlm_plugins import recipe as recipes
+from rlm_plugins.errors import RlmError
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import Registry
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+SECONDS = 30
+"""Of this process's own CPU time, about a thousand times what a recipe takes."""
+ODD: list[Any] = [
+    *(None, True, False, 0, 1, -1, 2, 0.5, -0.0, 1e-300, 1e9, 1e300, 10**30, -(10**30), float("nan"), float("inf")),
+    *(
+        "",
+        " ",
+        "x",
+        "grpo",
+        "clip",
+        "accuracy",
+        "builtin/accuracy",
+        "a/b/c",
+        "@",
+        "grpo@verl",
+        "1e-6",
+        "null",
+        "\0",
+        "é数🙂",
+    ),
+    *("../../etc/passwd", "/dev/null", "~", "{answer}", "%s", "x" * 10_000, "gsm8k:main", "part.py:fn", "os:system"),
+    *(
+        [],
+        {},
+        [[]],
+        [{}],
+        [None],
+        {"name": None},
+        {"name": "grpo"},
+        {"": 1},
+        {"x": {"y": {"z": 1}}},
+        [1, "a", None],
+        {1: 2},
+    ),
+]
+TINY = {
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "steps_per_generation": 2,
+    "num_generations": 8,
+    "max_completion_length": 4,
+    "use_vllm": False,
+}
+KEYS = [
+    "name",
+    "knob",
+    "trainer",
+    "environment",
+    "model",
+    "rewards",
+    "stages",
+    "lora",
+    "beta",
+    "epsilon",
+    "",
+    "a.b",
+    "0",
+]
+
+
+class Hang(BaseException):
+    """A recipe took too long."""
+
+
+@contextmanager
+def deadline() -> Iterator[None]:
+    """Raise `Hang` after `SECONDS` of CPU time."""
+
+    def late(*_: object) -> None:
+        raise Hang
+
+    before = signal.signal(signal.SIGVTALRM, late)
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+@cache
+def documents() -> list[tuple[Path, Any]]:
+    """Every recipe of this project, without what only a network has."""
+    found = []
+    for path in sorted(RECIPES.rglob("*.yaml")):
+        document = yaml.safe_load(path.read_text())
+        environment = {"name": "gist" if path.stem == "reward_model" else "addition", "train_rows": 128, "test_rows": 4}
+        for body in (document, *document.get("stages", ())):
+            model = body.get("model") or {}
+            if not isinstance(model, dict) or model.get("name", "scratch") != "scratch":
+                lora = model.get("lora") if isinstance(model, dict) else None
+                body["model"] = {"name": "scratch"} | ({"lora": lora} if lora else {})
+            if isinstance(named := body.get("environment"), dict):
+                body["environment"] = environment if named["name"] == "dataset" else named | {"train_rows": 128}
+                body["environment"].pop("instruction", None)
+            trainer = body.get("trainer", {})
+            trainer.update({key: value for key, value in TINY.items() if key in trainer})
+        found.append((path, document))
+    return found
+
+
+def nodes(value: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield container, key and value of every node."""
+    pairs = (
+        list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+    )
+    for key, child in pairs:
+        yield value, key, child
+        yield from nodes(child)
+
+
+def delete(container: Any, key: Any, value: Any, rng: random.Random) -> None:
+    del container[key]
+
+
+def replace(container: Any, key: Any, value: Any, rng: random.Random) -> None:
+    container[key] = copy.deepcopy(rng.choice(ODD))
+
+
+def scale(container: Any, key: Any, value: Any, rng: random.Random) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    container[key] = value * rng.choice([-1, 0, 1000, 1e-9, 1e12]) if is_number else str(value)
+
+
+def wrap(container: Any, key: Any, value: Any, rng: random.Random) -> None:
+    container[key] = rng.choice([[value], [value, value], {"name": value}, {str(key): value}, str(value)])
+
+
+def rename(container: Any, key: Any, value: Any, rng: random.Random) -> None:
+    if isinstance(container, dict):
+        container[rng.choice([*KEYS, f"{key}x", str(key)[1:], str(key).upper()])] = container.pop(key)
+
+
+def insert(container: Any, key: Any, value: Any, rng: random.Random) -> None:
+    if isinstance(container, dict):
+        container[rng.choice(KEYS)] = copy.deepcopy(rng.choice(ODD))
+    else:
+        container.insert(key, copy.deepcopy(rng.choice(ODD)))
+
+
+def graft(container: Any, key: Any, value: Any, rng: random.Random) -> None:
+    """A value that stands elsewhere in another recipe."""
+    container[key] = copy.deepcopy(rng.choice(list(nodes(rng.choice(documents())[1])))[2])
+
+
+MISTAKES = (delete, replace, scale, wrap, rename, insert, graft)
+
+
+def spoiled(rng: random.Random) -> tuple[Path, bytes]:
+    """A recipe with one to three mistakes in its structure, or with random bytes in its text."""
+    path, document = rng.choice(documents())
+    if rng.random() < 0.2:
+        text = bytearray(yaml.safe_dump(document).encode())
+        for _ in range(rng.randint(1, 4)):
+            start = rng.randrange(len(text))
+            text[start : start + rng.choice([0, 1, 5, 50])] = rng.choice(
+                [b":", b"\n", b"  ", b"- ", b"{", b"]", b"'", b"\xff", b"\t", b"*a", b"!!x", b"1", text[:80]]
+            )
+        return path, bytes(text)
+    document = copy.deepcopy(document)
+    for _ in range(rng.randint(1, 3)):
+        rng.choice(MISTAKES)(*rng.choice(list(nodes(document)) or [(document, "x", 0)]), rng)
+    return path, yaml.safe_dump(document, allow_unicode=True).encode()
+
+
+@cache
+def registry(load: tuple[Path, ...], block: tuple[str, ...]) -> Registry:
+    return Registry(load, block)
+
+
+def outcome(file: Path, text: bytes) -> str:
+    """Compose a recipe; return its error, or an empty text."""
+    file.write_bytes(text)
+    try:
+        with deadline():
+            made = recipes.load(file)
+            compose(made, registry(tuple(made.load), tuple(made.block)))
+    except RlmError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.full)])
+@pytest.mark.faults("F8", "recipes with random mistakes")
+def test_a_spoiled_recipe_is_composed_or_refused(tmp_path: Path, count: int, cases: Any) -> None:
+    refused = 0
+    for seed in range(count):
+        path, text = spoiled(random.Random(seed))
+        with cases(f"{seed}, {path.name}"):
+            for script in path.parent.glob("*.py"):
+                (tmp_path / script.name).write_bytes(script.read_bytes())
+            try:
+                error = outcome(tmp_path / path.name, text)
+            except Hang:
+                raise AssertionError("hangs") from None
+            refused += bool(error)
+            assert len(error) < 20_000
+    assert count // 4 < refused < count
