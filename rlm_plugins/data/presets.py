@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Protocol, get_type_hints
 
 from pydantic import Field
@@ -62,6 +63,8 @@ def environment_from(
         check_path(path)
         if config is None and path == preset.path:
             config = preset.config
+        if split == getattr(preset, "split", "train") and Path(path).expanduser().is_file():
+            split = "train"  # the name of all rows of a single file, also for a benchmark, whose rows are "test"
         builder = prompt_builder_for(column, instruction, system, chat)
 
         def load(split: str, limit: int | None) -> Any:

@@ -96,7 +96,7 @@ def write_table(folder: Path, rows: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize("name", list(ENVIRONMENTS))
 def test_preset_parses_its_format(name: str, tmp_path: Path) -> None:
     rows, right, wrong = SHAPES[name]
-    environment_spec = ENVIRONMENTS[name](path=write_table(tmp_path, rows), split="train")
+    environment_spec = ENVIRONMENTS[name](path=write_table(tmp_path, rows))
     assert len(environment_spec.train) == len(rows)
     (message,) = environment_spec.train[0]["prompt"]
     assert message["content"].endswith(INSTRUCTION)
