@@ -161,7 +161,7 @@ def bytes_of(document: Record) -> Record:
             "parameters": sum(said[name] for name in said if "weights" in name),
             "gradients": sum(said[name] for name in said if "gradients" in name),
             "optimizer": sum(said[name] for name in said if "optimizer" in name),
-            "peak": expected["peak"],
+            "peak": expected["peak"] - said["process"],
         },
     }
 

@@ -8,13 +8,10 @@ sampling and Python count as free. Completions that start alike could share a li
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from speed_meter import Group
@@ -22,6 +19,7 @@ from speed_workloads import SIZES, Workload
 from speed_world import LORA, model
 
 from rlm_plugins.kernels.cpu_linear import PackedLinear
+from rlm_plugins.kernels.tuning import processor
 
 READ = 2**26
 """Bytes read to measure memory bandwidth: larger than the caches."""
@@ -58,18 +56,6 @@ def probe() -> Machine:
         thin=2 * 16 * 1024**2 / min(_best(lambda: thin @ square), _best(lambda: laid(thin))),
         read=READ / _best(memory.sum),
     )
-
-
-def processor() -> str:
-    """Return the name of the processor, with family and model where the system tells them."""
-    about: dict[str, str] = {}
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines():
-            key, _, value = line.partition(":")
-            about[key.strip()] = value.strip()
-    name = about.get("model name") or platform.processor() or platform.machine()
-    numbers = [f"{key.removeprefix('cpu ')} {about[key]}" for key in ("cpu family", "model") if key in about]
-    return ", ".join([name, *numbers])
 
 
 def _best(work: Callable[[], object], times: int = 20) -> float:

@@ -152,6 +152,9 @@ class Speed:
     fused_lora: Annotated[
         bool, Field(description="add LoRA's product to that of its base layer in place (float32)")
     ] = True
+    tune_kernels: Annotated[
+        bool, Field(description="choose kernels and sizes by measurement at the start of a run (CPU)")
+    ] = True
     max_tokens_per_micro_batch: Annotated[
         Annotated[int, Field(ge=1)] | Literal["auto"] | None,
         Field(
@@ -178,6 +181,7 @@ NO_SPEED = Speed(
     prefetch_rewards=False,
     merge_micro_batches=False,
     fused_lora=False,
+    tune_kernels=False,
 )
 """The reference implementation: TRL's own passes and micro-batches."""
 

@@ -2,6 +2,7 @@
 
 import gc
 import importlib.metadata
+import os
 import sysconfig
 from collections.abc import Generator
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import settings
 from jaxtyping import install_import_hook
 
 install_import_hook("rlm_plugins.builtin", "beartype.beartype")
+os.environ.setdefault("RLM_TUNING", "off")  # no test depends on the processor
 settings.register_profile("no deadline", deadline=None)  # no test depends on how fast a machine is
 settings.load_profile("no deadline")
 

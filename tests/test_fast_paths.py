@@ -19,8 +19,9 @@ from rlm_plugins import recipe
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli.speed_report import fast_path_lines
 from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.kernels import chunk_sizes
 from rlm_plugins.kernels import fused_lora as lora
-from rlm_plugins.packing import token_budget, zero_advantage_has_no_gradient
+from rlm_plugins.packing import zero_advantage_has_no_gradient
 from rlm_plugins.packing.features import LOAD_BALANCING
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
@@ -122,7 +123,7 @@ def test_small_budget_splits_micro_batches(tmp_path: Path) -> None:
 @pytest.mark.parametrize("products", [0, 2**30])
 def test_small_micro_batches_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, products: int) -> None:
     """None of a step, and all."""
-    monkeypatch.setattr(token_budget, "PRODUCTS", products)
+    monkeypatch.setattr(chunk_sizes, "PRODUCTS", products)
     compared(tmp_path, "cispo", fast=replace(ALL, max_tokens_per_micro_batch=None), num_iterations=2, max_steps=4)
 
 

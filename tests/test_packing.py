@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm_plugins.kernels import tree_attention
+from rlm_plugins.kernels import chunk_sizes
 from rlm_plugins.kernels.model_traits import causal_model
 from rlm_plugins.packing import attention
 from rlm_plugins.packing import support as fits
@@ -72,7 +72,7 @@ lengths = st.lists(st.integers(0, 6), min_size=1, max_size=16)
 )
 def test_any_shape_of_groups(family: str, groups: list[tuple[int, list[int]]], pairs: int) -> None:
     """Groups of 1 to 16, equal and ragged lengths, completions of one token and of none; in many runs and in few."""
-    with patch.object(tree_attention, "PAIRS", pairs):
+    with patch.object(chunk_sizes, "PAIRS", pairs):
         _any_shape_of_groups(adapted(family), groups)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
-from rlm_plugins.kernels import tree_attention
+from rlm_plugins.kernels import chunk_sizes
 from rlm_plugins.kernels.prefix_tree import Segment, ancestors, attention_runs, prefix_tree
 from rlm_plugins.kernels.tree_attention import TreeAttention
 
@@ -75,7 +75,7 @@ def test_attention_and_its_gradients_are_those_of_each_sequence_alone(
     segments, last = prefix_tree(sequences, min_saved=min_saved)
     sizes, parents = [x.stop - x.start for x in segments], [x.parent for x in segments]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tree_attention, "PAIRS", pairs)
+        patch.setattr(chunk_sizes, "PAIRS", pairs)
         tree = TreeAttention.of(sizes, parents, torch.device("cpu"))
     draw = torch.Generator().manual_seed(len(sequences))
     shapes = (4, key_heads, key_heads)

@@ -23,8 +23,8 @@ from rlm_plugins.recipe.checks.part_rules import warnings_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.registry.protocols import columns_of
-from rlm_plugins.run import trainer_setup
-from rlm_plugins.stage import Stage
+from rlm_plugins.run import trainer_setup, tuning
+from rlm_plugins.stage import NO_SPEED, Stage
 
 Entry = dict[str, Any]
 
@@ -88,13 +88,18 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         "data": list(_data(stage, parts)),
         "batch": [*batch_plan(args, num_examples, stage.settings).lines(), *_rollout_lines(stage, args)],
         **_objective(stage, dict(parts)["trainer"]),
-        "speed": [*generation_lines(stage, args), *fast_path_lines(stage, args)],
+        "speed": [*generation_lines(stage, args), *fast_path_lines(stage, args), *_kernel_lines(stage)],
         "memory": memory(forecast),
         "warnings": [
             *(warnings_of(vars(stage.equation)) if stage.equation is not None else ()),
             *(str(f) for f in foresee(stage.name, StageSettings(stage.body, max(args.max_steps, 0)))),
         ],
     }
+
+
+def _kernel_lines(stage: Stage) -> list[str]:
+    """Return the line on kernels chosen by measurement; none if the recipe turns all optimizations off."""
+    return [] if stage.speed == NO_SPEED else [tuning.line(stage)]
 
 
 def _rollout_lines(stage: Stage, args: Any) -> list[str]:

@@ -23,6 +23,9 @@ class Load:
         part_models: Bytes of the models that parts keep besides the policy.
         past_policies: Copies of the trained weights of earlier optimizer steps (`stale`).
         packed_prompts: Prompts of a packed micro-batch, each once for its completions; 0: micro-batches are padded.
+        decoded_prompts: Prompts decoded at once, whose KV cache their completions share; 0: each has its own.
+        common_len: Tokens that all prompts start with, computed once where prompts are shared.
+        process: Resident bytes of the process without models.
     """
 
     generated: int
@@ -38,10 +41,29 @@ class Load:
     part_models: int = 0
     past_policies: int = 0
     packed_prompts: int = 0
+    decoded_prompts: int = 0
+    common_len: int = 0
+    process: int = 0
 
     @property
     def tokens(self) -> int:
         """Tokens of a micro-batch at full length; packed, the last token of a completion is left out."""
         if self.packed_prompts:
-            return self.packed_prompts * self.prompt_len + self.micro_batch_size * (self.completion_len - 1)
+            return self._distinct_tokens(self.packed_prompts) + self.micro_batch_size * (self.completion_len - 1)
         return self.micro_batch_size * (self.prompt_len + self.completion_len)
+
+    @property
+    def prefilled_tokens(self) -> int:
+        """Tokens of the prompts that are decoded at once."""
+        if self.decoded_prompts:
+            return self._distinct_tokens(self.decoded_prompts)
+        return self.generated * self.prompt_len
+
+    @property
+    def cached_tokens(self) -> int:
+        """Tokens of the KV cache at full length."""
+        return self.prefilled_tokens + self.generated * self.completion_len
+
+    def _distinct_tokens(self, prompts: int) -> int:
+        """Return the tokens of distinct prompts, those that all start with once."""
+        return prompts * (self.prompt_len - self.common_len) + self.common_len

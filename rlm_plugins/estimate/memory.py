@@ -3,8 +3,9 @@
     peak = always + max(generation, update, critic update)
 
 Weights, adapters, gradients and optimizer states are counted (:mod:`rlm_plugins.estimate.meta_model`). Activations and
-caches come from :mod:`rlm_plugins.estimate.transformer`, those of a critic from :mod:`rlm_plugins.estimate.critic`. Not
-included: CUDA's context (about 1 GiB), fragmentation, images. Add about 10 % for these.
+caches come from :mod:`rlm_plugins.estimate.transformer`, those of a critic from :mod:`rlm_plugins.estimate.critic`. On
+a CPU the process itself is included: Python and libraries hold more than a small model. Not included: CUDA's context
+(about 1 GiB), fragmentation, images. Add about 10 % for these.
 """
 
 from __future__ import annotations
@@ -76,11 +77,12 @@ def estimate(
             "reference weights": trained if load.reference else 0,
             "weights of earlier steps": trained * load.past_policies,
             "models of parts": load.part_models,
+            "process": load.process,
             **critic_always,
         },
         generation={
-            "KV cache": transformer.kv_cache(load.generated * (load.prompt_len + load.completion_len)),
-            "prefill activations": transformer.prefill(load.generated * load.prompt_len),
+            "KV cache": transformer.kv_cache(load.cached_tokens),
+            "prefill activations": transformer.prefill(load.prefilled_tokens),
             "sampling": transformer.sampling(load),
             "merged and packed weights": load.copied_weights if load.generated else 0,
         },

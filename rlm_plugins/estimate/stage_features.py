@@ -10,7 +10,7 @@ from typing import Any
 
 from rlm_plugins.estimate.decoding import decoding_plans, is_sharded
 from rlm_plugins.estimate.meta_model import skeleton
-from rlm_plugins.kernels.chunk_sizes import PRODUCTS
+from rlm_plugins.kernels import chunk_sizes
 from rlm_plugins.kernels.model_traits import has_dropout
 from rlm_plugins.packing import (
     PADDED,
@@ -83,7 +83,7 @@ class StageFeatures(Features):
     @property
     def merged_tokens(self) -> float:
         """Most tokens of merged micro-batches: many for a small model."""
-        return PRODUCTS / sum(x.numel() for x in self.model.parameters())
+        return chunk_sizes.PRODUCTS / sum(x.numel() for x in self.model.parameters())
 
     def _why_not_fused(self) -> str | None:
         """Return why no LoRA layer is fused, or None."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.estimate.load import Load
-from rlm_plugins.kernels.chunk_sizes import PAIRS, PAIRS_GPU, max_logits
+from rlm_plugins.kernels import chunk_sizes
 from rlm_plugins.kernels.prefix_tree import attention_runs
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Transformer:
         product = 2 if load.half else self.weight
         if load.packed_prompts:
             scored = load.micro_batch_size * load.completion_len
-            tile = min(scored * self.vocab_size, max_logits(self.vocab_size, gpu=load.triton))
+            tile = min(scored * self.vocab_size, chunk_sizes.max_logits(self.vocab_size, gpu=load.triton))
             states = self.hidden_states(load.tokens, load.half) + self.hidden_states(scored, load.half)
             cast = 2 * self.vocab_size * self.hidden if load.half and self.weight > 2 else 0
             return states + tile * (4 + 4 + 4) + cast
@@ -186,7 +186,7 @@ def _attention_calls(load: Load) -> list[int]:
     if not load.packed_prompts:
         return []
     completions = math.ceil(load.micro_batch_size / load.packed_prompts)
-    pairs = PAIRS_GPU if load.triton else PAIRS
+    pairs = chunk_sizes.PAIRS_GPU if load.triton else chunk_sizes.PAIRS
     sizes = [load.prompt_len, *[load.completion_len - 1] * completions]
     runs = attention_runs(sizes, [-1, *[0] * completions], pairs)
     return [sum(sizes[index] for index in run.segments) for run in runs[1:]]

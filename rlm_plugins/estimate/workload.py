@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from rlm_plugins.estimate.decoding import decoding_plans
 from rlm_plugins.estimate.load import Load
 from rlm_plugins.estimate.micro_batch import micro_batch
 from rlm_plugins.kernels.auto_class import tokenizer_of
+from rlm_plugins.kernels.prefix_tree import common_length
 from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.stage import Stage
 
@@ -22,6 +23,8 @@ EXAMPLES = 500
 """Training examples whose lengths are measured."""
 IMAGE_EXAMPLES = 4
 """Training examples whose images are measured, since that takes as long as reading them."""
+LOADED_LATER = 96 * 2**20
+"""Bytes of libraries and buffers that a run needs after its start: Arrow's, oneDNN's kernels, plots."""
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Files with the memory limit of a Linux container, of versions 2 and 1 of control groups."""
 
@@ -39,15 +42,22 @@ def workload(stage: Stage, args: Any) -> Load:
     tokenizer = tokenizer_of(processor)
     template = dict(stage.settings.get("chat_template_kwargs") or {})
     examples = list(islice(without_images(stage.environment_spec.train), EXAMPLES))
-    prompt_len = max(_prompt_tokens(tokenizer, example["prompt"], template) for example in examples)
+    prompts = [_prompt_ids(tokenizer, example["prompt"], template) for example in examples]
+    prompt_len = max(map(len, prompts))
     if images_of(next(iter(stage.environment_spec.train))):
         prompt_len += max(map(partial(_image_tokens, processor), islice(stage.environment_spec.train, IMAGE_EXAMPLES)))
     completion_len = _completion_tokens(stage, args, tokenizer, examples, prompt_len)
     micro_batch_size, packed_prompts = args.per_device_train_batch_size * max(1, len(_trained_columns(stage))), 0
     if stage.equation is not None:
         micro_batch_size, packed_prompts = micro_batch(stage, args, prompt_len, completion_len)
+    plans = decoding_plans(stage, args)
+    generated, decoded_prompts = _generated(stage, args)
     return Load(
-        generated=_generated(stage, args),
+        generated=generated,
+        # A prompt is computed once for its completions, unless transformers decode.
+        decoded_prompts=decoded_prompts if plans and not any(reason for reason, _ in plans) else 0,
+        common_len=min(common_length(prompts), min(map(len, prompts)) - 1),
+        process=process_memory(),
         prompt_len=prompt_len,
         completion_len=completion_len,
         micro_batch_size=micro_batch_size,
@@ -61,7 +71,7 @@ def workload(stage: Stage, args: Any) -> Load:
             part.target.memory_bytes(stage) for part in stage.parts() if hasattr(part.target, "memory_bytes")
         ),
         past_policies=0 if torch.cuda.is_available() else _past_policies(args),  # in host memory
-        copied_weights=max((copied for _, copied in decoding_plans(stage, args)), default=0),
+        copied_weights=max((copied for _, copied in plans), default=0),
     )
 
 
@@ -81,8 +91,20 @@ def _limits() -> Iterator[int]:
             yield int(Path(file).read_text())
 
 
-def _generated(stage: Stage, args: Any) -> int:
-    """Return the completions decoded at once: a generation of this process, or an evaluation batch.
+@cache
+def process_memory() -> int:
+    """Return the bytes of this process, before a model is loaded, and of what a run loads later.
+
+    They are measured once. Beside an accelerator they do not count, since they are in other memory.
+    """
+    import psutil
+    import torch
+
+    return 0 if torch.cuda.is_available() else psutil.Process().memory_info().rss + LOADED_LATER
+
+
+def _generated(stage: Stage, args: Any) -> tuple[int, int]:
+    """Return the completions decoded at once, of a generation of this process or an evaluation, and their prompts.
 
     vLLM keeps its KV cache in memory of its own.
     """
@@ -93,7 +115,7 @@ def _generated(stage: Stage, args: Any) -> int:
     evaluated = 0
     if evaluation:
         evaluated = min(evaluation.batch_size, evaluation.rows or held_out, held_out)
-    return max(generation, evaluated)
+    return max((generation, generation // getattr(args, "num_generations", 1)), (evaluated, evaluated))
 
 
 def _past_policies(args: Any) -> int:
@@ -123,11 +145,11 @@ def _trained_columns(stage: Stage) -> Sequence[str]:
     return getattr(stage.engine, "columns", ())
 
 
-def _prompt_tokens(tokenizer: Any, prompt: Any, template: Mapping[str, Any]) -> int:
+def _prompt_ids(tokenizer: Any, prompt: Any, template: Mapping[str, Any]) -> list[int]:
     if isinstance(prompt, str):
-        return len(tokenizer(prompt)["input_ids"])
+        return list(tokenizer(prompt)["input_ids"])
     text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **template)
-    return len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _image_tokens(processor: Any, example: Mapping[str, Any]) -> int:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool
 from torch.nn.functional import scaled_dot_product_attention
 
-from rlm_plugins.kernels.chunk_sizes import PAIRS, PAIRS_GPU
+from rlm_plugins.kernels import chunk_sizes
 from rlm_plugins.kernels.prefix_tree import Run, ancestors, attention_runs
 
 
@@ -58,7 +58,7 @@ class TreeAttention:
             parents: Index of the segment before each; -1: none.
             device: Device of the tokens.
         """
-        runs = attention_runs(sizes, parents, PAIRS if device.type == "cpu" else PAIRS_GPU)
+        runs = attention_runs(sizes, parents, chunk_sizes.PAIRS if device.type == "cpu" else chunk_sizes.PAIRS_GPU)
         bounds = [0, *accumulate(sizes)]
         shared = {index for run in runs for index in run.context}
         cuts = sorted({0, bounds[-1], *(bound for index in shared for bound in bounds[index : index + 2])})

@@ -15,7 +15,7 @@ from itertools import groupby, pairwise
 import torch
 from jaxtyping import Bool, Int
 
-from rlm_plugins.kernels.chunk_sizes import PRODUCTS
+from rlm_plugins.kernels import chunk_sizes
 from rlm_plugins.packing.prompt_groups import MicroBatch, has_advantage, sorted_by_prompt
 from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
 
@@ -47,7 +47,9 @@ def split_rule(
         num_parameters: Parameters of the model.
     """
     if max_tokens is None:
-        return partial(merge_micro_batches, num_sequences=num_sequences, max_tokens=PRODUCTS / num_parameters)
+        return partial(
+            merge_micro_batches, num_sequences=num_sequences, max_tokens=chunk_sizes.PRODUCTS / num_parameters
+        )
     if max_tokens == "auto":
         return partial(split_groups, max_tokens=full_length_tokens(num_sequences, prompt_width, completion_width))
     return partial(split_groups, max_tokens=float(max_tokens))

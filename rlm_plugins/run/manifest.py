@@ -8,6 +8,7 @@
     recipe                            the resolved recipe: every knob, seed and default of the parts
     code, data                        digests of files with code, and of the examples in their order
     stages                            of each stage that began: digest of the base weights, all fields of its trainer
+    tuning                            values of kernels that were chosen by measurement
     changes                           what was allowed to differ when the run was resumed
 """
 

@@ -22,13 +22,14 @@ from rlm_plugins.durable.files import make_folder
 from rlm_plugins.durable.lock import locked
 from rlm_plugins.durable.stop_signals import Interrupted, current
 from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.kernels.tuning import applied
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.call_marker import marked_calls
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.run import trainer_setup
+from rlm_plugins.run import trainer_setup, tuning
 from rlm_plugins.run.folder import SUMMARY, Run
 from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.run.live_diagnosis import LiveDiagnosis
@@ -63,9 +64,12 @@ def train(
     tell = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     run = Run(folder, main, tell=tell, allowed=allow_changed)
     with _writing(run):
+        # A resumed run uses the values that it was started with: others would round differently.
+        values = from_main_process(lambda: run.manifest().get("tuning", {}) if resume else tuning.values(stages))
         if not resume:
-            run.open(manifest_of(stages, recipe, registry) if main else {}, recipe.load)
-        _train_stages(run, stages, resume, console)
+            run.open({**manifest_of(stages, recipe, registry), "tuning": values} if main else {}, recipe.load)
+        with applied(values):
+            _train_stages(run, stages, resume, console)
     return run
 
 

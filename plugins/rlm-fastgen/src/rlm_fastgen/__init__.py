@@ -3,8 +3,10 @@
 One function is its interface, the generator ``fast``. Importing this does not load torch.
 """
 
-from rlm_fastgen import generator
+from rlm_fastgen import choices, generator
 from rlm_plugins import hookimpl
+
+__all__ = ["choices", "rlm_generators"]
 
 
 @hookimpl

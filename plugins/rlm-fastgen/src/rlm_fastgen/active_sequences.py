@@ -52,7 +52,7 @@ class ActiveSequences:
         self._step, self._share = step, share
         self._state: KVState | None = None
         self._cache = model_kwargs["past_key_values"]
-        preallocate(self._cache)
+        preallocate(self._cache, config.max_length - input_ids.shape[1])
 
     def prefill(self) -> torch.Tensor:
         """Return logits of the first completion token (B, V), in float32."""

@@ -8,11 +8,19 @@ import torch
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 BLOCK = 64
-"""Tokens that a layer allocates memory for at a time."""
+"""Most tokens that a layer allocates memory for at a time."""
 
 
 class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
-    """Cache layer whose keys and values (L, heads, T, d) are views into longer tensors; `crop` only shortens views."""
+    """Cache layer whose keys and values (L, heads, T, d) are views into longer tensors; `crop` only shortens views.
+
+    Args:
+        block: Tokens that memory is allocated for at a time.
+    """
+
+    def __init__(self, block: int = BLOCK) -> None:
+        super().__init__()
+        self._block = block
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -23,9 +31,9 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
             self._buffers = [x.new_empty(*x.shape[:2], 0, x.shape[3]) for x in (key_states, value_states)]
             self.keys, self.values = self._buffers
         length, new = self.keys.shape[2], key_states.shape[2]
-        # Views grow within the buffer; it is copied only once per BLOCK tokens.
+        # Views grow within the buffer; it is copied only once per block.
         if length + new > self._buffers[0].shape[2]:
-            self._buffers = [_extended(x.narrow(2, 0, length), length + new + BLOCK) for x in self._buffers]
+            self._buffers = [_extended(x.narrow(2, 0, length), length + new + self._block) for x in self._buffers]
         keys, values = self._buffers
         keys.narrow(2, length, new).copy_(key_states)
         values.narrow(2, length, new).copy_(value_states)
@@ -78,9 +86,9 @@ def has_plain_layers(cache: Any) -> bool:
     return type(cache) is DynamicCache and all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
-def preallocate(cache: DynamicCache) -> None:
-    """Replace the layers of an empty cache by `PreallocatedLayer`."""
-    cache.layers = [PreallocatedLayer() for _ in cache.layers]
+def preallocate(cache: DynamicCache, new_tokens: int = BLOCK) -> None:
+    """Replace the layers of an empty cache by `PreallocatedLayer`; at most `new_tokens` are decoded."""
+    cache.layers = [PreallocatedLayer(min(new_tokens, BLOCK)) for _ in cache.layers]
 
 
 def surviving_indices(done: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,66 @@
+"""The choices of `kernels/tuning.py` on this machine: measured once, kept in the user's cache."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlm_plugins.durable.files import write_file
+from rlm_plugins.errors import RlmError
+from rlm_plugins.kernels.tuning import CHOICES, measure, processor
+from rlm_plugins.models.cache import cache_folder
+from rlm_plugins.stage import Stage
+
+FILE = "tuning.json"
+"""File of the cache: machine → values."""
+OFF = "RLM_TUNING"
+"""Environment variable that turns measuring off if it is ``off``."""
+
+
+def values(stages: Sequence[Stage]) -> dict[str, int]:
+    """Return the values for a run, by key; empty, the defaults, if no stage asks for a measurement, or on a GPU."""
+    import torch
+
+    wanted = any(stage.speed.tune_kernels for stage in stages) and os.environ.get(OFF) != "off"
+    return tuned() if wanted and not torch.accelerator.is_available() else {}
+
+
+def tuned() -> dict[str, int]:
+    """Return the values for this processor, number of threads and version of PyTorch; measured at the first call."""
+    file, key = cache_folder() / FILE, _machine()
+    known = _read(file)
+    if key not in known:
+        known[key] = measure()
+        with contextlib.suppress(OSError, RlmError):  # without a cache every run measures
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_file(file, json.dumps(known, indent=1) + "\n")
+    return known[key]
+
+
+def line(stage: Stage) -> str:
+    """Return the line of ``rlm check`` on the values of a stage."""
+    found = values([stage])
+    texts = [choice.describe(found.get(key, choice.value)) for key, choice in CHOICES.items()]
+    return f"kernels: {'; '.join(texts)} ({f'measured on {processor()}' if found else 'defaults, not measured'})"
+
+
+def _machine() -> str:
+    """Return the key of everything that the values depend on."""
+    import torch
+
+    choices = [(choice.key, choice.value, *choice.candidates) for choice in CHOICES.values()]
+    digest = hashlib.sha256(json.dumps(sorted(choices)).encode()).hexdigest()[:8]
+    return f"{processor()}; {torch.get_num_threads()} threads; torch {torch.__version__}; choices {digest}"
+
+
+def _read(file: Path) -> dict[str, dict[str, int]]:
+    """Return the cache; empty if there is none, or if it is damaged."""
+    try:
+        found = json.loads(file.read_text())
+        return {machine: {key: int(value) for key, value in values.items()} for machine, values in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}

@@ -1,0 +1,118 @@
+"""Choice of kernels by measurement: the fastest candidate, the same numbers, the same values after a resume."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import rlm_fastgen  # noqa: F401  its choices are registered
+import torch
+
+from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.kernels import cpu_linear, tuning
+from rlm_plugins.kernels.tuning import CHOICES, Choice, applied
+from rlm_plugins.recipe import load
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import Registry
+from rlm_plugins.run import train as runs
+from rlm_plugins.run import tuning as machine
+
+RECIPE = """
+model: {name: scratch, hidden: 16, layers: 1}
+environment: {name: addition, digits: 1, train_rows: 8, test_rows: 0}
+rewards: [accuracy]
+algorithm: grpo
+trainer: {max_steps: 1, per_device_train_batch_size: 4, num_generations: 4, max_completion_length: 4}
+"""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best"), [({8: 0.5, 9: 0.6}, 8), ({8: 1.1, 9: 2.0}, 7), ({8: 1.0 - tuning.GAIN / 2, 9: 1.0}, 7)]
+)
+def test_the_fastest_candidate_is_chosen_if_it_is_clearly_faster(
+    seconds: dict[int, float], best: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels: Any = SimpleNamespace(LEVEL=7, now=0.0)
+
+    def work() -> None:
+        kernels.now += {7: 1.0, **seconds}[kernels.LEVEL]
+
+    kernels.workload = lambda: work
+    monkeypatch.setitem(sys.modules, "synthetic_kernels", kernels)
+    clock = SimpleNamespace(perf_counter=lambda: kernels.now, thread_time=lambda: kernels.now)
+    monkeypatch.setattr(tuning, "time", clock)
+    choice = Choice("level", "synthetic_kernels:LEVEL", tuple(seconds), "synthetic_kernels:workload", "level:")
+    assert tuning._fastest(choice) == best
+    assert kernels.LEVEL == 7, "measuring leaves the value as it is"
+
+
+@pytest.mark.parametrize("key", sorted(CHOICES))
+def test_no_candidate_changes_more_than_rounding(key: str) -> None:
+    choice = CHOICES[key]
+    assert choice.value not in choice.candidates, "the default is compared in any case"
+    expected = tuning._resolve(choice.workload)()()
+    for value in choice.candidates:
+        with applied({key: value}):
+            found = tuning._resolve(choice.workload)()()
+        torch.testing.assert_close(list(found), list(expected), rtol=1e-4, atol=1e-4)
+
+
+def test_every_choice_is_a_constant_of_its_module() -> None:
+    assert {"onednn_tokens", "head_logits", "merged_products", "argmax_piece"} <= CHOICES.keys()
+    for choice in CHOICES.values():
+        module, _, name = choice.constant.partition(":")
+        before = getattr(importlib.import_module(module), name)
+        with applied({choice.key: before + 1, "unknown": 3}):
+            assert getattr(importlib.import_module(module), name) == before + 1
+        assert getattr(importlib.import_module(module), name) == before
+
+
+def test_a_machine_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLM_CACHE", str(tmp_path / "cache"))
+    results = iter([{"onednn_tokens": 16}, {"onednn_tokens": 32}, {"onednn_tokens": 8}])
+    monkeypatch.setattr(machine, "measure", lambda: next(results))
+    assert machine.tuned() == machine.tuned() == {"onednn_tokens": 16}
+    monkeypatch.setattr(machine, "processor", lambda: "another processor")
+    assert machine.tuned() == {"onednn_tokens": 32}
+    (tmp_path / "cache" / machine.FILE).write_text("{damaged")
+    assert machine.tuned() == {"onednn_tokens": 8}
+
+
+def test_a_resumed_run_uses_the_values_of_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = iter([{"onednn_tokens": 16}, {"onednn_tokens": 8}])
+    monkeypatch.setattr(machine, "tuned", lambda: next(values))
+    monkeypatch.setenv(machine.OFF, "on")
+    used = []
+    stages = runs._train_stages
+
+    def watched(*given: Any) -> None:
+        used.append(cpu_linear.MIN_TOKENS)
+        stages(*given)
+
+    monkeypatch.setattr(runs, "_train_stages", watched)
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    recipe = load(tmp_path / "recipe.yaml")
+    for resume in (False, True):
+        runs.train(recipe, Registry(), tmp_path / "run", resume=resume)
+    assert used == [16, 16]
+    assert json.loads((tmp_path / "run/manifest.json").read_text())["tuning"] == {"onednn_tokens": 16}
+    assert cpu_linear.MIN_TOKENS not in used, "a run leaves the values of the process as they were"
+
+
+@pytest.mark.parametrize("override", ["speed=none", "speed={tune_kernels: false}"])
+def test_measuring_can_be_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str) -> None:
+    monkeypatch.setenv(machine.OFF, "on")
+    monkeypatch.setattr(machine, "tuned", lambda: {"onednn_tokens": 16})
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    for overrides, expected in (((), {"onednn_tokens": 16}), ((override,), {})):
+        recipe, registry = read(tmp_path / "recipe.yaml", overrides)
+        stages = compose(recipe, registry)
+        assert machine.values(stages) == ({} if torch.accelerator.is_available() else expected)
+        line = machine.line(stages[0])
+        assert ("defaults, not measured" in line) is not bool(machine.values(stages))
+        assert "tokens from which oneDNN is used: " + ("16" if machine.values(stages) else "64") in line
