@@ -22,6 +22,8 @@ def held(workload: str, arm: str) -> int:
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         trainer = build(WORKLOADS[workload], ARMS[arm], folder)
         gc.collect()
+        for parameter in trainer.model.parameters():
+            parameter.sum()  # a page of a file of weights is resident once it is read
         before = resident("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
         trainer.train()

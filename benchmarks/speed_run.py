@@ -30,7 +30,7 @@ def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
         trainer = build(workload, arm, folder)
         if truth:
             trainer.model.float()
-        once = begin(trainer)
+        once = begin(trainer, workload)
         meter = Meter(trainer, workload)
         trainer.train()
     meter.found.once = once
@@ -38,11 +38,12 @@ def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
     return meter.found
 
 
-def begin(trainer: Any) -> float:
-    """Generate two tokens and run a forward pass on them, for the self-checks; uses no random number.
+def begin(trainer: Any, workload: Workload) -> float:
+    """Generate a token and run a forward pass on them, for the self-checks; uses no random number.
 
     Args:
         trainer: Not yet started.
+        workload: Its workload: the generator's self-check may depend on the longest completion.
 
     Returns:
         CPU seconds.
@@ -50,7 +51,8 @@ def begin(trainer: Any) -> float:
     began = time.process_time()
     model, ids = trainer.model, torch.ones(1, 2, dtype=torch.long)
     inputs = {"input_ids": ids, "attention_mask": ids}
-    config = GenerationConfig(max_new_tokens=2, do_sample=False, eos_token_id=1, pad_token_id=0)
+    every = list(range(workload.vocabulary))  # each ends a completion
+    config = GenerationConfig(max_new_tokens=workload.completion, do_sample=False, eos_token_id=every, pad_token_id=0)
     is_ours = hasattr(trainer, "components")
     generator = trainer.components.generation.generator if is_ours else None
     generate(generator, model.generate, model, inputs, config)

@@ -193,7 +193,7 @@ def test_batch_size_is_reported(tmp_path: Path) -> None:
 
 def test_generator_is_reported(tmp_path: Path) -> None:
     """And why it is not the generator; what the adapter costs while it is added to its base is in the estimate."""
-    (_, grpo), registry = stages(tmp_path)
+    (_, grpo), registry = stages(tmp_path, "stages.1.trainer.max_completion_length=32")
 
     def output(stage: Any) -> str:
         said: list[str] = examine(stage, registry)["speed"]
@@ -208,6 +208,8 @@ def test_generator_is_reported(tmp_path: Path) -> None:
     assert "up to 4 tokens wide; wider ones are padded" in examine(other, registry)["speed"][1]
     assert examine(other, registry)["memory"]["load"]["packed_prompts"] == 0
     assert examine(grpo, registry)["memory"]["load"]["packed_prompts"] > 0
+    (_, short), registry = stages(tmp_path, "stages.1.trainer.max_completion_length=31")
+    assert examine(short, registry)["memory"]["generation"]["merged and packed weights"] == 0
     beams = replace(grpo, settings={**grpo.settings, "generation_kwargs": {"num_beams": 2, "do_sample": False}})
     assert "beam search is unsupported" in output(beams)
     ends = replace(grpo, settings={**grpo.settings, "generation_kwargs": {"eos_token_id": [1, 2]}})

@@ -20,6 +20,7 @@ from rlm_plugins.kernels.cpu_linear import PackedLinear, fast_linear, packing_pa
 @pytest.fixture(autouse=True)
 def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lora, "MIN_PRODUCTS", 0)
+    monkeypatch.setattr("rlm_fastgen.merged_lora.MERGE_TOKENS", 0)
 
 
 @pytest.fixture(params=["usual", "oneDNN"])

@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_fastgen import compatibility, fast, kv_cache, loop, sampling
+from rlm_fastgen import compatibility, fast, kv_cache, loop, merged_lora, sampling
 from rlm_fastgen.compatibility import why_unsupported_model
 from rlm_fastgen.fast import dry_run
 from rlm_fastgen.kv_cache import PreallocatedLayer, surviving_indices
@@ -78,8 +78,10 @@ def by_the_loop() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short completions are decoded with copied weights here, as long ones are."""
     torch.set_num_threads(1)
+    monkeypatch.setattr(merged_lora, "MERGE_TOKENS", 0)
 
 
 # ------------------------------------------------------------------ the same samples
@@ -248,6 +250,25 @@ def test_an_adapter_that_cannot_be_added_stays_beside(said: dict[str, Any], dtyp
         same(model, prompts(5, 3, times=3), config())
     else:  # what is rounded depends on how many rows are read at once
         assert len(fast.fast_generate(model.generate, model, prompts(5, 3, times=3), config())) == 6  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("family", fixtures_models.CONFIGS)
+@pytest.mark.parametrize("short", [True, False], ids=["short completions", "merge: false"])
+def test_samples_with_weights_in_place(family: str, short: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merged_lora, "MERGE_TOKENS", 17 if short else 0)
+
+    def refuse(*given: Any) -> None:
+        raise AssertionError("weights were copied")
+
+    monkeypatch.setattr(merged_lora.PackedLinear, "__init__", refuse)
+    model = fixtures_models.adapted(fixtures_models.model(family)).eval()
+    for times in (1, 3):
+        usual, found = both(model, prompts(7, 4, 2, times=times), config(), **({} if short else {"merge": False}))
+        assert torch.equal(found, usual)
+    with model.disable_adapter():
+        usual, found = both(model, prompts(7, 4), config(), merge=False)
+        assert torch.equal(found, usual)
+    assert dry_run(model, config(), merge=short) == (None, 0)
 
 
 def test_prompt_cache_is_not_copied_if_disabled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ from rlm_plugins.kernels.tuning import CHOICES, Choice, applied
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
+from rlm_plugins.run import kernel_choices as machine
 from rlm_plugins.run import train as runs
-from rlm_plugins.run import tuning as machine
 
 RECIPE = """
 model: {name: scratch, hidden: 16, layers: 1}

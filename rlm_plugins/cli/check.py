@@ -23,7 +23,7 @@ from rlm_plugins.recipe.checks.part_rules import warnings_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.registry.protocols import columns_of
-from rlm_plugins.run import trainer_setup, tuning
+from rlm_plugins.run import kernel_choices, trainer_setup
 from rlm_plugins.stage import NO_SPEED, Stage
 
 Entry = dict[str, Any]
@@ -99,7 +99,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
 
 def _kernel_lines(stage: Stage) -> list[str]:
     """Return the line on kernels chosen by measurement; none if the recipe turns all optimizations off."""
-    return [] if stage.speed == NO_SPEED else [tuning.line(stage)]
+    return [] if stage.speed == NO_SPEED else [kernel_choices.line(stage)]
 
 
 def _rollout_lines(stage: Stage, args: Any) -> list[str]:

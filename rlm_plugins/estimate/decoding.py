@@ -50,4 +50,5 @@ def _generation_configs(stage: Stage, args: Any) -> Iterator[tuple[bool, Any]]:
         options |= {name: getattr(args, name) for name in _SAMPLING} | (args.generation_kwargs or {})
         yield True, GenerationConfig(**{**ends, **options})
     if stage.evaluation is not None:
-        yield False, GenerationConfig(max_new_tokens=1, do_sample=False, **ends)
+        tokens = getattr(args, "max_completion_length", None) or stage.evaluation.max_new_tokens
+        yield False, GenerationConfig(max_new_tokens=tokens, do_sample=False, **ends)

@@ -29,7 +29,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.call_marker import marked_calls
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.run import trainer_setup, tuning
+from rlm_plugins.run import kernel_choices, trainer_setup
 from rlm_plugins.run.folder import SUMMARY, Run
 from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.run.live_diagnosis import LiveDiagnosis
@@ -65,7 +65,9 @@ def train(
     run = Run(folder, main, tell=tell, allowed=allow_changed)
     with _writing(run):
         # A resumed run uses the values that it was started with: others would round differently.
-        values = from_main_process(lambda: run.manifest().get("tuning", {}) if resume else tuning.values(stages))
+        values = from_main_process(
+            lambda: run.manifest().get("tuning", {}) if resume else kernel_choices.values(stages)
+        )
         if not resume:
             run.open({**manifest_of(stages, recipe, registry), "tuning": values} if main else {}, recipe.load)
         with applied(values):

@@ -11,7 +11,7 @@ import torch
 
 from rlm_fastgen.compatibility import why_unsupported_call, why_unsupported_model
 from rlm_fastgen.loop import UnsupportedCall, decode
-from rlm_fastgen.merged_lora import copied_bytes
+from rlm_fastgen.merged_lora import copied_bytes, merging_pays
 from rlm_fastgen.sampling import sample_inverse_cdf
 from rlm_fastgen.self_check import shares_prefixes, why_self_check_fails
 from rlm_plugins.kernels.model_traits import causal_model
@@ -34,6 +34,7 @@ def fast_generate(
 ) -> torch.Tensor | Generation:
     """Generate what `generate` of a model would, with less work (see `rlm_plugins.hookspecs.rlm_generators`)."""
     try:
+        merge = merge and merging_pays(config)
         # Known reasons first: the self-check costs three short generations.
         if reason := why_unsupported_model(model) or why_self_check_fails(model, transformers_generate, merge=merge):
             raise UnsupportedCall(reason)
@@ -95,4 +96,4 @@ def dry_run(model: Any, config: Any, *, merge: bool = True, **_: Any) -> tuple[s
     finally:
         del base._cpu_parameter
     reason = next(iter(reasons), None)
-    return reason, copied_bytes(model) if merge and reason is None else 0
+    return reason, copied_bytes(model) if merge and reason is None and merging_pays(config) else 0

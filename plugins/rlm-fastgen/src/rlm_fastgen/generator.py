@@ -25,11 +25,12 @@ def fast(
 ) -> torch.Tensor | Generation:
     """The samples of transformers in less time: shared prefill, early eviction, merged LoRA.
 
-    Each distinct prompt is prefilled once, finished sequences leave the batch, and LoRA is merged into copies of its
-    base weights. With ``as_transformers`` samples and RNG state are those of transformers. ``inverse_cdf`` draws one
-    random number per sequence instead of one per vocabulary entry: other samples of the same distribution. ``merge:
-    false`` decodes without copied weights, to save their memory. Unsupported calls and models (beams, sliding windows,
-    images, dropout, …) fall back to transformers, with one line in the log.
+    Each distinct prompt is prefilled once, and finished sequences leave the batch. For long completions LoRA is merged
+    into copies of its base weights; for short ones all weights are used in place. With ``as_transformers`` samples and
+    RNG state are those of transformers. ``inverse_cdf`` draws one random number per sequence instead of one per
+    vocabulary entry: other samples of the same distribution. ``merge: false`` never copies weights, to save their
+    memory. Unsupported calls and models (beams, sliding windows, images, dropout, …) fall back to transformers, with
+    one line in the log.
     """
     from rlm_fastgen.fast import fast_generate
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from rlm_fastgen.merged_lora import is_copied, merged_weight
-from rlm_plugins.kernels.cpu_linear import PackedLinear
+from rlm_plugins.kernels.cpu_linear import PackedLinear, fast_linear
 from rlm_plugins.kernels.model_traits import causal_model
-from rlm_plugins.kernels.plain_linear import base_of, is_alone, is_cast, output_first
+from rlm_plugins.kernels.plain_linear import adapters, base_of, is_alone, is_cast, output_first
 
 SUBMODULES = {
     "model": {"model", "lm_head"},
@@ -104,10 +104,42 @@ class Norm:
         return x.div(length.hypot_(self._epsilon)).mul_(self._weight)
 
 
-def fused_linear(*layers: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+class InPlaceLinear:
+    """x ↦ x Wᵀ + b + Σ s (x Aᵀ) Bᵀ of linear layers with the same input, with their weights in place.
+
+    Args:
+        *layers: Layers for which `is_alone` holds; their outputs are concatenated.
+    """
+
+    def __init__(self, *layers: Any) -> None:
+        bases = [base_of(layer) for layer in layers]
+        self._products = [(output_first(base, base.weight.detach()), base.bias) for base in bases]
+        pairs = [
+            (index, layer.lora_A[name].weight.detach(), layer.lora_B[name].weight.detach().T, layer.scaling[name])
+            for index, (layer, base) in enumerate(zip(layers, bases, strict=True))
+            for name in (adapters(layer) if base is not layer else ())
+        ]
+        # One thin product for all adapters: each call has overhead.
+        self._down = torch.cat([a for _, a, _, _ in pairs]) if pairs else None
+        self._up = [(index, len(a), b, scale) for index, a, b, scale in pairs]
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs (L, O) for the input (L, I), without gradient."""
+        outputs = [fast_linear(x, weight, bias) for weight, bias in self._products]
+        if self._down is not None:
+            pieces = fast_linear(x, self._down).split([rank for _, rank, _, _ in self._up], -1)
+            for piece, (index, _, b, scale) in zip(pieces, self._up, strict=True):
+                outputs[index].addmm_(piece, b, alpha=scale)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+
+
+def fused_linear(*layers: Any, merge: bool = True) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return one function for linear layers with the same input in float32; outputs are concatenated.
 
-    Adapters are merged. The layers become a single product if each of them has a copied weight in any case.
+    Args:
+        *layers: Linear layers, with adapters or not.
+        merge: Copy weights: adapters are merged and large weights packed. The layers become a single product if each of
+            them has a copied weight in any case. False: weights are used in place, and adapters beside them.
     """
     if not all(is_alone(check_hooks(layer)) for layer in layers):
         raise UnsupportedModel
@@ -115,6 +147,8 @@ def fused_linear(*layers: Any) -> Callable[[torch.Tensor], torch.Tensor]:
     biases = [base.bias for base in bases if base.bias is not None]
     if any(base.weight.dtype != torch.float32 for base in bases) or len(biases) not in (0, len(bases)):
         raise UnsupportedModel
+    if not merge:
+        return InPlaceLinear(*layers)
     # Joining layers whose weights are used in place would cost a copy of each.
     if len(layers) > 1 and all(is_copied(layer) for layer in layers):
         weights = [output_first(base, base.weight) for base in bases]

@@ -9,6 +9,7 @@ module by module.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -44,17 +45,18 @@ class LlamaStep:
     """Forward pass of one token per sequence, with a snapshot of the weights.
 
     Args:
-        model: With or without adapters, which are merged into copies.
+        model: With or without adapters.
+        merge: Copy weights, with adapters merged; False: use them in place.
 
     Raises:
         UnsupportedModel: The model is no plain Llama-type decoder.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, merge: bool = True) -> None:
         decoder, head = decoder_and_head(model)
         self._embedding, self._rotary = embedding_weight(decoder.embed_tokens), check_forward(decoder.rotary_emb)
-        self._layers = [StepLayer(layer, index) for index, layer in enumerate(decoder.layers)]
-        self._norm, self._head = Norm(decoder.norm), fused_linear(head)
+        self._layers = [StepLayer(layer, index, merge) for index, layer in enumerate(decoder.layers)]
+        self._norm, self._head = Norm(decoder.norm), fused_linear(head, merge=merge)
 
     def __call__(
         self,
@@ -85,18 +87,20 @@ class StepLayer:
     Args:
         layer: The transformers module.
         index: Index of the layer.
+        merge: Copy weights, as in `LlamaStep`.
     """
 
-    def __init__(self, layer: Any, index: int) -> None:
+    def __init__(self, layer: Any, index: int, merge: bool) -> None:
         attention = check_submodules(check_submodules(layer, "layer").self_attn, "attention", {*HEAD_NORMS})
         mlp = check_submodules(layer.mlp, "mlp")
+        linear = partial(fused_linear, merge=merge)
         self.input_norm, self.mlp_norm = Norm(layer.input_layernorm), Norm(layer.post_attention_layernorm)
-        self.qkv = fused_linear(attention.q_proj, attention.k_proj, attention.v_proj)
-        self.out = fused_linear(attention.o_proj)
+        self.qkv = linear(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.out = linear(attention.o_proj)
         self.head_norms = [Norm(getattr(attention, name)) for name in HEAD_NORMS if hasattr(attention, name)]
         self.index, self.scale, self.head_dim = index, attention.scaling, attention.head_dim
         self.key_heads = attention.k_proj.out_features // self.head_dim
-        self.gate_up, self.down = fused_linear(mlp.gate_proj, mlp.up_proj), fused_linear(mlp.down_proj)
+        self.gate_up, self.down = linear(mlp.gate_proj, mlp.up_proj), linear(mlp.down_proj)
         self.act = check_forward(mlp.act_fn)
 
     def __call__(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, state: State) -> torch.Tensor:

@@ -17,28 +17,31 @@ from rlm_plugins.kernels.model_traits import causal_model
 from rlm_plugins.kernels.rng_guard import MODEL_ERRORS
 
 logger = logging.getLogger(__name__)
-_AGREES: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+_AGREES: WeakKeyDictionary[Any, dict[bool, bool]] = WeakKeyDictionary()
+"""Result per model, with and without copied weights."""
 TOLERANCE = 1e-4
 """Largest difference of a logit, as a share of the largest logit."""
 
 
-def verified_step(model: Any) -> LlamaStep | None:
+def verified_step(model: Any, *, merge: bool = True) -> LlamaStep | None:
     """Return the step of a Llama-type model whose logits agree, or None. Leaves the RNG state as it is.
 
     Args:
-        model: With or without adapters, which the step merges.
+        model: With or without adapters.
+        merge: The step copies weights, with adapters merged.
     """
-    if not _AGREES.get(model, True):
+    results = _AGREES.setdefault(model, {})
+    if not results.get(merge, True):
         return None
     try:
-        step = LlamaStep(model)
+        step = LlamaStep(model, merge)
     except UnsupportedModel:
         return None
-    if model not in _AGREES:
-        _AGREES[model] = _agrees(step, causal_model(model))
-        if not _AGREES[model]:
+    if merge not in results:
+        results[merge] = _agrees(step, causal_model(model))
+        if not results[merge]:
             logger.warning("decoding calls the model module by module: its logits differ from a Llama-type forward")
-    return step if _AGREES[model] else None
+    return step if results[merge] else None
 
 
 @torch.no_grad()

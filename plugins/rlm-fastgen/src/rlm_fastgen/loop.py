@@ -50,7 +50,7 @@ def decode(
         stopping_criteria: Applied to the ids of active sequences.
         generation_config: Prepared `GenerationConfig`.
         sampler: Selects tokens if the config samples; None: as transformers does.
-        merge: Decode with adapters merged into copies of their base weights.
+        merge: Decode with adapters merged into copies of their base weights; False: without copies.
         share: Prefill what prompts start with only once.
         return_logprobs: Record log-probs and entropies.
         on_finished: Called with the indices and completions of sequences as soon as they are finished.
@@ -66,7 +66,7 @@ def decode(
     if reason:
         # No random number has been drawn yet, so the fallback gives the samples of transformers.
         raise UnsupportedCall(reason)
-    step = verified_step(model) if merge else None
+    step = verified_step(model, merge=merge)
     active = ActiveSequences(model, input_ids, generation_config, model_kwargs, logits_processor, step, share=share)
     select = (sampler or MultinomialSampler()) if generation_config.do_sample else greedy
     recorded: list[tuple[torch.Tensor, ...]] | None = [] if return_logprobs else None

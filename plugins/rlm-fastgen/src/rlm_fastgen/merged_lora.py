@@ -16,6 +16,14 @@ import torch
 from rlm_plugins.kernels.cpu_linear import PackedLinear, packing_pays
 from rlm_plugins.kernels.plain_linear import adapters, base_of, is_alone, is_cast, is_mergeable, output_first
 
+MERGE_TOKENS = 32
+"""Least tokens of a completion for which copies pay: they save the libraries from packing weights at each token."""
+
+
+def merging_pays(config: Any) -> bool:
+    """Return True if completions may be long enough for copies; `config` is a `GenerationConfig` of transformers."""
+    return (config.max_new_tokens or config.max_length or 0) >= MERGE_TOKENS
+
 
 @contextmanager
 def merged(model: Any) -> Iterator[None]:

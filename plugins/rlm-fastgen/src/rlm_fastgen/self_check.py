@@ -21,8 +21,8 @@ from rlm_plugins.kernels.rng_guard import MODEL_ERRORS, USES_RNG, preserve_rng
 
 TIE = 0.05
 """Share of the range of logits within which two tokens count as ties: rounding depends on the batch size."""
-_RESULTS: WeakKeyDictionary[Any, dict[bool, str | None]] = WeakKeyDictionary()
-"""Result per model in train mode and in eval mode, which may differ by dropout."""
+_RESULTS: WeakKeyDictionary[Any, dict[tuple[bool, bool], str | None]] = WeakKeyDictionary()
+"""Result per model in train mode and in eval mode, which may differ by dropout, with and without copied weights."""
 _WITHOUT_SHARING: WeakSet[Any] = WeakSet()
 """Models that support the loop, but no prefix that different prompts share."""
 WIDTH = 8
@@ -41,10 +41,11 @@ def why_self_check_fails(model: Any, transformers_generate: Callable[..., Any], 
         UnsupportedCall: The model's own generation config is unsupported; the next call checks again.
     """
     results = _RESULTS.setdefault(model, {})
-    if model.training not in results:
+    mode = model.training, merge
+    if mode not in results:
         with preserve_rng(model.device) as rng_was_used:
-            results[model.training] = _check(model, transformers_generate, rng_was_used, merge)
-    return results[model.training]
+            results[mode] = _check(model, transformers_generate, rng_was_used, merge)
+    return results[mode]
 
 
 def shares_prefixes(model: Any) -> bool:
