@@ -35,6 +35,7 @@ class Machine:
         products: Operations in products of large matrices.
         thin: The same with few rows in one matrix, as in decoding.
         read: Bytes read from memory.
+        half: Operations in products of large matrices in bfloat16.
     """
 
     name: str
@@ -42,12 +43,14 @@ class Machine:
     products: float
     thin: float
     read: float
+    half: float = 0.0
 
 
 def probe() -> Machine:
     """Measure this machine, with both of its matrix libraries."""
     torch.set_num_threads(1)
     square, thin = torch.randn(1024, 1024), torch.randn(16, 1024)
+    half = square.bfloat16()
     memory, laid = torch.ones(READ // 4), PackedLinear(square, None)
     return Machine(
         name=processor(),
@@ -55,6 +58,7 @@ def probe() -> Machine:
         products=2 * 1024**3 / min(_best(lambda: square @ square), _best(lambda: laid(square))),
         thin=2 * 16 * 1024**2 / min(_best(lambda: thin @ square), _best(lambda: laid(thin))),
         read=READ / _best(memory.sum),
+        half=2 * 1024**3 / _best(lambda: half @ half),
     )
 
 

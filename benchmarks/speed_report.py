@@ -107,7 +107,7 @@ def page(records: Record) -> str:
         pieces += [
             f"## {machine['name']}",
             f"{machine['date']}; {packages}; {machine['products'] / 1e9:.0f} GFLOP/s in large products, "
-            f"{machine['thin'] / 1e9:.0f} in thin ones, {machine['read'] / 1e9:.0f} GB/s from memory.",
+            f"{machine['thin'] / 1e9:.0f} in thin ones{_half(machine)}, {machine['read'] / 1e9:.0f} GB/s from memory.",
             table(found),
             "### The same samples, the same weights",
             "\n".join(_equality(found)),
@@ -117,6 +117,11 @@ def page(records: Record) -> str:
             "\n".join(_parts(found)),
         ]
     return "\n\n".join(pieces) + "\n"
+
+
+def _half(machine: Record) -> str:
+    """Return the rate of products in bfloat16, if it was measured."""
+    return f", {machine['half'] / 1e9:.0f} in bfloat16" if machine.get("half") else ""
 
 
 def _equality(found: Record) -> Iterator[str]:

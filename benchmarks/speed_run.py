@@ -6,6 +6,7 @@ import contextlib
 import io
 import tempfile
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +15,10 @@ from speed_meter import Meter, Run, flat
 from speed_workloads import Workload
 from transformers import GenerationConfig
 
+from rlm_plugins.kernels.tuning import applied
 from rlm_plugins.rollout.generator_call import generate
+from rlm_plugins.run import kernel_choices
+from rlm_plugins.stage import NO_SPEED
 
 
 def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
@@ -26,7 +30,8 @@ def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
         truth: Compute in float32 with weights rounded to bfloat16.
     """
     torch.set_num_threads(workload.threads)
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+    choices = kernel_choices.values(replace(NO_SPEED, **(arm.speed or {})))
+    with applied(choices), tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         trainer = build(workload, arm, folder)
         if truth:
             trainer.model.float()

@@ -6,14 +6,13 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from rlm_plugins.durable.files import write_file
 from rlm_plugins.errors import RlmError
 from rlm_plugins.kernels.tuning import CHOICES, measure, processor
 from rlm_plugins.models.cache import cache_folder
-from rlm_plugins.stage import Stage
+from rlm_plugins.stage import Speed, Stage
 
 FILE = "tuning.json"
 """File of the cache: machine → values."""
@@ -21,11 +20,15 @@ OFF = "RLM_TUNING"
 """Environment variable that turns measuring off if it is ``off``."""
 
 
-def values(stages: Sequence[Stage]) -> dict[str, int]:
-    """Return the values for a run, by key; empty, the defaults, if no stage asks for a measurement, or on a GPU."""
+def values(*speeds: Speed) -> dict[str, int]:
+    """Return the values for a run, by key; empty, the defaults, if no stage asks for a measurement, or on a GPU.
+
+    Args:
+        *speeds: `speed:` of the stages.
+    """
     import torch
 
-    wanted = any(stage.speed.tune_kernels for stage in stages) and os.environ.get(OFF) != "off"
+    wanted = any(speed.tune_kernels for speed in speeds) and os.environ.get(OFF) != "off"
     return tuned() if wanted and not torch.accelerator.is_available() else {}
 
 
@@ -43,7 +46,7 @@ def tuned() -> dict[str, int]:
 
 def line(stage: Stage) -> str:
     """Return the line of ``rlm check`` on the values of a stage."""
-    found = values([stage])
+    found = values(stage.speed)
     texts = [choice.describe(found.get(key, choice.value)) for key, choice in CHOICES.items()]
     return f"kernels: {'; '.join(texts)} ({f'measured on {processor()}' if found else 'defaults, not measured'})"
 

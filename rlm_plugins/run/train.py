@@ -6,7 +6,7 @@ import dataclasses
 import re
 import time
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -64,15 +64,20 @@ def train(
     tell = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     run = Run(folder, main, tell=tell, allowed=allow_changed)
     with _writing(run):
-        # A resumed run uses the values that it was started with: others would round differently.
-        values = from_main_process(
-            lambda: run.manifest().get("tuning", {}) if resume else kernel_choices.values(stages)
-        )
+        values = from_main_process(partial(_kernel_choices, run, stages, resume))
         if not resume:
             run.open({**manifest_of(stages, recipe, registry), "tuning": values} if main else {}, recipe.load)
         with applied(values):
             _train_stages(run, stages, resume, console)
     return run
+
+
+def _kernel_choices(run: Run, stages: Sequence[Stage], resume: bool) -> dict[str, int]:
+    """Return the values of `kernels/tuning.py`: a resumed run uses those of its start, others would round differently."""
+    if not resume:
+        return kernel_choices.values(*(stage.speed for stage in stages))
+    recorded: dict[str, int] = run.manifest().get("tuning", {})
+    return recorded
 
 
 @contextmanager
