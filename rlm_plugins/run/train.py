@@ -73,7 +73,7 @@ def train(
 
 
 def _kernel_choices(run: Run, stages: Sequence[Stage], resume: bool) -> dict[str, int]:
-    """Return the values of `kernels/tuning.py`: a resumed run uses those of its start, others would round differently."""
+    """Return the values of `kernels/tuning.py`; a resumed run uses those of its start: others round differently."""
     if not resume:
         return kernel_choices.values(*(stage.speed for stage in stages))
     recorded: dict[str, int] = run.manifest().get("tuning", {})
