@@ -282,6 +282,7 @@ EACH = (
     "prefetch_rewards",
     "merge_micro_batches",
     "fused_lora",
+    "tune_kernels",
 )
 OFF = f"speed={{{', '.join(f'{name}: false' for name in EACH)}, max_tokens_per_micro_batch: null}}"
 RECIPE = """
