@@ -1,6 +1,7 @@
 """Rewards without reference answers: votes, clusters and certainty, and the controls to compare them with."""
 
 from rlm_intrinsic.certainty import (
+    cross_entropy,
     probability_disparity,
     self_certainty,
     sequence_likelihood,
@@ -8,13 +9,22 @@ from rlm_intrinsic.certainty import (
     token_entropy,
 )
 from rlm_intrinsic.clusters import SemanticClusters
+from rlm_intrinsic.curiosity import curiosity
+from rlm_intrinsic.entropy_minimization import em_ft, token_entropy_loss
 from rlm_intrinsic.frozen_voters import frozen_voters
 from rlm_intrinsic.majority import cross_view, majority_vote, vote_share
+from rlm_intrinsic.next_segment import PrefixMatch, next_segment
 from rlm_intrinsic.path_consistency import PathConsistency
 from rlm_intrinsic.samplers import side_by_side
 from rlm_intrinsic.self_confidence import rlsc, self_confidence
 from rlm_intrinsic.surrogates import format_and_length, random_reward
 from rlm_plugins import hookimpl
+
+
+@hookimpl
+def rlm_environments() -> dict[str, object]:
+    """Return the environments of this package by name."""
+    return {"next_segment": next_segment}
 
 
 @hookimpl
@@ -29,6 +39,7 @@ def rlm_rewards() -> dict[str, object]:
         "path_consistency": PathConsistency,
         "format_and_length": format_and_length,
         "random_reward": random_reward,
+        "prefix_match": PrefixMatch,
     }
 
 
@@ -41,19 +52,21 @@ def rlm_shapers() -> dict[str, object]:
         "token_entropy": token_entropy,
         "sequence_probability": sequence_probability,
         "probability_disparity": probability_disparity,
+        "cross_entropy": cross_entropy,
+        "curiosity": curiosity,
     }
 
 
 @hookimpl
 def rlm_policy_losses() -> dict[str, object]:
     """Return the policy losses of this package by name."""
-    return {"self_confidence": self_confidence}
+    return {"self_confidence": self_confidence, "token_entropy_loss": token_entropy_loss}
 
 
 @hookimpl
 def rlm_algorithms() -> dict[str, object]:
     """Return the algorithms of this package by name."""
-    return {"rlsc": rlsc}
+    return {"rlsc": rlsc, "em_ft": em_ft}
 
 
 @hookimpl

@@ -22,12 +22,14 @@ small learning rate and a KL penalty.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from typing import Annotated, Literal
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
+from rlm_intrinsic.answer_likelihoods import Regex
+from rlm_intrinsic.answer_span import ranks, span_mask
 from rlm_plugins.batch import Log
 from rlm_plugins.lazy import torch
 
@@ -146,21 +148,64 @@ def probability_disparity(
     rewards: Float[torch.Tensor, "B"],
     top2_margin: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
+    group: Int[torch.Tensor, "B"],
+    completion_ids: Sequence[Sequence[int]],
+    tokenizer: Any,
     *,
     last: Count | None = None,
+    span: Regex | None = None,
+    ranked: bool = False,
     weight: float = 1.0,
 ) -> Float[torch.Tensor, "B"]:
     """Add the mean margin of the most likely token over the second.
 
-    r′ = r + weight · meanₜ (p₁ − p₂), over the `last` trained tokens, or all. RLSF, arXiv 2507.21931.
+    r′ = r + weight · meanₜ (p₁ − p₂), over the tokens of `span`, the `last` trained tokens, or all. RLSF, arXiv
+    2507.21931: over the tokens of the answer, ``span: "<answer>(.*?)</answer>"``.
 
-    The paper uses the tokens of the answer alone, and ranks completions for preference optimization. A shaper has no
-    text: `last` is the number of tokens from the answer to the end, so it requires a fixed format. A saturated model
-    gets 1 for any completion. An empty completion gets 0.
+    `span` is a regular expression; its last match in the completion counts, or that of its group. With `ranked` a
+    completion gets the share of its group that it exceeds, the order that the paper turns into preferences. A saturated
+    model gets 1 for any completion. A completion without such tokens gets 0.
     """
     until_end = mask.flip(1).cumsum(1).flip(1)
     answer = mask if last is None else mask & (until_end <= last)
-    return rewards + weight * unified(top2_margin, answer, sigma=1)
+    if span is not None:
+        answer = answer & span_mask(completion_ids, mask, tokenizer, span)
+    margin = unified(top2_margin, answer, sigma=1)
+    return rewards + weight * (ranks(margin, group).to(margin.dtype) if ranked else margin)
+
+
+def cross_entropy(
+    rewards: Float[torch.Tensor, "B"],
+    self_certainty: Float[torch.Tensor, "B T"],
+    old_logp: Float[torch.Tensor, "B T"],
+    entropy: Float[torch.Tensor, "B T"],
+    mask: Bool[torch.Tensor, "B T"],
+    completion_ids: Sequence[Sequence[int]],
+    tokenizer: Any,
+    *,
+    q: Literal["uniform", "sample", "policy"],
+    sigma: Literal[1, -1],
+    psi: Literal["mean", "sum", "probability"] = "mean",
+    span: Regex | None = None,
+    weight: float = 1.0,
+) -> Float[torch.Tensor, "B"]:
+    """Add the survey's unified intrinsic reward, with its three choices as knobs.
+
+    r′ = r + weight · Ψ( σ/|I| Σ_{t∈I} H(qₜ, πₜ) ), arXiv 2509.08827 eq. 6. `q`: the uniform distribution (less log V,
+    so the term is KL(U ‖ π)), the sampled token, or the policy itself. `sigma` is σ. `psi` is Ψ: x, |I| · x, or
+    exp(|I| · x). I are the trained tokens, or those of `span` (a regular expression, as for `probability_disparity`).
+
+    The named shapers are (uniform, 1, mean), (sample, −1, mean), (policy, −1, mean) and (sample, −1, probability). The
+    opposite σ rewards uncertainty. An empty I gives Ψ(0).
+    """
+    tokens = mask if span is None else span_mask(completion_ids, mask, tokenizer, span)
+    terms = {"uniform": self_certainty, "sample": -old_logp, "policy": entropy}
+    outer: dict[str, Outer | None] = {
+        "mean": None,
+        "sum": _times_count,
+        "probability": lambda mean, count: (mean * count).clamp(max=20.0).exp(),
+    }
+    return rewards + weight * unified(terms[q], tokens, sigma=sigma, outer=outer[psi])
 
 
 def _times_count(mean: torch.Tensor, count: torch.Tensor) -> torch.Tensor:

@@ -32,8 +32,7 @@ class PathConsistency:
     to compare and is not scored: None. A completion without a state has Con = 0. The likelihoods come from the policy
     itself, in one pass per completion where its attention supports trees, else in a padded batch.
 
-    The authors' further curiosity reward is the negative log-likelihood of a completion minus a penalty; the shaper
-    ``{name: sequence_likelihood, weight: -0.1}`` is its first part. Their code counts the whole answer as a last state.
+    The authors' further curiosity reward is the shaper `curiosity`. Their code counts the whole answer as a last state.
 
     Pitfalls: Vol only rotates the vector, so a group of equal volatility loses nothing by it. The distance is a mean
     over tokens, so a long answer with a certain tail is near everywhere. And like every vote it rewards certainty.
