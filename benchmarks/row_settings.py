@@ -79,9 +79,23 @@ OWN: dict[str, Own] = {
     "luffy": Own([CAREFUL], SHOWN),
     "srft": Own([CAREFUL], SHOWN),
     "hpt": Own([CAREFUL], f"{SHOWN} (the paper: 8 and 1)"),
+    "relift": Own([CAREFUL], SHOWN),
+    "prefix_rft": Own([CAREFUL], "has one completion in each group of 8 that begins with a part of a demonstration"),
+    "prime": Own(
+        ["algorithm.shapers.implicit_reward.learning_rate=1e-3"],
+        "trains a second adapter as its implicit reward: its learning rate is twice the policy's (as in rlm-process)",
+    ),
+    "tree": Own(
+        ["algorithm.rollouts.tree.steps={pattern: ';|</think>'}"], "forks at the ends of steps, here the columns"
+    ),
 }
 
-LEFT_OUT: dict[str, str] = {"reward_model": "trains a reward model, not a policy"}
+LEFT_OUT: dict[str, str] = {
+    "reward_model": "trains a reward model, not a policy",
+    "process_reward_model": "trains a process reward model, not a policy",
+    "gigpo": "needs an environment of several turns",
+    "vine_ppo": "generates seven times as many completions for its values: measured in plugins/rlm-process",
+}
 """Algorithms without a result on this task, with the reason."""
 
 READING = (

@@ -47,6 +47,8 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import BUILTIN, Registry
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("process", "offpolicy")
+"""Plugin packages whose algorithms are measured, if they are installed."""
 PLUGINS = [ROOT / "benchmarks/eight_bits.py"]
 Record = dict[str, Any]
 STEPS = 36
@@ -207,8 +209,8 @@ def read(out: Path) -> list[Record]:
 
 
 def rows_of(registry: Registry) -> list[str]:
-    """Return the built-in algorithms that can be measured, in the order of the table, without conventions."""
-    named = [part.name for part in registry if part.hook == "rlm_algorithms" and part.plugin == BUILTIN]
+    """Return the algorithms that can be measured, in the order of the table, without conventions."""
+    named = [part.name for part in registry if part.hook == "rlm_algorithms" and part.plugin in (BUILTIN, *PACKAGES)]
     return [name for name in named if "@" not in name and name not in LEFT_OUT]
 
 
@@ -281,7 +283,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _tidy(out: Path, order: Sequence[str]) -> None:
     """Keep the newest complete line of each algorithm and seed, in the order of the table."""
-    newest = {(record["row"], record["seed"]): record for record in read(out) if record["row"] in order}
+    newest = {(record["row"], record["seed"]): record for record in read(out)}
+    order = [*order, *dict.fromkeys(row for row, _ in newest if row not in order)]  # of packages not installed here
     lines = [newest[key] for key in sorted(newest, key=lambda key: (order.index(key[0]), key[1]))]
     (out / "rows.jsonl").write_text("".join(map(_line, lines)))
 
