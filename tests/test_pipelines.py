@@ -68,3 +68,14 @@ def test_each_stage_starts_from_the_previous_one(tmp_path: Path) -> None:
         "KL is measured from the stage's start"
     )
     assert any(line["penalties/kl"] > 0 for line in logged if line["step"] == 2)
+
+
+SURVEY = sorted((FOLDER.parent / "survey").glob("*.yaml"))
+INTRINSIC = FOLDER.parents[1] / "plugins" / "rlm-intrinsic" / "src" / "rlm_intrinsic" / "__init__.py"
+
+
+@pytest.mark.parametrize("file", SURVEY, ids=lambda file: file.stem)
+def test_pipeline_of_the_survey_passes_every_check_of_names(file: Path) -> None:
+    found = recipe.load(file)
+    stages = compose(found, Registry([*found.load, INTRINSIC]), build_environment=False)
+    assert [stage.name[3:] for stage in stages] == [body["name"] for body in found.bodies]

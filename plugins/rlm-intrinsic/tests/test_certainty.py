@@ -61,7 +61,7 @@ def test_shapers_match_torch_distributions() -> None:
         "summed": sequence_likelihood(REWARDS, read["old_logp"], MASK, mean=False),
         "entropy": token_entropy(REWARDS, read["entropy"], MASK),
         "probability": sequence_probability(REWARDS, read["old_logp"], MASK),
-        "disparity": probability_disparity(REWARDS, read["top2_margin"], MASK),
+        "disparity": probability_disparity(REWARDS, read["top2_margin"], MASK, torch.zeros(3).long(), [[]] * 3, None),
     }
     for name, values in found.items():
         assert (values - REWARDS).tolist() == pytest.approx([by_hand(row)[name] for row in range(ROWS)]), name
@@ -84,8 +84,9 @@ def test_unified_form_with_explicit_target_distributions() -> None:
 def test_last_tokens_with_masked_gaps() -> None:
     mask = torch.tensor([[True, True, False, True]])
     margin = torch.tensor([[0.1, 0.2, 0.9, 0.4]])
-    assert probability_disparity(torch.zeros(1), margin, mask, last=2).item() == pytest.approx(0.3)
-    assert probability_disparity(torch.zeros(1), margin, mask, last=9).item() == pytest.approx(0.7 / 3)
+    batch = (torch.zeros(1), margin, mask, torch.zeros(1).long(), [[]], None)
+    assert probability_disparity(*batch, last=2).item() == pytest.approx(0.3)
+    assert probability_disparity(*batch, last=9).item() == pytest.approx(0.7 / 3)
 
 
 def test_weight_scales_the_shaping_term() -> None:
