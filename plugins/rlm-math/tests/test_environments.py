@@ -54,6 +54,36 @@ SHAPES: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]]]] = {
         ],
         [("Halve 1.", r"\frac{1}{2}"), ("Which?", r"\text{(B)}")],
     ),
+    "deepmath": (
+        [
+            {
+                "question": "Evaluate the limit.",
+                "final_answer": r"\dfrac{1}{2}",
+                "difficulty": 5.0,
+                "topic": "Mathematics -> Calculus -> Limits",
+                "r1_solution_1": "It is one half.",
+                "r1_solution_2": "…",
+                "r1_solution_3": "…",
+            }
+        ],
+        [("Evaluate the limit.", r"\dfrac{1}{2}")],
+    ),
+    "limo": ([{"question": "Find n.", "solution": "It is 7.", "answer": "7"}], [("Find n.", "7")]),
+    "open_math_reasoning": (
+        [
+            {
+                "problem": "Find n.",
+                "expected_answer": "7",
+                "problem_type": "has_answer_extracted",
+                "problem_source": "aops_c4_high_school_math",
+                "generation_model": "DeepSeek-R1",
+                "pass_rate_72b_tir": "0.5",
+                "generated_solution": "<think>…</think> 7",
+                "inference_mode": "cot",
+            }
+        ],
+        [("Find n.", "7")],
+    ),
     "openr1_math": (
         [{**NUMINA, "answer": "0.5", "generations": ["<think>…"], "messages": [{"role": "user", "content": "…"}]}],
         [("Halve 1.", "0.5")],
@@ -90,6 +120,16 @@ def test_preset_parses_its_format(name: str, tmp_path: Path) -> None:
     boxed = [f"\\boxed{{{answer}}}" for _, answer in expected]
     assert math_accuracy(boxed, [answer for _, answer in expected]) == [1.0] * len(boxed)
     assert "generations" not in environment_spec.train[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "trace"),
+    [("deepmath", "It is one half."), ("limo", "It is 7."), ("open_math_reasoning", "<think>…</think> 7")],
+)
+def test_traces_are_demonstrations(name: str, trace: str, tmp_path: Path) -> None:
+    (row,) = ENVIRONMENTS[name](path=write_table(tmp_path, SHAPES[name][0])).train
+    assert row["demonstration"] == trace
+    assert "r1_solution_2" not in row
 
 
 def test_processed_dapo_format(tmp_path: Path) -> None:

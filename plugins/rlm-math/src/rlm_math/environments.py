@@ -33,7 +33,7 @@ def _read(preset: Preset, table: Any, path: str, *, check: bool = True, unreadab
     """
     if len(table) == 0:
         raise RecipeError(f"'{path}' has no rows", where="environment.path")
-    if preset.demonstration is not None and "generations" in table.column_names:
+    if preset.demonstration is not None and preset.trace in table.column_names:
         table = table.add_column("demonstration", list(map(preset.demonstration, table)))
     table = table.remove_columns([name for name in TRANSCRIPT_COLUMNS if name in table.column_names])
     parsed: list[tuple[str, str | None]] = []

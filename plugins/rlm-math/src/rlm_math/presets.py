@@ -13,6 +13,10 @@ Example = Mapping[str, Any]
 
 TRANSCRIPT_COLUMNS = (
     "generations",
+    "generated_solution",
+    "r1_solution_1",
+    "r1_solution_2",
+    "r1_solution_3",
     "finish_reasons",
     "messages",
     "correctness_math_verify",
@@ -36,6 +40,8 @@ class Preset:
         answer: Example → answer; None if it has none.
         config: Configuration among several under one name.
         demonstration: Example → a worked solution, for the column ``demonstration``; None: there is none.
+        split: The training split.
+        trace: The column that `demonstration` requires; a table without it has no demonstrations.
     """
 
     about: str
@@ -44,6 +50,8 @@ class Preset:
     answer: Callable[[Example], str | None]
     config: str | None = None
     demonstration: Callable[[Example], str] | None = None
+    split: str = "train"
+    trace: str = "generations"
 
 
 def verified_trace(row: Example) -> str:
@@ -140,6 +148,31 @@ PRESETS = {
         "AI-MO/NuminaMath-1.5",
         column("problem"),
         answer_or_box,
+    ),
+    "deepmath": Preset(
+        "DeepMath-103K: 103,110 hard problems with three traces of DeepSeek-R1 each (arXiv 2504.11456; MIT).",
+        "zwhe99/DeepMath-103K",
+        column("question"),
+        column("final_answer"),
+        demonstration=column("r1_solution_1"),
+        trace="r1_solution_1",
+    ),
+    "limo": Preset(
+        "LIMO: about 800 problems with long worked solutions (arXiv 2502.03387; Apache-2.0).",
+        "GAIR/LIMO",
+        column("question"),
+        column("answer"),
+        demonstration=column("solution"),
+        trace="solution",
+    ),
+    "open_math_reasoning": Preset(
+        "OpenMathReasoning: 540,000 forum problems with traces (arXiv 2504.16891; CC-BY-4.0); duplicates are removed.",
+        "nvidia/OpenMathReasoning",
+        column("problem"),
+        column("expected_answer"),
+        demonstration=column("generated_solution"),
+        trace="generated_solution",
+        split="cot",
     ),
     "openr1_math": Preset(
         "OpenR1-Math-220k: NuminaMath problems with verified traces of DeepSeek-R1 as demonstrations.",
