@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +13,12 @@ import torch
 from rlm_offpolicy import algorithms, prefixes, trajectory_balance
 from rlm_testing import conformance
 
+from rlm_plugins import recipe
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry import Registry
+from rlm_plugins.run.train import train
 from rlm_plugins.step import Equation, objective
 from rlm_plugins.step_batch import with_own_step_batch
 
@@ -125,3 +128,31 @@ def test_draw_is_within_its_bounds_and_repeatable() -> None:
     assert min(lengths) >= 10
     assert max(lengths) <= 20
     assert lengths == [len(start) for start in continued(rows, low=0.25, high=0.5)["starts"]]
+
+
+RECIPE = """
+model: {name: scratch, layers: 1, hidden: 16, heads: 2, intermediate: 32}
+environment: {name: addition, digits: 1, train_rows: 16, test_rows: 0}
+rewards: [length]
+trainer:
+  max_steps: 2
+  num_generations: 4
+  per_device_train_batch_size: 8
+  max_completion_length: 40
+  learning_rate: 1e-2
+  gradient_checkpointing: false
+  save_strategy: "no"
+"""
+
+
+@pytest.mark.parametrize("name", ["flowrl", "prefix_rft", "relift"])
+def test_two_steps_of_training(name: str, tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    file = tmp_path / "recipe.yaml"
+    file.write_text(f"{RECIPE}algorithm: {name}\n")
+    run = train(recipe.load(file), REGISTRY, tmp_path / "run")
+    steps = [record for record in run.records() if "loss" in record]
+    assert [step["step"] for step in steps] == [1, 2]
+    assert all(step["grad_norm"] > 0 for step in steps)
+    if name == "prefix_rft":
+        assert steps[0]["sources/prefixes/share"] == 0.25

@@ -12,6 +12,7 @@ from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
 
 Share = Annotated[float, Field(ge=0, le=1)]
+COLUMN = "demonstration"
 
 
 def prefixes(
@@ -23,7 +24,6 @@ def prefixes(
     seed: int,
     trainer: Any,
     *,
-    column: str = "demonstration",
     low: Share = 0.05,
     high: Share = 0.95,
     trained: Share = 0.2,
@@ -37,15 +37,15 @@ def prefixes(
     Of the prefix only the tokens with the highest entropy are trained on, the share `trained` (0.2 in the paper). The
     rest of a foreign text would dominate the gradient.
 
-    The draw depends on (seed, step, prompt) only, so a resumed run repeats it. The column holds text; where it is empty
-    the policy generates the completion. The prefix counts towards `max_completion_length`.
+    The draw depends on (seed, step, prompt) only, so a resumed run repeats it. The column ``demonstration`` holds text;
+    where it is empty the policy generates the completion. The prefix counts towards `max_completion_length`.
 
     Raises:
         PartError: The data set has no such column, or it holds something else than text.
     """
     starts = []
     for prompt, row, number in zip(prompts, inputs, source_index, strict=True):
-        answer = _answer_ids(trainer, prompt, row, column)
+        answer = _answer_ids(trainer, prompt, row)
         share = random.Random(f"{seed}/{step}/{number}/{prompt}").uniform(min(low, high), high)
         starts.append(answer[: min(round(share * len(answer)), len(answer) - 1)])
     continuations = generate(prompts, starts)
@@ -57,12 +57,15 @@ def prefixes(
     return {"completion_ids": completion_ids, "mask": masks}
 
 
-def _answer_ids(trainer: Any, prompt: Any, row: Mapping[str, Any], column: str) -> list[int]:
+prefixes.columns = (COLUMN,)  # type: ignore[attr-defined]
+
+
+def _answer_ids(trainer: Any, prompt: Any, row: Mapping[str, Any]) -> list[int]:
     """Return the token ids of a demonstration; empty if there is none."""
-    text = row.get(column, 0)
+    text = row.get(COLUMN, 0)
     if isinstance(text, str) or text is None:
         return list(trainer.answer_ids(prompt, text)) if text else []
-    problem = f"got {type(text).__name__} in the column '{column}'" if column in row else f"no column '{column}'"
+    problem = f"got {type(text).__name__} in the column '{COLUMN}'" if COLUMN in row else f"no column '{COLUMN}'"
     raise PartError(problem, allowed="text, or nothing where the policy generates the completion")
 
 
