@@ -14,7 +14,7 @@ import pytest
 import torch
 from launch_runs import launch as launch_processes
 from repetition import one_in
-from test_papers import FILES, pool, two_steps
+from test_papers import FILES, OF_DATA, WITH_CANNED, pool, two_steps
 from typer.testing import CliRunner
 
 from rlm_plugins import recipe
@@ -34,7 +34,9 @@ from rlm_plugins.trainer import EquationTrainer
 
 __all__ = ["pool"]
 CANNED = Path(__file__).parent / "fake_rollouts.py"
-EQUATIONS = [file for file in FILES if recipe.load(file).bodies[0].get("rewards")]
+EQUATIONS = [file for file in OF_DATA if recipe.load(file).bodies[0].get("rewards")]
+WITH_A_MODEL = ("prime", "vine_ppo")
+"""Rows with a part that holds a model of its own, or requires the tokenizer."""
 RECIPE = """
 plugins: {load: [CANNED]}
 environment: {name: addition, digits: 2, train_rows: 32, test_rows: 0}
@@ -163,17 +165,38 @@ def test_capsule_has_no_path_of_this_machine(run: Path) -> None:
 
 
 @pytest.mark.parametrize("file", one_in(9, EQUATIONS), ids=lambda file: file.stem)
-def test_replay_of_a_paper_is_equal_to_the_run(file: Path, tmp_path: Path) -> None:
+def test_replay_of_a_paper_is_equal_to_the_run(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlm_plugins.cli.recipe_argument.Registry", lambda *_: WITH_CANNED)
     steps = two_steps(file, tmp_path / "run", "capsule={every: 1}")
     logged = [record for record in steps.records() if "loss" in record]
     found = capsules_of(tmp_path / "run")
     assert [read_capsule(path).step for path in found] == [1, 2]
+    if file.stem in WITH_A_MODEL:
+        with pytest.raises(RlmError, match=r"holds a model|requires `tokenizer`"):
+            replays(found[0], [])
+        return
     for path, record in zip(found, logged, strict=True):
         result = replays(path, [])
         assert differences_from_record(result.capsule, result.recorded) == []
         recorded = [portion["loss"] for update in result.capsule.updates for portion in update["portions"]]
         assert [x.item() for x in result.recorded.losses] == [x.item() for x in recorded]
         assert result.recorded.loss == pytest.approx(record["loss"], abs=1e-3 + 1e-3 * abs(record["loss"]))
+
+
+def test_stage_that_begins_with_the_model_of_another(tmp_path: Path) -> None:
+    settings = "per_device_train_batch_size: 4, max_steps: 1, save_strategy: 'no'"
+    first = f"{{algorithm: sft, model: {{name: scratch, layers: 1, hidden: 16, heads: 2}}, trainer: {{{settings}}}}}"
+    second = (
+        f"{{model: {{}}, algorithm: dr_grpo, trainer: {{{settings}, num_generations: 4, max_completion_length: 6}}}}"
+    )
+    file = tmp_path / "tiny.yaml"
+    head = "environment: {name: addition, digits: 2, train_rows: 32, test_rows: 0}\nrewards: [length]\n"
+    file.write_text(f"{head}capsule: {{every: 1}}\nstages: [{first}, {second}]\n")
+    launch(file, [], out=tmp_path / "run")
+    (path,) = capsules_of(tmp_path / "run")
+    assert path.parent.parent.name == "02-dr_grpo"
+    result = replays(path, ["algorithm=reinforce"])
+    assert differences_from_record(result.capsule, result.recorded) == []
 
 
 @pytest.mark.parametrize(

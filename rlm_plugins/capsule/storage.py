@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from rlm_plugins.capsule.tensor_tree import TreeEncoder, decode_tree
 from rlm_plugins.durable.files import file_errors, make_folder
 from rlm_plugins.durable.sealed import CHECKSUMS, damages, publish_sealed
 from rlm_plugins.errors import RlmError
-from rlm_plugins.recipe.yaml_scalars import dump
 
 FOLDER = "capsules"
 STEP_FILE, TENSOR_FILE, RECIPE_FILE = "step.json", "tensors.safetensors", "recipe.yaml"
@@ -77,13 +76,13 @@ class Capsule:
     folder: Path | None = None
 
 
-def write_capsule(folder: Path, capsule: Capsule, recipe: Mapping[str, Any], plugins: Sequence[Path] = ()) -> Path:
+def write_capsule(folder: Path, capsule: Capsule, recipe: str, plugins: Sequence[Path] = ()) -> Path:
     """Write a capsule; an earlier one at the same path is replaced.
 
     Args:
         folder: Path of the capsule.
         capsule: Tensors may be on any device.
-        recipe: The stage as a recipe, without paths of this machine.
+        recipe: The stage as a recipe in YAML, without paths of this machine.
         plugins: Single-file plugins, copied into ``plugins/``.
 
     Raises:
@@ -99,7 +98,7 @@ def write_capsule(folder: Path, capsule: Capsule, recipe: Mapping[str, Any], plu
         make_folder(staged)
         (staged / STEP_FILE).write_text(json.dumps(document, ensure_ascii=True, allow_nan=False), encoding="utf-8")
         (staged / TENSOR_FILE).write_bytes(save(encoder.tensors))
-        (staged / RECIPE_FILE).write_text(dump(dict(recipe)), encoding="utf-8")
+        (staged / RECIPE_FILE).write_text(recipe, encoding="utf-8")
         for file in plugins:
             make_folder(staged / "plugins")
             (staged / "plugins" / file.name).write_bytes(file.read_bytes())

@@ -17,6 +17,7 @@ import torch
 from rlm_plugins.batch import Batch
 
 TAG = "$"
+_PLAIN = {int, str, bool, type(None)}
 _NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -54,7 +55,8 @@ class TreeEncoder:
             pairs = [[key, self.encode(x, f"{path}/{key}")] for key, x in value.items()]
             return {TAG: "dict", "is": [[self.encode(key, path), x] for key, x in pairs]}
         if isinstance(value, list | tuple):
-            items = [self.encode(x, f"{path}/{i}") for i, x in enumerate(value)]
+            is_plain = _PLAIN.issuperset(map(type, value))  # long lists of token ids
+            items = list(value) if is_plain else [self.encode(x, f"{path}/{i}") for i, x in enumerate(value)]
             return items if isinstance(value, list) else {TAG: "tuple", "is": items}
         return {TAG: "object", "is": type(value).__name__}
 

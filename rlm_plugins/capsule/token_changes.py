@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from rlm_plugins.capsule.step_replay import Replay
 from rlm_plugins.capsule.storage import Capsule
 from rlm_plugins.capsule.token_text import pieces
 
+_MOST, _PER_COMPLETION = 64, 3
 _CONTEXT = 2
 """Tokens before and after a token in its text."""
 
@@ -38,7 +40,7 @@ def gradient_of(result: Replay) -> torch.Tensor:
 
 
 def changes(capsule: Capsule, before: Replay, after: Replay) -> list[dict[str, Any]]:
-    """Return the tokens whose gradient changes most, first those whose sign changes.
+    """Return the tokens whose gradient changes most, first those whose sign changes; a few of each completion.
 
     If `after` is `before`, these are the tokens with the largest gradient.
 
@@ -51,12 +53,16 @@ def changes(capsule: Capsule, before: Replay, after: Replay) -> list[dict[str, A
     size = two.abs() if before is after else (two - one).abs()
     flips = torch.sign(one) * torch.sign(two) < 0
     order = (size + flips * (size.max() + 1)).flatten().argsort(descending=True, stable=True)
-    found = []
+    found: list[dict[str, Any]] = []
     width = one.shape[1]
-    for index in order[: max(64, int(flips.sum()))].tolist():
+    counts: Counter[int] = Counter()
+    for index in order.tolist():
         row, position = divmod(index, width)
-        if size[row, position] == 0:
+        if size[row, position] == 0 or len(found) == _MOST:
             break
+        counts[row] += 1
+        if counts[row] > _PER_COMPLETION:
+            continue
         number = int(before.rows[row])
         entry = {"row": number, "position": position, "text": _text(capsule, number, position)}
         for suffix, result, gradient in (("", before, one), ("_after", after, two)):

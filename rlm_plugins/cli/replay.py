@@ -12,6 +12,7 @@ from rlm_plugins.capsule.step_replay import Replay, differences_from_record, rep
 from rlm_plugins.capsule.token_changes import changes, figures
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.cli.text_layout import columns
+from rlm_plugins.dispatch import location
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.resolve import resolve_algorithm, resolve_rewards
@@ -141,13 +142,13 @@ def _number(value: Any) -> str:
 
 def _replay(capsule: Capsule, recipe: Recipe, registry: Registry, origin: Recipe | None) -> Replay:
     """Replay under the algorithm of a recipe; `origin` is that of the run if `recipe` has overrides."""
+    _refuse_other_losses(capsule, recipe, registry)
     slots, plain = resolve_algorithm(recipe, registry)
-    equation = Equation.of({**slots, "advantage": slots.get("advantage")}) if slots.get("policy_loss") else None
-    if equation is None:
-        problem = "the trainer of this stage has a loss of its own, which needs the model"
-        raise RlmError(
-            problem, where=f"step {capsule.step} of {capsule.stage}", hint="replay a stage with `algorithm:`"
-        )
+    equation = Equation.of(slots)
+    own = [part for part in equation.parts() if part.setup_targets]
+    if own:
+        problem = "holds a model, which a capsule does not contain"
+        raise RlmError(problem, where=location(own[0]), hint="`rlm view` shows what is stored of the step")
     weights = {_label(entry): float(entry.get("weight", 1.0)) for entry in recipe.bodies[0].get("rewards") or []}
     same = origin is None
     if origin is not None:

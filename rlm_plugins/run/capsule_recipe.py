@@ -8,13 +8,16 @@ from typing import Any
 
 import yaml
 
+from rlm_plugins.recipe.yaml_scalars import dump
 from rlm_plugins.stage import Stage
 
 _PLUGINS = "plugins"
+EARLIER = "the-stage-before"
+"""Name of the model of a later stage; a replay without the model does not look it up."""
 
 
-def capsule_recipe(stage: Stage) -> tuple[dict[str, Any], list[Path]]:
-    """Return a stage as a recipe of its own, and the files with code that it names.
+def capsule_recipe(stage: Stage) -> tuple[str, list[Path]]:
+    """Return a stage as a recipe of its own in YAML, and the files with code that it names.
 
     Files become ``plugins/NAME``. Other absolute paths keep their last name only: a replay reads no data.
     """
@@ -22,9 +25,10 @@ def capsule_recipe(stage: Stage) -> tuple[dict[str, Any], list[Path]]:
     for path in plugins.get("load", ()):
         files.append(stage.folder.parent / path)
     body = {key: _portable(value, files) for key, value in stage.body.items() if key != "capsule"}
+    body["model"] = {"name": EARLIER, **(body.get("model") or {})}
     section = {**plugins, "load": [f"{_PLUGINS}/{Path(path).name}" for path in plugins.get("load", ())]}
     kept = {key: value for key, value in section.items() if value}
-    return {**({"plugins": kept} if kept else {}), **body, "name": "capsule"}, files
+    return dump({**({"plugins": kept} if kept else {}), **body, "name": "capsule"}), files
 
 
 def _plugins(run: Path) -> dict[str, Any]:

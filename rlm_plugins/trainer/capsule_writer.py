@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from rlm_plugins.capsule import Capsule, write_capsule
 from rlm_plugins.capsule.storage import FOLDER
 
 _LOG = logging.getLogger(__name__)
-Document = Callable[[], tuple[Mapping[str, Any], Sequence[Path]]]
-"""Returns the stage as a recipe without paths of this machine, and its single-file plugins."""
+Document = Callable[[], tuple[str, Sequence[Path]]]
+"""Returns the stage as a recipe in YAML without paths of this machine, and its single-file plugins."""
 
 
 class CapsuleWriter:
@@ -22,11 +23,11 @@ class CapsuleWriter:
         trainer: A transformers `Trainer`; one with a `StepRecorder` supplies whole steps, others their inputs.
         stage: Name of the stage.
         folder: Folder of the stage.
-        document: Returns the recipe of the capsule.
+        document: Returns the recipe of the capsules; called once.
     """
 
     def __init__(self, trainer: Any, stage: str, folder: Path, document: Document) -> None:
-        self._trainer, self._stage, self._folder, self._document = trainer, stage, folder / FOLDER, document
+        self._trainer, self._stage, self._folder, self._document = trainer, stage, folder / FOLDER, cache(document)
         self._recorder = trainer.components.recorder if hasattr(trainer, "components") else None
         self._inputs: list[Any] = []
 

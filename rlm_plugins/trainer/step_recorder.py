@@ -142,7 +142,7 @@ class StepRecorder:
         """
         generation, args = dict(self._generation), self.context.args
         scored, sampled, batch = (generation.get(name) for name in ("scored", "sampled", "batch"))
-        is_fault = bool(fault)
+        is_fault, results = bool(fault), {name: getattr(scored, name, None) for name in SCORED}
         updates = [self._own_update()] if is_fault else _gathered_updates(self._own_update())
         rows = batch.completion_ids if batch is not None and batch.completion_ids else None
         if rows is None:
@@ -155,7 +155,7 @@ class StepRecorder:
             batch=batch
             and replace(batch, **dict.fromkeys(("logprobs_of", "generate", "rewards_of", "tokenizer", "log"))),
             is_shaped=generation.get("is_shaped", False),
-            scored={} if scored is None else {n: x for n in SCORED if (x := getattr(scored, n)) is not None},
+            scored={name: x for name, x in results.items() if x is not None},
             calls=generation.get("calls", []),
             updates=updates,
             tokens=text_of_tokens(self.context.tokenizer, rows),

@@ -112,4 +112,4 @@ def test_numbers_that_are_none_are_left_out() -> None:
         {"step": "?"},
         {"step": None},
     ]
-    assert stages_of(records) == [{"name": "a", "curves": {"w": [[1, 1.0, None, None]]}}]
+    assert stages_of(records, {}) == [{"name": "a", "curves": {"w": [[1, 1.0, None, None]]}}]

@@ -32,7 +32,8 @@ def capsules_data(run: Path, tell: Callable[[str], None]) -> list[Entry]:
         run: Folder of the run.
         tell: Called with one line about each capsule that is damaged or left out.
     """
-    found, budget = [], TOKENS
+    found: list[tuple[int, Entry]] = []
+    budget = TOKENS
     paths = capsules_of(run)
     for path in _outside_in(paths):
         try:

@@ -39,16 +39,20 @@ def run_data(folder: Path, tell: Callable[[str], None]) -> Entry:
         "name": folder.resolve().name,
         "summary": _summary(folder),
         "settings": {".".join(map(str, path)): value for path, value in leaves(document)},
-        "stages": stages_of(records),
+        "stages": stages_of(records, _scores(document, records)),
         "findings": why(folder),
         "samples": [_sample(sample) for sample in samples[-SAMPLES:]],
     }
 
 
-def stages_of(records: Sequence[Mapping[str, Any]]) -> list[Entry]:
+def stages_of(records: Sequence[Mapping[str, Any]], scores: Mapping[str, str]) -> list[Entry]:
     """Return the curves of each stage: metric → [[step, value, low, high], …]; the interval is null where unknown.
 
-    >>> stages_of([{"stage": "a", "step": 1, "held_out/x": 0.5, "held_out/low": 0.4, "held_out/high": 0.6}])
+    Args:
+        records: Lines of ``metrics.jsonl``.
+        scores: Stage → metric to which the interval of the held-out score belongs.
+
+    >>> stages_of([{"stage": "a", "step": 1, "held_out/x": 0.5, "held_out/low": 0.4, "held_out/high": 0.6}], {"a": "x"})
     [{'name': 'a', 'curves': {'held_out/x': [[1, 0.5, 0.4, 0.6]]}}]
     """
     stages: dict[str, dict[str, list[list[float | None]]]] = {}
@@ -62,9 +66,23 @@ def stages_of(records: Sequence[Mapping[str, Any]]) -> list[Entry]:
             number = _number(value)
             if metric in _NO_CURVE or number is None or (metric.startswith("held_out") and metric.endswith(_ENDS)):
                 continue
-            interval = [low, high] if metric.startswith("held_out/") else [None, None]
+            is_score = metric == f"held_out/{scores.get(str(record.get('stage')))}"
+            interval = [low, high] if is_score else [None, None]
             curves.setdefault(metric, []).append([step, number, *interval])
     return [{"name": name, "curves": curves} for name, curves in stages.items()]
+
+
+def _scores(document: Any, records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return stage → `evaluation.metric` of the resolved recipe."""
+    bodies = document.get("stages") or [document] if isinstance(document, dict) else []
+    scores = {}
+    for stage in dict.fromkeys(str(record.get("stage", "")) for record in records):
+        number = int(stage[:2]) - 1 if stage[:2].isdigit() else 0
+        body = bodies[number] if 0 <= number < len(bodies) else {}
+        evaluation = body.get("evaluation") if isinstance(body, dict) else None
+        if isinstance(evaluation, dict):
+            scores[stage] = str(evaluation.get("metric"))
+    return scores
 
 
 _ENDS = (*_INTERVALS.values(), "/rows")
@@ -77,7 +95,8 @@ def _number(value: Any) -> float | None:
 
 def _sample(sample: Mapping[str, Any]) -> Entry:
     """Return a sample with the keys of the page; a line of another version lacks some."""
-    rewards = sample.get("rewards") if isinstance(sample.get("rewards"), Mapping) else {}
+    given = sample.get("rewards")
+    rewards = given if isinstance(given, Mapping) else {}
     texts = {key: str(sample.get(key, "")) for key in ("stage", "prompt", "completion")}
     numbers = {key: _number(sample.get(key)) for key in ("step", "reward", "advantage")}
     return {**texts, **numbers, "rewards": {str(name): _number(value) for name, value in rewards.items()}}

@@ -50,7 +50,7 @@
     });
   }
   function chart(metric, series) {
-    const W = 420, H = 190, L = 52, R = 8, T = 8, B = 24;
+    const W = 420, H = 190, L = 56, R = 8, T = 8, B = 24;
     const lines = series.map(({ points, run }) => {
       const known = points.some((point) => point[2] !== null);
       return { run, points, line: known ? points : smooth(points) };
@@ -65,7 +65,7 @@
     const picture = make("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${metric}: from ${number(low)} to ${number(high)}, steps ${first} to ${last}` });
     for (const value of [low, (low + high) / 2, high]) {
       picture.append(make("line", { x1: L, x2: W - R, y1: y(value), y2: y(value), class: "axis" }));
-      picture.append(make("text", { x: L - 5, y: y(value) + 4, "text-anchor": "end" }, number(value)));
+      picture.append(make("text", { x: L - 5, y: y(value) + 4, "text-anchor": "end" }, String(Number(value.toPrecision(3)))));
     }
     for (const [value, anchor] of [[first, "start"], [last, "end"]]) picture.append(make("text", { x: x(value), y: H - 6, "text-anchor": anchor }, String(value)));
     for (const { run, points, line } of lines) {
