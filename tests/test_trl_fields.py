@@ -122,3 +122,19 @@ def test_explain_shows_every_row(config: str) -> None:
         assert all(row.address in " ".join(text.split()) for row in rows)
         assert all(f"{config}.{field}: {value}" in text for value in values)
         assert slot_of(config, field)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_other_field_reaches_the_trainer_unchanged(config: str) -> None:
+    from rlm_plugins.api.trl_trainers import converted
+
+    recipe = of_mapping(
+        {"model": "scratch", "environment": "addition", "rewards": ["accuracy"], "algorithm": "dr_grpo"},
+    )
+    (plan,) = plans_of(recipe, Registry())
+    names = [f.name for f in dataclasses.fields(CONFIGS[config])]
+    args = object.__new__(CONFIGS[config])
+    args.__dict__.update({name: object() for name in names} | {"reward_weights": None})
+    made = vars(converted(args, plan, {}))
+    changed = {name for name in names if made[name] is not vars(args)[name]}
+    assert changed == set(names) & {*decided(GRPO)}, "the equation decides these, so they have TRL's defaults"
