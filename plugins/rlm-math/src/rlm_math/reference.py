@@ -23,6 +23,8 @@ _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice)\s*)?\(?\s*([A-Z])\s*[).:]?")
 _CHOICE = re.compile(r"\\(?:text|mathrm)\s*\{\s*\(\s*([A-H])\s*\)\s*([^{}]*)\}\s*(.*)", re.S)
+_HEDGE = re.compile(r"(?<![A-Za-z])(?:(?i:or|and|nor|not|but|maybe)|[A-H])(?![A-Za-z])")
+"""What offers another option, or takes one back."""
 _RATIO = re.compile(r"\s*(\d+)\s*(?:/|to)\s*(\d+)\s*|\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z'.-]*(?: [A-Za-z0-9][A-Za-z0-9'.,-]*)*")
 _CLOCK = re.compile(r"(\d+)((?:\s*:\s*\d+)+)\s*([ap])?\.?m?\.?", re.I)
@@ -100,7 +102,7 @@ def split_choice(text: str) -> tuple[str, str]:
     (('B', '12'), ('', '\\\\text{(C)}'))
     """
     match = _CHOICE.fullmatch(text)
-    if match is None or not (match[2] or match[3]):
+    if match is None or not (match[2] or match[3]) or _HEDGE.search(f"{match[2]} {match[3]}"):
         return "", text
     letter, inside, after = match.groups()
     return letter, f"{inside} {after}".strip() if after else normalize_latex(f"\\text{{{inside}}}")

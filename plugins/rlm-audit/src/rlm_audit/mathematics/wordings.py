@@ -106,6 +106,7 @@ OPTIONS = Subject(
     wrong_texts={
         "another letter": lambda v, rng: rng.choice([x for x in "ABCDE" if x != v[0]]),
         "another answer": lambda v, rng: str(v[1] + 1),
+        "two letters": lambda v, rng: f"\\text{{({v[0]}) or ({rng.choice([x for x in 'ABCDE' if x != v[0]])})}}",
         "the letter with another answer": lambda v, rng: f"\\textbf{{({v[0]})}}\\ {v[1] + 1}",
         "another letter with the answer": lambda v, rng: (
             f"\\textbf{{({rng.choice([x for x in 'ABCDE' if x != v[0]])})}}\\ {v[1]}"
