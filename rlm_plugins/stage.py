@@ -213,6 +213,7 @@ class Stage:
         earlier: Name of an earlier stage (``02-reward``, ``reward``) → its adapter, as `lora`.
         results: Name of an earlier stage (``02-reward``, ``reward``) → path of its result; set when a run starts.
         watchers: Callbacks of the run itself (metrics log, learning curve, progress).
+        companions: Callbacks of runs that are trained together.
         observer: Called with every scored generation batch; see `trainer.EquationTrainer`.
         note: Called with the samples on which a reward failed, as plain data.
         sync: Writes the logs of the run to disk.
@@ -244,6 +245,7 @@ class Stage:
     earlier: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
     results: Mapping[str, Path] = field(default_factory=dict)
     watchers: Sequence[Any] = ()
+    companions: Sequence[Any] = ()
     observer: Callable[..., None] | None = None
     note: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
     sync: Callable[[], None] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.full
 
 REWARDS = """
 from rlm_plugins import hookimpl
+from rlm_plugins.builtin.environments import addition
 
 
 def constant(completions):
@@ -61,9 +63,32 @@ def broken(completions):
     raise ValueError("no answer found")
 
 
+def offset(completions):
+    return [1e6 + (sum(map(ord, completion)) % 2) for completion in completions]
+
+
+def changed(change, count=256, held_out=0):
+    spec = addition(digits=2, train_rows=256, test_rows=8)
+    spec.train = [{**row, **change(row)} for row in list(spec.train)[:count]] * (256 // count)
+    spec.test = spec.test if not held_out else spec.train[:held_out]
+    return spec
+
+
+@hookimpl
+def rlm_environments():
+    answer = lambda row: {"prompt": row["prompt"].replace("?", f" {row['answer']}?")}
+    chat = lambda row: {"prompt": [{"role": "user", "content": row["prompt"]}]}
+    return {
+        "leaked": lambda: changed(answer),
+        "repeated": lambda: changed(lambda row: {}, count=64),
+        "overlapping": lambda: changed(lambda row: {}, held_out=8),
+        "chats": lambda: changed(chat),
+    }
+
+
 @hookimpl
 def rlm_rewards():
-    rewards = (constant, verbose, brief, answered, solved, rare, unparsed, broken)
+    rewards = (constant, verbose, brief, answered, solved, rare, unparsed, broken, offset)
     return {reward.__name__: reward for reward in rewards} | {"one_step": OneStep}
 """
 ENVIRONMENT = {"name": "addition", "digits": 2, "test_rows": 8}
@@ -134,6 +159,29 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         "unfilled_batches",
         {"environment": {**ENVIRONMENT, "digits": 6}, "rewards": ["accuracy"], "algorithm": "dapo"},
     ),
+    "weight of -1": ("main_reward_punished", {"rewards": [{"name": "accuracy", "weight": -1.0}, FORMAT]}),
+    "warm-up longer than the run": (
+        "warmup_never_ends",
+        {"trainer": {"warmup_steps": 1000, "lr_scheduler_type": "constant_with_warmup"}},
+    ),
+    "gradients clipped to 1e-9": ("gradient_clipped_to_nothing", {"trainer": {"max_grad_norm": 1e-9}}),
+    "rate of 0": ("zero_learning_rate", {"trainer": {"learning_rate": 0.0}}),
+    "temperature of 0.05": ("identical_completions", {"trainer": {"temperature": 0.05}}),
+    "top_k of 1": ("greedy_sampling", {"trainer": {"top_k": 1}}),
+    "weight decay of 90": ("weights_decay_away", {"trainer": {"weight_decay": 90.0}}),
+    "KL coefficient of 100": (
+        "kl_penalty_dominates",
+        {"algorithm": {"name": "grpo", "penalties": {"kl": {"beta": 100.0}}}},
+    ),
+    "dropout of 0.9": ("heavy_dropout", {"lora": {"lora_dropout": 0.9}}),
+    "reward of a million and a bit": ("offset_reward", {"rewards": ["offset"]}),
+    "answer in the prompt": ("answer_in_prompt", {"environment": {"name": "leaked"}}),
+    "each prompt four times": ("duplicated_prompts", {"environment": {"name": "repeated"}}),
+    "held-out prompts in training": ("held_out_overlap", {"environment": {"name": "overlapping"}}),
+    "template without generation prompt": (
+        "no_generation_prompt",
+        {"environment": {"name": "chats"}, "template": "{% for m in messages %}{{ m.content }}{% endfor %}"},
+    ),
     "reward of brevity": (
         "shrinking_completions",
         {
@@ -166,9 +214,11 @@ def run(recipe: Mapping[str, Any], folder: Path) -> Path:
     return folder
 
 
-def stage(start: Path, changes: Mapping[str, Any]) -> dict[str, Any]:
+def stage(start: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    changes = {key: value for key, value in given.items() if key not in ("lora", "template")}
+    lora = {"r": 8, "target_modules": "all-linear", **given.get("lora", {})}
     recipe = {
-        "model": {"name": str(start), "lora": {"r": 8, "target_modules": "all-linear"}},
+        "model": {"name": str(start), "lora": lora},
         "environment": ENVIRONMENT,
         "rewards": ["accuracy", FORMAT],
         "algorithm": {"name": "grpo", "penalties": []},
@@ -184,6 +234,10 @@ def findings(folder: Path) -> dict[str, int]:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_fault_is_named(fault: str, start: Path, tmp_path: Path) -> None:
     name, changes = FAULTS[fault]
+    if template := changes.get("template"):
+        start = Path(shutil.copytree(start, tmp_path / "model"))
+        (start / "chat_template.jinja").write_text(template)
+        (start / "checksums.json").unlink(missing_ok=True)
     assert name in findings(run(stage(start, changes), tmp_path / "run"))
 
 

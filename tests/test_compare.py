@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from rlm_plugins.cli.compare import compare, render
-from rlm_plugins.cli.sweep import sweep
+from rlm_plugins.cli.sweep import combinations, sweep
 from rlm_plugins.errors import RlmError
 
 RECIPE = """
@@ -82,3 +82,27 @@ def test_invalid_combination_trains_nothing(tmp_path: Path) -> None:
     with pytest.raises(RlmError, match="expected key=value"):
         sweep(recipe, ["trainer.learning_rate"], 1, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_each_combination_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE)
+    changes = ["algorithm.policy_loss.epsilon=0.2,1.2", "algorithm.penalties=[a:b],[a_b]"]
+    names = [name for name, _ in combinations(recipe, changes, 1)]
+    assert len(set(names)) == 4
+    assert names[0] == "epsilon=0.2,penalties=_a_b_,seed=1"
+
+
+def test_sweep_refuses_runs_of_another_recipe(tmp_path: Path) -> None:
+    recipe, lines = tmp_path / "recipe.yaml", list[str]()
+    recipe.write_text(RECIPE)
+    sweep(recipe, ["trainer.learning_rate=1e-3"], 1, tmp_path / "out", lines.append)
+    with pytest.raises(RlmError, match="learning_rate"):
+        sweep(recipe, ["trainer.learning_rate=1e-2"], 1, tmp_path / "out", lines.append)
+
+
+def test_damaged_summary(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("name: x\n")
+    (tmp_path / "summary.json").write_text('{"after": ')
+    with pytest.raises(RlmError, match="expected the summary of a run"):
+        compare([tmp_path])

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from rlm_plugins.cli.why import render, why
+from rlm_plugins.data.data_facts import data_facts
 from rlm_plugins.diagnosis import RULES, Bound, StageSettings, diagnose, foresee
 from rlm_plugins.errors import RlmError
 from rlm_plugins.metrics import find
+from rlm_plugins.models.scratch import CHARACTERS, build_tokenizer
+from rlm_plugins.specs import EnvironmentSpec
 
 SECTION: dict[str, Any] = {
     "name": "grpo",
@@ -73,6 +76,8 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
     "failing_reward": {"rewards/accuracy/failed": 3.0},
     "length_rewarded": {"reward_length_correlation": -0.97},
     "secondary_reward_farmed": {"rewards/format/mean": 1.0, "rewards/accuracy/mean": 0.0},
+    "main_reward_traded": {"rewards/accuracy/mean": 0.2, "reward": 0.7},
+    "offset_reward": {"reward": 1e6, "reward_std": 0.5},
     "nothing_kept": {"filters/kept": 0.0},
     "unfilled_batches": {"refill/full": 0.1},
     "entropy_collapse": {"entropy": 0.001},
@@ -88,9 +93,30 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "adapter_rate_too_small": {"learning_rate": 1e-7},
+    "adapter_rate_of_full_training": {"learning_rate": 2e-6},
+    "zero_learning_rate": {"learning_rate": 0.0},
+    "warmup_never_ends": {"warmup_steps": 1000},
+    "gradient_clipped_to_nothing": {"max_grad_norm": 1e-9},
+    "weights_decay_away": {"weight_decay": 100},
+    "greedy_sampling": {"top_k": 1},
+    "biased_ratio_of_top_k": {"top_k": 20},
     "adapter_rate_too_large": {"learning_rate": 0.1},
     "identical_completions": {"temperature": 0.0},
     "biased_ratio": {"top_p": 0.9},
+}
+
+
+SECTIONS: dict[str, dict[str, Any]] = {
+    "heavy_dropout": {"model": {"lora": {"r": 8, "lora_dropout": 0.9}}},
+    "kl_penalty_dominates": {"algorithm": {"penalties": [{"name": "kl", "beta": 100.0}]}},
+    "main_reward_punished": {"rewards": [{"name": "accuracy", "weight": -1.0}]},
+}
+DATA: dict[str, dict[str, float]] = {
+    "duplicated_prompts": {"data/duplicated": 0.9},
+    "held_out_overlap": {"data/overlap": 0.5},
+    "answer_in_prompt": {"data/answer_in_prompt": 1.0},
+    "no_generation_prompt": {"data/generation_prompt": 0.0},
+    "pad_is_end": {"data/pad_is_end": 1.0},
 }
 
 
@@ -112,7 +138,7 @@ def test_healthy_metrics_have_no_finding() -> None:
 
 
 def test_every_rule_is_tested() -> None:
-    assert {*VIOLATIONS, *SETTINGS, "stale_policy"} == {rule.name for rule in RULES}
+    assert {*VIOLATIONS, *SETTINGS, *SECTIONS, *DATA, "stale_policy"} == {rule.name for rule in RULES}
 
 
 @pytest.mark.parametrize("rule", VIOLATIONS)
@@ -138,6 +164,37 @@ def test_settings_are_checked_before_the_first_step(rule: str) -> None:
     assert rule in names(log({}), settings(**SETTINGS[rule]))
 
 
+@pytest.mark.parametrize("rule", SECTIONS)
+def test_sections_are_checked_before_the_first_step(rule: str) -> None:
+    chosen = StageSettings({**SECTION, **SECTIONS[rule]}, max_steps=100)
+    assert rule in [finding.name for finding in foresee("01-grpo", chosen)]
+
+
+@pytest.mark.parametrize("rule", DATA)
+def test_facts_of_the_data_are_checked_before_and_after(rule: str) -> None:
+    assert [finding.name for finding in foresee("01-grpo", settings(), DATA[rule])] == [rule]
+    records = [{**HEALTHY, "step": n, **(DATA[rule] if n == 1 else {})} for n in range(1, 5)]
+    assert names(records) == [rule]
+
+
+def test_facts_of_the_data() -> None:
+    rows = [{"prompt": f"{n}+{n}={2 * n}?", "answer": str(2 * n)} for n in range(20, 40)]
+    tokenizer = build_tokenizer(CHARACTERS)
+    facts = data_facts(EnvironmentSpec(train=[*rows, *rows], test=rows[:5]), tokenizer)
+    assert (facts["data/duplicated"], facts["data/overlap"], facts["data/answer_in_prompt"]) == (0.5, 1.0, 1.0)
+    assert facts["data/pad_is_end"] == 0.0
+    asked = [{"prompt": f"{n}+{n}=?", "answer": str(2 * n)} for n in range(20, 40)]
+    assert data_facts(EnvironmentSpec(train=asked), tokenizer)["data/answer_in_prompt"] == 0.0
+    chosen = [{"prompt": f"{n}: is it odd or even?", "answer": ("even", "odd")[n % 2]} for n in range(20)]
+    assert "data/answer_in_prompt" not in data_facts(EnvironmentSpec(train=chosen), tokenizer), "labels"
+    chat = EnvironmentSpec(train=[{"prompt": [{"role": "user", "content": "1+1"}]}])
+    assert data_facts(chat, tokenizer)["data/generation_prompt"] == 1.0
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    tokenizer.pad_token = tokenizer.eos_token
+    facts = data_facts(chat, tokenizer)
+    assert (facts["data/generation_prompt"], facts["data/pad_is_end"]) == (0.0, 1.0)
+
+
 def test_settings_of_a_normal_recipe_are_healthy() -> None:
     assert foresee("01-grpo", settings()) == []
 
@@ -145,6 +202,16 @@ def test_settings_of_a_normal_recipe_are_healthy() -> None:
 def test_clipping_after_many_updates_is_a_stale_policy() -> None:
     changed = log({"policy_loss/clipped_low": 0.4, "policy_loss/clipped_high": 0.4})
     assert names(changed, settings(num_iterations=8)) == ["stale_policy"]
+
+
+def test_clipping_of_sequences_is_no_finding() -> None:
+    chosen = StageSettings({**SECTION, "algorithm": {**SECTION["algorithm"], "importance": {"name": "sequence"}}}, 100)
+    assert names(log(VIOLATIONS["clipped_update"]), chosen) == []
+
+
+def test_policy_has_no_gradient_while_the_critic_warms_up() -> None:
+    chosen = StageSettings({**SECTION, "critic": {"warmup_steps": 12}}, max_steps=100)
+    assert names(log(VIOLATIONS["zero_gradient"]), chosen) == []
 
 
 def test_missing_end_token_is_not_reported_as_truncation() -> None:
@@ -165,6 +232,7 @@ def test_current_violations_depend_on_the_last_steps_only() -> None:
 def test_bounds_name_documented_metrics_or_quantities(metric: str) -> None:
     quantities = {"policy_loss/clipped", "critic/gap", "main/mean", "main/change", "rewards/<label>/change"}
     quantities |= {"reward/of_maximum", "entropy/of_start", "completions/length_of_start"}
+    quantities |= {"reward/change", "reward/offset", "policy/grad_norm"}
     known = metric in quantities or metric.startswith(("adapter/", "settings/"))
     assert known or find(metric.replace("<label>", "accuracy")) is not None
 

@@ -21,6 +21,7 @@ from rlm_plugins.builtin.environments import addition
 from rlm_plugins.builtin.models import pretrained, rlm_models, scratch
 from rlm_plugins.data.text_lengths import check_texts
 from rlm_plugins.data.tokenizer_check import check_tokenizer, positions_of
+from rlm_plugins.data.written_lengths import warn_of_long_texts
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.scratch import CHARACTERS, TAGS
 from rlm_plugins.registry.part import Part
@@ -357,6 +358,14 @@ def test_every_prompt_is_measured_that_may_be_the_longest() -> None:
         check_texts(tokenizer, rows, 39, None, "environment")
     with pytest.raises(RecipeError, match="example 100 has 39 tokens, and with a completion of 5 more than the 40"):
         check_texts(tokenizer, rows, 40, 5, "environment", explicit=True)
+
+
+def test_demonstrations_and_answers_that_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"prompt": "1", "demonstration": "2" * n, "answer": "3"} for n in (4, 8, 20)]
+    warn_of_long_texts(scratch(**SMALL).tokenizer(), rows, {"demonstration": 7, "answer": 7}, "environment")
+    assert "2 of 3 texts of the column 'demonstration' are longer than 7 tokens" in caplog.text
+    assert "the longest has 20" in caplog.text
+    assert "'answer'" not in caplog.text
 
 
 def test_scaled_rotary_embeddings_have_more_positions() -> None:

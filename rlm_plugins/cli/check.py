@@ -13,6 +13,7 @@ from rlm_plugins.cli import objective_text
 from rlm_plugins.cli.batch_plan import batch_plan
 from rlm_plugins.cli.rollouts_report import dynamic_sampling, sources
 from rlm_plugins.cli.speed_report import fast_path_lines, generation_lines
+from rlm_plugins.data.data_facts import data_facts
 from rlm_plugins.diagnosis import StageSettings, foresee
 from rlm_plugins.errors import RlmError
 from rlm_plugins.estimate.plan import Forecast
@@ -92,7 +93,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         "memory": memory(forecast),
         "warnings": [
             *(warnings_of(vars(stage.equation)) if stage.equation is not None else ()),
-            *(str(f) for f in foresee(stage.name, StageSettings(stage.body, max(args.max_steps, 0)))),
+            *(str(f) for f in foresee(stage.name, StageSettings(stage.body, max(args.max_steps, 0)), _facts(stage))),
         ],
     }
 
@@ -100,6 +101,15 @@ def examine(stage: Stage, registry: Registry) -> Entry:
 def _kernel_lines(stage: Stage) -> list[str]:
     """Return the line on kernels chosen by measurement; none if the recipe turns all optimizations off."""
     return [] if stage.speed == NO_SPEED else [kernel_choices.line(stage)]
+
+
+def _facts(stage: Stage) -> dict[str, float]:
+    """Return the facts of the data set; none if the tokenizer cannot be loaded yet."""
+    try:
+        tokenizer = stage.source.tokenizer()
+    except Exception:  # of a later stage, or not downloaded: the run reports it
+        return {}
+    return data_facts(stage.environment_spec, tokenizer)
 
 
 def _rollout_lines(stage: Stage, args: Any) -> list[str]:

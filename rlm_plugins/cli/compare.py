@@ -11,6 +11,7 @@ from typing import Any
 from rlm_plugins.cli.recipe_argument import recorded
 from rlm_plugins.cli.text_layout import columns, plain
 from rlm_plugins.cli.why import why
+from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.paths import leaves
 
 Entry = dict[str, Any]
@@ -73,7 +74,11 @@ def _settings(folder: Path) -> dict[str, Any]:
 def _score(folder: Path) -> Entry:
     """Return the scores of a run; null where it has none yet."""
     path = folder / "summary.json"
-    summary: Entry = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    try:
+        summary: Entry = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        problem = f"expected the summary of a run, found no JSON: {error}"
+        raise RlmError(problem, where=str(path), hint=f"remove it: `rlm train {folder} --resume` writes it") from None
     low, high = summary.get("interval") or (None, None)
     findings = [finding["name"] for stage in why(folder) for finding in stage["findings"] if finding["severity"] > 1]
     scores = {name: summary.get(name) for name in ("metric", "before", "after", "seconds")}

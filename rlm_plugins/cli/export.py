@@ -6,12 +6,10 @@ import json
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import transformers
 
-from rlm_plugins.cli.diff import changes, line
-from rlm_plugins.cli.objective_text import objective, slots_of
+from rlm_plugins.cli.card_sections import training_section
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.cli.run_result import finished_stage
 from rlm_plugins.errors import RlmError
@@ -72,7 +70,7 @@ def _write(run: Path, stage: Stage, folder: Path, registry: Registry, merge: boo
         shutil.copytree(run / "plugins", folder / "plugins", ignore=shutil.ignore_patterns("__pycache__"))
     write_model_card(stage, folder, base, is_adapter=bool(base), address=address)
     with (folder / CARD).open("a", encoding="utf-8") as card:
-        card.write(_training(run, stage, registry))
+        card.write(training_section(run, stage, registry))
 
 
 def _base_of(stage: Stage) -> str:
@@ -88,37 +86,6 @@ def _base_of(stage: Stage) -> str:
         problem = "the base of this adapter was made by the run itself"
         raise RlmError(problem, where=str(stage.output), hint="--merge writes adapter and base as one model")
     return base
-
-
-def _training(run: Path, stage: Stage, registry: Registry) -> str:
-    """Return the section of the model card on the training: objective, settings, score, versions."""
-    algorithm = stage.body["algorithm"]["name"]
-    lines = ["", "## Training", ""]
-    if stage.equation is not None:
-        published = slots_of(registry.find("rlm_algorithms", algorithm).target, registry)
-        changed = [line(change) for change in changes(published, vars(stage.equation))]
-        lines += [f"    {objective(vars(stage.equation))}", ""]
-        lines += [f"Differences from `{algorithm}`:" if changed else f"No difference from `{algorithm}`.", ""]
-        lines += [f"- {where}: {before} → {after}" for _, where, before, after in changed]
-    lines += ["", "## Result", "", *_result(run), ""]
-    lines += ["## Reproduce", "", "```bash", "rlm train recipe.yaml", "```", ""]
-    versions = json.loads((run / "manifest.json").read_text()).get("packages", {})
-    seed = (stage.body.get("trainer") or {}).get("seed", "the default, 42")
-    lines += [f"Seed: {seed}. Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}.", ""]
-    return "\n".join(lines)
-
-
-def _result(run: Path) -> list[str]:
-    """Return lines on the held-out score of a run."""
-    path = run / "summary.json"
-    summary: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    if summary.get("after") is None:
-        return ["No held-out score was measured."]
-    low, high = summary["interval"]
-    rows, metric = summary["held_out_rows"], summary["metric"]
-    score = f"{summary['after']:.4g} (95 % interval {low:.4g} to {high:.4g}, {rows} examples)"
-    start = "" if summary["before"] is None else f"; before training {summary['before']:.4g}"
-    return [f"Held-out `{metric}`, greedy: {score}{start}."]
 
 
 def _upload(folder: Path, repository: str) -> str:

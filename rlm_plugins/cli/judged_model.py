@@ -1,4 +1,4 @@
-"""The model that ``rlm eval`` judges: of a run, an adapter, a model folder, a GGUF file or the hub."""
+"""The model that ``rlm eval`` and ``rlm sample`` use: of a run, an adapter, a model folder, a GGUF file or the hub."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def model_of(source: Path, stage: str | None, overrides: Sequence[str]) -> tuple
         RlmError: There is no such model, or the stage is unknown or unfinished.
     """
     if not is_recipe_or_run(source):
-        return _without_recipe(source), None
+        model = _without_recipe(source)
+        exported = source / "recipe.yaml"  # written by `rlm export`
+        trained = compose(*read(exported, ()), held_out_only=True, source=model)[-1] if exported.is_file() else None
+        return model, trained
     stages = compose(*read(source, overrides), held_out_only=True)
     chosen = finished_stage(source, stages, stage) if source.is_dir() else stages[0]
     return chosen.source, chosen

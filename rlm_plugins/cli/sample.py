@@ -8,27 +8,23 @@ from typing import Any
 
 import transformers
 
-from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.cli.run_result import finished_stage
+from rlm_plugins.cli.judged_model import model_of
 from rlm_plugins.distributed import processes
-from rlm_plugins.recipe.compose import compose
-from rlm_plugins.stage import Stage
 
 
 class Sampler:
-    """Samples completions from the model of a run, or from the initial model of a recipe.
+    """Samples completions from the model of a run, an adapter or a model, or from the initial model of a recipe.
 
     Args:
-        source: The folder of a run, or a recipe.
+        source: The folder of a run, a recipe, the folder of an adapter or a model, or a name on the hub.
         stage: Name of a stage (default: the last finished one).
     """
 
     def __init__(self, source: Path, stage: str | None = None) -> None:
         transformers.utils.logging.disable_progress_bar()
-        stages = compose(*read(source, ()))
-        self._stage: Stage = finished_stage(source, stages, stage) if source.is_dir() else stages[0]
-        self._tokenizer = self._stage.source.tokenizer()
-        self._model = self._stage.source.load().to(processes().device).eval()
+        model, self._stage = model_of(source, stage, ())
+        self._tokenizer = model.tokenizer()
+        self._model = model.load().to(processes().device).eval()
 
     def complete(
         self, prompt: str | list[dict[str, str]], count: int = 1, temperature: float = 1.0, max_new_tokens: int = 0
@@ -58,18 +54,20 @@ class Sampler:
 
     @property
     def is_chat(self) -> bool:
-        """True if the prompts of the data set are lists of messages."""
+        """True if the prompts of the data set are lists of messages; of a model without one, if it has a template."""
+        if self._stage is None:
+            return bool(self._tokenizer.chat_template)
         return not isinstance(next(iter(self._stage.environment_spec.train))["prompt"], str)
 
     @property
     def _template(self) -> dict[str, Any]:
-        return dict(self._stage.settings.get("chat_template_kwargs") or {})
+        return dict((self._stage.settings if self._stage else {}).get("chat_template_kwargs") or {})
 
     @property
     def _limit(self) -> int:
-        evaluation = self._stage.evaluation
+        evaluation = self._stage.evaluation if self._stage else None
         default = evaluation.max_new_tokens if evaluation else 256
-        return int(self._stage.settings.get("max_completion_length") or default)
+        return int((self._stage.settings if self._stage else {}).get("max_completion_length") or default)
 
 
 def chat(sampler: Sampler, ask: Callable[[], str], **options: Any) -> Iterator[str]:

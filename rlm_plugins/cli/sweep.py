@@ -9,15 +9,24 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe import document as recipes
+from rlm_plugins.recipe.compose import check_names
+from rlm_plugins.run.resume import check_resumable
 
 _COMMA = re.compile(r",(?![^\[{(]*[\]})])")
 """A comma outside brackets."""
 
 
 def sweep(
-    recipe: Path, overrides: Sequence[str], seeds: int, out: Path, echo: Callable[[str], None] = print
+    recipe: Path,
+    overrides: Sequence[str],
+    seeds: int,
+    out: Path,
+    echo: Callable[[str], None] = print,
+    *,
+    trust: bool = False,
 ) -> list[Path]:
     """Train a recipe with every combination of values; a repeated sweep resumes what is unfinished.
 
@@ -27,16 +36,21 @@ def sweep(
         seeds: Number of seeds, from 1.
         out: Folder of the sweep; each run has a folder in it.
         echo: Called with a line before each run.
+        trust: True if the code that the recipe runs is trusted.
 
     Returns:
         The folders of the runs, in the order of the combinations.
 
     Raises:
-        RlmError: A combination is invalid (nothing is trained then), or a run failed.
+        RlmError: A combination is invalid, or a run in `out` is of another recipe (nothing is trained then), or a run
+            failed.
     """
-    runs = dict(_runs(recipe, overrides, seeds))
-    for changes in runs.values():
-        recipes.load(recipe, changes)
+    runs = dict(combinations(recipe, overrides, seeds))
+    for name, changes in runs.items():
+        found, registry = read(recipe, changes)
+        check_names(found, registry)
+        if (out / name / "recipe.yaml").is_file():
+            check_resumable(out / name, found, registry)
     folders = []
     for number, (name, changes) in enumerate(runs.items(), 1):
         folder = out / name
@@ -46,25 +60,39 @@ def sweep(
             continue
         echo(f"{number}/{len(runs)} {name}")
         command = [sys.executable, "-m", "rlm_plugins", "train", str(recipe), *changes, "--out", str(folder)]
-        if (folder / "recipe.yaml").is_file():
-            command.append("--resume")
+        command += ["--resume"] if (folder / "recipe.yaml").is_file() else []
+        command += ["--trust"] if trust else []
         if code := subprocess.run(command, check=False).returncode:
             hint = "the same command continues the sweep"
             raise RlmError(f"the run ended with exit code {code}", where=str(folder), hint=hint)
     return folders
 
 
-def _runs(recipe: Path, overrides: Sequence[str], seeds: int) -> Iterator[tuple[str, list[str]]]:
+def combinations(recipe: Path, overrides: Sequence[str], seeds: int) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of each run and its overrides."""
     places = recipes.load(recipe).places
     prefix = "" if places == [()] else f"stages.{len(places) - 1}."
     choices = [_values(text) for text in overrides]
+    used: set[str] = set()
     varied = [number for number, values in enumerate(choices) if len(values) > 1]
     for combination in itertools.product(*choices):
         for seed in range(1, seeds + 1):
             words = [combination[number] for number in varied] + [f"seed={seed}"]
-            name = ",".join(word.rpartition(".")[2] for word in words)
-            yield re.sub(r"[^\w=.,+-]", "_", name), [*combination, f"{prefix}trainer.seed={seed}"]
+            name = re.sub(r"[^\w=.,+-]", "_", ",".join(map(_short, words)))
+            while name in used:
+                name += "_"
+            used.add(name)
+            yield name, [*combination, f"{prefix}trainer.seed={seed}"]
+
+
+def _short(override: str) -> str:
+    """Return an override with the last word of its key.
+
+    >>> _short("algorithm.policy_loss.epsilon=0.2")
+    'epsilon=0.2'
+    """
+    key, _, value = override.partition("=")
+    return f"{key.rpartition('.')[2]}={value}"
 
 
 def _values(text: str) -> list[str]:

@@ -350,14 +350,42 @@ def sweep(
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per combination.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder of the sweep (default: runs/NAME-sweep).")] = None,
+    trust: Trust = False,
 ) -> None:
     """Train every combination of values and seeds, and compare the runs; the same command resumes."""
     from rlm_plugins.cli.compare import compare as compare_runs
     from rlm_plugins.cli.compare import render
     from rlm_plugins.cli.sweep import sweep as run_sweep
 
-    folders = run_sweep(recipe, overrides or [], seeds, out or Path("runs") / f"{recipe.stem}-sweep", typer.echo)
+    folder = out or Path("runs") / f"{recipe.stem}-sweep"
+    folders = run_sweep(recipe, overrides or [], seeds, folder, typer.echo, trust=trust)
     typer.echo(render(compare_runs(folders)))
+
+
+@app.command()
+def race(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ALGORITHM... RECIPE [KEY=VALUE...]", help="Algorithms, a recipe with an adapter, overrides."
+        ),
+    ],
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per algorithm.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Folder of the race (default: runs/NAME-race).")] = None,
+    as_json: AsJson = False,
+    trust: Trust = False,
+) -> None:
+    """Train algorithms side by side on one frozen base: same prompts, a step each in turn; the same command resumes.
+
+    JSON: a list of {algorithm, runs, metric, before, after, interval, difference, low, high, reward, seconds}.
+    """
+    from rlm_plugins.cli.race import race as run_race
+    from rlm_plugins.cli.race import render, split_words
+
+    algorithms, recipe, overrides = split_words(words)
+    folder = out or Path("runs") / f"{recipe.stem}-race"
+    data = run_race(algorithms, recipe, overrides, seeds, folder, lambda line: typer.echo(line, err=True))
+    _show(data, render(data), as_json)
 
 
 @app.command()
@@ -375,7 +403,9 @@ def export(
 
 @app.command()
 def sample(
-    source: Recipe,
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A run, a recipe, an adapter, a model or a hub name.")
+    ],
     prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="Text (default: a chat loop).")] = None,
     count: Annotated[int, typer.Option(min=1, help="Number of completions.")] = 1,
     temperature: Annotated[float, typer.Option(min=0, help="Sampling temperature; 0: greedy.")] = 1.0,
@@ -387,7 +417,8 @@ def sample(
 
     sampler = Sampler(source, stage)
     if prompt is None:
-        for answer in chat(sampler, lambda: input("> "), temperature=temperature, max_new_tokens=max_new_tokens):
+        prefix = "> " if sys.stdin.isatty() else ""
+        for answer in chat(sampler, lambda: input(prefix), temperature=temperature, max_new_tokens=max_new_tokens):
             typer.echo(answer)
     else:
         typer.echo("\n".join(sampler.complete(prompt, count, temperature, max_new_tokens)))

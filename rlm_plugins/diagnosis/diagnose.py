@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -56,9 +56,43 @@ def diagnose(records: Sequence[Record], stage: str, settings: StageSettings, las
     return _findings(steps_of(records, stage, settings)[-last:], stage, settings)
 
 
-def foresee(stage: str, settings: StageSettings) -> list[Finding]:
-    """Return the findings that follow from the settings of a stage, before its first step."""
-    return _findings([{"step": 0, **of_settings(settings)}], stage, settings)
+def is_suspicious(records: Sequence[Record], stage: str, settings: StageSettings, known: Collection[str]) -> bool:
+    """Return True if the last step violates a rule that is not yet known: most steps need no diagnosis.
+
+    Args:
+        records: The first two lines of a stage, and the last one.
+        stage: Name of the stage.
+        settings: Settings of the stage.
+        known: Names of the rules whose violation is known.
+    """
+    steps = steps_of(records, stage, settings)[-1:]
+    return any(
+        _violates(rule, label, step) and rule.applies(settings, label)
+        for step in steps
+        for rule in RULES
+        if rule.name not in known
+        for label in _labels(rule, steps)
+    )
+
+
+def _violates(rule: Rule, label: str, step: Record) -> bool:
+    """Return True if a step has all metrics of a rule, outside of their bounds."""
+    for bound in rule.bounds:
+        metric = bound.metric.replace("<label>", label) if label else bound.metric
+        if metric not in step or not bound.is_violated(step[metric]):
+            return False
+    return True
+
+
+def foresee(stage: str, settings: StageSettings, data: Mapping[str, float] | None = None) -> list[Finding]:
+    """Return the findings that follow from the settings of a stage, before its first step.
+
+    Args:
+        stage: Name of the stage.
+        settings: Settings of the stage.
+        data: Facts of its data set (:func:`rlm_plugins.data.data_facts.data_facts`).
+    """
+    return _findings([{"step": 0, **of_settings(settings), **(data or {})}], stage, settings)
 
 
 def _findings(steps: Sequence[Record], stage: str, settings: StageSettings) -> list[Finding]:
@@ -96,8 +130,7 @@ def _violation(rule: Rule, label: str, stage: str, steps: Sequence[Record], sett
     for step in steps:
         if not all(metric in step for metric in metrics):
             continue  # rewards are logged once per generation batch, not at each update on it
-        violated = all(bound.is_violated(step[metric]) for bound, metric in zip(rule.bounds, metrics, strict=True))
-        current = [*current, step] if violated else []
+        current = [*current, step] if _violates(rule, label, step) else []
         best = current if len(current) > len(best) else best
     if len(best) < rule.steps:
         return None

@@ -86,6 +86,11 @@ def _has_group_baseline(settings: StageSettings, _label: str) -> bool:
     return settings.has_group_baseline
 
 
+def _has_token_ratio(settings: StageSettings, _label: str) -> bool:
+    """A ratio of whole sequences is clipped two orders of magnitude more often, by design (GSPO, arXiv 2507.18071)."""
+    return settings["algorithm.importance.name"] in (None, "token", "builtin/token")
+
+
 def _is_main_reward(settings: StageSettings, label: str) -> bool:
     return label == settings.main_reward
 
@@ -117,17 +122,135 @@ RULES: tuple[Rule, ...] = (
         steps=1,
     ),
     Rule(
+        "adapter_rate_of_full_training",
+        (Bound("adapter/learning_rate", low=4e-6),),
+        "the learning rate {0:g} is one of full training; an adapter requires about ten times as much",
+        _times("trainer.learning_rate", 10),
+        steps=1,
+        severity=1,
+    ),
+    Rule(
+        "zero_learning_rate",
+        (Bound("settings/learning_rate", low=1e-10),),
+        "the learning rate is {0:g}: no weight changes",
+        _text("trainer.learning_rate=1e-6 for all weights, 1e-4 for an adapter"),
+        steps=1,
+        instead_of=("adapter_rate_too_small", "adapter_rate_of_full_training"),
+    ),
+    Rule(
+        "warmup_never_ends",
+        (Bound("settings/warmup", high=0.9),),
+        "the warm-up lasts {0:.1f} times as long as the run: the learning rate is not reached",
+        _text("trainer.warmup_steps of a tenth of the steps or less"),
+        steps=1,
+    ),
+    Rule(
+        "gradient_clipped_to_nothing",
+        (Bound("settings/max_grad_norm", low=1e-5),),
+        "gradients are clipped to a norm of {0:g}",
+        _text("trainer.max_grad_norm=1.0"),
+        steps=1,
+        applies=lambda settings, _label: settings["trainer.max_grad_norm"] != 0,  # 0: never
+    ),
+    Rule(
+        "weights_decay_away",
+        (Bound("settings/decay", high=0.02),),
+        "weight decay shrinks the weights by {0:.0%} in every step",
+        _text("trainer.weight_decay=0.0"),
+        steps=1,
+    ),
+    Rule(
+        "heavy_dropout",
+        (Bound("settings/lora_dropout", high=0.5),),
+        "{0:.0%} of the adapter's inputs are dropped",
+        _text("model.lora.lora_dropout=0.05"),
+        steps=1,
+        severity=2,
+    ),
+    Rule(
+        "kl_penalty_dominates",
+        (Bound("settings/kl_beta", high=2.0),),
+        "the coefficient of the KL penalty is {0:g}: the policy stays at the reference",
+        _text("algorithm.penalties.kl.beta=0.04 or less"),
+        steps=1,
+        severity=2,
+    ),
+    Rule(
+        "main_reward_punished",
+        (Bound("settings/main_weight", low=0.0),),
+        "the reward that is evaluated has the weight {0:g}: it is trained away",
+        _text("a positive `weight` of that reward, or another `evaluation.metric`"),
+        steps=1,
+    ),
+    Rule(
         "identical_completions",
-        (Bound("settings/temperature", low=1e-6),),
-        "the temperature is {0:g}: the completions of a prompt cannot differ",
+        (Bound("settings/temperature", low=0.1),),
+        "the temperature is {0:g}: the completions of a prompt hardly differ",
         _text("trainer.temperature=1.0"),
         steps=1,
+    ),
+    Rule(
+        "greedy_sampling",
+        (Bound("settings/top_k", low=1.5),),
+        "top_k is 1: the completions of a prompt cannot differ",
+        _text("trainer.top_k=0"),
+        steps=1,
+        applies=lambda settings, _label: settings["trainer.top_k"] == 1,
+        instead_of=("biased_ratio_of_top_k",),
     ),
     Rule(
         "biased_ratio",
         (Bound("settings/top_p", low=0.9999),),
         "tokens are sampled from the most likely {0:.0%}, and their log-probs are of the full distribution",
         _text("trainer.top_p=1.0 trainer.top_k=0, if the paper does not ask for it"),
+        steps=1,
+        severity=1,
+    ),
+    Rule(
+        "biased_ratio_of_top_k",
+        (Bound("settings/top_k", high=0.5),),
+        "tokens are sampled from the {0:.0f} most likely, and their log-probs are of the full distribution",
+        _text("trainer.top_k=0, if the paper does not ask for it"),
+        steps=1,
+        severity=1,
+    ),
+    # -- data
+    Rule(
+        "duplicated_prompts",
+        (Bound("data/duplicated", high=0.5),),
+        "{0:.0%} of the training prompts occur before",
+        _text("a data set with each prompt once: trainer.num_train_epochs repeats it"),
+        steps=1,
+        severity=2,
+    ),
+    Rule(
+        "held_out_overlap",
+        (Bound("data/overlap", high=0.01),),
+        "{0:.0%} of the held-out prompts are training prompts: the held-out score measures memory",
+        _text("held-out prompts that are not in the training set"),
+        steps=1,
+        severity=2,
+    ),
+    Rule(
+        "answer_in_prompt",
+        (Bound("data/answer_in_prompt", high=0.5),),
+        "{0:.0%} of the prompts contain their gold answer: the policy copies it",
+        _text("a prompt template without the column of the answer"),
+        steps=1,
+        severity=2,
+    ),
+    Rule(
+        "no_generation_prompt",
+        (Bound("data/generation_prompt", low=0.5),),
+        "the chat template does not open the turn of the assistant: the policy continues the user's message",
+        _text("a chat template that honors `add_generation_prompt`"),
+        steps=1,
+    ),
+    Rule(
+        "pad_is_end",
+        (Bound("data/pad_is_end", high=0.5),),
+        "the pad token is the end token: a collator that masks by token never trains the end",
+        _text("a pad token of its own, if completions do not end; the trainers here mask by length"),
         steps=1,
         severity=1,
     ),
@@ -148,7 +271,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "zero_gradient",
-        (Bound("grad_norm", low=1e-12), Bound("advantage/nonzero", high=0.2)),
+        (Bound("policy/grad_norm", low=1e-12), Bound("advantage/nonzero", high=0.2)),
         "{1:.0%} of the tokens have an advantage, and the gradient is 0",
         _text("a larger `algorithm.policy_loss.epsilon`, or trained modules that the loss depends on"),
     ),
@@ -259,6 +382,21 @@ RULES: tuple[Rule, ...] = (
         steps=8,
     ),
     Rule(
+        "main_reward_traded",
+        (Bound("main/change", low=-0.1), Bound("reward/change", high=0.05)),
+        "the reward rose by {1:.2f}, and the one that is evaluated fell by {0:.2f}",
+        _text("smaller weights of the other rewards, or ones that are paid for correct completions only"),
+        steps=4,
+        severity=2,
+    ),
+    Rule(
+        "offset_reward",
+        (Bound("reward/offset", high=1e4),),
+        "the mean reward is {0:.0f} times its standard deviation: differences are lost to rounding",
+        _text("a reward without its constant part"),
+        severity=2,
+    ),
+    Rule(
         "nothing_kept",
         (Bound("filters/kept", low=0.05),),
         "the filters keep {0:.0%} of the completions",
@@ -294,6 +432,7 @@ RULES: tuple[Rule, ...] = (
         (Bound("policy_loss/clipped", high=0.3),),
         "{0:.0%} of the tokens are clipped and have no gradient",
         _times("algorithm.policy_loss.epsilon", 2),
+        applies=_has_token_ratio,
     ),
     Rule(
         "stale_policy",

@@ -40,6 +40,22 @@ class StageSettings:
         return sum(max(reward.get("weight", 1.0), 0.0) for reward in rewards)
 
     @property
+    def main_weight(self) -> float | None:
+        """Weight of the main reward; None without rewards."""
+        weights = [
+            r.get("weight", 1.0) for r in self["rewards"] or [] if (r.get("as") or r.get("name")) == self.main_reward
+        ]
+        return weights[0] if weights else None
+
+    @property
+    def kl_beta(self) -> float | None:
+        """Coefficient of the penalty `kl`; None without it, or if it is a schedule."""
+        penalties = self["algorithm.penalties"] or []
+        named = [p for p in penalties if isinstance(p, Mapping) and p.get("name") in ("kl", "builtin/kl")]
+        beta = named[0].get("beta") if named else None
+        return beta if isinstance(beta, int | float) else None
+
+    @property
     def main_reward(self) -> str:
         """Label of the reward that is evaluated; else that of the largest weight."""
         rewards = sorted(self["rewards"] or [{}], key=lambda reward: -abs(reward.get("weight", 1.0)))

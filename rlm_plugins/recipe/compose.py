@@ -32,7 +32,7 @@ from rlm_plugins.recipe.trainer_settings import (
 )
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.registry.protocols import needs_equation, product_of, refused_by
+from rlm_plugins.registry.protocols import columns_of, needs_equation, product_of, refused_by
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Stage
 
@@ -169,6 +169,7 @@ def _check_examples(plan: Plan, environment_spec: EnvironmentSpec, source: Model
     """Check the content of all examples, and their lengths by the tokenizer of the model."""
     from rlm_plugins.data.text_lengths import check_texts
     from rlm_plugins.data.tokenizer_check import positions_of
+    from rlm_plugins.data.written_lengths import warn_of_long_texts
 
     where, name = spell((*plan.place, "environment")), plan.body["environment"]["name"]
     generated = isinstance(environment_spec.train, list | tuple)
@@ -184,6 +185,18 @@ def _check_examples(plan: Plan, environment_spec: EnvironmentSpec, source: Model
     limits = {"explicit": explicit, "template": template}
     check_texts(tokenizer, environment_spec.train, positions, completion, where, **limits)
     check_texts(tokenizer, environment_spec.test, positions, completion, where, **limits, kind="held-out")
+    warn_of_long_texts(tokenizer, environment_spec.train, _written(plan, completion, config), where)
+
+
+def _written(plan: Plan, completion: int | None, config: Any) -> dict[str, int]:
+    """Return the columns that the policy learns to write, each with its longest text in tokens."""
+    read = {*columns_of(plan.engine.target)}.union(*(columns_of(each.target) for each in plan.slots["rollouts"]))
+    longest = completion or getattr(config, "max_length", None)
+    limits = dict.fromkeys(sorted(read & {"demonstration", "completion"}), longest)
+    rewards = [reward.part.part for reward in plan.rewards]
+    if any(part.name.endswith("accuracy") and "answer" in part.needs for part in rewards):
+        limits["answer"] = completion
+    return {name: limit for name, limit in limits.items() if limit}
 
 
 def _check_settings(plan: Plan, registry: Registry) -> Any:

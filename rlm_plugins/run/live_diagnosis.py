@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from transformers import TrainerCallback
 
-from rlm_plugins.diagnosis import RULES, Finding, StageSettings, diagnose
+from rlm_plugins.diagnosis import RULES, Finding, StageSettings, diagnose, is_suspicious
 from rlm_plugins.stage import Stage
 
 LAST = max(rule.steps for rule in RULES)
@@ -39,6 +39,9 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
         else:
             self._last.append(record)
         settings = StageSettings(self._stage.body, state.max_steps)
+        known = {name for name, label in self.findings if not label}
+        if not is_suspicious([*self._first, record], self._stage.name, settings, known):
+            return
         new = diagnose([*self._first, *self._last], self._stage.name, settings, last=LAST)
         for finding in new:
             key = finding.name, finding.label

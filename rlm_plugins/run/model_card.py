@@ -66,7 +66,7 @@ def write_model_card(
         algorithm=stage.body["algorithm"]["name"],
         environment=stage.body["environment"]["name"],
         peft=", PEFT" if adapter else "",
-        base=notice,
+        base=f"{notice}" if notice.source or not base else f"{base}; license: {notice.license or 'not stated'}",
         license=notice.license or "not stated by its model card",
         rewards=", ".join(f"{reward.weight:g} {reward.label}" for reward in stage.rewards) or "none",
         code=(_ADAPTER if adapter else _MODEL).format(**names, **classes),

@@ -6,7 +6,7 @@ import dataclasses
 import re
 import time
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -46,7 +46,14 @@ BACK_OFFS, BACK_OFF = 3, 0.1
 
 
 def train(
-    recipe: Recipe, registry: Registry, folder: Path, *, resume: bool = False, allow_changed: Collection[str] = ()
+    recipe: Recipe,
+    registry: Registry,
+    folder: Path,
+    *,
+    resume: bool = False,
+    allow_changed: Collection[str] = (),
+    console: Console | None = None,
+    prepare: Callable[[Sequence[Stage]], None] | None = None,
 ) -> Run:
     """Run every stage of a recipe and write the run folder.
 
@@ -56,11 +63,15 @@ def train(
         folder: The run folder; new, or with `resume` that of an interrupted run.
         resume: Skip finished stages and resume the interrupted one from its last checkpoint.
         allow_changed: Keys that may differ from the start of the run.
+        console: Where progress is printed; None: the terminal.
+        prepare: Called with the composed stages before the first one begins.
     """
     _silence_libraries()
     main = processes().is_main_process
-    console = Console(quiet=not main)
+    console = console or Console(quiet=not main)
     stages = compose(recipe, registry)
+    if prepare is not None:
+        prepare(stages)
     tell = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     run = Run(folder, main, tell=tell, allowed=allow_changed)
     with _writing(run):
@@ -180,6 +191,7 @@ def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> Learni
         progress,
         LiveDiagnosis(stage, console),
         *own,
+        *stage.companions,
     ]
     stage.observer = partial(run.observe, stage)
     stage.note, stage.sync, stage.record = partial(run.note, stage), run.sync, partial(run.record, stage)

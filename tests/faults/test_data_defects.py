@@ -42,10 +42,10 @@ def chat(**message: Any) -> list[dict[str, Any]]:
 
 NO_GOLD = ["", " ", "N/A", "n/a", "nan", "None", "null", "unknown", "TODO", "TBD", "?", "-", "...", "NA", "nil"]
 REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
-    "a prompt of 65 tokens": (rows(prompt="1" * 65), "example 39 has 65 tokens, more than the 64 positions"),
+    "a prompt of 65 tokens": (rows(prompt="1" * 65), "example 39 has 65 tokens, and the model has 64 positions"),
     "a prompt of 5000 tokens": (rows(prompt="1" * 5000), "example 39 has more than 256 tokens"),
     "a prompt of 5 MB": (rows(prompt="1" * 5_000_000), "prompt 39 of the training examples .* has 5.0 million"),
-    "a prompt of 0.9 MB": (rows(prompt="12345 " * 150_000), "more than the 64 positions"),
+    "a prompt of 0.9 MB": (rows(prompt="12345 " * 150_000), "the model has 64 positions"),
     "prompt and completion": (rows(prompt="1" * 60), "has 60 tokens, and with a completion of 8 more than the 64"),
     "an empty prompt": (rows(prompt=""), "row 39 .* column 'prompt' is empty"),
     "a blank prompt": (rows(prompt="  \n"), "row 39 .* column 'prompt' is empty"),

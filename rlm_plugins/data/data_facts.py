@@ -1,0 +1,68 @@
+"""Facts of a data set that decide whether it can be learned from, or judged on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from rlm_plugins.specs import EnvironmentSpec
+
+COUNTED = 50_000
+"""Training examples at most that are looked at."""
+LABELS = 10
+"""Different answers up to which they are labels, which a prompt may list."""
+
+
+def data_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[str, float]:
+    """Return facts of a data set as metrics; of a stream, only those of the tokenizer.
+
+    - `data/duplicated`: share of training prompts that occurred before
+    - `data/overlap`: share of held-out prompts that are training prompts
+    - `data/answer_in_prompt`: share of prompts with their gold answer as a word; labels do not count
+    - `data/generation_prompt`: 0 if the chat template ignores `add_generation_prompt`; of conversations only
+    - `data/pad_is_end`: 1 if the pad token is the end token
+
+    Args:
+        environment_spec: The examples.
+        tokenizer: Of the policy.
+    """
+    rows, facts = environment_spec.train, _tokenizer_facts(environment_spec, tokenizer)
+    if not hasattr(rows, "__len__"):
+        return facts
+    examples = list(islice(rows, COUNTED))
+    prompts = [repr(example["prompt"]) for example in examples]
+    known = set(prompts)
+    facts["data/duplicated"] = 1 - len(known) / max(len(prompts), 1)
+    if len(environment_spec.test):
+        held_out = [repr(example["prompt"]) in known for example in environment_spec.test]
+        facts["data/overlap"] = sum(held_out) / len(held_out)
+    return facts | _leaks(examples)
+
+
+def _tokenizer_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[str, float]:
+    facts = {"data/pad_is_end": float(tokenizer.pad_token_id == tokenizer.eos_token_id)}
+    prompt = next(iter(environment_spec.train))["prompt"]
+    if not isinstance(prompt, str) and getattr(tokenizer, "chat_template", None):
+        opened, closed = (
+            tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=opens)
+            for opens in (True, False)
+        )
+        facts["data/generation_prompt"] = float(opened != closed)
+    return facts
+
+
+def _leaks(examples: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    answers = [str(example.get("answer") or "").strip() for example in examples[:1000]]
+    if len(set(answers)) <= LABELS:
+        return {}
+    leaks = [
+        len(answer) > 1 and re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", _last_text(example["prompt"])) is not None
+        for answer, example in zip(answers, examples, strict=False)
+    ]
+    return {"data/answer_in_prompt": sum(leaks) / len(leaks)}
+
+
+def _last_text(prompt: Any) -> str:
+    return prompt if isinstance(prompt, str) else str(prompt[-1].get("content") or "")

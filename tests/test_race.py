@@ -1,0 +1,169 @@
+"""``rlm race``: each run equals the one that is trained alone, the base is shared, a repeated race resumes."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from rich.console import Console
+from safetensors.torch import load_file
+
+from rlm_plugins.cli.race import race, render, split_words
+from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.errors import RlmError
+from rlm_plugins.race.shared_base import SharedBase, with_shared_weights
+from rlm_plugins.race.turns import Turns
+from rlm_plugins.run.train import train
+
+ALGORITHMS = ("grpo", "dapo", "rloo")
+
+
+def recipe(folder: Path, **changes: Any) -> Path:
+    body = {
+        "model": {"name": "scratch", "hidden": 32, "layers": 2, "heads": 2, "intermediate": 32, "lora": {"r": 2}},
+        "environment": {"name": "addition", "digits": 2, "test_rows": 6},
+        "rewards": [{"name": "length", "limit": 8, "as": "accuracy"}],
+        "algorithm": "grpo",
+        "evaluation": {"every": 2},
+        "trainer": {
+            "max_steps": 3,
+            "per_device_train_batch_size": 8,
+            "num_generations": 4,
+            "max_completion_length": 6,
+            "learning_rate": 1e-2,
+            "save_strategy": "steps",
+            "save_steps": 1,
+            "lr_scheduler_type": "constant",
+        },
+        **changes,
+    }
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(body))
+    return folder / "recipe.yaml"
+
+
+def adapter(run: Path) -> dict[str, torch.Tensor]:
+    (file,) = run.glob("*/adapter/adapter_model.safetensors")
+    return load_file(file)
+
+
+def logged(run: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    times = ("time", "seconds", "runtime", "per_second")
+    return [{k: v for k, v in record.items() if not any(word in k for word in times)} for record in records]
+
+
+@pytest.fixture(scope="module")
+def raced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("race")
+    race(ALGORITHMS, recipe(folder), [], 1, folder / "out", lambda line: None)
+    return folder
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_each_run_equals_the_one_trained_alone(algorithm: str, raced: Path) -> None:
+    torch.manual_seed(7), random.seed(7)  # whatever was drawn before
+    alone = raced / f"alone-{algorithm}"
+    found = read(raced / "recipe.yaml", [f"algorithm={algorithm}", "trainer.seed=1"])
+    train(*found, alone, console=Console(quiet=True))
+    together = raced / "out" / algorithm
+    ours, theirs = adapter(together), adapter(alone)
+    assert any(x.any() for name, x in ours.items() if "lora_B" in name)
+    assert all(torch.equal(ours[name], x) for name, x in theirs.items())
+    assert logged(together) == logged(alone)
+
+
+def test_standings(raced: Path) -> None:
+    found = json.loads((raced / "out" / "race.json").read_text())
+    assert [entry["algorithm"] for entry in found] == list(ALGORITHMS)
+    assert found[0]["difference"] is None
+    for entry in found[1:]:
+        records = [json.loads(line) for line in Path(entry["runs"][0], "evaluations.jsonl").read_text().splitlines()]
+        first = [json.loads(x) for x in Path(found[0]["runs"][0], "evaluations.jsonl").read_text().splitlines()]
+        pairs = zip(first[-1]["scores"], records[-1]["scores"], strict=True)
+        assert entry["difference"] == pytest.approx(sum(b - a for a, b in pairs) / 6)
+        assert entry["low"] < entry["difference"] < entry["high"]
+    assert "difference from grpo" in render(found)
+
+
+def test_prompts_are_the_same(raced: Path) -> None:
+    prompts = []
+    for algorithm in ALGORITHMS:
+        lines = (raced / "out" / algorithm / "samples.jsonl").read_text().splitlines()
+        prompts.append([json.loads(line)["prompt"] for line in lines if json.loads(line)["step"] == 0])
+    assert prompts[0] == prompts[1] == prompts[2]
+
+
+def test_repeated_race_resumes_what_is_unfinished(raced: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(raced / "out", tmp_path / "out")
+    before = adapter(tmp_path / "out" / "dapo")
+    (stage,) = (tmp_path / "out" / "dapo").glob("01-*")
+    (stage / "done").unlink()
+    (tmp_path / "out" / "dapo" / "summary.json").unlink()
+    shutil.rmtree(stage / "adapter")
+    shutil.rmtree(stage / "checkpoint-3")
+    echoed: list[str] = []
+    race(ALGORITHMS, raced / "recipe.yaml", [], 1, tmp_path / "out", echoed.append)
+    assert echoed == ["dapo: complete"]
+    after = adapter(tmp_path / "out" / "dapo")
+    assert all(torch.equal(after[name], x) for name, x in before.items())
+
+
+def test_base_is_loaded_once(tmp_path: Path) -> None:
+    from rlm_plugins.recipe.compose import compose
+
+    loads = []
+    (stage,) = compose(*read(recipe(tmp_path), ()))
+    original = stage.source.load
+    stage.source.load = lambda: loads.append(1) or original()  # type: ignore[func-returns-value]
+    base = SharedBase()
+    first, second = (base.source(stage.source).load() for _ in range(2))
+    assert loads == [1]
+    assert first is not second
+    storage = [{x.data_ptr() for x in model.parameters()} for model in (first, second)]
+    assert storage[0] == storage[1]
+    assert not any(x.requires_grad for x in first.parameters())
+    module = with_shared_weights(torch.nn.Sequential(torch.nn.Linear(2, 2)))
+    module[0] = torch.nn.Identity()
+
+
+def test_turns_alternate_and_an_error_ends_one_task() -> None:
+    order: list[str] = []
+
+    def task(name: str, steps: int) -> None:
+        for _ in range(steps):
+            order.append(name)
+            turns.pass_on(name)
+        if name == "b":
+            raise RlmError("b failed", where="x")
+
+    turns = Turns({name: lambda name=name, n=n: task(name, n) for name, n in (("a", 3), ("b", 1), ("c", 2))})  # type: ignore[misc]
+    turns.run()
+    assert order == ["a", "b", "c", "a", "c", "a"]
+    assert list(turns.errors) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "changes", "message"),
+    [
+        (["grpo", "grpo"], {}, "the algorithm 'grpo' is named twice"),
+        (["grpo", "dapoo"], {}, "unknown"),
+        (["grpo"], {"model": {"name": "scratch"}}, "requires an adapter"),
+        (["grpo"], {"stages": [{"algorithm": "sft"}, {"algorithm": "grpo"}]}, "one stage"),
+    ],
+)
+def test_refused(algorithms: list[str], changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(RlmError, match=message):
+        race(algorithms, recipe(tmp_path, **changes), [], 1, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_words() -> None:
+    with pytest.raises(RlmError, match="expected algorithms and one recipe, got 1 and 0"):
+        split_words(["grpo", "a.b=1"])
