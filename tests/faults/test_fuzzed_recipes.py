@@ -113,7 +113,8 @@ def documents() -> list[tuple[Path, Any]]:
                 lora = model.get("lora") if isinstance(model, dict) else None
                 body["model"] = {"name": "scratch"} | ({"lora": lora} if lora else {})
             if isinstance(named := body.get("environment"), dict):
-                body["environment"] = environment if named["name"] == "dataset" else named | {"train_rows": 128}
+                rows = {"train_rows": 128} if "train_rows" in named else {}
+                body["environment"] = environment if named["name"] == "dataset" else named | rows
                 body["environment"].pop("instruction", None)
             trainer = body.get("trainer", {})
             trainer.update({key: value for key, value in TINY.items() if key in trainer})

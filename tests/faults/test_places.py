@@ -42,7 +42,30 @@ def a_read_only_place(folder: Path) -> Path:
     return Path("/proc/run")
 
 
-PLACES = [a_file, below_a_file, a_dangling_link, a_link_to_itself, a_long_name, a_read_only_place]
+def a_folder_of_a_file_system_that_has_no_files(folder: Path) -> Path:
+    return Path("/sys/kernel/run")
+
+
+def a_device(folder: Path) -> Path:
+    return Path("/dev/null")
+
+
+def a_pipe(folder: Path) -> Path:
+    os.mkfifo(folder / "pipe")
+    return folder / "pipe"
+
+
+PLACES = [
+    a_file,
+    below_a_file,
+    a_folder_of_a_file_system_that_has_no_files,
+    a_device,
+    a_pipe,
+    a_dangling_link,
+    a_link_to_itself,
+    a_long_name,
+    a_read_only_place,
+]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -61,3 +84,18 @@ def test_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Non
     assert result.exit_code == (0 if not name else 2), result.output
     assert "Traceback" not in result.stderr
     assert not (tmp_path.parent.parent / "escape").exists()
+
+
+@pytest.mark.parametrize("target", ["file", "folder"])
+def test_no_link_in_a_run_folder_leads_a_write_outside(tmp_path: Path, target: str) -> None:
+    """Of a folder that has a run, and of one that is prepared for one."""
+    outside, run = tmp_path / "outside", tmp_path / "run"
+    outside.mkdir()
+    (outside / "kept").write_text("kept")
+    run.mkdir()
+    for name in ("metrics.jsonl", "summary.json", "lock") if target == "file" else ("01-grpo", "plugins"):
+        (run / name).symlink_to(outside / "kept" if target == "file" else outside)
+    result = CliRunner().invoke(app, ["train", str(recipe(tmp_path)), "--out", str(run), "trainer.max_steps=1"])
+    assert result.exit_code in (0, 2), result.output
+    assert [path.name for path in outside.iterdir()] == ["kept"]
+    assert (outside / "kept").read_text() == "kept"

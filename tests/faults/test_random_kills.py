@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from fault_cases import resume, run, weights
+from fault_points import start_child, status_of
 from launch_runs import LESSON, launch
+
+from rlm_plugins.cli.launch import launch as start_run
 
 SHORT = ("stages.0.trainer.max_steps=60", "stages.1.trainer.max_steps=8", "stages.1.trainer.save_steps=2")
 
@@ -42,6 +49,34 @@ def kill_at(file: Path, folder: Path, sign: Path, *more: str) -> None:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.faults("F2", "SIGKILL at a random moment of a run")
+def test_a_hundred_kills(tmp_path: Path, cases: Any) -> None:
+    """Of runs with a critic and two epochs, forked from this process; every third one is killed twice."""
+    steps, moments = {"max_steps": 6, "save_steps": 2}, random.Random(0)
+    start = time.monotonic()
+    expected = weights(run(tmp_path, "critic", **steps))
+    seconds, folder = time.monotonic() - start, tmp_path / "run"
+    for number in range(100):
+        with cases(f"kill {number}"):
+            for attempt in range(1 + (number % 3 == 0)):
+                task = partial(started, tmp_path / "critic.yaml", folder, resume=attempt > 0)
+                child = start_child(task, tmp_path / "log")
+                time.sleep(moments.uniform(0, seconds))
+                os.kill(child, signal.SIGKILL)
+                status_of(child)
+            if (folder / "recipe.yaml").exists():
+                assert weights(resume(folder)) == expected
+                assert json.loads((folder / "summary.json").read_text())["after"] is not None
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def started(file: Path, folder: Path, *, resume: bool) -> None:
+    """Start a run, or resume it if it was started."""
+    start_run(file, [], out=folder, resume=resume and (folder / "recipe.yaml").exists())
 
 
 @pytest.mark.slow
