@@ -45,7 +45,7 @@ test: $(READY) lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not full" --rlm-examples 8
 
 test-full: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "(full and not faults) or conformance" --rlm-examples 20
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "(full and not matrix) or conformance" --rlm-examples 20
 
 test-packages: $(READY)
 	$(BIN)/python tests/run_plugin_packages.py

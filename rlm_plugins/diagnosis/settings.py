@@ -36,8 +36,7 @@ class StageSettings:
     @property
     def maximum_reward(self) -> float:
         """Sum of the positive weights: the reward of a perfect completion if each reward is at most 1."""
-        rewards = self["rewards"] or []
-        return sum(max(reward.get("weight", 1.0), 0.0) for reward in rewards)
+        return sum(max(reward.get("weight", 1.0), 0.0) for reward in self._rewards())
 
     @property
     def main_weight(self) -> float | None:
@@ -58,8 +57,12 @@ class StageSettings:
     @property
     def main_reward(self) -> str:
         """Label of the reward that is evaluated; else that of the largest weight."""
-        rewards = sorted(self["rewards"] or [{}], key=lambda reward: -abs(reward.get("weight", 1.0)))
+        rewards = sorted(self._rewards() or [{}], key=lambda reward: -abs(reward.get("weight", 1.0)))
         return str(self["evaluation.metric"] or rewards[0].get("as") or rewards[0].get("name"))
+
+    def _rewards(self) -> list[dict[str, Any]]:
+        """Return the rewards as mappings; a recipe may give a name alone."""
+        return [reward if isinstance(reward, dict) else {"name": reward} for reward in self["rewards"] or []]
 
     @property
     def has_lora(self) -> bool:

@@ -199,8 +199,10 @@ class Run:
                 manifest = json.loads(file.read_bytes())
         except (ValueError, RecursionError):
             manifest = None
-        if not isinstance(manifest, dict):
-            raise RlmError("expected a JSON object", where=str(file), hint="restore the file from a copy of the run")
+        sections = ("recipe", "stages", "code", "data", "version", "packages")
+        if not isinstance(manifest, dict) or any(not isinstance(manifest.get(key, {}), dict) for key in sections):
+            hint = "restore the file from a copy of the run"
+            raise RlmError("expected a JSON object of objects", where=str(file), hint=hint)
         return manifest
 
     def summarize(self, **figures: Any) -> None:

@@ -100,7 +100,7 @@ def test_every_damage_is_named_and_the_checkpoint_before_it_is_used(whole: Any, 
         shutil.move(tmp_path / "kept", stage)
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.full) for kind in KINDS])
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.full, pytest.mark.matrix]) for kind in KINDS])
 def test_resumed_after_every_damage_equals_uninterrupted(whole: Any, tmp_path: Path, kind: str, cases: Any) -> None:
     expected = weights(whole(kind))
     stage = next(whole(kind).glob("01-*")).name

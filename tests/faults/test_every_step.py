@@ -125,6 +125,7 @@ def test_resumed_from_a_step_of_each_epoch(tmp_path: Path, kind: str, cases: Any
 
 
 @pytest.mark.full
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", KINDS)
 def test_resumed_from_every_step(tmp_path: Path, kind: str, cases: Any) -> None:
     check_every_step(tmp_path, kind, range(1, STEPS), cases)

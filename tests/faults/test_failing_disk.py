@@ -23,7 +23,7 @@ from rlm_plugins.errors import RlmError
 pytestmark = [pytest.mark.slow, pytest.mark.faults("F5", "ENOSPC and EIO at every file operation of a run")]
 CODES = (errno.ENOSPC, errno.EIO)
 Failed = Callable[[int, str, int, int, str], None]
-CASES = [("adapter", 24), *(pytest.param(kind, 1, marks=pytest.mark.full) for kind in KINDS)]
+CASES = [("adapter", 24), *(pytest.param(kind, 1, marks=[pytest.mark.full, pytest.mark.matrix]) for kind in KINDS)]
 """Kind of run, and at which of its operations the disk fails: at every one, or every 24th."""
 
 

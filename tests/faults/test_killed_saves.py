@@ -16,7 +16,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.run.resume_point import sound_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults("F1", "SIGKILL at every file operation of a run")]
-CASES = [("critic", 16), *(pytest.param(kind, 1, marks=pytest.mark.full) for kind in KINDS)]
+CASES = [("critic", 16), *(pytest.param(kind, 1, marks=[pytest.mark.full, pytest.mark.matrix]) for kind in KINDS)]
 """Kind of run, and which states of it are resumed: every one, or every 16th."""
 
 

@@ -53,6 +53,7 @@ def kill_at(file: Path, folder: Path, sign: Path, *more: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.full
+@pytest.mark.matrix
 @pytest.mark.faults("F2", "SIGKILL at a random moment of a run")
 def test_a_hundred_kills(tmp_path: Path, cases: Any) -> None:
     """Of runs with a critic and two epochs, forked from this process; every third one is killed twice."""

@@ -63,7 +63,7 @@ def slow_recipe(folder: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(50, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [3, pytest.param(50, marks=[pytest.mark.full, pytest.mark.matrix])])
 def test_at_random_moments(tmp_path: Path, count: int, cases: Any) -> None:
     start = time.monotonic()
     whole = run(tmp_path, "full", **STEPS)
