@@ -76,13 +76,15 @@ def changed(change, count=256, held_out=0):
 
 @hookimpl
 def rlm_environments():
-    answer = lambda row: {"prompt": row["prompt"].replace("?", f" {row['answer']}?")}
-    chat = lambda row: {"prompt": [{"role": "user", "content": row["prompt"]}]}
+    def leak(row):
+        question = row["prompt"][-1]["content"].replace("?", f" {row['answer']}?")
+        return {"prompt": [{"role": "user", "content": question}]}
+
     return {
-        "leaked": lambda: changed(answer),
+        "leaked": lambda: changed(leak),
         "repeated": lambda: changed(lambda row: {}, count=64),
         "overlapping": lambda: changed(lambda row: {}, held_out=8),
-        "chats": lambda: changed(chat),
+        "chats": lambda: changed(lambda row: {}),
     }
 
 

@@ -221,7 +221,7 @@ RULES: tuple[Rule, ...] = (
         "{0:.0%} of the training prompts occur before",
         _text("a data set with each prompt once: trainer.num_train_epochs repeats it"),
         steps=1,
-        severity=2,
+        severity=1,
     ),
     Rule(
         "held_out_overlap",
