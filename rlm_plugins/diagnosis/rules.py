@@ -100,7 +100,7 @@ def _is_secondary_reward(settings: StageSettings, label: str) -> bool:
 
 
 def _rewards_no_length(settings: StageSettings, _label: str) -> bool:
-    names = [str(reward.get("name")) for reward in settings["rewards"] or []]
+    names = [str(reward.get("name") if isinstance(reward, dict) else reward) for reward in settings["rewards"] or []]
     names += [str(shaper.get("name")) for shaper in settings["algorithm.shapers"] or []]
     return not any(word in name for name in names for word in ("length", "brevity", "overlong", "budget", "cosine"))
 

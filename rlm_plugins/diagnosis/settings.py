@@ -41,9 +41,7 @@ class StageSettings:
     @property
     def main_weight(self) -> float | None:
         """Weight of the main reward; None without rewards."""
-        weights = [
-            r.get("weight", 1.0) for r in self["rewards"] or [] if (r.get("as") or r.get("name")) == self.main_reward
-        ]
+        weights = [r.get("weight", 1.0) for r in self._rewards() if (r.get("as") or r.get("name")) == self.main_reward]
         return weights[0] if weights else None
 
     @property
