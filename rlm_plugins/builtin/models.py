@@ -110,7 +110,7 @@ def pretrained(
         load=lambda: checkpoint.model(**weights, **attention),
         origin=f"{checkpoint.path}@{revision}" if revision else checkpoint.path,
         notice=checkpoint.notice,
-        processor=checkpoint.processor if sees_images(config) else None,
+        processor=getattr(checkpoint, "processor", None) if sees_images(config) else None,
     )
 
 

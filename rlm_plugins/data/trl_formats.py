@@ -39,7 +39,7 @@ def in_our_columns(rows: Any, path: str = "") -> Any:
     Raises:
         RecipeError: An example is unusable; it names its row, counted from 0.
     """
-    first = next(iter(undecoded(rows)), {})
+    first: Example = next(iter(undecoded(rows)), {})
     if "ranking" in first and not {"chosen", "rejected"} & {*first}:
         return rows.map(_ranked, batched=True, batch_size=1, remove_columns=list(first))
     names = set(first) if isinstance(first.get("label"), bool) else set(first) - {"label"}
@@ -58,7 +58,8 @@ def in_our_columns(rows: Any, path: str = "") -> Any:
 
 def is_plain_text(rows: Any) -> bool:
     """Return True if examples of :func:`in_our_columns` had a ``text`` in place of a prompt."""
-    return next(iter(rows), {}).get("prompt") == ""
+    first: Example = next(iter(rows), {})
+    return first.get("prompt") == ""
 
 
 def _located(convert: Callable[[Example], dict[str, Any]], path: str) -> Callable[[Example, int], dict[str, Any]]:

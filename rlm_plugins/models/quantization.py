@@ -43,10 +43,13 @@ def quantization_config(chosen: Mapping[str, Any] | None, *, four_bits: bool) ->
         raise RecipeError("`load_in_4bit` and `quantization` exclude each other", where=where, hint="keep one of them")
     from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KINDS
 
-    method, fields = chosen.get("method"), {name: value for name, value in chosen.items() if name != "method"}
+    method, fields = (
+        str(chosen.get("method") or ""),
+        {name: value for name, value in chosen.items() if name != "method"},
+    )
     if method not in KINDS:
         problem = f"unknown method {method!r}" if method else "the key 'method' is missing"
-        allowed, hint = ", ".join(sorted(KINDS)), nearest(str(method), list(KINDS))
+        allowed, hint = ", ".join(sorted(KINDS)), nearest(method, list(KINDS))
         raise RecipeError(problem, where=f"{where}.method", allowed=allowed, hint=hint)
     known = [p.name for p in inspect.signature(KINDS[method]).parameters.values() if p.kind is not p.VAR_KEYWORD]
     for name in fields:

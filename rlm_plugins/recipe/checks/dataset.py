@@ -47,7 +47,8 @@ def check_rows(environment_spec: EnvironmentSpec, name: str, where: str, *, with
         if names and "prompt" not in names:
             problem = f"the {kind} examples of '{name}' have no column 'prompt'"
             raise RecipeError(problem, where=where, allowed=", ".join(names), hint=nearest("prompt", names))
-        if with_text and kind == "training" and next(iter(undecoded(rows)), {}).get("prompt") == "":
+        first: Mapping[str, Any] = next(iter(undecoded(rows)), {})
+        if with_text and kind == "training" and first.get("prompt") == "":
             continue
         _check_prompts(rows, names, f"{kind} example {{}} of '{name}'", where)
 

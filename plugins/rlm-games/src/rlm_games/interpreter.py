@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any
 
-from rlm_plugins.builtin.environments import dataset
+from rlm_plugins.builtin.dataset_environment import dataset
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
