@@ -51,7 +51,7 @@ def fewer_examples(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config)
 
 # ---- x, π, and who trains and watches
 
-BUDGETS = {"environment": "addition", "knobs": {"train_rows": 300, "test_rows": 50}}
+BUDGETS = {"base": "addition", "knobs": {"train_rows": 300, "test_rows": 50}}
 test_budgets = conformance("rlm_environments", wrapped_environments.budgets, knobs=BUDGETS)
 test_addition = conformance("rlm_environments", environments.addition, knobs={"train_rows": 300, "test_rows": 50})
 test_shuffled = conformance("rlm_samplers", samplers.shuffled)

@@ -98,7 +98,7 @@ COMMANDS = {
     command
     for page in PAGES
     if page.name != "CHANGELOG.md"
-    for command in re.findall(r"(?:^|`)rlm ((?:reward )?[a-z]+)", page.read_text(), re.M)
+    for command in re.findall(r"(?:^|`)rlm ((?:reward )?[a-z-]*[a-z])", page.read_text(), re.M)
 }
 
 

@@ -31,7 +31,7 @@ CANNED = Path(__file__).parent / "fake_rollouts.py"
 FILES = sorted(FOLDER.glob("*.yaml"))
 PACKAGES = Path(__file__).parent / "paper_packages.py"
 REGISTRY, WITH_CANNED = Registry([PACKAGES]), Registry([CANNED, PACKAGES])
-MISSING = {"process_reward_model", "prefix_rft", "relift"}
+MISSING = {"process_reward_model", "prefix_rft", "relift", "em_ft", "rlsc"}
 """Rows without a recipe: the first trains no policy, and no settings of the others could be read."""
 
 SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|(script|ours|TRL|verl|OpenRLHF|ROLL|DAPO): ?\S")

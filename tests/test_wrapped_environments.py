@@ -19,24 +19,24 @@ from rlm_plugins.errors import RecipeError
 
 
 def test_held_out_questions_are_the_training_questions() -> None:
-    spec = held_out_questions(environment="addition", knobs={"test_rows": 9}, rows=4)
+    spec = held_out_questions(base="addition", knobs={"test_rows": 9}, rows=4)
     assert len(spec.train) == 4
     assert list(spec.train) == list(spec.test)
     with pytest.raises(RecipeError, match="'addition' has no held-out examples"):
-        held_out_questions(environment="addition", knobs={"test_rows": 0})
+        held_out_questions(base="addition", knobs={"test_rows": 0})
 
 
 def test_budget_is_in_prompt_and_column() -> None:
     knobs = {"train_rows": 200, "test_rows": 3}
-    spec = budgets(environment="addition", knobs=knobs, low=5, high=7, text=" in {tokens}")
+    spec = budgets(base="addition", knobs=knobs, low=5, high=7, text=" in {tokens}")
     assert {row["target_length"] for row in spec.train} == {5, 6, 7}
     for row in [*spec.train, *spec.test]:
         assert row["prompt"][-1]["content"].endswith(f"=? in {row['target_length']}")
-    assert spec == budgets(environment="addition", knobs=knobs, low=5, high=7, text=" in {tokens}")
+    assert spec == budgets(base="addition", knobs=knobs, low=5, high=7, text=" in {tokens}")
     with pytest.raises(RecipeError, match="got low 8 above high 7"):
-        budgets(environment="addition", low=8, high=7)
+        budgets(base="addition", low=8, high=7)
     with pytest.raises(RecipeError, match="does not say how many tokens"):
-        budgets(environment="addition", text="briefly")
+        budgets(base="addition", text="briefly")
 
 
 def test_first_completions_of_interleaved_groups_are_kept() -> None:

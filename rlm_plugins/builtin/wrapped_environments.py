@@ -15,30 +15,28 @@ from rlm_plugins.specs import EnvironmentSpec
 Count = Annotated[int, Field(ge=1)]
 
 
-def held_out_questions(
-    *, environment: str, knobs: dict[str, Any] | None = None, rows: Count | None = None
-) -> EnvironmentSpec:
+def held_out_questions(*, base: str, knobs: dict[str, Any] | None = None, rows: Count | None = None) -> EnvironmentSpec:
     """Test-time training: the held-out examples of another environment are also the training examples.
 
     For rewards without labels, such as `majority_vote` in TTRL (arXiv 2504.16084), which adapts to the very questions
-    that it is judged on: ``{name: test_time, environment: dataset, knobs: {path: …, test_split: test}}``. `rows`: only
+    that it is judged on: ``{name: test_time, base: dataset, knobs: {path: …, test_split: test}}``. `rows`: only
     the first of them. Their labels stay in the data set for ``evaluation.metric``; a reward of them with a `weight`
     would train on the test set.
 
     Raises:
         RecipeError: The environment has no held-out examples.
     """
-    inner = _built(environment, knobs)
+    inner = _built(base, knobs)
     held_out = [dict(example) for example in inner.test][:rows]
     if not held_out:
-        problem = f"'{environment}' has no held-out examples"
+        problem = f"'{base}' has no held-out examples"
         raise RecipeError(problem, where="environment.knobs", hint="`test_rows` or `test_split` of that environment")
     return EnvironmentSpec(train=held_out, test=held_out, environment=inner.environment, tools=inner.tools)
 
 
 def budgets(
     *,
-    environment: str,
+    base: str,
     knobs: dict[str, Any] | None = None,
     low: Count = 100,
     high: Count = 4000,
@@ -58,7 +56,7 @@ def budgets(
         raise RecipeError(f"got low {low} above high {high}", where="environment.low")
     if "{tokens}" not in text:
         raise RecipeError("the text does not say how many tokens", where="environment.text", allowed="with {tokens}")
-    return with_budgets(_built(environment, knobs), low, high, text, seed)
+    return with_budgets(_built(base, knobs), low, high, text, seed)
 
 
 def with_budgets(spec: EnvironmentSpec, low: int, high: int, text: str, seed: int) -> EnvironmentSpec:
@@ -79,7 +77,7 @@ def _with_budget(row: Any, text: str, tokens: int) -> dict[str, Any]:
     return {**row, "prompt": [*before, {**last, "content": last["content"] + end}], "target_length": tokens}
 
 
-def _built(environment: str, knobs: dict[str, Any] | None) -> EnvironmentSpec:
+def _built(base: str, knobs: dict[str, Any] | None) -> EnvironmentSpec:
     """Return another environment, of this package or of an installed one."""
-    part = Registry().find("rlm_environments", environment, where="environment.environment")
+    part = Registry().find("rlm_environments", base, where="environment.base")
     return cast(EnvironmentSpec, part.bind(knobs or {}, where="environment.knobs").call({}))

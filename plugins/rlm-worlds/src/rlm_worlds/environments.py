@@ -43,7 +43,7 @@ def knights(
 ) -> EnvironmentSpec:
     """Build puzzles of knights and knaves with one solution each; reward: `world_score`.
 
-    Columns: ``prompt``, ``question``, ``answer`` (the solution), ``world``, ``task``. That a solution is the only one
+    Columns: ``prompt``, ``question``, ``answer`` (the solution), ``demonstration``, ``world``, ``task``. That a solution is the only one
     is checked over all 2^`people` assignments. One question in eight, by its hash, is held out.
     """
     return _environment("knights", people, train_rows, test_rows, seed)
@@ -93,6 +93,7 @@ def to_row(world: str, puzzle: Puzzle) -> dict[str, Any]:
         "prompt": [{"role": "user", "content": puzzle.question}],
         "question": puzzle.question,
         "answer": puzzle.answer,
+        "demonstration": f"<answer>{puzzle.answer}</answer>",
         "world": world,
         "task": json.dumps(puzzle.task),
     }
