@@ -82,7 +82,7 @@ def _interrupt(run: Path, stages: Sequence[str], step: int) -> None:
 
 def _digests(run: Path) -> dict[str, str]:
     """Return the checksum of each file in the checkpoints and results of a run."""
-    found = {}
+    found: dict[str, str] = {}
     for file in run.glob(f"*/*/{CHECKSUMS}"):
         entries = json.loads(file.read_bytes())["files"]
         folder = file.parent.relative_to(run)

@@ -182,7 +182,7 @@ def _check_examples(plan: Plan, environment_spec: EnvironmentSpec, source: Model
     completion = None if environment_spec.multi_turn else getattr(config, "max_completion_length", None)
     settings = plan.body["trainer"]
     explicit, template = "max_completion_length" in settings, settings.get("chat_template_kwargs")
-    limits = {"explicit": explicit, "template": template}
+    limits: dict[str, Any] = {"explicit": explicit, "template": template}
     check_texts(tokenizer, environment_spec.train, positions, completion, where, **limits)
     check_texts(tokenizer, environment_spec.test, positions, completion, where, **limits, kind="held-out")
     warn_of_long_texts(tokenizer, environment_spec.train, _written(plan, completion, config), where)
@@ -192,7 +192,7 @@ def _written(plan: Plan, completion: int | None, config: Any) -> dict[str, int]:
     """Return the columns that the policy learns to write, each with its longest text in tokens."""
     read = {*columns_of(plan.engine.target)}.union(*(columns_of(each.target) for each in plan.slots["rollouts"]))
     longest = completion or getattr(config, "max_length", None)
-    limits = dict.fromkeys(sorted(read & {"demonstration", "completion"}), longest)
+    limits: dict[str, int | None] = dict.fromkeys(sorted(read & {"demonstration", "completion"}), longest)
     rewards = [reward.part.part for reward in plan.rewards]
     if any(part.name.endswith("accuracy") and "answer" in part.needs for part in rewards):
         limits["answer"] = completion
