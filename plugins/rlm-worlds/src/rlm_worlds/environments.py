@@ -43,8 +43,9 @@ def knights(
 ) -> EnvironmentSpec:
     """Build puzzles of knights and knaves with one solution each; reward: `world_score`.
 
-    Columns: ``prompt``, ``question``, ``answer`` (the solution), ``demonstration``, ``world``, ``task``. That a solution is the only one
-    is checked over all 2^`people` assignments. One question in eight, by its hash, is held out.
+    Columns: ``prompt``, ``question``, ``answer`` (the solution), ``demonstration``, ``world``, ``task``. That a
+    solution is the only one is checked over all 2^`people` assignments. One question in eight, by its hash, is held
+    out.
     """
     return _environment("knights", people, train_rows, test_rows, seed)
 
