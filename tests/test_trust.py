@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlm_plugins.cli import trust
-from rlm_plugins.cli.typer_app import app
+from rlm_plugins.cli import app, trust
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.document import load
 from rlm_plugins.recipe.foreign_code import foreign_code

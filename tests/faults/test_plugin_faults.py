@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlm_plugins.cli.typer_app import app
+from rlm_plugins.cli import app
 from rlm_plugins.registry import Registry, registry
 from rlm_plugins.registry.loading import required_version
 

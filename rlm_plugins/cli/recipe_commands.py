@@ -1,0 +1,150 @@
+"""Commands on a recipe: train, check, show, signal, schema, resume-check."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlm_plugins.cli.arguments import AsJson, Load, Overrides, Recipe, Trust, print_result
+
+
+def train(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run (default: the recipe's name).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/NAME).")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume the newest unfinished run of that name, or the one at --out.")
+    ] = False,
+    allow_changed: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Resume although this key has changed, or a key below it; repeatable."),
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """Train a model from a recipe. An existing run is never overwritten: the next one is NAME-2.
+
+    Several processes: accelerate launch -m rlm_plugins train RECIPE
+    """
+    from rlm_plugins.durable.stop_signals import Interrupted, current
+
+    try:
+        with current():
+            from rlm_plugins.cli.recipe_argument import read
+            from rlm_plugins.recipe.compose import check_names
+
+            check_names(
+                *read(recipe, overrides, allow_changed or ())
+            )  # a typing error is reported before torch is imported
+            from rlm_plugins.cli.launch import launch
+
+            launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed or ())
+    except Interrupted as stop:
+        typer.echo(f"stopped by {stop}" + (f"; resume with: {stop.resume}" if stop.resume else ""), err=True)
+        raise typer.Exit(stop.exit_code) from None
+    except KeyboardInterrupt:  # raised by other code
+        typer.echo("interrupted: run the same command with --resume to continue from the last checkpoint", err=True)
+        raise typer.Exit(130) from None
+
+
+def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, trust: Trust = False) -> None:
+    """Check everything a run needs without loading weights: code, parts, data, batch, objective, speed, memory.
+
+    JSON: a list of stages, each with name, code, parts, data, batch, objective, legend, speed, memory, warnings.
+    """
+    from rlm_plugins.cli.recipe_argument import read
+    from rlm_plugins.recipe.compose import compose, located
+
+    parsed, registry = read(recipe, overrides)
+    composed = compose(parsed, registry)  # names and knobs are checked before torch is imported
+    from rlm_plugins.cli.check import examine
+    from rlm_plugins.cli.check_report import render
+    from rlm_plugins.cli.trust import code_of, report
+
+    stages, code = [], code_of(parsed)
+    for stage, place in zip(composed, parsed.places, strict=True):
+        with located(parsed, place):
+            stages.append({**examine(stage, registry), "code": [vars(each) for each in code]})
+    print_result(stages, "\n\n\n".join([report(code), *map(render, stages)]) + "\n\nok", as_json)
+
+
+def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, trust: Trust = False) -> None:
+    """Print the resolved recipe: every knob of every part, and the origin of each value.
+
+    JSON: a list of {path, value, origin}.
+    """
+    from rlm_plugins.cli.recipe_argument import read
+    from rlm_plugins.cli.text_layout import columns
+    from rlm_plugins.recipe.compose import compose, explain_origins
+
+    parsed, registry = read(recipe, overrides)
+    values = explain_origins(parsed, compose(parsed, registry, build_environment=False))
+    data = [{"path": path, "value": value, "origin": origin} for path, value, origin in values]
+    lines = columns(((p, json.dumps(v, ensure_ascii=False), origin) for p, v, origin in values), indent="")
+    print_result(data, lines, as_json)
+
+
+def signal(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    prompts: Annotated[int, typer.Option(min=1, help="Number of training prompts.")] = 24,
+    stage: Annotated[str | None, typer.Option(help="A stage by name (default: the first one with rewards).")] = None,
+    as_json: AsJson = False,
+    trust: Trust = False,
+) -> None:
+    """Sample from the initial policy of a recipe and score it: is there anything to learn? Nothing is trained.
+
+    JSON: {stage, prompts, group_size, reward, rewards, metric, pass_at_g, groups_that_differ, ended, tokens,
+    seconds_per_step, advice, …}.
+    """
+    from rlm_plugins.cli.recipe_argument import read
+    from rlm_plugins.recipe.compose import check_names
+
+    check_names(*read(recipe, overrides))  # a typing error is reported before torch is imported
+    from rlm_plugins.cli.signal_report import render
+    from rlm_plugins.cli.signal_report import signal as measure
+
+    data = measure(recipe, overrides or [], prompts=prompts, stage=stage)
+    print_result(data, render(data), as_json)
+
+
+def schema(
+    out: Annotated[Path | None, typer.Option(help="Output file (default: standard output).")] = None,
+    load: Load = None,
+) -> None:
+    """Print the JSON Schema of recipes for editor completion, with all installed parts.
+
+    In VS Code (YAML extension): first line of a recipe `# yaml-language-server: $schema=recipe.schema.json`.
+    """
+    from rlm_plugins.recipe.json_schema import recipe_schema
+    from rlm_plugins.registry import Registry
+
+    text = json.dumps(recipe_schema(Registry(load or [])), indent=2, ensure_ascii=False)
+    if out is None:
+        typer.echo(text)
+    else:
+        out.write_text(text + "\n", encoding="utf-8")
+        typer.echo(f"{out}: put `# yaml-language-server: $schema={out}` on the first line of a recipe")
+
+
+def resume_check(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    at: Annotated[list[int] | None, typer.Option(min=1, max=4, help="Step; repeatable (default: all).")] = None,
+    as_json: AsJson = False,
+    trust: Trust = False,
+) -> None:
+    """Check that a recipe resumes to the bit: a tiny stand-in is interrupted at each step of each stage and resumed.
+
+    The exit code is 1 if a file differs. JSON: a list of {stage, step, equal, differs}.
+    """
+    from rlm_plugins.cli.resume_check import render
+    from rlm_plugins.cli.resume_check import resume_check as check_resume
+
+    results = check_resume(recipe, overrides or [], at or ())
+    print_result(results, render(results), as_json)
+    if not all(result["equal"] for result in results):
+        raise typer.Exit(1)
