@@ -33,6 +33,9 @@ SIZES = {"max_steps": 8, "per_device_train_batch_size": 32, "gradient_accumulati
 ALWAYS = {"lr_scheduler_type": "constant", "gradient_checkpointing": False, "save_strategy": "no"}
 EXAMPLES = {"digits": 2, "train_rows": 256, "test_rows": 0}
 SUPERVISED = ("sft", "dft", "reward_model")
+PACKAGES = Path(__file__).parent / "paper_packages.py"
+WITH_TURNS = ("gigpo", "arpo")
+"""Recipes that require an environment of several turns."""
 FROM_LOGPROBS = ("flash_rl", "reinforce_pp_baseline")
 """Recipes that require log-probs of an inference engine."""
 
@@ -72,12 +75,14 @@ def cut_down(file: Path, model: Path) -> dict[str, Any]:
             "intermediate": 32,
             "lora": {"r": 2},
         }
-    plugins = [*map(str, found.load), *([str(CANNED)] if file.stem in FROM_LOGPROBS else [])]
-    return {**stage, **({"plugins": {"load": plugins}} if plugins else {})}
+    plugins = [*map(str, found.load), str(PACKAGES), *([str(CANNED)] if file.stem in FROM_LOGPROBS else [])]
+    return {**stage, "plugins": {"load": plugins}}
 
 
 @pytest.mark.parametrize(
-    "file", [f for f in (*PAPERS, *OTHERS) if f.stem not in ("rlhf", "over_optimisation")], ids=lambda f: f.stem
+    "file",
+    [f for f in (*PAPERS, *OTHERS) if f.stem not in ("rlhf", "over_optimisation", *WITH_TURNS)],
+    ids=lambda f: f.stem,
 )
 def test_no_alarm(file: Path, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     torch.set_num_threads(1)

@@ -86,7 +86,9 @@ class HeadlessBrowser:
         raise TimeoutError(f"{method} has no answer after {SECONDS} s")
 
     def _messages(self, seconds: float) -> list[dict[str, Any]]:
-        ready, _, _ = select.select([self._read], [], [], seconds)
+        poll = select.poll()  # select() refuses descriptors above 1023
+        poll.register(self._read, select.POLLIN)
+        ready = poll.poll(1000 * max(0.0, seconds))
         if not ready:
             return []
         *complete, self._rest = (self._rest + os.read(self._read, 1 << 20)).split(b"\0")
