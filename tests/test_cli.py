@@ -102,7 +102,7 @@ def test_plugins() -> None:
 
 def test_plugins_for_programs() -> None:
     (builtin, *_) = json.loads(told("plugins", "--json"))
-    assert set(builtin) == {"name", "origin", "error", "traceback", "parts"}
+    assert set(builtin) == {"name", "origin", "error", "traceback", "warning", "parts"}
     assert (builtin["name"], builtin["error"]) == ("builtin", None)
     clip = next(part for part in builtin["parts"]["policy_loss"] if part["name"] == "clip")
     assert set(clip) == {"name", "full_name", "about"}

@@ -85,11 +85,19 @@ def test_addition_rejects_impossible_knobs(knobs: dict[str, Any]) -> None:
         Part("rlm_environments", "addition", "builtin", addition).bind(knobs)
 
 
+REQUIRED: dict[str, dict[str, Any]] = {
+    "dataset": {"path": "x", "columns": {"answer": "solution"}},
+    "budgets": {"base": "addition"},
+    "test_time": {"base": "addition"},
+    "successes": {"stage": "start"},
+}
+
+
 @pytest.mark.parametrize("name", sorted({*rlm_environments()} - {"verifiers"}))  # a host of somebody's environment
 def test_every_part_passes_conformance(name: str) -> None:
     part = Part("rlm_environments", name, "builtin", rlm_environments()[name])
     part.check()
-    part.bind({"path": "x", "columns": {"answer": "solution"}} if name == "dataset" else {})
+    part.bind(REQUIRED.get(name, {}))
 
 
 # ---- dataset: where it is read from

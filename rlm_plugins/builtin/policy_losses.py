@@ -160,8 +160,9 @@ def vespo(
     k_negative: NonNegativeFloat = 3.0,
     lambda_negative: NonNegativeFloat = 2.0,
 ) -> Float[torch.Tensor, "B T"]:
-    """ℓ = −sg(φ(w)) · Â · log π, a smooth weight of the product ratio w of the completion, without a clip (VESPO).
+    """ℓ = −sg(φ(w)) · Â · log π.
 
+    φ is a smooth weight of the product ratio w of the completion, without a clip (VESPO).
     φ(w) = w^k exp(λ (1 − w)), so φ(1) = 1: stale completions, with w far from 1 in either direction, fade out. k and λ
     are those of positive advantages, or of negative ones. VESPO, arXiv 2602.10693; the default values are TRL 1.16's.
 

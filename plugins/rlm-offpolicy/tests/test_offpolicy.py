@@ -24,8 +24,6 @@ from rlm_plugins.step_batch import with_own_step_batch
 
 test_laws = conformance("rlm_policy_losses", trajectory_balance)
 
-REGISTRY = Registry()
-
 
 def test_flowrl_equals_the_formula_of_its_paper() -> None:
     """Two groups of two, ragged: value and gradient, sequence by sequence."""
@@ -35,7 +33,7 @@ def test_flowrl_equals_the_formula_of_its_paper() -> None:
     group, advantages = torch.tensor([0, 1, 0, 1]), torch.tensor([[0.5], [-0.7], [-0.5], [0.7]], dtype=torch.float64)
     counts = {"num_sequences": torch.tensor(4.0), "num_sequences_all": torch.tensor(4.0)}
     batch = Batch(group=group, mask=mask, old_logp=old, ref_logp=ref, advantages=advantages, step=0, **counts)
-    equation = Equation.of(slots_of(algorithms.flowrl, REGISTRY))
+    equation = Equation.of(slots_of(algorithms.flowrl, Registry()))
 
     leaf = logp.clone().requires_grad_()
     found = objective(with_own_step_batch(replace(batch, logp=leaf)), equation)
@@ -150,7 +148,7 @@ def test_two_steps_of_training(name: str, tmp_path: Path) -> None:
     torch.set_num_threads(1)
     file = tmp_path / "recipe.yaml"
     file.write_text(f"{RECIPE}algorithm: {name}\n")
-    run = train(recipe.load(file), REGISTRY, tmp_path / "run")
+    run = train(recipe.load(file), Registry(), tmp_path / "run")
     steps = [record for record in run.records() if "loss" in record]
     assert [step["step"] for step in steps] == [1, 2]
     assert all(step["grad_norm"] > 0 for step in steps)
