@@ -90,14 +90,13 @@ def _base_of(stage: Stage) -> str:
 
 def _upload(folder: Path, repository: str) -> str:
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
         api = HfApi()
         api.create_repo(repository, exist_ok=True)
         api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Model from rlm export")
-    except (HfHubHTTPError, HFValidationError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:  # the HTTP client of huggingface_hub has exceptions of its own
+        reason = (str(error).strip() or "no reason given").splitlines()[0]
         problem = f"the upload failed: {type(error).__name__}: {reason}"
         hint = "log in with `hf auth login`; without a network, export to a folder"
         raise RlmError(problem, where=HUB + repository, hint=hint) from None

@@ -103,7 +103,8 @@ def _writing(run: Run) -> Iterator[None]:
         try:
             yield
         except Interrupted as stop:
-            stop.resume = f"rlm train {run.folder} --resume"
+            if (run.folder / "recipe.yaml").exists():  # with it the folder is a run
+                stop.resume = f"rlm train {run.folder} --resume"
             raise
 
 
