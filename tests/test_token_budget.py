@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlm_plugins.packing import layouts
 from rlm_plugins.packing.token_budget import (
+    KV_SHARE,
     PORTIONS,
+    TokenCounts,
     halve_until,
     merge_micro_batches,
     split_groups,
@@ -17,11 +21,34 @@ from rlm_plugins.packing.token_budget import (
 )
 
 
-def sizes(*groups: tuple[int, list[int]], budget: int, skipped: tuple[int, ...] = ()) -> list[int]:
-    """Per group the tokens of its prompt and of each completion → rows of each portion."""
+def step_of(groups: Sequence[tuple[int, Sequence[int]]], common: int = 0) -> dict[str, torch.Tensor]:
+    """Return completions as the trainer holds them.
+
+    Args:
+        groups: Per group the tokens of its prompt and of each completion.
+        common: First tokens that all prompts share.
+    """
     rows = [(i, shown, written) for i, (shown, several) in enumerate(groups) for written in several]
-    group, shown, written = (torch.tensor(column) for column in zip(*rows, strict=True))
-    return split_groups(group, shown, written, torch.tensor([i not in skipped for i in group.tolist()]), budget)
+    width, longest = max(shown for _, shown, _ in rows), max(written for *_, written in rows)
+    prompts = [[0] * (width - n) + [7] * min(common, n) + [100 + i] * (n - min(common, n)) for i, n, _ in rows]
+    return {
+        "group": torch.tensor([i for i, *_ in rows]),
+        "prompt_ids": torch.tensor(prompts),
+        "prompt_mask": torch.tensor([[0] * (width - n) + [1] * n for _, n, _ in rows]),
+        "completion_mask": torch.tensor([[1] * n + [0] * (longest - n) for *_, n in rows]),
+    }
+
+
+def counts(
+    groups: Sequence[tuple[int, Sequence[int]]], skipped: Sequence[int] = (), common: int = 0, *, relative: bool = True
+) -> TokenCounts:
+    step = step_of(groups, common)
+    active = torch.tensor([i not in skipped for i in step["group"].tolist()])
+    return TokenCounts.of(step, active, relative=relative)
+
+
+def sizes(*groups: tuple[int, list[int]], budget: int, skipped: tuple[int, ...] = ()) -> list[int]:
+    return split_groups(counts(groups, skipped), budget)
 
 
 def test_groups_share_a_portion_within_the_budget() -> None:
@@ -64,15 +91,47 @@ def test_every_sequence_is_in_one_micro_batch_within_the_limit(
 
 def test_micro_batches_are_merged_within_the_budget() -> None:
     """Two rows each: a prompt of 5 and twice 3 tokens, 5 + 6 + 22 / 8; half a group stands in two of them."""
-    group, one = torch.tensor([0, 0, 1, 1, 1, 1, 2, 2]), torch.ones(8, dtype=torch.long)
+    groups = [(5, [4, 4]), (5, [4] * 4), (5, [4, 4])]
 
-    def found(budget: float, skipped: int | None = None) -> list[int]:
-        return merge_micro_batches(group, 5 * one, 4 * one, group != skipped, num_sequences=2, max_tokens=budget)
+    def found(budget: float, *skipped: int) -> list[int]:
+        return merge_micro_batches(counts(groups, skipped), num_sequences=2, max_tokens=budget)
 
-    assert found(4 * 13.75) == [8]
-    assert found(3 * 13.75) == [6, 2]
+    assert found(4 * 13.75 - 5) == [8], "a prompt that spans two micro-batches is counted once"
+    assert found(4 * 13.75 - 6) == [6, 2]
     assert found(13.75) == found(0) == [2, 2, 2, 2]
-    assert found(2 * 13.75, skipped=1) == [8], "what is not read weighs nothing"
+    assert found(2 * 13.75, 1) == [8], "skipped completions have no tokens"
+
+
+def test_a_prefix_of_different_prompts_is_counted_once() -> None:
+    """Three prompts of 20 that share 15: 20 + 5 + 5 tokens, and 3 · (3 + 26 / 8) for the completions."""
+    groups = [(20, [4])] * 3
+    assert split_groups(counts(groups, common=15), 48.75) == [3]
+    assert split_groups(counts(groups, common=15), 48.5) == [2, 1], "a new portion has its first prompt whole"
+    assert split_groups(counts(groups), 48.75) == [1, 1, 1]
+    merge = partial(merge_micro_batches, num_sequences=1, max_tokens=48.75)
+    assert (merge(counts(groups, common=15)), merge(counts(groups))) == ([3], [1, 1, 1])
+
+
+def test_absolute_positions_share_no_prefix_of_prompts_of_unequal_length() -> None:
+    groups = [(20, [4]), (21, [4]), (21, [4])]
+    assert counts(groups, common=15, relative=False).shared == [0, 0, 15]
+    assert counts(groups, common=15).shared == [0, 15, 15]
+
+
+def test_the_count_is_that_of_the_packed_layout() -> None:
+    groups = [(25, [4, 6]), (29, [3]), (27, [5, 1, 2])]  # forks that save 8 tokens or more
+    step = step_of(groups, common=15)
+    for row, completion in enumerate(step["completion_mask"]):  # no completions alike: the layout shares those too
+        step.setdefault("completion_ids", torch.zeros_like(step["completion_mask"]))[row] = completion * (200 + row)
+    (layout,) = layouts(
+        torch.cat([step["prompt_ids"], step["completion_ids"]], 1),
+        torch.cat([step["prompt_mask"], step["completion_mask"]], 1),
+        step["completion_mask"].shape[1],
+        relative=True,
+    )
+    tokens = counts(groups, common=15)
+    copied = sum((shown + 2 * (written - 1)) / KV_SHARE for shown, several in groups for written in several)
+    assert tokens.added_by(range(6), to_empty=True) - copied == layout.ids.shape[1]
 
 
 def test_portions_are_split_to_the_number_of_the_busiest_process() -> None:
@@ -84,9 +143,11 @@ def test_portions_are_split_to_the_number_of_the_busiest_process() -> None:
 def test_the_last_micro_batches_of_a_step_have_the_portions() -> None:
     def micro_batch(first: int) -> dict[str, torch.Tensor]:
         rows = torch.arange(first, first + 2)
-        mask = torch.ones(2, 3)
-        there = {"prompt_mask": mask, "completion_mask": mask, "advantages": torch.ones(2, 1)}
-        return {"row": rows, "group": 1 - rows // 2 % 2, **there, "tokens": torch.tensor(7.0)}
+        mask = torch.ones(2, 3, dtype=torch.long)
+        group = 1 - rows // 2 % 2
+        prompts = {"prompt_ids": group.unsqueeze(1).expand(2, 3), "prompt_mask": mask}
+        there = {**prompts, "completion_mask": mask, "advantages": torch.ones(2, 1)}
+        return {"row": rows, "group": group, **there, "tokens": torch.tensor(7.0)}
 
     step = [micro_batch(first) for first in (0, 2, 4, 6)]
     found = split_into_portions(step, 2, partial(split_groups, max_tokens=18))

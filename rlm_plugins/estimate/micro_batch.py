@@ -10,7 +10,7 @@ from rlm_plugins.packing import full_length_tokens, max_packed_length
 from rlm_plugins.stage import Stage
 
 
-def micro_batch(stage: Stage, args: Any, prompt_len: int, completion_len: int) -> tuple[int, int]:
+def micro_batch(stage: Stage, args: Any, prompt_len: int, completion_len: int, common_len: int) -> tuple[int, int]:
     """Return the sequences and the prompts (0: padded) of a micro-batch at full length.
 
     Args:
@@ -18,6 +18,7 @@ def micro_batch(stage: Stage, args: Any, prompt_len: int, completion_len: int) -
         args: Config of the trainer.
         prompt_len: Longest prompt, in tokens.
         completion_len: Longest completion, in tokens.
+        common_len: Tokens that all prompts start with.
     """
     features = StageFeatures(stage, args)
     size, group = args.per_device_train_batch_size, args.num_generations
@@ -29,18 +30,19 @@ def micro_batch(stage: Stage, args: Any, prompt_len: int, completion_len: int) -
     if not features.group_micro_batches.on:
         return size, min(size, math.ceil(size * args.steps_per_generation / group))
     if features.dynamic_micro_batches.on:
-        size = max(1, min(_fitting(features, prompt_len, completion_len), step))
+        size = max(1, min(_fitting(features, prompt_len, completion_len, common_len), step))
     return size, math.ceil(size / group)
 
 
-def _fitting(features: StageFeatures, prompt_len: int, completion_len: int) -> int:
-    """Return how many sequences of full length fit the token budget, each prompt counted once per group."""
+def _fitting(features: StageFeatures, prompt_len: int, completion_len: int, common_len: int) -> int:
+    """Return how many sequences of full length fit the token budget, each prompt and common prefix counted once."""
     args, max_tokens = features.args, features.speed.max_tokens_per_micro_batch
     size = args.per_device_train_batch_size
     if max_tokens == "auto":
         budget = full_length_tokens(size, prompt_len, completion_len)
     else:
         budget = float(max_tokens or features.merged_tokens)
-    shared = prompt_len - prompt_len / args.num_generations
-    fitting = int(budget / (full_length_tokens(1, prompt_len, completion_len) - shared))
+    own_prompt = (prompt_len - common_len) / args.num_generations
+    own = full_length_tokens(1, prompt_len, completion_len) - prompt_len + own_prompt
+    fitting = int((budget - common_len) / own)
     return fitting if max_tokens else max(size, fitting)

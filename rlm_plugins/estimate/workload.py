@@ -46,17 +46,18 @@ def workload(stage: Stage, args: Any) -> Load:
     prompt_len = max(map(len, prompts))
     if images_of(next(iter(stage.environment_spec.train))):
         prompt_len += max(map(partial(_image_tokens, processor), islice(stage.environment_spec.train, IMAGE_EXAMPLES)))
+    common_len = min(common_length(prompts), min(map(len, prompts)) - 1)
     completion_len = _completion_tokens(stage, args, tokenizer, examples, prompt_len)
     micro_batch_size, packed_prompts = args.per_device_train_batch_size * max(1, len(_trained_columns(stage))), 0
     if stage.equation is not None:
-        micro_batch_size, packed_prompts = micro_batch(stage, args, prompt_len, completion_len)
+        micro_batch_size, packed_prompts = micro_batch(stage, args, prompt_len, completion_len, common_len)
     plans = decoding_plans(stage, args)
     generated, decoded_prompts = _generated(stage, args)
     return Load(
         generated=generated,
         # A prompt is computed once for its completions, unless transformers decode.
         decoded_prompts=decoded_prompts if plans and not any(reason for reason, _ in plans) else 0,
-        common_len=min(common_length(prompts), min(map(len, prompts)) - 1),
+        common_len=common_len,
         process=process_memory(),
         prompt_len=prompt_len,
         completion_len=completion_len,

@@ -1,4 +1,4 @@
-"""Dynamic micro-batches: as many completions as fit a token budget, each prompt counted once.
+"""Dynamic micro-batches: as many completions as fit a token budget, each shared prefix of prompts counted once.
 
 Short completions, shared prompts and zero-advantage completions leave a micro-batch smaller than memory allows. A
 budget fills it with whole groups; a group is only split if it exceeds the budget. Without a budget, whole micro-batches
@@ -9,13 +9,14 @@ a portion take no time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
 
 import torch
-from jaxtyping import Bool, Int
 
 from rlm_plugins.kernels import chunk_sizes
+from rlm_plugins.kernels.prefix_tree import common_length
 from rlm_plugins.packing.prompt_groups import MicroBatch, has_advantage, sorted_by_prompt
 from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
 
@@ -24,8 +25,67 @@ KV_SHARE = 8
 of a transformer of common shape (`estimate/transformer.py`)."""
 PORTIONS = "portions"
 """Key of a micro-batch under which its portions are stored."""
-SplitRule = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], list[int]]
-"""(group, prompt_len, completion_len, active), each (B,) → number of completions of each portion."""
+
+
+@dataclass(frozen=True)
+class TokenCounts:
+    """Tokens of the completions of an optimizer step, sorted by prompt, those that are skipped last.
+
+    Args:
+        group: Group of each completion.
+        active: False for a skipped completion, which has no tokens.
+        completion: Tokens of the completion but the last, which needs no forward pass, and its copied keys and values.
+        prompt: Tokens of its prompt.
+        shared: First tokens of its prompt that the prompt of the completion before starts with too.
+    """
+
+    group: list[int]
+    active: list[bool]
+    completion: list[float]
+    prompt: list[int]
+    shared: list[int]
+
+    @classmethod
+    def of(cls, step: MicroBatch, active: torch.Tensor, *, relative: bool) -> TokenCounts:
+        """Count the tokens of `step`.
+
+        Args:
+            step: Completions with `group`, `prompt_ids`, `prompt_mask` and `completion_mask`, sorted by prompt.
+            active: (B,) False for a skipped completion.
+            relative: Prompts of unequal length may share a prefix.
+        """
+        prompt_len, tokens = step["prompt_mask"].sum(1), (step["completion_mask"].sum(1) - 1).clamp(min=0)
+        return cls(
+            group=step["group"].tolist(),
+            active=active.tolist(),
+            completion=((tokens + (prompt_len + 2 * tokens) / KV_SHARE) * active).tolist(),
+            prompt=(prompt_len * active).tolist(),
+            shared=(_shared_with_previous(step, prompt_len.tolist(), relative) * active).tolist(),
+        )
+
+    def added_by(self, members: Sequence[int], *, to_empty: bool) -> float:
+        """Return the tokens that consecutive completions add to a portion: an empty one, or that of those before."""
+        first = members[0]
+        completions = sum(self.completion[member] for member in members)
+        prompts = sum(self.prompt[member] - self.shared[member] for member in members)
+        return completions + prompts + (self.shared[first] if to_empty else 0)
+
+
+def _shared_with_previous(step: MicroBatch, prompt_len: Sequence[int], relative: bool) -> torch.Tensor:
+    """Return (B,) the first tokens of each prompt that the prompt before starts with too; 0 for the first prompt."""
+    group, width = step["group"].tolist(), step["prompt_mask"].shape[1]
+    shared = torch.zeros_like(step["group"])
+    for row, (last, own) in enumerate(pairwise(range(len(group))), start=1):
+        if group[last] == group[own]:
+            shared[row] = prompt_len[own]
+        elif relative or prompt_len[last] == prompt_len[own]:
+            both = [step["prompt_ids"][i, width - prompt_len[i] :].tolist() for i in (last, own)]
+            shared[row] = common_length(both)
+    return shared
+
+
+SplitRule = Callable[[TokenCounts], list[int]]
+"""Tokens of an optimizer step → number of completions of each portion."""
 
 
 def split_rule(
@@ -67,6 +127,7 @@ def split_into_portions(
     rule: SplitRule,
     *,
     skip_zero_advantage: bool = False,
+    relative: bool = False,
     max_over_ranks: Callable[[int], int] = int,
 ) -> list[MicroBatch]:
     """Split the completions of each optimizer step into portions, and give each micro-batch a list of them.
@@ -75,7 +136,8 @@ def split_into_portions(
         micro_batches: As in `group_by_prompt`.
         step_size: Micro-batches of an optimizer step; a generation holds a whole number of steps.
         rule: Sizes of the portions; see `split_rule`.
-        skip_zero_advantage: Zero-advantage completions are skipped and weigh nothing.
+        skip_zero_advantage: Zero-advantage completions are skipped and have no tokens.
+        relative: Prompts of unequal length may share a prefix.
         max_over_ranks: Maximum over processes, all of which must have the same number of portions.
 
     Returns:
@@ -89,8 +151,7 @@ def split_into_portions(
             active = has_advantage(ordered["advantages"])
         else:
             active = torch.ones_like(ordered["group"], dtype=torch.bool)
-        prompt_len, completion_len = ordered["prompt_mask"].sum(1), ordered["completion_mask"].sum(1)
-        counts = rule(ordered["group"], prompt_len, completion_len, active)
+        counts = rule(TokenCounts.of(ordered, active, relative=relative))
         # Every process must run the same number of backward passes, or DDP would wait forever.
         counts = halve_until(counts, max_over_ranks(len(counts)))
         pieces = {name: x.split(counts) for name, x in ordered.items()}
@@ -102,78 +163,44 @@ def split_into_portions(
     return result
 
 
-def split_groups(
-    group: Int[torch.Tensor, "B"],
-    prompt_len: Int[torch.Tensor, "B"],
-    completion_len: Int[torch.Tensor, "B"],
-    active: Bool[torch.Tensor, "B"],
-    max_tokens: float,
-) -> list[int]:
+def split_groups(tokens: TokenCounts, max_tokens: float) -> list[int]:
     """Return the number of completions of each portion; groups are kept together if they fit.
 
     Args:
-        group: Group of each completion, sorted.
-        prompt_len: Tokens of its prompt.
-        completion_len: Tokens of the completion, the last of which needs no forward pass.
-        active: False for skipped completions.
+        tokens: Tokens of the completions.
         max_tokens: Most tokens of a portion, copied keys and values (`KV_SHARE`) included.
     """
-    weights, prompts = _weights(prompt_len, completion_len, active)
-    kinds = list(zip(group.tolist(), active.tolist(), strict=True))
+    kinds = list(zip(tokens.group, tokens.active, strict=True))
     sizes, filled = [0], 0.0
     for _, indices in groupby(range(len(kinds)), key=kinds.__getitem__):
         members = list(indices)
-        prompt = prompts[members[0]]
-        fits = prompt + sum(weights[member] for member in members) <= max_tokens
-        pieces = [members] if fits else [[member] for member in members]
-        for piece in pieces:
-            weight = sum(weights[member] for member in piece)
-            new_prompt = prompt if piece[0] == members[0] else 0  # later pieces find the prompt in the portion
-            if sizes[-1] and filled + new_prompt + weight > max_tokens:
-                sizes, filled, new_prompt = [*sizes, 0], 0.0, prompt
+        fits = tokens.added_by(members, to_empty=True) <= max_tokens
+        for piece in [members] if fits else [[member] for member in members]:
+            added = tokens.added_by(piece, to_empty=not sizes[-1])
+            if sizes[-1] and filled + added > max_tokens:
+                sizes, filled, added = [*sizes, 0], 0.0, tokens.added_by(piece, to_empty=True)
             sizes[-1] += len(piece)
-            filled += new_prompt + weight
+            filled += added
     return sizes
 
 
-def merge_micro_batches(
-    group: Int[torch.Tensor, "B"],
-    prompt_len: Int[torch.Tensor, "B"],
-    completion_len: Int[torch.Tensor, "B"],
-    active: Bool[torch.Tensor, "B"],
-    *,
-    num_sequences: int,
-    max_tokens: float,
-) -> list[int]:
+def merge_micro_batches(tokens: TokenCounts, *, num_sequences: int, max_tokens: float) -> list[int]:
     """Return the number of completions of each portion; neighboring micro-batches are merged within the budget.
 
     Args:
-        group: Group of each completion, sorted.
-        prompt_len: Tokens of its prompt.
-        completion_len: Tokens of the completion.
-        active: False for skipped completions.
+        tokens: Tokens of the completions.
         num_sequences: Completions of a micro-batch; a single one may exceed the budget.
         max_tokens: Most tokens of a merged portion, copied keys and values (`KV_SHARE`) included.
     """
-    weights, prompts = _weights(prompt_len, completion_len, active)
-    groups, sizes, filled = group.tolist(), [0], 0.0
-    for first in range(0, len(groups), num_sequences):
-        members = range(first, min(first + num_sequences, len(groups)))
-        weight = sum(weights[member] for member in members)
-        weight += sum({groups[member]: prompts[member] for member in members}.values())
-        if sizes[-1] and filled + weight > max_tokens:
-            sizes, filled = [*sizes, 0], 0.0
+    sizes, filled = [0], 0.0
+    for first in range(0, len(tokens.group), num_sequences):
+        members = range(first, min(first + num_sequences, len(tokens.group)))
+        added = tokens.added_by(members, to_empty=not sizes[-1])
+        if sizes[-1] and filled + added > max_tokens:
+            sizes, filled, added = [*sizes, 0], 0.0, tokens.added_by(members, to_empty=True)
         sizes[-1] += len(members)
-        filled += weight
+        filled += added
     return sizes
-
-
-def _weights(
-    prompt_len: torch.Tensor, completion_len: torch.Tensor, active: torch.Tensor
-) -> tuple[list[float], list[int]]:
-    """Return the weight of each completion and of its prompt, in tokens; 0 for skipped ones."""
-    tokens = (completion_len - 1).clamp(min=0)
-    return ((tokens + (prompt_len + 2 * tokens) / KV_SHARE) * active).tolist(), (prompt_len * active).tolist()
 
 
 def halve_until(sizes: Sequence[int], count: int) -> list[int]:

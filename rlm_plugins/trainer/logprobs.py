@@ -87,6 +87,10 @@ class LogProbs:
         is_on = self.context.features.padding_free.on
         return is_on and self._reader().supports(input_ids, attention_mask, logits_to_keep)
 
+    def is_relative(self) -> bool:
+        """Return True if the padding-free pass shares prefixes of prompts of unequal length."""
+        return self._reader().relative
+
     def layouts(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, budget: int | None = None
     ) -> Iterator[Layout]:
@@ -99,7 +103,7 @@ class LogProbs:
             budget: Most tokens of a layout; None: one layout.
         """
         rows = input_ids, attention_mask, logits_to_keep
-        return layouts(*rows, budget=budget, relative=self._reader().relative)
+        return layouts(*rows, budget=budget, relative=self.is_relative())
 
     def _reader(self) -> PackedReader:
         """Return the padding-free pass; built at its first use, when the model is where it trains."""

@@ -57,9 +57,13 @@ class MicroBatches:
         step_size, rule = self.context.args.gradient_accumulation_steps, self._split_rule(micro_batches)
         if rule is None:
             return group_by_prompt(micro_batches, step_size)
-        skips = self._skips()
         return split_into_portions(
-            micro_batches, step_size, rule, skip_zero_advantage=skips, max_over_ranks=self._largest
+            micro_batches,
+            step_size,
+            rule,
+            skip_zero_advantage=self._skips(),
+            relative=self.logprobs.is_relative(),
+            max_over_ranks=self._largest,
         )
 
     def _split_rule(self, micro_batches: list[dict[str, Any]]) -> SplitRule | None:
