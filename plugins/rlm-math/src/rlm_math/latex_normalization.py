@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
+from itertools import groupby
 
 from rlm_math.latex_rewrites import rewrite
 
-_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_FORMS = {"<super>": "^{%s}", "<sub>": "_{%s}", "<circle>": "(%s)"}
+"""Form of a Unicode character, which NFKC would drop → LaTeX of a run of them."""
 _GREEK = ["alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "sigma", "phi", "omega"]
 _SYMBOLS = {
-    "½": r"\frac{1}{2}",
-    "⅓": r"\frac{1}{3}",
-    "⅔": r"\frac{2}{3}",
-    "¼": r"\frac{1}{4}",
-    "¾": r"\frac{3}{4}",
-    "⅕": r"\frac{1}{5}",
-    "⅙": r"\frac{1}{6}",
-    "⅛": r"\frac{1}{8}",
     "⁄": "/",
     "−": "-",
     "×": r"\times ",
@@ -46,8 +41,8 @@ _SYMBOLS = {
 }
 _SYMBOL_PATTERN = re.compile("|".join(map(re.escape, _SYMBOLS)))
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.S)
-_REMOVED = {r"\left", r"\right", r"\displaystyle", r"\big", r"\Big", r"\bigl", r"\bigr", r"\,", r"\;", r"\:", r"\!"}
-_SPACES = {"\\ ", r"\quad", r"\qquad"}
+_REMOVED = {r"\left", r"\right", r"\displaystyle", r"\big", r"\Big", r"\bigl", r"\bigr", r"\!"}
+_SPACES = {"\\ ", r"\,", r"\;", r"\:", r"\quad", r"\qquad"}
 _SYNONYMS = {
     r"\dfrac": r"\frac",
     r"\tfrac": r"\frac",
@@ -66,16 +61,34 @@ _SYNONYMS = {
 }
 
 
+def _form(character: str) -> str:
+    """Return the form of a character: ``<super>``, ``<fraction>``, …; empty for ordinary ones."""
+    form = unicodedata.decomposition(character).partition(" ")[0]
+    return form if form in _FORMS or form == "<fraction>" else ""
+
+
+def _written(form: str, run: Sequence[str]) -> str:
+    """Return the LaTeX of characters of one form."""
+    plain = [unicodedata.normalize("NFKC", character) for character in run] if form else run
+    if form == "<fraction>":
+        return "".join(rf"\frac{{{top}}}{{{bottom}}}" for top, _, bottom in (text.partition("⁄") for text in plain))
+    return _FORMS.get(form, "%s") % "".join(plain)
+
+
 def to_ascii(text: str) -> str | None:
     """Return `text` in ASCII where a notation exists; None if it contains invisible (control or format) characters.
 
-    >>> to_ascii("４"), to_ascii("√2"), to_ascii("1½"), to_ascii("x²"), to_ascii("٤"), to_ascii("4\u200b2")
-    ('4', '\\\\sqrt{2}', '1\\\\frac{1}{2}', 'x^{2}', '4', None)
+    >>> to_ascii("４"), to_ascii("√2"), to_ascii("1⅜"), to_ascii("x²ⁿ"), to_ascii("٤"), to_ascii("4\u200b2")
+    ('4', '\\\\sqrt{2}', '1\\\\frac{3}{8}', 'x^{2n}', '4', None)
+    >>> to_ascii("10₂"), to_ascii("–4"), to_ascii("∛2")
+    ('10_{2}', '-4', '\\\\sqrt[3]{2}')
     """
     text = re.sub(r"\s+", " ", text)
     text = re.sub(r"√\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
     text = re.sub(r"√\s*(\d+|\w)", r"\\sqrt{\1}", text).replace("√", r"\sqrt")
-    text = re.sub("[⁰¹²³⁴-⁹⁻]+", lambda m: f"^{{{m[0].translate(_SUPERSCRIPTS)}}}", text)
+    text = re.sub(r"([∛∜])\s*(\d+|[A-Za-z])", lambda m: rf"\sqrt[{'34'[m[1] == '∜']}]{{{m[2]}}}", text)
+    text = re.sub(r"(^|[=(\[{,^])(\s*)–(?=\s*[\dA-Za-z.\\])", r"\1\2-", text)
+    text = "".join(_written(form, [*run]) for form, run in groupby(text, _form))
     text = _SYMBOL_PATTERN.sub(lambda m: _SYMBOLS[m[0]], text)
     text = unicodedata.normalize("NFKC", text)
     if any(unicodedata.category(character) in ("Cf", "Cs", "Cc", "Co") for character in text):
@@ -95,7 +108,7 @@ def normalize_latex(text: str) -> str:
     if delimited := re.fullmatch(r"\s*\\([(\[])(.*)\\[)\]]\s*", text, re.S):
         text = delimited[2]
     text = _COMMAND.sub(_normalize_command, text.replace("{,}", ",").replace("~", " "))
-    text = re.sub(r"(?<!\\)\$", "", text)
+    text = re.sub(r"(?<!\\)\$", " ", text)
     text = re.sub(r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}", text)
     text = re.sub(r"\\frac\s*([0-9A-Za-z])\s*([0-9A-Za-z])", r"\\frac{\1}{\2}", text)
     text = re.sub(r"\\frac\s*([0-9A-Za-z])\s*\{", r"\\frac{\1}{", text)
@@ -117,4 +130,5 @@ def strip_spaces(text: str) -> str:
     ('\\\\{1,2\\\\}', '1 2', '101_2', '2^{1}0')
     """
     text = re.sub(r"([_^])\s*\{(\w)\}(?!\s*\d)", r"\1\2", re.sub(r"(?<=\d)\s+(?=[A-Za-z])", "", text))
-    return re.sub(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])", "", re.sub(r"\s+", " ", text))
+    text = re.sub(r"\s+", " ", text).strip()
+    return re.sub(r"(?<![0-9A-Za-z.])\s|\s(?![0-9A-Za-z.])|(?<=\D\.)\s|\s(?=\.\D)", "", text)

@@ -14,6 +14,7 @@ _MODULUS = (
 _PATTERNS = [
     (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
     (r"\{([^{}]*?)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
+    (r"^([^{}]*?)\\over(?![A-Za-z])([^{}]*)$", r"\\frac{\1}{\2}"),
     (r"\{([^{}]*?)\\choose(?![A-Za-z])([^{}]*)\}", r"\\binom{\1}{\2}"),
     (rf"\\(?:{'|'.join(_STYLES.split())})\s*(?=\{{)", ""),
     (rf"\\(?:{'|'.join(_SWITCHES.split())})(?![A-Za-z])", " "),

@@ -48,6 +48,7 @@ _TOKEN = re.compile(
   | (?P<matrix>\\(?:begin|end)\s*\{\s*[A-Za-z]+\*?\s*\})
   | (?P<wrapped>\\(?P<wrapper>operatorname\*?|mathrm|text|mathbb|mathbf|mathcal|mathit|overline|vec|hat|bar)
       \s*(?:\{(?P<inside>[^{}]*)\}|(?P<bare>[A-Za-z])))
+  | (?P<derivative>\\frac\s*\{\s*d\s*[A-Za-z]?\s*\}\s*\{\s*d\s*[A-Za-z]\s*\}|d[A-Za-z]\s*/\s*d[A-Za-z](?![A-Za-z]))
   | (?P<command>\\(?:[A-Za-z]+|.))
   | (?P<letters>[A-Za-z]+)
   | (?P<mark><=|>=|!=|.)
@@ -128,6 +129,8 @@ def _tokens(match: re.Match[str]) -> list[Token]:
         return tokens if command.startswith("\\begin") else tokens[::-1]
     if match["wrapped"]:
         return _wrapped(match["wrapper"], (match["inside"] or match["bare"] or "").strip())
+    if match["derivative"]:  # dy/dx is no quotient of products
+        return [Token("word", "derivative:" + "".join(re.findall(r"d\s*([A-Za-z]?)\s*(?=[}/]|$)", text)))]
     if match["command"]:
         name = text[1:]
         if name in _NAMES and name not in ("sqrt", "pi", "infty"):
