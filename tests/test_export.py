@@ -170,6 +170,11 @@ def test_sample(run: Path) -> None:
     assert len(sampler.complete("1+1=?", count=3)) == 3
 
 
+def test_images_for_a_model_of_text(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(RlmError, match="takes no images"):
+        Sampler(run, images=[tmp_path / "picture.png"])
+
+
 def test_chat_answers_each_line(run: Path) -> None:
     lines = iter(["1+1=?", "", "2+2=?"])
 

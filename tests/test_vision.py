@@ -11,6 +11,7 @@ import fixtures_vision as vision
 import pytest
 
 import rlm_plugins as rlm
+from rlm_plugins.cli.sample import Sampler
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
 
@@ -42,6 +43,11 @@ def test_a_recipe_trains_on_pictures_and_the_result_loads(tmp_path: Path) -> Non
     recipe.write_text(vision.RECIPE.replace(":color", ":spread"))
     run = rlm.train(recipe, out=tmp_path / "run")
     assert len(run.metrics) >= 2
+    sampler = Sampler(run.folder, images=[tmp_path / "pictures/1-0.png"])
+    assert len(sampler.complete("a+b", count=2)) == 2
+    assert Sampler(run.folder).complete("a+b", temperature=0.0), "text alone"
+    with pytest.raises(RlmError, match=r"recipe.yaml.*an image cannot be opened"):
+        Sampler(run.folder, images=[recipe])
     before, after = weights_of(tmp_path / "model"), weights_of(tmp_path / "run/01-grpo/model")
     moved = {
         name.split(".")[1 if name.startswith("model.") else 0] for name in before if (before[name] != after[name]).any()

@@ -58,13 +58,8 @@ def train(recipe: RecipeLike, overrides: Overrides = (), *, out: str | Path | No
 
     loaded, registry = prepared(recipe, overrides, **objects)
     folder = fresh_folder(Path(out) if out is not None else RUNS / loaded.name)
-
-    def again() -> None:
-        again_loaded, again_registry = prepared(recipe, overrides, **objects)
-        run_training(again_loaded, again_registry, folder, resume=True)
-
     run_training(loaded, registry, folder)
-    return Run(folder, again)
+    return Run(folder, functools.partial(prepared, recipe, overrides, **objects))
 
 
 def evaluate(source: str | Path | Run, overrides: Overrides = (), *, rows: int | None = None) -> dict[str, Any]:

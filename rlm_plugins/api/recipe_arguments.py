@@ -65,7 +65,9 @@ def prepared(recipe: RecipeLike, overrides: Overrides, **objects: Any) -> tuple[
     if isinstance(recipe, Mapping):
         return load(sections | given, overrides), registry
     for number, body in enumerate(loaded.bodies):
-        body |= {key: value for key, value in given.items() if key != "model" or number == 0}
+        if number == 0 and "model" in given:
+            body["model"] = _with_adapter(given["model"], body.get("model"))
+        body |= {key: value for key, value in given.items() if key != "model"}
     return loaded, registry
 
 
@@ -77,6 +79,8 @@ def _sections(registry: Registry, sections: Mapping[str, Any], objects: Mapping[
         given["model"] = {"name": add(registry, "model", _in_memory(model, objects.get("tokenizer")), "model")}
     elif "model" in objects:
         given["model"] = {"name": model} if isinstance(model, str) else model
+    if "model" in given:
+        given["model"] = _with_adapter(given["model"], sections.get("model"))
     if "train_dataset" in objects:
         spec = EnvironmentSpec(train=objects["train_dataset"], test=objects.get("test_dataset", ()))
         given["environment"] = {"name": add(registry, "environment", constant(spec), "train_dataset")}
@@ -89,6 +93,12 @@ def _sections(registry: Registry, sections: Mapping[str, Any], objects: Mapping[
     if algorithm is not None:
         given["algorithm"] = named_algorithm(registry, algorithm)
     return given
+
+
+def _with_adapter(model: Mapping[str, Any], section: Any) -> dict[str, Any]:
+    """Return the section of a model that was given as an object, with the adapter of the section it replaces."""
+    lora = section.get("lora") if isinstance(section, Mapping) else None
+    return {**({"lora": lora} if lora is not None else {}), **model}
 
 
 def _in_memory(model: Any, tokenizer: Any) -> Callable[[], ModelSpec]:

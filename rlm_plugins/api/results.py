@@ -6,9 +6,13 @@ import html
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.errors import RlmError
+from rlm_plugins.errors import RlmError, nearest
+
+if TYPE_CHECKING:
+    from rlm_plugins.recipe import Recipe
+    from rlm_plugins.registry import Registry
 
 Entry = dict[str, Any]
 
@@ -53,14 +57,14 @@ class Run(Shown):
 
     Args:
         folder: Folder of the run.
-        resume: Trains what is left of it; None: the run is read from its folder only.
+        prepare: Returns recipe and registry of a run that was given Python objects; None: those of its folder.
 
     Raises:
         RlmError: The folder is no run.
     """
 
-    def __init__(self, folder: str | Path, resume: Callable[[], None] | None = None) -> None:
-        self.folder, self._resume = Path(folder), resume
+    def __init__(self, folder: str | Path, prepare: Callable[[], tuple[Recipe, Registry]] | None = None) -> None:
+        self.folder, self._prepare = Path(folder), prepare
         if not (self.folder / "recipe.yaml").is_file():
             raise RlmError("there is no run in this folder", where=str(folder), hint="a run has a `recipe.yaml`")
 
@@ -102,27 +106,53 @@ class Run(Shown):
             raise RlmError("the run has no learning curve", where=str(self.folder), hint="pip install matplotlib")
         return file
 
-    def model(self) -> tuple[Any, Any]:
-        """Return model and tokenizer of the last stage, an adapter on its base.
+    def model(self, stage: str | None = None) -> tuple[Any, Any]:
+        """Return model and tokenizer of a finished stage, an adapter on its base.
 
-        A vision-language model has its processor in place of the tokenizer.
+        A vision-language model has its processor in place of the tokenizer. A reward model is a classifier of
+        transformers.
+
+        Args:
+            stage: ``02-grpo`` or ``grpo``; None: the last finished one.
 
         Raises:
-            RlmError: No stage is finished.
+            RlmError: The stage is unknown or unfinished, or its base is a Python object of another process.
         """
         from rlm_plugins.kernels.auto_class import class_of_folder, loaded_processing_class
 
-        results = [path for stage in sorted(self.folder.glob("[0-9]*-*")) for path in stage.glob("*")]
-        found = [path for path in results if path.name in ("adapter", "model")]
-        if not found:
+        results = {path.parent.name: path for name in ("adapter", "model") for path in self.folder.glob(f"*/{name}")}
+        finished = sorted(name for name in results if (self.folder / name / "done").is_file())
+        if not finished:
             raise RlmError("no stage of the run is finished", where=str(self.folder), hint="`.resume()`")
-        model = class_of_folder(found[-1]).from_pretrained(found[-1])
-        return model, loaded_processing_class(found[-1], model)
+        named = {name: name for name in finished} | {name[3:]: name for name in finished}
+        if stage is not None and stage not in named:
+            allowed, hint = ", ".join(finished), nearest(stage, named)
+            raise RlmError(f"unknown or unfinished stage '{stage}'", allowed=allowed, hint=hint)
+        name = finished[-1] if stage is None else named[stage]
+        folder = results[name]
+        is_adapter = folder.name == "adapter"
+        model = self._adapted(name, folder) if is_adapter else class_of_folder(folder).from_pretrained(folder)
+        return model, loaded_processing_class(folder, model)
+
+    def _adapted(self, stage: str, folder: Path) -> Any:
+        """Return the adapter of a stage on its base, which may be the merged result of the stage before."""
+        from rlm_plugins.cli.recipe_argument import read
+        from rlm_plugins.cli.run_result import trained_stage
+        from rlm_plugins.models import reward_model_io
+        from rlm_plugins.recipe.compose import compose
+        from rlm_plugins.run.trainer_setup import adapted
+
+        if (folder / reward_model_io.NOTE).is_file():
+            return reward_model_io.load_peft_model(folder)
+        recipe, registry = self._prepare() if self._prepare is not None else read(self.folder, ())
+        return adapted(trained_stage(self.folder, compose(recipe, registry, held_out_only=True), stage))
 
     def resume(self) -> Run:
         """Train what is left of the run, from its last checkpoint."""
-        if self._resume is not None:
-            self._resume()
+        if self._prepare is not None:
+            from rlm_plugins.run.train import train
+
+            train(*self._prepare(), self.folder, resume=True)
             return self
         from rlm_plugins.cli.launch import launch
 

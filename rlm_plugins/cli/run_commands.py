@@ -61,12 +61,15 @@ def sample(
     count: Annotated[int, typer.Option(min=1, help="Number of completions.")] = 1,
     temperature: Annotated[float, typer.Option(min=0, help="Sampling temperature; 0: greedy.")] = 1.0,
     max_new_tokens: Annotated[int, typer.Option(min=0, help="Longest completion; 0: as in training.")] = 0,
+    image: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="An image for the first message; repeatable.")
+    ] = None,
     stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
 ) -> None:
     """Sample completions from the model of a run; without PROMPT, chat until the input ends."""
     from rlm_plugins.cli.sample import Sampler, chat
 
-    sampler = Sampler(source, stage)
+    sampler = Sampler(source, stage, image or [])
     if prompt is None:
         prefix = "> " if sys.stdin.isatty() else ""
         for answer in chat(sampler, lambda: input(prefix), temperature=temperature, max_new_tokens=max_new_tokens):

@@ -13,7 +13,13 @@ from rlm_plugins.stage import Stage
 
 
 def finished_stage(folder: Path, stages: Sequence[Stage], name: str | None) -> Stage:
-    """Return a finished stage of a run, with its result as its model.
+    """Return a finished stage of a run, with its result as its model; arguments and errors of `trained_stage`."""
+    chosen = trained_stage(folder, stages, name)
+    return replace(chosen, source=replace(trainer_setup.result_of(chosen), origin=str(chosen.output)))
+
+
+def trained_stage(folder: Path, stages: Sequence[Stage], name: str | None) -> Stage:
+    """Return a finished stage of a run, with its initial model.
 
     Args:
         folder: The folder of the run.
@@ -35,8 +41,7 @@ def finished_stage(folder: Path, stages: Sequence[Stage], name: str | None) -> S
             hint=f"resume it: `rlm train {folder} --resume`, or evaluate its start: "
             f"`rlm eval {folder / 'recipe.yaml'}`",
         )
-    chosen = named_stage(finished, name) or finished[-1]
-    return replace(chosen, source=replace(trainer_setup.result_of(chosen), origin=str(chosen.output)))
+    return named_stage(finished, name) or finished[-1]
 
 
 def named_stage(stages: Sequence[Stage], name: str | None) -> Stage | None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import transformers
 
 from rlm_plugins.cli.judged_model import model_of
+from rlm_plugins.data.image_loading import open_images
 from rlm_plugins.distributed import processes
+from rlm_plugins.errors import RlmError
+from rlm_plugins.evaluation.completions import complete
+from rlm_plugins.kernels.auto_class import tokenizer_of
 
 
 class Sampler:
@@ -18,13 +22,20 @@ class Sampler:
     Args:
         source: The folder of a run, a recipe, the folder of an adapter or a model, or a name on the hub.
         stage: Name of a stage (default: the last finished one).
+        images: Files of images, which belong to the first message of a user.
+
+    Raises:
+        RlmError: There is no such model, an image cannot be opened, or the model takes no images.
     """
 
-    def __init__(self, source: Path, stage: str | None = None) -> None:
+    def __init__(self, source: Path, stage: str | None = None, images: Sequence[Path] = ()) -> None:
         transformers.utils.logging.disable_progress_bar()
         model, self._stage = model_of(source, stage, ())
-        self._tokenizer = model.tokenizer()
-        self._model = model.load().to(processes().device).eval()
+        if images and model.processor is None:
+            raise RlmError(f"the model '{model.origin}' takes no images", where="--image")
+        self._images = open_images(images)
+        self._processing_class = model.processing_class()
+        self._model = model.load().to(processes().device)
 
     def complete(
         self, prompt: str | list[dict[str, str]], count: int = 1, temperature: float = 1.0, max_new_tokens: int = 0
@@ -37,26 +48,25 @@ class Sampler:
             temperature: Sampling temperature; 0: greedy.
             max_new_tokens: Longest completion; 0: as in training.
         """
-        if isinstance(prompt, str) and self.is_chat:
+        if isinstance(prompt, str) and (self.is_chat or self._images):
             prompt = [{"role": "user", "content": prompt}]
-        if isinstance(prompt, list):
-            options: Any = {"add_generation_prompt": True, "return_dict": True, "return_tensors": "pt"}
-            encoded = self._tokenizer.apply_chat_template(prompt, **options, **self._template)
-        else:
-            encoded = self._tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
-        encoded = {name: encoded[name].to(self._model.device) for name in ("input_ids", "attention_mask")}
-        sampling: dict[str, Any] = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
-        if temperature > 0:
-            sampling = {"do_sample": True, "temperature": temperature, "top_p": 1.0, "top_k": 0}
-        limit = max_new_tokens or self._limit
-        out = self._model.generate(**encoded, **sampling, max_new_tokens=limit, num_return_sequences=count)
-        return self._tokenizer.batch_decode(out[:, encoded["input_ids"].shape[1] :], skip_special_tokens=True)
+        example = {"prompt": prompt, **({"images": self._images} if self._images else {})}
+        sampling = {"do_sample": True, "temperature": temperature, "top_p": 1.0, "top_k": 0}
+        completions = complete(
+            self._model,
+            self._processing_class,
+            [example] * count,
+            max_new_tokens or self._limit,
+            self._template,
+            sampling=sampling if temperature > 0 else None,
+        )
+        return [*completions.texts]
 
     @property
     def is_chat(self) -> bool:
         """True if the prompts of the data set are lists of messages; of a model without one, if it has a template."""
         if self._stage is None:
-            return bool(self._tokenizer.chat_template)
+            return bool(tokenizer_of(self._processing_class).chat_template)
         return not isinstance(next(iter(self._stage.environment_spec.train))["prompt"], str)
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlm_plugins.data.images import image_columns, undecoded
 from rlm_plugins.data.tables import row_address
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.errors import RecipeError, RlmError
 
 
 def with_loaded_images(rows: Any, folder: Path, path: str = "") -> Any:
@@ -40,6 +40,26 @@ def with_loaded_images(rows: Any, folder: Path, path: str = "") -> Any:
             hint = "paths are relative to `image_folder`, by default the folder of the recipe"
             raise RecipeError(problem, where=row_address(path, number), hint=hint)
     return _cast(rows, names, datasets.Image())
+
+
+def open_images(files: Sequence[Path]) -> list[Any]:
+    """Return the images in files.
+
+    Raises:
+        RlmError: Pillow is not installed, or a file is no image; it names the file.
+    """
+    if not files:
+        return []
+    _require_pillow()
+    from PIL import Image
+
+    images = []
+    for file in files:
+        try:
+            images.append(Image.open(file).convert("RGB"))
+        except (OSError, ValueError) as error:
+            raise RlmError(f"an image cannot be opened: {error}", where=str(file)) from None
+    return images
 
 
 def _cast(rows: Any, names: list[str], feature: Any) -> Any:

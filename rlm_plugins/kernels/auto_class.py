@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,12 @@ def tokenizer_of(processing_class: Any) -> Any:
 
 
 def class_of_folder(folder: Path) -> Any:
-    """Return the class that loads the model, or the adapter and its base, in a folder of ``save_pretrained``."""
-    from transformers import AutoConfig
+    """Return the class that loads the model in a folder of ``save_pretrained``: that of its config, if known."""
+    import transformers
 
-    adapter = folder / "adapter_config.json"
-    base = json.loads(adapter.read_text())["base_model_name_or_path"] if adapter.is_file() else str(folder)
-    return auto_class(AutoConfig.from_pretrained(base))
+    config = transformers.AutoConfig.from_pretrained(folder)
+    name = (config.architectures or [""])[0]
+    return getattr(transformers, name, None) or auto_class(config)
 
 
 def loaded_processing_class(folder: Path, model: Any) -> Any:

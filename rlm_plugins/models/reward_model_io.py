@@ -131,6 +131,13 @@ def load_with_own_base(path: str | Path, device: Any) -> RewardModel:
     return RewardModel(model.base_model, head, _tokenizer(path), partial(evaluation_mode, model), device)
 
 
+def load_peft_model(folder: Path) -> Any:
+    """Load the adapter and head of a reward model on a base of its own, as `peft.PeftModel` of a classifier."""
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(_load(str(_base(folder)))[0], folder)
+
+
 def _is_adapter(folder: Path) -> bool:
     return (folder / "adapter_config.json").is_file()
 

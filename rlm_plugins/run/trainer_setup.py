@@ -216,13 +216,21 @@ def result_of(stage: Stage) -> ModelSpec:
         check_result(stage.output)
         if stage.lora is None:
             return auto_class(stage.source.config).from_pretrained(stage.output, dtype="auto")  # type: ignore[no-any-return]
-        from peft import PeftModel
-
-        merged = PeftModel.from_pretrained(stage.source.load(), stage.output).merge_and_unload()
+        merged = adapted(stage).merge_and_unload()
+        merged.name_or_path = merged.config._name_or_path = (
+            ""  # a later adapter must not name the first base as its own
+        )
         return merged.requires_grad_(True)  # PEFT froze the base; the next stage may train all of it
 
     sees = None if stage.source.processor is None else processor
     return replace(stage.source, tokenizer=tokenizer, load=load, origin=str(stage.output), processor=sees)
+
+
+def adapted(stage: Stage) -> Any:
+    """Return the base of a finished stage with its adapter on it, a `peft.PeftModel`."""
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(stage.source.load(), stage.output)
 
 
 def check_result(output: Path) -> None:

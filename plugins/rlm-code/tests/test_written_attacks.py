@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from further_attacks import COMPLETIONS, FURTHER, SCRIPT_TESTS, SCRIPTS
 from rlm_code import code_tests
 from written_attacks import ATTACKS, TESTS
 
@@ -12,8 +13,9 @@ HONEST = "def f(x):\n    return x * x\n"
 
 
 def scores(programs: list[str], way: str, seconds: float) -> list[float | None]:
+    tests = (TESTS | SCRIPT_TESTS)[way]
     texts = [f"```python\n{program}\n```" for program in programs]
-    return code_tests(texts, [json.dumps(TESTS[way])] * len(texts), seconds=seconds, total_seconds=8 * seconds)
+    return code_tests(texts, [json.dumps(tests)] * len(texts), seconds=seconds, total_seconds=8 * seconds)
 
 
 @pytest.mark.parametrize("way", TESTS)
@@ -24,6 +26,20 @@ def test_an_honest_program_passes(way: str) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("way", TESTS)
 def test_no_attack_passes(way: str) -> None:
-    found = dict(zip(ATTACKS, scores([*ATTACKS.values()], way, 0.7), strict=True))
+    attacks = {**ATTACKS, **FURTHER}
+    found = dict(zip(attacks, scores([*attacks.values()], way, 0.7), strict=True))
     assert {name for name, score in found.items() if score} == set()
-    assert len(found) > 80
+    assert len(found) > 150
+
+
+@pytest.mark.parametrize("way", SCRIPT_TESTS)
+def test_no_script_passes(way: str) -> None:
+    assert scores(["print(int(input()) ** 2)"], way, 10.0) == [1.0]
+    found = dict(zip(SCRIPTS, scores([*SCRIPTS.values()], way, 0.7), strict=True))
+    assert {name for name, score in found.items() if score} == set()
+
+
+def test_no_completion_hides_a_program() -> None:
+    tests = json.dumps(TESTS["asserts"])
+    found = dict(zip(COMPLETIONS, code_tests([*COMPLETIONS.values()], [tests] * len(COMPLETIONS)), strict=True))
+    assert {name for name, score in found.items() if score} == set()
