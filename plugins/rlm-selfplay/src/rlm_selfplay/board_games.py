@@ -1,0 +1,165 @@
+"""Nim, tic-tac-toe and Kuhn poker for two players."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import permutations
+
+from rlm_selfplay.two_player import Start, TwoPlayerGame
+
+LINES = [tuple(map(int, line)) for line in ("012", "345", "678", "036", "147", "258", "048", "246")]
+MARKS, FREE = "xo", "."
+
+
+class Nim(TwoPlayerGame):
+    """Take 1 to `take` from a heap; the player who takes the last one wins. The view is the heap."""
+
+    rules = "Nim: the number is the heap. Answer how many to take, from 1 to 3. Who takes the last one wins. "
+
+    def start(self, heap: int, take: int = 3) -> None:
+        """Start with a heap."""
+        self.heap, self.take = heap, take
+
+    def view(self) -> str:
+        """Return the heap."""
+        return str(self.heap)
+
+    public = view
+
+    def legal(self) -> list[str]:
+        """Return the numbers that may be taken."""
+        return [str(n) for n in range(1, min(self.take, self.heap) + 1)]
+
+    def best(self) -> list[str]:
+        """Return the one winning number, or every legal one in a lost position."""
+        remainder = self.heap % (self.take + 1)
+        return [str(remainder)] if remainder else self.legal()
+
+    def move(self, move: str) -> None:
+        """Take from the heap."""
+        self.heap -= int(move)
+        if self.heap == 0:
+            self.win(self.mover)
+        self.mover = 1 - self.mover
+
+
+class TicTacToe(TwoPlayerGame):
+    """Tic-tac-toe; the view is the board with ``x`` for the player who moves next. A draw pays 0."""
+
+    rules = "Tic-tac-toe: fields 0 to 8, you are x, a dot is free. Answer with the number of a free field. "
+
+    def start(self, board: str) -> None:
+        """Start from a board after an even number of moves."""
+        self.board = board
+
+    def view(self) -> str:
+        """Return the board as the player who moves next sees it."""
+        return self.board
+
+    public = view
+
+    def legal(self) -> list[str]:
+        """Return the free fields."""
+        return [str(n) for n, mark in enumerate(self.board) if mark == FREE]
+
+    def best(self) -> list[str]:
+        """Return the moves of the highest value against optimal play."""
+        values = {move: -_value(_after(self.board, int(move))) for move in self.legal()}
+        return [move for move in values if values[move] == max(values.values())]
+
+    def move(self, move: str) -> None:
+        """Mark a field."""
+        self.board = _after(self.board, int(move))
+        if _has_line(self.board):
+            self.win(self.mover)
+        elif FREE not in self.board:
+            self.payoffs = (0.0, 0.0)
+        self.mover = 1 - self.mover
+
+
+def _after(board: str, field: int) -> str:
+    """Return the board after a move, as the other player sees it."""
+    return (board[:field] + "x" + board[field + 1 :]).translate(str.maketrans("xo", "ox"))
+
+
+def _has_line(board: str) -> bool:
+    """Return True if the player who moved last has three in a line."""
+    return any(all(board[n] == "o" for n in line) for line in LINES)
+
+
+@cache
+def _value(board: str) -> float:
+    """Return the value of a board for the player who moves next."""
+    if _has_line(board):
+        return -1.0
+    free = [n for n, mark in enumerate(board) if mark == FREE]
+    return max((-_value(_after(board, n)) for n in free), default=0.0)
+
+
+class KuhnPoker(TwoPlayerGame):
+    """Kuhn poker: one card of J, Q, K each; check or bet one (``c``, ``b``), then fold or call (``f``, ``c``).
+
+    The view is the own card and the moves so far (``K:cb``). The payoff is 1 after a call, else ½: chips by two.
+    Optimal play is mixed, so `best` is empty.
+    """
+
+    rules = "Kuhn poker, K beats Q beats J: your card, and the moves. Answer c (check, call), b (bet) or f (fold). "
+
+    def start(self, cards: str) -> None:
+        """Deal a card to each player, such as ``KJ``."""
+        self.cards, self.moves = cards, ""
+
+    def view(self) -> str:
+        """Return the own card and the moves so far."""
+        return f"{self.cards[self.mover]}:{self.moves}"
+
+    def legal(self) -> list[str]:
+        """Return the moves that are allowed now."""
+        return ["f", "c"] if self.moves.endswith("b") else ["c", "b"]
+
+    def move(self, move: str) -> None:
+        """Check, bet, fold or call."""
+        self.moves += move
+        mover, self.mover = self.mover, 1 - self.mover
+        if move == "f":
+            self._pay(1 - mover, 0.5)
+        elif self.moves in ("cc", "bc", "cbc"):
+            winner = 0 if "JQK".index(self.cards[0]) > "JQK".index(self.cards[1]) else 1
+            self._pay(winner, 0.5 if self.moves == "cc" else 1.0)
+
+    def _pay(self, winner: int, chips: float) -> None:
+        self.payoffs = (chips, -chips) if winner == 0 else (-chips, chips)
+
+
+def boards(moves: int = 2) -> list[str]:
+    """Return every board after 0, 2, … `moves` moves that has no line."""
+    found = {FREE * 9}
+    for number in range(2, moves + 1, 2):
+        for fields in permutations(range(9), number):
+            board = FREE * 9
+            for field in fields:
+                board = _after(board, field)
+            found.add(board)
+    return sorted(found)
+
+
+def nim_starts(highest: int = 24, take: int = 3) -> list[Start]:
+    """Return every heap."""
+    return [{"heap": heap, "take": take} for heap in range(1, highest + 1)]
+
+
+def tictactoe_starts(moves: int = 2) -> list[Start]:
+    """Return every board after 0, 2, … `moves` moves; with up to 4 moves none has a line."""
+    found = {FREE * 9}
+    for number in range(2, moves + 1, 2):
+        for fields in permutations(range(9), number):
+            board = FREE * 9
+            for field in fields:
+                board = _after(board, field)
+            found.add(board)
+    return [{"board": board} for board in sorted(found)]
+
+
+def kuhn_starts() -> list[Start]:
+    """Return every deal."""
+    return [{"cards": "".join(deal)} for deal in permutations("JQK", 2)]

@@ -1,0 +1,134 @@
+"""Advantages per role and rewards of proposals against plain Python; the objective's value and gradient."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from rlm_selfplay import RoleBaseline, algorithms, role_whitened
+from rlm_selfplay.proposer_rewards import REWARDS, repetition
+from rlm_testing import conformance
+
+from rlm_plugins.algorithm import Algorithm
+from rlm_plugins.batch import Batch
+from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.registry import Registry
+from rlm_plugins.step import Equation, compute_advantages, objective
+from rlm_plugins.step_batch import with_own_step_batch
+
+test_whitened = conformance("rlm_advantages", role_whitened, knobs={"role": "format"})
+ROLES = [0.0, 1.0, 0.0, 1.0, 2.0, 0.0]
+REWARDS_OF = [1.0, -1.0, 0.0, 1.0, 0.5, -0.5]
+
+
+def batch() -> Batch:
+    rng = torch.Generator().manual_seed(0)
+    logp, old = (-torch.rand(6, 3, generator=rng, dtype=torch.float64) for _ in range(2))
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 1, 0], [1, 0, 0]]).bool()
+    named = {"role": torch.tensor(ROLES), "episode_return": torch.tensor(REWARDS_OF)}
+    group = torch.tensor([0, 0, 0, 1, 1, 1])
+    return Batch(
+        group=group,
+        mask=mask,
+        logp=logp,
+        old_logp=old,
+        rewards=torch.tensor(REWARDS_OF, dtype=torch.float64),
+        named_rewards=named,
+        step=0,
+        keep_mask=torch.ones(6, dtype=torch.bool),
+        num_sequences_all=torch.tensor(6.0),
+        num_tokens=mask.sum().double(),
+        num_sequences=torch.tensor(6.0, dtype=torch.float64),
+    )
+
+
+def found_loss(algorithm: Algorithm, data: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return objective and gradient as the framework computes them, from the rewards on."""
+    equation = Equation.of(slots_of(replace(algorithm, rollouts=()), Registry()))
+    scored = compute_advantages(data, equation)
+    leaf = data.logp.clone().requires_grad_()
+    value = objective(with_own_step_batch(replace(scored, logp=leaf)), equation)
+    return value, torch.autograd.grad(value, leaf)[0]
+
+
+def test_spiral_is_reinforce_with_a_baseline_per_role() -> None:
+    """Before the first update every baseline is 0: L = −mean over completions of r · mean log π."""
+    data = batch()
+    value, gradient = found_loss(algorithms.spiral, data)
+    expected = torch.zeros_like(data.logp)
+    total = 0.0
+    for i, length in enumerate(data.mask.sum(1).tolist()):
+        total -= REWARDS_OF[i] * data.logp[i, :length].sum().item() / length / 6
+        expected[i, :length] = -REWARDS_OF[i] / length / 6
+    assert value.item() == pytest.approx(total)
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_absolute_zero_standardizes_per_role() -> None:
+    data = batch()
+    value, gradient = found_loss(algorithms.absolute_zero, data)
+    total, tokens = 0.0, int(data.mask.sum())
+    expected = torch.zeros_like(data.logp)
+    for i in range(6):
+        own = [r for r, role in zip(REWARDS_OF, ROLES, strict=True) if role == ROLES[i]]
+        spread = statistics.stdev(own) if len(own) > 1 else 0.0
+        advantage = (REWARDS_OF[i] - statistics.mean(own)) / (spread + 1e-8) if spread else 0.0
+        for t in range(int(data.mask[i].sum())):
+            w = math.exp((data.logp - data.old_logp)[i, t].item())
+            plain, clipped = w * advantage, min(max(w, 0.8), 1.2) * advantage
+            total -= min(plain, clipped) / tokens
+            expected[i, t] = -w * advantage / tokens if plain <= clipped else 0.0
+    assert value.item() == pytest.approx(total)
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_baseline_is_the_running_mean_of_each_role() -> None:
+    baseline = RoleBaseline(decay=0.9)
+    data = batch()
+    data.mask[2] = False  # the other player ended the game before the first move
+    means = {0.0: 0.0, 1.0: 0.0, 2.0: 0.0}
+    for _ in range(3):
+        before = baseline(data.rewards, data.named_rewards)
+        assert before.tolist() == pytest.approx([r - means[role] for r, role in zip(REWARDS_OF, ROLES, strict=True)])
+        baseline.update(data.rewards, data.named_rewards, data.mask)
+        for i in (0, 1, 3, 4, 5):
+            means[ROLES[i]] = 0.9 * means[ROLES[i]] + 0.1 * REWARDS_OF[i]
+    restored = RoleBaseline(decay=0.9)
+    restored.load_state_dict(baseline.state_dict())
+    assert torch.equal(restored(data.rewards, data.named_rewards), baseline(data.rewards, data.named_rewards))
+
+
+def test_equal_rewards_of_a_role_and_a_single_completion_have_no_advantage() -> None:
+    roles = {"role": torch.tensor([0.0, 0.0, 1.0])}
+    assert role_whitened(torch.tensor([0.3, 0.3, 9.0]), roles).tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("learnability", [0.0, 0.75, 0.5, 0.25, 0.0]),
+        ("uncertainty", [0.0, 0.5, 1.0, 0.5, 0.0]),
+        ("disagreement", [0.0, 1.0, 1.0, 1.0, 0.0]),
+    ],
+)
+def test_reward_of_a_proposal_by_its_solve_rate(name: str, values: list[float]) -> None:
+    """The papers' values at 0, ¼, ½, ¾ and 1."""
+    assert [REWARDS[name](rate / 4) for rate in range(5)] == values
+
+
+def test_uncertainty_is_largest_in_the_middle_and_symmetric() -> None:
+    grid = [REWARDS["uncertainty"](n / 100) for n in range(101)]
+    assert all(a < b for a, b in pairwise(grid[:51]))
+    assert grid == pytest.approx(grid[::-1])
+
+
+def test_repetition_is_the_share_of_the_cluster() -> None:
+    """a~b and b~c put all three into one cluster, although a and c have nothing in common."""
+    a, b, c = "abcdefgh", "abcdefghijklmnop", "ijklmnop"
+    assert repetition([a, b, c, "zzz"], 0.25) == [0.75, 0.75, 0.75, 0.25]
+    assert repetition([a, c], 0.25) == [0.5, 0.5]
+    assert repetition([], 0.5) == []

@@ -1,0 +1,68 @@
+"""Runs of self-play: recipes, both players of real games, resume to the bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from rlm_plugins.cli import app
+
+PACKAGE = Path(__file__).parents[1]
+RECIPES = {"spiral": PACKAGE / "recipe.yaml", "absolute_zero": PACKAGE / "recipes" / "absolute_zero.yaml"}
+SMALL = ["stages.0.trainer.max_steps=2", "evaluation.rows=8", "stages.0.evaluation.rows=8"]
+pytestmark = pytest.mark.slow
+
+
+def train(name: str, folder: Path, *more: str) -> None:
+    done = CliRunner().invoke(app, ["train", str(RECIPES[name]), "--out", str(folder), *SMALL, *more])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("name", [*RECIPES])
+def test_recipe_passes_check(name: str) -> None:
+    """The tokenizer has every character of prompts and completions, and all lengths fit."""
+    done = CliRunner().invoke(app, ["check", str(RECIPES[name])])
+    assert done.exit_code == 0, done.output
+    assert "held_out_overlap" not in done.output
+
+
+@pytest.mark.parametrize("name", [*RECIPES])
+def test_resumed_run_has_the_same_weights_and_state(name: str, tmp_path: Path) -> None:
+    """The checkpoint of step 2 has the baselines, or the buffer; a run that continues from it repeats steps 3 and 4."""
+    steps = ["stages.1.trainer.max_steps=4", "stages.1.trainer.save_strategy=steps", "stages.1.trainer.save_steps=2"]
+    size = ["stages.1.trainer.per_device_train_batch_size=48", "stages.1.trainer.learning_rate=1e-3"]
+    train(name, tmp_path / "run", *steps, *size)
+    stage = next((tmp_path / "run").glob("02-*"))
+    weights = (stage / "checkpoint-4" / "model.safetensors").read_bytes()
+    states = torch.load(stage / "checkpoint-4" / "parts.pt", weights_only=True)
+    early = torch.load(stage / "checkpoint-2" / "parts.pt", weights_only=True)
+    (kept,) = [state for part, state in states.items() if "selfplay/" in part]
+    assert kept
+    assert repr(early) != repr(states), "the state changes with the steps"
+    for path in (stage / "checkpoint-4", stage / "model"):
+        for file in sorted(path.rglob("*"), reverse=True):
+            file.unlink() if file.is_file() else file.rmdir()
+        path.rmdir()
+    (stage / "done").unlink()
+    train(name, tmp_path / "run", *steps, *size, "--resume")
+    assert (stage / "checkpoint-4" / "model.safetensors").read_bytes() == weights
+    assert repr(torch.load(stage / "checkpoint-4" / "parts.pt", weights_only=True)) == repr(states)
+
+
+def test_both_players_of_each_game_are_trained_and_payoffs_cancel(tmp_path: Path) -> None:
+    """Legal games sum to 0, a forfeit costs one player 1. Packed and padded passes agree, with two prompts a group."""
+    options = ["stages.1.trainer.max_steps=1", "stages.1.trainer.per_device_train_batch_size=32"]
+    losses = []
+    for name, speed in (("packed", "true"), ("padded", "false")):
+        train("spiral", tmp_path / name, *options, f"speed.padding_free={speed}", "evaluation=null")
+        lines = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        (line,) = [line for line in lines if line.get("stage", "").endswith("spiral") and "loss" in line] or lines[-1:]
+        losses.append((line["loss"], line["grad_norm"]))
+        assert line["rewards/role/mean"] == 0.5
+        assert -0.5 <= line["reward"] <= 0.0
+        assert line["sources/both_seats/share"] == 1.0
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3, abs=1e-5)
