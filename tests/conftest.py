@@ -3,6 +3,7 @@
 import gc
 import importlib.metadata
 import os
+import signal
 import sysconfig
 from collections.abc import Generator
 from pathlib import Path
@@ -12,10 +13,10 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-install_import_hook("rlm_plugins.builtin", "beartype.beartype")
+BUILTIN = Path(__file__).parents[1] / "rlm_plugins" / "builtin"
+WITH_TENSORS = [file.stem for file in BUILTIN.glob("*.py") if file.stem not in ("__init__", "environments")]
+install_import_hook([f"rlm_plugins.builtin.{name}" for name in WITH_TENSORS], "beartype.beartype")
 os.environ.setdefault("RLM_TUNING", "off")  # no test depends on the processor
-settings.register_profile("no deadline", deadline=None)  # no test depends on how fast a machine is
-settings.load_profile("no deadline")
 
 SITE = Path(sysconfig.get_path("purelib"))
 _entry_points = importlib.metadata.entry_points
@@ -31,6 +32,17 @@ def _without_installed_plugins(**selection: Any) -> Any:
 
 
 importlib.metadata.entry_points = _without_installed_plugins
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Scale the property tests by ``--rlm-examples``; no deadline, since no test depends on how fast a machine is.
+
+    A process that was started in the background ignores SIGINT, which tests of interrupts need.
+    """
+    count = 3 * config.getoption("--rlm-examples")
+    settings.register_profile("tests", max_examples=count, deadline=None, database=None, derandomize=True)
+    settings.load_profile("tests")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

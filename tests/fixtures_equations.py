@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -19,7 +20,13 @@ REGISTRY = Registry()
 
 
 def part(hook: str, target: Any, **knobs: Any) -> Bound:
-    return Part(hook, target.__name__, "test", target).bind(knobs)
+    return _part(hook, target).bind(knobs)
+
+
+@cache
+def _part(hook: str, target: Any) -> Part:
+    """Return a part, always the same one, since it keeps the schema of its knobs."""
+    return Part(hook, target.__name__, "test", target)
 
 
 def equation(**parts: Any) -> Equation:

@@ -11,7 +11,7 @@ import tiny
 import torch
 from fixtures_equations import equation, learning, part
 from fixtures_trainer import clipped, interrupted, trainer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 from trl import GRPOConfig, GRPOTrainer
@@ -27,7 +27,6 @@ from rlm_plugins.step import objective
 from rlm_plugins.trainer import EquationTrainer
 
 REGISTRY = Registry()
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
 
 def measured(batch: Batch, unit: str) -> float | None:
@@ -44,7 +43,6 @@ def measured(batch: Batch, unit: str) -> float | None:
 # ---- KL
 
 
-@quick
 @given(st.lists(batches(), min_size=1, max_size=4), st.floats(0.05, 3.0), st.sampled_from(["sequence", "token"]))
 def test_the_factor_follows_ziegler(generations: list[Batch], target: float, unit: Any) -> None:
     parts = [AdaptiveKL(target=target, unit=unit), AdaptiveKLInReward(target=target, unit=unit)]
@@ -68,7 +66,6 @@ def test_horizon_scales_the_gain_by_its_share_of_completions() -> None:
     assert adaptive.factor == pytest.approx((1 + 0.2 * 4 / 100) * (1 + 0.2 * 3 / 100))
 
 
-@quick
 @given(batches(), st.sampled_from(["k1", "k2", "k3"]))
 def test_penalty_is_the_factor_times_kl(batch: Batch, estimator: Any) -> None:
     adaptive = AdaptiveKL(target=1.0, estimator=estimator)
@@ -100,7 +97,6 @@ def test_coefficient_converges_to_its_target() -> None:
 # ---- entropy
 
 
-@quick
 @given(st.lists(st.floats(0, 0.6), max_size=30), st.floats(0, 0.1))
 def test_the_coefficient_follows_its_rule(seen: list[float], start: float) -> None:
     adaptive, c = AdaptiveEntropy(target=0.3, delta=0.02, start=start, maximum=0.1), start
@@ -133,7 +129,6 @@ def test_the_coefficient_is_trls(tmp_path: Path) -> None:
     assert len({line["entropy"] <= target for line in logs}) == 2, "it was never above, or never below"
 
 
-@quick
 @given(batches())
 def test_the_bonus(batch: Batch) -> None:
     adaptive = AdaptiveEntropy(target=99.0, delta=0.25)

@@ -9,14 +9,13 @@ from collections.abc import Callable
 import pytest
 import torch
 import trl_formulas
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import Scale, batch_whitened, gae, group_relative, leave_one_out
 
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 SCALES: tuple[Scale, ...] = ("group", "batch", "centered_batch", "none")
 Tensor = torch.Tensor
 
@@ -33,21 +32,18 @@ def by_group(batch: Batch, say: Callable[[float, list[float]], float]) -> Tensor
 # ---- group relative, leave one out
 
 
-@quick
 @given(batches())
 def test_group_relative_is_the_standard_score_of_the_group(batch: Batch) -> None:
     expected = by_group(batch, lambda r, g: (r - statistics.mean(g)) / (statistics.stdev(g) + 1e-4))
     torch.testing.assert_close(group_relative(batch.rewards, batch.group), expected)
 
 
-@quick
 @given(batches())
 def test_without_scale_it_is_reward_minus_group_mean(batch: Batch) -> None:
     expected = by_group(batch, lambda r, g: r - statistics.mean(g))
     torch.testing.assert_close(group_relative(batch.rewards, batch.group, scale="none"), expected)
 
 
-@quick
 @given(batches())
 def test_batch_scale_divides_by_the_std_of_raw_rewards(batch: Batch) -> None:
     rewards = batch.rewards.tolist()
@@ -56,7 +52,6 @@ def test_batch_scale_divides_by_the_std_of_raw_rewards(batch: Batch) -> None:
     torch.testing.assert_close(group_relative(batch.rewards, batch.group, scale="batch", eps=0.01), expected)
 
 
-@quick
 @given(batches())
 def test_leave_one_out_is_the_reward_less_the_mean_of_the_others(batch: Batch) -> None:
     found = leave_one_out(batch.rewards, batch.group)
@@ -64,14 +59,12 @@ def test_leave_one_out_is_the_reward_less_the_mean_of_the_others(batch: Batch) -
     torch.testing.assert_close(found, expected)
 
 
-@quick
 @given(batches())
 def test_without_bessel_the_std_is_that_of_a_population(batch: Batch) -> None:
     found = group_relative(batch.rewards, batch.group, unbiased=False, eps=0.0)
     torch.testing.assert_close(found, by_group(batch, lambda r, g: (r - statistics.mean(g)) / statistics.pstdev(g)))
 
 
-@quick
 @given(batches())
 def test_batch_scale_ignores_differences_between_prompts(batch: Batch) -> None:
     centred = by_group(batch, lambda r, g: r - statistics.mean(g))
@@ -82,7 +75,6 @@ def test_batch_scale_ignores_differences_between_prompts(batch: Batch) -> None:
     torch.testing.assert_close(found, moved)
 
 
-@quick
 @given(batches())
 def test_mean_and_std_may_both_be_those_of_the_others(batch: Batch) -> None:
     def say(reward: float, group: list[float]) -> float:
@@ -173,7 +165,6 @@ def test_whitening_uses_returns() -> None:
     torch.testing.assert_close(found[mask], torch.tensor(expected, dtype=torch.float64))
 
 
-@quick
 @given(batches())
 def test_baseline_variant_ignores_prompt_difficulty(batch: Batch) -> None:
     """Adding a constant to the rewards of a group changes nothing."""
@@ -206,7 +197,6 @@ def double_sum(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> lis
     ]
 
 
-@quick
 @given(batches(), st.sampled_from([1.0, 0.9, 0.0]), st.sampled_from([1.0, 0.95, 0.0]))
 def test_gae_is_the_double_sum_over_the_trained_tokens(batch: Batch, gamma: float, lam: float) -> None:
     """Holes are stepped over: the same as if they were cut out."""
@@ -218,7 +208,6 @@ def test_gae_is_the_double_sum_over_the_trained_tokens(batch: Batch, gamma: floa
     assert not advantages[~batch.mask].any()
 
 
-@quick
 @given(batches(), st.sampled_from([1.0, 0.9]), st.sampled_from([1.0, 0.95]))
 def test_gae_over_untrained_tokens_is_the_double_sum_over_all_tokens(batch: Batch, gamma: float, lam: float) -> None:
     """Masked tokens discount, with reward and value 0; padding after the end adds nothing."""
@@ -230,7 +219,6 @@ def test_gae_over_untrained_tokens_is_the_double_sum_over_all_tokens(batch: Batc
         torch.testing.assert_close(advantages[row], expected.where(mask, 0.0))
 
 
-@quick
 @given(batches())
 def test_whitening_moves_the_advantages_and_not_the_returns(batch: Batch) -> None:
     plain, returns = gae(batch.token_rewards, batch.values, batch.mask, whitened=False)

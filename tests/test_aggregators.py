@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 import torch
 from fixtures_equations import part
-from hypothesis import given, settings
+from hypothesis import given
 from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import aggregators
 from rlm_plugins.errors import RecipeError
-
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
 WEIGHTS: dict[str, Callable[[Batch, int], float]] = {
     "token_mean": lambda batch, n: 1 / batch.num_tokens.item(),
@@ -34,7 +32,6 @@ def total(name: str, batch: Batch, **knobs: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
-@quick
 @given(batch=batches())
 def test_every_token_has_the_weight_of_the_formula(name: str, batch: Batch) -> None:
     loss = batch.loss.requires_grad_()
@@ -55,7 +52,6 @@ def own_counts(batch: Batch) -> Batch:
     )
 
 
-@quick
 @given(batches())
 def test_means_agree_for_equal_lengths(batch: Batch) -> None:
     batch = own_counts(replace(batch, mask=torch.ones_like(batch.mask)))
@@ -64,14 +60,12 @@ def test_means_agree_for_equal_lengths(batch: Batch) -> None:
     torch.testing.assert_close(total("token_mean", batch) * width, total("sequence_sum", batch))
 
 
-@quick
 @given(batches())
 def test_one_micro_batch_is_the_token_mean(batch: Batch) -> None:
     batch = own_counts(batch)
     torch.testing.assert_close(total("micro_batch_token_mean", batch), total("token_mean", batch))
 
 
-@quick
 @given(batches())
 def test_a_fixed_length_is_a_sequence_sum_over_a_constant(batch: Batch) -> None:
     assert total("fixed_length", batch, length=7).item() == pytest.approx(total("sequence_sum", batch).item() / 7)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from fixtures_equations import REGISTRY, learnt, part, row_of
 from fixtures_trainer_steps import trained
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
@@ -23,14 +23,11 @@ from rlm_plugins.functional.statistics import expected_logp
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Stage
 
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
-
 
 def test_every_algorithm_here_is_registered() -> None:
     assert set(FORMULAS) <= set(algorithms.rlm_algorithms())
 
 
-@quick
 @given(batches())
 def test_gspo_token_gives_each_token_its_own_advantage(batch: Batch) -> None:
     """Its gradient by hand: −sᵢ Âₜ / nᵢ / rows, where the clip leaves one."""
@@ -41,7 +38,6 @@ def test_gspo_token_gives_each_token_its_own_advantage(batch: Batch) -> None:
     torch.testing.assert_close(found, (-s * batch.advantages / n / batch.num_sequences).where(batch.mask, 0.0))
 
 
-@quick
 @given(batches(), st.floats(0.05, 0.5), st.floats(0.05, 0.5))
 def test_gmpo_equals_the_formula_of_its_paper(batch: Batch, low: float, high: float) -> None:
     """d' = s · min(s d, s clip(d, −ε, ε_high)) with s the sign of Â, token by token."""
@@ -54,7 +50,6 @@ def test_gmpo_equals_the_formula_of_its_paper(batch: Batch, low: float, high: fl
         torch.testing.assert_close(found[row, 0], expected)
 
 
-@quick
 @given(batches())
 def test_gepo_uses_the_group_expectation(batch: Batch) -> None:
     """Σq²/Σq by the definition, row by row; completions without tokens belong to no group."""

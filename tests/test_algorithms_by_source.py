@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from fixtures_equations import part
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
@@ -27,7 +27,6 @@ from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Stage
 from rlm_plugins.step import Equation, objective, score
 
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 REGISTRY = Registry()
 Tensor = torch.Tensor
 
@@ -151,7 +150,6 @@ def test_every_algorithm_here_is_registered_and_has_a_formula() -> None:
 
 
 @pytest.mark.parametrize("name", PAPERS)
-@quick
 @given(batch=batches())
 def test_algorithm_equals_the_formula_of_its_paper(name: str, batch: Batch) -> None:
     logp = batch.logp.clone().requires_grad_()
@@ -189,7 +187,6 @@ def term(batch: Batch, function: Any, **knobs: Any) -> tuple[Tensor, Tensor]:
     return value.detach(), torch.autograd.grad(value.sum(), logp)[0]
 
 
-@quick
 @given(batches())
 def test_dft_is_sft_weighted_by_probability(batch: Batch) -> None:
     weight = batch.logp.exp()
@@ -197,14 +194,12 @@ def test_dft_is_sft_weighted_by_probability(batch: Batch) -> None:
         torch.testing.assert_close(dft, weight * sft)
 
 
-@quick
 @given(batches())
 def test_sft_is_reinforce_with_an_advantage_of_one(batch: Batch) -> None:
     ones = replace(batch, advantages=torch.ones_like(batch.advantages))
     torch.testing.assert_close(term(ones, policy_losses.reinforce), term(batch, penalties.nll))
 
 
-@quick
 @given(batches())
 def test_dft_has_the_gradient_of_the_unshaped_policy_with_an_advantage_of_one(batch: Batch) -> None:
     """∇ π = π ∇ log π: demonstrations with ratio π and Â = 1 are DFT (arXiv 2508.05629 read backwards)."""
@@ -213,7 +208,6 @@ def test_dft_has_the_gradient_of_the_unshaped_policy_with_an_advantage_of_one(ba
     torch.testing.assert_close(found, term(batch, penalties.nll, weighted_by="probability")[1])
 
 
-@quick
 @given(batches(), st.floats(0.01, 10.0))
 def test_policy_shaping_by_its_derivative(batch: Batch, gamma: float) -> None:
     p = batch.logp.exp()
@@ -222,7 +216,6 @@ def test_policy_shaping_by_its_derivative(batch: Batch, gamma: float) -> None:
     torch.testing.assert_close(gradient, -gamma * p / (p + gamma) ** 2 * batch.advantages)
 
 
-@quick
 @given(batches(), st.integers(0, 3))
 def test_positive_example_term_is_the_mean_over_tokens_of_correct_completions(batch: Batch, cut: int) -> None:
     """VAPO, arXiv 2504.05118 eq. 12: −μ / Σ_{correct} |oᵢ| · Σ log π, however the step is split into micro-batches."""
@@ -253,7 +246,6 @@ def silent(logp: Tensor) -> Tensor:
     return 0.0 * logp
 
 
-@quick
 @given(batches())
 def test_remax_with_dense_rewards_uses_returns(batch: Batch) -> None:
     """Σ over l ≥ t of the token rewards, less the greedy row's."""

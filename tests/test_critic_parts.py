@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from fixtures_equations import equation, part, scoring
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 from test_advantages import double_sum
@@ -21,13 +21,9 @@ from rlm_plugins.builtin.value_estimation import gae, value_loss
 from rlm_plugins.registry.part import Part
 from rlm_plugins.step import score
 
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
-
-
 # ---- λ
 
 
-@quick
 @given(batches(), st.sampled_from([1.0, 0.9]), st.sampled_from([1.0, 0.8, 0.0]))
 def test_critic_lambda_is_separate(batch: Batch, gamma: float, lam_critic: float) -> None:
     """The advantages are those of `lam`; the returns are V and the advantages of `lam_critic`."""
@@ -43,7 +39,6 @@ def test_critic_lambda_is_separate(batch: Batch, gamma: float, lam_critic: float
     assert not returns[~batch.mask].any()
 
 
-@quick
 @given(batches())
 def test_lambda_one_trains_on_monte_carlo_returns(batch: Batch) -> None:
     """Monte Carlo: the rewards from here on, whatever was expected."""
@@ -55,7 +50,6 @@ def test_lambda_one_trains_on_monte_carlo_returns(batch: Batch) -> None:
             assert returns[row, mask].tolist() == pytest.approx(to_come, abs=1e-9)
 
 
-@quick
 @given(batches(), st.sampled_from([0.05, 0.5, 3.0]), st.sampled_from(["skip", "discount"]))
 def test_lambda_grows_with_completion_length(batch: Batch, alpha: float, masked_tokens: Any) -> None:
     """λ = 1 − 1/(α n), n the trained tokens of the row, never below 0; `lam` has no effect then."""
@@ -84,7 +78,6 @@ def test_lambda_of_a_hundred_tokens_at_the_papers_alpha() -> None:
 # ---- whitening
 
 
-@quick
 @given(batches(), st.booleans(), st.sampled_from(["skip", "discount"]))
 def test_only_trained_tokens_are_in_the_mean_and_the_spread(batch: Batch, unbiased: bool, masked_tokens: Any) -> None:
     """Masked tokens, inside a row too, are in neither, and stay 0."""
@@ -106,7 +99,6 @@ def test_only_trained_tokens_are_in_the_mean_and_the_spread(batch: Batch, unbias
 numbers = st.floats(-3, 3).filter(lambda x: abs(x) > 1e-3)
 
 
-@quick
 @given(numbers, numbers, numbers, st.sampled_from([None, 0.2, 0.5]))
 def test_the_value_loss_and_its_slope(value: float, old: float, target: float, epsilon: float | None) -> None:
     """½ (V − R)² with slope V − R; clipped, the larger of the two, and no slope where the clipped one wins."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from fixtures_equations import equation, part, scoring
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
@@ -15,10 +15,7 @@ from rlm_plugins.builtin.shapers import overlong
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.step import score
 
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
-
-@quick
 @given(batches())
 def test_group_with_different_rewards_is_kept(batch: Batch) -> None:
     found = nonzero_std(batch.rewards, batch.named_rewards, batch.group)
@@ -26,7 +23,6 @@ def test_group_with_different_rewards_is_kept(batch: Batch) -> None:
         assert found[row] == (len(batch.rewards[batch.group == label].unique()) > 1)
 
 
-@quick
 @given(batches())
 def test_completions_without_the_named_reward_are_ignored(batch: Batch) -> None:
     found = nonzero_std(batch.rewards, batch.named_rewards, batch.group, reward="format")
@@ -63,7 +59,6 @@ def test_unknown_reward_is_rejected_by_name() -> None:
 # ---- accuracy band
 
 
-@quick
 @given(batches(), st.sampled_from(["accuracy", "format"]))
 def test_group_with_mean_in_the_band_is_kept(batch: Batch, reward: str) -> None:
     found = accuracy_band(batch.named_rewards, batch.group, reward=reward, low=0.25, high=0.75)
@@ -86,7 +81,6 @@ def test_band_of_an_unknown_reward_is_rejected() -> None:
 # ---- keep k
 
 
-@quick
 @given(batches(), st.integers(1, 5))
 def test_k_shortest_or_most_efficient_completions_are_kept(batch: Batch, k: int) -> None:
     lengths, rewards = batch.mask.sum(1).tolist(), batch.rewards.tolist()
@@ -113,7 +107,6 @@ def test_excluded_completions_are_not_compared() -> None:
 # ---- truncated groups
 
 
-@quick
 @given(batches())
 def test_truncated_completion_drops_its_group(batch: Batch) -> None:
     found = no_truncated_groups(batch.truncated, batch.group)

@@ -10,7 +10,7 @@ from itertools import combinations
 import pytest
 import torch
 from fixtures_equations import equation, part, scoring
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
@@ -21,7 +21,6 @@ from rlm_plugins.builtin.group_advantages import gpg, optimal_baseline, pass_at_
 from rlm_plugins.errors import PartError
 from rlm_plugins.step import score
 
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 one_group = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=7)
 Tensor = torch.Tensor
 
@@ -34,7 +33,6 @@ def alone(rewards: list[float]) -> tuple[Tensor, Tensor]:
 # ---- optimal baseline
 
 
-@quick
 @given(batches())
 def test_the_baseline_is_the_mean_over_tokens(batch: Batch) -> None:
     found = optimal_baseline(batch.rewards, batch.mask, batch.group)
@@ -59,7 +57,6 @@ def test_the_baseline_has_the_least_variance_when_a_gradient_grows_with_the_root
     assert all(variance(best) < variance(best + step) for step in (-0.1, -0.001, 0.001, 0.1))
 
 
-@quick
 @given(batches())
 def test_equal_lengths_give_the_plain_mean(batch: Batch) -> None:
     found = optimal_baseline(batch.rewards, torch.ones_like(batch.mask), batch.group)
@@ -69,7 +66,6 @@ def test_equal_lengths_give_the_plain_mean(batch: Batch) -> None:
 # ---- GPG
 
 
-@quick
 @given(batches())
 def test_gpg_rescales_for_completions_without_gradient(batch: Batch) -> None:
     centred = group_relative(batch.rewards, batch.group, scale="none")
@@ -78,7 +74,6 @@ def test_gpg_rescales_for_completions_without_gradient(batch: Batch) -> None:
     torch.testing.assert_close(gpg(batch.rewards, batch.group), alpha * centred)
 
 
-@quick
 @given(batches())
 def test_gpg_as_verl_counts(batch: Batch) -> None:
     centred = group_relative(batch.rewards, batch.group, scale="none")
@@ -113,7 +108,6 @@ def by_enumeration(rewards: list[float], k: int) -> list[float]:
     return [statistics.mean((x - mean) / spread for team, x in worth.items() if i in team) for i in rows]
 
 
-@quick
 @given(one_group, st.integers(1, 8))
 def test_pass_at_k_is_the_mean_over_subsets(rewards: list[float], k: int) -> None:
     assert pass_at_k(*alone(rewards), k=k).tolist() == pytest.approx(by_enumeration(rewards, k))
@@ -159,7 +153,6 @@ def test_large_groups_do_not_overflow() -> None:
     assert float(found[0]) == pytest.approx(math.sqrt(missed / (1 - missed)))
 
 
-@quick
 @given(batches())
 def test_advantages_of_a_group_sum_to_zero(batch: Batch) -> None:
     """Praise and blame balance: weighted by length for the optimal baseline, by row for the others."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from fixtures_equations import REGISTRY, equation, learnt, part, row_of, scored, taught
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
@@ -21,7 +21,6 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, aggregators, importance, penalties, policy_losses
 from rlm_plugins.step import Equation, score
 
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 Tensor = torch.Tensor
 close = torch.testing.assert_close
 WIDE = {"epsilon": 1e3, "epsilon_high": None}
@@ -43,7 +42,6 @@ def on_policy(batch: Batch) -> Batch:
 # ---- Â
 
 
-@quick
 @given(batches())
 def test_rloo_is_reinforce_times_n_over_n_minus_one(batch: Batch) -> None:
     """Row by row in the gradient, so also where groups differ in size; a group of one has no comparison."""
@@ -53,7 +51,6 @@ def test_rloo_is_reinforce_times_n_over_n_minus_one(batch: Batch) -> None:
     close(taught(batch, rloo)[1], factor * taught(batch, reinforce)[1])
 
 
-@quick
 @given(batches(groups=1))
 def test_rloo_of_one_group_is_a_multiple_in_value_too(batch: Batch) -> None:
     n = len(batch.group)
@@ -61,7 +58,6 @@ def test_rloo_of_one_group_is_a_multiple_in_value_too(batch: Batch) -> None:
     close(found, tuple(x * n / (n - 1) if n > 1 else x * 0 for x in expected))
 
 
-@quick
 @given(batches())
 def test_pass_at_one_is_grpo_with_the_std_of_a_population(batch: Batch) -> None:
     population = part("rlm_advantages", advantages.group_relative, unbiased=False, eps=0.0)
@@ -71,7 +67,6 @@ def test_pass_at_one_is_grpo_with_the_std_of_a_population(batch: Batch) -> None:
     )
 
 
-@quick
 @given(batches())
 def test_undiscounted_gae_is_the_return_minus_the_value(batch: Batch) -> None:
     gae = part("rlm_advantages", advantages.gae, gamma=1.0, lam=1.0, whitened=False)
@@ -84,7 +79,6 @@ def test_undiscounted_gae_is_the_return_minus_the_value(batch: Batch) -> None:
     close(learnt(found, made)[1], -surprise / found.num_tokens)
 
 
-@quick
 @given(batches())
 def test_without_shaper_and_filter_dapo_is_grpo_with_another_sum_and_clip(batch: Batch) -> None:
     dapo = row_of("dapo", shapers=(), filters=())
@@ -108,7 +102,6 @@ SURROGATES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", SURROGATES)
-@quick
 @given(batch=batches())
 def test_on_policy_a_surrogate_has_the_gradient_of_reinforce(name: str, batch: Batch) -> None:
     """Also for advantages that differ from token to token."""
@@ -127,7 +120,6 @@ SUMS = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
 
 @pytest.mark.parametrize("aggregator", SUMS)
 @pytest.mark.parametrize("level", ["token", "sequence", "sequence_token", "geometric_clipped"])
-@quick
 @given(batch=batches())
 def test_on_policy_sequence_ratio_equals_token_ratio(level: str, aggregator: str, batch: Batch) -> None:
     """One advantage per row, and any sum that treats a row's tokens alike."""
@@ -142,7 +134,6 @@ def test_on_policy_sequence_ratio_equals_token_ratio(level: str, aggregator: str
 
 
 @pytest.mark.parametrize("name", ["grpo", "gspo", "gspo_token", "gmpo"])
-@quick
 @given(batch=batches())
 def test_on_policy_gspo_and_gmpo_are_the_mean_of_sequence_means(name: str, batch: Batch) -> None:
     """−Âᵢ / nᵢ / rows for every token."""
@@ -157,7 +148,6 @@ def product(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
     return (logp - old_logp).where(mask, 0.0).sum(1, keepdim=True)
 
 
-@quick
 @given(batches())
 def test_on_policy_the_ratio_of_whole_completions_is_rloos_sum(batch: Batch) -> None:
     """A clip on the product of ratios, a mean over rows: the completion is one action, as in `rloo`."""
@@ -171,19 +161,16 @@ def test_on_policy_the_ratio_of_whole_completions_is_rloos_sum(batch: Batch) -> 
 # ---- ℓ and w off policy
 
 
-@quick
 @given(batches())
 def test_gmpo_is_gspo_when_nothing_clips(batch: Batch) -> None:
     close(taught(batch, row_of("gmpo", importance={"epsilon": 1e3})), taught(batch, row_of("gspo", policy_loss=WIDE)))
 
 
-@quick
 @given(batches())
 def test_gspo_token_equals_gspo_with_sequence_advantages(batch: Batch) -> None:
     close(taught(batch, row_of("gspo_token")), taught(batch, row_of("gspo")))
 
 
-@quick
 @given(batches())
 def test_gepo_of_groups_of_one_is_gspo(batch: Batch) -> None:
     """From the advantage on: a group of one would learn nothing."""
@@ -193,14 +180,12 @@ def test_gepo_of_groups_of_one_is_gspo(batch: Batch) -> None:
     close(learnt(alone, gepo), learnt(alone, row_of("gspo", policy_loss={"epsilon": 0.2, "epsilon_high": None})))
 
 
-@quick
 @given(batches())
 def test_ce_gppo_of_one_and_one_is_gppo(batch: Batch) -> None:
     found = taught(batch, row_of("ce_gppo", policy_loss={"epsilon_high": 0.28, "beta_low": 1.0, "beta_high": 1.0}))
     assert all(map(torch.equal, found, taught(batch, row_of("gppo"))))
 
 
-@quick
 @given(batches())
 def test_gppo_is_the_clip_in_value_and_without_its_betas_in_gradient(batch: Batch) -> None:
     clipped = row_of("dapo", shapers=(), filters=())
@@ -209,7 +194,6 @@ def test_gppo_is_the_clip_in_value_and_without_its_betas_in_gradient(batch: Batc
     close(taught(batch, row_of("gppo", policy_loss=none))[1], taught(batch, clipped)[1])
 
 
-@quick
 @given(batches())
 def test_unclipped_surrogates_agree(batch: Batch) -> None:
     token = row_of("grpo", policy_loss=WIDE, penalties=())
@@ -222,7 +206,6 @@ def test_unclipped_surrogates_agree(batch: Batch) -> None:
 # ---- c, Ω, 1/Z
 
 
-@quick
 @given(batches(), st.floats(0.5, 3.0))
 def test_flash_rl_weighs_every_token_with_no_more_than_its_cap(batch: Batch, cap: float) -> None:
     """Token by token in the gradient; and where the engine agrees with the trainer it is DAPO's loss."""
@@ -234,7 +217,6 @@ def test_flash_rl_weighs_every_token_with_no_more_than_its_cap(batch: Batch, cap
 
 
 @pytest.mark.parametrize("estimator", ["k2", "k3"])
-@quick
 @given(batch=batches())
 def test_kl_is_zero_with_zero_gradient_at_the_reference(estimator: str, batch: Batch) -> None:
     kl = part("rlm_penalties", penalties.kl, estimator=estimator)
@@ -247,7 +229,6 @@ SINGLE["fixed_length"] = lambda batch: 1 / batch.max_completion_length
 
 
 @pytest.mark.parametrize("aggregator", SINGLE)
-@quick
 @given(batch=batches(tokens=1))
 def test_of_single_tokens_all_sums_agree_up_to_a_constant(aggregator: str, batch: Batch) -> None:
     def of(made: Equation) -> tuple[Tensor, Tensor]:
@@ -258,7 +239,6 @@ def test_of_single_tokens_all_sums_agree_up_to_a_constant(aggregator: str, batch
     close(of(row_of("grpo", aggregator=other)), tuple(factor * x for x in of(row_of("grpo"))))
 
 
-@quick
 @given(batches(tokens=1))
 def test_of_single_tokens_gspo_is_grpo(batch: Batch) -> None:
     knobs = {"epsilon": 0.2, "epsilon_high": None}

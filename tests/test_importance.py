@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import torch
 import trl_formulas
-from hypothesis import given, settings
+from hypothesis import given
 from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.importance import sequence, token
 
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
-
-@quick
 @given(batches())
 def test_a_sequences_ratio_is_the_geometric_mean_of_its_tokens(batch: Batch) -> None:
     found = sequence(batch.logp, batch.old_logp, batch.mask)
@@ -23,7 +20,6 @@ def test_a_sequences_ratio_is_the_geometric_mean_of_its_tokens(batch: Batch) -> 
         torch.testing.assert_close(found[row, 0].exp(), expected)
 
 
-@quick
 @given(batches())
 def test_each_token_has_its_share_of_the_gradient(batch: Batch) -> None:
     logp = batch.logp.requires_grad_()
@@ -34,7 +30,6 @@ def test_each_token_has_its_share_of_the_gradient(batch: Batch) -> None:
     assert (gradient == 1).all()
 
 
-@quick
 @given(batches(tokens=1))
 def test_levels_are_equal_for_a_single_token(batch: Batch) -> None:
     plain = token(batch.logp, batch.old_logp).where(batch.mask, 0.0)

@@ -17,7 +17,7 @@ from rlm_plugins.recipe import load
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 LESSON = ROOT / "recipes/lessons/05-a-language-model.yaml"
 SMALL = ("trainer.max_steps=2", "trainer.num_generations=4", "trainer.per_device_train_batch_size=8")
 

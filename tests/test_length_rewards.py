@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from fixtures_equations import equation, part, scoring
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm_plugins.builtin.length_rewards import l1_exact, l1_max
@@ -17,18 +17,15 @@ from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.registry.part import Part
 from rlm_plugins.step import score
 
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 lengths = st.integers(0, 5000)
 
 
-@quick
 @given(lengths, lengths, st.sampled_from([0.0, 3e-4, 0.1]))
 def test_exact_costs_every_token_too_many_or_too_few(wanted: int, written: int, alpha: float) -> None:
     (found,) = l1_exact([[0] * written], [wanted], alpha=alpha)
     assert found == pytest.approx(-alpha * max(wanted - written, written - wanted))
 
 
-@quick
 @given(lengths, lengths)
 def test_max_is_a_ramp_through_one_half_at_the_limit(wanted: int, written: int) -> None:
     (found,) = l1_max([[0] * written], [wanted])

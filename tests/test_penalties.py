@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 import trl_formulas
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
@@ -16,7 +16,6 @@ from rlm_plugins.builtin.penalties import entropy, kl, kl_cov, kl_old
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.step_batch import with_own_step_batch
 
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 LOGITS = st.lists(st.floats(-2.0, 2.0), min_size=5, max_size=5)
 
 
@@ -25,7 +24,6 @@ def policies(pi: list[float], ref: list[float]) -> tuple[torch.Tensor, torch.Ten
     return tuple(torch.tensor([logits], dtype=torch.float64).log_softmax(-1) for logits in (pi, ref))  # type: ignore
 
 
-@quick
 @given(LOGITS, LOGITS)
 def test_k1_and_k3_are_unbiased(pi: list[float], ref: list[float]) -> None:
     """Σ π(y) k(y) over the whole vocabulary is the divergence itself."""
@@ -35,7 +33,6 @@ def test_k1_and_k3_are_unbiased(pi: list[float], ref: list[float]) -> None:
         torch.testing.assert_close((logp.exp() * kl(logp, ref_logp, estimator=estimator)).sum(), divergence)
 
 
-@quick
 @given(LOGITS, LOGITS)
 def test_gradient_of_k2_is_unbiased(pi: list[float], ref: list[float]) -> None:
     """E[∇ k2] = ∇ KL(π, ref), which neither k1 (zero) nor k3 (∇ KL(ref, π)) has."""
@@ -54,7 +51,6 @@ def test_gradient_of_k2_is_unbiased(pi: list[float], ref: list[float]) -> None:
     torch.testing.assert_close(estimates["k1"], torch.zeros_like(forward))
 
 
-@quick
 @given(st.floats(-5.0, 5.0))
 def test_value_and_derivative_by_the_formula(d: float) -> None:
     for estimator, value, slope in (
@@ -108,7 +104,6 @@ def test_the_old_policy_is_measured_like_the_reference() -> None:
         assert torch.equal(kl_old(logp, old, estimator=estimator), kl(logp, old, estimator=estimator))
 
 
-@quick
 @given(st.floats(-5.0, 5.0))
 def test_straight_through_has_the_gradient_of_k2(d: float) -> None:
     for estimator in ("k1", "k2", "k3", "abs"):
@@ -126,7 +121,6 @@ def test_the_absolute_distance() -> None:
     assert torch.autograd.grad(found.sum(), logp)[0].tolist() == [[1.0, -1.0, 0.0]]
 
 
-@quick
 @given(batches(group_size=6), st.floats(0.05, 0.9))
 def test_penalty_applies_to_the_tokens_of_largest_covariance(batch: Batch, share: float) -> None:
     logp, advantages = batch.logp.requires_grad_(), batch.advantages.expand_as(batch.logp)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
@@ -16,8 +16,6 @@ from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.builtin.per_reward_advantage import per_reward
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.functional.statistics import whiten
-
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
 
 def standard(rewards: list[float], group: list[int], eps: float) -> list[float]:
@@ -38,7 +36,6 @@ def summed(batch: Batch, weights: dict[str, float], eps: float) -> list[float]:
     return [math.fsum(row) for row in zip(*scores, strict=True)]
 
 
-@quick
 @given(batches())
 def test_summed_scores_are_divided_by_the_batch_std(batch: Batch) -> None:
     total = summed(batch, {"accuracy": 1.0, "format": 0.5}, 1e-4)
@@ -47,7 +44,6 @@ def test_summed_scores_are_divided_by_the_batch_std(batch: Batch) -> None:
     assert found.tolist() == pytest.approx([x / (spread + 1e-4) for x in total], abs=1e-9)
 
 
-@quick
 @given(batches())
 def test_token_average_weights_long_completions_more(batch: Batch) -> None:
     total = torch.tensor(summed(batch, {"accuracy": 1.0, "format": 0.5}, 1e-6), dtype=torch.float64)

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm_plugins.builtin.policy_losses import cispo, clip, gradient_preserving, sapo, unclipped
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Part
 
-quick = settings(max_examples=100, deadline=None, database=None, derandomize=True)
 W = st.floats(0.01, 5.0)
 A = st.floats(-3.0, 3.0)
 
@@ -26,7 +25,6 @@ def with_derivative(loss: Any, w: float, advantage: float, **knobs: Any) -> tupl
     return value.item(), torch.autograd.grad(value.sum(), ratio)[0].item()
 
 
-@quick
 @given(W, A)
 def test_clip_has_no_gradient_beyond_its_range(w: float, advantage: float) -> None:
     low, high = 0.8, 1.28
@@ -39,7 +37,6 @@ def test_clip_has_no_gradient_beyond_its_range(w: float, advantage: float) -> No
         assert (value, slope) == (pytest.approx(-w * advantage), pytest.approx(-advantage))
 
 
-@quick
 @given(W, A)
 def test_delta_is_dual_clip(w: float, advantage: float) -> None:
     """For Â < 0 the loss is at most −c Â, as 1912.09729 writes it; for Â > 0 nothing changes."""
@@ -56,13 +53,11 @@ def test_upper_bound_defaults_to_the_lower_one() -> None:
     assert with_derivative(clip, 2.0, 1.0, epsilon=0.3, epsilon_high=0.0)[0] == pytest.approx(-1.0)
 
 
-@quick
 @given(W, A)
 def test_plain_equals_clip_without_clipping(w: float, advantage: float) -> None:
     assert with_derivative(unclipped, w, advantage) == (pytest.approx(-w * advantage), pytest.approx(-advantage))
 
 
-@quick
 @given(W, A, st.floats(0.0, 1.5), st.floats(0.0, 1.5))
 def test_a_preserved_gradient_is_bounded_by_its_beta(w: float, advantage: float, below: float, above: float) -> None:
     """dℓ/dlog w = w dℓ/dw is −β (1+ε_high) Â or −β (1−ε) Â outside the clip, whatever w."""
@@ -77,7 +72,6 @@ def test_a_preserved_gradient_is_bounded_by_its_beta(w: float, advantage: float,
     assert (value, slope * w) == (pytest.approx(pull), pytest.approx(pull))
 
 
-@quick
 @given(W, A)
 def test_delta_is_dual_clip_with_a_preserved_gradient(w: float, advantage: float) -> None:
     value, slope = with_derivative(gradient_preserving, w, advantage, delta=3.0)
@@ -87,7 +81,6 @@ def test_delta_is_dual_clip_with_a_preserved_gradient(w: float, advantage: float
     assert slope == (0.0 if capped else pytest.approx(plain_slope))
 
 
-@quick
 @given(W, A, st.floats(0.3, 4.0), st.floats(0.3, 4.0))
 def test_sapo_by_its_formula(w: float, advantage: float, rising: float, falling: float) -> None:
     tau = rising if advantage > 0 else falling
@@ -97,7 +90,6 @@ def test_sapo_by_its_formula(w: float, advantage: float, rising: float, falling:
     assert slope == pytest.approx(-4 * gate * (1 - gate) * advantage)
 
 
-@quick
 @given(W, A, st.floats(-5.0, -0.01))
 def test_cispo_clips_the_weight_and_keeps_the_gradient(w: float, advantage: float, logp: float) -> None:
     for low, cap in ((None, 5.0), (0.2, 1.28)):

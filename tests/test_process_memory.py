@@ -32,6 +32,7 @@ def peaks(recipe: Path, folder: Path, *overrides: str) -> dict[str, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_tiny_model_is_estimated_within_15_percent(tmp_path: Path) -> None:
     found = peaks(LESSON, tmp_path, *TINY)
     assert found["estimated"] == pytest.approx(found["measured"], rel=0.15)

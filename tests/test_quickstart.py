@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from launch_runs import LESSON, launch
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 
 def test_grpo_learns_the_carry(tmp_path: Path) -> None:

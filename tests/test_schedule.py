@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from fixtures_equations import equation, learning, part
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_schema import accepts
 
@@ -29,13 +29,11 @@ from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
 
 REGISTRY = Registry()
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
 
 # ---- the function
 
 
-@quick
 @given(st.floats(-9, 9), st.floats(-9, 9), st.integers(1, 50), st.integers(0, 9), st.sampled_from(schedule.SHAPES))
 def test_schedule_is_monotonic(start: float, end: float, over: int, after: int, shape: str) -> None:
     way = Schedule(start, end, over, after, shape)

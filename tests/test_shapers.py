@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from fixtures_equations import equation, part, scoring
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
@@ -17,14 +17,11 @@ from rlm_plugins.builtin.shapers import bounded, kl_in_reward, overlong, product
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.step import score
 
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
-
 
 def row(length: int, width: int = 40) -> torch.Tensor:
     return (torch.arange(width) < length).unsqueeze(0)
 
 
-@quick
 @given(st.integers(0, 40), st.integers(1, 30), st.integers(1, 30), st.floats(0.0, 3.0))
 def test_overlong_is_paid_for_in_proportion(length: int, limit: int, cache: int, factor: float) -> None:
     cache = min(cache, limit)
@@ -48,7 +45,6 @@ def test_a_limit_of_a_few_tokens_still_means_something() -> None:
     assert [overlong(torch.zeros(1), row(n), 3).item() for n in (2, 3)] == [0.0, -1.0]
 
 
-@quick
 @given(batches(), st.sampled_from([0.0, 0.05, 1.0]))
 def test_drift_is_paid_for_where_it_happens(batch: Batch, beta: float) -> None:
     found = kl_in_reward(batch.old_logp, batch.ref_logp, batch.mask, beta=beta)
@@ -76,7 +72,6 @@ def test_lengths_that_are_none_are_refused(knobs: dict[str, Any]) -> None:
 named_scores = st.lists(st.tuples(st.floats(-30, 30), st.sampled_from([0.0, 1.0])), min_size=1, max_size=5)
 
 
-@quick
 @given(named_scores, st.sampled_from([0.5, 2.0]))
 def test_the_verifier_has_the_last_word(scores: list[tuple[float, float]], alpha: float) -> None:
     grades, rights = (torch.tensor(column, dtype=torch.float64) for column in zip(*scores, strict=True))
@@ -92,7 +87,6 @@ def test_without_a_grade_a_right_answer_is_worth_a_half() -> None:
     assert found.tolist() == pytest.approx([0.5, -0.5, 1 / (1 + math.exp(-2)) - 1])
 
 
-@quick
 @given(batches())
 def test_a_product_is_worth_nothing_without_one_factor(batch: Batch) -> None:
     found = product(batch.named_rewards, of=["accuracy", "format"])

@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 import torch
 import trl_formulas
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.functional.statistics import Groups, discounted, nanstd, next_live, whiten
 
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
-
-@quick
 @given(batches())
 def test_group_table_contains_every_value_once(batch: Batch) -> None:
     groups = Groups(batch.logp[:, 0], batch.group)
@@ -29,7 +26,6 @@ def test_group_table_contains_every_value_once(batch: Batch) -> None:
         assert torch.equal(there, batch.logp[batch.group == label, 0])  # in the order of the rows
 
 
-@quick
 @given(batches())
 def test_group_statistic_is_broadcast_to_its_completions(batch: Batch) -> None:
     groups = Groups(batch.rewards, batch.group)
@@ -55,7 +51,6 @@ def test_nanstd_is_trls_bit_by_bit() -> None:
         assert torch.equal(nanstd(x, 1).squeeze(1).nan_to_num(), trl_formulas.nanstd(x, dim=1).nan_to_num())
 
 
-@quick
 @given(batches())
 def test_whitened_numbers_have_mean_zero_and_variance_one(batch: Batch) -> None:
     found = whiten(batch.values, batch.mask)
@@ -68,7 +63,6 @@ def test_whitened_numbers_have_mean_zero_and_variance_one(batch: Batch) -> None:
         assert not live.any()
 
 
-@quick
 @given(batches(), st.sampled_from([0.0, 0.5, 0.9, 1.0]))
 def test_discounted_and_following_skip_untrained_tokens(batch: Batch, factor: float) -> None:
     total, after = discounted(batch.values, factor, batch.mask), next_live(batch.values, batch.mask)

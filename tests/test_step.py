@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from fixtures_equations import equation, learning, part, scoring
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
@@ -19,7 +19,6 @@ from rlm_plugins.errors import PartError
 from rlm_plugins.step import objective, score
 
 NAN = torch.nan
-quick = settings(max_examples=40, deadline=None, database=None, derandomize=True)
 
 
 # ---------------------------------------------------------------- score: rewards and shapers
@@ -256,7 +255,6 @@ def spoilt(batch: Batch, value: float) -> Batch:
     return replace(batch, **dirty)
 
 
-@quick
 @given(batches(), st.sampled_from([NAN, torch.inf, -torch.inf, 1e30]), st.sampled_from(["token", "cispo", "reinforce"]))
 def test_inf_and_nan_in_the_padding_change_no_loss_and_no_gradient(batch: Batch, value: float, kind: str) -> None:
     batch = replace(batch, rollout_weight=batch.logp.exp())
@@ -278,7 +276,6 @@ def test_inf_and_nan_in_the_padding_change_no_loss_and_no_gradient(batch: Batch,
     assert not dirty[1][~batch.mask].any()
 
 
-@quick
 @given(batches(), st.sampled_from([NAN, torch.inf, 1e30]))
 def test_inf_and_nan_in_the_padding_change_no_advantage(batch: Batch, value: float) -> None:
     parts = equation(**EVERYTHING)
@@ -290,7 +287,6 @@ def test_inf_and_nan_in_the_padding_change_no_advantage(batch: Batch, value: flo
 # ---------------------------------------------------------------- micro-batches
 
 
-@quick
 @given(batches(), st.data())
 def test_the_sum_over_micro_batches_is_the_whole(batch: Batch, data: Any) -> None:
     """Value and gradient, for every aggregator that divides by global counts."""

@@ -10,7 +10,7 @@ import pytest
 import tiny
 import torch
 from fixtures_equations import equation, part
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 from rlm_testing.batch_transforms import select_in_order
@@ -30,7 +30,6 @@ from rlm_plugins.step_batch import build_step_batch, with_own_step_batch
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
 REGISTRY = Registry()
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 TERMS = {
     "clip_cov": {"token_weights": [part("rlm_token_weights", weights.clip_cov, share=0.3, low=0.0)]},
     "top_entropy": {"token_weights": [part("rlm_token_weights", weights.top_entropy, share=0.3)]},
@@ -57,7 +56,6 @@ def loss_and_gradient(batch: Batch, parts: Equation) -> tuple[torch.Tensor, torc
 
 
 @pytest.mark.parametrize("name", TERMS)
-@quick
 @given(batches(group_size=6), st.integers(1, 12), st.integers(1, 12))
 def test_split_into_micro_batches_changes_nothing(name: str, batch: Batch, first: int, second: int) -> None:
     batch, rows = with_own_step_batch(batch), torch.arange(len(batch.group))
@@ -122,7 +120,6 @@ def test_micro_batches_keep_the_order_of_generation() -> None:
     assert whole.num_tokens == 9.0
 
 
-@quick
 @given(st.lists(st.floats(0, 4, width=32), min_size=1, max_size=30), st.floats(0, 1))
 def test_quantile_is_torchs(values: list[float], share: float) -> None:
     x = torch.tensor(values, dtype=torch.float32)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fixtures_equations import equation, learning, part
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 from trl import GRPOTrainer
@@ -24,8 +24,6 @@ from rlm_plugins.builtin.token_weights import (
 )
 from rlm_plugins.step import objective
 from rlm_plugins.step_batch import with_own_step_batch
-
-quick = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
 
 def test_truncated_completion_has_weight_zero() -> None:
@@ -76,7 +74,6 @@ def ratio(batch: Batch, row: int) -> list[float]:
     return [math.exp(old - rollout) if live else 1.0 for old, rollout, live in pairs]
 
 
-@quick
 @given(batches(), st.floats(0.5, 3.0))
 def test_truncate_caps_the_weight(batch: Batch, cap: float) -> None:
     data = batch.old_logp, batch.rollout_logp, batch.mask
@@ -88,7 +85,6 @@ def test_truncate_caps_the_weight(batch: Batch, cap: float) -> None:
         assert rows[i].item() == pytest.approx(min(math.prod(ratio(batch, i)), cap))
 
 
-@quick
 @given(batches(), st.floats(0.8, 1.0), st.floats(1.0, 1.2))
 def test_mask_weights_are_zero_or_one(batch: Batch, low: float, high: float) -> None:
     data = batch.old_logp, batch.rollout_logp, batch.mask
@@ -125,7 +121,6 @@ def band(batch: Batch, low: float, high: float) -> set[tuple[int, int]]:
     return places
 
 
-@quick
 @given(batches(group_size=6), st.floats(0.05, 1.0))
 def test_sampled_tokens_lie_in_the_band_with_the_given_share(batch: Batch, share: float) -> None:
     knobs = {"share": share, "low": 0.05, "high": 2.0, "epsilon": 0.2}

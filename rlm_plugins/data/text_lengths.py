@@ -20,6 +20,8 @@ STREAMED = 1000
 """Examples of a stream that are checked."""
 MEASURED = 20_000
 """Prompts that are tokenized at most: the longest in bytes."""
+SAMPLED = 32
+"""Prompts after which the number of tokens that the template adds is taken as known."""
 
 
 def check_texts(
@@ -97,17 +99,17 @@ def _longest(
 ) -> tuple[int, int] | None:
     """Return number and tokens of the longest prompt that is measured; None: there is no example.
 
-    The template adds text of its own: as much as to the prompts before, doubled for safety.
+    The template adds tokens of its own: as many as to the prompts before, doubled while these are few.
     """
     sizes = sorted(((_bytes(example["prompt"]), -i) for i, example in enumerate(examples)), reverse=True)
     found, added = None, 0
-    for size, number in sizes[:MEASURED]:
-        if found is not None and size + 2 * added < max(found[1], positions - completion):
+    for measured, (size, number) in enumerate(sizes[:MEASURED]):
+        most = size + (2 * added if measured < SAMPLED else added)
+        if found is not None and most <= max(found[1], positions - max(1, completion)):
             break
         prompt = examples[-number]["prompt"]
-        text = rendered(tokenizer, prompt, **template)
-        added = max(added, len(text.encode(errors="replace")) - size)
-        tokens = _tokens(tokenizer, text, positions)
+        tokens = _tokens(tokenizer, rendered(tokenizer, prompt, **template), positions)
+        added = max(added, tokens - sum(_tokens(tokenizer, text, positions) for text in _texts(prompt)))
         if found is None or tokens > found[1]:
             found = -number, tokens
         if tokens >= positions:
@@ -115,9 +117,12 @@ def _longest(
     return found
 
 
+def _texts(prompt: Any) -> list[str]:
+    return [prompt] if isinstance(prompt, str) else [str(message.get("content") or "") for message in prompt]
+
+
 def _bytes(prompt: Any) -> int:
-    texts = [prompt] if isinstance(prompt, str) else [str(message.get("content") or "") for message in prompt]
-    return sum(len(text.encode(errors="replace")) for text in texts)
+    return sum(len(text.encode(errors="replace")) for text in _texts(prompt))
 
 
 def _tokens(tokenizer: Any, text: str, positions: int) -> int:

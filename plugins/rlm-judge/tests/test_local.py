@@ -146,6 +146,7 @@ def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize(
     "recipe",
