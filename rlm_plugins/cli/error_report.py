@@ -27,14 +27,26 @@ class ErrorReportingGroup(TyperGroup):
         return super().parse_args(ctx, [DEBUG, *rest] if len(rest) < len(args) else rest)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command and report an `RlmError`, or a file that cannot be used, as a message with exit code 2."""
+        """Run a command; report an `RlmError`, or a file or template that fails, as a message with exit code 2."""
         try:
             return super().invoke(ctx)
-        except (RlmError, OSError) as error:
-            if os.environ.get("RLM_DEBUG") == "1" or (isinstance(error, OSError) and error.filename is None):
+        except Exception as error:
+            expected = as_message(error)
+            if os.environ.get("RLM_DEBUG") == "1" or expected is None:
                 raise
-            print_error(error if isinstance(error, RlmError) else file_error(error, task="used"))
+            print_error(expected)
             raise typer.Exit(2) from None
+
+
+def as_message(error: Exception) -> RlmError | None:
+    """Return an error that is reported as a message; None for one that needs its traceback."""
+    if isinstance(error, RlmError):
+        return error
+    if isinstance(error, OSError) and error.filename is not None:
+        return file_error(error, task="used")
+    if type(error).__module__ == "jinja2.exceptions":
+        return RlmError(f"the chat template failed: {error}", hint="see `chat_template.jinja` beside the tokenizer")
+    return None
 
 
 def print_error(error: RlmError) -> None:

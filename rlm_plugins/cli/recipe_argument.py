@@ -6,15 +6,13 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlm_plugins.cli.trust import require_trust
 from rlm_plugins.errors import RlmError
-from rlm_plugins.recipe import Recipe
+from rlm_plugins.recipe import Recipe, yaml_strict
 from rlm_plugins.recipe import document as recipes
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.migration import migrate
-from rlm_plugins.run.resume import check_code
+from rlm_plugins.run.resume import check_code, check_links
 
 
 def read(source: Path, overrides: Sequence[str] | None, allow_changed: Collection[str] = ()) -> tuple[Recipe, Registry]:
@@ -32,6 +30,7 @@ def read(source: Path, overrides: Sequence[str] | None, allow_changed: Collectio
     """
     is_run = source.is_dir()
     if is_run:
+        check_links(source)
         migrate(source)
         source = source / "recipe.yaml"
     recipe = recipes.load(source, overrides or ())
@@ -51,8 +50,9 @@ def recorded(folder: Path, command: str) -> Any:
     Raises:
         RlmError: The folder is not that of a run.
     """
+    check_links(folder)
     try:
-        return yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        return yaml_strict.read(folder / "recipe.yaml").data
+    except (OSError, RlmError) as error:
         problem = f"expected the folder of a run, found no readable recipe.yaml: {error}"
         raise RlmError(problem, where=str(folder), hint=f"`{command}`") from None

@@ -14,6 +14,15 @@ WIDTH = 100
 _WRAPPING: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
+def printable(text: str) -> str:
+    r"""Return a text with control characters escaped: a name could otherwise erase its own line.
+
+    >>> printable("a\x1b[2Kb")
+    'a\\x1b[2Kb'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
     """Return lines of aligned columns, neither cut off nor wrapped, so that the text can be searched.
 

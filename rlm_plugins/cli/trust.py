@@ -14,7 +14,7 @@ from pathlib import Path
 
 import typer
 
-from rlm_plugins.cli.text_layout import columns, titled
+from rlm_plugins.cli.text_layout import columns, printable, titled
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.foreign_code import ForeignCode, foreign_code, installed_plugins
@@ -71,7 +71,7 @@ def report(code: Sequence[ForeignCode]) -> str:
     """Return a table of the code that a recipe runs, and of the installed plugins."""
     known = remembered()
     rows = [
-        (each.kind, _printable(each.name), _printable(_version(each)), "trusted" if each.identity in known else "new")
+        (each.kind, printable(each.name), printable(_version(each)), "trusted" if each.identity in known else "new")
         for each in code
     ]
     text = titled("foreign code", columns(rows) if rows else "  none").lstrip()
@@ -83,16 +83,7 @@ def _version(code: ForeignCode) -> str:
 
 
 def _short(code: ForeignCode) -> str:
-    return _printable(Path(code.name).name if code.kind in ("file", "function") else f"{code.kind} {code.name}")
-
-
-def _printable(text: str) -> str:
-    r"""Return a text with control characters escaped: a name could otherwise erase its own line of the report.
-
-    >>> _printable("a\x1b[2Kb")
-    'a\\x1b[2Kb'
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(Path(code.name).name if code.kind in ("file", "function") else f"{code.kind} {code.name}")
 
 
 def _confirmed(recipe: Recipe) -> bool:
@@ -100,7 +91,7 @@ def _confirmed(recipe: Recipe) -> bool:
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
     if not (alone and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    return typer.confirm(f"\nDoes {_printable(recipe.path.name)} have your trust to run this code?", err=True)
+    return typer.confirm(f"\nDoes {printable(recipe.path.name)} have your trust to run this code?", err=True)
 
 
 def trust_file() -> Path:

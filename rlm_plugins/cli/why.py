@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm_plugins.cli.recipe_argument import recorded
+from rlm_plugins.cli.text_layout import printable
 from rlm_plugins.diagnosis import StageSettings, diagnose
 from rlm_plugins.durable.json_lines import JsonLines
 
@@ -54,7 +55,7 @@ def render(folder: Path, report: Sequence[dict[str, Any]]) -> str:
             span = f"steps {finding['step']} to {finding['until']}"
             lines.append(f"  {finding['name']} ({SEVERITY[finding['severity']]}, {span})")
             lines += [f"    evidence  {finding['evidence']}", f"    try       {finding['remedy']}"]
-    return "\n".join(lines or [f"{folder}: no step was logged yet"])
+    return "\n".join(map(printable, lines)) or f"{folder}: no step was logged yet"
 
 
 def _count(findings: Sequence[object]) -> str:

@@ -48,6 +48,8 @@ def file_errors(path: Path, task: str = "written") -> Iterator[None]:
         yield
     except OSError as error:
         raise file_error(error, path, task) from None
+    except MemoryError:
+        raise RlmError(f"cannot be {task}: it does not fit into memory", where=str(path)) from None
 
 
 def write_file(path: Path, content: str | bytes) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -63,7 +64,7 @@ def damages(folder: Path) -> list[str]:
     except (OSError, ValueError, LookupError, TypeError):
         return [f"{CHECKSUMS} cannot be read"]
     found = _files(folder)
-    reasons = [f"{name} is a symbolic link" for name in found if (folder / name).is_symlink()]
+    reasons = [f"{name} is not a regular file" for name in found if not _is_regular(folder / name)]
     reasons += [f"{name} is missing" for name in expected if name not in found]
     reasons += [f"{name} was added" for name in found if name not in expected and name.endswith(_LOADED)]
     if reasons:
@@ -100,6 +101,10 @@ def _files(folder: Path) -> list[str]:
         links = [name for name in folders if (Path(parent) / name).is_symlink()]
         found += [(Path(parent) / name).relative_to(folder).as_posix() for name in (*names, *links)]
     return sorted(name for name in found if name != CHECKSUMS and not PurePosixPath(name).name.startswith("."))
+
+
+def _is_regular(path: Path) -> bool:
+    return stat.S_ISREG(path.lstat().st_mode)
 
 
 def _entry(file: Path, *, sync: bool = False) -> dict[str, Any]:

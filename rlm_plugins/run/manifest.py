@@ -4,6 +4,7 @@
 
     started, command, folder, git     when, how, and from which commit
     python, platform, hardware        on what
+    processes                         how many of them
     packages, version                 versions of libraries and of plugins
     recipe                            the resolved recipe: every knob, seed and default of the parts
     code, data                        digests of files with code, and of the examples in their order
@@ -15,6 +16,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,7 @@ def manifest_of(stages: Sequence[Stage], recipe: Recipe, registry: Registry) -> 
     }
     described = {
         **provenance(),
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "overrides": list(recipe.overrides),
         "recipe": portable(resolved(stages, recipe)),
         "version": {name: origin for name, origin in origins.items() if FILE_MARK not in origin},

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlm_plugins.algorithm import SLOTS
+from rlm_plugins.durable.files import write_file
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.yaml_scalars import dump
 from rlm_plugins.renamed import KEYS, KNOBS, PARTS, VALUES
 
@@ -27,15 +27,13 @@ def migrate(folder: Path) -> None:
     if not (path.is_file() and (folder / "manifest.json").is_file()):
         return
     try:
-        recorded = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
+        recorded = yaml_strict.read(path).data
+    except RecipeError:
         return  # reported with its line when the recipe is loaded
-    current = with_current_names(recorded) if isinstance(recorded, dict) else recorded
+    current = with_current_names(recorded)
     if current != recorded:
-        shutil.copy(path, folder / KEPT)
-        temporary = folder / "recipe.new.yaml"
-        temporary.write_text(dump(current), encoding="utf-8")
-        temporary.replace(path)
+        write_file(folder / KEPT, path.read_bytes())
+        write_file(path, dump(current))
 
 
 def with_current_names(document: dict[str, Any]) -> dict[str, Any]:

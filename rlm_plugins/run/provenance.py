@@ -39,7 +39,7 @@ def packages() -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """Return host, processors, threads, memory, accelerators and the number of processes."""
+    """Return host, processors, threads, memory and accelerators."""
     import psutil
     import torch
 
@@ -51,7 +51,6 @@ def hardware() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "accelerators": [cuda.get_device_name(i) for i in range(cuda.device_count())] if cuda.is_available() else [],
-        "processes": int(os.environ.get("WORLD_SIZE", "1")),
     }
 
 

@@ -24,7 +24,7 @@ from rlm_plugins.run.migration import KEPT, migrate, with_current_names
 from rlm_plugins.stage import Stage
 
 _ABSENT = object()
-_COMPARED = ("version", "packages", "code", "data", "result")
+_COMPARED = ("processes", "version", "packages", "code", "data", "result")
 _LEGACY = "this run was started by an older version: its data, code and weights are not compared"
 
 Change = tuple[str, str, str]
@@ -57,6 +57,10 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
     new["result"] = {name: seal_digest(_output(folder, stages, name)) for name in old["result"]}
     changed = without_new_defaults(changes(old, new), recipe, stages)
     refuse(folder, changed, allow_changed)
+    if (count := next((change for change in changed if change[0] == "processes"), None)) is not None:
+        run.tell(
+            f"{folder}: processes: {count[1]} before, {count[2]} now; the random numbers start again from the seed"
+        )
     if any(not key.startswith("result.") for key, *_ in changed):
         write_file(folder / KEPT, (folder / "recipe.yaml").read_bytes())
         history = [*recorded.get("changes", ()), *({"key": k, "old": a, "new": b} for k, a, b in changed)]
@@ -102,15 +106,20 @@ def check_code(folder: Path, recipe: Recipe, allowed: Collection[str] = ()) -> N
 
 
 def check_links(folder: Path) -> None:
-    """Check that no link in a run folder leads out of it.
+    """Check that a run folder has files and folders alone, and that no link in it leads out.
 
     Raises:
-        RlmError: One does.
+        RlmError: A link leads out, or there is a pipe, socket or device.
     """
     root = folder.resolve()
     with file_errors(folder, "read"):
         for parent, folders, files in os.walk(folder):
             for path in (Path(parent) / name for name in (*folders, *files)):
+                if not (path.is_symlink() or path.is_dir() or path.is_file()):
+                    hint = "remove it: a reader would wait for ever"
+                    raise RlmError(
+                        "expected a file or folder, got a pipe, socket or device", where=str(path), hint=hint
+                    )
                 if path.is_symlink() and not path.resolve().is_relative_to(root):
                     hint = "remove this link: a run reads and writes in its own folder only"
                     raise RlmError(

@@ -58,8 +58,17 @@ def reasons_against(checkpoint: Path, *, unsealed: bool) -> list[str]:
     if checkpoint.is_symlink() or not checkpoint.is_dir():
         return ["it is not a folder"]
     if is_sealed(checkpoint):
-        return damages(checkpoint)
+        return damages(checkpoint) or _wrong_step(checkpoint)
     return _incomplete(checkpoint) if unsealed else [f"{CHECKSUMS} is missing"]
+
+
+def _wrong_step(checkpoint: Path) -> list[str]:
+    """Return a reason if the state of the trainer is not that of the step in the name of the folder."""
+    try:
+        step = json.loads((checkpoint / STATE).read_bytes())["global_step"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return [f"{STATE} cannot be read"]
+    return [] if f"checkpoint-{step}" == checkpoint.name else [f"{STATE} is that of step {step}"]
 
 
 def _incomplete(checkpoint: Path) -> list[str]:

@@ -205,17 +205,20 @@ def result_of(stage: Stage) -> ModelSpec:
     def tokenizer() -> PreTrainedTokenizerBase:
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(stage.output)
+        with _loading(stage.output):
+            return AutoTokenizer.from_pretrained(stage.output)
 
     def processor() -> ProcessorMixin:
         from transformers import AutoProcessor
 
-        return AutoProcessor.from_pretrained(stage.output)  # type: ignore[no-any-return]
+        with _loading(stage.output):
+            return AutoProcessor.from_pretrained(stage.output)  # type: ignore[no-any-return]
 
     def load() -> PreTrainedModel:
         check_result(stage.output)
         if stage.lora is None:
-            return auto_class(stage.source.config).from_pretrained(stage.output, dtype="auto")  # type: ignore[no-any-return]
+            with _loading(stage.output):
+                return auto_class(stage.source.config).from_pretrained(stage.output, dtype="auto")  # type: ignore[no-any-return]
         merged = adapted(stage).merge_and_unload()
         merged.name_or_path = merged.config._name_or_path = (
             ""  # a later adapter must not name the first base as its own
@@ -230,7 +233,22 @@ def adapted(stage: Stage) -> Any:
     """Return the base of a finished stage with its adapter on it, a `peft.PeftModel`."""
     from peft import PeftModel
 
-    return PeftModel.from_pretrained(stage.source.load(), stage.output)
+    base = stage.source.load()
+    with _loading(stage.output):
+        return PeftModel.from_pretrained(base, stage.output)
+
+
+@contextmanager
+def _loading(output: Path) -> Iterator[None]:
+    """Raise errors of transformers and PEFT as an `RlmError` that names the folder of a result."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, RlmError):
+            raise
+        reason = str(error).partition("\n")[0]
+        problem = f"the result of this stage cannot be loaded: {type(error).__name__}: {reason}"
+        raise RlmError(problem, where=str(output)) from None
 
 
 def check_result(output: Path) -> None:

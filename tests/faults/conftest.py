@@ -1,7 +1,8 @@
-"""The fixture `cases`: many cases of a fault in one test."""
+"""The fixture `cases`: many cases of a fault in one test. Group and CPU seconds of each test, for `run_faults.py`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -21,10 +22,39 @@ def cases(record_property: Callable[[str, object], None]) -> Iterator[Case]:
         total += 1
         try:
             yield
-        except Exception as error:
+        except (Exception, pytest.fail.Exception) as error:
             failures.append(f"{name}: {type(error).__name__}: {error}")
 
     yield case
     record_property("cases", (total - len(failures), total))
     assert total, "no case was tried"
     assert not failures, "\n".join([f"{len(failures)} of {total} cases failed:", *failures])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Count the CPU seconds of a test from its set-up on, with those of its child processes."""
+    item.stash[_START] = _cpu_seconds()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Note group, CPU seconds, and that a phase has not passed: a skipped case is not passed."""
+    report = yield
+    if not report.passed:
+        item.user_properties.append(("unpassed", report.when))
+    if report.when == "teardown" and (marker := item.get_closest_marker("faults")):
+        report.user_properties = [
+            *item.user_properties,
+            ("group", marker.kwargs["group"]),
+            ("cpu", _cpu_seconds() - item.stash[_START]),
+        ]
+    return report
+
+
+_START = pytest.StashKey[float]()
+
+
+def _cpu_seconds() -> float:
+    return sum(os.times()[:4])

@@ -18,7 +18,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.run.folder import Run
 from rlm_plugins.run.resume import check_resumable
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults("changes", "something was changed before a run is resumed")]
+pytestmark = [pytest.mark.slow, pytest.mark.faults(group="changes")]
 PLUGIN = '''from rlm_plugins import hookimpl
 
 def polite(completions):
@@ -50,6 +50,16 @@ OVERRIDES = {
     "rows": ("environment.train_rows=16", "environment.train_rows"),
     "evaluation": ("evaluation.rows=3", "evaluation.rows"),
     "speed": ("speed.padding_free=false", "speed.padding_free"),
+    "schedule": ("trainer.lr_scheduler_type=cosine", "trainer.lr_scheduler_type"),
+    "warm-up": ("trainer.warmup_steps=1", "trainer.warmup_steps"),
+    "clipping": ("trainer.max_grad_norm=0.5", "trainer.max_grad_norm"),
+    "weight decay": ("trainer.weight_decay=0.1", "trainer.weight_decay"),
+    "moments": ("trainer.adam_beta2=0.95", "trainer.adam_beta2"),
+    "length": ("trainer.max_completion_length=5", "trainer.max_completion_length"),
+    "aggregation": ("algorithm.aggregator=token_mean", "algorithm.aggregator"),
+    "ratio": ("algorithm.importance=sequence", "algorithm.importance"),
+    "generator": ("generator=transformers", "generator"),
+    "a reward less": ("rewards=[{name: length, limit: 8}]", "rewards[1]"),
 }
 
 
@@ -89,6 +99,11 @@ def edit_recipe(run: Path) -> None:
     (run / "recipe.yaml").write_text(yaml.safe_dump(document))
 
 
+def edit_processes(run: Path) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps(manifest | {"processes": 4}))
+
+
 def edit_manifest(section: str, key: str, value: str) -> Callable[[Path], None]:
     def edit(run: Path) -> None:
         manifest = json.loads((run / "manifest.json").read_text())
@@ -106,6 +121,7 @@ BENEATH: dict[str, tuple[Callable[[Path], Any], str]] = {
     "Python": (edit_manifest("packages", "python", "3.10"), "packages.python"),
     "examples": (edit_manifest("data", "01-grpo", "another"), "data.01-grpo"),
     "a package of parts": (edit_manifest("version", "builtin", "rlm-plugins 0.0"), "version.builtin"),
+    "number of processes": (edit_processes, "processes"),
     "code": (lambda run: (run / "plugins" / "polite.py").write_text(PLUGIN.replace("1.0", "2.0")), "code.polite.py"),
 }
 

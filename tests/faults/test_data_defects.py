@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import re
@@ -73,6 +74,25 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
         for text in ("x", ".", ",", "√", "½", "%", "\\", "{", "π", "-1")
     },
 }
+PLAIN = "".join(json.dumps(row) + "\n" for row in GOOD).encode()
+FILES: dict[str, tuple[bytes, str]] = {
+    "half a line": (PLAIN[:-20], "rows.jsonl"),
+    "a line that is no JSON": (PLAIN + b"nonsense\n", "rows.jsonl"),
+    "a line that is a list": (PLAIN + b"[1, 2]\n", "rows.jsonl"),
+    "a line that is a number": (PLAIN + b"7\n", "rows.jsonl"),
+    "not UTF-8": (PLAIN.replace(b"39+1", b"\xff\xfe+1"), "rows.jsonl"),
+    "zeros": (bytes(4096), "rows.jsonl"),
+    "compressed, but not so named": (gzip.compress(PLAIN), "rows.jsonl"),
+    "a prompt of another type": (PLAIN + b'{"prompt": {"text": "1+1=?"}, "answer": "2"}\n', "rows.jsonl|prompt"),
+    "a number as prompt": (PLAIN + b'{"prompt": 7, "answer": "2"}\n', "prompt|rows.jsonl"),
+    "a list as prompt": (PLAIN + b'{"prompt": ["1+1=?"], "answer": "2"}\n', "prompt|rows.jsonl"),
+    "no prompt in one row": (PLAIN + b'{"answer": "2"}\n', "row 40 .*prompt"),
+    "other columns in one row": (PLAIN + b'{"question": "1+1=?", "gold": "2"}\n', "row 40 .*prompt|rows.jsonl"),
+    "half a surrogate": (PLAIN + b'{"prompt": "1+1=\\ud800", "answer": "2"}\n', "rows.jsonl|token"),
+    "a NUL": (PLAIN + b'{"prompt": "1+1=\\u0000", "answer": "2"}\n', "the tokenizer has no token for"),
+    "a space without width": (PLAIN + b'{"prompt": "\\u200b", "answer": "2"}\n', "no token for|is empty"),
+}
+"""Content of the file, and what is named."""
 WARNED: dict[str, tuple[list[dict[str, Any]], str]] = {
     **{f"one answer {text!r}": (rows(answer=text), "1 of 40 .* no answer .* examples 39") for text in ("?", "", " ")},
     "a null answer": (rows(answer=None), "1 of 40 .* no answer"),
@@ -82,9 +102,10 @@ WARNED: dict[str, tuple[list[dict[str, Any]], str]] = {
 }
 
 
-def checked(folder: Path, data: list[dict[str, Any]], *overrides: str) -> None:
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data), encoding="utf-8")
-    is_chat = bool(data) and isinstance(data[0].get("prompt"), list)
+def checked(folder: Path, data: list[dict[str, Any]] | bytes, *overrides: str) -> None:
+    written = data if isinstance(data, bytes) else "".join(json.dumps(row) + "\n" for row in data).encode()
+    (folder / "rows.jsonl").write_bytes(written)
+    is_chat = isinstance(data, list) and bool(data) and isinstance(data[0].get("prompt"), list)
     (folder / "r.yaml").write_text(RECIPE.replace("CHAT", str(is_chat).lower()), encoding="utf-8")
     path = f"environment.path={folder / 'rows.jsonl'}"
     with hang_guard():
@@ -94,7 +115,7 @@ def checked(folder: Path, data: list[dict[str, Any]], *overrides: str) -> None:
 QUICK = ("a prompt of 65 tokens", "a prompt of 5 MB", "null answers", "two answers for all", "prompt with '√'")
 
 
-@pytest.mark.faults("F7", "defects of data sets")
+@pytest.mark.faults(group="F7")
 def test_defects_of_data_are_named(tmp_path: Path, cases: Any) -> None:
     for number, name in enumerate(QUICK):
         (folder := tmp_path / str(number)).mkdir()
@@ -103,9 +124,9 @@ def test_defects_of_data_are_named(tmp_path: Path, cases: Any) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.faults("F7", "defects of data sets, all kinds")
+@pytest.mark.faults(group="F7")
 def test_all_defects_of_data_are_named(tmp_path: Path, cases: Any, caplog: pytest.LogCaptureFixture) -> None:
-    for number, (name, (data, words)) in enumerate(REFUSED.items()):
+    for number, (name, (data, words)) in enumerate((REFUSED | FILES).items()):
         (folder := tmp_path / str(number)).mkdir()
         with cases(name), pytest.raises(RecipeError, match=words):
             checked(folder, data)

@@ -132,14 +132,14 @@ def check_stops(folder: Path, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
-@pytest.mark.faults("divergence", "loss, gradient or weights that explode")
+@pytest.mark.faults(group="divergence")
 def test_divergence_stops_the_run(tmp_path: Path, name: str, cases: Any) -> None:
     with cases(name):
         check_stops(tmp_path, name)
 
 
 @pytest.mark.full
-@pytest.mark.faults("divergence", "loss, gradient or weights that explode, all kinds")
+@pytest.mark.faults(group="divergence")
 def test_every_divergence_stops_the_run(tmp_path: Path, cases: Any) -> None:
     for name in STOPS.keys() - {*QUICK}:
         with cases(name):
@@ -147,7 +147,7 @@ def test_every_divergence_stops_the_run(tmp_path: Path, cases: Any) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.faults("divergence", "back off to a lower learning rate")
+@pytest.mark.faults(group="divergence")
 def test_back_off_repeats_from_the_last_checkpoint(tmp_path: Path, cases: Any, capsys: Any) -> None:
     with cases("the rate is lowered until the run ends"):
         done = run(tmp_path, "ends", "trainer.learning_rate=100.0", "on_divergence=back_off", "trainer.max_steps=3")
@@ -161,7 +161,7 @@ def test_back_off_repeats_from_the_last_checkpoint(tmp_path: Path, cases: Any, c
         run(tmp_path, "stops", *spike("1e30"), "on_divergence=back_off")
 
 
-@pytest.mark.faults("divergence", "numbers and weights that are absurd")
+@pytest.mark.faults(group="divergence")
 def test_numbers_that_stop(cases: Any) -> None:
     for value in (float("nan"), float("inf"), float("-inf"), 1e9, -1e30):
         with cases(f"{value}"), pytest.raises(Divergence, match="step 8: the loss is"):

@@ -20,7 +20,7 @@ from rlm_plugins.cli import app
 from rlm_plugins.cli.launch import launch
 from rlm_plugins.errors import RlmError
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults("F5", "ENOSPC and EIO at every file operation of a run")]
+pytestmark = [pytest.mark.slow, pytest.mark.faults(group="F5")]
 CODES = (errno.ENOSPC, errno.EIO)
 Failed = Callable[[int, str, int, int, str], None]
 CASES = [("adapter", 24), *(pytest.param(kind, 1, marks=[pytest.mark.full, pytest.mark.matrix]) for kind in KINDS)]

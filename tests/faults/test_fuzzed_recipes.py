@@ -205,7 +205,7 @@ def outcome(file: Path, text: bytes) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=[pytest.mark.full, pytest.mark.matrix])])
-@pytest.mark.faults("F8", "recipes with random mistakes")
+@pytest.mark.faults(group="F8")
 def test_a_spoiled_recipe_is_composed_or_refused(tmp_path: Path, count: int, cases: Any) -> None:
     refused = 0
     for seed in range(count):

@@ -79,7 +79,7 @@ def check_named(function: Callable[..., Any], expected: list[float | None], **ke
         assert scored(function, batch(), FaultLog(), on_error="skip", **keys) == expected
 
 
-@pytest.mark.faults("F6", "rewards that return, raise or exit with what is no score")
+@pytest.mark.faults(group="F6")
 def test_invalid_results_name_the_reward(cases: Any) -> None:
     for kind, calls in (("returns", RETURNS), ("raises", RAISES)):
         for name, call in calls.items():
@@ -90,7 +90,7 @@ def test_invalid_results_name_the_reward(cases: Any) -> None:
                     check_named(function, [1.0, 1.0, None, 1.0] if form == "completion" else [None] * 4)
 
 
-@pytest.mark.faults("F6", "scores that are no numbers")
+@pytest.mark.faults(group="F6")
 def test_invalid_score_costs_one_completion(cases: Any) -> None:
     for name, make in SCORES.items():
         with cases(f"score {name}"):
@@ -106,7 +106,7 @@ def bind(make: Callable[[], Any]) -> Callable[..., Any]:
     return it
 
 
-@pytest.mark.faults("F6", "rewards that change the state of the process")
+@pytest.mark.faults(group="F6")
 def test_changes_are_undone_and_reported(
     cases: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +128,7 @@ def test_changes_are_undone_and_reported(
             assert word in caplog.text
 
 
-@pytest.mark.faults("F6", "rewards that change what they are given")
+@pytest.mark.faults(group="F6")
 def test_data_of_the_trainer_are_unchanged(cases: Any, caplog: pytest.LogCaptureFixture) -> None:
     def state(completions: list[str], trainer_state: Any) -> list[float]:
         trainer_state.global_step = 10**6
@@ -152,7 +152,7 @@ def test_data_of_the_trainer_are_unchanged(cases: Any, caplog: pytest.LogCapture
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-@pytest.mark.faults("F6", "a reward that forks the trainer")
+@pytest.mark.faults(group="F6")
 def test_a_forked_copy_does_not_train(cases: Any) -> None:
     def it(completions: list[str]) -> list[float]:
         fork()
@@ -164,7 +164,7 @@ def test_a_forked_copy_does_not_train(cases: Any) -> None:
         assert os.getpid() == pid
 
 
-@pytest.mark.faults("F6", "rewards that do not return")
+@pytest.mark.faults(group="F6")
 def test_hanging_rewards_end_at_their_timeout(cases: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trl_adapter, "DEFAULT", 0.2)
     monkeypatch.setattr(reward_loop, "BLOCKED", 0.2)

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_cases import KINDS, recipe, resume, weights
+from fault_cases import KINDS, check_last_save, recipe, resume, weights
 from fault_points import States, at_every_point, copied
 
 from rlm_plugins.cli.launch import launch
-from rlm_plugins.durable.sealed import damages
 from rlm_plugins.errors import RlmError
-from rlm_plugins.run.resume_point import sound_checkpoint
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults("F1", "SIGKILL at every file operation of a run")]
+pytestmark = [pytest.mark.slow, pytest.mark.faults(group="F1")]
 CASES = [("critic", 16), *(pytest.param(kind, 1, marks=[pytest.mark.full, pytest.mark.matrix]) for kind in KINDS)]
 """Kind of run, and which states of it are resumed: every one, or every 16th."""
 
@@ -26,16 +24,6 @@ def killed_at_every_operation(folder: Path, kind: str) -> tuple[Path, dict[str, 
     states = States(out, into)
     count = at_every_point(lambda: launch(file, [], out=out), out, states.add, folder / "log")
     return into, weights(out), count
-
-
-def check_last_save(run: Path) -> None:
-    """The newest checkpoint is whole: nothing is damaged, and nothing that had its name is missing."""
-    for stage in run.glob("01-*"):
-        reported: list[str] = []
-        found, names = sound_checkpoint(stage, reported.append, unsealed=False), sorted(stage.glob("checkpoint-?"))
-        assert not reported
-        assert found == (names[-1] if names else None)
-        assert found is None or not damages(found)
 
 
 @pytest.mark.parametrize(("kind", "every"), CASES)

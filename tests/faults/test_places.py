@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults("places", "a place that cannot hold a run")]
+pytestmark = [pytest.mark.slow, pytest.mark.faults(group="places")]
 
 
 def a_file(folder: Path) -> Path:

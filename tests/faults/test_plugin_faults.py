@@ -94,7 +94,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., No
     return offer
 
 
-@pytest.mark.faults("F9", "plugins whose import fails")
+@pytest.mark.faults(group="F9")
 def test_failed_imports_cost_one_plugin(offered: Callable[..., None], cases: Any) -> None:
     for name, (source, word) in IMPORTS.items():
         with cases(name):
@@ -120,7 +120,7 @@ def error_of(point: Point) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-@pytest.mark.faults("F9", "plugins whose hooks fail")
+@pytest.mark.faults(group="F9")
 def test_failed_hooks_cost_one_plugin(offered: Callable[..., None], cases: Any) -> None:
     head = "from rlm_plugins import hookimpl\n@hookimpl\ndef rlm_rewards():\n    "
     texts = {f"a hook that {name}": (head + body, word) for name, (body, word) in HOOKS.items()}
@@ -131,7 +131,7 @@ def test_failed_hooks_cost_one_plugin(offered: Callable[..., None], cases: Any) 
             assert word in error_of(bad)
 
 
-@pytest.mark.faults("F9", "plugins that change the process when they are imported")
+@pytest.mark.faults(group="F9")
 def test_an_import_changes_neither_output_nor_folder(
     offered: Callable[..., None], cases: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,7 +155,7 @@ DAMAGED = {
 
 
 @pytest.mark.slow
-@pytest.mark.faults("F9", "a damaged entry_points.txt")
+@pytest.mark.faults(group="F9")
 def test_damaged_entry_points_cost_one_distribution(tmp_path: Path, cases: Any) -> None:
     """Also in other libraries: pydantic and torch read the entry points of all distributions."""
     for number, (name, content) in enumerate(DAMAGED.items()):
@@ -173,7 +173,7 @@ def test_damaged_entry_points_cost_one_distribution(tmp_path: Path, cases: Any) 
             assert "entry_points.txt of rlm-damaged 0.3 cannot be read" in errors["rlm-damaged"]
 
 
-@pytest.mark.faults("F9", "plugins that a user disables")
+@pytest.mark.faults(group="F9")
 def test_disabled_plugins_are_left_out(offered: Callable[..., None], cases: Any) -> None:
     offered(Point("sound", SOUND))
     for option, present in (("--disable", False), ("--enable", True)):
@@ -182,7 +182,7 @@ def test_disabled_plugins_are_left_out(offered: Callable[..., None], cases: Any)
             assert ("sound" in Registry().plugins) is present
 
 
-@pytest.mark.faults("F9", "plugins for another version")
+@pytest.mark.faults(group="F9")
 def test_a_plugin_for_a_later_version_is_told_as_such(monkeypatch: pytest.MonkeyPatch, cases: Any) -> None:
     for requirement, told in (
         ("rlm-plugins>=99", True),

@@ -60,7 +60,7 @@ def command(folder: Path, reward: str, *more: str, script: str = "", **variables
 
 
 @pytest.mark.full
-@pytest.mark.faults("F6", "rewards that end or keep alive the process")
+@pytest.mark.faults(group="F6")
 def test_ended_processes_name_the_reward(tmp_path: Path, cases: Any) -> None:
     with cases("SIGKILL by the reward is named by the next run"):
         assert command(tmp_path, "kills", KILL="1").returncode == -9

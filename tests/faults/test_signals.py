@@ -22,7 +22,7 @@ from rlm_plugins.durable import stop_signals
 from rlm_plugins.errors import RlmError
 from rlm_plugins.trainer.checkpoint import checkpoints
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults("signals", "SIGTERM, SIGHUP, SIGINT, SIGUSR1 at random moments")]
+pytestmark = [pytest.mark.slow, pytest.mark.faults(group="signals")]
 STEPS = {"max_steps": 6, "save_steps": 100}
 """Longer than an epoch of four steps, and no checkpoint before the last one."""
 REWARD = '''
@@ -63,11 +63,13 @@ def slow_recipe(folder: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(50, marks=[pytest.mark.full, pytest.mark.matrix])])
-def test_at_random_moments(tmp_path: Path, count: int, cases: Any) -> None:
+@pytest.mark.parametrize(
+    ("seed", "count"), [(0, 3), *(pytest.param(n, 25, marks=[pytest.mark.full, pytest.mark.matrix]) for n in (1, 2))]
+)
+def test_at_random_moments(tmp_path: Path, seed: int, count: int, cases: Any) -> None:
     start = time.monotonic()
     whole = run(tmp_path, "full", **STEPS)
-    seconds, moments = time.monotonic() - start, random.Random(count)
+    seconds, moments = time.monotonic() - start, random.Random(seed)
     for _ in range(count):
         number = moments.choice([signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1])
         moment, folder = moments.uniform(0.05, seconds), tmp_path / "run"
@@ -141,7 +143,7 @@ def test_a_signal_on_one_process_stops_both_after_a_checkpoint(tmp_path: Path, m
     assert [path.name for path in checkpoints(folder / "01-grpo")] == ["checkpoint-3"]
 
 
-@pytest.mark.faults("writers", "two processes write into one run folder")
+@pytest.mark.faults(group="writers")
 def test_a_second_writer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, folder = slow_recipe(tmp_path), tmp_path / "run"
     monkeypatch.setenv("AT", "2")

@@ -14,7 +14,7 @@ from fault_cases import resume, run, unfinished, weights
 from rlm_plugins.durable.json_lines import JsonLines
 from rlm_plugins.errors import RlmError
 
-pytestmark = pytest.mark.faults("F3b", "a line of a log is incomplete or damaged")
+pytestmark = pytest.mark.faults(group="F3b")
 LINES = [{"stage": "01-grpo", "step": step, "nested": {"text": "ä\u2028"}} for step in range(3)]
 
 

@@ -1,0 +1,303 @@
+"""Run folders that a stranger has prepared: what each of them tries, as a function of folder and bait.
+
+The stranger owns the folder, so every change to a checkpoint or result is sealed with new checksums. Code of a stranger
+would create the file `bait`, which lies beside the folder; `bait.parent / "outside"` is a file that must not change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from rlm_plugins.durable.sealed import CHECKSUMS, seal
+
+Attack = Callable[[Path, Path], None]
+STAGE, LAST = "01-ppo", "01-ppo/checkpoint-2"
+PLUGIN = """
+from rlm_plugins import hookimpl
+
+def polite(completions):
+    return [1.0] * len(completions)
+
+@hookimpl
+def rlm_rewards():
+    return {"polite": polite}
+"""
+"""The plugin `polite.py` that the user trusts."""
+
+
+class Payload:
+    """Object whose unpickling executes a command."""
+
+    def __init__(self, bait: Path) -> None:
+        self.bait = bait
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.bait}",)
+
+
+def code(bait: Path) -> str:
+    """A module that shows that it was executed."""
+    return f"open({str(bait)!r}, 'w').close()\nfrom rlm_plugins import hookimpl\n"
+
+
+def tensors(name: str, place: str = LAST) -> Attack:
+    """A file of tensors with a payload."""
+
+    def attack(folder: Path, bait: Path) -> None:
+        torch.save({"state": Payload(bait), "param_groups": []}, folder / place / name)
+        seal(folder / place)
+
+    return attack
+
+
+def raw_pickle(name: str, place: str = LAST) -> Attack:
+    def attack(folder: Path, bait: Path) -> None:
+        (folder / place / name).write_bytes(pickle.dumps(Payload(bait), protocol=2))
+        seal(folder / place)
+
+    return attack
+
+
+def instead_of_safetensors(name: str, place: str) -> Attack:
+    """Weights as pickle; those of safetensors are removed."""
+
+    def attack(folder: Path, bait: Path) -> None:
+        for file in (folder / place).glob("*.safetensors"):
+            file.unlink()
+        tensors(name, place)(folder, bait)
+
+    return attack
+
+
+def edit(name: str, change: Callable[[Any, Path], Any]) -> Attack:
+    """Another value of a JSON file; a sealed folder is sealed again."""
+
+    def attack(folder: Path, bait: Path) -> None:
+        file = folder / name
+        value = change(json.loads(file.read_text()), bait)
+        file.write_text(json.dumps(value))
+        if (file.parent / CHECKSUMS).exists() and file.name != CHECKSUMS:
+            seal(file.parent)
+
+    return attack
+
+
+def text(name: str, content: str) -> Attack:
+    """Another content of a file."""
+    return lambda folder, bait: (folder / name).write_text(content) and None
+
+
+def recipe(**changes: Any) -> Attack:
+    """Other values of keys in the recipe of the run, and in the manifest; {bait} and {folder} stand for their paths."""
+
+    def attack(folder: Path, bait: Path) -> None:
+        for place in (bait.parent, folder.parent, folder):
+            (place / "evil.py").write_text(code(bait))
+        named = json.loads(json.dumps(changes).replace("BAIT", str(bait)).replace("FOLDER", str(folder)))
+        document = yaml.safe_load((folder / "recipe.yaml").read_text()) | named
+        (folder / "recipe.yaml").write_text(yaml.safe_dump(document))
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest["recipe"] |= named
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+
+    return attack
+
+
+def link(name: str, target: str) -> Attack:
+    """A link out of the folder, in the place of a file or folder."""
+
+    def attack(folder: Path, bait: Path) -> None:
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+        path.symlink_to(bait.parent / target)
+
+    return attack
+
+
+def pipe(name: str) -> Attack:
+    """A pipe, from which a reader waits for ever."""
+
+    def attack(folder: Path, bait: Path) -> None:
+        (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+        if (folder / name).parent != folder:
+            listed = json.loads((folder / name).with_name(CHECKSUMS).read_text())
+            empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+            listed["files"][Path(name).name] = {"size": 0, "sha256": empty}
+            (folder / name).with_name(CHECKSUMS).write_text(json.dumps(listed))
+
+    return attack
+
+
+def other_plugin(folder: Path, bait: Path) -> None:
+    (folder / "plugins" / "polite.py").write_text(code(bait))
+
+
+def other_plugin_with_its_hash(folder: Path, bait: Path) -> None:
+    import hashlib
+
+    other_plugin(folder, bait)
+    digest = hashlib.sha256((folder / "plugins" / "polite.py").read_bytes()).hexdigest()
+    edit("manifest.json", lambda manifest, _: manifest | {"code": {"polite.py": digest}})(folder, bait)
+
+
+def tags(folder: Path, bait: Path) -> None:
+    with (folder / "recipe.yaml").open("a") as file:
+        file.write(f'\nname: !!python/object/apply:os.system ["touch {bait}"]\n')
+
+
+def many_aliases(folder: Path, bait: Path) -> None:
+    lines = ["a0: &a0 [x, x]", *(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]" for n in range(60)), "speed: *a60"]
+    with (folder / "recipe.yaml").open("a") as file:
+        file.write("\n".join(["", *lines, ""]))
+
+
+def model_with_code(folder: Path, bait: Path) -> None:
+    model = folder / "model"
+    model.mkdir()
+    auto = {"AutoModelForCausalLM": "evil.Model", "AutoConfig": "evil.Config"}
+    (model / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": auto}))
+    (model / "evil.py").write_text(code(bait))
+    recipe(model={"name": "pretrained", "path": str(model), "trust_remote_code": True})(folder, bait)
+
+
+def model_as_pickle(folder: Path, bait: Path) -> None:
+    model = folder / "model"
+    shutil.copytree(folder / STAGE / "adapter", model)
+    for file in (*model.glob("*.safetensors"), model / CHECKSUMS, model / "adapter_config.json"):
+        file.unlink()
+    config = {"model_type": "llama", "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+    (model / "config.json").write_text(json.dumps(config | {"intermediate_size": 16, "vocab_size": 40}))
+    torch.save({"lm_head.weight": Payload(bait)}, model / "pytorch_model.bin")
+    recipe(model={"name": "pretrained", "path": str(model)})(folder, bait)
+
+
+def tokenizer_with_code(folder: Path, bait: Path) -> None:
+    result = folder / STAGE / "adapter"
+    (result / "evil.py").write_text(code(bait))
+    auto = {"auto_map": {"AutoTokenizer": ["evil.Tokenizer", None]}, "tokenizer_class": "Tokenizer"}
+    edit(f"{STAGE}/adapter/tokenizer_config.json", lambda config, _: config | auto)(folder, bait)
+
+
+def template_with_code(folder: Path, bait: Path) -> None:
+    body = "cycler.__init__.__globals__.os.system('touch " + str(bait) + "')"
+    (folder / STAGE / "adapter" / "chat_template.jinja").write_text("{{ " + body + " }}")
+    seal(folder / STAGE / "adapter")
+
+
+def old_names_behind_a_link(name: str) -> Attack:
+    """A recipe with a key of an older version, which is renamed: the copy would be written through a link."""
+
+    def attack(folder: Path, bait: Path) -> None:
+        recipe(speed={"packed": True})(folder, bait)
+        (folder / name).symlink_to(bait.parent / "outside")
+
+    return attack
+
+
+def a_huge_log(folder: Path, bait: Path) -> None:
+    os.truncate(folder / "metrics.jsonl", 2**42)
+
+
+def an_empty_checkpoint(folder: Path, bait: Path) -> None:
+    (folder / STAGE / "checkpoint-999999999999999999999").mkdir()
+    (folder / STAGE / "checkpoint-999999999999999999999" / CHECKSUMS).write_text('{"files": {}}')
+
+
+def module_beside(folder: Path, bait: Path) -> None:
+    for name in ("torch", "sitecustomize", "yaml", "rlm_plugins", "conftest"):
+        (folder / f"{name}.py").write_text(code(bait))
+        (folder / "plugins" / f"{name}.py").write_text(code(bait))
+
+
+def compiled_plugin(folder: Path, bait: Path) -> None:
+    """Bytecode that Python would prefer to an equal source file."""
+    import py_compile
+
+    evil = bait.parent / "polite.py"
+    evil.write_text(code(bait))
+    (folder / "plugins" / "__pycache__").mkdir(exist_ok=True)
+    for target in ("plugins/__pycache__/polite.cpython-311.pyc", "plugins/polite.pyc"):
+        py_compile.compile(
+            str(evil), str(folder / target), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+        )
+
+
+EVIL = [{"name": "verl", "function": "FOLDER/../evil.py:score"}]
+ATTACKS: dict[str, Attack] = {
+    **{f"{name} executes": tensors(name) for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "parts.pt")},
+    "training_args.bin executes": tensors("training_args.bin"),
+    "optimizer.pt is a pickle": raw_pickle("optimizer.pt"),
+    "parts.pt is a pickle": raw_pickle("parts.pt"),
+    "adapter of a checkpoint is a pickle": instead_of_safetensors("adapter_model.bin", LAST),
+    "model of a checkpoint is a pickle": instead_of_safetensors("pytorch_model.bin", LAST),
+    "result is a pickle": instead_of_safetensors("adapter_model.bin", f"{STAGE}/adapter"),
+    "critic is a pickle": instead_of_safetensors("adapter_model.bin", f"{STAGE}/critic"),
+    "another plugin": other_plugin,
+    "another plugin and its hash": other_plugin_with_its_hash,
+    "bytecode of a plugin": compiled_plugin,
+    "modules beside the recipe": module_beside,
+    "a plugin outside": recipe(plugins={"load": ["BAIT/../evil.py"]}),
+    "a plugin above": recipe(plugins={"load": ["../evil.py"]}),
+    "a reward outside": recipe(rewards=EVIL),
+    "a reward of the standard library": recipe(rewards=[{"name": "verl", "function": "os:system"}]),
+    "a reward of the folder": recipe(rewards=[{"name": "verl", "function": "./evil.py:score"}]),
+    "tags in the recipe": tags,
+    "aliases without end": many_aliases,
+    "a recipe nested deeply": text("recipe.yaml", "a: " + "[" * 100_000),
+    "a model with code": model_with_code,
+    "a model as a pickle": model_as_pickle,
+    "a tokenizer with code": tokenizer_with_code,
+    "a chat template with code": template_with_code,
+    "an adapter of megatron": edit(
+        f"{STAGE}/adapter/adapter_config.json", lambda c, _: c | {"megatron_config": {"a": 1}, "megatron_core": "evil"}
+    ),
+    "an adapter of a library": edit(
+        f"{STAGE}/adapter/adapter_config.json",
+        lambda c, _: c | {"auto_mapping": {"base_model_class": "Model", "parent_library": "evil"}},
+    ),
+    **{f"{name} leads outside": link(name, "outside") for name in ("metrics.jsonl", "summary.json", "manifest.json")},
+    "recipe.yaml leads outside": link("recipe.yaml", "outside"),
+    "view.html leads outside": link("view.html", "outside"),
+    "a stage leads outside": link(STAGE, "folder"),
+    "a checkpoint leads outside": link(LAST, "folder"),
+    "a hidden folder leads outside": link(f"{STAGE}/.saving", "folder"),
+    **{
+        f"{name} leads outside": old_names_behind_a_link(name)
+        for name in ("recipe.new.yaml", ".recipe.yaml.new", "recipe.old.yaml", ".recipe.old.yaml.new")
+    },
+    "a pipe as log": pipe("metrics.jsonl"),
+    "a pipe as samples": pipe("samples.jsonl"),
+    "a pipe in a checkpoint": pipe(f"{LAST}/optimizer.pt"),
+    "a pipe as manifest": pipe("manifest.json"),
+    "a log of four terabytes": a_huge_log,
+    "a manifest nested deeply": text("manifest.json", "[" * 100_000),
+    "a manifest of other types": edit(
+        "manifest.json",
+        lambda m, _: m | {"stages": {STAGE: []}, "changes": 3, "tuning": "x", "hardware": 7, "processes": {"a": []}},
+    ),
+    "a manifest of lists": edit("manifest.json", lambda m, _: {key: [] for key in m}),
+    "checksums that lead outside": edit(
+        f"{LAST}/{CHECKSUMS}", lambda c, _: {"files": c["files"] | {"../../../outside": {"size": 4, "sha256": "0"}}}
+    ),
+    "an empty checkpoint": an_empty_checkpoint,
+    "a state of other types": edit(f"{LAST}/trainer_state.json", lambda s, _: s | {"global_step": "two", "epoch": []}),
+    "a step of the distant future": edit(f"{LAST}/trainer_state.json", lambda s, _: s | {"global_step": 10**30}),
+    "a state of lists": edit(f"{LAST}/trainer_state.json", lambda s, _: []),
+    "a finished stage of other types": text(f"{STAGE}/done", '{"result": [[]]}'),
+    "escapes for the terminal": text(
+        "metrics.jsonl", '{"stage": "\\u001b[2J\\u001b]0;x", "step": 1, "grad_norm": 1}\n'
+    ),
+}
+"""Name → what the stranger has prepared."""
