@@ -1,12 +1,10 @@
 """False alarms and cost of the divergence checks: ``python benchmarks/divergence_limits.py``.
 
-Three measurements, one line of JSON each:
+``papers`` trains every recipe of recipes/papers, cut down as in `tests/test_papers.py`. The result is the largest share
+of a limit that a loss, norm or weight reached.
 
-- ``papers``: every recipe of recipes/papers, cut down as `tests/test_papers.py` does it. The largest share of its limit
-  that a loss, a norm of a gradient or a weight reached, and the number of runs that were stopped.
-- ``growth``: a model from scratch under supervised training, at increasing learning rates. Largest weight, share of its
-  limit, accuracy afterwards.
-- ``cost``: CPU time of optimizer steps with and without the checks, alternating in one run.
+``growth`` trains a model from scratch at increasing learning rates. ``cost`` compares the CPU time of optimizer steps
+with and without the checks, alternating in one run.
 """
 
 from __future__ import annotations

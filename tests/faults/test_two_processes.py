@@ -76,7 +76,7 @@ def test_one_process_is_killed(tmp_path: Path, kind: str, cases: Any) -> None:
     """The launcher then ends the other one, wherever that is."""
     file = recipe(tmp_path, kind, max_steps=3, **HALF)
     expected = weights(trained(tmp_path, file))
-    for rank, operation in [(0, 20), (0, 45), (0, 70), (0, 95), (1, 0), (1, 1), (1, 2)]:
+    for rank, operation in [(0, 20), (0, 45), (0, 70), (0, 95), (1, 1), (1, 2), (1, 3)]:
         run = tmp_path / "run"
         with cases(f"{kind}, process {rank} at operation {operation}"):
             task = killed(rank, operation, run, lambda run=run: launch(file, [], out=run))
