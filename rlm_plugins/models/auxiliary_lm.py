@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import count
 from typing import Any
 
@@ -66,6 +67,10 @@ class AuxiliaryLM:
         self._optimizer = AuxiliaryOptimizer(
             self._adapter, name=name, learning_rate=learning_rate, max_grad_norm=max_grad_norm, mean=_mean_over_ranks
         )
+
+    def active(self) -> AbstractContextManager[None]:
+        """Return a context in which the policy generates with this model's adapter instead of its own."""
+        return self._adapter.active()
 
     def logp(
         self, logprobs_of: LogprobsOf, prompts: Ids, completions: Ids, width: int

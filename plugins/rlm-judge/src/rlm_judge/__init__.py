@@ -6,6 +6,7 @@ from rlm_judge.pairwise import judge_pairwise
 from rlm_judge.rubrics import judge_rubric
 from rlm_judge.single import judge_score, judge_verify
 from rlm_judge.toy_sums import sums_and_verdicts
+from rlm_judge.trained_verifier import TrainedVerifier
 from rlm_plugins import hookimpl
 
 __all__ = ["judge_checklist", "judge_pairwise", "judge_rubric", "judge_score", "judge_verdict", "judge_verify"]
@@ -28,3 +29,9 @@ def rlm_rewards() -> dict[str, object]:
 def rlm_environments() -> dict[str, object]:
     """Return the environments of this package by name."""
     return {"sums_and_verdicts": sums_and_verdicts, "judge_pairs": judge_pairs}
+
+
+@hookimpl
+def rlm_shapers() -> dict[str, object]:
+    """Return the shapers of this package by name."""
+    return {"trained_verifier": TrainedVerifier}

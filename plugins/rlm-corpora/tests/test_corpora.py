@@ -1,0 +1,50 @@
+"""Every corpus of the table reads a row of its published shape, from one local file."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rlm_corpora.corpus import CORPORA
+from rlm_corpora.environments import ENVIRONMENTS
+
+from rlm_plugins.errors import RecipeError
+
+ROWS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("published_rows.toml").read_text())
+
+
+def test_each_corpus_has_a_row() -> None:
+    assert [*ROWS] == [*CORPORA]
+
+
+@pytest.mark.parametrize("name", [*CORPORA])
+def test_row_of_the_published_shape_is_read(name: str, tmp_path: Path) -> None:
+    """The file has no split of its own; a repeated row and one with an empty question are left out."""
+    expected, corpus = dict(ROWS[name]), CORPORA[name]
+    row = expected.pop("row")
+    (tmp_path / "rows.jsonl").write_text(f"{row}\n{row}\n")
+    spec = ENVIRONMENTS[name](path=str(tmp_path / "rows.jsonl"))
+    (found,) = list(spec.train)
+    assert {key: value for key, value in found.items() if key != "prompt"} == expected
+    assert found["prompt"][-1]["content"] == expected["question"]
+    assert {*expected} == {key for key in ("question", "answer", "demonstration") if getattr(corpus, key)}
+    assert corpus.license in (ENVIRONMENTS[name].__doc__ or "")
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"prompt": "x"}, "KeyError: 'answer'"),
+        ({"prompt": "x", "answer": None}, "no row"),
+        ({"prompt": " ", "answer": "1"}, "no row"),
+    ],
+)
+def test_other_shapes_are_named(row: dict[str, Any], said: str, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(row) + "\n")
+    with pytest.raises(RecipeError, match=said) as failure:
+        ENVIRONMENTS["limr"](path=str(file))
+    assert failure.value.where == "environment.path"
