@@ -87,6 +87,7 @@ def test_supervised_reward_model_and_critic(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_an_adapter_on_a_model_in_memory(tmp_path: Path) -> None:
     objects = {"model": tiny.model(), "tokenizer": tiny.tokenizer(), "train_dataset": tiny.problems()}
+    objects["test_dataset"] = tiny.problems(4)
     base = logits(objects["model"])
     run = rlm.train(GRPO | {"model": {"lora": LORA}, "rewards": [spread]}, out=tmp_path / "run", **objects)
     model, _ = run.model()
@@ -95,5 +96,6 @@ def test_an_adapter_on_a_model_in_memory(tmp_path: Path) -> None:
     with model.disable_adapter():
         torch.testing.assert_close(logits(model), base)
     assert run.resume() is run, "nothing is left to train"
-    with pytest.raises(RlmError, match="python/"):
+    assert rlm.evaluate(run, {"evaluation.max_new_tokens": 2})["score"] == run.score, "of the same model"
+    with pytest.raises(RlmError, match=r"(?s)python/.*an object of the Python process that trained"):
         rlm.Run(run.folder).model()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import re
 import warnings
@@ -192,6 +193,9 @@ def test_arguments_of_the_wrong_kind_are_refused(tmp_path: Path) -> None:
         made(GRPOTrainer, tmp_path, config=trl.RLOOConfig)
     with pytest.raises(RecipeError, match="no part of the algorithm requires `values`"):
         made(GRPOTrainer, tmp_path, {"critic": "shared"})
+    if importlib.util.find_spec("liger_kernel") is None:
+        with pytest.raises(RecipeError, match=r"args.use_liger_kernel: liger-kernel is not installed"):
+            made(GRPOTrainer, tmp_path, use_liger_kernel=True)
     with pytest.raises(RecipeError, match="expected 1 reward weights"):
         made(GRPOTrainer, tmp_path, reward_weights=[1.0, 2.0])
 

@@ -59,7 +59,7 @@ def train(recipe: RecipeLike, overrides: Overrides = (), *, out: str | Path | No
     loaded, registry = prepared(recipe, overrides, **objects)
     folder = fresh_folder(Path(out) if out is not None else RUNS / loaded.name)
     run_training(loaded, registry, folder)
-    return Run(folder, functools.partial(prepared, recipe, overrides, **objects))
+    return Run(folder, lambda more: prepared(recipe, [*said(overrides), *more], **objects))
 
 
 def evaluate(source: str | Path | Run, overrides: Overrides = (), *, rows: int | None = None) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def evaluate(source: str | Path | Run, overrides: Overrides = (), *, rows: int |
     from rlm_plugins.cli.evaluate import as_data
     from rlm_plugins.cli.evaluate import evaluate as run_evaluation
 
-    folder = source.folder if isinstance(source, Run) else Path(source)
-    return as_data(run_evaluation(folder, said(overrides), rows=rows), samples=0)
+    folder, prepare = (source.folder, source.prepare) if isinstance(source, Run) else (Path(source), None)
+    return as_data(run_evaluation(folder, said(overrides), rows=rows, prepare=prepare), samples=0)
 
 
 def algorithms() -> Table:

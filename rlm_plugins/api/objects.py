@@ -13,11 +13,9 @@ from rlm_plugins.recipe.checks.names import names_in
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.recipe.sections import MANY
 from rlm_plugins.registry import Registry
+from rlm_plugins.registry.catalog import IN_MEMORY
 from rlm_plugins.registry.loading import Plugin
 from rlm_plugins.registry.part import Part
-
-PLUGIN = "python"
-"""Name of the plugin that offers the objects of this process."""
 
 
 def name_of(target: Any) -> str:
@@ -43,11 +41,11 @@ def add(registry: Registry, key: str, target: Any, name: str = "") -> str:
     Raises:
         PluginError: The signature breaks the contract of the hook.
     """
-    registry.plugins.setdefault(PLUGIN, Plugin(PLUGIN, "objects of the running Python process"))
+    registry.plugins.setdefault(IN_MEMORY, Plugin(IN_MEMORY, "objects of the running Python process"))
     hook, name = HOOK_OF[key], name or name_of(target)
-    taken = {part.name for part in registry if part.hook == hook and part.plugin == PLUGIN}
+    taken = {part.name for part in registry if part.hook == hook and part.plugin == IN_MEMORY}
     free = next(each for each in (name, *(f"{name}_{n}" for n in range(2, 10_000))) if each not in taken)
-    part = Part(hook, free, PLUGIN, target)
+    part = Part(hook, free, IN_MEMORY, target)
     part.check()
     registry.add(part)
     return part.full_name

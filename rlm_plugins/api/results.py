@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from rlm_plugins.registry import Registry
 
 Entry = dict[str, Any]
+Prepare = Callable[[Sequence[str]], "tuple[Recipe, Registry]"]
+"""Overrides → a recipe with Python objects in it, and the registry that has them."""
 
 
 class Shown:
@@ -57,14 +60,15 @@ class Run(Shown):
 
     Args:
         folder: Folder of the run.
-        prepare: Returns recipe and registry of a run that was given Python objects; None: those of its folder.
+        prepare: Returns recipe and registry of a run that was given Python objects, for further overrides; None: they
+            are read from the folder.
 
     Raises:
         RlmError: The folder is no run.
     """
 
-    def __init__(self, folder: str | Path, prepare: Callable[[], tuple[Recipe, Registry]] | None = None) -> None:
-        self.folder, self._prepare = Path(folder), prepare
+    def __init__(self, folder: str | Path, prepare: Prepare | None = None) -> None:
+        self.folder, self.prepare = Path(folder), prepare
         if not (self.folder / "recipe.yaml").is_file():
             raise RlmError("there is no run in this folder", where=str(folder), hint="a run has a `recipe.yaml`")
 
@@ -144,15 +148,15 @@ class Run(Shown):
 
         if (folder / reward_model_io.NOTE).is_file():
             return reward_model_io.load_peft_model(folder)
-        recipe, registry = self._prepare() if self._prepare is not None else read(self.folder, ())
+        recipe, registry = (self.prepare or partial(read, self.folder))(())
         return adapted(trained_stage(self.folder, compose(recipe, registry, held_out_only=True), stage))
 
     def resume(self) -> Run:
         """Train what is left of the run, from its last checkpoint."""
-        if self._prepare is not None:
+        if self.prepare is not None:
             from rlm_plugins.run.train import train
 
-            train(*self._prepare(), self.folder, resume=True)
+            train(*self.prepare(()), self.folder, resume=True)
             return self
         from rlm_plugins.cli.launch import launch
 

@@ -17,6 +17,7 @@ from rlm_plugins.recipe.checks.group_size import check_groups
 from rlm_plugins.recipe.checks.part_rules import check_suits
 from rlm_plugins.recipe.checks.rollouts import check_rows_fit
 from rlm_plugins.recipe.compose import located, plans_of, stage_of
+from rlm_plugins.recipe.installed import check_installed
 from rlm_plugins.recipe.resolve import Plan
 from rlm_plugins.recipe.trl_fields import algorithm_of, decided, fields_of, slot_of
 from rlm_plugins.registry import Registry
@@ -102,6 +103,7 @@ def stage_from(
         made = config(args, plan, fixed)
         check_rows_fit(plan.slots, made, ())
         check_suits(plan.slots, made, "algorithm")
+        check_installed(made, "args")
         labels = [reward.label for reward in plan.rewards]
         check_groups(plan.slots, made.num_generations, labels, "algorithm", registry)
     plan.rewards = plan.rewards if rewards else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from rlm_plugins.evaluation.held_out import Report, evaluate_stage
 from rlm_plugins.evaluation.sampled import SampledReport, evaluate_sampled
 from rlm_plugins.evaluation.vllm_model import VllmModel
 from rlm_plugins.kernels.auto_class import tokenizer_of
-from rlm_plugins.recipe import yaml_strict
+from rlm_plugins.recipe import Recipe, yaml_strict
 from rlm_plugins.recipe.compose import compose
+from rlm_plugins.registry import Registry
 from rlm_plugins.registry.protocols import Evaluates
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
@@ -52,6 +53,7 @@ def evaluate(
     stage: str | None = None,
     k: int = 0,
     on: Sequence[Path] = (),
+    prepare: Callable[[Sequence[str]], tuple[Recipe, Registry]] | None = None,
 ) -> list[Judgement]:
     """Evaluate a model on held-out examples; no training examples are required.
 
@@ -63,6 +65,7 @@ def evaluate(
         stage: Name of another stage (``02-grpo`` or ``grpo``).
         k: Completions sampled per example, for pass@k and majority@k; 0: none.
         on: Recipes whose examples and rewards are used in place of those of `source`.
+        prepare: Returns recipe and registry of a run that was given Python objects, for overrides.
 
     Returns:
         One entry per held-out set: the one of each recipe, then those of its `evaluation.suite`.
@@ -72,7 +75,8 @@ def evaluate(
     """
     judged: list[Judgement] = []
     loaded: tuple[Any, Any] | None = None
-    for chosen in _stages(source, overrides, stage, on):
+    stages = _stages(source, overrides, stage, on) if prepare is None else _own(source, prepare(overrides), stage)
+    for chosen in stages:
         if isinstance(chosen.engine, Evaluates):
             judged.append(Judgement(chosen.name, chosen, chosen.engine.evaluate(chosen, _examples(chosen, rows)), None))
             continue
@@ -97,7 +101,12 @@ def _stages(source: Path, overrides: Sequence[str], stage: str | None, on: Seque
     if on:
         model, trained = model_of(source, stage, ())
         return [_checked(_stage_on(recipe, overrides, model, trained), recipe) for recipe in on]
-    stages = compose(*read(source, overrides), held_out_only=True)
+    return _own(source, read(source, overrides), stage)
+
+
+def _own(source: Path, loaded: tuple[Recipe, Registry], stage: str | None) -> list[Stage]:
+    """Return the stage of a run or a recipe that is judged on its own examples."""
+    stages = compose(*loaded, held_out_only=True)
     chosen = finished_stage(source, stages, stage) if source.is_dir() else named_stage(stages, stage) or stages[-1]
     return [_checked(chosen, source)]
 

@@ -63,7 +63,11 @@ def _write(run: Path, stage: Stage, folder: Path, registry: Registry, merge: boo
         shutil.copytree(stage.output, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*NOT_EXPORTED))
     else:
         folder.mkdir(parents=True, exist_ok=True)
-        stage.source.load().save_pretrained(folder)
+        try:
+            stage.source.load().save_pretrained(folder)
+        except ValueError as error:  # transformers cannot write the weights of some quantizations
+            hint = "leave --merge out: the adapter is exported, and its base quantized when it is loaded"
+            raise RlmError(f"the model cannot be saved: {error}", where=str(folder), hint=hint) from None
         stage.source.processing_class().save_pretrained(folder)
     shutil.copy(run / "recipe.yaml", folder / "recipe.yaml")
     if (run / "plugins").is_dir():  # the recipe loads them from there

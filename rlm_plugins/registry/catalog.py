@@ -13,6 +13,8 @@ from rlm_plugins.registry.part import Part
 
 BUILTIN = "builtin"
 """Name of the built-in plugin, whose bare names are reserved."""
+IN_MEMORY = "python"
+"""Name of the plugin of functions, data sets and models that a Python call was given."""
 
 
 class Catalog:
@@ -64,6 +66,8 @@ class Catalog:
         hints += [f"variants of {name.partition('@')[2]}: {', '.join(conventions)}"] if conventions else []
         if plugin in self.blocked:
             hints += [f"the recipe blocks the plugin '{plugin}'"]
+        elif plugin == IN_MEMORY:
+            hints += ["an object of the Python process that trained: use the `Run` that `rlm.train` returned there"]
         elif plugin and plugin not in self.plugins:
             hints += [f"unknown plugin '{plugin}': {nearest(plugin, self.plugins) or 'is it installed?'}"]
         for other in broken:

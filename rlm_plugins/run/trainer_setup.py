@@ -223,7 +223,9 @@ def result_of(stage: Stage) -> ModelSpec:
         merged.name_or_path = merged.config._name_or_path = (
             ""  # a later adapter must not name the first base as its own
         )
-        return merged.requires_grad_(True)  # PEFT froze the base; the next stage may train all of it
+        for weight in merged.parameters():  # PEFT froze the base; the next stage may train all of it
+            weight.requires_grad_(weight.is_floating_point())  # integers of a quantized base have no gradient
+        return merged
 
     sees = None if stage.source.processor is None else processor
     return replace(stage.source, tokenizer=tokenizer, load=load, origin=str(stage.output), processor=sees)
