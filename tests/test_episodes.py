@@ -25,8 +25,8 @@ from rlm_plugins.builtin.episode_rewards import episode_return
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.evaluation.held_out import evaluate
-from rlm_plugins.recipe.checks.dataset import check_columns
 from rlm_plugins.recipe.checks.environment import check_environment, check_playing
+from rlm_plugins.recipe.checks.required_columns import check_columns
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import FaultLog

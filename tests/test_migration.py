@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from rlm_plugins import recipe
-from rlm_plugins.recipe.compose import compose, resolved
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.recipe.resolved_values import resolved
 from rlm_plugins.registry import Registry
 from rlm_plugins.renamed import KEYS, KNOBS, PARTS
 from rlm_plugins.run.migration import KEPT, migrate, with_current_names

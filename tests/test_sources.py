@@ -14,7 +14,8 @@ from rlm_plugins.cli import app
 from rlm_plugins.cli.launch import launch
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.compose import check_names, compose
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.recipe.plans import check_names
 from rlm_plugins.run.folder import Run
 
 RECIPE = """

@@ -13,7 +13,7 @@ from rlm_plugins.api.trl_arguments import own_algorithm
 from rlm_plugins.cli.explain import explain
 from rlm_plugins.cli.explain_report import render
 from rlm_plugins.recipe import of_mapping
-from rlm_plugins.recipe.compose import plans_of
+from rlm_plugins.recipe.plans import plans_of
 from rlm_plugins.recipe.trl_field_table import CHOICES, GRPO, KNOBS, RLOO
 from rlm_plugins.recipe.trl_fields import algorithm_of, decided, fields_of, slot_of
 from rlm_plugins.registry import Registry

@@ -16,8 +16,9 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.checks.group_size import check_groups
 from rlm_plugins.recipe.checks.part_rules import check_suits
 from rlm_plugins.recipe.checks.rollouts import check_rows_fit
-from rlm_plugins.recipe.compose import located, plans_of, stage_of
+from rlm_plugins.recipe.compose import stage_of
 from rlm_plugins.recipe.installed import check_installed
+from rlm_plugins.recipe.plans import located, plans_of
 from rlm_plugins.recipe.resolve import Plan
 from rlm_plugins.recipe.trl_fields import algorithm_of, decided, fields_of, slot_of
 from rlm_plugins.registry import Registry

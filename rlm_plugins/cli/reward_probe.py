@@ -9,7 +9,7 @@ from typing import Any
 
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RlmError
-from rlm_plugins.recipe.checks.dataset import check_columns, columns
+from rlm_plugins.recipe.checks.required_columns import check_columns, columns
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.overrides import said
 from rlm_plugins.registry import BUILTIN, Registry

@@ -12,7 +12,7 @@ from pathlib import Path
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe import document as recipes
-from rlm_plugins.recipe.compose import check_names
+from rlm_plugins.recipe.plans import check_names
 from rlm_plugins.run.resume import check_resumable
 
 _COMMA = re.compile(r",(?![^\[{(]*[\]})])")

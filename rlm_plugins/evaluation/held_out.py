@@ -13,7 +13,7 @@ from rlm_plugins.distributed import processes
 from rlm_plugins.evaluation.completions import Completions, complete
 from rlm_plugins.evaluation.estimators import Z95, share_interval
 from rlm_plugins.kernels.auto_class import tokenizer_of
-from rlm_plugins.recipe.checks.dataset import NOT_FOR_REWARDS
+from rlm_plugins.recipe.checks.required_columns import NOT_FOR_REWARDS
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Evaluates, Stateful
 from rlm_plugins.rewards.columns import reward_columns, text_of

@@ -9,17 +9,17 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from rlm_plugins.data.successes import described
 from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.recipe.checks.address import stands_at
 from rlm_plugins.recipe.checks.data_needs import standing
-from rlm_plugins.recipe.checks.dataset import (
+from rlm_plugins.recipe.checks.dataset import check_rows
+from rlm_plugins.recipe.checks.environment import check_environment, check_playing
+from rlm_plugins.recipe.checks.required_columns import (
     check_columns,
     check_engine_columns,
     check_parts,
-    check_rows,
     check_source_columns,
     columns,
-    stands_at,
 )
-from rlm_plugins.recipe.checks.environment import check_environment, check_playing
 from rlm_plugins.recipe.paths import Path, spell
 from rlm_plugins.recipe.resolve import Plan
 from rlm_plugins.registry.part import Bound

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.recipe.checks.dataset import NOT_FOR_REWARDS
+from rlm_plugins.recipe.checks.required_columns import NOT_FOR_REWARDS
 from rlm_plugins.reward_probe.cases import Example
 from rlm_plugins.rewards.columns import reward_columns
 from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward

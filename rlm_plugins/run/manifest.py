@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from rlm_plugins.recipe import Recipe
-from rlm_plugins.recipe.compose import resolved
 from rlm_plugins.recipe.foreign_code import ForeignCode, foreign_code
+from rlm_plugins.recipe.resolved_values import resolved
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.fingerprints import digest_of_rows
 from rlm_plugins.run.provenance import provenance

@@ -14,9 +14,10 @@ from rlm_plugins.durable.files import file_errors, write_file
 from rlm_plugins.durable.sealed import seal_digest
 from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.recipe import Recipe
-from rlm_plugins.recipe.compose import compose, explain_origins
+from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.foreign_code import foreign_code
 from rlm_plugins.recipe.paths import leaves, spell
+from rlm_plugins.recipe.resolved_values import explain_origins
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.folder import DONE, Run
 from rlm_plugins.run.manifest import code_of, manifest_of, older_code, portable

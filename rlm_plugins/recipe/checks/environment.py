@@ -9,7 +9,7 @@ from typing import Any
 from rlm_plugins.environment import Environment, has_step
 from rlm_plugins.errors import RecipeError, mistyped
 from rlm_plugins.recipe.checks.data_needs import standing
-from rlm_plugins.recipe.checks.dataset import columns
+from rlm_plugins.recipe.checks.required_columns import columns
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import PlaysEpisodes
 from rlm_plugins.rollout.tools import tools_of

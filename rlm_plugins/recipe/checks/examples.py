@@ -12,7 +12,7 @@ from typing import Any
 
 from rlm_plugins.data.images import image_ids
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.checks.dataset import columns
+from rlm_plugins.recipe.checks.required_columns import columns
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlm_plugins.recipe.checks.address import stands_at
 from rlm_plugins.recipe.checks.data_needs import standing
-from rlm_plugins.recipe.checks.dataset import stands_at
 from rlm_plugins.registry.protocols import ValidatesConfig
 from rlm_plugins.schedule import Schedule
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlm_plugins.data.images import image_columns, images_of, messages_of, undecoded
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.checks.dataset import columns
+from rlm_plugins.recipe.checks.required_columns import columns
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 
 
