@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from rlm_audit.command import audit
-from rlm_testing.fake_packages import register
+from rlm_testing.fake_packages import registered
 
 MAX_FALSE_REJECTS = 0.02
-
-
-@pytest.fixture
-def math(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register rlm-math even where the core's tests hide installed plugins."""
-    pytest.importorskip("rlm_math")
-    register(tmp_path / "site", "rlm-math", "0", {"math": "rlm_math"})
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+math = registered("math")
 
 
 def mistakes(report: dict[str, Any], expected: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from rlm_testing.fake_packages import register
+from rlm_testing.fake_packages import registered
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
@@ -15,11 +15,7 @@ from rlm_plugins.cli import app
 PACKAGE = Path(__file__).parents[1]
 
 
-@pytest.fixture
-def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register the package by its entry point, even where the core's tests hide installed plugins."""
-    register(tmp_path / "site", "rlm-games", "0", {"games": "rlm_games"})
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+_registered = registered("games")
 
 
 @pytest.mark.usefixtures("_registered")

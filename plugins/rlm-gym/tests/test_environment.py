@@ -15,7 +15,7 @@ from rlm_gym.__main__ import main
 from rlm_gym.environment import TaskSpec
 from rlm_gym.serialization import deserialize
 from rlm_testing import conformance
-from rlm_testing.fake_packages import register
+from rlm_testing.fake_packages import registered
 
 from rlm_plugins import recipe
 from rlm_plugins.errors import RecipeError
@@ -113,9 +113,11 @@ def test_list_prints_every_task() -> None:
     assert "max_value: 1000" in main(["show", "gcd"])
 
 
-def test_recipe_of_this_package_composes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    register(tmp_path / "site", "rlm-gym", "0", {"gym": "rlm_gym"})
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+_registered = registered("gym")
+
+
+@pytest.mark.usefixtures("_registered")
+def test_recipe_of_this_package_composes() -> None:
     found = recipe.load(Path(__file__).parents[1] / "recipe.yaml", ["environment.train_rows=200"])
     first, _, second = compose(found, Registry())
     assert (first.name, second.name) == ("01-sft", "03-grpo")

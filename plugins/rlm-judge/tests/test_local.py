@@ -19,7 +19,7 @@ from rlm_judge.records import Answer, Query, Usage
 from rlm_judge.spec import LocalSpec, PolicySpec
 from rlm_judge.toy_sums import sums_and_verdicts
 from rlm_testing import conformance
-from rlm_testing.fake_packages import register
+from rlm_testing.fake_packages import registered
 from typer.testing import CliRunner
 
 from rlm_plugins.builtin.models import scratch
@@ -138,11 +138,7 @@ def test_policy_judge_requires_a_policy_with_adapters() -> None:
     assert judging("base").knobs["judge"].handle is None, "another stage, another policy"
 
 
-@pytest.fixture
-def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register the package by its entry point, even where the core's tests hide installed plugins."""
-    register(tmp_path / "site", "rlm-judge", "0", {"judge": "rlm_judge"})
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+_registered = registered("judge")
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from rlm_process.attention_influence import forward_influence, influences
 from rlm_process.guided_trees import AttentionTree, EntropyTree
 from rlm_process.knobs import Pattern
 from rlm_process.turn_branches import TurnBranches
-from rlm_testing.fake_packages import register
+from rlm_testing.fake_packages import registered
 from rlm_testing.toy_policy import policy
 
 from rlm_plugins import recipe
@@ -28,14 +28,7 @@ from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.run.train import train
 from rlm_plugins.specs import EnvironmentSpec
 
-
-@pytest.fixture(autouse=True)
-def _registered(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Register the package by its entry point, even where the core's tests hide installed plugins."""
-    site = tmp_path_factory.mktemp("site")
-    register(site, "rlm-process", "0", {"process": "rlm_process"})
-    register(site, "rlm-games", "0", {"games": "rlm_games"})
-    monkeypatch.syspath_prepend(str(site))
+_registered = registered("process", "games", autouse=True)
 
 
 END = 0
