@@ -12,6 +12,8 @@ DEFAULTS = {
     "trainer.temperature": 1.0,
 }
 """Defaults of TRL for the fields that remedies change."""
+OF_LENGTH = ("length", "brevity", "overlong", "budget", "cosine")
+"""Words in the names of parts that reward or punish length."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,13 @@ class StageSettings:
         """Label of the reward that is evaluated; else that of the largest weight."""
         rewards = sorted(self._rewards() or [{}], key=lambda reward: -abs(reward.get("weight", 1.0)))
         return str(self["evaluation.metric"] or rewards[0].get("as") or rewards[0].get("name"))
+
+    @property
+    def rewards_length(self) -> bool:
+        """True if a reward or a shaper depends on the length of a completion, by its name."""
+        names = [str(reward.get("name")) for reward in self._rewards()]
+        names += [str(shaper.get("name")) for shaper in self["algorithm.shapers"] or []]
+        return any(word in name for name in names for word in OF_LENGTH)
 
     def _rewards(self) -> list[dict[str, Any]]:
         """Return the rewards as mappings; a recipe may give a name alone."""
