@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from rlm_plugins.rewards.aspect import Aspect
@@ -50,6 +52,10 @@ def _cuda_rng() -> list[Any]:
     return list(cuda.get_rng_state_all()) if cuda.is_initialized() else []
 
 
+def _same_cuda_rng(before: list[Any], after: list[Any]) -> bool:
+    return not before or all(map(_same_tensor, before, after))
+
+
 def _set_cuda_rng(states: list[Any]) -> None:
     if states:  # a device that was first used in the call keeps its own
         _torch().cuda.set_rng_state_all(states)
@@ -82,75 +88,31 @@ def _determinism() -> tuple[bool, bool]:
     return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
 
+def _set_determinism(settings: tuple[bool, bool]) -> None:
+    _torch().use_deterministic_algorithms(settings[0], warn_only=settings[1])
+
+
+def _set_anomaly_detection(is_on: bool) -> None:
+    _torch().autograd.set_detect_anomaly(is_on)
+
+
+def _of_torch(name: str, read: str, restore: str | Callable[[Any], Any]) -> Aspect:
+    """Return a setting of torch, by the name of the function that returns it and of the one that sets it."""
+    setter = (lambda value: getattr(_torch(), restore)(value)) if isinstance(restore, str) else restore
+    return Aspect(name, lambda: getattr(_torch(), read)(), setter, "torch")
+
+
 ASPECTS = (
-    Aspect(
-        "the random numbers of NumPy",
-        _read_numpy,
-        _set_numpy,
-        "numpy",
-        lambda before, after: bool(before[0] == after[0]),
-    ),
-    Aspect(
-        "the random numbers of torch",
-        lambda: _torch().get_rng_state(),
-        lambda state: _torch().set_rng_state(state),
-        "torch",
-        _same_tensor,
-    ),
-    Aspect(
-        "the random numbers of CUDA",
-        _cuda_rng,
-        _set_cuda_rng,
-        "torch",
-        lambda before, after: not before or all(map(_same_tensor, before, after)),
-    ),
-    Aspect(
-        "torch's default dtype",
-        lambda: _torch().get_default_dtype(),
-        lambda dtype: _torch().set_default_dtype(dtype),
-        "torch",
-    ),
-    Aspect(
-        "torch's default device",
-        lambda: _torch().get_default_device(),
-        lambda _: _torch().set_default_device(None),
-        "torch",
-    ),
-    Aspect(
-        "torch's inference mode",
-        lambda: _torch().is_inference_mode_enabled(),
-        _set_inference_mode,
-        "torch",
-    ),
-    Aspect(
-        "torch's grad mode",
-        lambda: _torch().is_grad_enabled(),
-        lambda is_on: _torch().set_grad_enabled(is_on),
-        "torch",
-    ),
+    Aspect("the random numbers of NumPy", _read_numpy, _set_numpy, "numpy", lambda one, two: bool(one[0] == two[0])),
+    replace(_of_torch("the random numbers of torch", "get_rng_state", "set_rng_state"), same=_same_tensor),
+    Aspect("the random numbers of CUDA", _cuda_rng, _set_cuda_rng, "torch", _same_cuda_rng),
+    _of_torch("torch's default dtype", "get_default_dtype", "set_default_dtype"),
+    _of_torch("torch's default device", "get_default_device", lambda _: _torch().set_default_device(None)),
+    _of_torch("torch's inference mode", "is_inference_mode_enabled", _set_inference_mode),
+    _of_torch("torch's grad mode", "is_grad_enabled", "set_grad_enabled"),
     Aspect("torch's autocast", _autocast, _set_autocast, "torch"),
-    Aspect(
-        "torch's deterministic algorithms",
-        _determinism,
-        lambda x: _torch().use_deterministic_algorithms(x[0], warn_only=x[1]),
-        "torch",
-    ),
-    Aspect(
-        "torch's anomaly detection",
-        lambda: _torch().is_anomaly_enabled(),
-        lambda is_on: _torch().autograd.set_detect_anomaly(is_on),
-        "torch",
-    ),
-    Aspect(
-        "torch's precision of float32 products",
-        lambda: _torch().get_float32_matmul_precision(),
-        lambda name: _torch().set_float32_matmul_precision(name),
-        "torch",
-    ),
-    Aspect(
-        "torch's number of threads",
-        lambda: _torch().get_num_threads(),
-        lambda count: _torch().set_num_threads(count),
-        "torch",
-    ),
+    Aspect("torch's deterministic algorithms", _determinism, _set_determinism, "torch"),
+    _of_torch("torch's anomaly detection", "is_anomaly_enabled", _set_anomaly_detection),
+    _of_torch("torch's precision of float32 products", "get_float32_matmul_precision", "set_float32_matmul_precision"),
+    _of_torch("torch's number of threads", "get_num_threads", "set_num_threads"),
 )
