@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny
 import torch
 from launch_runs import launch as launch_processes
 from repetition import one_in
@@ -31,6 +32,7 @@ from rlm_plugins.cli.replay import replays
 from rlm_plugins.errors import RlmError
 from rlm_plugins.run.replay_gradient import policy_gradient
 from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer.old_logprobs import OldLogProbs
 
 __all__ = ["pool"]
 CANNED = Path(__file__).parent / "fake_rollouts.py"
@@ -125,6 +127,11 @@ def test_characters_of_several_tokens() -> None:
     ids = list(text.encode())
     assert "".join(pieces(text_of_tokens(Bytes(), [ids]), 0, ids)) == text
     assert pieces(text_of_tokens(Bytes(), [ids[:2]]), 0, ids[:2]) == ["a", "\ufffd"], "the rest of it was cut off"
+
+
+def test_no_completion_has_no_text() -> None:
+    """A step that fails before its first completion has a capsule too."""
+    assert text_of_tokens(tiny.tokenizer(), []) == {"vocabulary": {}, "joined": {}}
 
 
 @pytest.mark.parametrize("file", ["step.json", "tensors.safetensors", "recipe.yaml"])
@@ -223,6 +230,27 @@ def test_a_capsule_changes_nothing_in_the_run(tmp_path: Path) -> None:
         weights = load_file(next(folder.glob("01-grpo/adapter/adapter_model.safetensors")))
         digests.append({name: x.view(torch.uint8).numpy().tobytes() for name, x in weights.items()})
     assert digests[0] == digests[1]
+
+
+def test_completions_without_a_forward_pass_have_the_log_probs_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Recorded while decoding, or by a pass of their own."""
+    found = []
+    settings = ["rewards=[accuracy]", "capsule={every: 1}", "algorithm=dr_grpo"]  # no completion has an advantage
+    for name in ("recorded", "passed"):
+        if name == "passed":
+            monkeypatch.setattr(OldLogProbs, "of_samples", lambda *_: None)
+        folders = capsules_of(run_of(tmp_path, *settings, name=name))
+        updates = [update for folder in folders for update in read_capsule(folder).updates]
+        found.append([portion["skipped"] for update in updates for portion in update["portions"]])
+    assert len(found[0]) == len(found[1]) > 0
+    assert "fast paths: generator fast" in capsys.readouterr().out
+    for (rows, *recorded), (same, *passed) in zip(*found, strict=True):
+        assert torch.equal(rows, same)
+        assert rows.all()
+        assert passed[0].any()
+        torch.testing.assert_close(recorded, passed, rtol=1e-4, atol=1e-5)
 
 
 # ------------------------------------------------------------------ replay under another algorithm

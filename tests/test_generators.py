@@ -174,13 +174,19 @@ def test_no_logprobs_are_recorded_in_other_precisions(tmp_path: Path, calls: dic
 
 def test_recorded_logprobs_belong_to_their_completions() -> None:
     made = PolicyGeneration.__new__(PolicyGeneration)
-    made.recorded = [([5, 1], *torch.tensor([[-1.0, -2.0, 0.0], [0.5, 0.25, 0.0]])), ([7], *torch.ones(2, 3))]
+    first = [3], [5, 1], *torch.tensor([[-1.0, -2.0, 0.0], [0.5, 0.25, 0.0]])
+    made.recorded = [first, ([3], [7], *torch.ones(2, 3))]
     ids = torch.tensor([[3, 5, 1, 0], [3, 7, 0, 0]])
     logp, entropy = made.recorded_logps(ids, 3) or (ids, ids)
     assert logp.tolist() == [[-1.0, -2.0, 0.0], [1.0, 0.0, 0.0]]
     assert entropy.tolist() == [[0.5, 0.25, 0.0], [1.0, 0.0, 0.0]]
     assert made.recorded_logps(ids.flip(0), 3) is None
     assert made.recorded_logps(ids[:1], 3) is None
+    assert made.recorded_logps(ids + torch.tensor([1, 0, 0, 0]), 3) is None, "another prompt"
+    chosen = made.recorded_logps(ids[1:], 3, [1])
+    assert chosen is not None
+    assert torch.equal(chosen[0], logp[1:])
+    assert made.recorded_logps(ids[1:], 3, [2]) is None
     assert made.recorded_logps(ids[:, :2], 1) is None
 
 

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from fixtures_hub import hub  # noqa: F401
+from transformers import AutoModelForCausalLM
 
 import rlm_plugins as rlm
 from rlm_plugins.errors import RecipeError, RlmError
@@ -134,8 +137,45 @@ def test_a_gated_or_absent_model(error: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_pushing_to_a_hub_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(RlmError, match=r"(?s)cannot be built: |hub failed: "):
+    with pytest.raises(RlmError, match=r"(?s)trainer\.push_to_hub.*hub failed: .*rlm export RUN"):
         rlm.train(recipe(push_to_hub=True, hub_model_id="nobody/nothing"), out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("is_adapter", [False, True])
+def test_the_result_is_pushed_and_nothing_else(hub: dict[str, Any], is_adapter: bool, tmp_path: Path) -> None:  # noqa: F811
+    said = recipe(push_to_hub=True, hub_model_id="me/model", save_strategy="steps", save_steps=1)
+    said |= {"capsule": {"every": 1}}
+    if is_adapter:  # on a base that the run made: it is merged
+        said["model"] |= {"lora": {"r": 2, "target_modules": "all-linear"}}
+    run = rlm.train(said, out=tmp_path / "run")
+    assert hub["created"] == ["model"]
+    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= {*hub["files"]}
+    others = [name for name in hub["files"] if "/" in name or name.endswith((".bin", ".jsonl", ".pt"))]
+    assert others == []
+    card = hub["files"]["README.md"].decode()
+    assert "from_pretrained('me/model')" in card
+    assert not any(word in card for word in (str(tmp_path), "[None]", "More Information Needed"))
+    for name, content in hub["files"].items():
+        tmp_path.joinpath("downloaded", name).parent.mkdir(exist_ok=True)
+        tmp_path.joinpath("downloaded", name).write_bytes(content)
+    ids = torch.arange(5, 15).unsqueeze(0)
+    with torch.no_grad():
+        ours = AutoModelForCausalLM.from_pretrained(tmp_path / "downloaded").eval()(ids).logits
+        trained = run.model()[0].eval()(ids).logits
+    torch.testing.assert_close(ours, trained)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"push_to_hub": True}, "`push_to_hub` requires `hub_model_id`"),
+        ({"hub_token": "hf_secret"}, "(?s)`hub_token` cannot be set here.*hf auth login"),
+        ({"hub_strategy": "checkpoint"}, "(?s)`hub_strategy` cannot be set here.*the result of the stage, once"),
+    ],
+)
+def test_settings_of_the_hub_that_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        rlm.check(recipe(**changes))
 
 
 def tracked(folder: Path, tracker: str, **environment: str) -> list[dict[str, Any]]:

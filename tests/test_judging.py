@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
+import rlm_plugins as rlm
 from rlm_plugins.cli.evaluate import as_data, evaluate, render
 from rlm_plugins.cli.export import export
 from rlm_plugins.cli.recipe_argument import read
@@ -264,3 +266,47 @@ def test_vllm_decodes_with_the_settings_of_the_recipe(trained: Path, monkeypatch
     judged = evaluate(trained / "run", ["generator=vllm"], k=2)
     assert judged[0].report.samples == evaluate(trained / "run")[0].report.samples
     assert [(each.temperature, each.max_tokens) for each in asked[:2]] == [(0.0, 4), (1.0, 4)]
+
+
+def test_evaluation_in_a_run_decodes_with_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for TRL's vLLM engine that decodes with transformers."""
+    from types import ModuleType, SimpleNamespace
+
+    asked: list[tuple[float, int]] = []
+    synced: list[int] = []
+
+    class Engine:
+        def __init__(self, *, model: Any, **options: Any) -> None:
+            self.mode = "colocate"
+            vars(self).update(options, model=model)
+
+        def sync_weights(self) -> None:
+            synced.append(len(asked))
+
+        def generate(self, prompts: list[list[int]], images: None, num_generations: int, profiler: Any = None) -> Any:
+            asked.append((self.temperature, self.max_completion_length))  # type: ignore[attr-defined]
+            sampling = {"do_sample": asked[-1][0] > 0, "max_new_tokens": asked[-1][1]}
+            decode = partial(type(self.model).generate, self.model, **sampling)  # type: ignore[attr-defined]
+            with torch.no_grad():
+                rows = [decode(torch.tensor([ids]))[0, len(ids) :].tolist() for ids in prompts]
+            return prompts, rows, [[[0.0]] * len(row) for row in rows], None
+
+    vllm = ModuleType("vllm")
+    vllm.__spec__ = SimpleNamespace(name="vllm")  # type: ignore[assignment]
+    monkeypatch.setitem(sys.modules, "vllm", vllm)
+    monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", Engine)
+    said = {
+        "model": {"name": "scratch", "hidden": 16, "layers": 1, "heads": 2, "intermediate": 16},
+        "environment": {"name": "addition", "digits": 2, "test_rows": 4},
+        "rewards": [{"name": "length", "limit": 8, "as": "accuracy"}],
+        "evaluation": {"every": 0, "samples": 2, "temperature": 0.5},
+        "algorithm": "dr_grpo",
+        "trainer": {"max_steps": 1, "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 5},
+    }
+    scores = []
+    for engine in (True, False):
+        run = rlm.train(said, {"trainer.use_vllm": engine}, out=tmp_path / str(engine))
+        scores.append(json.loads((run.folder / "evaluations.jsonl").read_text().splitlines()[0])["scores"])
+    assert scores[0] == scores[1]
+    assert asked == [(0.0, 5), (0.5, 5), (1.0, 5), (0.0, 5), (0.5, 5)]
+    assert synced == [0, 2, 3], "before each evaluation and each generation"

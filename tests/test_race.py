@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import race_memory
 import torch
 import yaml
 from rich.console import Console
@@ -75,6 +76,28 @@ def test_each_run_equals_the_one_trained_alone(algorithm: str, raced: Path) -> N
     assert any(x.any() for name, x in ours.items() if "lora_B" in name)
     assert all(torch.equal(ours[name], x) for name, x in theirs.items())
     assert logged(together) == logged(alone)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("algorithm", ["ppo", "reinforce_pp", "gspo", "cispo"])
+def test_others_equal_the_one_trained_alone(algorithm: str, tmp_path: Path) -> None:
+    """With a critic of its own on the shared base, too."""
+    race(("grpo", algorithm), recipe(tmp_path), [], 1, tmp_path / "out", lambda line: None)
+    found = read(tmp_path / "recipe.yaml", [f"algorithm={algorithm}", "trainer.seed=1"])
+    train(*found, tmp_path / "alone", console=Console(quiet=True))
+    together, alone = adapter(tmp_path / "out" / algorithm), adapter(tmp_path / "alone")
+    assert any(x.any() for name, x in together.items() if "lora_B" in name)
+    assert all(torch.equal(together[name], x) for name, x in alone.items())
+    assert logged(tmp_path / "out" / algorithm) == logged(tmp_path / "alone")
+    assert any("critic/value" in record for record in logged(tmp_path / "alone")) == (algorithm == "ppo")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from /proc")
+def test_memory_is_close_to_that_of_one_run() -> None:
+    """Each run adds its adapter and optimizer; the base is loaded once."""
+    found = race_memory.measure(hidden=1024, layers=8)
+    assert found["race of 3"] < 1.25 * found["one run"]
 
 
 def test_standings(raced: Path) -> None:

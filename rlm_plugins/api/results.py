@@ -110,6 +110,16 @@ class Run(Shown):
             raise RlmError("the run has no learning curve", where=str(self.folder), hint="pip install matplotlib")
         return file
 
+    def view(self) -> Any:
+        """Write the page of ``rlm view``, which a notebook displays.
+
+        Raises:
+            RlmError: The package rlm-view is not installed.
+        """
+        from rlm_plugins.cli.run_commands import view_package
+
+        return view_package().displayed(self.folder)
+
     def model(self, stage: str | None = None) -> tuple[Any, Any]:
         """Return model and tokenizer of a finished stage, an adapter on its base.
 

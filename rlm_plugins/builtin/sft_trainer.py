@@ -20,6 +20,9 @@ RUN = {
     "load_best_model_at_end": "set `evaluation: {keep: best, every: …}`",
     "metric_for_best_model": "set `evaluation: {keep: best, every: …, metric: …}`",
     "greater_is_better": "`evaluation: {keep: best}` keeps the model of the largest score",
+    "hub_strategy": "`push_to_hub: true` uploads the result of the stage, once",
+    "hub_always_push": "`push_to_hub: true` uploads the result of the stage, once",
+    "hub_token": "a recipe is stored with the run and exported with it: `hf auth login`, or the variable HF_TOKEN",
     "model_init_kwargs": "set it under `model:`, where the weights are loaded",
 }
 """Fields of the config that the run sets."""

@@ -18,6 +18,7 @@ from rlm_plugins.batch import Batch
 
 TAG = "$"
 _PLAIN = {int, str, bool, type(None)}
+_TEXT = {str}
 _NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -38,7 +39,7 @@ class TreeEncoder:
 
         Objects that are no data (functions, images) become their type name: they cannot be replayed.
         """
-        if value is None or isinstance(value, bool | int | str):
+        if type(value) in _PLAIN:
             return value
         if isinstance(value, float):
             return value if math.isfinite(value) else {TAG: "number", "is": str(value)}
@@ -50,7 +51,7 @@ class TreeEncoder:
             named = {f.name: getattr(value, f.name) for f in fields(Batch)}
             return {TAG: "batch", "is": self._mapping({n: x for n, x in named.items() if _is_data(x)}, path)}
         if isinstance(value, Mapping):
-            if all(isinstance(key, str) for key in value) and TAG not in value:
+            if _TEXT.issuperset(map(type, value)) and TAG not in value:
                 return self._mapping(value, path)
             pairs = [[key, self.encode(x, f"{path}/{key}")] for key, x in value.items()]
             return {TAG: "dict", "is": [[self.encode(key, path), x] for key, x in pairs]}
@@ -58,9 +59,13 @@ class TreeEncoder:
             is_plain = _PLAIN.issuperset(map(type, value))  # long lists of token ids
             items = list(value) if is_plain else [self.encode(x, f"{path}/{i}") for i, x in enumerate(value)]
             return items if isinstance(value, list) else {TAG: "tuple", "is": items}
+        if isinstance(value, int | str):  # subclasses, such as enumerations
+            return value
         return {TAG: "object", "is": type(value).__name__}
 
     def _mapping(self, value: Mapping[str, Any], path: str) -> dict[str, Any]:
+        if _PLAIN.issuperset(map(type, value.values())):
+            return dict(value)
         return {name: self.encode(x, f"{path}/{name}") for name, x in value.items()}
 
     def _put(self, tensor: torch.Tensor, path: str) -> str:

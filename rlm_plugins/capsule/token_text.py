@@ -19,6 +19,8 @@ def text_of_tokens(tokenizer: Any, rows: Sequence[Sequence[int]]) -> dict[str, A
         together.
     """
     ids = sorted({int(token) for row in rows for token in row})
+    if not ids:  # `batch_decode` of no sequence returns one text
+        return {"vocabulary": {}, "joined": {}}
     names = tokenizer.convert_ids_to_tokens(ids)
     texts = tokenizer.batch_decode([[token] for token in ids], clean_up_tokenization_spaces=False)
     vocabulary = {token: _spaced(name, text) for token, name, text in zip(ids, names, texts, strict=True)}

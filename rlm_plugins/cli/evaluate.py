@@ -127,7 +127,7 @@ def _stage_on(recipe: Path, overrides: Sequence[str], model: ModelSpec, trained:
 def _checked(stage: Stage, source: Path) -> Stage:
     if stage.evaluation is None:
         raise RlmError(
-            f"stage {stage.name} cannot be evaluated: no held-out examples, no rewards, or `evaluation: none`",
+            f"stage {stage.name} cannot be evaluated: no held-out examples, no rewards, or `evaluation: null`",
             where=str(source),
         )
     return stage

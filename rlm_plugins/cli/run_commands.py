@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -104,15 +104,24 @@ def view(
     trust: Trust = False,
 ) -> None:
     """Write a run as one HTML file: curves, groups, and each token by its share of the gradient (package rlm-view)."""
-    try:
-        from rlm_view import command
-    except ModuleNotFoundError as error:
-        raise RlmError("`rlm view` requires the package rlm-view", hint="pip install rlm-view") from error
-
+    command = view_package()
     if live:
         command.view_live(runs, terminal_width(), typer.echo)
     else:
         typer.echo(f"written: {command.view(runs, out, lambda line: typer.echo(line, err=True))}")
+
+
+def view_package() -> Any:
+    """Return the module of the package rlm-view that writes pages.
+
+    Raises:
+        RlmError: The package is not installed.
+    """
+    try:
+        from rlm_view import command
+    except ModuleNotFoundError as error:
+        raise RlmError("`rlm view` requires the package rlm-view", hint="pip install rlm-view") from error
+    return command
 
 
 def replay(

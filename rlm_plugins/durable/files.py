@@ -98,11 +98,12 @@ def sync_directory(folder: Path) -> None:
         os.close(descriptor)
 
 
-def publish(staged: Path, target: Path) -> None:
+def publish(staged: Path, target: Path, *, sync: bool = True) -> None:
     """Rename a complete folder to its final name; an earlier folder of that name is replaced."""
     remove(target)
     staged.rename(target)
-    sync_directory(target.parent)
+    if sync:
+        sync_directory(target.parent)
 
 
 def remove(folder: Path) -> None:

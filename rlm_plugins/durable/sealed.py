@@ -26,25 +26,35 @@ _LOADED = (".bin", ".json", ".pkl", ".pt", ".pth", ".py", ".safetensors")
 _THREADS = 8
 
 
-def seal(folder: Path) -> None:
+def seal(folder: Path, *, sync: bool = True) -> None:
     """Write the checksums of every file of a folder, and everything to disk.
+
+    Args:
+        folder: The folder.
+        sync: False: a power failure may damage the folder, which its checksums show.
 
     Raises:
         OSError: A file cannot be read or synchronized.
     """
     files = _files(folder)
-    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:  # hashing releases the interpreter's lock
-        entries = list(pool.map(lambda name: _entry(folder / name, sync=True), files))
+    if sync:
+        with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:  # hashing releases the interpreter's lock
+            entries = list(pool.map(lambda name: _entry(folder / name, sync=True), files))
+    else:
+        entries = [_entry(folder / name) for name in files]
+    document = json.dumps({"files": dict(zip(files, entries, strict=True))}, indent=2) + "\n"
+    if not sync:
+        (folder / CHECKSUMS).write_text(document, encoding="utf-8")
+        return
     for directory in sorted({(folder / name).parent for name in files} - {folder}, reverse=True):
         sync_directory(directory)
-    document = {"files": dict(zip(files, entries, strict=True))}
-    write_file(folder / CHECKSUMS, json.dumps(document, indent=2) + "\n")
+    write_file(folder / CHECKSUMS, document)
 
 
-def publish_sealed(staged: Path, target: Path) -> None:
+def publish_sealed(staged: Path, target: Path, *, sync: bool = True) -> None:
     """Seal a complete folder and rename it to its final name."""
-    seal(staged)
-    publish(staged, target)
+    seal(staged, sync=sync)
+    publish(staged, target, sync=sync)
 
 
 def is_sealed(folder: Path) -> bool:

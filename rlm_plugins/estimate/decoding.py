@@ -44,7 +44,8 @@ def _generation_configs(stage: Stage, args: Any) -> Iterator[tuple[bool, Any]]:
     """Yield (True for training, `GenerationConfig`) of each way in which a stage decodes."""
     from transformers import GenerationConfig
 
-    ends = {"eos_token_id": 0, "pad_token_id": 0, "disable_compile": True}
+    # transformers turns `use_cache` off in the config of a model that is trained, and decodes with the cache
+    ends = {"eos_token_id": 0, "pad_token_id": 0, "disable_compile": True, "use_cache": True}
     if hasattr(args, "num_generations"):
         options = {"max_new_tokens": args.max_completion_length, "do_sample": True}
         options |= {name: getattr(args, name) for name in _SAMPLING} | (args.generation_kwargs or {})

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.data.images import messages_of
+from rlm_plugins.evaluation.vllm_model import TrainingEngine, VllmModel
 from rlm_plugins.kernels.auto_class import tokenizer_of
 from rlm_plugins.kernels.model_traits import causal_model
 from rlm_plugins.models.adapters import evaluation_mode
@@ -144,7 +145,8 @@ def _decode(
     config = copy.deepcopy(model.generation_config)
     config.update(max_new_tokens=max_new_tokens, pad_token_id=tokenizer.pad_token_id, **sampling)
     with evaluation_mode(model):
-        output = generate(generator, model.generate, model, on_device, config).ids
+        chosen = None if isinstance(model, VllmModel | TrainingEngine) else generator
+        output = generate(chosen, model.generate, model, on_device, config).ids
     return [_until_end(ids, tokenizer) for ids in output[:, on_device["input_ids"].shape[1] :].tolist()]
 
 

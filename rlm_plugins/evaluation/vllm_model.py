@@ -36,23 +36,68 @@ class VllmModel(torch.nn.Module):
             attention_mask: (B, P) 1 where a token is no padding.
             generation_config: Length and sampling.
         """
-        prompts = [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]
-        requests = [{"prompt_token_ids": ids} for ids in prompts]
+        requests = [{"prompt_token_ids": ids} for ids in unpadded(input_ids, attention_mask)]
         results = self._engine.generate(requests, self._sampling(generation_config), use_tqdm=False)
-        completions = [list(result.outputs[0].token_ids) for result in results]
-        width = max(map(len, completions))
-        padded = [ids + [self._pad] * (width - len(ids)) for ids in completions]
-        return torch.cat([input_ids, torch.tensor(padded, dtype=input_ids.dtype)], 1)
+        return joined(input_ids, [list(result.outputs[0].token_ids) for result in results], self._pad)
 
     def _sampling(self, config: Any) -> Any:
         import vllm
 
-        return vllm.SamplingParams(
-            max_tokens=config.max_new_tokens,
-            temperature=config.temperature if config.do_sample else 0.0,
-            top_p=config.top_p if config.do_sample and config.top_p else 1.0,
-            top_k=config.top_k if config.do_sample and config.top_k else -1,
-            min_p=config.min_p if config.do_sample and config.min_p else 0.0,
-            repetition_penalty=config.repetition_penalty or 1.0,
-            stop_token_ids=[self._end],
-        )
+        fields = sampling_of(config)
+        fields["max_tokens"] = fields.pop("max_completion_length")
+        return vllm.SamplingParams(**fields, stop_token_ids=[self._end])
+
+
+class TrainingEngine(torch.nn.Module):
+    """The policy in training, which generates with TRL's vLLM (`use_vllm`). Its current weights are copied there first.
+
+    Args:
+        trainer: TRL's trainer.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        super().__init__()
+        policy = trainer.accelerator.unwrap_model(trainer.model)
+        self.config, self.generation_config, self.device = policy.config, policy.generation_config, policy.device
+        self._engine, self._pad = trainer.vllm_generation, trainer._tokenizer.pad_token_id
+        self._engine.sync_weights()
+
+    def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, generation_config: Any) -> torch.Tensor:
+        """Return prompts and completions (B, P + T), padded on the right; the settings of the engine are restored.
+
+        Args:
+            input_ids: (B, P) prompts, padded on the left.
+            attention_mask: (B, P) 1 where a token is no padding.
+            generation_config: Length and sampling.
+        """
+        fields = sampling_of(generation_config)
+        before = {name: getattr(self._engine, name) for name in fields}
+        vars(self._engine).update(fields)
+        try:
+            _, completions, *_ = self._engine.generate(unpadded(input_ids, attention_mask), None, 1)
+        finally:
+            vars(self._engine).update(before)
+        return joined(input_ids, completions, self._pad)
+
+
+def sampling_of(config: Any) -> dict[str, Any]:
+    """Return the fields of vLLM's sampling, by the names of TRL's engine, for a `GenerationConfig`."""
+    fields = {"top_p": (config.top_p, 1.0), "top_k": (config.top_k, -1), "min_p": (config.min_p, 0.0)}
+    return {
+        "max_completion_length": config.max_new_tokens,
+        "temperature": config.temperature if config.do_sample else 0.0,
+        "repetition_penalty": config.repetition_penalty or 1.0,
+        **{name: value if config.do_sample and value else unset for name, (value, unset) in fields.items()},
+    }
+
+
+def unpadded(input_ids: torch.Tensor, attention_mask: torch.Tensor) -> list[list[int]]:
+    """Return the token ids of each prompt (B, P), without padding."""
+    return [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]
+
+
+def joined(input_ids: torch.Tensor, completions: list[list[int]], pad: int) -> torch.Tensor:
+    """Return prompts (B, P) with their completions, padded on the right (B, P + T)."""
+    width = max(map(len, completions))
+    padded = [ids + [pad] * (width - len(ids)) for ids in completions]
+    return torch.cat([input_ids, torch.tensor(padded, dtype=input_ids.dtype, device=input_ids.device)], 1)

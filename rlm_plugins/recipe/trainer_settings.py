@@ -76,6 +76,9 @@ def check(
     if str(values.get("save_strategy")) == "best":
         hint = "`evaluation: {keep: best, every: …}` keeps the best model; `save_strategy: steps` saves checkpoints"
         raise RecipeError("`save_strategy: best` is not supported", where=f"{where}.save_strategy", hint=hint)
+    if values.get("push_to_hub") and not values.get("hub_model_id"):
+        hint = "`hub_model_id: OWNER/NAME`, the repository that receives the result"
+        raise RecipeError("`push_to_hub` requires `hub_model_id`", where=f"{where}.push_to_hub", hint=hint)
     known_house = {key: value for key, value in house.items() if key in fields}
     defaults = {name: f.default for name, f in fields.items() if f.default is not dataclasses.MISSING}
     settings = {**defaults, **known_house, **values}

@@ -25,6 +25,7 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         now: Report of the latest evaluation.
         seconds: Duration of the latest evaluation.
         tell: Called with what the evaluation is about to do.
+        judged: Returns the model that generates, for the policy; TRL's vLLM has the weights of the policy.
         from_start: True if `before` was made before the first step; False in a resumed stage.
     """
 
@@ -37,6 +38,7 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         self.from_start = True
         self.seconds = 0.0
         self.tell: Callable[[str], None] = lambda text: None
+        self.judged: Callable[[Any], Any] = lambda model: model
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Evaluate before the first step (in a resumed stage: at the checkpoint)."""
@@ -85,13 +87,14 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         examples = list(self._stage.environment_spec.test)[: evaluation.rows or None]
         began = time.perf_counter()
         self.tell(f"evaluating {len(examples)} held-out prompts")
-        report = evaluate_stage(self._stage, examples, model, processing_class)
+        judged = self.judged(model)
+        report = evaluate_stage(self._stage, examples, judged, processing_class)
         self.before, self.now = self.before or report, report
         drawn, suite = None, {}
         if sampled and evaluation.samples:
-            drawn = evaluate_sampled(self._stage, examples, model, processing_class, evaluation.samples)
+            drawn = evaluate_sampled(self._stage, examples, judged, processing_class, evaluation.samples)
         if sampled:
-            suite = evaluate_suite(self._stage, model, processing_class)
+            suite = evaluate_suite(self._stage, judged, processing_class)
         self.seconds = time.perf_counter() - began
         self._run.held_out = dict(report.rewards)
         self._log(state.global_step, report, drawn, suite, kept)

@@ -16,13 +16,16 @@ from rlm_plugins.durable.files import file_error
 from rlm_plugins.durable.sealed import damages, is_sealed, publish_sealed
 from rlm_plugins.durable.stop_signals import Interrupted
 from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.evaluation.vllm_model import TrainingEngine
 from rlm_plugins.kernels.auto_class import auto_class
 from rlm_plugins.recipe.adapter_kinds import adapter_config
 from rlm_plugins.recipe.trainer_defaults import trainer_defaults
 from rlm_plugins.registry.protocols import product_of
 from rlm_plugins.run.capsule_recipe import capsule_recipe
 from rlm_plugins.run.fingerprints import digest_of_weights
+from rlm_plugins.run.hub_upload import upload_result
 from rlm_plugins.run.integration_errors import integration_errors
+from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.run.model_card import write_model_card
 from rlm_plugins.run.trainer_callbacks import StopAtSafePoint
 from rlm_plugins.specs import ModelSpec
@@ -78,7 +81,8 @@ def refusals(stage: Stage) -> Iterator[None]:
     import torch
 
     try:
-        yield
+        with integration_errors(stage.name):
+            yield
     except (RlmError, torch.OutOfMemoryError):
         raise
     except Exception as error:
@@ -105,6 +109,9 @@ def run(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None 
     if stage.record is not None:
         stage.record(settings=trainer.args.to_dict())
     trainer.remove_callback(PrinterCallback)
+    for curve in (watcher for watcher in stage.watchers if isinstance(watcher, LearningCurve)):
+        if getattr(trainer.args, "use_vllm", False) and stage.source.processor is None:
+            curve.judged = lambda _: TrainingEngine(trainer)
     for callback in (StopAtSafePoint(trainer, stop_signals.current()), *stage.watchers):
         trainer.add_callback(callback)
     trainer.before_publish = stage.sync
@@ -137,7 +144,7 @@ def save_result(trainer: Trainer, stage: Stage, complete: Callable[[Path], None]
     staged, main = stage.output.with_name(".result"), trainer.args.should_save
     with saving(stage.output, staged if main else None):
         trainer.accelerator.wait_for_everyone()
-        trainer.save_model(str(staged))
+        trainer.save_model(str(staged), _internal_call=True)  # else TRL uploads the folder of the stage
         trainer.accelerator.wait_for_everyone()
         if main:
             trainer.processing_class.save_pretrained(staged)
@@ -145,6 +152,8 @@ def save_result(trainer: Trainer, stage: Stage, complete: Callable[[Path], None]
             if complete is not None:
                 complete(staged)
             publish_sealed(staged, stage.output)
+    if main and trainer.args.push_to_hub:
+        upload_result(trainer, stage, result_of(stage))
     trainer.accelerator.wait_for_everyone()
 
 

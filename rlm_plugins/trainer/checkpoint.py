@@ -60,6 +60,9 @@ class DurableCheckpoints:
         finally:
             self._staged = None
 
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Upload nothing during training: `push_to_hub` uploads the result."""
+
     def _load_from_checkpoint(self, checkpoint: str, *args: Any, **options: Any) -> None:
         try:
             super()._load_from_checkpoint(checkpoint, *args, **options)  # type: ignore[misc]

@@ -127,7 +127,7 @@ class Collaborators:
 
         is_single_turn = collector is None and not trainer.tools
         self.logprobs = logprobs = LogProbs(context, partial(_call, trl, "_get_per_token_logps_and_entropies"))
-        self.old_logprobs = old_logprobs = OldLogProbs(context, logprobs, generation, is_single_turn)
+        self.old_logprobs = old_logprobs = OldLogProbs(context, logprobs, generation, recorder, is_single_turn)
         self.drift = PolicyDrift(context, logprobs)
         self.critic = critic = CriticUpdate(context, logprobs, options.critic, trunk)
 

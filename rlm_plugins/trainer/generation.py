@@ -27,7 +27,8 @@ class PolicyGeneration:
     """Generates with the policy.
 
     Attributes:
-        recorded: Per completion of the last call its token ids, log-probs and entropies; empty: none were recorded.
+        recorded: Per completion of the last call the token ids of its prompt and its own, log-probs and entropies;
+            empty: none were recorded.
     """
 
     context: TrainerContext
@@ -36,7 +37,7 @@ class PolicyGeneration:
     generator: Bound | None
     decoding: Any
     single_turn: Callable[..., Completions]
-    recorded: list[tuple[list[int], torch.Tensor, torch.Tensor]] = field(default_factory=list, init=False)
+    recorded: list[tuple[list[int], list[int], torch.Tensor, torch.Tensor]] = field(default_factory=list, init=False)
     _has_warned: bool = field(default=False, init=False)
 
     # -- TRL's call
@@ -62,7 +63,7 @@ class PolicyGeneration:
             ids, logprobs = trl_single_turn(*args, **options)
         for output in outputs:
             if output.logp is not None and output.entropy is not None:
-                self.recorded = list(zip(ids, output.logp, output.entropy, strict=True))
+                self.recorded = list(zip(args[0], ids, output.logp, output.entropy, strict=True))
         return ids, logprobs
 
     def _is_replaced(self, policy: Any) -> bool:
@@ -91,17 +92,26 @@ class PolicyGeneration:
         finally:
             del model.generate
 
-    def recorded_logps(self, input_ids: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+    def recorded_logps(
+        self, input_ids: torch.Tensor, width: int, places: Sequence[int] | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return log-probs and entropies (B, width) recorded for the last `width` tokens of each sequence.
 
-        Both are 0 after the end of a completion. None if nothing was recorded, or for other completions.
+        Both are 0 after the end of a completion. None if nothing was recorded, or for other sequences.
+
+        Args:
+            input_ids: (B, P + width) prompts, padded on the left, and completions.
+            width: Tokens of a completion, with its padding.
+            places: Places of the sequences among those of the last call; None: they are all of them.
         """
-        if len(self.recorded) != len(input_ids):
+        chosen = range(len(self.recorded)) if places is None else places
+        if len(chosen) != len(input_ids) or not all(place < len(self.recorded) for place in chosen):
             return None
         logp, entropy = (torch.zeros(len(input_ids), width, device=input_ids.device) for _ in range(2))
-        completions = input_ids[:, input_ids.shape[1] - width :].tolist()
-        for i, (ids, token_logps, token_entropies) in enumerate(self.recorded):
-            if completions[i][: len(ids)] != ids:
+        start = input_ids.shape[1] - width
+        for i, (sequence, place) in enumerate(zip(input_ids.tolist(), chosen, strict=True)):
+            prompt, ids, token_logps, token_entropies = self.recorded[place]
+            if sequence[start - len(prompt) : start + len(ids)] != [*prompt, *ids]:
                 return None
             logp[i, : len(ids)] = token_logps[: len(ids)]
             entropy[i, : len(ids)] = token_entropies[: len(ids)]

@@ -161,6 +161,9 @@ class Loss:
             return None
         rows = {name: x[~live] if has_batch_dim(x) else x for name, x in inputs.items()}
         with torch.no_grad(), preserve_rng(live.device):
+            recorded = self.old_logprobs.of_samples(rows)
+            if recorded is not None:
+                return ~live, *recorded
             logp, entropy, _ = self.logprobs.of(self.context.model, rows, compute_entropy=True)
         return ~live, logp, entropy
 

@@ -13,6 +13,7 @@ from rlm_plugins.packing import VOCAB_STATISTICS, packed_statistics, padded_stat
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
 from rlm_plugins.trainer.logprobs import LogProbs, LogpsAndEntropies, prompt_completion
+from rlm_plugins.trainer.step_recorder import StepRecorder
 
 
 @dataclass
@@ -22,6 +23,7 @@ class OldLogProbs:
     context: TrainerContext
     logprobs: LogProbs
     generation: PolicyGeneration
+    recorder: StepRecorder
     policy_only: bool
     _expects_trl_pass: bool = field(default=False, init=False)
     _is_shift_invariant: bool | None = field(default=None, init=False)
@@ -71,11 +73,25 @@ class OldLogProbs:
         dtype = next(context.model.parameters()).dtype
         is_exact = context.accelerator.mixed_precision == "no" and dtype == torch.float32
         is_used = (self._has_trl_pass() and not self.come_from_update()) or self.context.features.needs_old_for_scoring
-        is_used = is_used or context.features.needed_for_scoring("entropy")
+        is_used = is_used or context.features.needed_for_scoring("entropy") or self.recorder.is_generation_due
         is_possible = (
             context.features.speed.reuse_old_logprobs and context.is_training and is_exact and self.policy_only
         )
         return is_possible and is_used and not context.features.stale and self._decoding_matches_forward()
+
+    def of_samples(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Return log-probs and entropies (B, T) of completions, recorded while decoding.
+
+        None: they were not recorded, or an optimizer step has changed the policy since.
+
+        Args:
+            inputs: TRL's dictionary for some completions of this process.
+        """
+        if not self.recorder.is_first_step:
+            return None
+        ids, _, width = prompt_completion(inputs)
+        first = self.context.local_rows(len(self.generation.recorded)).start
+        return self.generation.recorded_logps(ids, width, (inputs["global_index"] - first).tolist())
 
     def come_from_update(self) -> bool:
         """Return True if the first forward pass of the update yields them, and no scoring part names them."""

@@ -49,6 +49,11 @@ class StepRecorder:
         return self._includes(self.context.step, 1)
 
     @property
+    def is_first_step(self) -> bool:
+        """True if no optimizer step has been done since the generation."""
+        return self._first_step == self.context.step
+
+    @property
     def is_generation_due(self) -> bool:
         """True if an optimizer step on the current generation batch becomes a capsule."""
         count = self.context.micro_steps_per_generation // self.context.args.gradient_accumulation_steps

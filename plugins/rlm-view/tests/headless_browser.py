@@ -111,6 +111,20 @@ class HeadlessBrowser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
+    def in_frame(self, expression: str) -> Any:
+        """Return the value of a JavaScript expression in the only frame of the page."""
+        page, deadline = self._session, time.monotonic() + SECONDS
+        self._session = ""
+        while not (frames := [t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "iframe"]):
+            assert time.monotonic() < deadline, "the page has no frame of its own process"
+        self._session = self.call("Target.attachToTarget", targetId=frames[0]["targetId"], flatten=True)["sessionId"]
+        try:
+            while not self.evaluate("document.body && document.body.dataset.ready || ''"):
+                assert time.monotonic() < deadline, "the frame was not drawn"
+            return self.evaluate(expression)
+        finally:
+            self._session = page
+
     def press(self, key: str) -> None:
         """Press a key."""
         codes = {"ArrowRight": 39, "ArrowLeft": 37, "Tab": 9, "Enter": 13}

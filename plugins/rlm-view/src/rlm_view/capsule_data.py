@@ -30,12 +30,11 @@ def capsules_data(run: Path, tell: Callable[[str], None]) -> list[Entry]:
 
     Args:
         run: Folder of the run.
-        tell: Called with one line about each capsule that is damaged or left out.
+        tell: Called with one line about each damaged capsule, and one if some are left out.
     """
     found: list[tuple[int, Entry]] = []
-    budget = TOKENS
-    paths = capsules_of(run)
-    for path in _outside_in(paths):
+    budget, paths = TOKENS, capsules_of(run)
+    for number, path in enumerate(_outside_in(paths)):
         try:
             entry = capsule_data(path)
         except RlmError as error:
@@ -46,8 +45,9 @@ def capsules_data(run: Path, tell: Callable[[str], None]) -> list[Entry]:
             continue
         size = sum(len(row["tokens"]) for row in entry["completions"])
         if found and size > budget:
-            tell(f"{path}: left out, the page would have more than {TOKENS} tokens")
-            continue
+            left = f"{len(paths) - number} of {len(paths)} capsules are left out"
+            tell(f"{run}: {left}, a page has {TOKENS} tokens at most")
+            break
         budget -= size
         found.append((paths.index(path), entry))
     return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rlm_plugins.errors import RlmError
 from rlm_view.follow import follow
+from rlm_view.notebook import DisplayedPage
 from rlm_view.page import write_page
 
 MOST_RUNS = 2
@@ -28,6 +29,15 @@ def view(runs: Sequence[Path], out: Path | None, tell: Callable[[str], None]) ->
         raise RlmError(f"expected one or two runs, got {len(runs)}", where="rlm view", hint=hint)
     target = runs[0] / "view.html" if out is None else out
     return write_page(runs, target, tell)
+
+
+def displayed(run: Path) -> DisplayedPage:
+    """Write the page of a run, and return it for a notebook.
+
+    Raises:
+        RlmError: The folder is not that of a run, or the file cannot be written.
+    """
+    return DisplayedPage(view([run], None, print))
 
 
 def view_live(runs: Sequence[Path], width: int, tell: Callable[[str], None]) -> None:

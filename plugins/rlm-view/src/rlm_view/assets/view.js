@@ -111,7 +111,12 @@
   }
 
   // ---- tokens
+  const scales = new WeakMap();
   function scaleOf(capsule, quantity) {
+    if (!scales.has(capsule)) scales.set(capsule, {});
+    return scales.get(capsule)[quantity] ??= largest(capsule, quantity);
+  }
+  function largest(capsule, quantity) {
     let size = 0;
     for (const row of capsule.completions) for (const x of row.values[quantity] || []) if (x !== null) size = Math.max(size, Math.abs(quantity === "ratio" ? x - 1 : x));
     return size;
