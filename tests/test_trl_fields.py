@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from rlm_plugins.api.objects import add
 from rlm_plugins.api.trl_arguments import own_algorithm
 from rlm_plugins.cli.explain import explain
 from rlm_plugins.cli.explain_report import render
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import of_mapping
 from rlm_plugins.recipe.plans import plans_of
+from rlm_plugins.recipe.trainer_settings import ARGUMENTS, check
 from rlm_plugins.recipe.trl_field_table import CHOICES, GRPO, KNOBS, RLOO
 from rlm_plugins.recipe.trl_fields import algorithm_of, decided, fields_of, slot_of
 from rlm_plugins.registry import Registry
@@ -138,3 +141,12 @@ def test_every_other_field_reaches_the_trainer_unchanged(config: str) -> None:
     made = vars(converted(args, plan, {}))
     changed = {name for name in names if made[name] is not vars(args)[name]}
     assert changed == set(names) & {*decided(GRPO)}, "the equation decides these, so they have TRL's defaults"
+
+
+def test_each_argument_of_trls_trainer_has_its_place_in_a_recipe() -> None:
+    given = set(inspect.signature(trl.GRPOTrainer.__init__).parameters) - {"self", "model", "args"}
+    fields = {field.name for field in dataclasses.fields(trl.GRPOConfig)}
+    assert given - fields == set(ARGUMENTS)
+    with pytest.raises(RecipeError) as error:
+        check(trl.GRPOConfig, {"peft_config": 1}, "trainer")
+    assert "lora" in error.value.hint

@@ -38,6 +38,23 @@ NOT_IN_A_CRITIC = {
 }
 """Fields of LoraConfig that a shared critic cannot have: two of them would also train its base."""
 
+_PYTHON = "`rlm_plugins.GRPOTrainer` takes it, in Python"
+ARGUMENTS = {
+    "reward_funcs": "`rewards:`",
+    "reward_processing_classes": f"the reward `reward_model` loads the tokenizer of its model; {_PYTHON}",
+    "train_dataset": "`environment: {name: dataset, train_path: …}`",
+    "eval_dataset": "`environment: {name: dataset, test_path: …}`, and `evaluation: {suite: …}` for further ones",
+    "processing_class": "it is loaded with `model:`",
+    "peft_config": "`model: {lora: …}`",
+    "quantization_config": "`model: {quantization: …}`",
+    "callbacks": "`callbacks:` beside `trainer:`",
+    "optimizers": f"`optim` and `lr_scheduler_type`; {_PYTHON}",
+    "tools": f"an environment with tools; {_PYTHON}",
+    "environment_factory": f"`environment:`; {_PYTHON}",
+    "rollout_func": f"`algorithm: {{rollouts: …}}`; {_PYTHON}",
+}
+"""Arguments of TRL's trainers that are no fields of its config: where a recipe has them."""
+
 
 def check(
     config_class: type,
@@ -98,7 +115,7 @@ def _check_name(
         kinds = (kind for kind in config_class.__mro__ if not kind.__module__.startswith(ours))
         home = next(kind for kind in kinds if "__dataclass_fields__" in vars(kind))
         title = f"{home.__module__.partition('.')[0]}.{home.__name__}"
-        hint = nearest(key, [name for name in fields if name not in refused])
+        hint = ARGUMENTS.get(key) or nearest(key, [name for name in fields if name not in refused])
         raise RecipeError(f"unknown field '{key}' of {title}", where=where, allowed=f"the fields of {title}", hint=hint)
 
 
