@@ -1,4 +1,4 @@
-"""Rollout source in which the policy plays both sides of a game (SPIRAL)."""
+"""Rollout source in which the policy plays all sides of a game (SPIRAL)."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlm_plugins.environment import Episode
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.errors import PartError
 from rlm_plugins.rollout.chat_tokens import ChatTokens
 from rlm_plugins.rollout.episode_tokens import EpisodeTokens
 from rlm_selfplay.starts import begin
 
 
 class BothSeats:
-    """Games of the policy against itself; each gives two completions, one per player.
+    """Games of the policy against itself; each gives one completion per player.
 
-    A completion has the turns of one player, and what that player sees of the other's moves. Completions 2k and 2k + 1
-    of a group are the first and the second player of the k-th game from the same start. A player sees the game, never
-    the other's text, so reasoning before a move is hidden. The payoff is the reward of the last turn. The column
+    A completion has the turns of one player, and what that player sees of the others' moves. In a game of two,
+    completions 2k and 2k + 1 of a group are the players of its k-th game, all from one start. A player sees the game,
+    never the others' text, so reasoning before a move is hidden. The payoff is the reward of the last turn. The column
     `role` is the player, 0 or 1. SPIRAL, arXiv 2506.24119 §3.
 
-    A move that is illegal, or cut off by the length limit, forfeits the game: −1, and 0 for the other player. A player
-    whose opponent ended the game before the first move has no trained token. It requires rows of `duel`.
+    A move that is illegal, or cut off by the length limit, forfeits the game: −1, and 0 for the others. A player
+    whose opponent ended the game before the first move has no trained token. It requires rows of `duel`. With N
+    players `num_generations` must be a multiple of N.
     """
 
     whole_groups = True
     plays_episodes = True
     columns = ("start",)
 
-    def validate(self, config: Any) -> None:
-        """Check that a group has whole games.
-
-        Raises:
-            RecipeError: Its size is odd.
-        """
-        if config.num_generations % 2:
-            problem = f"expected two completions per game, got groups of {config.num_generations}"
-            raise RecipeError(problem, where="num_generations", allowed="an even number")
-
     def __call__(
         self, prompts: Sequence[Any], inputs: Sequence[Mapping[str, Any]], source_index: Sequence[int], trainer: Any
     ) -> dict[str, Any]:
-        """Return the episodes of both players of each game."""
+        """Return the episodes of all players of each game.
+
+        Raises:
+            PartError: A group has no whole number of games.
+        """
         chat = ChatTokens(trainer.tokenizer, [], trainer.chat_template_kwargs)
-        pairs = zip(prompts, inputs, source_index, strict=True)
-        matches = [
-            _Match(prompt, row["start"], chat, trainer.max_completion_length, {*trainer.eos_token_ids})
-            for prompt, row, number in pairs
-            if number % 2 == 0
-        ]
+        ends, matches, left = {*trainer.eos_token_ids}, list[_Match](), 0
+        for prompt, row, number in zip(prompts, inputs, source_index, strict=True):
+            if left and not number:
+                break
+            if not left:
+                matches.append(_Match(prompt, row["start"], chat, trainer.max_completion_length, ends))
+                left = matches[-1].game.players
+            left -= 1
+        if left:
+            problem = f"a game has {matches[-1].game.players} players, which does not divide the completions of a group"
+            raise PartError(problem, where="trainer.num_generations", allowed="a multiple of the number of players")
         generation, running = trainer.components.generation, matches
         while True:
             running = [match for match in running if match.next_turn()]
@@ -64,7 +64,7 @@ class BothSeats:
             "completion_ids": [player.completion_ids or [end] for player in players],
             "mask": [player.mask or [False] for player in players],
             "logprobs": [player.logprobs or None for player in players],
-            "role": [number % 2 for number in range(len(players))],
+            "role": [role for match in matches for role in range(match.game.players)],
             "episode_tokens": players,
             "episodes": [player.episode for player in players],
             "environments": [player.episode.environment for player in players],
@@ -85,7 +85,8 @@ class _Match:
     def __init__(self, prompt: Any, start: str, chat: ChatTokens, room: int, ends: set[int]) -> None:
         self.game, self._chat, self._room, self._ends = begin(start), chat, room, ends
         text = prompt[-1]["content"][: -len("1:")]
-        self._prompts = [[*prompt[:-1], {**prompt[-1], "content": f"{text}{role + 1}:"}] for role in (0, 1)]
+        roles = range(self.game.players)
+        self._prompts = [[*prompt[:-1], {**prompt[-1], "content": f"{text}{role + 1}:"}] for role in roles]
         self._players: dict[int, EpisodeTokens] = {}
 
     def next_turn(self) -> bool:
@@ -130,7 +131,7 @@ class _Match:
             self.game.forfeit()
 
     def finish(self) -> list[EpisodeTokens]:
-        """Return the episodes of the first and the second player, with their payoffs."""
+        """Return the episode of each player, with its payoff."""
         assert self.game.payoffs is not None
         for role, payoff in enumerate(self.game.payoffs):
             if role not in self._players:
@@ -139,4 +140,4 @@ class _Match:
             player.ended = player.episode.done = True
             if player.episode.turn_rewards:
                 player.episode.turn_rewards[-1] = payoff
-        return [self._players[0], self._players[1]]
+        return [self._players[role] for role in range(self.game.players)]

@@ -61,12 +61,14 @@ def duel(
     show: Literal["games", "moves"] = "games",
     seed: int = 0,
 ) -> EnvironmentSpec:
-    """Build a zero-sum game of two players: `nim`, `tictactoe` or `kuhn`.
+    """Build a game of two or more players: `nim`, `tictactoe`, `kuhn`, or one of TextArena.
 
     With the rollout source `both_seats` the policy plays both sides in training. Evaluation, and training without that
     source, is against `opponent`: uniformly random legal moves, or optimal play. The prompt has the public start and
     the player's number (``17 1:``), with `explain` after the rules; the game appends what that player sees. `knobs` go
-    to the game: ``{highest: 24, take: 3}`` of Nim, ``{moves: 2}`` of tic-tac-toe (moves before it starts).
+    to the game: ``{highest: 24, take: 3}`` of Nim, ``{moves: 2}`` of tic-tac-toe (moves before it starts). With
+    ``game: textarena`` they are ``{name: TicTacToe-v0, players: 2, seeds: 64, moves: ["[0]", "[1]"]}``: its name, the
+    number of players and of starts, and the actions of random opponents. The game states its rules itself.
 
     A row is a start and a player (column `role`). One start in eight, by its hash, is held out; positions in the course
     of other games may be the same. Games with fewer than eight starts (Kuhn poker's deals) hold out none. Each start
@@ -100,12 +102,13 @@ def prompt_of(game: TwoPlayerGame, role: int, explain: bool) -> list[dict[str, s
 
 
 def _rows(starts: list[str], explain: bool, luck: range) -> list[dict[str, Any]]:
-    return [
-        {"prompt": prompt_of(begin(start), role, explain), "start": start, "role": role, "luck": number}
-        for start in starts
-        for role in (0, 1)
-        for number in luck
-    ]
+    rows = []
+    for start in starts:
+        game = begin(start)
+        for role in range(game.players):
+            prompt = prompt_of(game, role, explain)
+            rows += [{"prompt": prompt, "start": start, "role": role, "luck": number} for number in luck]
+    return rows
 
 
 def _is_held_out(start: str) -> bool:

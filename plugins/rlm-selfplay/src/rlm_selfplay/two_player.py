@@ -1,4 +1,4 @@
-"""Contract of zero-sum games for two players who move in turn."""
+"""Contract of games for two or more players who move in turn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 FORFEIT = -1.0
-"""Payoff of an illegal move; the other player gets 0, as in TextArena."""
+"""Payoff of an illegal move; the others get 0, as in TextArena."""
 
 
 class TwoPlayerGame:
@@ -14,15 +14,17 @@ class TwoPlayerGame:
 
     Attributes:
         rules: The rules in English, for models that can read them.
-        mover: The player who moves next: 0 or 1.
-        payoffs: Payoff of both players; None while the game goes on.
+        players: Number of players.
+        mover: The player who moves next: 0, 1, …
+        payoffs: Payoff of each player; None while the game goes on.
     """
 
     rules: ClassVar[str] = ""
+    players: int = 2
 
     def __init__(self) -> None:
         self.mover = 0
-        self.payoffs: tuple[float, float] | None = None
+        self.payoffs: tuple[float, ...] | None = None
 
     def start(self, *_: Any, **position: Any) -> None:  # so that type checkers accept any override
         """Start from a position."""
@@ -58,10 +60,10 @@ class TwoPlayerGame:
 
     def forfeit(self) -> None:
         """End the game: the player who had to move pays."""
-        self.payoffs = (FORFEIT, 0.0) if self.mover == 0 else (0.0, FORFEIT)
+        self.payoffs = tuple(FORFEIT if player == self.mover else 0.0 for player in range(self.players))
 
     def win(self, player: int) -> None:
-        """End the game with payoff 1 for `player` and −1 for the other."""
+        """End a game of two with payoff 1 for `player` and −1 for the other."""
         self.payoffs = (1.0, -1.0) if player == 0 else (-1.0, 1.0)
 
 
