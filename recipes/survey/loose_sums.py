@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
+from statistics import correlation
 from typing import Any
 
 from rlm_plugins import hookimpl
@@ -11,8 +13,10 @@ from rlm_plugins.builtin.wrapped_environments import with_budgets
 from rlm_plugins.specs import EnvironmentSpec
 
 
-def loose_sums(*, low: int = 28, high: int = 44) -> EnvironmentSpec:
-    """Sums of two digits, ``12+34=? 31``: the prompt ends in a budget of tokens that demonstrations ignore.
+def loose_sums(*, low: int = 28, high: int = 44, step: int = 8) -> EnvironmentSpec:
+    """Sums of two digits, ``12+34=? 36``: the prompt ends in a budget of tokens that demonstrations ignore.
+
+    The budgets are `low`, `low` + `step`, … up to `high`.
 
     The thoughts of a demonstration end in 0 to 20 further semicolons.
     """
@@ -23,7 +27,23 @@ def loose_sums(*, low: int = 28, high: int = 44) -> EnvironmentSpec:
         return {**row, "demonstration": row["demonstration"].replace("</think>", ";" * rng.randint(0, 20) + "</think>")}
 
     spec = EnvironmentSpec([idling(row) for row in plain.train], [idling(row) for row in plain.test])
-    return with_budgets(spec, low, high, " {tokens}", seed=0)
+    return with_budgets(spec, range(low, high + 1, step), " {tokens}", seed=0)
+
+
+def budget_read(
+    completion_ids: Sequence[Sequence[int]], target_length: Sequence[int], log_metric: Callable[[str, float], None]
+) -> list[float]:
+    """Log the correlation of length and budget over the batch as ``budget_read/correlation``; every score is 0."""
+    lengths = [float(len(ids)) for ids in completion_ids]
+    if len(set(lengths)) > 1 and len(set(target_length)) > 1:
+        log_metric("budget_read/correlation", correlation(lengths, [float(target) for target in target_length]))
+    return [0.0] * len(lengths)
+
+
+@hookimpl
+def rlm_rewards() -> dict[str, object]:
+    """Return the reward of this file."""
+    return {"budget_read": budget_read}
 
 
 @hookimpl

@@ -46,7 +46,8 @@ def addition(
     this probability, and the answer follows from the mistake. So a supervised stage learns the procedure with its
     errors, which a reinforcement stage can then remove.
 
-    For a pre-trained chat model, `instruction` follows the question after an empty line.
+    For a pre-trained chat model, `instruction` follows the question after an empty line; one with ``{question}`` is a
+    template, and the question stands at that place.
 
     One problem in eight, chosen by a hash (a+b and b+a are one problem), is never in the training set, for any `seed`
     or `train_rows`. The test examples are drawn from these, the same for every seed, each once; training
@@ -70,8 +71,10 @@ def _row(
 ) -> dict[str, Any]:
     columns, result = problem.work(forget)
     thought = f"<think>{columns}</think>" if thinking else ""
+    asked = instruction.replace("{question}", problem.question)
+    text = asked if asked != instruction else "\n\n".join(filter(None, (problem.question, instruction)))
     return {
-        "prompt": [{"role": "user", "content": "\n\n".join(filter(None, (problem.question, instruction)))}],
+        "prompt": [{"role": "user", "content": text}],
         "answer": str(problem.a + problem.b),
         "demonstration": f"{thought}<answer>{result}</answer>",
     }

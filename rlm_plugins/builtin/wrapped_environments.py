@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, cast
 
@@ -40,12 +41,13 @@ def budgets(
     knobs: dict[str, Any] | None = None,
     low: Count = 100,
     high: Count = 4000,
+    step: Count = 1,
     text: str = " Think for {tokens} tokens.",
     seed: int = 0,
 ) -> EnvironmentSpec:
     """Another environment with a length in tokens drawn for each prompt, and written into it.
 
-    n_gold ~ U(low, high), whole numbers; `text` with it ends the prompt, the last message of a conversation. The column
+    n_gold ~ U(low, low + step, …, high); `text` with it ends the prompt, the last message of a conversation. The column
     ``target_length`` holds n_gold for the rewards `l1_exact` and `l1_max`. L1, arXiv 2503.04697: 100 to 4000. The draw
     depends on `seed` and the number of the example.
 
@@ -56,15 +58,15 @@ def budgets(
         raise RecipeError(f"got low {low} above high {high}", where="environment.low")
     if "{tokens}" not in text:
         raise RecipeError("the text does not say how many tokens", where="environment.text", allowed="with {tokens}")
-    return with_budgets(_built(base, knobs), low, high, text, seed)
+    return with_budgets(_built(base, knobs), range(low, high + 1, step), text, seed)
 
 
-def with_budgets(spec: EnvironmentSpec, low: int, high: int, text: str, seed: int) -> EnvironmentSpec:
+def with_budgets(spec: EnvironmentSpec, lengths: Sequence[int], text: str, seed: int) -> EnvironmentSpec:
     """Return `spec` with a length drawn for each example: in its prompt, and as the column ``target_length``."""
 
     def drawn(rows: Any, name: str) -> list[dict[str, Any]]:
         rng = random.Random(f"budgets {seed} {name}")
-        return [_with_budget(row, text, rng.randint(low, high)) for row in rows]
+        return [_with_budget(row, text, rng.choice(lengths)) for row in rows]
 
     return replace(spec, train=drawn(spec.train, "train"), test=drawn(spec.test, "test"))
 
