@@ -8,6 +8,7 @@ from itertools import islice, product
 
 import pytest
 
+from rlm_plugins.builtin.environments import addition
 from rlm_plugins.data.addition import Kind, Problem, count, draw
 from rlm_plugins.errors import RecipeError
 
@@ -143,3 +144,12 @@ def test_too_large_test_set_is_an_error() -> None:
 def test_impossible_problem_kinds_are_rejected(lengths: range, low: int, high: int, complaint: str) -> None:
     with pytest.raises(RecipeError, match=complaint):
         Kind(lengths, low, high)
+
+
+def test_instruction_follows_the_question_or_is_a_template_around_it() -> None:
+    def text(instruction: str) -> str:
+        return str(addition(test_rows=1, instruction=instruction).test[0]["prompt"][0]["content"])
+
+    question = text("")
+    assert text("Think.") == f"{question}\n\nThink."
+    assert text("User: {question} {x}. Assistant:") == f"User: {question} {{x}}. Assistant:"

@@ -79,3 +79,28 @@ def test_pipeline_of_the_survey_passes_every_check_of_names(file: Path) -> None:
     found = recipe.load(file)
     stages = compose(found, Registry([*found.load, INTRINSIC]), build_environment=False)
     assert [stage.name[3:] for stage in stages] == [body["name"] for body in found.bodies]
+
+
+def test_r1_zero_has_the_template_of_the_paper_in_known_characters() -> None:
+    (stage, _) = compose(recipe.load(FOLDER.parent / "survey" / "r1_zero.yaml"), Registry())
+    text = str(stage.environment_spec.test[0]["prompt"][0]["content"])
+    assert text.startswith(
+        "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. "
+    )
+    assert re.search(r"</answer>\. User: \d\d\+\d\d=\?\. Assistant:$", text)
+    tokenizer = stage.source.tokenizer()
+    assert tokenizer.unk_token_id not in tokenizer(text)["input_ids"]
+
+
+def test_l1_logs_how_much_the_length_follows_the_budget() -> None:
+    found = recipe.load(FOLDER.parent / "survey" / "l1.yaml")
+    budget_read = Registry(found.load).find("rlm_rewards", "budget_read").target
+    logged: dict[str, float] = {}
+    lengths, budgets = [3, 5, 4, 9], [28, 44, 28, 44]
+    assert budget_read([[0] * n for n in lengths], budgets, logged.__setitem__) == [0.0] * 4
+    assert logged == {
+        "budget_read/correlation": pytest.approx(float(torch.corrcoef(torch.tensor([lengths, budgets]).float())[0, 1]))
+    }
+    logged.clear()
+    budget_read([[0], [0]], [28, 44], logged.__setitem__)
+    assert logged == {}, "one length correlates with nothing"

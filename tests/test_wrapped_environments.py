@@ -33,6 +33,8 @@ def test_budget_is_in_prompt_and_column() -> None:
     for row in [*spec.train, *spec.test]:
         assert row["prompt"][-1]["content"].endswith(f"=? in {row['target_length']}")
     assert spec == budgets(base="addition", knobs=knobs, low=5, high=7, text=" in {tokens}")
+    coarse = budgets(base="addition", knobs=knobs, low=5, high=10, step=2)
+    assert {row["target_length"] for row in coarse.train} == {5, 7, 9}
     with pytest.raises(RecipeError, match="got low 8 above high 7"):
         budgets(base="addition", low=8, high=7)
     with pytest.raises(RecipeError, match="does not say how many tokens"):

@@ -30,12 +30,10 @@ def growth(record: Record, name: str) -> float:
 
 def draw(picture: Any, records: Sequence[Record]) -> None:
     """Draw the lengths of right and of wrong completions over the steps."""
-    panels = picture.subplots(1, 3)
-    for axes, name in zip(panels, ("wrong", "right"), strict=False):
+    panels = picture.subplots(1, 2, sharey=True)
+    for axes, name in zip(panels, ("wrong", "right"), strict=True):
         mean_curves(axes, records, "lengths", name)
         axes.set(title=f"tokens of {name} completions", xlabel="step")
-    mean_curves(panels[2], records, "held_out", "accuracy")
-    panels[2].set(title="held-out accuracy", xlabel="step", ylim=(0, 1.02))
     panels[0].legend(fontsize=8)
 
 
@@ -44,13 +42,15 @@ EXPERIMENT = Experiment(
     title="Length bias",
     arms=[
         Arm("grpo"),
-        Arm("no std", ("algorithm.advantage.scale=none",)),
         Arm("token mean", ("algorithm.aggregator=token_mean",)),
-        Arm("dr_grpo", ("algorithm=dr_grpo",)),
+        Arm("dr_grpo", ("algorithm={name: dr_grpo, advantage: {name: only_idle, scale: none}}",)),
     ],
     columns=[
         Column("growth of wrong, tokens", lambda record: growth(record, "wrong"), share=False),
         Column("growth of right, tokens", lambda record: growth(record, "right"), share=False),
+        Column(
+            "wrong beyond right, tokens", lambda record: growth(record, "wrong") - growth(record, "right"), share=False
+        ),
         Column("greedy", lambda record: last(record, "accuracy")),
     ],
     draw=draw,
