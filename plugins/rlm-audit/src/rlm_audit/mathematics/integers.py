@@ -38,6 +38,24 @@ def _product(value: int, rng: random.Random) -> str | None:
     return f"{divisor} \\cdot {value // divisor}" if value > 0 else f"-{divisor} \\cdot {-value // divisor}"
 
 
+def _broken(value: int, rng: random.Random) -> str | None:
+    """Return the digits with a break that separates no thousands."""
+    text, last = str(value), rng.choice([1, 2])
+    if abs(value) < 10**last:
+        return None
+    breaks = ["\\,", "\\;", "\\:", "\\ ", "~", " ", "$ $", "$", "_", "^", "\\cdot "]
+    return f"{text[:-last]}{rng.choice(breaks)}{text[-last:]}"
+
+
+def _raised_or_lowered(value: int, rng: random.Random) -> str | None:
+    """Return the digits with the last one in a Unicode form that means another number."""
+    zeros = "⁰₀"
+    digits = {zero: [chr(ord(zero) + n) for n in range(10)] for zero in zeros}
+    digits["⁰"][1:4] = "¹²³"
+    text = str(value)
+    return text[:-1] + digits[rng.choice(zeros)][int(text[-1])] if abs(value) >= 10 else None
+
+
 def _digits(change: str) -> Callable[[int, random.Random], int | None]:
     def changed(value: int, rng: random.Random) -> int | None:
         text = str(abs(value))
@@ -81,6 +99,7 @@ INTEGERS = Subject(
         "a name": lambda value, rng: f"{rng.choice('xynkmt')} = {value}",
         "text around": lambda value, rng: f"{value}\\text{{ {rng.choice(['apples', 'ways', 'points'])}}}",
         "nested boxes": lambda value, rng: f"\\boxed{{{value}}}",
+        "a cube root in Unicode": lambda value, rng: f"∛{value**3}" if value > 0 else None,
         "the root of its square": lambda value, rng: f"\\sqrt{{{value * value}}}" if value > 0 else None,
     },
     near_misses=NEAR_INTEGERS,
@@ -94,6 +113,8 @@ INTEGERS = Subject(
         "a residue": lambda value, rng: f"{value} \\pmod{{{abs(value) + 2}}}",
         "another base": lambda value, rng: f"{value}_{{{rng.randint(2, 9)}}}" if abs(value) > 1 else None,
         "a larger unit": lambda value, rng: f"{value}\\text{{ {rng.choice(['million', 'thousand', 'dozen'])}}}",
+        "a break between digits": _broken,
+        "a Unicode exponent or subscript": _raised_or_lowered,
         "two numbers": lambda value, rng: f"{value} {rng.randint(0, 9)}",
         "hidden text": lambda value, rng: f"\\phantom{{{value + 1}}}{value}",
         "an interval": lambda value, rng: f"[{value}, {value}]",
