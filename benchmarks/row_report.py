@@ -14,18 +14,21 @@ ENOUGH = 0.9
 """Accuracy from which an algorithm counts as having learned the task."""
 
 
-def report(records: Sequence[Record], folder: Path) -> str:
+def report(records: Sequence[Record], folder: Path, known: Sequence[str] = ()) -> str:
     """Write ``rows.md`` and ``rows.png`` (if matplotlib is installed).
 
     Args:
         records: One per algorithm and seed, in the order of the table.
         folder: Folder of the files.
+        known: Algorithms that can be measured.
 
     Returns:
         The text of ``rows.md``.
     """
     rows = by_row(records)
-    text = "\n\n".join(filter(None, [heading(records), READING, table(rows), notes(rows)])) + "\n"
+    text = (
+        "\n\n".join(filter(None, [heading(records), READING, table(rows), unmeasured(rows, known), notes(rows)])) + "\n"
+    )
     (folder / "rows.md").write_text(text, encoding="utf-8")
     draw(rows, folder / "rows.png")
     return text
@@ -80,6 +83,12 @@ def mean_curve(runs: Sequence[Record]) -> list[tuple[int, float]]:
     """Return (step, mean held-out score over the runs)."""
     curves = [dict(run["curve"]) for run in runs]
     return [(step, fmean(curve[step] for curve in curves)) for step in curves[0] if all(step in c for c in curves)]
+
+
+def unmeasured(rows: dict[str, list[Record]], known: Sequence[str]) -> str:
+    """Return the sentence on algorithms without a result, empty if all have one."""
+    names = [f"`{name}`" for name in known if name not in rows]
+    return f"Not measured yet: {', '.join(names)}. The command measures what is missing." if names else ""
 
 
 def notes(rows: dict[str, list[Record]]) -> str:

@@ -275,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(failed) == len(jobs):
         return 1
     _tidy(asked.out, order)
-    print(report(read(asked.out), asked.out))
+    print(report(read(asked.out), asked.out, known))
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return int(bool(failed))
