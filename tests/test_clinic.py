@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,9 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
+from transformers import AutoTokenizer
 
+from rlm_plugins.cli.check import examine
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.cli.why import why
+from rlm_plugins.errors import RlmError
+from rlm_plugins.recipe.compose import compose
 from rlm_plugins.run.train import train
 
 pytestmark = pytest.mark.full
@@ -55,6 +60,22 @@ class OneStep:
         return [float(self.calls == 5 and i == 0) for i in range(len(completions))]
 
 
+def plain(completions, answer):
+    return [float(f">{right}<" in completion) for completion, right in zip(completions, answer)]
+
+
+def negated(completions, answer):
+    return [-score for score in plain(completions, answer)]
+
+
+def shifted(completions, answer):
+    return [3 + score for score in plain(completions, answer)]
+
+
+def of_prompt(prompts):
+    return [float(sum(map(ord, str(prompt))) % 2) for prompt in prompts]
+
+
 def unparsed(completions):
     return [None for _ in completions]
 
@@ -84,6 +105,10 @@ def rlm_environments():
         "leaked": lambda: changed(leak),
         "repeated": lambda: changed(lambda row: {}, count=64),
         "overlapping": lambda: changed(lambda row: {}, held_out=8),
+        "one": lambda: changed(lambda row: {}, count=1),
+        "spaced": lambda: changed(lambda row: {"answer": f" {row['answer']}  "}),
+        "solutions": lambda: changed(lambda row: {"answer": str(row["demonstration"])}),
+        "two_held_out": lambda: addition(digits=2, train_rows=256, test_rows=2),
         "chats": lambda: changed(lambda row: {}),
     }
 
@@ -91,6 +116,7 @@ def rlm_environments():
 @hookimpl
 def rlm_rewards():
     rewards = (constant, verbose, brief, answered, solved, rare, unparsed, broken, offset)
+    rewards += (plain, negated, shifted, of_prompt)
     return {reward.__name__: reward for reward in rewards} | {"one_step": OneStep}
 """
 ENVIRONMENT = {"name": "addition", "digits": 2, "test_rows": 8}
@@ -184,6 +210,33 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         "no_generation_prompt",
         {"environment": {"name": "chats"}, "template": "{% for m in messages %}{{ m.content }}{% endfor %}"},
     ),
+    "end token of another template": ("wrong_end_token", {"end": "<|user|>"}),
+    "both weights 0": (
+        "no_reward_counts",
+        {"rewards": [{"name": "accuracy", "weight": 0.0}, {"name": "format", "weight": 0.0}]},
+    ),
+    "a reward and its negation": ("rewards_cancel", {"rewards": ["plain", "negated"]}),
+    "weight of 1e-9": ("vanishing_advantage", {"algorithm": "dr_grpo", "rewards": [{"name": "plain", "weight": 1e-9}]}),
+    "reward of the prompt": ("reward_of_the_prompt", {"rewards": ["of_prompt"]}),
+    "temperature of 3": ("temperature_too_high", {"trainer": {"temperature": 3.0}}),
+    "repetition penalty of 5": ("repetition_penalized", {"trainer": {"repetition_penalty": 5.0}}),
+    "min_p of 0.5": ("biased_ratio_of_min_p", {"trainer": {"min_p": 0.5}}),
+    "adam_epsilon of 1": ("optimizer_too_damped", {"trainer": {"adam_epsilon": 1.0}}),
+    "KL coefficient of 10": (
+        "kl_penalty_dominates",
+        {"algorithm": {"name": "grpo", "penalties": {"kl": {"beta": 10.0}}}},
+    ),
+    "one prompt": ("few_prompts", {"environment": {"name": "one"}}),
+    "two held-out prompts": ("few_held_out_prompts", {"environment": {"name": "two_held_out"}}),
+    "gold answers that are solutions": ("dead_reward", {"environment": {"name": "solutions"}}),
+    "filters that keep nothing": (
+        "nothing_kept",
+        {"rewards": ["constant"], "algorithm": {"name": "dapo", "filters": ["nonzero_std"]}},
+    ),
+    "16 steps on one generation batch": (
+        "stale_policy",
+        {"trainer": {"steps_per_generation": 16, "per_device_train_batch_size": 8, "learning_rate": 1e-2}},
+    ),
     "reward of brevity": (
         "shrinking_completions",
         {
@@ -217,7 +270,7 @@ def run(recipe: Mapping[str, Any], folder: Path) -> Path:
 
 
 def stage(start: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    changes = {key: value for key, value in given.items() if key not in ("lora", "template")}
+    changes = {key: value for key, value in given.items() if key not in ("lora", "template", "end")}
     lora = {"r": 8, "target_modules": "all-linear", **given.get("lora", {})}
     recipe = {
         "model": {"name": str(start), "lora": lora},
@@ -240,8 +293,53 @@ def test_fault_is_named(fault: str, start: Path, tmp_path: Path) -> None:
         start = Path(shutil.copytree(start, tmp_path / "model"))
         (start / "chat_template.jinja").write_text(template)
         (start / "checksums.json").unlink(missing_ok=True)
+    if end := changes.get("end"):
+        start = other_end(Path(shutil.copytree(start, tmp_path / "model")), end)
     assert name in findings(run(stage(start, changes), tmp_path / "run"))
 
 
-def test_sound_run_has_no_finding(start: Path, tmp_path: Path) -> None:
-    assert [name for name, severity in findings(run(stage(start, {}), tmp_path / "run")).items() if severity > 1] == []
+def other_end(model: Path, token: str) -> Path:
+    """Make another token the end token of a model, as where tokenizer and chat template are of two models."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    end, number = tokenizer.eos_token, tokenizer.convert_tokens_to_ids(token)
+    tokenizer.eos_token = token
+    tokenizer.add_special_tokens({"additional_special_tokens": [end]})
+    tokenizer.save_pretrained(model)
+    for name in ("config.json", "generation_config.json"):
+        config = json.loads((model / name).read_text())
+        (model / name).write_text(json.dumps({**config, "eos_token_id": number}))
+    (model / "checksums.json").unlink(missing_ok=True)
+    return model
+
+
+def test_rate_of_the_critic_is_named(start: Path, tmp_path: Path) -> None:
+    """It diverges before a diagnosis of its metrics."""
+    with pytest.raises(RlmError, match=r"(?s)diverged.*critic\.learning_rate"):
+        run(stage(start, {"algorithm": "ppo", "critic": {"learning_rate": 10.0}}), tmp_path / "run")
+    recipe, registry = read(tmp_path / "run.yaml", ())
+    (checked,) = (examine(each, registry) for each in compose(recipe, registry))
+    assert any(line.startswith("critic_rate_too_large") for line in checked["warnings"])
+
+
+SOUND: dict[str, dict[str, Any]] = {
+    "as above": {},
+    "reward with a constant": {"rewards": ["shifted"]},
+    "gold answers with spaces": {"environment": {"name": "spaced"}},
+    "small KL coefficient": {"algorithm": {"name": "grpo", "penalties": {"kl": {"beta": 0.001}}}},
+    "rloo": {"algorithm": "rloo"},
+    "ppo": {"algorithm": "ppo"},
+    "reinforce_pp": {"algorithm": "reinforce_pp"},
+    "dapo": {"algorithm": "dapo"},
+    "groups of 16": {"trainer": {"num_generations": 16}},
+    "temperature of 0.8": {"trainer": {"temperature": 0.8}},
+    "two iterations": {"trainer": {"num_iterations": 2}},
+    "small adapter": {"lora": {"r": 4, "lora_alpha": 8}, "trainer": {"learning_rate": 1e-3}},
+    "format as important": {"rewards": ["accuracy", {"name": "format", "weight": 0.5}]},
+    "cosine schedule": {"trainer": {"lr_scheduler_type": "cosine", "warmup_steps": 1}},
+}
+
+
+@pytest.mark.parametrize("changes", SOUND.values(), ids=SOUND)
+def test_sound_run_has_no_finding(changes: dict[str, Any], start: Path, tmp_path: Path) -> None:
+    found = findings(run(stage(start, changes), tmp_path / "run"))
+    assert [name for name, severity in found.items() if severity > 1] == []

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +77,29 @@ def test_sweep_trains_each_combination_once(tmp_path: Path) -> None:
     assert sweep(recipe, changes, 1, tmp_path / "out", lines.append) == folders
     assert sum("skipped" in line for line in lines) == 2
     assert all(run["after"] is not None for run in compare(folders)["runs"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the signal of a parent's death is Linux's")
+def test_killed_sweep_leaves_no_run_behind(tmp_path: Path) -> None:
+    """Its process goes on otherwise, and a repeated sweep trains beside it into a second folder."""
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE.replace("max_steps: 1,", "max_steps: 100000,"))
+    program = "import sys; from pathlib import Path; from rlm_plugins.cli.sweep import sweep; "
+    program += "sweep(Path(sys.argv[1]), ['trainer.seed=1'], 1, Path(sys.argv[2]))"
+    options: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    started = subprocess.Popen([sys.executable, "-c", program, str(recipe), str(tmp_path / "out")], **options)
+    children = Path(f"/proc/{started.pid}/task/{started.pid}/children")
+    deadline = time.monotonic() + 120
+    while not (found := children.read_text().split()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    started.kill()
+    started.wait()
+    child = Path(f"/proc/{found[0]}/stat")
+    while child.exists() and child.read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline, "the run goes on"
+        time.sleep(0.1)
 
 
 def test_invalid_combination_trains_nothing(tmp_path: Path) -> None:

@@ -64,6 +64,9 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
     "non_finite_gradient": {"grad_norm": None},
     "advantage_explosion": {"advantage/abs_mean": 1e30},
     "zero_gradient": {"grad_norm": 0.0},
+    "vanishing_advantage": {"advantage/abs_mean": 1e-9},
+    "rewards_cancel": {"reward_std": 0.0},
+    "reward_of_the_prompt": {**UNIFORM, "reward_std": 0.5},
     "truncated_completions": {"completions/clipped_ratio": 0.97, "reward": 0.0},
     "no_end_token": {"completions/clipped_ratio": 1.0},
     "growing_completions": {"completions/mean_length": 90.0},
@@ -102,6 +105,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "biased_ratio_of_top_k": {"top_k": 20},
     "adapter_rate_too_large": {"learning_rate": 0.1},
     "identical_completions": {"temperature": 0.0},
+    "temperature_too_high": {"temperature": 3.0},
+    "repetition_penalized": {"repetition_penalty": 5.0},
+    "optimizer_too_damped": {"adam_epsilon": 1.0},
+    "biased_ratio_of_min_p": {"min_p": 0.5},
     "biased_ratio": {"top_p": 0.9},
 }
 
@@ -110,12 +117,17 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "heavy_dropout": {"model": {"lora": {"r": 8, "lora_dropout": 0.9}}},
     "kl_penalty_dominates": {"algorithm": {"penalties": [{"name": "kl", "beta": 100.0}]}},
     "main_reward_punished": {"rewards": [{"name": "accuracy", "weight": -1.0}]},
+    "no_reward_counts": {"rewards": [{"name": "accuracy", "weight": 0.0}]},
+    "critic_rate_too_large": {"critic": {"learning_rate": 10.0}},
 }
 DATA: dict[str, dict[str, float]] = {
     "duplicated_prompts": {"data/duplicated": 0.9},
     "held_out_overlap": {"data/overlap": 0.5},
     "answer_in_prompt": {"data/answer_in_prompt": 1.0},
     "no_generation_prompt": {"data/generation_prompt": 0.0},
+    "wrong_end_token": {"data/end_of_turn": 0.0},
+    "few_prompts": {"data/prompts": 1.0},
+    "few_held_out_prompts": {"data/held_out": 2.0},
     "pad_is_end": {"data/pad_is_end": 1.0},
 }
 
@@ -189,6 +201,10 @@ def test_facts_of_the_data() -> None:
     assert "data/answer_in_prompt" not in data_facts(EnvironmentSpec(train=chosen), tokenizer), "labels"
     chat = EnvironmentSpec(train=[{"prompt": [{"role": "user", "content": "1+1"}]}])
     assert data_facts(chat, tokenizer)["data/generation_prompt"] == 1.0
+    assert data_facts(chat, tokenizer)["data/end_of_turn"] == 1.0
+    tokenizer.eos_token, end = tokenizer.pad_token, tokenizer.eos_token
+    tokenizer.add_special_tokens({"additional_special_tokens": [end]})
+    assert data_facts(chat, tokenizer)["data/end_of_turn"] == 0.0
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     tokenizer.pad_token = tokenizer.eos_token
     facts = data_facts(chat, tokenizer)
@@ -232,7 +248,7 @@ def test_current_violations_depend_on_the_last_steps_only() -> None:
 def test_bounds_name_documented_metrics_or_quantities(metric: str) -> None:
     quantities = {"policy_loss/clipped", "critic/gap", "main/mean", "main/change", "rewards/<label>/change"}
     quantities |= {"reward/of_maximum", "entropy/of_start", "completions/length_of_start"}
-    quantities |= {"reward/change", "reward/offset", "policy/grad_norm"}
+    quantities |= {"reward/of_parts", "reward/change", "reward/offset", "policy/grad_norm"}
     known = metric in quantities or metric.startswith(("adapter/", "settings/"))
     assert known or find(metric.replace("<label>", "accuracy")) is not None
 

@@ -65,7 +65,7 @@ def test_adapter_loads_with_peft(run: Path, base: Path, tmp_path: Path) -> None:
     plain = AutoModelForCausalLM.from_pretrained(base)
     model = PeftModel.from_pretrained(plain, tmp_path / "out").merge_and_unload().eval()
     torch.testing.assert_close(logits(model), expected(run))
-    assert not list((tmp_path / "out").glob("*.bin"))
+    assert not [*(tmp_path / "out").glob("*.bin"), *(tmp_path / "out").glob("checksums.json")]
 
 
 def test_merged_model_loads_with_transformers(run: Path, tmp_path: Path) -> None:

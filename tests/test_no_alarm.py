@@ -47,9 +47,10 @@ def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("player") / "run"
     stage = {
         "model": {"name": "scratch", "hidden": 64, "intermediate": 256, "characters": "0123456789+- no"},
-        "environment": {**GAME, "show": "moves", "skill": 0.4, "test_rows": 0},
+        "environment": {**GAME, "show": "moves", "skill": 0.4, "test_rows": 4},
         "algorithm": "sft",
         "trainer": {"max_steps": 200, "per_device_train_batch_size": 32, "learning_rate": 3e-3, **ALWAYS},
+        "evaluation": None,
         "plugins": {"load": [str(PACKAGES)]},
     }
     found = recipe.of_mapping(stage)
@@ -73,12 +74,12 @@ def cut_down(file: Path, model: Path) -> dict[str, Any]:
         "algorithm": body["algorithm"],
     }
     stage |= {"environment": {"name": "addition", **EXAMPLES}, "trainer": trainer}
-    stage |= {"callbacks": []}
+    stage |= {"callbacks": [], "evaluation": None}
     if name == "reward_model":
         stage["environment"] = {"name": "gist", "train_rows": 256, "test_rows": 0}
         stage["model"] = {"name": "scratch", "hidden": 32, "layers": 1, "heads": 2, "intermediate": 32}
     elif file.stem in WITH_TURNS:
-        stage["environment"], stage["rewards"] = {**GAME, "test_rows": 0}, body["rewards"]
+        stage["environment"], stage["rewards"] = {**GAME, "test_rows": 4}, body["rewards"]
     elif name not in SUPERVISED:
         stage["rewards"] = body["rewards"] if body["environment"]["name"] == "addition" else ["accuracy"]
     if "critic" in body:

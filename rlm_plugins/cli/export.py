@@ -16,13 +16,12 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.models.notice import CARD
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
+from rlm_plugins.run.hub_upload import NOT_UPLOADED
 from rlm_plugins.run.model_card import write_model_card
 from rlm_plugins.stage import Stage
 
 HUB = "hub:"
 """Prefix of a target that is a repository of the Hugging Face hub."""
-NOT_EXPORTED = ("training_args.bin",)
-"""Files of TRL that are pickles."""
 
 
 def export(run: Path, target: str, *, merge: bool = False, stage: str | None = None) -> str:
@@ -60,7 +59,7 @@ def _write(run: Path, stage: Stage, folder: Path, registry: Registry, merge: boo
     base = ""
     if stage.lora is not None and not merge:
         base = _base_of(stage)
-        shutil.copytree(stage.output, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*NOT_EXPORTED))
+        shutil.copytree(stage.output, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*NOT_UPLOADED))
     else:
         folder.mkdir(parents=True, exist_ok=True)
         try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +19,8 @@ from rlm_plugins.run.resume import check_resumable
 
 _COMMA = re.compile(r",(?![^\[{(]*[\]})])")
 """A comma outside brackets."""
+_PARENT_DEATH_SIGNAL = 1
+"""`PR_SET_PDEATHSIG` of Linux."""
 
 
 def sweep(
@@ -62,10 +66,16 @@ def sweep(
         command = [sys.executable, "-m", "rlm_plugins", "train", str(recipe), *changes, "--out", str(folder)]
         command += ["--resume"] if (folder / "recipe.yaml").is_file() else []
         command += ["--trust"] if trust else []
-        if code := subprocess.run(command, check=False).returncode:
+        if code := subprocess.run(command, check=False, preexec_fn=_end_with_parent).returncode:
             hint = "the same command continues the sweep"
             raise RlmError(f"the run ended with exit code {code}", where=str(folder), hint=hint)
     return folders
+
+
+def _end_with_parent() -> None:
+    """Let this process receive SIGTERM when the sweep is killed: a repeated sweep would train its run a second time."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
 
 
 def combinations(recipe: Path, overrides: Sequence[str], seeds: int) -> Iterator[tuple[str, list[str]]]:

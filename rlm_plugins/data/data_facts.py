@@ -14,14 +14,18 @@ COUNTED = 50_000
 LABELS = 10
 """Different answers up to which they are labels, which a prompt may list."""
 
+_ANSWER = "the answer"
+
 
 def data_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[str, float]:
     """Return facts of a data set as metrics; of a stream, only those of the tokenizer.
 
     - `data/duplicated`: share of training prompts that occurred before
+    - `data/prompts`, `data/held_out`: number of different training prompts, and of held-out examples
     - `data/overlap`: share of held-out prompts that are training prompts
     - `data/answer_in_prompt`: share of prompts with their gold answer as a word; labels do not count
     - `data/generation_prompt`: 0 if the chat template ignores `add_generation_prompt`; of conversations only
+    - `data/end_of_turn`: 0 if the chat template ends a turn with a special token that is not `eos_token`
     - `data/pad_is_end`: 1 if the pad token is the end token
 
     Args:
@@ -35,7 +39,9 @@ def data_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[str, f
     prompts = [repr(example["prompt"]) for example in examples]
     known = set(prompts)
     facts["data/duplicated"] = 1 - len(known) / max(len(prompts), 1)
+    facts["data/prompts"] = float(len(known))
     if len(environment_spec.test):
+        facts["data/held_out"] = float(len(environment_spec.test))
         held_out = [repr(example["prompt"]) in known for example in environment_spec.test]
         facts["data/overlap"] = sum(held_out) / len(held_out)
     return facts | _leaks(examples)
@@ -50,7 +56,20 @@ def _tokenizer_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[
             for opens in (True, False)
         )
         facts["data/generation_prompt"] = float(opened != closed)
+        facts["data/end_of_turn"] = float(_ends_with_end_token(tokenizer, prompt))
     return facts
+
+
+def _ends_with_end_token(tokenizer: Any, prompt: Sequence[Mapping[str, Any]]) -> bool:
+    """Return False if a special token other than `eos_token` ends the turn of the assistant in the chat template."""
+    turn = [*prompt, {"role": "assistant", "content": _ANSWER}]
+    try:
+        text = tokenizer.apply_chat_template(turn, tokenize=False)
+    except Exception:  # a template that takes no such turn: the run reports what it needs
+        return True
+    end = text.rpartition(_ANSWER)[2]
+    special = [token for token in tokenizer.all_special_tokens if token in end]
+    return not special or tokenizer.eos_token in special
 
 
 def _leaks(examples: Sequence[Mapping[str, Any]]) -> dict[str, float]:

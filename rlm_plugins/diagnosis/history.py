@@ -11,6 +11,11 @@ Record = Mapping[str, Any]
 RATIOS = {"entropy/of_start": "entropy", "completions/length_of_start": "completions/mean_length"}
 """Quantity → the metric that is divided by its mean over the first two steps."""
 
+_OF_TRAINER = (
+    *("temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
+    *("learning_rate", "max_grad_norm", "adam_epsilon"),
+)
+
 
 def steps_of(records: Sequence[Record], stage: str, settings: StageSettings) -> list[dict[str, Any]]:
     """Return the metrics of each optimizer step of a stage, oldest first, with the quantities of the rules.
@@ -23,6 +28,7 @@ def steps_of(records: Sequence[Record], stage: str, settings: StageSettings) -> 
     - `policy/grad_norm`: that of the steps in which the policy is trained
     - `critic/gap`: |mean value − mean return| over the standard deviation of the advantages
     - `reward/change`: difference from the mean of the first two steps
+    - `reward/of_parts`: standard deviation of the reward over the largest of its weighted parts
     - `reward/offset`: |mean| over the standard deviation of the reward
     - those of :func:`of_settings`, and those of the data set that the first step has
 
@@ -61,6 +67,9 @@ def _quantities(step: Record, settings: StageSettings) -> dict[str, Any]:
         added["reward/of_maximum"] = step["reward"] / settings.maximum_reward
     if step.get("reward") is not None and step.get("reward_std"):
         added["reward/offset"] = abs(step["reward"]) / step["reward_std"]
+    parts = [abs(weight) * (step.get(f"rewards/{label}/std") or 0.0) for label, weight in settings.weights.items()]
+    if step.get("reward_std") is not None and len(parts) > 1 and max(parts) > 0:
+        added["reward/of_parts"] = step["reward_std"] / max(parts)
     if step["step"] > (settings["critic.warmup_steps"] or 0):  # before, only the critic is trained
         added["policy/grad_norm"] = step["grad_norm"]
     sides = [step.get(f"policy_loss/clipped_{side}") for side in ("low", "high")]
@@ -81,13 +90,17 @@ def of_settings(settings: StageSettings) -> dict[str, float]:
     - `settings/learning_rate`, `settings/max_grad_norm`, `settings/lora_dropout`: as in the recipe
     - `settings/warmup`: steps of warm-up over all steps
     - `settings/decay`: learning rate × weight decay, the share by which weights shrink in a step
+    - `settings/adam_epsilon`, `settings/min_p`, `settings/repetition_penalty`, `settings/critic_rate`: as in the recipe
+    - `settings/total_weight`: sum of the sizes of the weights of all rewards
     - `settings/kl_beta`: coefficient of the penalty `kl`
     - `settings/main_weight`: weight of the reward that is evaluated
     """
-    names = {name: f"trainer.{name}" for name in ("temperature", "top_p", "top_k", "learning_rate", "max_grad_norm")}
-    names |= {"lora_dropout": "model.lora.lora_dropout"}
+    names = {name: f"trainer.{name}" for name in _OF_TRAINER}
+    names |= {"lora_dropout": "model.lora.lora_dropout", "critic_rate": "critic.learning_rate"}
     values = {name: settings[path] for name, path in names.items()}
     values |= {"kl_beta": settings.kl_beta, "main_weight": settings.main_weight}
+    if weights := settings.weights:
+        values["total_weight"] = sum(map(abs, weights.values()))
     rate, decay, warmup = (settings[f"trainer.{name}"] for name in ("learning_rate", "weight_decay", "warmup_steps"))
     if _is_number(rate) and _is_number(decay):
         values["decay"] = rate * decay

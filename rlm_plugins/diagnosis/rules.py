@@ -48,6 +48,7 @@ _CONDITIONS: Mapping[str, Callable[[StageSettings, str], bool]] = {
     "main_reward": lambda settings, label: label == settings.main_reward,
     "secondary_reward": lambda settings, label: label != settings.main_reward,
     "no_reward_of_length": lambda settings, label: not settings.rewards_length,
+    "no_shapers": lambda settings, label: not settings["algorithm.shapers"],
     "clipped_gradients": lambda settings, label: settings["trainer.max_grad_norm"] != 0,
     "top_k_of_one": lambda settings, label: settings["trainer.top_k"] == 1,
     "many_updates_per_batch": lambda settings, label: settings.updates_per_batch > 4,

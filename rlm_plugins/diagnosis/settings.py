@@ -47,6 +47,12 @@ class StageSettings:
         return weights[0] if weights else None
 
     @property
+    def weights(self) -> dict[str, float]:
+        """Label of each reward → its weight; without those whose weight is a schedule."""
+        weights = {str(r.get("as") or r.get("name")): r.get("weight", 1.0) for r in self._rewards()}
+        return {label: float(weight) for label, weight in weights.items() if isinstance(weight, int | float)}
+
+    @property
     def kl_beta(self) -> float | None:
         """Coefficient of the penalty `kl`; None without it, or if it is a schedule."""
         penalties = self["algorithm.penalties"] or []

@@ -17,6 +17,7 @@ from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
 
 NOT_UPLOADED = ("training_args.bin", CHECKSUMS)
+"""Files that stay in the run: a pickle of TRL, and checksums that a new model card would make wrong."""
 
 
 def upload_result(trainer: Any, stage: Stage, result: ModelSpec) -> str:

@@ -16,7 +16,7 @@ $kind trained with `$algorithm` on `$environment` (rlm-plugins, TRL$peft).
 - Base: $base
 - License of the base: $license. It applies to weights that include the base.
 - Rewards: $rewards
-- The resolved recipe of the run is `recipe.yaml` in the run folder.
+- The resolved recipe is `recipe.yaml` of the run.
 
 ```python
 $code

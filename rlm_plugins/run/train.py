@@ -173,7 +173,8 @@ def _train_or_back_off(run: Run, stage: Stage, title: str, console: Console) -> 
 
 def _with_remedy(error: Divergence, run: Run, stage: Stage, kept: int) -> Divergence:
     hints = [error.hint, f"the last good checkpoint is that of step {kept}" if kept > 0 else ""]
-    hints += ["lower `trainer.learning_rate` or `max_grad_norm`", "`on_divergence: back_off` repeats from a checkpoint"]
+    rate = "critic" if "of the critic" in error.problem else "trainer"
+    hints += [f"lower `{rate}.learning_rate` or `max_grad_norm`", "`on_divergence: back_off` repeats from a checkpoint"]
     if kept > 0:
         hints += [f"`rlm train {run.folder} --resume` resumes from it"]
     where = ", ".join(filter(None, (f"stage '{stage.name}'", error.where)))
