@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlm_judge import judge_checklist, judge_verdict
+from rlm_judge import judge_checklist, judge_pairwise, judge_verdict
 from rlm_judge.fake import Fake, verdict
 from rlm_judge.judge_training import judge_pairs
 from rlm_judge.spec import ServerSpec
@@ -52,6 +52,23 @@ def test_an_exact_judge_gets_full_reward(pairs: str) -> None:
 def test_ties_and_open_thinking() -> None:
     texts = ["Verdict-1f: TIE", "<think>Verdict-1f: A", "<think>x</think>Verdict-1f: A", "Verdict-1f: A or B"]
     assert judge_verdict(texts, ["A"] * 4, ["1f"] * 4, tie=0.5, unreadable=-1.0) == [0.5, -1.0, 1.0, -1.0]
+
+
+def test_judge_of_judges_prefers_the_better_judgment(pairs: str) -> None:
+    """`judge_pairwise` on the judgments of one pair; the verdicts that they quote are not its own."""
+    row = next(iter(judge_pairs(path=pairs, test_rows=10).train))
+    task, right, wrong = row["prompt"][-1]["content"], row["verdict"], "B" if row["verdict"] == "A" else "A"
+    judgments = [f"Because.\nVerdict-{row['mark']}: {said}" for said in (right, wrong, wrong)] + [f"It is {right}."]
+
+    def quality(_: str, judgment: str) -> float:
+        return judgment.endswith(f": {right}") + 0.5 * ("Verdict" in judgment)
+
+    with Fake(lambda system, user: verdict(user, quality)) as server:
+        judge = ServerSpec(url=server.url, model="x", retries=0)
+        instructions = "The answers are judgments of two answers: prefer the one that is right and says why."
+        found = asyncio.run(judge_pairwise(judgments, [task] * 4, judge=judge, instructions=instructions))
+    assert found == pytest.approx([1.0, 0.5, 0.5, 0.0])
+    assert judge_verdict(judgments, [right] * 4, [row["mark"]] * 4) == [1.0, 0.0, 0.0, 0.0]
 
 
 def test_missing_columns_are_named(pairs: str) -> None:
