@@ -172,6 +172,18 @@ def test_majority_is_the_label_and_keep_selects() -> None:
     assert source.buffer.count("question") == 0, "all agree: outside `keep`"
 
 
+def test_different_tasks_are_not_repetitions() -> None:
+    """What all tasks have in common, such as their kind, makes none similar."""
+    source = ProposeAndSolve(language="lines", attempts=2, repetition=1.0)
+    proposals, attempts = iter(["s+s;ab", "s[::-1]+s[1:];dcb"]), iter(["abab", "", "", "bcdcb"])
+    out = run(source, rows_of("propose", "deduction"), lambda p: next(proposals if p[0] == "d" else attempts), 2)
+    assert out["score"] == [0.0, 0.0], "½ − 1 · ½ each: every task is a cluster of its own"
+    source = ProposeAndSolve(language="lines", attempts=2, repetition=0.5)
+    proposals, attempts = iter(["s+s;ab", "s[::-1]+s[1:];dcb"]), iter(["abab", "", "", "bcdcb"])
+    out = run(source, rows_of("propose", "deduction"), lambda p: next(proposals if p[0] == "d" else attempts), 2)
+    assert out["score"] == [0.25, 0.25]
+
+
 def test_buffer_keeps_the_latest_of_each_kind_once() -> None:
     buffer = TaskBuffer(2)
     texts = [Task("deduction", program, ("a",), ("a",)).text() for program in "wxxyz"]

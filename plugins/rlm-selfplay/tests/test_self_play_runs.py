@@ -30,11 +30,23 @@ def test_recipe_passes_check(name: str) -> None:
     assert "held_out_overlap" not in done.output
 
 
+def test_published_settings_pass_check() -> None:
+    """With a stand-in for the model, whose vocabulary has all printable characters."""
+    characters = "".join(map(chr, [10, *range(32, 127)]))
+    model = f"model={{name: scratch, max_positions: 16384, characters: {json.dumps(characters)}}}"
+    file = str(PACKAGE / "recipes" / "absolute_zero_7b.yaml")
+    done = CliRunner().invoke(app, ["check", file, model, "trainer.use_vllm=false"])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("name", [*RECIPES])
 def test_resumed_run_has_the_same_weights_and_state(name: str, tmp_path: Path) -> None:
     """The checkpoint of step 2 has the baselines, or the buffer; a run that continues from it repeats steps 3 and 4."""
     steps = ["stages.1.trainer.max_steps=4", "stages.1.trainer.save_strategy=steps", "stages.1.trainer.save_steps=2"]
     size = ["stages.1.trainer.per_device_train_batch_size=48", "stages.1.trainer.learning_rate=1e-3"]
+    size += [f"stages.0.trainer.max_steps={150 if name == 'absolute_zero' else 2}"]  # so that some proposals are valid
+    size.append("stages.0.trainer.per_device_train_batch_size=16")
     train(name, tmp_path / "run", *steps, *size)
     stage = next((tmp_path / "run").glob("02-*"))
     weights = (stage / "checkpoint-4" / "model.safetensors").read_bytes()
@@ -53,6 +65,7 @@ def test_resumed_run_has_the_same_weights_and_state(name: str, tmp_path: Path) -
     assert repr(torch.load(stage / "checkpoint-4" / "parts.pt", weights_only=True)) == repr(states)
 
 
+@pytest.mark.full
 def test_both_players_of_each_game_are_trained_and_payoffs_cancel(tmp_path: Path) -> None:
     """Legal games sum to 0, a forfeit costs one player 1. Packed and padded passes agree, with two prompts a group."""
     options = ["stages.1.trainer.max_steps=1", "stages.1.trainer.per_device_train_batch_size=32"]

@@ -183,7 +183,7 @@ class ProposeAndSolve:
         valid = [turn for turn in turns if turn.proposal is not None]
         prompts = [as_message(self.language.task_prompt(turn.proposal)) for turn in valid if turn.proposal]
         texts = write([prompt for prompt in prompts for _ in range(self.attempts)])
-        similar = repetition([turn.proposal.text() for turn in valid if turn.proposal], self.similarity)
+        similar = repetition([turn.proposal.question() for turn in valid if turn.proposal], self.similarity)
         for number, turn in enumerate(valid):
             assert turn.proposal is not None
             attempts = texts[number * self.attempts : (number + 1) * self.attempts]

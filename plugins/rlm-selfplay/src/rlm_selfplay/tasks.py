@@ -28,6 +28,10 @@ class Task:
     inputs: tuple[str, ...] = field(default=())
     outputs: tuple[str, ...] = field(default=())
 
+    def question(self) -> str:
+        """Return program and inputs as one text."""
+        return " ".join([self.program, *self.inputs])
+
     def text(self) -> str:
         """Return the task as JSON."""
         return json.dumps(asdict(self))
