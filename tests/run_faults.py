@@ -1,26 +1,29 @@
 """Every fault that the tests inject, counted by group; the table goes to `docs/faults.md`.
 
-    python tests/run_faults.py [GROUP ...]    (make faults)
+    python tests/run_faults.py [GROUP ...] [-k EXPRESSION]    (make faults)
 
 A test in `tests/faults/` belongs to a group by its marker: ``@pytest.mark.faults(group="F3")``. It counts as one case,
-or as many as its fixture `cases` counts. Without arguments all groups run, two tests at a time. With arguments only
-their rows are replaced.
+or as many as its fixture `cases` counts. Without arguments all groups run. Each result replaces the one of that test in
+`benchmarks/results/faults.jsonl`, so that a part of the tests can be run again.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
 import sys
-from collections import defaultdict
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "faults.md"
+RESULTS = ROOT / "benchmarks" / "results" / "faults.jsonl"
 HEAD = "| group | fault | passed | CPU | measured |\n|---|---|---|---|---|\n"
-GROUP = re.compile(r"\| (\S+) \|")
 TITLES = {
     "F1": "SIGKILL at every file operation of a run",
     "F2": "SIGKILL at a random moment of a run",
@@ -43,14 +46,15 @@ TITLES = {
 }
 
 
+Results = dict[str, dict[str, Any]]
+"""Test → ``group``, ``passed``, ``total``, ``cpu`` seconds, ``date``."""
+
+
 class Tally:
-    """Pytest plugin that counts cases and CPU seconds by group, as `tests/faults/conftest.py` reports them."""
+    """Pytest plugin that collects the results of tests, as `tests/faults/conftest.py` reports them."""
 
     def __init__(self) -> None:
-        self.good: dict[str, int] = defaultdict(int)
-        self.total: dict[str, int] = defaultdict(int)
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.failed: list[str] = []
+        self.results: Results = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "teardown":
@@ -59,53 +63,59 @@ class Tally:
         unpassed = "unpassed" in properties or report.failed
         passed, total = properties.get("cases", (0 if unpassed else 1, 1))
         total += unpassed and passed == total  # the test failed outside its cases
-        group = properties["group"]
-        self.good[group] += passed
-        self.total[group] += total
-        self.seconds[group] += properties["cpu"]
-        if passed < total:
-            self.failed.append(report.nodeid)
-
-    def rows(self) -> dict[str, str]:
-        """Return group → row of the table."""
+        result = {"group": properties["group"], "passed": passed, "total": total}
         today = datetime.now(UTC).date().isoformat()
-        counts = {group: f"{self.good[group]} of {total}" for group, total in self.total.items()}
-        return {
-            group: f"| {group} | {TITLES[group]} | {count} | {self.seconds[group]:.0f} s | {today} |\n"
-            for group, count in counts.items()
-        }
+        self.results[report.nodeid] = {**result, "cpu": round(properties["cpu"], 1), "date": today}
 
 
-def merged(page: str, rows: dict[str, str]) -> str:
-    """Return the page with these rows in its table, ordered by group.
+def table(results: Results) -> str:
+    """Return the table, ordered by group; the date of a group is that of its oldest result.
 
-    >>> page = HEAD + "| F10 | old | 1 of 2 | 3 s | then |\\nend"
-    >>> print(merged(page, {"F10": "| F10 | new |\\n", "F2": "| F2 | first |\\n"}).removeprefix(HEAD))
-    | F2 | first |
-    | F10 | new |
-    end
+    >>> one = {"group": "F2", "passed": 1, "total": 2, "cpu": 3.0, "date": "2026-01-02"}
+    >>> print(table({"a": one, "b": {**one, "date": "2026-01-01"}}).removeprefix(HEAD), end="")
+    | F2 | SIGKILL at a random moment of a run | 2 of 4 | 6 s | 2026-01-01 |
     """
+    rows = []
+    for group in sorted(TITLES, key=lambda group: (int(re.sub(r"\D", "", group) or 99), group)):
+        found = [result for result in results.values() if result["group"] == group]
+        if found:
+            passed, total, cpu = (sum(result[key] for result in found) for key in ("passed", "total", "cpu"))
+            date = min(result["date"] for result in found)
+            rows.append(f"| {group} | {TITLES[group]} | {passed} of {total} | {cpu:.0f} s | {date} |\n")
+    return HEAD + "".join(rows)
+
+
+def write(results: Mapping[str, Any]) -> None:
+    """Write all results, and the table into the page."""
+    lines = [json.dumps({"test": test, **result}) + "\n" for test, result in sorted(results.items())]
+    RESULTS.write_text("".join(lines), encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(HEAD)
-    old = re.match(r"(\|.*\n)*", rest)
-    assert old is not None
-    table = {GROUP.match(line)[1]: line for line in old[0].splitlines(keepends=True)} | rows
-    ordered = sorted(table, key=lambda group: (int(re.sub(r"\D", "", group) or 99), group))
-    return before + HEAD + "".join(table[group] for group in ordered) + rest[old.end() :]
+    after = re.sub(r"\A(\|.*\n)*", "", rest)
+    PAGE.write_text(before + table(dict(results)) + after, encoding="utf-8")
 
 
-def main(groups: list[str]) -> int:
+def main() -> int:
     """Run the cases, write the table, and return pytest's exit status."""
-    tally = Tally()
-    chosen = " or ".join(f"faults(group='{group}')" for group in groups or TITLES)
-    options = ["-m", chosen, "-p", "no:cacheprovider", "-n", "2", "--dist", "worksteal"]
+    parser = argparse.ArgumentParser(description="Inject every fault.")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", choices=[*TITLES, []], help="default: all")
+    parser.add_argument("-k", default="", metavar="EXPRESSION", help="as of pytest: only these tests")
+    parser.add_argument("-n", default="2", metavar="COUNT", help="tests at a time; 0: in this process")
+    chosen, tally = parser.parse_args(), Tally()
+    groups = chosen.groups or [*TITLES]
+    expression = " or ".join(f"faults(group='{group}')" for group in groups)
+    options = ["-m", expression, "-k", chosen.k, "-p", "no:cacheprovider", "-n", chosen.n, "--dist", "worksteal"]
     status = pytest.main([str(ROOT / "tests" / "faults"), *options], plugins=[tally])
-    rows = tally.rows()
-    PAGE.write_text(merged(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
-    print("\n" + HEAD + "".join(rows.values()))
-    if tally.failed:
-        print("failed:\n  " + "\n  ".join(tally.failed))
+    lines = map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines()) if RESULTS.exists() else ()
+    kept = {line.pop("test"): line for line in lines}
+    if not chosen.k:  # tests of these groups that no longer exist
+        kept = {test: result for test, result in kept.items() if result["group"] not in groups}
+    write(kept | tally.results)
+    print("\n" + table(tally.results))
+    failed = [test for test, result in tally.results.items() if result["passed"] < result["total"]]
+    print("\n  ".join(["failed:", *failed]) if failed else "all passed")
     return int(status)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

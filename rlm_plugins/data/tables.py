@@ -69,7 +69,10 @@ def _load(path: str, local: Path | None, **settings: Any) -> Dataset | IterableD
         raise RecipeError(f"unsupported file suffix '{suffix}' of '{path}'", where=WHERE, allowed=", ".join(READERS))
     if settings["name"] is not None:
         raise RecipeError(f"'{path}' is a single file, which has no configs", where="environment.config")
-    return datasets.load_dataset(**READERS[suffix], data_files=str(local), **settings)
+    rows = datasets.load_dataset(**READERS[suffix], data_files=str(local), **settings)
+    if isinstance(rows, datasets.Dataset):
+        rows.data.validate(full=True)  # readers accept text that is not UTF-8, which fails when a row is used
+    return rows
 
 
 def _saved(local: Path, split: str, streaming: bool) -> Dataset | IterableDataset:

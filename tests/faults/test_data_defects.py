@@ -82,7 +82,7 @@ FILES: dict[str, tuple[bytes, str]] = {
     "a line that is a number": (PLAIN + b"7\n", "rows.jsonl"),
     "not UTF-8": (PLAIN.replace(b"39+1", b"\xff\xfe+1"), "rows.jsonl"),
     "zeros": (bytes(4096), "rows.jsonl"),
-    "compressed, but not so named": (gzip.compress(PLAIN), "rows.jsonl"),
+    "half of a compressed file": (gzip.compress(PLAIN)[:-40], "rows.jsonl"),
     "a prompt of another type": (PLAIN + b'{"prompt": {"text": "1+1=?"}, "answer": "2"}\n', "rows.jsonl|prompt"),
     "a number as prompt": (PLAIN + b'{"prompt": 7, "answer": "2"}\n', "prompt|rows.jsonl"),
     "a list as prompt": (PLAIN + b'{"prompt": ["1+1=?"], "answer": "2"}\n', "prompt|rows.jsonl"),
