@@ -51,7 +51,7 @@ Results = dict[str, dict[str, Any]]
 
 
 class Tally:
-    """Pytest plugin that collects the results of tests, as `tests/faults/conftest.py` reports them."""
+    """Pytest plugin that keeps the result of each test, as `tests/faults/conftest.py` reports them."""
 
     def __init__(self) -> None:
         self.results: Results = {}
@@ -66,6 +66,7 @@ class Tally:
         result = {"group": properties["group"], "passed": passed, "total": total}
         today = datetime.now(UTC).date().isoformat()
         self.results[report.nodeid] = {**result, "cpu": round(properties["cpu"], 1), "date": today}
+        write({**read(), report.nodeid: self.results[report.nodeid]})
 
 
 def table(results: Results) -> str:
@@ -83,6 +84,12 @@ def table(results: Results) -> str:
             date = min(result["date"] for result in found)
             rows.append(f"| {group} | {TITLES[group]} | {passed} of {total} | {cpu:.0f} s | {date} |\n")
     return HEAD + "".join(rows)
+
+
+def read() -> Results:
+    """Return all results that are kept."""
+    lines = map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines()) if RESULTS.exists() else ()
+    return {line.pop("test"): line for line in lines}
 
 
 def write(results: Mapping[str, Any]) -> None:
@@ -105,12 +112,9 @@ def main() -> int:
     groups = chosen.groups or [*TITLES]
     expression = " or ".join(f"faults(group='{group}')" for group in groups)
     options = ["-m", expression, "-k", chosen.k, "-p", "no:cacheprovider", "-n", chosen.n, "--dist", "worksteal"]
+    if not chosen.k:  # no result of a test that no longer exists
+        write({test: result for test, result in read().items() if result["group"] not in groups})
     status = pytest.main([str(ROOT / "tests" / "faults"), *options], plugins=[tally])
-    lines = map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines()) if RESULTS.exists() else ()
-    kept = {line.pop("test"): line for line in lines}
-    if not chosen.k:  # tests of these groups that no longer exist
-        kept = {test: result for test, result in kept.items() if result["group"] not in groups}
-    write(kept | tally.results)
     print("\n" + table(tally.results))
     failed = [test for test, result in tally.results.items() if result["passed"] < result["total"]]
     print("\n  ".join(["failed:", *failed]) if failed else "all passed")
