@@ -131,18 +131,6 @@ class KuhnPoker(TwoPlayerGame):
         self.payoffs = (chips, -chips) if winner == 0 else (-chips, chips)
 
 
-def boards(moves: int = 2) -> list[str]:
-    """Return every board after 0, 2, … `moves` moves that has no line."""
-    found = {FREE * 9}
-    for number in range(2, moves + 1, 2):
-        for fields in permutations(range(9), number):
-            board = FREE * 9
-            for field in fields:
-                board = _after(board, field)
-            found.add(board)
-    return sorted(found)
-
-
 def nim_starts(highest: int = 24, take: int = 3) -> list[Start]:
     """Return every heap."""
     return [{"heap": heap, "take": take} for heap in range(1, highest + 1)]
