@@ -81,6 +81,7 @@ def test_typo_is_reported_without_torch(command: str) -> None:
 
 
 OF_TYPER = {"typer", "click", "rich", "shellingham", "markdown_it", "mdurl", "pygments", "annotated_doc"}
+OF_TYPER |= {"attr"}  # rich imports it where it is installed
 OF_PYDANTIC = {"pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"}
 OF_SHAPES = {"jaxtyping", "numpy", "cython_runtime", "wadler_lindig"}
 
