@@ -60,7 +60,7 @@ def test_package_registers_through_its_entry_point(package: Path) -> None:
 
 
 def test_recipes_of_a_package_pass_every_check(package: Path) -> None:
-    """Recipes that start from a run (`runs/…`) or a hub, or require an extra, are checked by the package's own tests."""
+    """Recipes of a run (`runs/…`), a hub or an extra are checked by the own tests of the package."""
     if lacks := missing(package):
         pytest.skip(f"not installed: {', '.join(lacks)}")
     absent = [" runs/", " Qwen/", *missing(package, extras=True)]

@@ -1,4 +1,4 @@
-"""An experiment: arms × seeds of one recipe, measured once each: ``python benchmarks/foundations/discovery.py`` and others.
+"""An experiment: arms × seeds of one recipe, measured once each: ``python benchmarks/foundations/discovery.py`` …
 
 The first stage of ``NAME.yaml`` makes the start of a seed, the second is the training that is compared. An arm
 overrides keys of either. Arms with the same first stage begin from the same weights.
