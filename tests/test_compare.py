@@ -119,6 +119,7 @@ def test_each_combination_has_a_folder_of_its_own(tmp_path: Path) -> None:
     assert names[0] == "epsilon=0.2,penalties=_a_b_,seed=1"
 
 
+@pytest.mark.full
 def test_sweep_refuses_runs_of_another_recipe(tmp_path: Path) -> None:
     recipe, lines = tmp_path / "recipe.yaml", list[str]()
     recipe.write_text(RECIPE)

@@ -18,7 +18,7 @@ from train_several import train_all
 
 REFILLED = "algorithm.filters=[{name: accuracy_band, reward: digits, low: 0.03, high: 1.0, refill: 9}]"
 HALVES = ("trainer.per_device_train_batch_size=32",)
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.full]
 
 SOURCES = (
     "algorithm.rollouts=[{name: greedy, num_completions: 1}, {name: demonstrations, num_completions: 1}, canned]",

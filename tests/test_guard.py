@@ -352,6 +352,7 @@ def rlm_rewards():
 '''
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_processes_of_its_own_can_be_killed(tmp_path: Path) -> None:
     (tmp_path / "part.py").write_text(HEAVY)
@@ -447,6 +448,7 @@ def _one_of_two(rank: int, port: int) -> int:
     return 9
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_two_processes_stop_together() -> None:
     import socket

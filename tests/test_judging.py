@@ -60,6 +60,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "01-reinforce" / "adapter" / "adapter_model.safetensors")
 
 
+@pytest.mark.full
 def test_best_model_is_the_result(tmp_path: Path) -> None:
     path = recipe(tmp_path, metric="none", keep="best", samples=2)
     whole = train(*read(path, ()), tmp_path / "whole")
@@ -192,6 +193,7 @@ def test_run_on_other_examples(trained: Path) -> None:
     assert "rows: held-out two 0.25 [" in render(judged, 0)
 
 
+@pytest.mark.full
 def test_model_folder_and_exported_model(trained: Path, tmp_path: Path) -> None:
     model = trained / "run" / "01-reinforce" / "model"
     (judged,) = evaluate(model, LENGTH, on=[trained / "harder.yaml"])
@@ -236,6 +238,7 @@ def test_no_training_examples(trained: Path) -> None:
     assert judged.report.rows == 2
 
 
+@pytest.mark.full
 def test_vllm_decodes_with_the_settings_of_the_recipe(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for vLLM that decodes with transformers: prompts, lengths and sampling arrive."""
     from types import ModuleType, SimpleNamespace

@@ -88,6 +88,7 @@ def test_at_random_moments(tmp_path: Path, seed: int, count: int, cases: Any) ->
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.full
 def test_a_long_step_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cases: Any) -> None:
     """In every step, also in the first of an epoch; its samples are generated again when the run is resumed."""
     file = slow_recipe(tmp_path)

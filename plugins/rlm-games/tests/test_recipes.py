@@ -28,6 +28,7 @@ def test_recipe_passes_check(recipe: str) -> None:
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize("recipe", ["recipe.yaml", pytest.param("recipes/calculator.yaml", marks=pytest.mark.full)])

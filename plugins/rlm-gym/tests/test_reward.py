@@ -149,6 +149,7 @@ def test_game_of_life_halting_compares_exactly() -> None:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_reference_answer_of_every_task_scores_and_another_does_not() -> None:
     unanswered = []

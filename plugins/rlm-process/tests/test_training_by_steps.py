@@ -92,6 +92,7 @@ def column(log: list[dict[str, Any]], name: str) -> list[Any]:
     return [line[name] for line in log if name in line]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_vine_trains(folder: Path):
     knobs = "{steps: {every: 5}, continuations: 2, whiten: false}"
@@ -109,6 +110,7 @@ def test_vine_trains(folder: Path):
     assert max(column(log, "advantage/nonzero")) > 0.5
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_tree_trains(folder: Path):
     log = trained(folder, "{name: tree, rollouts: [{name: tree, steps: {every: 3}}]}")
