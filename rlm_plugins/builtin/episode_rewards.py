@@ -22,7 +22,7 @@ def episode_return(episodes: Sequence[Episode], *, gamma: Share = 1.0) -> list[f
     >>> episode_return([Episode(None, "", turn_rewards=[0.0, 1.0, 2.0])], gamma=0.5)
     [1.0]
     """
-    return [sum(gamma**turn * reward for turn, reward in enumerate(episode.rewards)) for episode in episodes]
+    return [float(sum(gamma**turn * reward for turn, reward in enumerate(episode.rewards))) for episode in episodes]
 
 
 def by_turn(turn_rewards: Float[torch.Tensor, "B T"], *, scale: float = 1.0) -> Float[torch.Tensor, "B T"]:
