@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from jaxtyping import Bool, Float
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from rlm_plugins.annotations import RewardName, named
 from rlm_plugins.batch import Log, LogprobsOf
-from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.functional.statistics import Groups, nanstd
 from rlm_plugins.lazy import torch
-
-if TYPE_CHECKING:
-    from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
+from rlm_plugins.models.auxiliary_part import AuxiliaryPart
 
 Ids = list[list[int]]
 Generate = Callable[..., Ids]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class TrainedVerifier:
+class TrainedVerifier(AuxiliaryPart):
     """Adds the verdicts of a verifier to the reward; it is trained by reinforcement learning, on the same completions.
 
     r′ᵢ = rᵢ + α vᵢ. vᵢ is the share of `samples` verdicts that accept completion i, α is `weight`. Verifier and policy
@@ -61,45 +57,17 @@ class TrainedVerifier:
         lora: Annotated[dict[str, Any], Field(min_length=1)] | None = None,
         batch_size: PositiveInt = 64,
     ) -> None:
+        super().__init__(
+            "trained_verifier",
+            lora=lora,
+            learning_rate=learning_rate,
+            max_grad_norm=max_grad_norm,
+            batch_size=batch_size,
+        )
         self.outcome, self.weight, self.samples, self.every = outcome, weight, samples, every
         self.template, self.accept, self.reject = template, accept, reject
-        self._settings: dict[str, Any] = {
-            "lora": lora,
-            "learning_rate": learning_rate,
-            "max_grad_norm": max_grad_norm,
-            "batch_size": batch_size,
-        }
-        self._model: AuxiliaryLM | None = None
         self._batches = 0
         self._verdicts: dict[str, Ids] = {}
-
-    def check(self, lora: Mapping[str, Any] | None) -> None:
-        """Check that the base stays frozen.
-
-        Raises:
-            RecipeError: All weights are trained.
-        """
-        if lora is None:
-            problem = "`trained_verifier` requires a frozen base, and all weights of this policy are trained"
-            raise RecipeError(problem, hint="train an adapter: `model: {lora: {r: 16}}`")
-
-    def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
-        """Create the verifier as an adapter beside the policy's."""
-        from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
-
-        self._model = AuxiliaryLM(policy, "verifier", **self._settings)
-
-    @property
-    def model(self) -> AuxiliaryLM:
-        """The verifier.
-
-        Raises:
-            PartError: There is no policy yet.
-        """
-        if self._model is None:
-            hint = "use it in a stage that trains"
-            raise PartError("requires a policy, and none was set up", where="trained_verifier", hint=hint)
-        return self._model
 
     def __call__(
         self,
@@ -174,15 +142,13 @@ class TrainedVerifier:
         return [True if text.endswith(self.accept) else False if text.endswith(self.reject) else None for text in texts]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the verifier and its optimizer."""
-        model = {} if self._model is None else self._model.state_dict()
-        return {"batches": self._batches, "model": model}
+        """Return the number of batches, and the state of the verifier and its optimizer."""
+        return {"batches": self._batches, "model": super().state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state of the verifier and its optimizer."""
+        """Restore the number of batches, and the state of the verifier and its optimizer."""
         self._batches, self._verdicts = state["batches"], {}
-        if state["model"]:
-            self.model.load_state_dict(state["model"])
+        super().load_state_dict(state["model"])
 
 
 def verdict_advantages(scores: Float[torch.Tensor, "B"], samples: int) -> Float[torch.Tensor, "B"]:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from rlm_plugins.annotations import RewardName, named
 from rlm_plugins.batch import Log, LogprobsOf
-from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.lazy import torch
+from rlm_plugins.models.auxiliary_part import AuxiliaryPart
 from rlm_process.ranking_accuracy import ranking_accuracy
-
-if TYPE_CHECKING:
-    from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
 
 Ids = Sequence[Sequence[int]]
 _WHERE = "shapers: implicit_reward.outcome"
 
 
-class ImplicitReward:
+class ImplicitReward(AuxiliaryPart):
     """Reward per token: how much more likely an auxiliary model makes it than its frozen base does.
 
     ρᵢₜ = β (log π_φ(yₜ) − log π_ref(yₜ)). π_ref is the policy's base without any adapter, π_φ the same base with an
@@ -52,43 +48,14 @@ class ImplicitReward:
         lora: Annotated[dict[str, Any], Field(min_length=1)] | None = None,
         batch_size: PositiveInt = 16,
     ) -> None:
+        super().__init__(
+            "implicit_reward",
+            lora=lora,
+            learning_rate=learning_rate,
+            max_grad_norm=max_grad_norm,
+            batch_size=batch_size,
+        )
         self.outcome, self.beta = outcome, beta
-        self._settings: dict[str, Any] = {
-            "lora": lora,
-            "learning_rate": learning_rate,
-            "max_grad_norm": max_grad_norm,
-            "batch_size": batch_size,
-        }
-        self._model: AuxiliaryLM | None = None
-
-    def check(self, lora: Mapping[str, Any] | None) -> None:
-        """Check that the base stays frozen.
-
-        Raises:
-            RecipeError: All weights are trained.
-        """
-        if lora is None:
-            problem = "`implicit_reward` requires a frozen base, and all weights of this policy are trained"
-            raise RecipeError(problem, hint="train an adapter: `model: {lora: {r: 16}}`")
-
-    def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
-        """Create φ as an adapter beside the policy's."""
-        from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
-
-        self._model = AuxiliaryLM(policy, "implicit", **self._settings)
-
-    @property
-    def model(self) -> AuxiliaryLM:
-        """The auxiliary model φ.
-
-        Raises:
-            PartError: There is no policy yet.
-        """
-        if self._model is None:
-            raise PartError(
-                "requires a policy, and none was set up", where="implicit_reward", hint="use it in a stage that trains"
-            )
-        return self._model
 
     def __call__(
         self,
@@ -135,15 +102,6 @@ class ImplicitReward:
         accuracy = ranking_accuracy(sums, labels, group[rows])
         if accuracy is not None:
             log("implicit_reward/pairs", accuracy)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of φ and its optimizer."""
-        return {} if self._model is None else self._model.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state of φ and its optimizer."""
-        if state:
-            self.model.load_state_dict(state)
 
 
 def _cross_entropy(sums: torch.Tensor, labels: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
