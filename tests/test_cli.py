@@ -439,7 +439,7 @@ import os, time
 from pathlib import Path
 from rlm_plugins.cli.launch import from_main_process
 from rlm_plugins.distributed import shutdown
-from rlm_plugins.run.folder import fresh_folder
+from rlm_plugins.run.choose_folder import fresh_folder
 
 rank = int(os.environ["RANK"])
 time.sleep(2 * rank)  # long enough for process 0 to make its folder, were it not to wait

@@ -11,7 +11,8 @@ import yaml
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.part import Part
-from rlm_plugins.run.folder import Run, fresh_folder
+from rlm_plugins.run.choose_folder import fresh_folder
+from rlm_plugins.run.folder import Run
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward, Stage
 

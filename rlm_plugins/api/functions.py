@@ -53,7 +53,7 @@ def train(recipe: RecipeLike, overrides: Overrides = (), *, out: str | Path | No
     Raises:
         RlmError: The first problem, with its place.
     """
-    from rlm_plugins.run.folder import fresh_folder
+    from rlm_plugins.run.choose_folder import fresh_folder
     from rlm_plugins.run.train import train as run_training
 
     loaded, registry = prepared(recipe, overrides, **objects)

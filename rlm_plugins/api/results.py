@@ -154,7 +154,7 @@ class Run(Shown):
         from rlm_plugins.cli.run_result import trained_stage
         from rlm_plugins.models import reward_model_io
         from rlm_plugins.recipe.compose import compose
-        from rlm_plugins.run.trainer_setup import adapted
+        from rlm_plugins.run.stage_result import adapted
 
         if (folder / reward_model_io.NOTE).is_file():
             return reward_model_io.load_peft_model(folder)

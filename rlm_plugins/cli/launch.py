@@ -11,9 +11,10 @@ from rlm_plugins.distributed import from_main_process, shutdown
 from rlm_plugins.durable.files import make_folder
 from rlm_plugins.durable.lock import locked
 from rlm_plugins.errors import RlmError
-from rlm_plugins.run.folder import Run, fresh_folder
+from rlm_plugins.run.choose_folder import folder_to_resume, fresh_folder
+from rlm_plugins.run.folder import Run
 from rlm_plugins.run.resume import check_links, check_resumable
-from rlm_plugins.run.train import folder_to_resume, train
+from rlm_plugins.run.train import train
 
 RUNS = Path("runs")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlm_plugins.errors import RlmError, nearest
-from rlm_plugins.run import trainer_setup
+from rlm_plugins.run import stage_result
 from rlm_plugins.run.folder import Run
 from rlm_plugins.stage import Stage
 
@@ -15,7 +15,7 @@ from rlm_plugins.stage import Stage
 def finished_stage(folder: Path, stages: Sequence[Stage], name: str | None) -> Stage:
     """Return a finished stage of a run, with its result as its model; arguments and errors of `trained_stage`."""
     chosen = trained_stage(folder, stages, name)
-    return replace(chosen, source=replace(trainer_setup.result_of(chosen), origin=str(chosen.output)))
+    return replace(chosen, source=replace(stage_result.result_of(chosen), origin=str(chosen.output)))
 
 
 def trained_stage(folder: Path, stages: Sequence[Stage], name: str | None) -> Stage:
@@ -32,7 +32,7 @@ def trained_stage(folder: Path, stages: Sequence[Stage], name: str | None) -> St
     run = Run(folder, main=False)
     for number, stage in enumerate(stages):
         stage.folder = folder / stage.name
-        trainer_setup.connect(stage, stages[:number])
+        stage_result.connect(stage, stages[:number])
     finished = [stage for stage in stages if run.finished(stage)]
     if not finished:
         raise RlmError(

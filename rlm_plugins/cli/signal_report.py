@@ -11,7 +11,7 @@ from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.errors import RlmError
 from rlm_plugins.evaluation.held_out import score_text
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.run import trainer_setup
+from rlm_plugins.run import stage_result
 from rlm_plugins.run.folder import Run
 from rlm_plugins.run.signal import measure_signal
 from rlm_plugins.stage import Stage
@@ -42,7 +42,7 @@ def signal(
     number = _chosen(stages, stage)
     for index in range(number + 1):
         stages[index].folder = source / stages[index].name
-        trainer_setup.connect(stages[index], stages[:index])
+        stage_result.connect(stages[index], stages[:index])
     if number and not (source.is_dir() and Run(source, main=False).finished(stages[number - 1])):
         raise RlmError(
             f"stage {stages[number].name} starts from the result of {stages[number - 1].name}, which is not trained",

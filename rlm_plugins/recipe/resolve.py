@@ -6,25 +6,24 @@ The second of the three checks: names, knobs, and the data that parts require. N
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.recipe.algorithm_overrides import merge
 from rlm_plugins.recipe.checks.critic import critic_of
 from rlm_plugins.recipe.checks.data_needs import check_needs, check_takes_parts, reports_logprobs
 from rlm_plugins.recipe.document import Recipe
+from rlm_plugins.recipe.evaluation_section import evaluation_of
 from rlm_plugins.recipe.generator_section import generates, generator_of
 from rlm_plugins.recipe.local_paths import absolute_settings
 from rlm_plugins.recipe.model_names import in_full
 from rlm_plugins.recipe.part_lookup import Finder, stable_name
 from rlm_plugins.recipe.paths import Path
 from rlm_plugins.recipe.ranges import check_values
+from rlm_plugins.recipe.reward_section import labels_of, rewards_of
 from rlm_plugins.recipe.sections import MANY
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.registry.protocols import Measures
-from rlm_plugins.rewards.process_pool import check_processes
 from rlm_plugins.stage import NO_SPEED, CapsuleSettings, Critic, Evaluation, Reward, Speed
 
 
@@ -81,7 +80,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     body: dict[str, Any] = {"name": title} if place else {}
     model, body["model"] = _model(finder, own)
     environment, body["environment"] = finder.part("environment", own["environment"], ("environment",))
-    rewards, body["rewards"] = _rewards(finder, own.get("rewards") or [])
+    rewards, body["rewards"] = rewards_of(finder, own.get("rewards") or [])
     engine, slots, body["algorithm"] = _algorithm(finder, own)
     critic, section = critic_of(finder, own.get("critic"), slots, body["model"].get("lora"))
     body |= section
@@ -91,8 +90,8 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         body["generator"] = decoding
     body["trainer"] = settings
     callbacks, body["callbacks"] = finder.several("callbacks", own.get("callbacks") or [], ("callbacks",))
-    labels = _labels(finder, engine, rewards)
-    evaluation, suite, body["evaluation"] = _evaluation(finder, own.get("evaluation", {}), labels)
+    labels = labels_of(finder, engine, rewards)
+    evaluation, suite, body["evaluation"] = evaluation_of(finder, own.get("evaluation", {}), labels)
     body |= {"on_divergence": own["on_divergence"]} if own.get("on_divergence") else {}
     body |= {"capsule": own["capsule"]} if own.get("capsule") else {}
     check_values(body, place)
@@ -131,7 +130,7 @@ def resolve_rewards(recipe: Recipe, registry: Registry) -> list[Reward]:
     Raises:
         RecipeError: An unknown name or a wrong knob.
     """
-    return _rewards(Finder(recipe, registry, recipe.places[0]), recipe.bodies[0].get("rewards") or [])[0]
+    return rewards_of(Finder(recipe, registry, recipe.places[0]), recipe.bodies[0].get("rewards") or [])[0]
 
 
 def _speed(finder: Finder, said: Mapping[str, Any] | None, slots: Mapping[str, Any]) -> tuple[Speed, dict[str, Any]]:
@@ -155,45 +154,6 @@ def _model(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound | None, dict[
     return bound, {**plain, **adapter}
 
 
-def _by_address(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a reward that is named by the address of a function as the part `trl`, labeled by the function's name."""
-    place, colon, function = spec["name"].rpartition(":")
-    if not (place and colon):
-        return spec
-    label = spec.get("as") or function.rpartition(".")[2]
-    return {**spec, "name": "trl", "function": spec["name"], "as": label}
-
-
-def _rewards(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], list[dict[str, Any]]]:
-    rewards: list[Reward] = []
-    listed = []
-    for i, spec in enumerate(map(_by_address, said)):
-        bound, knobs = finder.part("rewards", spec, ("rewards", i))
-        reward = Reward(
-            spec.get("as") or spec["name"],
-            bound,
-            float(spec.get("weight", 1.0)),
-            spec.get("on_error") or "stop",
-            spec.get("timeout"),
-            spec.get("processes"),
-            spec.get("prefetch", True),
-        )
-        if reward.processes is not None:
-            check_processes(bound, finder.address("rewards", i))
-        if reward.label in [other.label for other in rewards]:
-            raise RecipeError(
-                f"two rewards have the label '{reward.label}'",
-                where=finder.address("rewards", i),
-                hint="give one of them another label: `as: …`",
-            )
-        plain = {"name": knobs.pop("name"), **knobs, "as": reward.label, "weight": reward.weight}
-        plain["on_error"] = reward.on_error
-        finder.note(plain, ("rewards", i), "default")
-        rewards.append(reward)
-        listed.append(plain)
-    return rewards, listed
-
-
 def _algorithm(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
     here = finder.address("algorithm")
     row = finder.registry.find("rlm_algorithms", said["algorithm"]["name"], where=here)
@@ -208,51 +168,3 @@ def _algorithm(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str
         slots[slot], plain[slot] = find(slot, spec, ("algorithm", slot))
     check_needs(slots, here, samples_elsewhere=reports_logprobs(said.get("trainer") or {}, slots["rollouts"]))
     return engine.bind({}, where=here), slots, plain
-
-
-def _labels(finder: Finder, engine: Bound, rewards: list[Reward]) -> list[str]:
-    """Return the metrics of a stage: the labels of its rewards, or the metrics of its trainer."""
-    own: list[str] = list(engine.target.metrics) if isinstance(engine.target, Measures) else []
-    if own and rewards:
-        problem = f"the trainer '{engine.part.name}' trains on columns of the data set, and takes no rewards"
-        hint = "set `rewards:` in the stages that use them, or `rewards: []` here"
-        raise RecipeError(problem, where=finder.address("rewards"), hint=hint)
-    return own or [reward.label for reward in rewards]
-
-
-def _evaluation(
-    finder: Finder, said: Mapping[str, Any] | None, labels: list[str]
-) -> tuple[Evaluation | None, dict[str, Bound], dict[str, Any] | None]:
-    """Return the evaluation, the environments of its suite, and its section as plain data."""
-    if said is None or not labels:
-        return None, {}, None
-    chosen = Evaluation(**{"metric": labels[0], **{key: value for key, value in said.items() if value is not None}})
-    if chosen.metric not in labels:
-        raise RecipeError(
-            f"unknown metric '{chosen.metric}'",
-            where=finder.address("evaluation", "metric"),
-            allowed=", ".join(labels),
-            hint=nearest(chosen.metric, labels),
-        )
-    _check_evaluation(chosen, finder.address("evaluation"))
-    finder.note(chosen.metric, ("evaluation", "metric"), "the first reward")
-    finder.note(asdict(chosen), ("evaluation",), "default")
-    suite, plain = {}, {}
-    for name, spec in chosen.suite.items():
-        suite[name], plain[name] = finder.part("environment", spec, ("evaluation", "suite", name))
-    return chosen, suite, {**asdict(chosen), "suite": plain}
-
-
-def _check_evaluation(evaluation: Evaluation, where: str) -> None:
-    """Check that the keys of an evaluation have what they use."""
-    if evaluation.k and max(evaluation.k) > evaluation.samples:
-        problem = f"k of {max(evaluation.k)} requires as many samples, got `samples: {evaluation.samples}`"
-        raise RecipeError(problem, where=f"{where}.k", hint=f"`samples: {max(evaluation.k)}` or more")
-    for name, spec in evaluation.suite.items():
-        if not isinstance(spec.get("name"), str):
-            problem = f"expected an environment with a `name`, got {spec}"
-            raise RecipeError(problem, where=f"{where}.suite.{name}", hint="as in `{name: addition, digits: 4}`")
-    for key in ("keep", "stop"):
-        if getattr(evaluation, key) not in ("last", 0) and not evaluation.every:
-            problem = f"`{key}: {getattr(evaluation, key)}` requires evaluations during training"
-            raise RecipeError(problem, where=f"{where}.{key}", hint="`every: 10` evaluates every 10 optimizer steps")

@@ -21,7 +21,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,12 +30,12 @@ from rlm_plugins.durable.files import file_errors, make_folder, write_file
 from rlm_plugins.durable.json_lines import JsonLines, plain
 from rlm_plugins.durable.sealed import seal_digest
 from rlm_plugins.errors import RlmError
+from rlm_plugins.recipe.yaml_scalars import dump
 from rlm_plugins.rewards.columns import text_of
 
 if TYPE_CHECKING:
     from rlm_plugins.batch import Batch
     from rlm_plugins.stage import Stage
-from rlm_plugins.recipe.yaml_scalars import dump
 
 SAMPLES_PER_STEP = 4
 DONE = "done"
@@ -224,24 +223,3 @@ class Run:
         if file not in self._logs:
             self._logs[file] = JsonLines(self.folder / file, self.tell)
         return self._logs[file]
-
-
-def fresh_folder(path: Path) -> Path:
-    """Return `path`, or `path-2`, … : a folder without a run, so that no run is ever overwritten.
-
-    Raises:
-        RlmError: `path` is a file, or cannot be read.
-    """
-    with file_errors(path, "used"):
-        if os.path.lexists(path) and not path.is_dir():
-            found = "a link to nothing" if path.is_symlink() and not path.exists() else "a file"
-            raise RlmError(f"expected a folder, got {found}", where=str(path), hint="choose another --out")
-        folder, number = path, 1
-        while os.path.lexists(folder) and not _is_empty(folder):
-            number += 1
-            folder = path.with_name(f"{path.name}-{number}")
-    return folder
-
-
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())

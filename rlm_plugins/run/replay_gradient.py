@@ -16,7 +16,7 @@ from rlm_plugins.functional.rng_state import set_rng_state, temporary_rng_state
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.run import trainer_setup
+from rlm_plugins.run import stage_result
 
 
 def replay_gradient(folder: Path, capsule: Capsule, recipe: Recipe, registry: Registry) -> dict[str, float]:
@@ -59,7 +59,7 @@ def policy_gradient(folder: Path, capsule: Capsule, recipe: Recipe, registry: Re
     stages = compose(recipe, registry)
     for number, stage in enumerate(stages):
         stage.folder = run / stage.name
-        trainer_setup.connect(stage, stages[:number])
+        stage_result.connect(stage, stages[:number])
     chosen = next(stage for stage in stages if stage.name == stage_folder.name)
     result: dict[str, torch.Tensor] = {}
     with tempfile.TemporaryDirectory() as scratch, temporary_rng_state():

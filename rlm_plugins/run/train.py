@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,7 +20,7 @@ from rlm_plugins.divergence import Divergence
 from rlm_plugins.durable.files import make_folder
 from rlm_plugins.durable.lock import locked
 from rlm_plugins.durable.stop_signals import Interrupted, current
-from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.errors import PartError
 from rlm_plugins.kernels.tuning import applied
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
@@ -29,7 +28,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.call_marker import marked_calls
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.run import kernel_choices, trainer_setup
+from rlm_plugins.run import kernel_choices, stage_result
 from rlm_plugins.run.folder import SUMMARY, Run
 from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.run.live_diagnosis import LiveDiagnosis
@@ -111,7 +110,7 @@ def _writing(run: Run) -> Iterator[None]:
 def _train_stages(run: Run, stages: list[Stage], resume: bool, console: Console) -> None:
     start, curve = time.perf_counter(), None
     for number, stage in enumerate(stages):
-        trainer_setup.connect(stage, stages[:number])
+        stage_result.connect(stage, stages[:number])
         stage.folder = run.folder / stage.name
         if resume and run.finished(stage):
             console.print(f"{stage.name}: complete, skipped")
@@ -225,26 +224,3 @@ def _callback(part: Bound, run: Run) -> TrainerCallback:
         allowed = "an instance of transformers.TrainerCallback"
         raise PartError(f"returned {type(callback).__name__}", where=location(part), allowed=allowed)
     return callback
-
-
-def folder_to_resume(runs: Path, name: str) -> Path:
-    """Return the folder of the newest unfinished run named `name` (or `name-2`, …).
-
-    Raises:
-        RecipeError: All runs of that name are finished.
-    """
-    names = re.compile(rf"{re.escape(name)}(-\d+)?")
-    folders = [recipe.parent for recipe in runs.glob("*/recipe.yaml") if names.fullmatch(recipe.parent.name)]
-    unfinished = [folder for folder in folders if not (folder / SUMMARY).exists()]
-    if folders and not unfinished:
-        newest = max(folders, key=lambda folder: folder.stat().st_mtime)
-        raise RecipeError(
-            "nothing to resume: this run is finished", where=str(newest), hint="leave --resume out to start another one"
-        )
-    if not unfinished:
-        raise RecipeError(
-            "nothing to resume: no unfinished run of this recipe",
-            where=str(runs / name),
-            hint="leave --resume out to start one, or name the folder with --out",
-        )
-    return max(unfinished, key=lambda folder: folder.stat().st_mtime)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,29 +12,24 @@ from typing import TYPE_CHECKING, Any
 from rlm_plugins.distributed import processes
 from rlm_plugins.durable import stop_signals
 from rlm_plugins.durable.files import file_error
-from rlm_plugins.durable.sealed import damages, is_sealed, publish_sealed
 from rlm_plugins.durable.stop_signals import Interrupted
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.evaluation.vllm_model import TrainingEngine
-from rlm_plugins.kernels.auto_class import auto_class
 from rlm_plugins.recipe.adapter_kinds import adapter_config
 from rlm_plugins.recipe.trainer_defaults import trainer_defaults
-from rlm_plugins.registry.protocols import product_of
 from rlm_plugins.run.capsule_recipe import capsule_recipe
 from rlm_plugins.run.fingerprints import digest_of_weights
-from rlm_plugins.run.hub_upload import upload_result
 from rlm_plugins.run.integration_errors import integration_errors
 from rlm_plugins.run.learning_curve import LearningCurve
-from rlm_plugins.run.model_card import write_model_card
+from rlm_plugins.run.stage_result import save_result
 from rlm_plugins.run.trainer_callbacks import StopAtSafePoint
-from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.capsule_writer import CapsuleWriter
 from rlm_plugins.trainer.checkpoint import saving
 from rlm_plugins.trainer.divergence_monitor import DivergenceMonitor, rescale_rates
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin, Trainer
+    from transformers import PreTrainedModel, Trainer
 
     from rlm_plugins.estimate.plan import Forecast
 
@@ -135,28 +129,6 @@ def _check_keep(trainer: Any, stage: Stage) -> None:
         raise RlmError(problem, where=f"stage '{stage.name}'", hint="train with DDP, or `keep: last`")
 
 
-def save_result(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None = None) -> None:
-    """Save model and tokenizer: into another folder, sealed with checksums, and renamed.
-
-    Raises:
-        RlmError: They cannot be written.
-    """
-    staged, main = stage.output.with_name(".result"), trainer.args.should_save
-    with saving(stage.output, staged if main else None):
-        trainer.accelerator.wait_for_everyone()
-        trainer.save_model(str(staged), _internal_call=True)  # else TRL uploads the folder of the stage
-        trainer.accelerator.wait_for_everyone()
-        if main:
-            trainer.processing_class.save_pretrained(staged)
-            write_model_card(stage, staged, trainer.model.config._name_or_path)
-            if complete is not None:
-                complete(staged)
-            publish_sealed(staged, stage.output)
-    if main and trainer.args.push_to_hub:
-        upload_result(trainer, stage, result_of(stage))
-    trainer.accelerator.wait_for_everyone()
-
-
 @contextmanager
 def save_on_failure(trainer: Any) -> Iterator[None]:
     """Save the last optimizer step if a part fails or a signal ends the run, unless a weight has changed since.
@@ -189,86 +161,3 @@ def save_initial_model(model: Any, stage: Stage) -> None:
             model.save_pretrained(start)
     processes().wait_for_everyone()
     model.config._name_or_path = str(start)
-
-
-def connect(stage: Stage, earlier: Sequence[Stage]) -> None:
-    """Set the initial model of a stage and the results of the earlier stages.
-
-    Args:
-        stage: Its `source` and `results` are set.
-        earlier: All stages before it, connected, with their folders.
-    """
-    if earlier:
-        stage.source = result_of(earlier[-1])
-    stage.results = {name: s.output for s in earlier for name in (s.name, s.name[3:])}
-
-
-def result_of(stage: Stage) -> ModelSpec:
-    """Return the policy that a finished stage produced, its adapter merged into the base.
-
-    A trainer that produces something else (declared by `produces`) does not change the policy.
-    """
-    if product_of(stage.engine) != "policy":
-        return stage.source
-
-    def tokenizer() -> PreTrainedTokenizerBase:
-        from transformers import AutoTokenizer
-
-        with _loading(stage.output):
-            return AutoTokenizer.from_pretrained(stage.output)
-
-    def processor() -> ProcessorMixin:
-        from transformers import AutoProcessor
-
-        with _loading(stage.output):
-            return AutoProcessor.from_pretrained(stage.output)  # type: ignore[no-any-return]
-
-    def load() -> PreTrainedModel:
-        check_result(stage.output)
-        if stage.lora is None:
-            with _loading(stage.output):
-                return auto_class(stage.source.config).from_pretrained(stage.output, dtype="auto")  # type: ignore[no-any-return]
-        merged = adapted(stage).merge_and_unload()
-        merged.name_or_path = merged.config._name_or_path = (
-            ""  # a later adapter must not name the first base as its own
-        )
-        for weight in merged.parameters():  # PEFT froze the base; the next stage may train all of it
-            weight.requires_grad_(weight.is_floating_point())  # integers of a quantized base have no gradient
-        return merged
-
-    sees = None if stage.source.processor is None else processor
-    return replace(stage.source, tokenizer=tokenizer, load=load, origin=str(stage.output), processor=sees)
-
-
-def adapted(stage: Stage) -> Any:
-    """Return the base of a finished stage with its adapter on it, a `peft.PeftModel`."""
-    from peft import PeftModel
-
-    base = stage.source.load()
-    with _loading(stage.output):
-        return PeftModel.from_pretrained(base, stage.output)
-
-
-@contextmanager
-def _loading(output: Path) -> Iterator[None]:
-    """Raise errors of transformers and PEFT as an `RlmError` that names the folder of a result."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, RlmError):
-            raise
-        reason = str(error).partition("\n")[0]
-        problem = f"the result of this stage cannot be loaded: {type(error).__name__}: {reason}"
-        raise RlmError(problem, where=str(output)) from None
-
-
-def check_result(output: Path) -> None:
-    """Check that the result of a stage is as it was saved; that of an older version has no checksums.
-
-    Raises:
-        RlmError: A file of it is damaged.
-    """
-    reasons = damages(output) if is_sealed(output) else []
-    if reasons:
-        hint = f"restore the file, or remove {output.parent} and train this stage again with --resume"
-        raise RlmError(f"the result of this stage is damaged: {', '.join(reasons)}", where=str(output), hint=hint)

@@ -11,8 +11,8 @@ from huggingface_hub import ModelCard
 from peft import get_peft_model
 
 from rlm_plugins.models.notice import WeightsNotice, notice_of
-from rlm_plugins.run import trainer_setup as engine
 from rlm_plugins.run.model_card import write_model_card
+from rlm_plugins.run.stage_result import result_of
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Stage
 
@@ -26,7 +26,7 @@ def test_merged_adapter_leaves_all_weights_trainable(tmp_path: Path) -> None:
     source = ModelSpec(config=base.config, tokenizer=tiny.tokenizer, load=tiny.model)
     stage = Stage("01-x", {}, None, {}, EnvironmentSpec(train=()), source, lora={"r": 8}, folder=tmp_path)
     adapted.save_pretrained(stage.output)
-    merged = engine.result_of(stage).load()
+    merged = result_of(stage).load()
     ids = torch.tensor([[3, 4, 5]])
     torch.testing.assert_close(merged(ids).logits, adapted(ids).logits)
     assert not torch.allclose(merged(ids).logits, base(ids).logits)
