@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # must be set before torch is imported
+os.environ["RLM_TRUST"] = "1"  # the lessons run files beside them
 
 from language_model_report import report
 

@@ -288,7 +288,7 @@ WRONG = [
     # wrong types
     (SMALL.replace("addition", "3"), "environment (recipe.yaml line 2)", "expected a mapping, got the number 3"),
     (SMALL.replace("addition", "[addition]"), "environment (recipe.yaml line 2)", "got a list"),
-    (SMALL.replace("addition", "{digits: 3}"), "environment.name (recipe.yaml line 2)", "the key 'name' is missing"),
+    (SMALL.replace("addition", "{digits: 3}"), "environment.name (recipe.yaml line 2)", "`{name: …, digits: …}`"),
     (SMALL.replace("addition", "{name: 3}"), "environment.name (recipe.yaml line 2)", "expected a string"),
     (SMALL.replace("addition", "{name: ''}"), "environment.name", "at least one character"),
     (SMALL.replace("addition", "''"), "environment.name", "at least one character"),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlm_plugins import recipe
 from rlm_plugins.algorithm import Algorithm
-from rlm_plugins.api.objects import add, name_of, name_only_reward, named_algorithm, named_entry
+from rlm_plugins.api.objects import add, name_only_reward, named_algorithm
+from rlm_plugins.api.trl_rewards import of_environment, reward_entries
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.checks.group_size import check_groups
 from rlm_plugins.recipe.checks.part_rules import check_suits
@@ -22,7 +22,6 @@ from rlm_plugins.recipe.plans import located, plans_of
 from rlm_plugins.recipe.resolve import Plan
 from rlm_plugins.recipe.trl_fields import algorithm_of, decided, fields_of, slot_of
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.import_path import called
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Stage
 
@@ -154,75 +153,8 @@ def _same(one: Any, other: Any) -> bool:
     return tuple(one) == tuple(other) if isinstance(one, list | tuple) else bool(one == other)
 
 
-# ---- rewards
-
-
-def of_environment(completions: Any) -> Any:
-    """Stand for a reward that TRL computes itself: that of an environment, or of a reward model."""
-
-
 def _in_memory() -> Any:
     """Stand for an object that is passed to the trainer itself."""
-
-
-def reward_entries(registry: Registry, reward_funcs: Any, weights: Sequence[float] | None) -> list[dict[str, Any]]:
-    """Return the section ``rewards:`` for the reward functions of TRL.
-
-    Args:
-        registry: It gets the functions.
-        reward_funcs: A function, a reward model (a name or an instance), a mapping ``{"name": part, knobs…}``, or a
-            list of them; None: none.
-        weights: One per function; None: 1 each.
-
-    Raises:
-        RecipeError: As many weights as functions are expected.
-    """
-    functions = reward_funcs if isinstance(reward_funcs, list) else [] if reward_funcs is None else [reward_funcs]
-    if weights is not None and len(weights) != len(functions):
-        problem = f"expected {len(functions)} reward weights, one per reward function, got {len(weights)}"
-        raise RecipeError(problem, where="args.reward_weights")
-    entries: list[dict[str, Any]] = []
-    for number, function in enumerate(functions):
-        entry = _reward_entry(registry, function)
-        if weights is not None and entry.get("weight", weights[number]) != weights[number]:
-            problem = f"the weight is {entry['weight']} here and {weights[number]} in `args.reward_weights`"
-            raise RecipeError(problem, where=f"reward_funcs[{number}]")
-        label = entry.get("as") or entry["name"].rpartition("/")[2]
-        entries.append({"weight": 1.0 if weights is None else float(weights[number]), **entry, "as": label})
-    return entries
-
-
-def is_model(function: Any) -> bool:
-    """Return True for a reward model, which TRL calls itself: its name, or an instance."""
-    import torch
-
-    return isinstance(function, str | torch.nn.Module)
-
-
-def _reward_entry(registry: Registry, function: Any) -> dict[str, Any]:
-    if is_model(function):
-        name = function if isinstance(function, str) else function.config._name_or_path
-        return {"name": add(registry, "rewards", of_environment, name.rstrip("/").rpartition("/")[2] or "model")}
-    if isinstance(function, Mapping):
-        return dict(named_entry(registry, "rewards", function))
-    return {"name": add(registry, "rewards", _plain_function(function), name_of(function))}
-
-
-def _plain_function(function: Any) -> Callable[..., Any]:
-    """Return a reward function of TRL as a part: its keyword-only parameters are columns too, not knobs."""
-    if not callable(function):
-        raise RecipeError(f"expected a reward function, got {function!r:.80}", where="reward_funcs")
-    parameters = inspect.signature(function).parameters.values()
-    if not any(p.kind is p.KEYWORD_ONLY for p in parameters):
-        return function  # type: ignore[no-any-return]
-
-    def called_with_columns(**columns: Any) -> Any:
-        return called(function, columns)
-
-    async def awaited_with_columns(**columns: Any) -> Any:
-        return await called(function, columns)
-
-    return awaited_with_columns if inspect.iscoroutinefunction(function) else called_with_columns
 
 
 def lora_of(peft_config: Any, model: Any) -> dict[str, Any] | None:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import trl
 
-from rlm_plugins.api.trl_arguments import Extras, is_model, lora_of, stage_from
+from rlm_plugins.api.trl_arguments import Extras, lora_of, stage_from
+from rlm_plugins.api.trl_rewards import is_model
 from rlm_plugins.builtin.foreign_rewards import check_trl_columns
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.resolve import Plan

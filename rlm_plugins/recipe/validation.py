@@ -71,12 +71,21 @@ def _error(draft: Draft, complaint: Complaint) -> RecipeError:
     if complaint.kind == "unknown":
         return _unknown_key(draft, address)
     if complaint.kind == "missing":
-        hint = mistyped(str(address[-1]), map(str, complaint.value)) if isinstance(complaint.value, dict) else ""
-        return draft.error(f"the key '{address[-1]}' is missing", address, hint=hint)
+        return draft.error(f"the key '{address[-1]}' is missing", address, hint=_missing_hint(complaint))
     problem = complaint.problem
     if address[-1] in _NONE and problem.startswith("expected a mapping,"):
         problem = problem.replace("a mapping", "a mapping or none", 1)
     return draft.error(problem, address, hint=complaint.hint)
+
+
+def _missing_hint(complaint: Complaint) -> str:
+    key, found = str(complaint.address[-1]), complaint.value
+    if not isinstance(found, dict):
+        return ""
+    if similar := mistyped(key, map(str, found)):
+        return similar
+    others = ", ".join(f"{other}: …" for other in found)
+    return f"add the name: `{{name: …, {others}}}`; `rlm plugins` lists the names" if key == "name" else ""
 
 
 def _unknown_key(draft: Draft, address: Path) -> RecipeError:
