@@ -101,6 +101,6 @@ def test_rejected_games_and_knobs(knobs: dict[str, Any], fragments: list[str]) -
 
 
 def test_missing_textarena_is_a_recipe_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlm_games.textarena_adapter.find_spec", lambda name: None)
+    monkeypatch.setattr("rlm_games.arena_registry.find_spec", lambda name: None)
     with pytest.raises(RecipeError, match=r"rlm-games\[textarena\]"):
         textarena(game="Wordle-v0")

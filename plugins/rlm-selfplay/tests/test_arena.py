@@ -93,5 +93,5 @@ def test_wrong_knobs_are_named(knobs: dict[str, Any], where: str) -> None:
 
 @pytest.mark.skipif(find_spec("textarena") is not None, reason="textarena is installed")
 def test_missing_textarena_is_named() -> None:
-    with pytest.raises(RecipeError, match="requires the package textarena"):
+    with pytest.raises(RecipeError, match="require the package textarena"):
         duel(game="textarena", knobs=TICTACTOE)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
+from rlm_games.arena_registry import GameRng, check_game
 from rlm_games.game import Count, demonstrations
 from rlm_plugins.environment import Environment
-from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
 
 GAME = -1
@@ -19,10 +17,7 @@ GAME = -1
 
 
 class Arena(Environment):
-    """One game of TextArena, seeded by its example. The final reward goes to the last turn.
-
-    TextArena uses Python's global generator, which all games would share. So each game swaps in a state of its own.
-    """
+    """One game of TextArena, seeded by its example. The final reward goes to the last turn."""
 
     turns = 200
 
@@ -30,18 +25,18 @@ class Arena(Environment):
         import textarena
 
         self._game = textarena.make(f"{game}-raw", **knobs)  # unwrapped: new messages only, not the full history
-        self._rng_state: Any = None
+        self._rng = GameRng(0)
 
     def reset(self, seed: int) -> str:
         """Start the game with a seed and return its rules."""
-        self._rng_state = random.Random(seed).getstate()
-        with self._private_rng():
+        self._rng = GameRng(seed)
+        with self._rng.active():
             self._game.reset(num_players=1, seed=seed)
             return self._observation()
 
     def step(self, action: str) -> tuple[str, float, bool]:
         """Make a move; return observation, reward and whether the game is over."""
-        with self._private_rng():
+        with self._rng.active():
             done, _ = self._game.step(action)
             if not done:
                 return self._observation(), 0.0, False
@@ -52,17 +47,6 @@ class Arena(Environment):
         """Return the game's messages since the last call, without the player's own."""
         _, messages = self._game.get_observation()
         return "\n".join(str(message) for sender, message, *_ in messages if sender == GAME)
-
-    @contextmanager
-    def _private_rng(self) -> Iterator[None]:
-        """Run the block with this game's state of Python's global generator, then restore the previous state."""
-        global_state = random.getstate()
-        random.setstate(self._rng_state)
-        try:
-            yield
-        finally:
-            self._rng_state = random.getstate()
-            random.setstate(global_state)
 
 
 def textarena(
@@ -81,9 +65,6 @@ def textarena(
     opponent. With `show`, a list of moves (``["[accept]", "[continue]"]``), an example is one move, drawn uniformly
     from the list, for a supervised stage. Requires textarena.
     """
-    if find_spec("textarena") is None:
-        problem, hint = "`textarena` requires the package textarena", "pip install 'rlm-games[textarena]'"
-        raise RecipeError(problem, where="environment", hint=hint)
     _check(game, knobs or {})
     examples: list[dict[str, Any]] = [
         {"prompt": [{"role": "user", "content": f"Game {example_seed}.\n"}], "seed": example_seed}
@@ -105,11 +86,7 @@ def _check(game: str, knobs: dict[str, Any]) -> None:
     Raises:
         RecipeError: The game is unknown, rejects its knobs, or is not for one player.
     """
-    from textarena.envs.registration import ENV_REGISTRY
-
-    names = [name.removesuffix("-raw") for name in ENV_REGISTRY if name.endswith("-raw")]
-    if game not in names:
-        raise RecipeError(f"unknown TextArena game '{game}'", where="environment.game", hint=nearest(game, names))
+    check_game(game, package="rlm-games", where=("environment", "environment.game"))
     try:
         arena = Arena(game, knobs)
     except TypeError as error:

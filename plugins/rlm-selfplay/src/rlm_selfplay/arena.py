@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib.util import find_spec
-from typing import Any
+from collections.abc import Sequence
 
-from rlm_plugins.errors import RecipeError, nearest
+from rlm_games.arena_registry import GameRng, check_game
+
+from rlm_plugins.errors import RecipeError
 from rlm_selfplay.two_player import Start, TwoPlayerGame
 
 
 class Arena(TwoPlayerGame):
     """One game of TextArena, seeded; a player sees the new messages of the game and of the other players.
 
-    TextArena uses Python's global generator, which all games would share. So each game swaps in a state of its own. The
-    payoffs are its rewards. An invalid move may be repeated once, as TextArena decides.
+    The payoffs are its rewards. An invalid move may be repeated once, as TextArena decides.
     """
 
     def start(self, name: str, seed: int, players: int, moves: Sequence[str]) -> None:
@@ -24,15 +21,15 @@ class Arena(TwoPlayerGame):
         import textarena
 
         self.players, self._moves = players, list(moves)
-        self._rng_state: Any = random.Random(seed).getstate()
-        with self._private_rng():
+        self._rng = GameRng(seed)
+        with self._rng.active():
             self._game = textarena.make(f"{name}-raw")  # unwrapped: new messages only, not the full history
             self._game.reset(num_players=players, seed=seed)
             self.mover = self._game.state.current_player_id
 
     def view(self) -> str:
         """Return the messages since the player's last turn, without the player's own."""
-        with self._private_rng():
+        with self._rng.active():
             player, messages = self._game.get_observation()
         return "\n".join(str(message) for sender, message, *_ in messages if sender != player)
 
@@ -42,24 +39,13 @@ class Arena(TwoPlayerGame):
 
     def act(self, action: str) -> None:
         """Take an action: TextArena reads the move from the text."""
-        with self._private_rng():
+        with self._rng.active():
             over, _ = self._game.step(action)
             if over:
                 rewards, _ = self._game.close()
                 self.payoffs = tuple(float(rewards.get(player, 0)) for player in range(self.players))
             else:
                 self.mover = self._game.state.current_player_id
-
-    @contextmanager
-    def _private_rng(self) -> Iterator[None]:
-        """Run the block with this game's state of Python's global generator, then restore the previous state."""
-        global_state = random.getstate()
-        random.setstate(self._rng_state)
-        try:
-            yield
-        finally:
-            self._rng_state = random.getstate()
-            random.setstate(global_state)
 
 
 def arena_starts(name: str, players: int = 2, seeds: int = 64, moves: Sequence[str] = ()) -> list[Start]:
@@ -74,15 +60,7 @@ def arena_starts(name: str, players: int = 2, seeds: int = 64, moves: Sequence[s
     Raises:
         RecipeError: TextArena is not installed, the game is unknown or not for this number of players.
     """
-    if find_spec("textarena") is None:
-        problem, hint = "the game `textarena` requires the package textarena", "pip install 'rlm-selfplay[textarena]'"
-        raise RecipeError(problem, where="environment.game", hint=hint)
-    from textarena.envs.registration import ENV_REGISTRY
-
-    names = [known.removesuffix("-raw") for known in ENV_REGISTRY if known.endswith("-raw")]
-    if name not in names:
-        problem = f"unknown TextArena game '{name}'"
-        raise RecipeError(problem, where="environment.knobs.name", hint=nearest(name, names))
+    check_game(name, package="rlm-selfplay", where=("environment.game", "environment.knobs.name"))
     if not moves:
         problem = "expected the actions of random opponents, got none"
         raise RecipeError(problem, where="environment.knobs.moves", allowed='a list such as ["[0]", "[1]"]')
