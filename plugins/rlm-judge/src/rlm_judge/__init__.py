@@ -1,6 +1,8 @@
 """Rewards from a language model as judge. Importing this opens no connection and loads no model."""
 
 from rlm_judge.checklists import judge_checklist
+from rlm_judge.critique_reward_model import CritiquePreferences, critique_reward_model
+from rlm_judge.critiqued_sums import critiqued_sums
 from rlm_judge.judge_training import judge_pairs, judge_verdict
 from rlm_judge.pairwise import judge_pairwise
 from rlm_judge.rubrics import judge_rubric
@@ -28,10 +30,22 @@ def rlm_rewards() -> dict[str, object]:
 @hookimpl
 def rlm_environments() -> dict[str, object]:
     """Return the environments of this package by name."""
-    return {"sums_and_verdicts": sums_and_verdicts, "judge_pairs": judge_pairs}
+    return {"sums_and_verdicts": sums_and_verdicts, "judge_pairs": judge_pairs, "critiqued_sums": critiqued_sums}
 
 
 @hookimpl
 def rlm_shapers() -> dict[str, object]:
     """Return the shapers of this package by name."""
     return {"trained_verifier": TrainedVerifier}
+
+
+@hookimpl
+def rlm_trainers() -> dict[str, object]:
+    """Return the trainers of this package by name."""
+    return {"critique_preferences": CritiquePreferences}
+
+
+@hookimpl
+def rlm_algorithms() -> dict[str, object]:
+    """Return the algorithms of this package by name."""
+    return {"critique_reward_model": critique_reward_model}

@@ -33,7 +33,7 @@ def sums_and_verdicts(
     (49, '1+9=?', '10')
     """
     pairs = [(a, b) for a in range(1, MAX_SUMMAND + 1) for b in range(1, MAX_SUMMAND + 1)]
-    training = [pair for pair in pairs if not _is_held_out(*pair)]
+    training = [pair for pair in pairs if not is_held_out(*pair)]
     rng = random.Random(f"sums and verdicts {seed}")
     examples = []
     for _ in range(train_rows):
@@ -41,10 +41,10 @@ def sums_and_verdicts(
         examples.append(_verdict(*pair, rng) if rng.random() < verdicts else _sum(*pair, rng.random() < slip))
     for example in examples:
         example["answer"] = example["answer"] if known or not example["judged"] else None
-    return EnvironmentSpec(train=examples, test=[_sum(*pair, False) for pair in pairs if _is_held_out(*pair)])
+    return EnvironmentSpec(train=examples, test=[_sum(*pair, False) for pair in pairs if is_held_out(*pair)])
 
 
-def _is_held_out(a: int, b: int) -> bool:
+def is_held_out(a: int, b: int) -> bool:
     """Return True for one sum in eight, by a hash that ignores the order of the summands."""
     return hashlib.blake2b(f"{min(a, b)}+{max(a, b)}".encode(), digest_size=1).digest()[0] < 32
 

@@ -6,15 +6,18 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from rlm_plugins.batch import Log
-from rlm_plugins.distributed import gather_lists
+from rlm_plugins.batch import Log, LogprobsOf
+from rlm_plugins.distributed import gather_lists, processes
 from rlm_plugins.errors import RecipeError
 from rlm_selfplay.languages import LANGUAGES, Language
 from rlm_selfplay.proposer_rewards import REWARDS, repetition
+from rlm_selfplay.separate_proposer import Proposals, ProposerSettings, SeparateProposer
 from rlm_selfplay.tasks import Task, TaskBuffer, read, role_number
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -54,7 +57,9 @@ class ProposeAndSolve:
     **Solutions** score 1, `wrong` or `unreadable` (Absolute Zero, eq. 6: −0.5 and −1).
 
     With `labels: majority` the most frequent answer of the attempts is the right one, and p̂ its share: for questions,
-    which nothing can execute. With `train_proposer: false` proposals are not trained on (SeRL).
+    which nothing can execute. With `train_proposer: false` proposals are not trained on (SeRL). With
+    ``proposer: {learning_rate: …}`` an adapter of its own writes them and is trained on their scores (R-Zero); the
+    policy must train an adapter, too.
 
     In Absolute Zero, a step solves the tasks that it has just proposed; here they are available from the next step on.
     Draws depend on (seed, step, row) and the buffer, which is in the checkpoint.
@@ -75,6 +80,7 @@ class ProposeAndSolve:
         similarity: Share = 0.5,
         capacity: PositiveInt = 4096,
         train_proposer: bool = True,
+        proposer: ProposerSettings | None = None,
         wrong: float = -0.5,
         unreadable: float = -1.0,
     ) -> None:
@@ -82,6 +88,7 @@ class ProposeAndSolve:
         self.attempts, self.reward, self.labels, self.keep = attempts, REWARDS[reward], labels, keep
         self.repetition, self.similarity, self.train_proposer = repetition, similarity, train_proposer
         self.wrong, self.unreadable = wrong, unreadable
+        self.proposer = None if proposer is None else SeparateProposer(proposer)
         self.buffer = TaskBuffer(capacity)
         self._new: list[str] = []
 
@@ -94,6 +101,11 @@ class ProposeAndSolve:
         if self.labels == "execution" and self.language is LANGUAGES["questions"]:
             problem = "expected labels from votes for the language 'questions', got labels from execution"
             raise RecipeError(problem, where="labels", allowed="majority")
+
+    def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
+        """Create the proposer's adapter, if it has one."""
+        if self.proposer is not None:
+            self.proposer.setup(policy)
 
     def __call__(
         self,
@@ -116,7 +128,7 @@ class ProposeAndSolve:
         for row, number in zip(inputs, source_index, strict=True):
             turns.append(replace(turns[-1]) if number else self._draw(row, random.Random(f"{seed}/{step}/{row}")))
         asked = [self._prompt(turn) for turn in turns]
-        ids = generate(asked)
+        ids = self._write(turns, asked, generate)
         texts, checked = tokenizer.batch_decode(ids, skip_special_tokens=True), dict[Task, Task | None]()
         for turn, text in zip(turns, texts, strict=True):
             if turn.job == "solve":
@@ -127,29 +139,49 @@ class ProposeAndSolve:
         new = [turn.proposal.text() for turn in turns if turn.proposal is not None]
         self._new = gather_lists(new)
         self._log(turns, trainer)
+        prompt_ids = trainer.prompt_ids(asked)
+        if self.proposer is not None:
+            self.proposer.proposals = _proposals(turns, prompt_ids, ids, source_index)
+        trains_proposals = self.train_proposer and self.proposer is None
         return {
-            "prompt_ids": trainer.prompt_ids(asked),
+            "prompt_ids": prompt_ids,
             "completion_ids": ids,
             "mask": [
-                [turn.job == "solve" or self.train_proposer] * len(row) for turn, row in zip(turns, ids, strict=True)
+                [turn.job == "solve" or trains_proposals] * len(row) for turn, row in zip(turns, ids, strict=True)
             ],
             "score": [turn.score for turn in turns],
             "role": [role_number(turn.kind, turn.job) for turn in turns],
         }
 
-    def update(self, log: Log) -> None:
-        """Add the tasks of the batch to the buffer."""
+    def _write(self, turns: Sequence[_Turn], asked: Sequence[Any], generate: Generate) -> list[list[int]]:
+        """Return one completion per turn: proposals by the proposer, if it has weights of its own."""
+        if self.proposer is None:
+            return generate(asked)
+        ids: list[list[int]] = [[] for _ in turns]
+        for job, write in (("propose", partial(self.proposer.write, generate=generate)), ("solve", generate)):
+            rows = [number for number, turn in enumerate(turns) if turn.job == job]
+            for number, written in zip(rows, write([asked[number] for number in rows]), strict=True):
+                ids[number] = written
+        return ids
+
+    def update(self, log: Log, step: int | None = None, logprobs_of: LogprobsOf | None = None) -> None:
+        """Add the tasks of the batch to the buffer, and train the proposer if it has weights of its own."""
+        if self.proposer is not None and logprobs_of is not None:
+            self.proposer.train(logprobs_of, step or 0, log)
         self.buffer.add(self._new)
         self._new = []
         log("self_play/buffer", sum(map(self.buffer.count, self.language.kinds)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the buffer."""
-        return self.buffer.state_dict()
+        """Return the buffer, and the proposer if it has weights of its own."""
+        buffer = self.buffer.state_dict()
+        return buffer if self.proposer is None else {"buffer": buffer, "proposer": self.proposer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the buffer."""
-        self.buffer.load_state_dict(state)
+        """Restore the buffer and the proposer."""
+        self.buffer.load_state_dict(state if self.proposer is None else state["buffer"])
+        if self.proposer is not None:
+            self.proposer.load_state_dict(state["proposer"])
         self._new = []
 
     def _draw(self, row: Mapping[str, Any], rng: random.Random) -> _Turn:
@@ -211,6 +243,21 @@ class ProposeAndSolve:
         proposals = [turn for turn in turns if turn.job == "propose"]
         if proposals:
             log("self_play/kept", sum(turn.proposal is not None for turn in proposals) / len(proposals))
+
+
+def _proposals(
+    turns: Sequence[_Turn], prompt_ids: Sequence[list[int]], ids: Sequence[list[int]], source_index: Sequence[int]
+) -> Proposals:
+    """Return the proposals of all processes with their scores; a group begins where the index is 0."""
+    group, found = -1, Proposals()
+    for turn, prompt, written, number in zip(turns, prompt_ids, ids, source_index, strict=True):
+        group += number == 0
+        if turn.job == "propose":
+            found.prompts.append(prompt)
+            found.completions.append(written)
+            found.scores.append(turn.score)
+            found.groups.append(group)
+    return found.gathered(processes().process_index * (1 << 20))
 
 
 def as_message(text: str) -> list[dict[str, str]]:
