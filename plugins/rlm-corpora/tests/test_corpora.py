@@ -34,6 +34,38 @@ def test_row_of_the_published_shape_is_read(name: str, tmp_path: Path) -> None:
     assert corpus.license in (ENVIRONMENTS[name].__doc__ or "")
 
 
+@pytest.mark.parametrize("name", ["webshaper", "open_code_reasoning", "limr"])
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet", "csv"])
+def test_one_local_file_needs_no_split(name: str, suffix: str, tmp_path: Path) -> None:
+    """A data set whose only split has another name, saved as one file of any kind, is read without `split`."""
+    import datasets
+
+    expected, corpus = ROWS[name], CORPORA[name]
+    file = tmp_path / f"copy.{suffix}"
+    row = json.loads(expected["row"])
+    if suffix == "csv":
+        row = {key: value for key, value in row.items() if isinstance(value, str)}
+    table = datasets.Dataset.from_list([row])
+    {"csv": table.to_csv, "parquet": table.to_parquet}.get(suffix, table.to_json)(str(file))
+    (found,) = list(ENVIRONMENTS[name](path=str(file)).train)
+    assert found["question"] == expected["question"]
+    assert corpus.split in ("main", "split_0", "train")
+
+
+@pytest.mark.parametrize("name", [name for name, corpus in CORPORA.items() if not corpus.path])
+def test_corpus_that_is_not_on_the_hub_requires_a_file(name: str) -> None:
+    with pytest.raises(RecipeError, match="empty `path`") as failure:
+        ENVIRONMENTS[name]()
+    assert failure.value.where == "environment.path"
+
+
+def test_what_was_confirmed_is_said() -> None:
+    places = {"hub id", "columns", "config", "split", "license"}
+    for name, corpus in CORPORA.items():
+        assert {*corpus.confirmed} <= places
+        assert ("From memory" in (ENVIRONMENTS[name].__doc__ or "")) is not bool(corpus.confirmed)
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -16,21 +16,24 @@ class Corpus:
 
     Args:
         about: Description.
-        path: Its name on the hub.
-        question, answer, demonstration: Path of each in a row, for `at`; empty: there is none.
+        path: Its name on the hub; empty: it is not there, and the recipe names a file.
+        question: Path in a row, for `at`, or several whose texts are joined by empty lines.
+        answer, demonstration: Path of each in a row; empty: there is none.
         license: As its card names it.
         config: Configuration among several under one name.
         split: The training split.
+        confirmed: What public code that reads the data set shows; the rest is from memory.
     """
 
     about: str
     path: str
-    question: str
+    question: str | Sequence[str]
     license: str
     answer: str = ""
     demonstration: str = ""
     config: str | None = None
     split: str = "train"
+    confirmed: Sequence[str] = ()
 
 
 def at(row: Any, path: str) -> str | None:
@@ -58,6 +61,16 @@ def at(row: Any, path: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
+
+
+def text_at(row: Any, paths: str | Sequence[str]) -> str | None:
+    r"""Return the value at a path, or those at several paths, joined by empty lines; None if all are missing.
+
+    >>> text_at({"a": "X:1", "b": "Which key?"}, ["a", "b"])
+    'X:1\n\nWhich key?'
+    """
+    texts = [at(row, path) for path in ([paths] if isinstance(paths, str) else paths)]
+    return "\n\n".join(text for text in texts if text) or None
 
 
 CORPORA = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlm_corpora.corpus import CORPORA, Corpus, at
+from rlm_corpora.corpus import CORPORA, Corpus, text_at
 from rlm_plugins.data.presets import environment_from
 from rlm_plugins.errors import RecipeError
 
@@ -13,7 +13,7 @@ _KNOBS = """License of the data: {license}. Columns: ``prompt`` (the question, a
 
     Rows without a question or {required} are left out, and so are repeated questions. Held out: `test_rows` examples of
     `test_split` (0: all of them), or, without one, of `split`, drawn with `seed`. `max_rows`: use only the first
-    examples of `split`. Hub id, columns and license are from memory; not re-read."""
+    examples of `split`. {source}"""
 
 
 def _read(corpus: Corpus, table: Any, path: str) -> Any:
@@ -28,7 +28,7 @@ def _read(corpus: Corpus, table: Any, path: str) -> Any:
     required, seen, kept = names[1], set[str](), list[dict[str, str]]()
     for number, row in enumerate(table):
         try:
-            values = {name: at(row, getattr(corpus, name)) for name in names}
+            values = {name: text_at(row, getattr(corpus, name)) for name in names}
         except (KeyError, ValueError, TypeError) as error:
             paths = ", ".join(f"{name}: {getattr(corpus, name)}" for name in names)
             problem = (
@@ -48,7 +48,9 @@ def _read(corpus: Corpus, table: Any, path: str) -> Any:
 def _knobs(corpus: Corpus) -> str:
     columns = [f"``{name}``" for name in ("answer", "demonstration") if getattr(corpus, name)]
     required = "an answer" if corpus.answer else "a demonstration"
-    return _KNOBS.format(license=corpus.license, columns=" and ".join(columns), required=required)
+    seen = ", ".join(corpus.confirmed)
+    source = f"Public code shows: {seen}. The rest is from memory." if seen else "From memory; not re-read."
+    return _KNOBS.format(license=corpus.license, columns=" and ".join(columns), required=required, source=source)
 
 
 ENVIRONMENTS = {

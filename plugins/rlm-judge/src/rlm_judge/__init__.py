@@ -1,7 +1,7 @@
 """Rewards from a language model as judge. Importing this opens no connection and loads no model."""
 
 from rlm_judge.checklists import judge_checklist
-from rlm_judge.critique_reward_model import CritiquePreferences, critique_reward_model
+from rlm_judge.critique_trainer import CritiquePreferences, critique_reward_model
 from rlm_judge.critiqued_sums import critiqued_sums
 from rlm_judge.judge_training import judge_pairs, judge_verdict
 from rlm_judge.pairwise import judge_pairwise

@@ -37,7 +37,8 @@ absolute_zero = Algorithm(
 r_zero = Algorithm(
     about="GRPO on questions that the policy proposes and answers; uncertain ones are rewarded, votes are the labels.",
     source="R-Zero, arXiv 2508.05004 §3",
-    pitfalls="Challenger and solver are two models in the paper, trained in turn; here they are two roles of one. "
+    pitfalls="Challenger and solver are two models in the paper, trained in turn; here they are two roles of one, or "
+    "with `proposer` two adapters that take their steps side by side. "
     "Nothing checks the label: where the majority is wrong, it is trained on. |p̂ − ½| ≤ 0.25 selects the questions. "
     "The repetition penalty compares trigrams, not BLEU.",
     names={"rollouts": "r_uncertainty, r_rep, δ", "advantage": "Â of GRPO"},

@@ -58,8 +58,12 @@ class Proposals:
 
     def gathered(self, offset: int) -> Self:
         """Return the proposals of all processes; `offset`: number of the first group of this one."""
-        groups = [group + offset for group in self.groups]
-        return type(self)(*map(gather_lists, (self.prompts, self.completions, self.scores, groups)))
+        return type(self)(
+            gather_lists(self.prompts),
+            gather_lists(self.completions),
+            gather_lists(self.scores),
+            gather_lists([group + offset for group in self.groups]),
+        )
 
 
 class SeparateProposer:

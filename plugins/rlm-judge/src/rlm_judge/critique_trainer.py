@@ -25,16 +25,15 @@ Messages = list[dict[str, str]]
 class CritiquePreferences(Preferences):
     """Reward-model training on self-generated critiques, ℓ = −log σ(r(x, y⁺, c⁺) − r(x, y⁻, c⁻)).
 
-    CLoud, arXiv 2408.11791: the model is fine-tuned on critiques, writes a critique c of each answer by itself, and
-    a head on its hidden states scores prompt, answer and critique. ``chosen`` and ``rejected`` are messages that follow
+    CLoud, arXiv 2408.11791: the model is fine-tuned on critiques, and then writes a critique c of each answer itself. A
+    head on its hidden states scores prompt, answer and critique. ``chosen`` and ``rejected`` are messages that follow
     the prompt and end with a request for a critique. c is sampled once per answer before training, by the initial
     model of the stage: put it after a stage of `sft` on critiques. Critiques have up to `evaluation.max_new_tokens`
     tokens. Held-out critiques are greedy.
 
     The paper trains head, critiques and all weights together, with a language-model loss on the critiques, weighted by
-    λ. Here the head and an adapter are trained, and the critiques come from the frozen base, which they cannot degrade.
-    The paper also averages the scores of several critiques. The critic is the policy of the stage before; a full
-    training without an adapter is refused, because it would overwrite it. Settings from memory; not re-read.
+    λ. Here the head and an adapter are trained, and the critiques come from the frozen base. So a stage without an
+    adapter is refused. The paper also averages the scores of several critiques. Settings from memory; not re-read.
 
     Metrics: those of `reward_model`.
     """
@@ -122,4 +121,5 @@ critique_reward_model = Algorithm(
     pitfalls="It is as good as its critiques: check them with `rlm sample` first. It requires a stage of `sft` on "
     "critiques before, and an adapter. Each score costs the generation of a critique.",
     trainer="critique_preferences",
+    family="off-policy and supervised",
 )
