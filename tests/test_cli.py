@@ -463,3 +463,13 @@ def test_two_processes_agree_on_the_folder(tmp_path: Path) -> None:
     result = process("-m", "accelerate.commands.launch", *options, "agree.py", cwd=tmp_path, PYTHONPATH=root)
     assert result.returncode == 0, result.stderr[-3000:]
     assert [(tmp_path / f"process{rank}").read_text() for rank in (0, 1)] == ["runs/mine-2"] * 2
+
+
+def test_a_warning_has_the_form_of_an_error(tmp_path: Path) -> None:
+    model = "{name: scratch, hidden: 32, layers: 2, heads: 2, intermediate: 32, lora: {r: 4}}"
+    recipe = f"model: {model}\nenvironment: addition\nrewards: [accuracy]\nalgorithm: grpo\n"
+    (tmp_path / "recipe.yaml").write_text(recipe + "trainer: {max_steps: 1, num_generations: 2}\n")
+    command = [sys.executable, "-m", "rlm_plugins", "check", "recipe.yaml"]
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    assert checked.stderr.startswith("warning: environment: the prompt of training example 0 has"), checked.stderr

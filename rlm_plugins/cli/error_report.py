@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -36,6 +37,14 @@ class ErrorReportingGroup(TyperGroup):
                 raise
             print_error(expected)
             raise typer.Exit(2) from None
+
+
+class WarningHandler(logging.Handler):
+    """Prints log records to stderr as ``warning: …``, in the form of errors."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        typer.secho(f"{record.levelname.lower()}: {record.getMessage()}", fg="yellow", err=True)
 
 
 def as_message(error: Exception) -> RlmError | None:

@@ -6,6 +6,7 @@ That code is imported inside the command, so that ``rlm --help`` imports neither
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
 import warnings
@@ -15,7 +16,7 @@ import typer
 
 from rlm_plugins import __version__
 from rlm_plugins.cli import comparison_commands, part_commands, recipe_commands, reward_commands, run_commands
-from rlm_plugins.cli.error_report import DEBUG, ErrorReportingGroup, run_to_end
+from rlm_plugins.cli.error_report import DEBUG, ErrorReportingGroup, WarningHandler, run_to_end
 from rlm_plugins.entry_points import tolerate_damage
 
 app = typer.Typer(
@@ -64,6 +65,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot encode Â must not end a run
+    logging.lastResort = WarningHandler(logging.WARNING)  # of loggers without a handler: this package and its plugins
     tolerate_damage()
     run_to_end(app)
 
