@@ -71,15 +71,6 @@ def variant(algorithm: Algorithm, *, about: str, source: str, pitfalls: str = ""
     return dataclasses.replace(algorithm, about=about, source=source, pitfalls=pitfalls, names=names, **slots)
 
 
-def with_knobs(spec: Spec, **knobs: Any) -> Mapping[str, Any]:
-    """Return the spec of a part with some of its knobs replaced.
-
-    >>> with_knobs("clip", delta=3.0), with_knobs({"name": "clip", "delta": 3.0}, epsilon=0.1)
-    ({'name': 'clip', 'delta': 3.0}, {'name': 'clip', 'delta': 3.0, 'epsilon': 0.1})
-    """
-    return {"name": spec, **knobs} if isinstance(spec, str) else {**(spec or {}), **knobs}
-
-
 def base_name(name: str) -> str:
     """Return the name of the algorithm that an implementation variant belongs to: the part before the ``@``.
 

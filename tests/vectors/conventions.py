@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rlm_plugins.algorithm import Algorithm, with_knobs
+from rlm_plugins.algorithm import Algorithm, Spec
 from vectors.advantages import OPEN
 from vectors.records import RECORDS, Args, Case, fits
 
@@ -32,6 +32,11 @@ def holds(names: str, function: str, **args: Any) -> Callable[[Setting], Setting
 def pairs() -> list[tuple[str, Args, Setting]]:
     """Every convention row with every record it is held to."""
     return [(name, r, setting) for name, function, args, setting in HELD for r in RECORDS if fits(r, function, args)]
+
+
+def with_knobs(spec: Spec, **knobs: Any) -> Spec:
+    """Return the spec of a part with some of its knobs replaced."""
+    return {"name": spec, **knobs} if isinstance(spec, str) else {**(spec or {}), **knobs}
 
 
 def loss(row: Algorithm, **knobs: Any) -> Algorithm:
