@@ -1,10 +1,10 @@
 """Every fault that the tests inject, counted by group; the table goes to `docs/faults.md`.
 
-    python tests/run_faults.py [GROUP ...] [-k EXPRESSION]    (make faults)
+    python tests/run_faults.py [GROUP ...] [-k EXPRESSION] [--missing] [--minutes M]    (make faults)
 
 A test in `tests/faults/` belongs to a group by its marker: ``@pytest.mark.faults(group="F3")``. It counts as one case,
 or as many as its fixture `cases` counts. Without arguments all groups run. Each result replaces the one of that test in
-`benchmarks/results/faults.jsonl`, so that a part of the tests can be run again.
+`benchmarks/results/faults.jsonl`, so that a part of the tests can be run again; ``--missing`` goes on with the rest.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "faults.md"
@@ -51,10 +52,18 @@ Results = dict[str, dict[str, Any]]
 
 
 class Tally:
-    """Pytest plugin that keeps the result of each test, as `tests/faults/conftest.py` reports them."""
+    """Pytest plugin that keeps the result of each test, as `tests/faults/conftest.py` reports them.
 
-    def __init__(self) -> None:
+    Args:
+        minutes: After them no further test is started.
+    """
+
+    def __init__(self, minutes: float) -> None:
         self.results: Results = {}
+        self._deadline = time.monotonic() + 60 * minutes
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self._session = session
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "teardown":
@@ -66,7 +75,9 @@ class Tally:
         result = {"group": properties["group"], "passed": passed, "total": total}
         today = datetime.now(UTC).date().isoformat()
         self.results[report.nodeid] = {**result, "cpu": round(properties["cpu"], 1), "date": today}
-        write({**read(), report.nodeid: self.results[report.nodeid]})
+        update({report.nodeid: self.results[report.nodeid]})
+        if time.monotonic() > self._deadline:
+            self._session.shouldstop = "the time is over; `--missing` goes on"
 
 
 def table(results: Results) -> str:
@@ -92,14 +103,25 @@ def read() -> Results:
     return {line.pop("test"): line for line in lines}
 
 
-def write(results: Mapping[str, Any]) -> None:
-    """Write all results, and the table into the page."""
+def update(new: Results, without: tuple[str, ...] = ()) -> None:
+    """Replace results by new ones and write the table into the page; several processes may do so at a time.
+
+    Args:
+        new: The new results.
+        without: Groups whose results are dropped before.
+    """
+    with FileLock(RESULTS.with_suffix(".lock")):
+        kept = {test: result for test, result in read().items() if result["group"] not in without}
+        _write({**kept, **new})
+
+
+def _write(results: Results) -> None:
     lines = [json.dumps({"test": test, **result}) + "\n" for test, result in sorted(results.items())]
     RESULTS.write_text("".join(lines), encoding="utf-8")
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(HEAD)
     after = re.sub(r"\A(\|.*\n)*", "", rest)
-    PAGE.write_text(before + table(dict(results)) + after, encoding="utf-8")
+    PAGE.write_text(before + table(results) + after, encoding="utf-8")
 
 
 def main() -> int:
@@ -108,12 +130,16 @@ def main() -> int:
     parser.add_argument("groups", nargs="*", metavar="GROUP", choices=[*TITLES, []], help="default: all")
     parser.add_argument("-k", default="", metavar="EXPRESSION", help="as of pytest: only these tests")
     parser.add_argument("-n", default="2", metavar="COUNT", help="tests at a time; 0: in this process")
-    chosen, tally = parser.parse_args(), Tally()
-    groups = chosen.groups or [*TITLES]
+    parser.add_argument("--missing", action="store_true", help="only tests without a result")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no test after them")
+    chosen = parser.parse_args()
+    tally, groups = Tally(chosen.minutes), chosen.groups or [*TITLES]
     expression = " or ".join(f"faults(group='{group}')" for group in groups)
     options = ["-m", expression, "-k", chosen.k, "-p", "no:cacheprovider", "-n", chosen.n, "--dist", "worksteal"]
-    if not chosen.k:  # no result of a test that no longer exists
-        write({test: result for test, result in read().items() if result["group"] not in groups})
+    if chosen.missing:
+        options.append(f"--without-results-in={RESULTS}")
+    elif not chosen.k:  # no result of a test that no longer exists
+        update({}, without=tuple(groups))
     status = pytest.main([str(ROOT / "tests" / "faults"), *options], plugins=[tally])
     print("\n" + table(tally.results))
     failed = [test for test, result in tally.results.items() if result["passed"] < result["total"]]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +31,21 @@ def cases(record_property: Callable[[str, object], None]) -> Iterator[Case]:
     record_property("cases", (total - len(failures), total))
     assert total, "no case was tried"
     assert not failures, "\n".join([f"{len(failures)} of {total} cases failed:", *failures])
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--without-results-in FILE``: only tests that have no line in this file."""
+    parser.addoption("--without-results-in", type=Path, metavar="FILE")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests that have a result."""
+    file = config.getoption("--without-results-in", None)
+    if file is None or not file.exists():
+        return
+    have = {json.loads(line)["test"] for line in file.read_text(encoding="utf-8").splitlines()}
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in have])
+    items[:] = [item for item in items if item.nodeid not in have]
 
 
 @pytest.hookimpl(wrapper=True)
