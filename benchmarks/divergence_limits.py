@@ -89,6 +89,7 @@ def recorded() -> Iterator[dict[str, float]]:
 def papers() -> dict[str, Any]:
     """Train every recipe of recipes/papers that has a data set for two steps."""
     sys.path.insert(0, str(TESTS))
+    import conftest  # noqa: F401  # hides installed plugins: the tests load their own
     from test_papers import OF_DATA, WORLD, environments, two_steps
 
     stopped, shares = [], {}

@@ -4,21 +4,29 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import decimal
 import gc
+import io
 import locale
+import logging
 import os
 import random
+import resource
 import signal
+import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import torch
+import torch.overrides
+from torch.utils._python_dispatch import TorchDispatchMode
 
 Reward = Callable[..., Any]
 
@@ -238,6 +246,30 @@ def fork() -> None:
         os.wait()
 
 
+def entered(context: Any) -> None:
+    """Enter a context that stays."""
+    KEPT.append(context)
+    context.__enter__()
+
+
+def limited(kind: int, soft: int) -> None:
+    resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
+
+
+class Functions(torch.overrides.TorchFunctionMode):
+    """A mode that changes nothing."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+class Operators(TorchDispatchMode):
+    """A mode that changes nothing."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
 CHANGES: dict[str, tuple[Callable[[], Any], str]] = {
     "random.seed": (lambda: random.seed(0), "`random`"),
     "random.random": (random.random, "`random`"),
@@ -272,6 +304,29 @@ CHANGES: dict[str, tuple[Callable[[], Any], str]] = {
     "stdout deleted": (no_stdout, "standard streams"),
     "stderr closed": (lambda: sys.stderr.close(), "standard streams"),
     "descriptor 1 closed": (lambda: os.close(1), "standard streams"),
+    "umask": (lambda: os.umask(0o777), "umask"),
+    "warnings as errors": (lambda: warnings.simplefilter("error"), "filters of warnings"),
+    "logging disabled": (lambda: logging.disable(), "`logging.disable`"),
+    "NumPy raises": (lambda: np.seterr(all="raise"), "NumPy's errors"),
+    "subnormal numbers": (lambda: torch.set_flush_denormal(True), "subnormal"),
+    "oneDNN off": (lambda: setattr(torch.backends.mkldnn, "enabled", False), "kernels"),
+    "cuDNN benchmark": (lambda: setattr(torch.backends.cudnn, "benchmark", True), "kernels"),
+    "attention": (lambda: torch.backends.cuda.enable_math_sdp(False), "kernels"),
+    "a device entered": (lambda: entered(torch.device("meta")), "modes"),
+    "a mode of functions": (lambda: entered(Functions()), "modes of functions"),
+    "a mode of operators": (lambda: entered(Operators()), "modes of functions"),
+    "hooks of tensors": (lambda: entered(torch.autograd.graph.saved_tensors_hooks(abs, abs)), "hooks of saved tensors"),
+    "file size": (lambda: limited(resource.RLIMIT_FSIZE, 2**40), "limits"),
+    "open files": (lambda: limited(resource.RLIMIT_NOFILE, 300), "limits"),
+    "sys.path cleared": (lambda: sys.path.clear(), "sys.path"),
+    "collection threshold": (lambda: gc.set_threshold(0), "garbage"),
+    "digits of integers": (lambda: sys.set_int_max_str_digits(640), "longest integer"),
+    "print deleted": (lambda: setattr(builtins, "print", None), "built-in"),
+    "open replaced": (lambda: setattr(builtins, "open", io.open_code), "built-in"),
+    "sockets time out": (lambda: socket.setdefaulttimeout(0.001), "sockets"),
+    "one core": (lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}), "cores"),
+    "SIGTERM blocked": (lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}), "blocked signals"),
+    "a timer left": (lambda: signal.setitimer(signal.ITIMER_VIRTUAL, 1000), "SIGVTALRM"),
     "SIGINT ignored": (lambda: signal.signal(signal.SIGINT, signal.SIG_IGN), "signal handlers"),
     "SIGTERM handled": (lambda: signal.signal(signal.SIGTERM, lambda *_: None), "signal handlers"),
     "an alarm left": (lambda: signal.alarm(1000), "SIGALRM"),

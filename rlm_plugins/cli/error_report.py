@@ -13,7 +13,9 @@ import typer
 from typer.core import TyperGroup
 
 from rlm_plugins.cli.tracebacks import traceback_of_cause
+from rlm_plugins.durable import stop_signals
 from rlm_plugins.durable.files import file_error
+from rlm_plugins.durable.stop_signals import Interrupted
 from rlm_plugins.errors import RlmError
 
 DEBUG = "--debug"
@@ -28,9 +30,15 @@ class ErrorReportingGroup(TyperGroup):
         return super().parse_args(ctx, [DEBUG, *rest] if len(rest) < len(args) else rest)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; report an `RlmError`, or a file or template that fails, as a message with exit code 2."""
+        """Run a command; report an `RlmError`, or a file or template that fails, as a message with exit code 2.
+
+        After a signal the message says how to go on, and the exit code is 128 + the signal.
+        """
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            typer.echo("; ".join(filter(None, [_reason(stop), stop_signals.current().advice])), err=True)
+            raise typer.Exit(stop.exit_code if isinstance(stop, Interrupted) else 130) from None
         except Exception as error:
             expected = as_message(error)
             if os.environ.get("RLM_DEBUG") == "1" or expected is None:
@@ -45,6 +53,10 @@ class WarningHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
         typer.secho(f"{record.levelname.lower()}: {record.getMessage()}", fg="yellow", err=True)
+
+
+def _reason(stop: KeyboardInterrupt) -> str:
+    return f"stopped by {stop}" if isinstance(stop, Interrupted) else "interrupted"
 
 
 def as_message(error: Exception) -> RlmError | None:

@@ -10,6 +10,7 @@ from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.distributed import from_main_process, shutdown
 from rlm_plugins.durable.files import make_folder
 from rlm_plugins.durable.lock import locked
+from rlm_plugins.durable.stop_signals import current
 from rlm_plugins.errors import RlmError
 from rlm_plugins.run.choose_folder import folder_to_resume, fresh_folder
 from rlm_plugins.run.folder import Run
@@ -52,6 +53,7 @@ def launch(
             if not (run / "recipe.yaml").is_file():
                 raise RlmError("there is no run to resume", where=str(run), hint="leave --resume out to start one")
             check_links(run)
+            current().folder = run
             context.enter_context(locked(run))
             check_resumable(run, recipe, registry, allow_changed=allow_changed)
             return run

@@ -15,7 +15,7 @@ from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.durable.files import make_folder, write_file
 from rlm_plugins.durable.json_lines import plain
-from rlm_plugins.durable.stop_signals import Interrupted, current
+from rlm_plugins.durable.stop_signals import current
 from rlm_plugins.errors import RlmError
 from rlm_plugins.race.shared_base import SharedBase
 from rlm_plugins.race.standings import picture, standings
@@ -135,12 +135,9 @@ def _run(racers: Mapping[Path, Racer], echo: Callable[[str], None]) -> None:
         echo(f"{folder.name}: complete")
 
     turns = Turns({str(folder): partial(task, folder, *racer) for folder, racer in racers.items()})
-    with current():
-        try:
-            turns.run()
-        except Interrupted as stop:
-            stop.resume = "the same command"
-            raise
+    with current() as signals:
+        signals.command = "the same command"
+        turns.run()
     for name, error in turns.errors.items():
         if isinstance(error, RlmError):
             hint = f"{error.hint}; " if error.hint else ""

@@ -29,25 +29,16 @@ def train(
 
     Several processes: accelerate launch -m rlm_plugins train RECIPE
     """
-    from rlm_plugins.durable.stop_signals import Interrupted, current
+    from rlm_plugins.durable.stop_signals import current
 
-    try:
-        with current():
-            from rlm_plugins.cli.recipe_argument import read
-            from rlm_plugins.recipe.plans import check_names
+    with current():
+        from rlm_plugins.cli.recipe_argument import read
+        from rlm_plugins.recipe.plans import check_names
 
-            check_names(
-                *read(recipe, overrides, allow_changed or ())
-            )  # a typing error is reported before torch is imported
-            from rlm_plugins.cli.launch import launch
+        check_names(*read(recipe, overrides, allow_changed or ()))  # a typing error is told before torch is imported
+        from rlm_plugins.cli.launch import launch
 
-            launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed or ())
-    except Interrupted as stop:
-        typer.echo(f"stopped by {stop}" + (f"; resume with: {stop.resume}" if stop.resume else ""), err=True)
-        raise typer.Exit(stop.exit_code) from None
-    except KeyboardInterrupt:  # raised by other code
-        typer.echo("interrupted: run the same command with --resume to continue from the last checkpoint", err=True)
-        raise typer.Exit(130) from None
+        launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed or ())
 
 
 def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, trust: Trust = False) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.durable.stop_signals import Interrupted, current
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe import document as recipes
 from rlm_plugins.recipe.plans import check_names
@@ -66,10 +67,32 @@ def sweep(
         command = [sys.executable, "-m", "rlm_plugins", "train", str(recipe), *changes, "--out", str(folder)]
         command += ["--resume"] if (folder / "recipe.yaml").is_file() else []
         command += ["--trust"] if trust else []
-        if code := subprocess.run(command, check=False, preexec_fn=_end_with_parent).returncode:
+        if code := _exit_code(command):
             hint = "the same command continues the sweep"
             raise RlmError(f"the run ended with exit code {code}", where=str(folder), hint=hint)
     return folders
+
+
+def _exit_code(command: Sequence[str]) -> int:
+    """Run a command and return its exit code.
+
+    Raises:
+        Interrupted: A signal arrived, which was passed on; the command has ended.
+    """
+    with current() as signals:
+        signals.command, stop = "the same command", None
+        # a group of its own: the terminal sends Ctrl-C to this process alone, which passes on each signal once
+        process = subprocess.Popen(command, preexec_fn=_end_with_parent, process_group=0)
+        while True:
+            try:
+                code = process.wait()
+                break
+            except Interrupted as error:
+                stop = error
+                process.send_signal(error.number)
+        if stop is not None:
+            raise stop
+    return code
 
 
 def _end_with_parent() -> None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -34,8 +36,6 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.number = number
-        self.resume = ""
-        """The command that resumes the run; empty before it has a folder."""
 
     @property
     def exit_code(self) -> int:
@@ -50,10 +50,14 @@ class StopSignals:
         number: The signal received; 0: none.
         waits: True while a step is trained, so that a signal waits for its end; otherwise it raises at once.
         may_abort: True while the step may be given up after `PATIENCE`: no weight has changed yet.
+        command: Resumes what was stopped; by default `folder`.
+        folder: That of the run; None before it has one.
     """
 
     def __init__(self) -> None:
         self.number, self.waits, self.may_abort = 0, False, False
+        self.folder: Path | None = None
+        self.command = ""
         self._since, self._is_late, self._depth = 0.0, False, 0
         self._timer: threading.Timer | None = None
         self._previous: dict[int, Any] = {}
@@ -62,7 +66,7 @@ class StopSignals:
         self._depth += 1
         if self._depth > 1:
             return self
-        self.number, self.waits, self.may_abort = 0, False, False
+        self.number, self.waits, self.may_abort, self.folder, self.command = 0, False, False, None, ""
         if threading.current_thread() is threading.main_thread():
             for name in SIGNALS:
                 number = getattr(signal, name, None)
@@ -99,6 +103,17 @@ class StopSignals:
         """
         if self.number:
             raise Interrupted(self.number)
+
+    @property
+    def advice(self) -> str:
+        """Text on how to resume the run; empty before its folder is a run."""
+        if self.command:
+            return f"resume with: {self.command}"
+        if self.folder is None or not (self.folder / "recipe.yaml").exists():
+            return ""
+        if (self.folder / "summary.json").exists():
+            return f"the run is finished: {self.folder}"
+        return f"resume with: rlm train {shlex.quote(str(self.folder))} --resume"
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._is_late:  # sent by the timer

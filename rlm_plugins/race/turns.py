@@ -62,10 +62,11 @@ class Turns:
         """
         start = ProcessState()  # each task begins with the same random numbers
         threads = [threading.Thread(target=self._run, args=(name, start), name=name) for name in self._tasks]
-        for thread in threads:
-            thread.start()
-        while any(thread.is_alive() for thread in threads):
+        while any(thread.ident is None or thread.is_alive() for thread in threads):
             try:
+                for thread in threads:
+                    if thread.ident is None:
+                        thread.start()
                 for thread in threads:
                     thread.join()
             except Interrupted as stop:  # raised in the main thread, between two steps

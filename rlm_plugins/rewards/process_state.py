@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import decimal
-import gc
 import importlib
 import locale
 import os
@@ -18,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rlm_plugins.rewards import library_state, streams
+from rlm_plugins.rewards import interpreter_state, library_state, streams
 from rlm_plugins.rewards.aspect import Aspect
 
 _handler_of: Any = importlib.import_module("_signal").getsignal  # that of `signal` converts all numbers to enums
@@ -67,20 +66,14 @@ def _set_tracing(functions: tuple[Any, Any]) -> None:
     sys.setprofile(functions[1])
 
 
-def _same_timer(before: tuple[float, float], after: tuple[float, float]) -> bool:
-    return (before[0] > 0) == (after[0] > 0)  # a running timer counts down
-
-
 _SIGNALS = [int(number) for number in signal.valid_signals() if number < 32]
 ASPECTS = (
     *library_state.ASPECTS,
+    *interpreter_state.ASPECTS,
     Aspect("the random numbers of `random`", random.getstate, random.setstate),
     Aspect("the working directory", _cwd, _set_cwd),
     Aspect("the environment variables", lambda: _variables().copy(), _set_environment),
-    Aspect("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
-    Aspect("the switch interval", sys.getswitchinterval, sys.setswitchinterval),
     Aspect("the trace function", _tracing, _set_tracing),
-    Aspect("garbage collection", gc.isenabled, lambda is_on: gc.enable() if is_on else gc.disable()),
     Aspect("the locale", lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
     Aspect(
         "the decimal precision", lambda: decimal.getcontext().prec, lambda x: setattr(decimal.getcontext(), "prec", x)
@@ -88,12 +81,13 @@ ASPECTS = (
     Aspect("the standard streams", streams.current, streams.restore, same=streams.unchanged),
 )
 _MAIN_THREAD = (
+    *interpreter_state.OF_SIGNALS,
     Aspect("the signal handlers", _handlers, _set_handlers),
     Aspect(
         "the timer of SIGALRM",
         lambda: signal.getitimer(signal.ITIMER_REAL),
         lambda timer: signal.setitimer(signal.ITIMER_REAL, *timer),
-        same=_same_timer,
+        same=interpreter_state.same_timer,
     ),
 )
 """Only the main thread can set them."""
@@ -118,11 +112,12 @@ def unchanged(changed: Callable[[list[str]], None]) -> Iterator[None]:
 
 
 def _restored(aspect: Aspect, before: Any) -> bool:
-    """Restore an item if it differs; return True if it did."""
+    """Restore an item if it differs, as far as that is possible; return True if it did."""
     try:
         if aspect.same(before, aspect.read()):
             return False
     except Exception:  # a closed stream, a deleted folder: it cannot even be read
         pass
-    aspect.restore(before)
+    with contextlib.suppress(Exception):  # the items after it are restored all the same
+        aspect.restore(before)
     return True

@@ -19,7 +19,7 @@ from rlm_plugins.distributed import from_main_process, processes
 from rlm_plugins.divergence import Divergence
 from rlm_plugins.durable.files import make_folder
 from rlm_plugins.durable.lock import locked
-from rlm_plugins.durable.stop_signals import Interrupted, current
+from rlm_plugins.durable.stop_signals import current
 from rlm_plugins.errors import PartError
 from rlm_plugins.kernels.tuning import applied
 from rlm_plugins.recipe import Recipe
@@ -92,19 +92,15 @@ def _kernel_choices(run: Run, stages: Sequence[Stage], resume: bool) -> dict[str
 
 @contextmanager
 def _writing(run: Run) -> Iterator[None]:
-    """Hold the lock of the run folder, and name the command that resumes the run if a signal ends it."""
+    """Hold the lock of the run folder, and handle the signals that end a run."""
     with ExitStack() as context:
         if run.main:
             make_folder(run.folder)
             context.enter_context(locked(run.folder, run.tell))
         context.enter_context(current())
         context.enter_context(marked_calls(run.folder, run.tell))
-        try:
-            yield
-        except Interrupted as stop:
-            if (run.folder / "recipe.yaml").exists():  # with it the folder is a run
-                stop.resume = f"rlm train {run.folder} --resume"
-            raise
+        current().folder = run.folder
+        yield
 
 
 def _train_stages(run: Run, stages: list[Stage], resume: bool, console: Console) -> None:

@@ -1,0 +1,66 @@
+"""A signal to a command that trains several runs: each saves a checkpoint, and the same command goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from fault_cases import recipe
+from fault_points import start_child, status_of
+
+from rlm_plugins.cli import app
+from rlm_plugins.trainer.checkpoint import checkpoints
+
+pytestmark = [pytest.mark.slow, pytest.mark.full, pytest.mark.faults(group="signals")]
+
+
+def stopped(arguments: list[str], log: Path, is_there: Callable[[], bool], number: int) -> tuple[int, str]:
+    """Start a command, send it a signal as soon as something is there; return its exit code and output."""
+    child, deadline = start_child(lambda: app(arguments), log), time.monotonic() + 240
+    while not is_there():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
+    os.kill(child, number)
+    return status_of(child), log.read_text()
+
+
+def step_of(run: Path) -> int:
+    """The last logged step."""
+    file = run / "metrics.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return max((json.loads(line)["step"] for line in lines if line.endswith("}")), default=0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_sweep(tmp_path: Path, number: signal.Signals) -> None:
+    """Of Ctrl-C, too, its run receives one signal: it saves, and is resumed."""
+    file = recipe(tmp_path, max_steps=1000, save_steps=1000)
+    arguments = ["sweep", str(file), "--seeds", "1", "--out", str(tmp_path / "out")]
+    run = tmp_path / "out" / "seed=1"
+    status, told = stopped(arguments, tmp_path / "log", lambda: step_of(run) > 0, number)
+    assert status == 128 + number, told
+    assert f"stopped by {number.name}; resume with: the same command" in told
+    assert "Traceback" not in told
+    assert len(checkpoints(run / "01-grpo")) == 1
+    assert not (run / "lock").exists()
+
+
+def test_race(tmp_path: Path) -> None:
+    file = recipe(tmp_path, "adapter", max_steps=1000, save_steps=1000)
+    document = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump(document))
+    out = tmp_path / "out"
+    arguments = ["race", "grpo", "rloo", str(file), "--out", str(out)]
+    status, told = stopped(
+        arguments, tmp_path / "log", lambda: len([*out.glob("*/metrics.jsonl")]) == 2, signal.SIGTERM
+    )
+    assert status == 143, told
+    assert "stopped by SIGTERM; resume with: the same command" in told
+    assert "Traceback" not in told
+    assert not [*out.glob("*/lock")]
