@@ -10,6 +10,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from rlm_math import units
+from rlm_math.clock_times import normalized_clock, ratio
 from rlm_math.latex_normalization import normalize_latex, strip_spaces, to_ascii
 from rlm_math.numerals import is_near, numeral, parse_number
 from rlm_math.phrases import plain_answer
@@ -17,8 +18,6 @@ from rlm_math.reference import (
     NOTATIONS,
     Reference,
     choice_letter,
-    normalized_clock,
-    ratio,
     split_choice,
     split_equation,
     split_name,
@@ -81,7 +80,8 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
     if strip_spaces(text) == strip_spaces(gold.text):
         return True
     if gold.kind == "clock":
-        return (normalized_clock(text) or ratio(text)) == gold.value
+        is_ratio = not re.search("[A-Za-z]", gold.text)
+        return (normalized_clock(text) or (is_ratio and ratio(text))) == gold.value
     if gold.kind in NOTATIONS:
         return NOTATIONS[gold.kind](text) == gold.value
     return _compare_equations(gold, text, rules)

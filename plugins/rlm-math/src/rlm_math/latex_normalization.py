@@ -42,7 +42,10 @@ _SYMBOLS = {
 _SYMBOL_PATTERN = re.compile("|".join(map(re.escape, _SYMBOLS)))
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.S)
 _REMOVED = {r"\left", r"\right", r"\displaystyle", r"\big", r"\Big", r"\bigl", r"\bigr", r"\!"}
-_SPACES = {"\\ ", r"\,", r"\;", r"\:", r"\quad", r"\qquad"}
+_SPACES = {
+    *("\\ ", r"\,", r"\;", r"\:", r"\>", r"\quad", r"\qquad", r"\enspace", r"\enskip"),
+    *(r"\thinspace", r"\medspace", r"\thickspace", r"\nobreakspace"),
+}
 _SYNONYMS = {
     r"\dfrac": r"\frac",
     r"\tfrac": r"\frac",

@@ -12,6 +12,10 @@ _MODULUS = (
 )
 
 _PATTERNS = [
+    (r"\\(?:text|mathrm)\s*\{\s*(USD|EUR|GBP)\s*\}", r"\1 "),
+    (r"(?:\\text\s*\{\s*US\s*\}|US)\s*(?=\\\$)", ""),
+    (r"\\hspace\*?\s*\{[^{}]*\}", " "),
+    (r"\\text\s*\{\s*\(\s*mod\s*(\d+)\s*\)\s*\}", r"\\pmod{\1}"),
     (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
     (r"\{([^{}]*?)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
     (r"^([^{}]*?)\\over(?![A-Za-z])([^{}]*)$", r"\\frac{\1}{\2}"),

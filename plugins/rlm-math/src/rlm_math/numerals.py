@@ -89,6 +89,7 @@ def normalized_base(text: str) -> str:
     >>> normalized_base("(0101)_{2}"), normalized_base("3a_{16}"), normalized_base("5")
     ('101_2', '3A_16', '')
     """
+    text = re.sub(r"^\\text\s*\{\s*([0-9A-Fa-f]+)\s*\}(?=\s*_)", r"\1", text)
     match = re.fullmatch(r"\(?\s*([0-9A-Fa-f]+)\s*\)?\s*_\s*\{?\s*(?:\\text\s*\{)?\s*(\w+)\s*\}*", text)
     if match is None:
         return ""

@@ -10,13 +10,14 @@ from functools import lru_cache
 from typing import Literal
 
 from rlm_math import units
+from rlm_math.clock_times import normalized_clock
 from rlm_math.latex_normalization import normalize_latex, to_ascii
 from rlm_math.numerals import MAX_LENGTH, normalized_base, parse_number
 from rlm_math.phrases import plain_answer
 
 Kind = Literal["number", "letter", "words", "clock", "base", "formula"]
 
-_NAME = r"[A-Za-z]'*(?:\^\{-1\})?(?:_\{?\w+\}?)?(?:\s*\(\s*[a-z](?:\s*,\s*[a-z])*\s*\))?"
+_NAME = r"[A-Za-z]'*(?:\^\{-1\}(?=\s*[(_]))?(?:_\{?\w+\}?)?(?:\s*\(\s*[a-z](?:\s*,\s*[a-z])*\s*\))?"
 _ANGLE = r"m?\s*\\angle\s*[A-Z]{1,3}"
 _NAMED = re.compile(rf"\s*(?:{_NAME}|{_ANGLE}|\\?[({{]\s*{_NAME}(?:\s*,\s*{_NAME})+\s*\\?[)}}])\s*=(?!=)")
 _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
@@ -25,9 +26,7 @@ _LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice)\s*)?\(?\s*([A-Z])\s*[).:]?")
 _CHOICE = re.compile(r"\\(?:text|mathrm)\s*\{\s*\(\s*([A-H])\s*\)\s*([^{}]*)\}\s*(.*)", re.S)
 _HEDGE = re.compile(r"(?<![A-Za-z])(?:(?i:or|and|nor|not|but|maybe)|[A-H])(?![A-Za-z])")
 """What offers another option, or takes one back."""
-_RATIO = re.compile(r"\s*(\d+)\s*(?:/|to)\s*(\d+)\s*|\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z'.-]*(?: [A-Za-z0-9][A-Za-z0-9'.,-]*)*")
-_CLOCK = re.compile(r"(\d+)((?:\s*:\s*\d+)+)\s*([ap])?\.?m?\.?", re.I)
 _SHORT = {"yes", "no", "odd", "even", "dne", "all", "one", "two", "six", "ten"}
 
 
@@ -108,12 +107,6 @@ def split_choice(text: str) -> tuple[str, str]:
     return letter, f"{inside} {after}".strip() if after else normalize_latex(f"\\text{{{inside}}}")
 
 
-def ratio(text: str) -> str:
-    """Return ``2/3``, ``2 to 3`` or a fraction as ``2:3``; empty for anything else."""
-    match = _RATIO.fullmatch(_WRAPPED.sub(r" \1 ", text))
-    return f"{match[1] or match[3]}:{match[2] or match[4]}" if match else ""
-
-
 def normalized_words(text: str) -> str:
     """Return words in lower case; empty for a possible product of variables, or anything but words."""
     unwrapped = _WRAPPED.sub(r" \1 ", text)
@@ -124,22 +117,10 @@ def normalized_words(text: str) -> str:
     return words.lower() if is_certain else ""
 
 
-def normalized_clock(text: str) -> str:
-    """Return a time or a ratio in one notation; empty for anything else.
-
-    >>> normalized_clock("03:05 \\\\text{ PM}"), normalized_clock("3 : 5"), normalized_clock("3")
-    ('3:05p', '3:5', '')
-    """
-    match = _CLOCK.fullmatch(_WRAPPED.sub(r" \1", text).strip())
-    if match is None:
-        return ""
-    return (match[1].lstrip("0") or "0") + re.sub(r"\s", "", match[2]) + (match[3] or "").lower()
-
-
 NOTATIONS: dict[Kind, Callable[[str], str]] = {
     "letter": choice_letter,
-    "words": normalized_words,
     "clock": normalized_clock,
+    "words": normalized_words,
     "base": normalized_base,  # no base is converted: the conversion is the problem
 }
 """Kind of a reference that is compared as text → the one notation of it; empty if a text is not of that kind."""

@@ -15,11 +15,14 @@ _KNOWN_WORDS = (
     "langle rangle overline mathbb mathrm mathbf mathit mathcal begin end alpha beta gamma delta epsilon varepsilon "
     "zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau phi varphi chi psi omega Gamma Delta Theta "
     "Lambda Xi Pi Sigma Phi Psi Omega ell vec prime text ldots dots cdots vert lvert rvert lor land vee wedge or and "
-    "leqslant geqslant equiv i imath"
+    "leqslant geqslant equiv i imath jmath hat"
 )
 _KNOWN = set(_KNOWN_WORDS.split())
 """Commands allowed in any answer; others only if the reference contains them. Omitted on purpose: commands that
 restate a problem (\\sum, \\int, \\lim, \\binom, \\gcd, \\bmod), or hide text (\\phantom)."""
+
+_ROUNDED = {"lfloor", "rfloor", "lceil", "rceil"}
+"""Commands of which one allows the others."""
 
 
 def rejection_reason(answer: str, gold: str) -> str:
@@ -27,6 +30,8 @@ def rejection_reason(answer: str, gold: str) -> str:
     if len(answer) > max(MAX_ANSWER_LENGTH, 4 * len(gold)):
         return "too long"
     allowed = set(_COMMAND.findall(gold))
+    if allowed & _ROUNDED:
+        allowed |= _ROUNDED
     unknown = [name for name in _COMMAND.findall(answer) if name and name not in allowed and not _is_known(name)]
     if unknown:
         return f"\\{unknown[0]}"

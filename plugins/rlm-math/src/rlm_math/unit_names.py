@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from fractions import Fraction
 
+from rlm_math.unit_words import changes_number
+
 PERCENT = "%"
 
 _ABBREVIATIONS = {
@@ -35,14 +37,6 @@ _SIZES: dict[str, tuple[dict[str, int], Fraction]] = {
 }  # fmt: skip
 """Unit → its dimensions and its size."""
 _ONE_LETTER = {*"msghlLJNWVKACF"}
-_QUALIFIER_WORDS = (
-    "or and not no nor but wrong false incorrect is if maybe perhaps about approximately roughly around than less "
-    "more most least fewer over under minus plus times mod modulo base squared cubed half third quarter twice "
-    "double hundred thousand million billion trillion dozen percent pi factorial infinity to from between else "
-    "either"
-)
-_QUALIFIERS = set(_QUALIFIER_WORDS.split())
-"""Words that change the number before them, retract it, or offer another."""
 _POWER = r"(?:\s*\^\s*\{?\s*-?[1-9]\s*\}?)?"
 _WORDS = re.compile(rf"[A-Za-z]+{_POWER}(?:(?: per |[ /·-]| \* )[A-Za-z]+{_POWER}){{0,3}}")
 _FACTOR = re.compile(r"(square |cubic )?([a-z][a-z ·-]*?)(?:\^(-?\d))?")
@@ -55,13 +49,13 @@ def canonical_unit(words: str, power: str | None = None) -> str | None:
     ['km/hour', 'm/second^2', 'foot^2', 'red apple', None]
     """
     words = " ".join(words.split()).removesuffix(".")
-    if words.lower() == "percent":
+    if words.lower() in ("percent", "per cent"):
         return PERCENT
     if not _WORDS.fullmatch(words) or (len(words) == 1 and words not in _ONE_LETTER):
         return None
     words = re.sub(r"\s*\^\s*\{?\s*(-?\d)\s*\}?", r"^\1", words).replace(" per ", "/")
     parts = [_CAPITALS.get(part, _singular(part.lower())) for part in re.split(r"([ /·^-])", words)]
-    if _QUALIFIERS & {*parts}:
+    if any(map(changes_number, parts)):
         return None
     name = "".join(parts).replace("degree celsius", "celsius").replace("degree fahrenheit", "fahrenheit")
     if power:

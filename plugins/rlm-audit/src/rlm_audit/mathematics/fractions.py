@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from fractions import Fraction
 
@@ -99,6 +100,16 @@ def _last_digit(value: Fraction, rng: random.Random) -> Fraction:
     return value + rng.choice(SIGNS) * Fraction(1, 10 ** len(plain(value).partition(".")[2]))
 
 
+def _of_constants(value: Fraction, rng: random.Random) -> str | None:
+    """Return a sum of constants that is as near to a decimal of three digits as two such sums can be."""
+    if not 1 < value < 60 or len(plain(value)) != 4:
+        return None
+    sums = {a * math.pi + b * math.e: "+".join(["\\pi"] * a + ["e"] * b) for a in range(20) for b in range(20)}
+    near = min(sums, key=lambda number: abs(number - value))
+    is_terse = len(sums[near].split("+")) < 3
+    return None if is_terse or abs(near - value) > Fraction(1, 20) else sums[near]
+
+
 DECIMALS = Subject(
     draw=_draw_decimal,
     write=lambda value, rng: plain(value),
@@ -122,6 +133,7 @@ DECIMALS = Subject(
     wrong_texts={
         "a comma": lambda value, rng: plain(value).replace(".", ","),
         "a fraction beside it": lambda v, rng: f"{latex_fraction(v)}+\\frac{{1}}{{{10 ** rng.randint(3, 9) + 1}}}",
+        "constants without digits": _of_constants,
         "a percentage of a percentage": lambda value, rng: f"{plain(value)}\\%" if abs(value) < 1 else None,
     },
 )

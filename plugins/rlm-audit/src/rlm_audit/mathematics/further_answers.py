@@ -1,4 +1,4 @@
-"""Matrices, lengths, choices, words, numerals with a base, residues and times."""
+"""Matrices, lengths, choices, words and numerals with a base."""
 
 from __future__ import annotations
 
@@ -124,35 +124,5 @@ BASES = Subject(
         "without the base": lambda v, rng: _digits(v),
         "not converted": lambda v, rng: f"{v[0]}_{{10}}" if v[0] >= v[1] else None,
     },
-    is_spelled=False,
-)
-
-RESIDUES = Subject(
-    draw=lambda rng, size: (rng.randrange(size + 4), size + 4),
-    write=lambda v, rng: f"{v[0]} \\pmod{{{v[1]}}}",
-    notations={
-        "a congruence": lambda v, rng: f"x \\equiv {v[0]} \\pmod{{{v[1]}}}",
-        "another representative": lambda v, rng: f"{v[0] + v[1] * rng.randint(-5, 5)} \\pmod{{{v[1]}}}",
-    },
-    near_misses={
-        "the residue": lambda v, rng: ((v[0] + 1) % v[1], v[1]),
-        "the modulus": lambda v, rng: (v[0], v[1] + 1),
-    },
-    wrong_texts={"without the modulus": lambda v, rng: str(v[0])},
-    is_spelled=False,
-)
-
-CLOCK = Subject(
-    draw=lambda rng, size: (rng.randint(1, 12), rng.randint(0, 59)),
-    write=lambda v, rng: f"{v[0]}:{v[1]:02d}",
-    notations={
-        "a leading zero": lambda v, rng: f"{v[0]:02d}:{v[1]:02d}",
-        "text": lambda v, rng: f"\\text{{{v[0]}:{v[1]:02d}}}",
-    },
-    near_misses={
-        "a minute": lambda v, rng: (v[0], (v[1] + 1) % 60),
-        "exchanged": lambda v, rng: (v[1] % 12 + 1, v[0]),
-    },
-    wrong_texts={"a number": lambda v, rng: f"{v[0]}{v[1]:02d}", "a decimal": lambda v, rng: f"{v[0]}.{v[1]:02d}"},
     is_spelled=False,
 )

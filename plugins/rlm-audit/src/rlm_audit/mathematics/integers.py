@@ -75,6 +75,19 @@ def _digits(change: str) -> Callable[[int, random.Random], int | None]:
     return changed
 
 
+def _misplaced(value: int, rng: random.Random) -> str | None:
+    """Return the digits with a separator after more than three of them, or after zeros."""
+    text = f"{abs(value):,}"
+    if "," not in text:
+        return None
+    first, rest = text.split(",", 1)
+    return f"{first}{rest[:3]},{rest[4:]}" if len(rest) > 3 else f"000{first},{rest}"
+
+
+_WORDS_AFTER = (
+    "score gross lakh crore tenths fifths permille squared doubled inverse negative five unless except versus "
+    "through until minimum guess probably nearly possibly instead otherwise almost none zero"
+)
 NEAR_INTEGERS = {
     "one more or less": lambda value, rng: value + rng.choice(SIGNS),
     "the sign": lambda value, rng: -value,
@@ -113,6 +126,8 @@ INTEGERS = Subject(
         "a residue": lambda value, rng: f"{value} \\pmod{{{abs(value) + 2}}}",
         "another base": lambda value, rng: f"{value}_{{{rng.randint(2, 9)}}}" if abs(value) > 1 else None,
         "a larger unit": lambda value, rng: f"{value}\\text{{ {rng.choice(['million', 'thousand', 'dozen'])}}}",
+        "a word that is no unit": lambda value, rng: f"{value}\\text{{ {rng.choice(_WORDS_AFTER.split())}}}",
+        "a misplaced separator": _misplaced,
         "a break between digits": _broken,
         "a Unicode exponent or subscript": _raised_or_lowered,
         "two numbers": lambda value, rng: f"{value} {rng.randint(0, 9)}",

@@ -29,7 +29,7 @@ def _growing_brackets(text: str, rng: random.Random) -> str:
 
 
 def _wide_signs(text: str, rng: random.Random) -> str:
-    space = rng.choice([" ", "\\,", "\\;", "\\ ", "~"])
+    space = rng.choice([" ", "\\,", "\\;", "\\>", "\\ ", "~", "\\thinspace ", "\\enspace ", "\\hspace{2mm}"])
     return re.sub(r"(?<=[\w)}])[+=](?=[\w(\\])", lambda sign: f"{space}{sign[0]}{space}", text)
 
 

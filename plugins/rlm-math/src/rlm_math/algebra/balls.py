@@ -59,6 +59,8 @@ class Evaluation:
             return _unknown_function(node.value, args[0])
         if node.op not in _FUNCTIONS:
             raise UndefinedError(node.op)
+        if node.op in ("tanh", "coth"):
+            self.size += magnitude(args[0].exp())  # their distance from ±1
         self._check_domain(node.op, args)
         return _FUNCTIONS[node.op](*args)
 
@@ -107,6 +109,8 @@ def magnitude(ball: Any) -> int:
         UndefinedError: It is too large.
     """
     upper = ball.abs_upper()
+    if not upper.is_finite():
+        raise UndefinedError("too large")
     if upper == 0:
         return 0
     mantissa, exponent = upper.man_exp()

@@ -8,18 +8,22 @@ far beyond what the operations of both expressions can use up. Where that precis
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import flint
 
 from rlm_math.algebra.balls import Evaluation, precision
+from rlm_math.algebra.corners import corner_points
 from rlm_math.algebra.exact import SERIES, bits, fold
 from rlm_math.algebra.nodes import (
+    DEGREE,
     INFINITY,
     MINUS_INFINITY,
     Node,
     UndefinedError,
     is_decimal,
+    number,
     substitute,
     variables,
     walk,
@@ -32,6 +36,7 @@ POINTS, DRAWS = 8, 48
 """Points at which expressions with variables are compared, and attempts to find them."""
 _SCALES = ((1, 0), (-1, 0), (-1, None), (1, None), (1, -3), (-1, 6), (1, 6), (0, 1))
 """Signs (0: either) and binary exponents of the points; None: beyond all constants of the expressions."""
+_FREE = {"+", "-", "*", "/", "^"}
 MIN_DIGITS = 3
 """Digits of a decimal reference that may be rounded."""
 
@@ -124,16 +129,32 @@ def _is_near(gold: Node, a: Node, answer: Node, b: Node, nearness: Nearness) -> 
         difference = Evaluation().value(b) - Evaluation().value(a)
         if any(nearness):
             bounds.append(flint.arb(nearness.relative) * abs(Evaluation().value(a)))
-        digits = len(str(abs(a.value) * 10**places)) if places and a.op == "number" else 0
+        is_fraction = places and a.op == "number" and a.value.denominator != 1
+        digits = len(str(abs(a.value) * 10**places)) if is_fraction else 0
         if digits >= MIN_DIGITS and _digits(answer) < digits and not _terminates(answer, b):
             bounds.append(flint.arb(5) / flint.arb(10) ** (places + 1))
         return any(abs(difference) <= bound for bound in bounds)
 
 
 def _digits(node: Node) -> int:
-    """Return the number of digits in an expression: an answer with fewer than the reference cannot be fitted to it."""
-    values = [each.value for each in walk(node) if each.op == "number"]
-    return sum(len(str(x.numerator)) + len(str(x.denominator)) * (x.denominator != 1) for x in values)
+    """Return the digits of an expression, and its constants and functions beyond the first.
+
+    An answer with fewer of them than the reference has digits cannot be fitted to it.
+    """
+    if node == DEGREE:
+        return 0
+    parts = [each for each in _walk_outside_degrees(node) if each.op not in _FREE]
+    values = [each.value for each in parts if each.op == "number"]
+    digits = sum(len(str(x.numerator)) + len(str(x.denominator)) * (x.denominator != 1) for x in values)
+    return digits + max(0, len(parts) - len(values) - 1)
+
+
+def _walk_outside_degrees(node: Node) -> Iterator[Node]:
+    """Yield a node and everything below it, except the degree sign and the 2 of a square root."""
+    yield node
+    for each in node.args[:1] if node.op == "root" and node.args[1] == number(2) else node.args:
+        if each != DEGREE:
+            yield from _walk_outside_degrees(each)
 
 
 def _terminates(answer: Node, folded: Node) -> bool:
@@ -147,18 +168,32 @@ def _terminates(answer: Node, folded: Node) -> bool:
 
 
 def _are_equal_functions(a: Node, b: Node, names: list[str]) -> bool:
-    """Compare at random points: integers for (−1)^n, else real ones, and complex ones if no value is real."""
-    for kind in ("integer",) if _needs_integers(a) or _needs_integers(b) else ("real", "complex"):
+    """Compare at random points: real ones, and complex ones if no value is real; n is an integer in (−1)^n."""
+    whole = _integer_names(a) | _integer_names(b)
+    for kind in ("real", "complex"):
         rng, compared, far = random.Random(f"{a}{b}{kind}"), 0, _reach(a, b)
         for draw in range(DRAWS):
-            point = {name: _coordinate(rng, kind, draw, far) for name in names}
+            point = {name: _coordinate(rng, "integer" if name in whole else kind, draw, far) for name in names}
             verdict = _are_equal_at(a, b, point, kind)
             if verdict is False:
                 return False
             compared += verdict is True
             if compared == POINTS:
-                return True
+                return kind == "complex" or _are_equal_at_corners(a, b, point, whole)
     return False
+
+
+def _are_equal_at_corners(a: Node, b: Node, point: dict[str, Node], whole: set[str]) -> bool:
+    """Compare on all sides of corners; variables in `whole` at the integers next to them."""
+    for each in corner_points((a, b), point):
+        nearest = {name: _whole(value) if name in whole else value for name, value in each.items()}
+        if _are_equal_at(a, b, nearest, "real") is False:
+            return False
+    return True
+
+
+def _whole(value: Node) -> Node:
+    return Node("number", value=flint.fmpq(max(1, value.value.ceil()))) if value.op == "number" else value
 
 
 def _reach(a: Node, b: Node) -> int:
@@ -167,12 +202,13 @@ def _reach(a: Node, b: Node) -> int:
     return min(max((bits(value) for value in values), default=1) + 3, 64)
 
 
-def _needs_integers(node: Node) -> bool:
-    """Return True if a negative number has a variable exponent, or a series a variable limit."""
-    if any(each.op in SERIES for each in walk(node)):
-        return True
+def _integer_names(node: Node) -> set[str]:
+    """Return the variables in exponents of negative numbers, limits of series, factorials and binomials."""
+    limits = [limit for each in walk(node) if each.op in SERIES for limit in each.args[1:]]
+    counts = [count for each in walk(node) if each.op in ("factorial", "binomial") for count in each.args]
     powers = [each.args for each in walk(node) if each.op == "^"]
-    return any(base.op == "number" and base.value < 0 and variables(exponent) for base, exponent in powers)
+    exponents = [exponent for base, exponent in powers if base.op == "number" and base.value < 0]
+    return {name for each in (*limits, *counts, *exponents) for name in variables(each)}
 
 
 def _coordinate(rng: random.Random, kind: str, draw: int, far: int) -> Node:
@@ -181,10 +217,18 @@ def _coordinate(rng: random.Random, kind: str, draw: int, far: int) -> Node:
     sign, exponent = _SCALES[draw % len(_SCALES)]
     sign = sign or rng.choice([1, -1])
     scale = flint.fmpq(2) ** (far if exponent is None else exponent)
-    parts = [Node("number", value=sign * scale * flint.fmpq(rng.getrandbits(16) + 1, 1 << 14)) for _ in "ab"]
+    parts = [Node("number", value=sign * scale * _random(rng)) for _ in "ab"]
     if kind == "real":
         return parts[0]
     return Node("+", (parts[0], Node("*", (parts[1], Node("symbol", value="i")))))
+
+
+def _random(rng: random.Random) -> flint.fmpq:
+    """Return a number up to 4 as an odd number by an even one, so that a negative number to it is not real.
+
+    The denominator has a random factor: sin(2^20 πx) is 0 at all k/2^14.
+    """
+    return flint.fmpq(rng.getrandbits(130) | 1, (rng.randrange(1 << 47, 1 << 48) | 1) << 81)
 
 
 def _are_equal_at(a: Node, b: Node, point: dict[str, Node], kind: str) -> bool | None:

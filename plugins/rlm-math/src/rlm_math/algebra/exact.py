@@ -58,7 +58,7 @@ def _series(node: Node) -> Node:
 
 
 def _require_nonzero_power(args: tuple[Node, ...]) -> None:
-    if abs(args[1].value.numerator) > MAX_BITS:
+    if abs(args[1].value) > MAX_BITS:
         raise UndefinedError("a power that is too large")
 
 

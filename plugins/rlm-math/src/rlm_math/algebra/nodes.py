@@ -53,6 +53,9 @@ def number(numerator: int, denominator: int = 1, places: int = 0) -> Node:
     return Node("number", value=flint.fmpq(numerator, denominator), places=places)
 
 
+DEGREE = Node("/", (Node("symbol", value="pi"), number(180)))
+
+
 def walk(node: Node) -> Iterator[Node]:
     """Yield a node and everything below it."""
     stack = [node]

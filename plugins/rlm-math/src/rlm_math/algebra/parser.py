@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlm_math.algebra.nodes import INDEX, INFINITY, Node, UnreadableError, number, substitute, walk
+from rlm_math.algebra.nodes import DEGREE, INDEX, INFINITY, Node, UnreadableError, number, substitute, walk
 from rlm_math.algebra.tokens import Token
 
 _GREEK = (
@@ -21,7 +21,6 @@ _MANY = {"gcd", "lcm", "max", "min"}
 _OPERATORS = {"f", "g", "h"}
 """Letters that are functions where a bracket follows."""
 _END = Token("end", "")
-DEGREE = Node("/", (Node("symbol", value="pi"), number(180)))
 
 
 def parse_expression(tokens: Sequence[Token]) -> Node:

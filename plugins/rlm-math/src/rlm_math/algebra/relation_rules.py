@@ -7,7 +7,7 @@ from rlm_math.algebra.number_sets import as_numbers, combined
 from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.real_sets import Interval, RealSet, without
 from rlm_math.algebra.splitting import RELATIONS, Parse, Tokens, is_enclosed, is_mark, kinds_of, lone_name, split
-from rlm_math.algebra.values import Congruence, Items, Named, Numbers, Relation, Value
+from rlm_math.algebra.values import Congruence, Items, Named, Numbers, Relation, Value, listed
 
 
 def membership(tokens: Tokens, parse: Parse) -> Value | None:
@@ -81,12 +81,20 @@ def _solutions(bound: Node, kind: str, is_low: bool) -> RealSet:
 
 
 def congruence(tokens: Tokens, parse: Parse) -> Value | None:
-    """Parse a residue with its modulus."""
+    """Parse one or several residues with their modulus."""
     parts = split(tokens, "\\pmod")
     if len(parts) != 2:
         return None
     left = split(parts[0], "\\equiv")
-    name = lone_name(left[0]) if len(left) == 2 else ""
-    if len(left) == 2 and not name:
-        raise UnreadableError("\\equiv")
-    return Congruence(parse_expression(left[-1]), parse_expression(parts[1]), name)
+    if len(left) > 1 and not lone_name(left[0]):
+        left = left[::-1]
+    name = lone_name(left[0]) if len(left) > 1 else ""
+    if len(left) > 2 or (len(left) == 2 and not name):
+        raise UnreadableError("\\equiv")  # a chain may hold a false congruence
+    value, modulus = parse(left[-1]), parse_expression(parts[1])
+    residues = value.items if isinstance(value, Items) and value.opened == "" else (value,)
+    nodes = [each for each in listed(residues) if isinstance(each, Node)]
+    if len(nodes) < len(residues):
+        raise UnreadableError("\\pmod")
+    each_one = tuple(Congruence(node, modulus, name) for node in nodes)
+    return each_one[0] if len(each_one) == 1 else Items("", each_one, "")

@@ -44,7 +44,7 @@ _NAMES = {**{name: name for name in FUNCTIONS}, **_ALIASES, "inf": "infty", "inf
 _TOKEN = re.compile(
     r"""\s*(?:
     (?P<repeating>\d*\.\d*\\(?:overline|bar|dot)\s*\{\s*\d+\s*\})
-  | (?P<number>\d+(?:,\d{3}(?!\d))+(?:\.\d+)?|\d*\.\d+|\d+\.?(?!\d))
+  | (?P<number>(?<!\d)\d{1,3}(?:,\d{3}(?!\d))+(?:\.\d+)?|\d*\.\d+|\d+\.?(?!\d))
   | (?P<matrix>\\(?:begin|end)\s*\{\s*[A-Za-z]+\*?\s*\})
   | (?P<wrapped>\\(?P<wrapper>operatorname\*?|mathrm|text|mathbb|mathbf|mathcal|mathit|overline|vec|hat|bar)
       \s*(?:\{(?P<inside>[^{}]*)\}|(?P<bare>[A-Za-z])))
@@ -56,6 +56,7 @@ _TOKEN = re.compile(
     re.X | re.S,
 )
 _MARKS = {"<=": "\\leq", ">=": "\\geq", "!=": "\\neq", "<": "\\lt", ">": "\\gt"}
+_UNIT_VECTORS = {"i", "j", "k", "\\i", "\\j"}
 _COMMANDS = {
     "\\ne": "\\neq",
     "\\dots": "\\ldots",
@@ -78,6 +79,7 @@ _COMMANDS = {
     "\\leqslant": "\\leq",
     "\\geqslant": "\\geq",
     "\\imath": "i",
+    "\\jmath": "j",
     "\\varepsilon": "\\epsilon",
     "\\varphi": "\\phi",
 }
@@ -167,6 +169,8 @@ def _wrapped(wrapper: str, inside: str) -> list[Token]:
         return _letters(inside)
     if wrapper in ("mathrm", "mathbf", "mathit", "operatorname") and len(inside) == 1 and inside.isalpha():
         return [Token("letter", inside)]
+    if wrapper in ("vec", "hat") and inside.replace("math", "") in _UNIT_VECTORS:
+        return [Token("letter", inside.replace("math", "")[-1])]
     if wrapper in ("vec", "hat", "bar", "overline", "mathcal") and inside.isalpha():
         return [Token("word", f"{wrapper}:{inside}")]
     raise UnreadableError(inside or wrapper)

@@ -1,0 +1,115 @@
+"""Points on every side of the corners, jumps and ends of domains of a function, where random points rarely fall."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+import flint
+
+from rlm_math.algebra.balls import Evaluation, precision
+from rlm_math.algebra.exact import fold
+from rlm_math.algebra.nodes import Node, UndefinedError, number, substitute, variables, walk
+
+MAX_DEGREE = 6
+"""Degree of a polynomial whose zeros are corners."""
+MAX_CORNERS = 60
+"""Corners of one variable."""
+_BITS = 512
+_STEPS = {"floor", "ceil", "mod"}
+_CORNERED = {"abs", "root", "ln", "lg", "log", "max", "min", *_STEPS}
+_WAVES = {"sin", "cos", "tan", "cot", "sec", "csc"}
+_TURNS = [Node("*", (number(k, 2), Node("symbol", value="pi"))) for k in (-3, -2, -1, 1, 2, 3)]
+"""Multiples of π/2, where waves are 0, 1 or −1."""
+
+
+def corner_points(nodes: tuple[Node, ...], point: Mapping[str, Node]) -> Iterator[dict[str, Node]]:
+    """Yield points that differ from `point` in one variable: its corners, and one point between any two of them.
+
+    Raises:
+        UndefinedError: There are too many corners.
+    """
+    for name in point:
+        others = {key: value for key, value in point.items() if key != name}
+        fixed = [substitute(each, others) for each in nodes]
+        values = _values([part for each in fixed for part in _cornered(each, name)], name)
+        for value in values:
+            yield {**point, name: Node("number", value=value)}
+        if values and any(each.op in _WAVES for node in fixed for each in walk(node)):
+            for turn in _TURNS:
+                yield {**point, name: turn}
+
+
+def _cornered(node: Node, name: str) -> Iterator[Node]:
+    """Yield the expressions at whose zeros a function may have a corner, a jump, or the end of its domain."""
+    for each in walk(node):
+        is_root = each.op == "^" and (each.args[1].op != "number" or each.args[1].value.denominator != 1)
+        if not (each.op in _CORNERED or is_root) or name not in variables(each):
+            continue
+        inside = each.args if each.op in ("max", "min") else each.args[:1]
+        for argument in inside:
+            yield from (part for part in walk(argument) if name in variables(part))
+        if each.op in ("max", "min"):
+            yield from (Node("+", (inside[0], Node("-", (other,)))) for other in inside[1:])
+        if each.op in _STEPS:
+            value = Node("/", each.args) if each.op == "mod" else each.args[0]
+            yield from (Node("+", (value, number(step))) for step in (-1, 0, 1))
+
+
+def _values(parts: list[Node], name: str) -> list[flint.fmpq]:
+    """Return all corners of a variable, a point between any two neighbors, and one beyond each end."""
+    zeros = sorted({zero for part in dict.fromkeys(parts) for zero in _zeros(part, name)})
+    if len(zeros) > MAX_CORNERS:
+        raise UndefinedError("too many corners")
+    if not zeros:
+        return []
+    between = [(a + b) / 2 for a, b in pairwise(zeros)]
+    return [*zeros, *between, zeros[0] - abs(zeros[0]) - 1, zeros[-1] + abs(zeros[-1]) + 1]
+
+
+def _zeros(node: Node, name: str) -> list[flint.fmpq]:
+    """Return the real zeros of a polynomial, rational or close to it; none for anything else, or a constant."""
+    try:
+        values = [fold(substitute(node, {name: number(k)})) for k in range(MAX_DEGREE + 3)]
+        polynomial = _interpolated([_approximated(value) for value in values], all(v.op == "number" for v in values))
+    except UndefinedError:
+        return []
+    if not 0 < polynomial.degree() <= MAX_DEGREE:
+        return []
+    if polynomial.degree() == 1:
+        return [-polynomial[0] / polynomial[1]]
+    with precision(_BITS):
+        roots = [root for root, _ in polynomial.numer().complex_roots()]
+        return [_rational(root.real) for root in roots if root.imag.contains(0)]
+
+
+def _interpolated(values: list[flint.fmpq], is_exact: bool) -> flint.fmpq_poly:
+    """Return the polynomial with these values at 0, 1, 2, …, by Newton's forward differences."""
+    polynomial, term = flint.fmpq_poly([]), flint.fmpq_poly([1])
+    tiny = flint.fmpq(0) if is_exact else flint.fmpq(2) ** (-_BITS // 2)
+    for k in range(len(values)):
+        polynomial += (values[0] if abs(values[0]) > tiny else 0) * term
+        term *= flint.fmpq_poly([flint.fmpq(-k, k + 1), flint.fmpq(1, k + 1)])
+        values = [b - a for a, b in pairwise(values)]
+    return polynomial
+
+
+def _approximated(value: Node) -> flint.fmpq:
+    """Return a real constant as a rational number, exactly if it is one.
+
+    Raises:
+        UndefinedError: It is not real.
+    """
+    if value.op == "number":
+        return value.value
+    with precision(_BITS):
+        ball = Evaluation().value(value)
+        if not ball.imag.contains(0):
+            raise UndefinedError("expected a real number")
+        return _rational(ball.real)
+
+
+def _rational(ball: flint.arb) -> flint.fmpq:
+    """Return the midpoint of a ball."""
+    mantissa, exponent = ball.mid().man_exp()
+    return flint.fmpq(mantissa) * flint.fmpq(2) ** int(exponent)

@@ -1,0 +1,40 @@
+"""Words that are no unit: after a number they change it, take it back, or offer another."""
+
+from __future__ import annotations
+
+import re
+
+_OF_ANOTHER_VALUE = (
+    "half third quarter fourth fifth sixth seventh eighth ninth tenth eleventh twelfth sixteenth hundredth "
+    "thousandth millionth billionth halve zero one two three four five six seven eight nine ten eleven twelve "
+    "thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty "
+    "ninety hundred thousand million billion trillion dozen score gross myriad lakh crore grand kilo mega giga "
+    "milli micro nano permille ppm ppb bp bps basis mille fold twice double triple percent pi infinity squared "
+    "cubed"
+)
+_OF_AN_OPERATION = (
+    "plus minus mod modulo base factorial choose over inverse reciprocal negative positive opposite complement sqrt "
+    "log ln sine cosine tangent sin cos tan less more fewer increased decreased reduced doubled tripled estimated "
+    "quadrupled halved added subtracted multiplied divided negated raised rounded off short shy"
+)
+_OF_DOUBT = (
+    "or and not no nor but wrong false incorrect is if maybe perhaps about around than most least under from to "
+    "between else either guess unsure alternative instead except unless versus vs through thru until till onward "
+    "upward downward minimum maximum almost close near ish some several many few something anything nothing none "
+    "never other another also by with without mistaken untrue invalid undefined error respective would could should "
+    "may might can be estimate depend depending optional unknown question after before then otherwise rather "
+    "possible probable"
+)
+_WORDS = {*f"{_OF_ANOTHER_VALUE} {_OF_AN_OPERATION} {_OF_DOUBT}".split()}
+_ADVERB = re.compile(r".*[a-z]{2}ly")
+_NOUNS_IN_LY = {"family", "butterfly", "assembly", "butterflie", "lily", "jelly", "belly", "bully", "ally", "rally"}
+
+
+def changes_number(word: str) -> bool:
+    """Return True for a word, in lower case, that is no unit after a number.
+
+        >>> [changes_number(word) for word in ("probably", "tenths", "dozen", "apple", "families", "seconds")]
+    [True, True, True, False, False, False]
+    """
+    is_adverb = _ADVERB.fullmatch(word) is not None and word not in _NOUNS_IN_LY
+    return is_adverb or bool(_WORDS & {word, word.removesuffix("s"), f"{word}s"})  # "perhap" is a singular of units
