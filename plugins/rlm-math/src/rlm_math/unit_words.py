@@ -33,7 +33,7 @@ _NOUNS_IN_LY = {"family", "butterfly", "assembly", "butterflie", "lily", "jelly"
 def changes_number(word: str) -> bool:
     """Return True for a word, in lower case, that is no unit after a number.
 
-        >>> [changes_number(word) for word in ("probably", "tenths", "dozen", "apple", "families", "seconds")]
+    >>> [changes_number(word) for word in ("probably", "tenths", "dozen", "apple", "family", "second")]
     [True, True, True, False, False, False]
     """
     is_adverb = _ADVERB.fullmatch(word) is not None and word not in _NOUNS_IN_LY

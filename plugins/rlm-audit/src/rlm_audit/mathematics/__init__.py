@@ -74,12 +74,19 @@ SUBJECTS: dict[str, Subject] = {
 }
 """Name → kind of answer."""
 
+FORM = "The answer is $\\boxed{{answer}}$."
 FAMILY = Family(
     {
         **{key: make for name, subject in SUBJECTS.items() for key, make in subject.generators(name).items()},
         **completions.generators(),
     },
-    form="The answer is $\\boxed{{answer}}$.",
+    form=FORM,
     others=OTHERS,
 )
 """Cases for rewards that compare mathematical answers in a box."""
+
+_SLOW = ("huge integer", "small integer", "completion", "hostile")
+COMPARED = Family(
+    {name: make for name, make in FAMILY.generators.items() if not name.startswith(_SLOW)}, form=FORM, others=OTHERS
+)
+"""The cases without those on which other libraries need minutes."""
