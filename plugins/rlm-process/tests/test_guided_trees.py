@@ -79,6 +79,15 @@ def test_forks_precede_the_most_surprising_tokens() -> None:
     assert [kept(row, rows[0]) for row in rows[1:]] == [3, 1, 5, 4]
 
 
+def test_each_point_has_its_branches() -> None:
+    """ETTRL: the two points of the largest entropy, two branches at each; a fifth fork has no second branch."""
+    scores = {1: 0.0, 2: 5.0, 3: 1.0, 4: 7.0, 5: 2.0, 6: 3.0}
+    for size, expected in ((5, [3, 3, 1, 1]), (4, [3, 3, 1])):
+        rows = grown(EntropyTree(forks=4, branches=2), Trainer(surprisal=lambda t: scores.get(t, -1.0)), size=size)
+        assert [kept(row, rows[0]) for row in rows[1:]] == expected
+        assert len({tuple(row) for row in rows}) == size
+
+
 def test_each_tree_of_a_group_grows_by_itself() -> None:
     rows = grown(EntropyTree(trunks=2, forks=1), Trainer(), size=4)
     assert kept(rows[2], rows[0]) == 5

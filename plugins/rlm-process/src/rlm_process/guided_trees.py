@@ -43,13 +43,17 @@ class _Tree:
     trunk: int
     points: dict[int, list[ForkPoint]] = field(default_factory=dict)
 
-    def take(self, number: int) -> list[tuple[int, int]]:
-        """Remove the best points; return completion and kept tokens of each. Without any, the trunk's beginning."""
+    def take(self, number: int, branches: int) -> list[tuple[int, int]]:
+        """Remove the best points; return completion and kept tokens of `number` forks, `branches` at each point.
+
+        Where points are missing, forks start at the beginning of the trunk.
+        """
         open_points = [(point, row) for row, points in self.points.items() for point in points]
-        best = sorted(open_points, key=lambda pair: (-pair[0].score, pair[1], pair[0].kept))[:number]
+        best = sorted(open_points, key=lambda pair: (-pair[0].score, pair[1], pair[0].kept))[: -(-number // branches)]
         for point, row in best:
             self.points[row].remove(point)
-        return [(row, point.kept) for point, row in best] + [(self.trunk, 0)] * (number - len(best))
+        forks = [(row, point.kept) for point, row in best for _ in range(branches)]
+        return [*forks, *[(self.trunk, 0)] * (number - len(forks))][:number]
 
 
 def grow_at_points(
@@ -60,6 +64,7 @@ def grow_at_points(
     trunks: int,
     forks: int,
     find: FindPoints,
+    branches: int = 1,
 ) -> list[list[int]]:
     """Generate complete groups as trees: each trunk is forked at its `forks` best points per round, until all is full.
 
@@ -70,6 +75,7 @@ def grow_at_points(
         trunks: Completions of a group that are generated from the prompt.
         forks: Forks of each tree per round.
         find: Returns the points of new completions; called once per round.
+        branches: Forks at each point.
     """
     size = max(source_index, default=-1) + 1
     first = [start for start, number in enumerate(source_index) if number == 0]
@@ -83,7 +89,7 @@ def grow_at_points(
             owner[row].points[row] = points
         new, parents = [], list[list[int]]()
         for start, group in trees.items():
-            taken = [(tree, *place) for tree in group for place in tree.take(forks)][: size - grown]
+            taken = [(tree, *place) for tree in group for place in tree.take(forks, branches)][: size - grown]
             for number, (tree, parent, kept) in enumerate(taken):
                 row = start + grown + number
                 owner[row], shared[row] = tree, kept
@@ -100,9 +106,10 @@ class EntropyTree:
 
     The first `trunks` completions are generated from the prompt. Then, in rounds, each tree is forked before its
     `forks` tokens with the largest h, until the group is full: h = −log π(yₜ | x, y_<t), or with `by` "entropy" the
-    entropy of the distribution. Only tokens that a completion generated itself count, without the first one. No point
-    is forked twice. TreeRL, arXiv 2506.11902 §3.1, whose M is `trunks`, and N · T is `forks`; its text speaks of
-    entropy, its code computes −log π, and may fork a point again.
+    entropy of the distribution. Only tokens that a completion generated itself count, without the first one. A point
+    is forked in one round only, `branches` times. TreeRL, arXiv 2506.11902 §3.1, whose M is `trunks`, T is `branches`,
+    and N · T is `forks`; its text speaks of entropy, its code computes −log π, and may fork a point again. ETTRL's
+    rollout, 2508.11356, has one round by entropy, with M, B and N · B in these places.
 
     `until` is a regular expression: tokens after its first match are never forked. The authors' code has
     "(?i)conclusion|answer". Every token is trained on in every completion that keeps it; the advantage `tree` weights
@@ -117,10 +124,11 @@ class EntropyTree:
         *,
         trunks: PositiveInt = 1,
         forks: PositiveInt = 2,
+        branches: PositiveInt = 1,
         by: Literal["surprisal", "entropy"] = "surprisal",
         until: str | None = None,
     ) -> None:
-        self.trunks, self.forks, self.by = trunks, forks, by
+        self.trunks, self.forks, self.branches, self.by = trunks, forks, branches, by
         self.until = None if until is None else re.compile(until)
 
     def __call__(
@@ -134,8 +142,8 @@ class EntropyTree:
             scores = (entropy if self.by == "entropy" else -logp).tolist()
             return [self._points(*each, tokenizer) for each in zip(rows, starts, scores, strict=True)]
 
-        rows = grow_at_points(generate, prompts, source_index, trunks=self.trunks, forks=self.forks, find=find)
-        return {"completion_ids": rows}
+        shape = {"trunks": self.trunks, "forks": self.forks, "branches": self.branches}
+        return {"completion_ids": grow_at_points(generate, prompts, source_index, **shape, find=find)}
 
     def _points(self, row: Sequence[int], start: int, scores: Sequence[float], tokenizer: Any) -> list[ForkPoint]:
         """Return a point before every token but the first that the completion generated itself."""
