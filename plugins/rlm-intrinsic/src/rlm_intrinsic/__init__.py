@@ -9,7 +9,9 @@ from rlm_intrinsic.certainty import (
     token_entropy,
 )
 from rlm_intrinsic.clusters import SemanticClusters
+from rlm_intrinsic.co_learners import CoLearners
 from rlm_intrinsic.curiosity import curiosity
+from rlm_intrinsic.entropy_advantages import clipped_group_relative, entropy_reshaped, ettrl
 from rlm_intrinsic.entropy_minimization import em_ft, token_entropy_loss
 from rlm_intrinsic.frozen_voters import frozen_voters
 from rlm_intrinsic.majority import cross_view, majority_vote, vote_share
@@ -54,7 +56,14 @@ def rlm_shapers() -> dict[str, object]:
         "probability_disparity": probability_disparity,
         "cross_entropy": cross_entropy,
         "curiosity": curiosity,
+        "co_learners": CoLearners,
     }
+
+
+@hookimpl
+def rlm_advantages() -> dict[str, object]:
+    """Return the advantages of this package by name."""
+    return {"entropy_reshaped": entropy_reshaped, "clipped_group_relative": clipped_group_relative}
 
 
 @hookimpl
@@ -66,7 +75,7 @@ def rlm_policy_losses() -> dict[str, object]:
 @hookimpl
 def rlm_algorithms() -> dict[str, object]:
     """Return the algorithms of this package by name."""
-    return {"rlsc": rlsc, "em_ft": em_ft}
+    return {"rlsc": rlsc, "em_ft": em_ft, "ettrl": ettrl}
 
 
 @hookimpl

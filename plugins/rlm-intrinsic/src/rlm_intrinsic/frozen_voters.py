@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
+from rlm_intrinsic.collective import weighted_votes
 from rlm_intrinsic.majority import Scores, set_scores
-from rlm_intrinsic.vote_counting import (
-    Answer,
-    answer,
-    count_votes,
-    group_indices,
-    majority_of,
-    matches_label,
-    normalize,
-)
+from rlm_intrinsic.vote_counting import answer, group_indices, majority_of, matches_label, normalize
 from rlm_plugins.data.answer_extraction import Untagged
 
 
@@ -34,8 +26,8 @@ def frozen_voters(
 
     `ballots` is a column of the data set: for each frozen model the list of its Kₙ answers to this prompt, sampled
     once before training; an empty text is an abstention. The policy's own group is one more voter unless
-    `policy_votes` is false. A tie is not scored: None. In the paper all models train; here all but the policy are
-    frozen, so that they cannot adopt its errors.
+    `policy_votes` is false. A tie is not scored: None. In the paper all models train, as with
+    `co_learners`; here all but the policy are frozen, so that they cannot adopt its errors.
 
     Pitfalls: models of one family share errors; a model that always repeats itself has SC = 1, right or wrong.
 
@@ -47,18 +39,7 @@ def frozen_voters(
     for group in group_indices(prompt_messages).values():
         group_answers = [answers[index] for index in group]
         voters = [[normalize(ballot) for ballot in voter] for voter in ballots[group[0]]]
-        label = majority_of(_weighted_votes([*voters, group_answers] if policy_votes else voters))
+        label = majority_of(weighted_votes([*voters, group_answers] if policy_votes else voters))
         if label is not None:
             set_scores(scores, group, matches_label(group_answers, label))
     return scores
-
-
-def _weighted_votes(voters: Sequence[Sequence[Answer | None]]) -> dict[Answer, Fraction]:
-    """Return answer → Σₙ SCₙ · countₙ as exact fractions, so that ties are exact."""
-    total: dict[Answer, Fraction] = {}
-    for voter in voters:
-        counts = count_votes(voter)
-        consistency = Fraction(max(counts.values(), default=0), max(len(voter), 1))
-        for choice, count in counts.items():
-            total[choice] = total.get(choice, Fraction(0)) + consistency * count
-    return total

@@ -1,0 +1,187 @@
+"""Policies that learn together: the vote, the rewards, the loss of a peer with its gradient, and a run that resumes."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from rlm_intrinsic.co_learners import CoLearners
+from rlm_intrinsic.collective import collective_votes
+from typer.testing import CliRunner
+
+from rlm_plugins.cli import app
+from rlm_plugins.errors import PartError
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "co_learners.yaml"
+PROMPTS = ["p", "p", "q", "q"]
+OWN = [[5], [6], [7], [8]]
+"""The policy's answers: 5 and 6 to p, 7 and 8 to q."""
+PEERS = [{"p": [[5], [5, 5]], "q": [[7], [8]]}, {"p": [[6], [5]], "q": [[7], [8]]}]
+"""Each peer's two answers; the second of the first peer to p is 55."""
+
+
+class Tokenizer:
+    eos_token_id = 9
+
+    def batch_decode(self, rows: list[list[int]], skip_special_tokens: bool) -> list[str]:
+        return ["".join(map(str, row)) for row in rows]
+
+
+class Model:
+    """Stands for a peer's weights: records the loss on log-probs that the test chooses."""
+
+    def __init__(self, logp: torch.Tensor) -> None:
+        self.logp, self.is_active, self.asked = logp.requires_grad_(), False, [[-1]]
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        self.is_active = True
+        yield
+        self.is_active = False
+
+    def train_step(self, _: Any, prompts: Any, completions: Any, width: int, loss: Any, step: int) -> float:
+        self.asked, self.written = prompts, completions
+        mask = torch.tensor([[t < len(row) for t in range(width)] for row in completions])
+        self.value = loss(self.logp[:, :width].where(mask, 0.0), list(range(len(completions))))
+        self.value.backward()
+        return 2.0
+
+
+def part_with(models: list[Model], **knobs: Any) -> CoLearners:
+    part = CoLearners(peers=len(models), samples=2, **knobs)
+    part._models, part._sampled = models, [{} for _ in models]  # type: ignore[assignment]
+    return part
+
+
+def generator(models: list[Model]) -> Any:
+    def generate(asked: list[str]) -> list[list[int]]:
+        (active,) = (number for number, model in enumerate(models) if model.is_active)
+        return [PEERS[active][prompt][n % 2] for n, prompt in enumerate(asked)]
+
+    return generate
+
+
+def test_vote_is_weighted_by_self_consistency() -> None:
+    """Two votes of a certain model outweigh three of one that is split: 1 · 2 against 3/5 · 3 = 1.8."""
+    certain, split = ["4", "4"], ["5", "5", "5", "6", "7"]
+    assert collective_votes([certain, split]).label == "4"
+    assert collective_votes([split, split, certain]).label == "5"
+    assert collective_votes([certain, split]).consistency == pytest.approx((1 + 3 / 5) / 2)
+    assert collective_votes([["4"], ["5"]]).label is None
+    assert collective_votes([["4"], ["4", "4", "5"]]).unanimous
+    assert not collective_votes([["4"], ["4", "5"]]).unanimous, "a tie has no favorite"
+    assert collective_votes([[None], [None]]) == (None, 0.0, False)
+
+
+def test_rewards_losses_and_gradients() -> None:
+    """p: all SC are ½, so the label is 5 with 3 votes of 6. q: 7 and 8 have three votes each, no label."""
+    logps = [-torch.rand(2, 2, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)]
+    models = [Model(logp) for logp in logps]
+    part, logged = part_with(models, weight=0.5, monitor="answer"), dict[str, float]()
+    shaped = part(torch.tensor([1.0, 0.0, 0.0, 0.0]), PROMPTS, OWN, Tokenizer(), generator(models))
+    assert shaped.tolist() == [1.5, 0.0, 0.0, 0.0]
+
+    inputs = [{"answer": "5"}, {"answer": "5"}, {"answer": 8}, {"answer": 8}]
+    prompt_ids = [[1], [1], [2], [2]]
+    part.update(PROMPTS, inputs, prompt_ids, OWN, Tokenizer(), None, 0, logged.__setitem__)  # type: ignore[arg-type]
+    assert {name.removeprefix("co_learners/"): x for name, x in logged.items()} == {
+        "labelled": 0.5,
+        "consistency": 0.5,
+        "agreement": 0.0,
+        "right": (1 + 1 + 1 + 1) / 8,
+        "norm": 2.0,
+    }
+    for peer, (model, logp) in enumerate(zip(models, logps, strict=True)):
+        answers = PEERS[peer]["p"]
+        assert model.asked == [[1], [1]], "q has no label"
+        assert model.written == answers
+        rewards = [float(row == [5]) for row in answers]
+        tokens, total, expected = sum(map(len, answers)), 0.0, torch.zeros(2, 2)
+        for j, row in enumerate(answers):
+            advantage = (rewards[j] - statistics.mean(rewards)) / (statistics.stdev(rewards) + 1e-4)
+            for t in range(len(row)):
+                total -= advantage * logp[j, t].item() / tokens
+                expected[j, t] = -advantage / tokens
+        assert model.value.item() == pytest.approx(total, rel=1e-5)
+        torch.testing.assert_close(logp.grad, expected)
+
+
+def test_a_prompt_is_answered_once_per_batch_and_anew_in_the_next() -> None:
+    models = [Model(torch.zeros(2, 2)), Model(torch.zeros(2, 2))]
+    part, calls = part_with(models), list[int]()
+
+    def generate(asked: list[str]) -> list[list[int]]:
+        calls.append(len(asked))
+        return generator(models)(asked)
+
+    part(torch.zeros(2), PROMPTS[:2], OWN[:2], Tokenizer(), generate)
+    part(torch.zeros(4), PROMPTS, OWN, Tokenizer(), generate)
+    assert calls == [2, 2, 2, 2], "the second call adds q alone"
+    part.update(PROMPTS, [{}] * 4, [[1]] * 4, OWN, Tokenizer(), None, 0, print)  # type: ignore[arg-type]
+    part(torch.zeros(4), PROMPTS, OWN, Tokenizer(), generate)
+    assert calls[4:] == [4, 4]
+
+
+def test_without_a_policy_it_is_an_error() -> None:
+    with pytest.raises(PartError, match="requires a policy"):
+        CoLearners()(torch.zeros(1), ["p"], [[5]], Tokenizer(), lambda asked: [])
+
+
+def _recipe(folder: Path) -> Path:
+    body = yaml.safe_load(RECIPE.read_text())
+    stage = {**{k: v for k, v in body.items() if k not in ("stages", "evaluation")}, **body["stages"][1]}
+    stage["environment"] = {"name": "addition", "digits": 2, "train_rows": 64, "thinking": False}
+    stage["model"] |= {"name": "scratch", "layers": 1, "hidden": 32, "heads": 2, "intermediate": 64}
+    trainer = {"max_steps": 4, "per_device_train_batch_size": 16, "save_strategy": "steps", "save_steps": 2}
+    stage["trainer"] |= {**trainer, "max_completion_length": 1}
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump(stage))
+    return file
+
+
+def _train(file: Path, folder: Path, *more: str) -> None:
+    done = CliRunner().invoke(app, ["train", str(file), "--out", str(folder), *more])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.full
+def test_peers_learn_in_a_run_and_resume_is_exact(tmp_path: Path) -> None:
+    file = _recipe(tmp_path)
+    _train(file, tmp_path / "run")
+    (stage,) = (tmp_path / "run").glob("01-*")
+    policy = (stage / "adapter" / "adapter_model.safetensors").read_bytes()
+    assert b"peer" not in policy, "PEFT's file is the policy's alone"
+    states = [torch.load(stage / f"checkpoint-{n}" / "parts.pt", weights_only=True) for n in (2, 4)]
+    early, late = (next(x for name, x in state.items() if "co_learners" in name)["peers"] for state in states)
+    assert len(late) == 2
+    weights = [name for name in late[0] if name != "optimizer"]
+    for one in range(2):
+        assert any(not torch.equal(early[one][name], late[one][name]) for name in weights)
+    assert any(not torch.equal(late[0][name], late[1][name]) for name in weights)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert all("co_learners/consistency" in json.dumps(line) for line in lines if "loss" in line)
+    for folder in (stage / "checkpoint-4", stage / "adapter"):
+        for path in sorted(folder.rglob("*"), reverse=True):
+            path.unlink() if path.is_file() else path.rmdir()
+        folder.rmdir()
+    (stage / "done").unlink()
+    _train(file, tmp_path / "run", "--resume")
+    assert (stage / "adapter" / "adapter_model.safetensors").read_bytes() == policy
+    again = torch.load(stage / "checkpoint-4" / "parts.pt", weights_only=True)
+    (resumed,) = (x for name, x in again.items() if "co_learners" in name)
+    assert all(torch.equal(resumed["peers"][n][name], late[n][name]) for n in range(2) for name in weights)
+
+
+def test_recipe_passes_check_and_requires_an_adapter() -> None:
+    done = CliRunner().invoke(app, ["check", str(RECIPE)])
+    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(app, ["check", str(RECIPE), "stages.1.model.lora=null"])
+    assert done.exit_code != 0
+    assert "requires a frozen base" in done.output

@@ -1,0 +1,77 @@
+"""ETTRL: both advantages against loops, the loss and its gradient against the formula, and the paper's sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import mean, stdev
+
+import pytest
+import torch
+from rlm_intrinsic import clipped_group_relative, entropy_reshaped, ettrl
+from rlm_testing import conformance
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.registry import Registry
+from rlm_plugins.step import Equation, objective
+
+test_reshaped_laws = conformance("rlm_advantages", entropy_reshaped)
+test_clipped_laws = conformance("rlm_advantages", clipped_group_relative)
+
+GROUP = torch.tensor([0, 1, 0, 1, 0])
+REWARDS = torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0], dtype=torch.float64)
+LENGTHS = (3, 2, 1, 3, 2)
+MASK = torch.arange(3) < torch.tensor(LENGTHS).unsqueeze(1)
+ENTROPY = torch.rand(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.1
+
+
+def by_hand() -> list[float]:
+    """Compute Y and Â of each completion with plain Python."""
+    uncertain = [sum(row[:length]) / length for row, length in zip(ENTROPY.tolist(), LENGTHS, strict=True)]
+    found = []
+    for i, g in enumerate(GROUP.tolist()):
+        same = [j for j, other in enumerate(GROUP.tolist()) if other == g]
+        rewards = [REWARDS[j].item() for j in same]
+        average = mean(uncertain[j] for j in same)
+        y = 1 + (average - uncertain[i]) / average
+        found.append(y * (REWARDS[i].item() - mean(rewards)) / (stdev(rewards) + 1e-4))
+    return found
+
+
+def test_reshaped_advantage_equals_the_formula() -> None:
+    found = entropy_reshaped(REWARDS, ENTROPY, GROUP, MASK)
+    assert found.tolist() == pytest.approx(by_hand(), rel=1e-9)
+
+
+def test_without_entropy_and_with_equal_entropy_it_is_group_relative() -> None:
+    plain = clipped_group_relative(REWARDS, GROUP, limit=1e9)
+    for entropy in (torch.zeros_like(ENTROPY), torch.full_like(ENTROPY, 0.7)):
+        torch.testing.assert_close(entropy_reshaped(REWARDS, entropy, GROUP, MASK), plain)
+
+
+def test_a_completion_of_more_than_twice_the_entropy_changes_sign() -> None:
+    entropy = torch.tensor([[9.0], [1.0], [1.0]])
+    found = entropy_reshaped(torch.tensor([1.0, 0.0, 0.0]), entropy, torch.zeros(3).long(), torch.ones(3, 1).bool())
+    assert found[0] < 0
+
+
+def test_one_vote_in_sixty_is_clipped_at_the_papers_limit() -> None:
+    rewards = torch.tensor([1.0] + [0.0] * 59)
+    found = clipped_group_relative(rewards, torch.zeros(60).long())
+    assert found[0] == 2.0
+    assert found[1] == pytest.approx(-1 / 60 / (rewards.std().item() + 1e-4), rel=1e-4)
+
+
+def test_loss_and_gradient_of_the_algorithm() -> None:
+    """On policy the gradient of the clipped loss is that of −1/B Σᵢ 1/|yᵢ| Σₜ Âᵢ log π."""
+    logp = -torch.rand(5, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    logp.requires_grad_()
+    advantages = entropy_reshaped(REWARDS, ENTROPY, GROUP, MASK)
+    counts = {name: torch.tensor(5.0) for name in ("num_sequences", "num_sequences_all")}
+    batch = Batch(group=GROUP, mask=MASK, old_logp=logp.detach(), advantages=advantages.unsqueeze(1), step=0, **counts)
+    found = objective(replace(batch, logp=logp), Equation.of(slots_of(ettrl, Registry())))
+    reference = torch.tensor(by_hand(), dtype=torch.float64)
+    weights = MASK / MASK.sum(1, keepdim=True) / 5
+    torch.testing.assert_close(found, -(reference.unsqueeze(1) * weights).sum())
+    (gradient,) = torch.autograd.grad(found, logp)
+    torch.testing.assert_close(gradient, -reference.unsqueeze(1) * weights)
