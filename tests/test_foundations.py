@@ -43,6 +43,19 @@ def test_arms_differ(name: str, tmp_path: Path) -> None:
     assert len(set(bodies)) == len(bodies)
 
 
+def test_a_record_is_measured_again_after_a_change_of_the_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("discovery.yaml", "tasks.py"):
+        (tmp_path / name).write_text((experiment.HERE / name).read_text())
+    monkeypatch.setattr(experiment, "HERE", tmp_path)
+    job = Job(of("discovery"), of("discovery").arms[0], 0, tmp_path)
+    before = job.key, job.start
+    (tmp_path / "tasks.py").write_text((tmp_path / "tasks.py").read_text() + "# a change\n")
+    assert job.key != before[0]
+    assert job.start != before[1]
+
+
 def test_functions_are_applied_in_turn_and_strings_are_held_out() -> None:
     spec = tasks.functions(depths=[2, 3], without=["ad"], train_rows=300)
     names = {row["prompt"][0]["content"].partition(":")[0] for row in spec.train}

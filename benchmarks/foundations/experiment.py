@@ -102,6 +102,11 @@ class Experiment:
         """Recipe with the start and the training."""
         return HERE / f"{self.name}.yaml"
 
+    def sources(self) -> list[str]:
+        """Return the text of the recipe and of each Python file that it loads."""
+        files = [HERE / name for name in yaml_strict.read(self.recipe).data.get("plugins", {}).get("load", ())]
+        return [file.read_text() for file in (self.recipe, *files)]
+
 
 @dataclass(frozen=True)
 class Job:
@@ -116,7 +121,7 @@ class Job:
     @property
     def start(self) -> Path:
         """Folder of the run that makes the start."""
-        return self._folder(f"start-{_digest(self.arm.start, self.overrides, self.experiment.recipe.read_text())}")
+        return self._folder(f"start-{_digest(self.arm.start, self.overrides, *self.experiment.sources())}")
 
     @property
     def folder(self) -> Path:
@@ -126,7 +131,7 @@ class Job:
     @property
     def key(self) -> str:
         """Digest of every setting: a record with another one is measured again."""
-        return _digest(self.experiment.recipe.read_text(), self.arm, self.overrides, self.experiment.k)
+        return _digest(*self.experiment.sources(), self.arm, self.overrides, self.experiment.k)
 
     def _folder(self, name: str) -> Path:
         return self.out / "runs/foundations" / f"{self.experiment.name}-{name}-{self.seed}"
