@@ -1,7 +1,7 @@
-"""PPO on a reward model, with the KL and without: ``python benchmarks/rlhf.py``, some minutes per seed on one core.
+"""PPO on a reward model, with the KL, without, and from rankings: ``python benchmarks/rlhf.py``, minutes per seed.
 
-Trains recipes/pipelines/rlhf.yaml and over_optimisation.yaml. Their first two stages are identical, so these are
-trained once per seed, and both start from the same policy and the same reward model.
+Trains recipes/pipelines/rlhf.yaml and over_optimisation.yaml. Their first two stages are identical, so both start from
+the same policy and the same reward model. `rlhf, K = 4` is rlhf.yaml with rankings of four summaries of as many texts.
 
 ::
 
@@ -29,30 +29,29 @@ from rlm_plugins.registry import Registry
 ROOT = Path(__file__).resolve().parents[1]
 PIPELINES = ROOT / "recipes" / "pipelines"
 RESULTS = ROOT / "benchmarks" / "results"
-RECIPES = ("rlhf", "over_optimisation")
+RANKED = ("environment.ranked=4", "environment.train_rows=24576")
+RUNS = {"rlhf": ("rlhf", ()), "over_optimisation": ("over_optimisation", ()), "rlhf, K = 4": ("rlhf", RANKED)}
+"""Name of a run in the table → recipe and overrides."""
 LAST = 10
 """Steps at the end whose mean is the result of a run."""
 Record = dict[str, Any]
 
 
-def measured(name: str, seed: int, runs: Path, changes: Sequence[str] = ()) -> Record:
-    """Train one recipe and return its figures; existing first two stages are reused.
+def measured(name: str, seed: int, runs: Path) -> Record:
+    """Train one recipe and return its figures.
 
     Args:
-        name: Of the recipe.
+        name: A key of `RUNS`.
         seed: Of data, initialization, order and sampling.
         runs: Folder of the runs.
-        changes: Overrides ``key=value``.
     """
     from rlm_plugins.run.train import train
 
+    file, changes = RUNS[name]
     seeds = [f"environment.seed={seed}", f"stages.0.model.seed={seed}", f"trainer.seed={seed}"]
-    folder, known = runs / f"{name}-{seed}", runs / f"{RECIPES[0]}-{seed}"
+    folder = runs / f"{name.replace(', K = ', '-ranked-')}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
-    if name != RECIPES[0]:
-        for stage in ("01-sft", "02-reward"):
-            shutil.copytree(known / stage, folder / stage)
-    train(recipe.load(PIPELINES / f"{name}.yaml", [*seeds, *changes]), Registry(), folder, resume=name != RECIPES[0])
+    train(recipe.load(PIPELINES / f"{file}.yaml", [*seeds, *changes]), Registry(), folder)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {"recipe": name, "seed": seed, "changes": list(changes), **figures(lines)}
 
@@ -116,7 +115,7 @@ def draw(records: Sequence[Record], file: Path) -> None:
         for record in records:
             points = record["curve"]
             smooth = [fmean(p[name] for p in points[max(0, i - 4) : i + 1]) for i in range(len(points))]
-            with_kl = record["recipe"] == RECIPES[0]
+            with_kl = record["recipe"] == "rlhf"
             label = ("KL in the reward" if with_kl else "no KL") if record["seed"] == records[0]["seed"] else None
             axes.plot([p["step"] for p in points], smooth, color="C0" if with_kl else "C3", alpha=0.8, label=label)
         axes.set(title=title, xlabel="step of PPO")
@@ -129,6 +128,7 @@ def main() -> None:
     """Measure what is missing, then write table and figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--recipes", nargs="+", default=list(RUNS), choices=list(RUNS))
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--picture", type=Path, default=PIPELINES / "rlhf.png")
     arguments = parser.parse_args()
@@ -136,13 +136,13 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     known = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     for seed in arguments.seeds:
-        for name in RECIPES:
+        for name in arguments.recipes:
             if not any((record["recipe"], record["seed"]) == (name, seed) for record in known):
                 known.append(measured(name, seed, arguments.out / "runs" / "rlhf"))
                 with file.open("a") as handle:
                     handle.write(json.dumps(known[-1]) + "\n")
-    known.sort(key=lambda record: (RECIPES.index(record["recipe"]), record["seed"]))
-    draw(known, arguments.picture)
+    known.sort(key=lambda record: (list(RUNS).index(record["recipe"]), record["seed"]))
+    draw([record for record in known if record["recipe"] != "rlhf, K = 4"], arguments.picture)
     print(table(known))
 
 
