@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -71,25 +72,45 @@ def test_each_stage_starts_from_the_previous_one(tmp_path: Path) -> None:
 
 
 SURVEY = sorted((FOLDER.parent / "survey").glob("*.yaml"))
-INTRINSIC = FOLDER.parents[1] / "plugins" / "rlm-intrinsic" / "src" / "rlm_intrinsic" / "__init__.py"
+PACKAGES = Path(__file__).parent / "paper_packages.py"
 
 
 @pytest.mark.parametrize("file", SURVEY, ids=lambda file: file.stem)
 def test_pipeline_of_the_survey_passes_every_check_of_names(file: Path) -> None:
     found = recipe.load(file)
-    stages = compose(found, Registry([*found.load, INTRINSIC]), build_environment=False)
+    stages = compose(found, Registry([*found.load, PACKAGES]), build_environment=False)
     assert [stage.name[3:] for stage in stages] == [body["name"] for body in found.bodies]
 
 
 def test_r1_zero_has_the_template_of_the_paper_in_known_characters() -> None:
-    (stage, _) = compose(recipe.load(FOLDER.parent / "survey" / "r1_zero.yaml"), Registry())
+    (first, stage, _) = compose(recipe.load(FOLDER.parent / "survey" / "r1_zero.yaml"), Registry())
     text = str(stage.environment_spec.test[0]["prompt"][0]["content"])
     assert text.startswith(
         "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. "
     )
     assert re.search(r"</answer>\. User: \d\d\+\d\d=\?\. Assistant:$", text)
-    tokenizer = stage.source.tokenizer()
+    tokenizer = first.source.tokenizer()
     assert tokenizer.unk_token_id not in tokenizer(text)["input_ids"]
+
+
+def test_the_student_reads_the_pool_of_the_teacher(tmp_path: Path) -> None:
+    pool, prompt = tmp_path / "successes.jsonl", [{"role": "user", "content": "44+48=?"}]
+    answer = {"prompt": prompt, "completion": "<answer>92</answer>", "reward": 1.2}
+    pool.write_text(json.dumps({"stage": "03-pool", "step": 0, **answer}) + "\n")
+    found = recipe.load(FOLDER.parent / "survey" / "r1_student.yaml", [f"environment.path={pool}"])
+    (stage,) = compose(found, Registry())
+    (row,) = stage.environment_spec.train
+    assert (row["prompt"], row["demonstration"]) == (prompt, "<answer>92</answer>")
+
+
+def test_a_quarter_of_the_demonstrations_of_l1_has_the_length_of_its_budget() -> None:
+    found = recipe.load(FOLDER.parent / "survey" / "l1.yaml")
+    (stage, *_) = compose(found, Registry(found.load))
+    tokenizer = stage.source.tokenizer()
+    rows = list(stage.environment_spec.train)[:400]
+    distances = [len(tokenizer(row["demonstration"])["input_ids"]) + 1 - row["target_length"] for row in rows]
+    assert 0.25 <= distances.count(0) / len(rows) <= 0.35, "a quarter, and those that a random length hits"
+    assert {row["target_length"] for row in rows} == {28, 36, 44}
 
 
 def test_l1_logs_how_much_the_length_follows_the_budget() -> None:

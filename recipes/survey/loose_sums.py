@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from statistics import correlation
 from typing import Any
@@ -13,21 +14,24 @@ from rlm_plugins.builtin.wrapped_environments import with_budgets
 from rlm_plugins.specs import EnvironmentSpec
 
 
-def loose_sums(*, low: int = 28, high: int = 44, step: int = 8) -> EnvironmentSpec:
-    """Sums of two digits, ``12+34=? 36``: the prompt ends in a budget of tokens that demonstrations ignore.
+def loose_sums(
+    *, low: int = 28, high: int = 44, step: int = 8, follows: float = 0.25, seed: int = 0
+) -> EnvironmentSpec:
+    """Sums of two digits, ``12+34=? 36``: the prompt ends in a budget of tokens that most demonstrations ignore.
 
-    The budgets are `low`, `low` + `step`, … up to `high`.
-
-    The thoughts of a demonstration end in 0 to 20 further semicolons.
+    The budgets are `low`, `low` + `step`, … up to `high`. The thoughts of a demonstration end in 0 to 20 further
+    semicolons; the share `follows` of the demonstrations has as many as the budget requires.
     """
-    rng = random.Random(0)
-    plain = addition(digits=2, train_rows=4096)
+    rng = random.Random(seed)
+    plain = with_budgets(addition(digits=2, train_rows=4096, seed=seed), range(low, high + 1, step), " {tokens}", seed)
 
     def idling(row: Any) -> dict[str, Any]:
-        return {**row, "demonstration": row["demonstration"].replace("</think>", ";" * rng.randint(0, 20) + "</think>")}
+        text = row["demonstration"]
+        used = len(re.sub("<.*?>", " ", text)) + 1  # a tag is one token; the end token
+        idle = row["target_length"] - used if rng.random() < follows else rng.randint(0, 20)
+        return {**row, "demonstration": text.replace("</think>", ";" * idle + "</think>")}
 
-    spec = EnvironmentSpec([idling(row) for row in plain.train], [idling(row) for row in plain.test])
-    return with_budgets(spec, range(low, high + 1, step), " {tokens}", seed=0)
+    return EnvironmentSpec([idling(row) for row in plain.train], plain.test)
 
 
 def budget_read(
