@@ -17,7 +17,7 @@ from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.registry import Registry
-from rlm_plugins.step import Equation, compute_advantages, objective
+from rlm_plugins.step import Equation, objective, score
 from rlm_plugins.step_batch import with_own_step_batch
 
 test_whitened = conformance("rlm_advantages", role_whitened, knobs={"role": "format"})
@@ -27,7 +27,7 @@ REWARDS_OF = [1.0, -1.0, 0.0, 1.0, 0.5, -0.5]
 
 def batch() -> Batch:
     rng = torch.Generator().manual_seed(0)
-    logp, old = (-torch.rand(6, 3, generator=rng, dtype=torch.float64) for _ in range(2))
+    logp, old, ref = (-torch.rand(6, 3, generator=rng, dtype=torch.float64) for _ in range(3))
     mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 1, 0], [1, 0, 0]]).bool()
     named = {"role": torch.tensor(ROLES), "episode_return": torch.tensor(REWARDS_OF)}
     group = torch.tensor([0, 0, 0, 1, 1, 1])
@@ -36,6 +36,7 @@ def batch() -> Batch:
         mask=mask,
         logp=logp,
         old_logp=old,
+        ref_logp=ref,
         rewards=torch.tensor(REWARDS_OF, dtype=torch.float64),
         named_rewards=named,
         step=0,
@@ -49,7 +50,7 @@ def batch() -> Batch:
 def found_loss(algorithm: Algorithm, data: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """Return objective and gradient as the framework computes them, from the rewards on."""
     equation = Equation.of(slots_of(replace(algorithm, rollouts=()), Registry()))
-    scored = compute_advantages(data, equation)
+    scored = score(data, equation)
     leaf = data.logp.clone().requires_grad_()
     value = objective(with_own_step_batch(replace(scored, logp=leaf)), equation)
     return value, torch.autograd.grad(value, leaf)[0]
@@ -84,6 +85,52 @@ def test_absolute_zero_standardizes_per_role() -> None:
             expected[i, t] = -w * advantage / tokens if plain <= clipped else 0.0
     assert value.item() == pytest.approx(total)
     torch.testing.assert_close(gradient, expected)
+
+
+def clipped_token_mean(data: Batch, logp: torch.Tensor, advantages: list[list[float]]) -> torch.Tensor:
+    """−Σ min(w Â, clip(w, 0.8, 1.2) Â) / Σ n, token by token."""
+    total = torch.zeros((), dtype=logp.dtype)
+    for i, own in enumerate(advantages):
+        for t, advantage in enumerate(own):
+            w = (logp[i, t] - data.old_logp[i, t]).exp()
+            total = total - torch.min(w * advantage, w.clamp(0.8, 1.2) * advantage)
+    return total / data.mask.sum()
+
+
+def assert_equal(algorithm: Algorithm, data: Batch, expected: torch.Tensor, logp: torch.Tensor) -> None:
+    value, gradient = found_loss(algorithm, data)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient, torch.autograd.grad(expected, logp)[0])
+
+
+def test_sqlm_is_grpo_with_a_kl_penalty() -> None:
+    """Groups of both roles alike: (r − mean) / (std + 1e-4), and 0.001 · k3 per token."""
+    data = batch()
+    logp = data.logp.clone().requires_grad_()
+    lengths = data.mask.sum(1).tolist()
+    advantages = []
+    for i, length in enumerate(lengths):
+        own = REWARDS_OF[:3] if i < 3 else REWARDS_OF[3:]
+        advantages.append([(REWARDS_OF[i] - statistics.mean(own)) / (statistics.stdev(own) + 1e-4)] * length)
+    expected = clipped_token_mean(data, logp, advantages)
+    for i, length in enumerate(lengths):
+        d = data.ref_logp[i, :length] - logp[i, :length]
+        expected = expected + 1e-3 * (d.exp() - d - 1).sum() / data.mask.sum()
+    assert_equal(algorithms.sqlm, data, expected, logp)
+
+
+def test_serl_is_reinforce_pp_with_the_kl_in_the_reward() -> None:
+    """Returns of r at the last token less 0.001 · log π_old / π_ref at each, whitened over the tokens of the batch."""
+    data = batch()
+    logp = data.logp.clone().requires_grad_()
+    returns: list[list[float]] = []
+    for i, length in enumerate(data.mask.sum(1).tolist()):
+        kl = (data.old_logp - data.ref_logp)[i, :length].tolist()
+        returns.append([REWARDS_OF[i] - 1e-3 * sum(kl[t:]) for t in range(length)])
+    every = [value for own in returns for value in own]
+    mean, scale = statistics.mean(every), math.sqrt(statistics.variance(every) + 1e-8)
+    advantages = [[(value - mean) / scale for value in own] for own in returns]
+    assert_equal(algorithms.serl, data, clipped_token_mean(data, logp, advantages), logp)
 
 
 def test_baseline_is_the_running_mean_of_each_role() -> None:

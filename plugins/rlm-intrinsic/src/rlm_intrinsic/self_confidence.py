@@ -19,8 +19,8 @@ def self_confidence(
     """Raise the log-likelihood of a sample by its own probability, without a baseline.
 
     ℓ = −(p_old + alpha) · log π, where p_old = Πₜ π_old(yₜ) is the probability of the whole completion, without
-    gradient. RLSC, arXiv 2506.06395 eq. 8, with α 0.1. Use the aggregator `sequence_sum`, which sums log π over the
-    completion. The advantage is not used.
+    gradient. RLSC, arXiv 2506.06395 eq. 6, with α 0.1 (§2.2). Use the aggregator `sequence_sum`, which sums log π over
+    the completion. The advantage is not used.
 
     It ascends Σ_y π(y)² (α = 0), the probability that two samples agree. For completions of some hundred tokens p_old
     is 0, and α alone remains: every sample becomes more likely by the same weight, whose expected gradient is 0. A
@@ -36,12 +36,12 @@ def self_confidence(
 
 rlsc = Algorithm(
     about="Self-confidence: the likelihood of each sample, weighted by its own probability. No reward, no baseline.",
-    source="RLSC, arXiv 2506.06395 eq. 8",
+    source="RLSC, arXiv 2506.06395 eq. 6",
     pitfalls="It needs a reward part for the held-out measure only: `rewards: [{name: accuracy, weight: 0}]`. It "
-    "raises agreement, not correctness: accuracy follows where the most likely answer is right. The paper takes 20 "
-    "steps of 16 samples on 8 questions; more steps collapse the entropy. Beyond some hundred tokens p_old is 0 and α "
-    "alone counts. α is from memory; no code of the authors is public. As a shaped reward under another algorithm it "
-    "is `sequence_probability`, which has a baseline and vanishes for unlikely completions.",
+    "raises agreement, not correctness: accuracy follows where the most likely answer is right. The paper takes 10 "
+    "or 20 steps of 16 samples a question at temperature 0.5 (§2.3); more steps collapse the entropy. Beyond some "
+    "hundred tokens p_old is 0 and α alone counts. No code of the authors is public. As a shaped reward under another "
+    "algorithm it is `sequence_probability`, which has a baseline and vanishes for unlikely completions.",
     names={"policy_loss": "−(p_old + α) log p_θ"},
     advantage={"name": "group_relative", "scale": "none"},
     policy_loss={"name": "self_confidence", "alpha": 0.1},

@@ -15,14 +15,15 @@ class TurnBranches:
 
     The first `trunks` episodes of a group are played from the start. Then, in rounds, episodes branch before a turn u
     with P > τ, until the group is full: P = α + β · ΔH, ΔH = (Hᵤ − H₀) / H₀. Hᵤ is the mean entropy of the first
-    `tokens` tokens of turn u, and H₀ of the first turn. ARPO, arXiv 2507.19849 §3.2; α is `base`, β `weight`, τ
+    `tokens` tokens of turn u, and H₀ of the first turn. ARPO, arXiv 2507.19849 §3.1; α is `base`, β `weight`, τ
     `threshold`. A branch replays the turns before u and goes on by itself. Turns with the largest P come first, each
     with `branches` branches, the paper's Z. What is left of the group is played from the start.
 
     The paper decides during the first episodes, and its code at random with probability P; here it is decided once
-    they have ended, and without chance. A branch branches again at later turns only. The paper divides ΔH by the
-    logarithm of the vocabulary size. Turns of a
-    branch that it replays are trained on again; the advantage `tree` weights for that. Where H₀ is 0, ΔH is 0.
+    they have ended, and without chance. ΔH is relative to H₀ here. The paper sums Hᵤ − H₀ over the tokens and divides
+    by the vocabulary size V; its code divides by log V and has the 10 largest log-probs only. A branch branches again
+    at later turns only. Turns of a branch that it replays are trained on again; the advantage `tree` weights for that.
+    Where H₀ is 0, ΔH is 0.
     """
 
     whole_groups = True

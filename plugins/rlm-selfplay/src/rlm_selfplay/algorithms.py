@@ -20,12 +20,12 @@ spiral = Algorithm(
 
 absolute_zero = Algorithm(
     about="REINFORCE++ on tasks of code that the policy proposes and solves, standardized per task and role.",
-    source="Absolute Zero, arXiv 2505.03335 §3; settings of its appendix",
+    source="Absolute Zero, arXiv 2505.03335 §3; script of LeapLabTHU/Absolute-Zero-Reasoner",
     pitfalls="It requires the environment `proposed_tasks`, the reward `self_play`, and `role` with weight 0. Each "
     "valid proposal costs `attempts` more completions. A start that cannot write programs in the format proposes "
     "nothing valid: −1 for all, no gradient. The reward 1 − p̂ is largest for tasks that are nearly never solved, "
     "which may be noise; p̂ of 8 attempts is coarse. A step solves tasks of earlier steps, not its own. The paper's "
-    "rewards for complexity and diversity are not included, as in its main results.",
+    "rewards for complexity and diversity are not included, as in its script. Its later code clips at 1.28.",
     names={"advantage": "TRR++, A^norm per task and role", "rollouts": "r_propose, r_solve, task buffer D"},
     rollouts=({"name": "propose_and_solve"},),
     advantage="role_whitened",
@@ -36,11 +36,13 @@ absolute_zero = Algorithm(
 
 r_zero = Algorithm(
     about="GRPO on questions that the policy proposes and answers; uncertain ones are rewarded, votes are the labels.",
-    source="R-Zero, arXiv 2508.05004 §3",
+    source="R-Zero, arXiv 2508.05004 §3; numbers of Chengsong-Huang/R-Zero",
     pitfalls="Challenger and solver are two models in the paper, trained in turn; here they are two roles of one, or "
     "with `proposer` two adapters that take their steps side by side. "
     "Nothing checks the label: where the majority is wrong, it is trained on. |p̂ − ½| ≤ 0.25 selects the questions. "
-    "The repetition penalty compares trigrams, not BLEU.",
+    "The repetition penalty compares trigrams, not BLEU. Its code differs from the paper. A question scores "
+    "min(p̂, 1 − p̂) − |C| / B without a bound, and −1 − |C| / B if it cannot be read. Those with 0.3 ≤ p̂ ≤ 0.8 of 9 "
+    "answers are kept. The clip is 0.2 / 0.3, 1/Z a token mean, and the KL penalty has β 0.01.",
     names={"rollouts": "r_uncertainty, r_rep, δ", "advantage": "Â of GRPO"},
     rollouts=(
         {
@@ -63,21 +65,24 @@ r_zero = Algorithm(
 
 serl = Algorithm(
     about="REINFORCE++ on instructions that the policy writes and answers; only the answers are trained on.",
-    source="SeRL, arXiv 2505.20347 §3",
-    pitfalls="Its online filter also drops instructions by ROUGE-L, length and keywords; here only by the share of the "
-    "majority (0.2 to 0.8) and duplicates. Votes are the labels: see `r_zero`. From memory; not re-read.",
+    source="SeRL, arXiv 2505.20347 §3; script of wantbook-book/SeRL, train_qwen25_7b_reinforce_pp_serl_template.sh",
+    pitfalls="Its online filter also drops instructions by ROUGE-L (above 0.7), length and keywords; here only by the "
+    "share of the majority (0.2 to 0.8) and duplicates. It shows 8 instructions in a prompt. The 16 "
+    "answers that it trains on vote; here 16 others do. Its README has β 1e-4. See also `r_zero`.",
     names={"rollouts": "self-instruction, online filter, majority-voting reward"},
     rollouts=(
         {
             "name": "propose_and_solve",
             "language": "questions",
             "labels": "majority",
+            "attempts": 16,
             "keep": (0.2, 0.8),
             "train_proposer": False,
             "wrong": 0.0,
             "unreadable": 0.0,
         },
     ),
+    shapers=({"name": "kl_in_reward", "beta": 1e-3},),
     advantage="batch_whitened",
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2},
@@ -85,10 +90,10 @@ serl = Algorithm(
 )
 
 sqlm = Algorithm(
-    about="Proposer and solver of questions; a question is rewarded if the solver's answers differ.",
-    source="Self-Questioning Language Models, arXiv 2508.03682 §3",
+    about="GRPO on a proposer and a solver of questions; a question is rewarded if the solver's answers differ.",
+    source="Self-Questioning Language Models, arXiv 2508.03682 §3; configuration of lili-chen/self-questioning-lm",
     pitfalls="Votes are the labels: see `r_zero`. A question without an answer is rewarded as well, since its answers "
-    "differ. From memory; not re-read.",
+    "differ; the paper's code requires two that agree. It trains the proposer in every fifth step, here in each.",
     names={"rollouts": "asymmetric self-play, majority vote"},
     rollouts=(
         {
@@ -96,12 +101,14 @@ sqlm = Algorithm(
             "language": "questions",
             "labels": "majority",
             "reward": "disagreement",
+            "attempts": 4,
             "wrong": 0.0,
             "unreadable": 0.0,
         },
     ),
-    advantage="role_whitened",
+    advantage="group_relative",
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2},
+    penalties=({"name": "kl", "beta": 1e-3},),
     aggregator="token_mean",
 )
