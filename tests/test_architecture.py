@@ -15,7 +15,7 @@ import rlm_plugins
 CORE = Path(rlm_plugins.__file__).parent
 FLOORS = (  # bottom up; the packages of one floor may import each other, without a cycle of modules
     "__init__ errors messages lazy batch renamed annotations entry_points",
-    "functional environment workers kernels schedule distributed import_path durable divergence",
+    "functional environment workers kernels schedule distributed durable divergence",
     "hookspecs registry algorithm specs glossary metrics diagnosis",
     "dispatch loss_term step step_batch stage",
     "data",
@@ -68,6 +68,15 @@ def imports(path: Path) -> Iterator[str]:
 
 def package_of(module: str) -> str:
     return [*module.split("."), "__init__"][1]
+
+
+def test_page_has_every_package_on_its_floor() -> None:
+    """The table of docs/architecture.md, row by row, and the files."""
+    assert FLOOR.keys() == {package_of(module) for module in MODULES}
+    page = (CORE.parent / "docs" / "architecture.md").read_text()
+    _, table = page.split("| packages and modules | subject |\n|---|---|\n")
+    rows = [line.split("|")[1] for line in table.split("\n\n")[0].splitlines()]
+    assert [re.findall(r"`(\w+)`", row) for row in rows] == [floor.split() for floor in FLOORS]
 
 
 @pytest.mark.parametrize("package", sorted({package_of(module) for module in MODULES}))
