@@ -55,7 +55,7 @@ def outcome_and_process(
 prime = Algorithm(
     about="Outcome reward and an implicit reward per token: the log-ratio of an adapter trained on outcomes alone to "
     "its base.",
-    source="PRIME, arXiv 2502.01456; the implicit process reward: 2412.01981",
+    source="PRIME, arXiv 2502.01456; the implicit process reward: 2412.01981; entropy: verl's recipe",
     pitfalls="φ is updated once per generation batch, after its rewards are computed (the paper's single forward; its "
     "double forward is not supported), so the first step is RLOO. Its learning rate is for an adapter, the paper's "
     "1e-6 for all weights; if it is too small, the algorithm stays RLOO: monitor `shapers/implicit_reward/pairs`, ½ is "
