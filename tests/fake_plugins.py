@@ -24,7 +24,7 @@ class Installer:
         self._folder, self._monkeypatch = folder, monkeypatch
 
     def __call__(self, entry_point: str, source: str, *, distribution: str = "", version: str = "1.0") -> Path:
-        """Writes a module and registers it; returns the module's file."""
+        """Write a module, register its entry point, and return the module's file."""
         module = f"guest_module_{next(_number)}"
         site = self._folder / f"site_{module}"
         site.mkdir()
@@ -36,7 +36,7 @@ class Installer:
 
 
 def reward(name: str = "brevity", body: str = "return [0.0] * len(completions)") -> str:
-    """The source of a plugin that offers one reward."""
+    """Return the source of a plugin with one reward."""
     return f'''
 from rlm_plugins import hookimpl
 

@@ -15,7 +15,7 @@ from rlm_plugins.specs import EnvironmentSpec
 def canned(
     prompts: Any, source_index: Any, tokenizer: Any, *, longest: int = 10, logprob: float = 0.0
 ) -> dict[str, Any]:
-    """Digits of a number made from the prompt and the place in the group, then the end token, all as likely."""
+    """Return deterministic completions: digits that depend on prompt and source index, with a constant log-prob."""
     rows: dict[str, list[Any]] = {"prompt_ids": [], "completion_ids": [], "logprobs": []}
     for prompt, number in zip(prompts, source_index, strict=True):
         text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
@@ -69,7 +69,7 @@ class Talk(Environment):
 
 
 def talk() -> EnvironmentSpec:
-    """Starts of such conversations."""
+    """Return prompts and the environment of short conversations."""
     rows = [{"prompt": [{"role": "user", "content": f"{n}+1=?"}], "start": n, "answer": str(n + 1)} for n in range(256)]
     return EnvironmentSpec(train=rows, environment=Talk)
 

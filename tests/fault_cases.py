@@ -26,7 +26,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def recipe(folder: Path, kind: str = "full", **trainer: Any) -> Path:
-    """A run of seconds, with a checkpoint after every step."""
+    """Write a recipe that trains within seconds and saves a checkpoint after every step."""
     document: dict[str, Any] = {
         "environment": {"name": "addition", "digits": 2, "train_rows": 8, "test_rows": 4},
         "rewards": [{"name": "length", "limit": 8}],
@@ -53,12 +53,12 @@ def recipe(folder: Path, kind: str = "full", **trainer: Any) -> Path:
 
 
 def run(folder: Path, kind: str = "full", **trainer: Any) -> Path:
-    """A finished run in `folder / kind`."""
+    """Train the recipe of a kind to its end in `folder / kind`, and return the run folder."""
     return launch(recipe(folder, kind, **trainer), [], out=folder / kind).folder
 
 
 def unfinished(whole: Path, folder: Path) -> Path:
-    """A copy of a finished run in which its last stage has only its checkpoints."""
+    """Copy a finished run, keep only the checkpoints of its last stage, and return the copy."""
     shutil.copytree(whole, folder)
     (stage,) = [path for path in folder.iterdir() if path.name.startswith("01-")]
     for result in ("adapter", "model", "critic"):
@@ -76,13 +76,13 @@ def resume(folder: Path, *overrides: str) -> Path:
 
 
 def weights(folder: Path) -> dict[str, bytes]:
-    """The result of a run: name of the file → its bytes."""
+    """Return the trained weights of a run: name of the file → its bytes."""
     found = [*folder.glob("01-*/adapter/*"), *folder.glob("01-*/model/*"), *folder.glob("01-*/critic/*")]
     return {str(file.relative_to(folder)): file.read_bytes() for file in found if file.suffix == ".safetensors"}
 
 
 def check_last_save(run: Path) -> None:
-    """The newest checkpoint is whole: nothing is damaged, and nothing that had its name is missing."""
+    """Check that the newest checkpoint is whole, and that no checkpoint is damaged or missing."""
     for stage in run.glob("01-*"):
         reported: list[str] = []
         found, names = sound_checkpoint(stage, reported.append, unsealed=False), sorted(stage.glob("checkpoint-?"))

@@ -25,7 +25,7 @@ def zero(file: Path) -> None:
 
 
 def replace_by_older(file: Path) -> None:
-    """The file of the checkpoint before; if they are equal, this does no damage."""
+    """Replace a file by that of the previous checkpoint; equal files do no damage."""
     number = int(file.parent.name.split("-")[1])
     shutil.copy(file.parent.with_name(f"checkpoint-{number - 1}") / file.name, file)
 

@@ -70,7 +70,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def kind_of_run(folder: Path, kind: str, processes: int = 1) -> Path:
-    """The recipe of a kind, with a checkpoint after every step; the batch is that of all processes."""
+    """Write the recipe of a kind, with a checkpoint after every step; the batch is that of all processes."""
     changes = KINDS[kind]
     file = recipe(folder, max_steps=STEPS, save_total_limit=None, **changes.get("trainer", {}))
     document = yaml.safe_load(file.read_text())
@@ -90,7 +90,7 @@ def kind_of_run(folder: Path, kind: str, processes: int = 1) -> Path:
 
 
 def interrupted(whole: Path, folder: Path, step: int) -> Path:
-    """A copy of a finished run, as it was right after a step."""
+    """Copy a finished run in the state right after a step, and return the copy."""
     shutil.copytree(whole, folder)
     (stage,) = folder.glob("01-*")
     for path in stage.iterdir():

@@ -18,7 +18,7 @@ Action = Callable[[int, str], None]
 
 
 def error_of(code: int, operation: str) -> Exception:
-    """The error of the operating system; writers in C++ and Rust raise their own."""
+    """Return the error of the operating system; writers in C++ and Rust raise their own."""
     if operation.startswith("torch.save"):
         return RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0")
     if operation.startswith("safetensors"):
@@ -119,7 +119,7 @@ class Points:
 
 
 def state_of(folder: Path) -> str:
-    """A digest of all names and contents below a folder, but the lock's, which has the number of a process."""
+    """Return a digest of all names and contents below a folder, except the lock file, which holds a process id."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         content = path.read_bytes() if path.is_file() and path.name != "lock" else b""
@@ -150,7 +150,7 @@ class States:
 
 
 def copied(into: Path) -> Iterable[tuple[int, str, Path]]:
-    """Number, operation and folder of each copy, in their order."""
+    """Yield number, operation and folder of each copy, in order."""
     for path in sorted(into.iterdir(), key=lambda path: int(path.name)):
         yield int(path.name), (path / "operation").read_text(), path / "run"
 

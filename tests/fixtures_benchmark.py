@@ -8,7 +8,7 @@ import yaml
 
 
 def lesson(algorithm: str, **trainer: Any) -> str:
-    """The recipe.
+    """Return the recipe of a lesson as YAML.
 
     Args:
         algorithm: The row.

@@ -20,13 +20,13 @@ LORA = {"r": 4, "lora_alpha": 8, "target_modules": tiny.ALL_LINEAR}
 
 
 def part(hook: str, name: str, beta: float | None = None, **knobs: Any) -> Any:
-    """A part of the registry, and its coefficient."""
+    """Return a part of the registry, with its coefficient."""
     bound = fixtures_trainer.REGISTRY.find(hook, name).bind(knobs)
     return bound if beta is None else type(bound)(**{**vars(bound), "beside": {"beta": beta}})
 
 
 def equation(**changes: Any) -> Equation:
-    """The row `ppo` without its KL."""
+    """Return the equation of `ppo` without its KL."""
     slots = {
         "advantage": part("rlm_advantages", "gae"),
         "importance": part("rlm_importance", "token"),
@@ -42,7 +42,7 @@ def critic(kind: str = "shared", **changes: Any) -> Critic:
 
 
 def trainer(folder: Path, settings: Critic | None, made: Equation | None = None, **changes: Any) -> EquationTrainer:
-    """That of `trainers` with a critic. Twelve problems, so that three steps of four are an epoch."""
+    """Return a trainer with a critic. Twelve prompts make an epoch of three steps of four."""
     given = {"words": "processing_class", "model": "model", "lora": "peft_config"}
     pieces = {given[name]: changes.pop(name) for name in given if name in changes}
     return fixtures_trainer.trainer(
@@ -56,7 +56,7 @@ def trainer(folder: Path, settings: Critic | None, made: Equation | None = None,
 
 
 def rows(made: EquationTrainer) -> dict[str, torch.Tensor]:
-    """Two questions with answers, as TRL's dictionary has them."""
+    """Return two prompts with completions, in the format of TRL's dictionary."""
     ids = torch.randint(3, 20, (2, 9), generator=torch.Generator().manual_seed(0)).to(made.model.device)
     there = torch.ones_like(ids)
     there[1, -2:] = 0

@@ -35,7 +35,7 @@ class Multiplies:
         return f" {columns['secret']}"
 
     def times(self, a: int, b: int) -> int:
-        """The product.
+        """Return the product.
 
         Args:
             a: One factor.
@@ -49,7 +49,7 @@ class Multiplies:
 
 
 def rows(count: int = 16, chat: bool = False) -> Dataset:
-    """Rows with a secret digit; with `chat` the prompt is a conversation."""
+    """Return a data set of prompts with a secret digit; with `chat` the prompt is a conversation."""
     prompts: list[Any] = [f"a{i % 10}" for i in range(count)]
     if chat:
         prompts = [[{"role": "user", "content": prompt}] for prompt in prompts]
@@ -62,7 +62,7 @@ def environment_spec(environment: Any = Sums, **changes: Any) -> EnvironmentSpec
 
 
 def scratch(tools: bool = False, seed: int = 0) -> tuple[Any, Any]:
-    """A model with a chat template, and its tokenizer."""
+    """Return a model with random weights and its tokenizer with a chat template."""
     sizes = {"hidden_size": 32, "head_dim": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = build_config(
         "qwen3", LETTERS, tools, **sizes, num_key_value_heads=2, intermediate_size=64, max_position_embeddings=256

@@ -49,7 +49,7 @@ def scoring(
 
 
 def learning(**more: Any) -> Batch:
-    """Two rows of three tokens, the second one shorter, everything else easy to reckon with."""
+    """Return a batch of two completions with three and one tokens, and values that are easy to compute with."""
     fields: dict[str, Any] = {
         "group": torch.tensor([0, 0]),
         "mask": torch.tensor([[True, True, True], [True, False, False]]),
@@ -69,7 +69,7 @@ def learning(**more: Any) -> Batch:
 
 
 def row_of(name: str, **changes: Any) -> Equation:
-    """The equation of a row; `changes` turn knobs of the part in a slot (a mapping) or fill it (anything else)."""
+    """Return the equation of an algorithm; `changes` set knobs of the part in a slot (a mapping) or replace it."""
     slots = slots_of(REGISTRY.find("rlm_algorithms", name).target, REGISTRY)
     made = Equation.of(slots)
     for slot, change in changes.items():
@@ -101,12 +101,12 @@ def scored(batch: Batch, made: Equation) -> Batch:
 
 
 def learnt(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss of a scored batch and its gradient with respect to log π."""
+    """Return the loss of a scored batch and its gradient with respect to log π."""
     logp = batch.logp.detach().clone().requires_grad_()
     loss = objective(replace(batch, logp=logp, rollout_weight=None), made)
     return loss.detach(), torch.autograd.grad(loss, logp)[0]
 
 
 def taught(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss and gradient of a batch, from its rewards on."""
+    """Return the loss of an unscored batch and its gradient with respect to log π."""
     return learnt(scored(batch, made), made)

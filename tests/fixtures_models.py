@@ -44,7 +44,7 @@ LONG = {
 
 
 def model(family: str, *, temperature: float = 1.0, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
-    """Random weights, with TRL's head for the padded pass."""
+    """Return a model with random weights, with TRL's head for the padded forward pass."""
     torch.manual_seed(0)
     given = {**CONFIGS.get(family, _NARROW), **changes}
     made = getattr(transformers, CLASSES.get(family, f"{family}ForCausalLM"))(
@@ -55,7 +55,7 @@ def model(family: str, *, temperature: float = 1.0, dtype: torch.dtype = torch.f
 
 
 def adapted(base: Any, **changes: Any) -> Any:
-    """With a LoRA adapter that does something."""
+    """Return the model with a LoRA adapter that changes its logits."""
     found = peft.get_peft_model(
         base, peft.LoraConfig(**{"r": 4, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **changes})
     )
@@ -74,13 +74,13 @@ def padded(made: Any, ids: torch.Tensor, there: torch.Tensor, width: int) -> tup
 
 
 def gradient(made: Any, loss: torch.Tensor) -> torch.Tensor:
-    """Of every trained weight, as one vector."""
+    """Return the gradient of every trained weight, as one vector."""
     weights = [x for x in made.parameters() if x.requires_grad]
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, weights)])
 
 
 def rows(*groups: tuple[int, list[int]]) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Padded rows in a random order: per group how long its prompt is, and how long each completion."""
+    """Return a right-padded batch in random order, from the prompt length of each group and its completion lengths."""
     width, most = max(n for _, lengths in groups for n in lengths), max(prompt for prompt, _ in groups)
     draw = torch.Generator().manual_seed(1)
     ids, there = [], []

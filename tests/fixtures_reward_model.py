@@ -36,6 +36,6 @@ SHORT = (
 
 
 def run(folder: Path, *changes: str) -> Run:
-    """Supervised, reward model, PPO."""
+    """Train the pipeline: SFT, reward model, PPO."""
     torch.set_num_threads(1)
     return train(recipe.load(PIPELINE, [*SHORT, *changes]), Registry(), folder)

@@ -16,7 +16,7 @@ COLUMNS: dict[str, Any] = {
 
 
 def chats(*texts: str) -> list[list[dict[str, str]]]:
-    """Completions of one turn."""
+    """Return completions of one assistant message each."""
     return [[{"role": "assistant", "content": text}] for text in texts]
 
 

@@ -28,12 +28,12 @@ OFTEN = {"save_strategy": "steps", "save_steps": 1}
 
 
 def eighths(completions: list[str]) -> list[float]:
-    """Differs between rows, exact in binary."""
+    """Return rewards that differ between completions and are exact in binary."""
     return [sum(map(ord, text)) % 8 / 8 for text in completions]
 
 
 def clipped(**changes: Any) -> Equation:
-    """GRPO without its KL; `changes` fill other slots."""
+    """Return the equation of GRPO without its KL; `changes` fill other slots."""
     slots: dict[str, Any] = {
         "advantage": REGISTRY.find("rlm_advantages", "group_relative").bind({}),
         "importance": REGISTRY.find("rlm_importance", "token").bind({}),
@@ -52,7 +52,7 @@ def trainer(
     pieces: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> EquationTrainer:
-    """One that has not trained yet.
+    """Return a trainer before its first step.
 
     Args:
         folder: Where its checkpoints go.
@@ -89,7 +89,7 @@ def trainer(
 
 
 def weights(made: EquationTrainer) -> dict[str, torch.Tensor]:
-    """Every weight of its model."""
+    """Return a copy of every weight of the trainer's model."""
     return {name: p.detach().clone() for name, p in made.model.named_parameters()}
 
 
@@ -101,7 +101,7 @@ def logged(made: EquationTrainer, name: str) -> list[float]:
 def interrupted(
     folder: Path, steps: Sequence[int], make: Callable[[Path], EquationTrainer]
 ) -> tuple[EquationTrainer, dict[int, EquationTrainer]]:
-    """A run that was left alone, and by step those that went on from its checkpoints; weights are compared here.
+    """Train without interruption and from each checkpoint, check that the weights agree, and return the trainers.
 
     Args:
         folder: To work in.

@@ -241,7 +241,7 @@ def delete_path() -> None:
 
 
 def fork() -> None:
-    """The copy of the process returns into the trainer, unless it is stopped."""
+    """Fork without an exit in the child: it returns into the trainer, unless it is stopped."""
     if os.fork():
         os.wait()
 

@@ -11,7 +11,7 @@ Example = TypeVar("Example")
 
 
 def drawn(strategy: st.SearchStrategy[Example], count: int) -> list[Example]:
-    """`count` examples, as a property test would draw them; the simplest first."""
+    """Draw `count` examples as a property test does, the simplest first."""
     found: list[Example] = []
 
     @settings(

@@ -8,7 +8,7 @@ from rlm_plugins.specs import EnvironmentSpec
 
 
 def median(rewards, group, *, trim: float = 0.1, window: tuple[int, int] = (1, 2)):
-    """Median baseline."""
+    """Return the median baseline."""
 
 
 def needs_critic(values):
@@ -32,23 +32,23 @@ def needs_loss(loss):
 
 
 def welcomes_all(rewards, values=None):
-    """Takes values where there are some."""
+    """Return advantages with an optional critic."""
 
 
 def brevity(completions, *, characters: int = 100):
-    """Short."""
+    """Return a reward for short completions."""
 
 
 def judge(completions, solution):
-    """Needs the column `solution`."""
+    """Return a reward that requires the column `solution`."""
 
 
 def player(environments):
-    """Needs an environment to play in."""
+    """Return a reward that requires an environment."""
 
 
 def old_style(completions, **kwargs):
-    """Written for TRL."""
+    """Return a reward with TRL's signature."""
 
 
 def environment_spec(*, kind: str = "good"):
@@ -95,7 +95,7 @@ def environment_spec(*, kind: str = "good"):
 
 
 def write(prompts, *, column: str = "solution"):
-    """Writes rows, and columns with them."""
+    """Return completions and additional columns."""
 
 
 class Sleeper:
@@ -109,7 +109,7 @@ class Sleeper:
         return SFTConfig
 
     def __call__(self, stage):
-        """Sleeps."""
+        """Sleep."""
 
 
 @hookimpl

@@ -16,13 +16,13 @@ LESSON = ROOT / "recipes" / "lessons" / "01-addition.yaml"
 
 
 def launch(recipe: Path, folder: Path, processes: int, *overrides: str) -> Path:
-    """`rlm train`, under `accelerate launch` when there are several processes."""
+    """Run `rlm train`, under `accelerate launch` for several processes."""
     python(processes, "-m", "rlm_plugins", "train", str(recipe), "--out", str(folder), *overrides, cwd=folder.parent)
     return folder
 
 
 def python(processes: int, *program: str, cwd: Path) -> None:
-    """A program, under `accelerate launch` when there are several processes."""
+    """Run a program, under `accelerate launch` for several processes."""
     door = [sys.executable]
     if processes > 1:
         options = ["--multi_gpu", "--num_processes", str(processes), "--num_machines", "1", "--mixed_precision", "no"]
@@ -39,7 +39,7 @@ def logged(folder: Path, step: int = 1) -> dict[str, float]:
 
 
 def supervised(folder: Path) -> Path:
-    """The quickstart's supervised stage, cut short."""
+    """Train a short supervised stage of the quickstart, and return the folder of its model."""
     recipe = yaml.safe_load(LESSON.read_text())
     recipe["stages"] = recipe["stages"][:1]
     file = folder / "start.yaml"
@@ -50,7 +50,7 @@ def supervised(folder: Path) -> Path:
 
 
 def reinforcement(folder: Path, start: Path, *, canned: bool) -> Path:
-    """The quickstart's second stage as a recipe of its own, on canned completions or on its own."""
+    """Write the quickstart's second stage as a recipe, with canned or generated completions."""
     recipe = yaml.safe_load(LESSON.read_text())
     body = {**{k: v for k, v in recipe.items() if k != "stages"}, **recipe["stages"][1]}
     body["model"] = {"name": "pretrained", "path": str(start), **body["model"]}

@@ -21,7 +21,7 @@ NEEDED = ("verifiers<0.4", "ray", "tensordict<=0.10", "codetiming", "pylatexenc"
 
 
 def main() -> int:
-    """Installs and tests; pytest's exit status, or pip's."""
+    """Install the libraries and run the tests; return the exit status of pytest or pip."""
     with tempfile.TemporaryDirectory() as place:
         home = environment(Path(place), Path(sys.prefix))
         if failed := install(home, "--no-deps", *GUESTS) or install(home, *NEEDED):

@@ -45,12 +45,12 @@ class Payload:
 
 
 def code(bait: Path) -> str:
-    """A module that shows that it was executed."""
+    """Return the source of a module that creates the file `bait` when it is executed."""
     return f"open({str(bait)!r}, 'w').close()\nfrom rlm_plugins import hookimpl\n"
 
 
 def tensors(name: str, place: str = LAST) -> Attack:
-    """A file of tensors with a payload."""
+    """Replace a file of tensors by one with a payload."""
 
     def attack(folder: Path, bait: Path) -> None:
         torch.save({"state": Payload(bait), "param_groups": []}, folder / place / name)
@@ -68,7 +68,7 @@ def raw_pickle(name: str, place: str = LAST) -> Attack:
 
 
 def instead_of_safetensors(name: str, place: str) -> Attack:
-    """Weights as pickle; those of safetensors are removed."""
+    """Replace safetensors files by a pickle with a payload."""
 
     def attack(folder: Path, bait: Path) -> None:
         for file in (folder / place).glob("*.safetensors"):
@@ -79,7 +79,7 @@ def instead_of_safetensors(name: str, place: str) -> Attack:
 
 
 def edit(name: str, change: Callable[[Any, Path], Any]) -> Attack:
-    """Another value of a JSON file; a sealed folder is sealed again."""
+    """Change the value of a JSON file; a sealed folder is sealed again."""
 
     def attack(folder: Path, bait: Path) -> None:
         file = folder / name
@@ -92,12 +92,12 @@ def edit(name: str, change: Callable[[Any, Path], Any]) -> Attack:
 
 
 def text(name: str, content: str) -> Attack:
-    """Another content of a file."""
+    """Replace the content of a file."""
     return lambda folder, bait: (folder / name).write_text(content) and None
 
 
 def recipe(**changes: Any) -> Attack:
-    """Other values of keys in the recipe of the run, and in the manifest; {bait} and {folder} stand for their paths."""
+    """Change keys in the recipe and the manifest of the run; {bait} and {folder} stand for their paths."""
 
     def attack(folder: Path, bait: Path) -> None:
         for place in (bait.parent, folder.parent, folder):
@@ -113,7 +113,7 @@ def recipe(**changes: Any) -> Attack:
 
 
 def link(name: str, target: str) -> Attack:
-    """A link out of the folder, in the place of a file or folder."""
+    """Replace a file or folder by a link out of the run folder."""
 
     def attack(folder: Path, bait: Path) -> None:
         path = folder / name
@@ -126,7 +126,7 @@ def link(name: str, target: str) -> Attack:
 
 
 def pipe(name: str) -> Attack:
-    """A pipe, from which a reader waits for ever."""
+    """Replace a file by a named pipe, which blocks a reader forever."""
 
     def attack(folder: Path, bait: Path) -> None:
         (folder / name).unlink(missing_ok=True)
@@ -197,7 +197,7 @@ def template_with_code(folder: Path, bait: Path) -> None:
 
 
 def old_names_behind_a_link(name: str) -> Attack:
-    """A recipe with a key of an older version, which is renamed: the copy would be written through a link."""
+    """Use a renamed key in the recipe, whose rewritten copy would be written through a link."""
 
     def attack(folder: Path, bait: Path) -> None:
         recipe(speed={"packed": True})(folder, bait)
@@ -222,7 +222,7 @@ def module_beside(folder: Path, bait: Path) -> None:
 
 
 def compiled_plugin(folder: Path, bait: Path) -> None:
-    """Bytecode that Python would prefer to an equal source file."""
+    """Write bytecode that Python would load instead of an equal source file."""
     import py_compile
 
     evil = bait.parent / "polite.py"

@@ -54,7 +54,7 @@ def recipe(**model: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", TRAINED)
 def test_a_kind_trains_and_merges(kind: str) -> None:
-    """Every trained weight gets a gradient or starts at zero beside one that does; merged, the logits are the same."""
+    """Every trained weight has a gradient or starts at zero beside one that has; merging keeps the logits."""
     import peft
 
     policy = peft.get_peft_model(tiny.model(), adapter_config(fields(kind)))

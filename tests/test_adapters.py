@@ -21,13 +21,13 @@ IDS = torch.tensor([[5, 6, 7, 1]])
 
 
 def policy() -> Any:
-    """In training, with dropout."""
+    """Return a policy in training mode, with dropout."""
     config = {**LORA, "task_type": "CAUSAL_LM", "lora_dropout": 0.5}
     return get_peft_model(tiny.model(), LoraConfig(**config)).train()
 
 
 def moved_critic() -> SharedCritic:
-    """One that has learned something."""
+    """Return a critic whose adapter is not at its initial weights."""
     made = SharedCritic(policy(), LORA, "cpu")
     for name, x in made.trunk_weights().items():
         if "lora_B" in name:

@@ -30,7 +30,7 @@ REGISTRY = Registry()
 
 
 def measured(batch: Batch, unit: str) -> float | None:
-    """KL by the definition, token by token."""
+    """Compute the KL by its definition, token by token."""
     rows = []
     for i, live in enumerate(batch.mask.tolist()):
         gaps = [(batch.old_logp[i, t] - batch.ref_logp[i, t]).item() for t, on in enumerate(live) if on]
@@ -86,7 +86,7 @@ def test_adaptive_coefficient_applies_in_the_reward() -> None:
 
 
 def test_coefficient_converges_to_its_target() -> None:
-    """A policy whose distance is what the coefficient lets it be: KL = 1 / (β f)."""
+    """The KL of the policy is a function of the coefficient: KL = 1 / (β f)."""
     adaptive = AdaptiveKL(target=0.5)
     for _ in range(400):
         gap = 1 / adaptive.factor
@@ -110,7 +110,7 @@ def test_the_coefficient_follows_its_rule(seen: list[float], start: float) -> No
 
 @pytest.mark.slow
 def test_the_coefficient_is_trls(tmp_path: Path) -> None:
-    """Stock TRL on a tiny model: what it logs of its entropy and its coefficient, step by step."""
+    """Stock TRL on a tiny model logs the same entropy and coefficient at every step."""
     target = 3.0
     rule = {"use_adaptive_entropy": True, "entropy_target": target, "entropy_coef_delta": 0.01, "entropy_coef": 0.02}
     stock = GRPOTrainer(
@@ -167,7 +167,7 @@ def test_beta_multiplies_the_factor() -> None:
 
 
 def adapting(folder: Path) -> EquationTrainer:
-    """Three parts that adapt, measured on every generation; nothing random decides but the sampling."""
+    """Return a trainer with three adaptive parts, measured on every generation; only sampling is random."""
     in_reward = Part("rlm_shapers", "adaptive_kl_in_reward", "test", AdaptiveKLInReward)
     undecided = Part("rlm_penalties", "adaptive_entropy", "test", AdaptiveEntropy)
     parts = clipped(

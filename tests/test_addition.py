@@ -14,7 +14,7 @@ from rlm_plugins.errors import RecipeError
 
 
 def carries(problem: Problem) -> int:
-    """Counted without looking at columns: each carry turns ten ones into one, so nine units of digit sum vanish."""
+    """Count the carries from digit sums: each carry replaces ten ones by one, so the digit sum loses nine."""
     digit_sum = [sum(map(int, str(n))) for n in (problem.a, problem.b, problem.a + problem.b)]
     return (digit_sum[0] + digit_sum[1] - digit_sum[2]) // 9
 
@@ -82,7 +82,7 @@ def test_one_prompt_in_eight_is_held_out() -> None:
 
 
 def test_split_does_not_depend_on_the_seed() -> None:
-    """Published figures rest on it."""
+    """Published figures depend on this split."""
     held = [p for p in product(range(10, 13), range(10, 20)) if Problem(*p).held_out]
     assert held == [(11, 13), (11, 14), (12, 16)]
 
@@ -103,7 +103,7 @@ def test_larger_test_set_starts_with_the_smaller_one() -> None:
 
 
 def test_default_test_set_is_as_hard_as_all_prompts() -> None:
-    """A model that omits every carry scores 30.2 % on all 3-digit sums, and about that on our 256."""
+    """A model that omits every carry scores 30.2 % on all 3-digit sums, and nearly that on the 256 of the test set."""
 
     def survives(problem: Problem) -> bool:
         return problem.work(forget=lambda: True)[1] == str(problem.a + problem.b)

@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 
 
 def by_group(batch: Batch, say: Callable[[float, list[float]], float]) -> Tensor:
-    """`say(reward, all rewards of its group)` for every row, in plain Python."""
+    """Return `say(reward, all rewards of its group)` for every completion, in plain Python."""
     found = []
     for reward, label in zip(batch.rewards.tolist(), batch.group.tolist(), strict=True):
         group = [r for r, g in zip(batch.rewards.tolist(), batch.group.tolist(), strict=True) if g == label]
@@ -87,7 +87,7 @@ def test_mean_and_std_may_both_be_those_of_the_others(batch: Batch) -> None:
 
 
 def test_conventions_of_one_name() -> None:
-    """One right row of eight: the winner's advantage, as the libraries' GRPO have it."""
+    """One correct completion of eight has a different advantage in the GRPO of each library."""
     rewards, group = torch.tensor([1.0] + [0.0] * 7, dtype=torch.float64), torch.zeros(8, dtype=torch.long)
     found = {
         "trl": group_relative(rewards, group),
@@ -109,7 +109,7 @@ def test_leave_one_out_is_trls_bit_by_bit() -> None:
 @pytest.mark.parametrize("level", [0.3, 0.1 + 0.2, 1 / 3, 1e6 + 0.1, -0.7])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_a_group_without_spread_is_exactly_zero_beside_one_with_spread(level: float, dtype: torch.dtype) -> None:
-    """Whatever the scale, and although the mean of equal numbers is often rounded to another one."""
+    """The mean of equal numbers is often rounded to another number, at any scale."""
     rewards = torch.tensor([level] * 7 + [0.0, 1.0, 2.0], dtype=dtype)
     group = torch.tensor([0] * 7 + [1] * 3)
     found = {
@@ -124,7 +124,7 @@ def test_a_group_without_spread_is_exactly_zero_beside_one_with_spread(level: fl
 
 
 def test_noise_of_rounding_would_have_been_amplified() -> None:
-    """Rounding noise: equal rewards, standardized with OpenRLHF's eps alone, are far from zero."""
+    """Rounding noise of equal rewards, standardized with OpenRLHF's eps alone, is far from zero."""
     rewards = torch.full((8,), 0.3)
     noise = (rewards - rewards.mean()) / (rewards.std() + 1e-9)
     assert noise.abs().max() > 0.1
@@ -156,7 +156,7 @@ def test_long_completion_counts_once_per_token() -> None:
 
 
 def test_whitening_uses_returns() -> None:
-    """REINFORCE++ with KL in the reward: early tokens answer for all that follows, each step discounted."""
+    """In REINFORCE++ with KL in the reward, the return of a token is the discounted sum of later token rewards."""
     mask = torch.tensor([[True, True, False, True], [True, False, False, False]])
     dense = torch.tensor([[0.0, 2.0, 9.0, 4.0], [1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
     found = batch_whitened(dense.sum(1), dense, torch.tensor([0, 1]), mask, gamma=0.5)
@@ -189,7 +189,7 @@ def test_whitening_with_population_variance() -> None:
 
 
 def double_sum(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> list[float]:
-    """Âₜ = Σₗ (γλ)ˡ (rₜ₊ₗ + γ Vₜ₊ₗ₊₁ − Vₜ₊ₗ) of one row without holes, straight from the paper."""
+    """Compute Âₜ = Σₗ (γλ)ˡ (rₜ₊ₗ + γ Vₜ₊ₗ₊₁ − Vₜ₊ₗ) of one completion without masked tokens, as in the paper."""
     r, v = rewards.tolist(), [*values.tolist(), 0.0]
     steps = range(len(r))
     return [
@@ -199,7 +199,7 @@ def double_sum(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> lis
 
 @given(batches(), st.sampled_from([1.0, 0.9, 0.0]), st.sampled_from([1.0, 0.95, 0.0]))
 def test_gae_is_the_double_sum_over_the_trained_tokens(batch: Batch, gamma: float, lam: float) -> None:
-    """Holes are stepped over: the same as if they were cut out."""
+    """Masked tokens are skipped, as if they were removed."""
     advantages, returns = gae(batch.returns, batch.values, batch.mask, gamma=gamma, lam=lam, whitened=False)
     for row, mask in enumerate(batch.mask):
         expected = double_sum(batch.returns[row, mask], batch.values[row, mask], gamma, lam)

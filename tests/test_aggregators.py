@@ -45,7 +45,7 @@ def test_every_token_has_the_weight_of_the_formula(name: str, batch: Batch) -> N
 
 
 def own_counts(batch: Batch) -> Batch:
-    """One micro-batch on one process is the whole step."""
+    """Return the batch with its own counts, as for a step of one micro-batch on one process."""
     tokens, rows = batch.mask.sum().double(), batch.mask.any(1).sum().double()
     return replace(
         batch, num_tokens=tokens.clamp(min=1), num_sequences=rows.clamp(min=1), num_micro_batches=torch.tensor(1.0)
@@ -72,7 +72,7 @@ def test_a_fixed_length_is_a_sequence_sum_over_a_constant(batch: Batch) -> None:
 
 
 def test_trls_bnpo_depends_on_the_split_and_dapo_does_not() -> None:
-    """Two rows of 1 and 3 tokens, in one micro-batch or in two."""
+    """Two completions of 1 and 3 tokens are in one micro-batch or in two."""
     loss = torch.tensor([[4.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
     mask = torch.tensor([[True, False, False], [True, True, True]])
     batch = Batch(loss=loss, mask=mask, num_tokens=torch.tensor(4.0), num_micro_batches=torch.tensor(1.0))

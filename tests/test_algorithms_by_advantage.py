@@ -24,7 +24,7 @@ Rows = list[float]
 
 
 def example() -> Batch:
-    """Three groups, one of them all right, rows of 1 to 5 tokens; the policy has moved."""
+    """Return three groups, one of them all correct, with completions of 1 to 5 tokens and an updated policy."""
     generator = torch.Generator().manual_seed(0)
     old, ref, moved, spread = (torch.randn(15, 5, generator=generator, dtype=torch.float64) for _ in range(4))
     old = -old.abs() - 0.1
@@ -45,7 +45,7 @@ def example() -> Batch:
 
 
 def grouped(say: Callable[[Rows, list[int]], Rows]) -> Rows:
-    """`say(rewards, lengths)` of each group, one after another."""
+    """Return `say(rewards, lengths)` of all groups, concatenated."""
     return [x for rewards, lengths in zip(REWARDS, LENGTHS, strict=True) for x in say(rewards, lengths)]
 
 
@@ -89,7 +89,7 @@ def opo(_: Batch) -> Tensor:
 
 
 def gpg(_: Batch) -> Tensor:
-    """Three of fifteen completions are in a group with zero advantage."""
+    """Return the advantages of GPG: three of fifteen completions are in a group with zero advantage."""
     return spread_out(grouped(centred)) * 15 / 12
 
 
@@ -107,7 +107,7 @@ def pass_at_k(_: Batch) -> Tensor:
 
 
 def gfpo(_: Batch) -> Tensor:
-    """NaN: a row that was left out."""
+    """Return the advantages of GFPO, NaN for a completion that was filtered out."""
 
     def say(rewards: Rows, lengths: list[int]) -> Rows:
         kept = sorted(range(len(rewards)), key=lambda i: lengths[i])[:4]
@@ -122,7 +122,7 @@ def gfpo(_: Batch) -> Tensor:
 
 
 def clipped(batch: Batch, advantages: Tensor) -> Tensor:
-    """Token mean of PPO's clip, over the rows that have an advantage."""
+    """Return the token mean of PPO's clipped loss, over the completions that have an advantage."""
     compared = batch.mask & ~advantages.isnan()
     ratio, gain = (batch.logp - batch.old_logp).exp()[compared], advantages[compared]
     return -torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()
@@ -160,7 +160,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_algorithm_equals_its_formula(name: str) -> None:
-    """Value and gradient."""
+    """Value and gradient are compared."""
     batch = example()
     advantage, loss = EXPECTED[name]
     expected = loss(batch, advantage(batch))

@@ -30,7 +30,7 @@ def test_every_algorithm_here_is_registered() -> None:
 
 @given(batches())
 def test_gspo_token_gives_each_token_its_own_advantage(batch: Batch) -> None:
-    """Its gradient by hand: −sᵢ Âₜ / nᵢ / rows, where the clip leaves one."""
+    """Its gradient by hand is −sᵢ Âₜ / nᵢ / number of completions, where the loss is not clipped."""
     plain = part("rlm_policy_losses", policy_losses.unclipped)
     _, found = learnt(batch, row_of("gspo_token", policy_loss=plain))
     n = batch.mask.sum(1, keepdim=True).clamp(min=1)
@@ -52,7 +52,7 @@ def test_gmpo_equals_the_formula_of_its_paper(batch: Batch, low: float, high: fl
 
 @given(batches())
 def test_gepo_uses_the_group_expectation(batch: Batch) -> None:
-    """Σq²/Σq by the definition, row by row; completions without tokens belong to no group."""
+    """The expectation is Σq²/Σq; completions without tokens belong to no group."""
     found = expected_logp(batch.old_logp, batch.mask, batch.group).exp()
     for row, label in enumerate(batch.group):
         members = [i for i in range(len(batch.group)) if batch.group[i] == label and batch.mask[i].any()]
@@ -80,7 +80,7 @@ FORMULAS = {
     ("name", "switched"), [("flash_rl", {"vllm_importance_sampling_correction": False}), ("gppo", {})]
 )
 def test_inference_engine_is_not_corrected_twice(name: str, switched: dict[str, bool], monkeypatch: Any) -> None:
-    """A weight that reads the engine's probabilities switches TRL's own correction off; no other part does."""
+    """A weight with the inference engine's log-probs disables TRL's own correction; no other part does."""
 
     class Enough(Exception):
         pass
@@ -103,7 +103,7 @@ def test_algorithm_composes_its_formula(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMULAS)
 def test_trainer_runs_every_algorithm(name: str, tmp_path: Path) -> None:
-    """Micro-batches of half a group, rows of another engine, two passes over each generation."""
+    """Micro-batches are half a group, completions come from another source, and each generation is used twice."""
     steps = trained(f"{{name: {name}, rollouts: [canned]}}", tmp_path)
     assert len(steps) == 2
     assert all(math.isfinite(r["loss"]) and math.isfinite(r["grad_norm"]) for r in steps)

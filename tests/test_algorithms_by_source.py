@@ -56,7 +56,7 @@ def of_group(batch: Batch, i: int, kind: str | None = None) -> list[int]:
 
 
 def centered(batch: Batch, i: int, rows: list[int], *, scaled: bool) -> float:
-    """rᵢ − mean, over the std (n − 1) of `rows` if requested; 0 if they are all equal."""
+    """Return rᵢ − mean, divided by the std (n − 1) of `rows` if `scaled`; 0 if all are equal."""
     rewards = batch.rewards[rows].tolist()
     if len(set(rewards)) < 2:
         return 0.0
@@ -111,7 +111,7 @@ def token_count(batch: Batch, kind: str) -> int:
 
 
 def srft(batch: Batch, logp: Tensor) -> Tensor:
-    """Three expectations: E_samples[−s log π] + E_demos[−0.5 e^−H log π] + E_demos[−π Â]."""
+    """Return the sum of three expectations: E_samples[−s log π] + E_demos[−0.5 e^−H log π] + E_demos[−π Â]."""
     sampled, shown = (torch.zeros((), dtype=logp.dtype) for _ in range(2))
     for i in range(len(batch.group)):
         advantage = centered(batch, i, of_group(batch, i), scaled=True)
@@ -125,7 +125,7 @@ def srft(batch: Batch, logp: Tensor) -> Tensor:
 
 
 def hpt(batch: Batch, logp: Tensor) -> Tensor:
-    """α L_RL + β L_SFT: Dr. GRPO over all samples, and 1/|τ*| Σ −log π over all demonstrations."""
+    """Return α L_RL + β L_SFT: Dr. GRPO over all samples, and 1/|τ*| Σ −log π over all demonstrations."""
     sampled, shown = (torch.zeros((), dtype=logp.dtype) for _ in range(2))
     for i in range(len(batch.group)):
         demonstrations = of_group(batch, i, "demonstrations")
@@ -180,7 +180,7 @@ def test_algorithm_composes_its_formula(name: str) -> None:
 
 
 def term(batch: Batch, function: Any, **knobs: Any) -> tuple[Tensor, Tensor]:
-    """A term per token, and its gradient."""
+    """Return the per-token values of a part and its gradient."""
     logp = batch.logp.clone().requires_grad_()
     hook = "rlm_policy_losses" if function in policy_losses.rlm_policy_losses().values() else "rlm_penalties"
     value = part(hook, function, **knobs)(replace(batch, logp=logp))
@@ -202,7 +202,7 @@ def test_sft_is_reinforce_with_an_advantage_of_one(batch: Batch) -> None:
 
 @given(batches())
 def test_dft_has_the_gradient_of_the_unshaped_policy_with_an_advantage_of_one(batch: Batch) -> None:
-    """∇ π = π ∇ log π: demonstrations with ratio π and Â = 1 are DFT (arXiv 2508.05629 read backwards)."""
+    """∇ π = π ∇ log π: demonstrations with ratio π and Â = 1 have the gradient of DFT (arXiv 2508.05629)."""
     ones = replace(batch, advantages=torch.ones_like(batch.advantages))
     found = term(ones, penalties.policy_shaping, gamma=None)[1]
     torch.testing.assert_close(found, term(batch, penalties.nll, weighted_by="probability")[1])
@@ -218,7 +218,7 @@ def test_policy_shaping_by_its_derivative(batch: Batch, gamma: float) -> None:
 
 @given(batches(), st.integers(0, 3))
 def test_positive_example_term_is_the_mean_over_tokens_of_correct_completions(batch: Batch, cut: int) -> None:
-    """VAPO, arXiv 2504.05118 eq. 12: −μ / Σ_{correct} |oᵢ| · Σ log π, however the step is split into micro-batches."""
+    """VAPO, arXiv 2504.05118 eq. 12: −μ / Σ_{correct} |oᵢ| · Σ log π, for any split of the step into micro-batches."""
     imitation = REGISTRY.find("rlm_penalties", "nll").bind({})
     mean = REGISTRY.find("rlm_aggregators", "token_mean").bind({})
     imitation = replace(imitation, beside={"beta": 0.1, "min_reward": 0.5, "aggregator": mean})
@@ -242,13 +242,13 @@ def test_positive_example_term_is_the_mean_over_tokens_of_correct_completions(ba
 
 
 def silent(logp: Tensor) -> Tensor:
-    """ℓ = 0 · log π."""
+    """Compute ℓ = 0 · log π."""
     return 0.0 * logp
 
 
 @given(batches())
 def test_remax_with_dense_rewards_uses_returns(batch: Batch) -> None:
-    """Σ over l ≥ t of the token rewards, less the greedy row's."""
+    """The advantage is Σ over l ≥ t of the token rewards, minus the return of the greedy completion."""
     dense = batch.loss.where(batch.mask, 0.0)
     found = advantages.greedy_baseline(batch.rewards, dense, batch.group, batch.mask, batch.sources)
     for i in range(len(batch.group)):

@@ -34,7 +34,7 @@ def output_of(*arguments: str, width: int = 120) -> str:
 
 
 def words(text: str) -> str:
-    """Text without its line breaks, and without what wraps names at underscores."""
+    """Return text without line breaks, also without those after an underscore."""
     return re.sub(r"(?<=_) (?=\w)", "", " ".join(text.split()))
 
 
@@ -49,7 +49,7 @@ def test_file_of_an_algorithm_is_where_it_is_defined(part: Part) -> None:
 
 @every_row
 def test_names_are_those_of_slots_that_are_filled(part: Part) -> None:
-    """By the slot, or by a part of a slot that has several."""
+    """A slot with several parts is named by one of them."""
     filled = {key: spec for key, spec in part.target.slots().items() if spec}
     several = {
         one if isinstance(one, str) else one["name"]
@@ -113,7 +113,7 @@ def test_sources_and_years() -> None:
 
 
 def test_slots_without_a_column_are_extras() -> None:
-    """Slots that a later version adds are shown too."""
+    """A slot that a later version adds is shown without a column of its own."""
     entry = {
         **ENTRIES[0],
         "slots": {**dict.fromkeys(SLOTS), "filters": [{"name": "keep_k", "k": 4}], "shapers": ["a", "b"]},

@@ -102,7 +102,7 @@ def test_no_import_cycle() -> None:
 
 
 def test_core_imports_no_plugin_package() -> None:
-    """Only the command line may: a command of a package, if it is installed."""
+    """The command line is the exception: it may import a command of an installed package."""
     packages = {path.name for path in CORE.parent.glob("plugins/*/src/*") if (path / "__init__.py").is_file()}
     assert {"rlm_fastgen", "rlm_math"} <= packages
     trees = [ast.parse(path.read_text()) for module, path in MODULES.items() if package_of(module) != "cli"]

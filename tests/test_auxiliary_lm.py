@@ -20,7 +20,7 @@ LENGTHS = torch.tensor([3, 1, 2])
 
 
 def policy(**changes: Any) -> Any:
-    """In training, with dropout, and moved away from its base."""
+    """Return a policy in training mode with dropout, whose adapter is not at its initial weights."""
     config = {**LORA, "task_type": "CAUSAL_LM", "lora_dropout": 0.5, **changes}
     made = get_peft_model(tiny.model(), LoraConfig(**config)).train()
     for name, x in made.named_parameters():
@@ -30,7 +30,7 @@ def policy(**changes: Any) -> Any:
 
 
 def reader(model: Any) -> Any:
-    """Row by row, without padding: the plainest way."""
+    """Return a function that computes log-probs one sequence at a time, without padding."""
 
     def read(prompts: Any, completions: Any) -> torch.Tensor:
         rows = []
@@ -44,7 +44,7 @@ def reader(model: Any) -> Any:
 
 
 def bernoulli(logp: torch.Tensor, rows: list[int]) -> torch.Tensor:
-    """Anything that has a gradient, and differs between rows."""
+    """Return a loss that has a gradient and differs between completions."""
     return ((logp.sum(1) - torch.tensor(rows)) ** 2).sum()
 
 
@@ -63,7 +63,7 @@ def test_new_auxiliary_model_equals_the_base() -> None:
 
 
 def test_auxiliary_model_trains_like_a_separate_model() -> None:
-    """Two steps of AdamW on everything at once, clipped, on a policy whose own adapter is the second one's."""
+    """Two steps of AdamW with gradient clipping, on a policy whose adapter equals the second one."""
     host = policy()
     made = AuxiliaryLM(host, "second", learning_rate=1e-2, max_grad_norm=0.5, batch_size=2)
     alone = get_peft_model(tiny.model(), LoraConfig(**LORA, task_type="CAUSAL_LM"))
@@ -112,7 +112,7 @@ def test_auxiliary_model_state_is_restored() -> None:
 
 
 def test_the_gradient_is_that_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mean over processes of what each has, one of them without a row."""
+    """The gradient is averaged over processes, one of which has no completion."""
     host = policy()
     made = AuxiliaryLM(host, "second", learning_rate=0.0, max_grad_norm=0.0)
     norm = made.train_step(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, 0)

@@ -60,7 +60,7 @@ trainer:
 
 @pytest.fixture(autouse=True)
 def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code of the recipes in this file runs without a question."""
+    """Trust the code of the recipes in this file without a question."""
     monkeypatch.setenv("RLM_TRUST", "1")
 
 
@@ -75,7 +75,7 @@ def run_of(folder: Path, *overrides: str, plugin: Path = CANNED, name: str = "ru
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with capsules, which tests only read."""
+    """Return the folder of a run with capsules, which tests only read."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RLM_TRUST", "1")
         return run_of(tmp_path_factory.mktemp("capsules"))
@@ -235,7 +235,7 @@ def test_a_capsule_changes_nothing_in_the_run(tmp_path: Path) -> None:
 def test_completions_without_a_forward_pass_have_the_log_probs_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Recorded while decoding, or by a pass of their own."""
+    """Log-probs are recorded during generation, or computed by a separate forward pass."""
     found = []
     settings = ["rewards=[accuracy]", "capsule={every: 1}", "algorithm=dr_grpo"]  # no completion has an advantage
     for name in ("recorded", "passed"):
@@ -265,7 +265,7 @@ def test_completions_without_a_forward_pass_have_the_log_probs_of_one(
     ],
 )
 def test_replay_under_another_algorithm_equals_a_run_with_it(other: str, tmp_path: Path) -> None:
-    """The first step of two runs with one seed samples the same completions, whatever the algorithm does with them."""
+    """The first step of two runs with one seed samples the same completions under any algorithm."""
     settings = ["capsule={every: 1}", "trainer.max_steps=1", "trainer.save_strategy='no'"]
     own = replays(find_capsule(run_of(tmp_path, *settings, name="own"), 1), [f"algorithm={other}"]).changed
     path = find_capsule(run_of(tmp_path, *settings, f"algorithm={other}", name="other"), 1)
@@ -303,7 +303,7 @@ def test_missing_data_is_named(run: Path) -> None:
 
 @pytest.mark.full
 def test_capsule_of_two_processes(tmp_path: Path) -> None:
-    """Both processes are in it, and another algorithm gives what one process with the same completions gets."""
+    """A capsule has the completions of both processes; a replay equals one process with the same completions."""
     file = tmp_path / "tiny.yaml"
     file.write_text(RECIPE.replace("CANNED", str(CANNED)))
     shared = ["algorithm={name: grpo, rollouts: [canned]}", "capsule={every: 1}", "trainer.max_steps=2"]

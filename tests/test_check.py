@@ -161,7 +161,7 @@ def test_checkpointing_is_on_where_a_step_would_not_fit(tmp_path: Path, monkeypa
 
 
 def test_batch_size_is_reported(tmp_path: Path) -> None:
-    """Packed, 8 rows of groups of 4: two prompts; and with a budget as many rows as weigh no more."""
+    """Padding-free, 8 completions in groups of 4 are two prompts; a token budget merges more of them."""
     none = (
         "stages.1.speed={padding_free: false, group_micro_batches: false, merge_micro_batches: false, "
         "max_tokens_per_micro_batch: null}"
@@ -192,7 +192,7 @@ def test_batch_size_is_reported(tmp_path: Path) -> None:
 
 
 def test_generator_is_reported(tmp_path: Path) -> None:
-    """And why it is not the generator; what the adapter costs while it is added to its base is in the estimate."""
+    """The reason against the fast generator is reported, and the memory of merging the adapter is in the estimate."""
     (_, grpo), registry = stages(tmp_path, "stages.1.trainer.max_completion_length=32")
 
     def output(stage: Any) -> str:

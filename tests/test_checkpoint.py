@@ -55,7 +55,7 @@ class RunningBaseline:
 
 
 def remembering(folder: Path, **changes: Any) -> EquationTrainer:
-    """Twelve problems, so that three steps of four are an epoch; a stateful advantage and a stateful reward."""
+    """Return a trainer with a stateful advantage and reward. Twelve prompts make an epoch of three steps of four."""
     equation = clipped(advantage=Part("rlm_advantages", "running", "test", RunningBaseline).bind({}))
     settings = {**OFTEN, "per_device_train_batch_size": 16, **changes}
     return trainer(folder, equation, Fading, tiny.problems(12), **settings)
@@ -75,7 +75,7 @@ def memory(made: EquationTrainer) -> list[dict[str, float]]:
 def test_resumed_equals_uninterrupted(
     tmp_path: Path, buffer: dict[str, int], last: int, steps: tuple[int, ...]
 ) -> None:
-    """In an epoch, where one ends, and in the next one."""
+    """The run is interrupted inside an epoch, at its end, and in the next epoch."""
     whole, again = interrupted(tmp_path, steps, lambda folder: remembering(folder, max_steps=last, **buffer))
     for found in again.values():
         assert memory(found) == memory(whole)
@@ -100,7 +100,7 @@ class Odd(RunningBaseline):
 
 @pytest.mark.parametrize("how", [lambda x: x, Path("here")], ids=["pickle", "weights only"])
 def test_unsaveable_part_state_names_its_part(how: Any) -> None:
-    """A path is pickled without a word, and refused when the run is resumed."""
+    """A path can be pickled, but is refused when the run is resumed."""
     part = Part("rlm_advantages", "odd", "guest", Odd).bind({})
     part.target.how = how  # type: ignore[attr-defined]
     with pytest.raises(PartError, match=r"(?s)guest/odd.*state_dict cannot be kept in a checkpoint.*allowed: numbers"):
@@ -173,7 +173,7 @@ def test_other_folders_are_no_checkpoints(tmp_path: Path) -> None:
 def test_interrupted_run_without_checkpoint_restarts(
     looks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After Ctrl-C in the middle of a step, as in a notebook, no completion of that step is trained on."""
+    """After Ctrl-C inside a step, as in a notebook, no completion of that step is trained on."""
     term = replace(REGISTRY.find("rlm_penalties", "kl_cov").bind({"share": 0.5}), beside={"beta": 1.0})
     equation, size = clipped(penalties=[term] * looks), {"per_device_train_batch_size": 4, "num_generations": 4}
     made = trainer(tmp_path, equation, max_steps=2, gradient_accumulation_steps=2, **size)

@@ -36,7 +36,7 @@ BROKEN = "import nothing_of_that_name\n"
 
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A recipe of seconds, in the working directory."""
+    """Write a recipe that trains within seconds, and change to its folder."""
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "mine.yaml"
     file.write_text(RECIPE)
@@ -48,7 +48,7 @@ def rlm(*arguments: object) -> Any:
 
 
 def told(*arguments: object) -> str:
-    """What a command prints when all is well."""
+    """Return the output of a command, and check that it succeeds."""
     result = rlm(*arguments)
     assert result.exit_code == 0, result.output + repr(result.exception)
     return str(result.stdout)
@@ -246,7 +246,7 @@ def test_a_file_that_cannot_be_read_as_python(recipe: Path) -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of the recipe."""
+    """Return the folder of a finished run of the recipe."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "mine.yaml").write_text(RECIPE)
     told("train", folder / "mine.yaml", "--out", folder / "run")
@@ -288,7 +288,7 @@ def test_run_is_never_overwritten(recipe: Path) -> None:
 
 
 def interrupted(recipe: Path) -> Path:
-    """A run that was killed between its stages."""
+    """Return the folder of a run that was killed between its stages."""
     told("train", recipe)
     folder = recipe.parent / "runs" / "mine"
     (folder / "summary.json").unlink()

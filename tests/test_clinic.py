@@ -313,7 +313,7 @@ def other_end(model: Path, token: str) -> Path:
 
 
 def test_rate_of_the_critic_is_named(start: Path, tmp_path: Path) -> None:
-    """It diverges before a diagnosis of its metrics."""
+    """The run diverges before its metrics could be diagnosed."""
     with pytest.raises(RlmError, match=r"(?s)diverged.*critic\.learning_rate"):
         run(stage(start, {"algorithm": "ppo", "critic": {"learning_rate": 10.0}}), tmp_path / "run")
     recipe, registry = read(tmp_path / "run.yaml", ())

@@ -42,13 +42,13 @@ def answers(result: Any) -> Bound:
 
 
 def names(inputs: Any, step: int, seed: int) -> dict[str, Any]:
-    """Writes the problem's name; leaves the problem `b` to the policy."""
+    """Return the token of the problem's name; the policy generates for problem `b`."""
     ids = [None if row["name"] == "b" else [ord(row["name"])] for row in inputs]
     return {"completion_ids": ids, "mask": [[False]] * len(inputs), "when": [step * 10 + seed] * len(inputs)}
 
 
 def places(source_index: list[int]) -> dict[str, Any]:
-    """Writes which of its rows in the group it is."""
+    """Return each completion's index in its group as its only token."""
     return {"completion_ids": [[number] for number in source_index]}
 
 
@@ -82,7 +82,7 @@ def test_group_split_over_processes_keeps_its_sources() -> None:
 
 
 def test_every_process_calls_every_source() -> None:
-    """A collective call of a source must not wait for a process that has none of its completions."""
+    """A collective call of a source must not wait for a process without completions of that source."""
     asked = []
 
     def it(prompts: Any) -> Any:

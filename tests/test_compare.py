@@ -82,7 +82,7 @@ def test_sweep_trains_each_combination_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the signal of a parent's death is Linux's")
 def test_killed_sweep_leaves_no_run_behind(tmp_path: Path) -> None:
-    """Its process goes on otherwise, and a repeated sweep trains beside it into a second folder."""
+    """Otherwise its process continues, and a repeated sweep trains beside it into a second folder."""
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(RECIPE.replace("max_steps: 1,", "max_steps: 100000,"))
     program = "import sys; from pathlib import Path; from rlm_plugins.cli.sweep import sweep; "

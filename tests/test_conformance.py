@@ -45,7 +45,7 @@ from rlm_plugins.specs import EnvironmentSpec
 
 @pytest.fixture(autouse=True)
 def fewer_examples(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
-    """There are a thousand cases here, and the examples are the same in every run: half as many as a guest's."""
+    """Halve the number of examples: a thousand cases use the same examples in every run."""
     monkeypatch.setattr("rlm_testing._examples", pytestconfig.getoption("--rlm-examples") // 2)
 
 

@@ -46,7 +46,7 @@ def test_equal_rewards_have_no_advantage_in_any_convention() -> None:
 
 
 def test_singleton_reward_is_whitened_with_the_batch() -> None:
-    """Baseline 0 for it: what is left is 2, and the others less their mean, 1/3; seven tokens."""
+    """Its baseline is 0, so 2 remains; the others have their mean, 1/3, subtracted; there are seven tokens."""
     centred = torch.tensor([2.0, 2 / 3, -1 / 3, -1 / 3])
     to_come = centred.unsqueeze(1).expand(4, 2)
     live = to_come[MASK]
@@ -59,7 +59,7 @@ def test_singleton_reward_is_whitened_with_the_batch() -> None:
 
 @pytest.mark.parametrize(("masked_tokens", "first"), [("skip", 0.5 * 8), ("discount", 0.25 * 8), ("reset", 0.0)])
 def test_reward_to_go_at_a_masked_token(masked_tokens: Any, first: float) -> None:
-    """γ = ½, reward 8 at the last of three tokens, the second a tool's; a second row of one token without reward."""
+    """γ = ½, reward 8 at the last of three tokens, the second a tool's; a completion of one token has no reward."""
     mask = torch.tensor([[True, False, True], [True, False, False]])
     dense = torch.tensor([[0.0, 0.0, 8.0], [0.0, 0.0, 0.0]])
     found = a.batch_whitened(
@@ -119,7 +119,7 @@ LIVE = torch.tensor([[True, True], [True, False], [False, False]])
     [(z.sequence_mean, {}, 4.0), (z.sequence_sum, {}, 6.0), (z.fixed_length, {"max_completion_length": 4}, 1.5)],
 )
 def test_completions_without_tokens_are_counted(aggregator: Any, given: Any, left_out: float) -> None:
-    """Two rows with tokens of three: a sum over 2, or over 3."""
+    """Two of three completions have tokens: the sum is divided by 2 or by 3."""
     loss = LOSS.clone().requires_grad_()
     counts = {"num_sequences": torch.tensor(2.0), "num_sequences_all": torch.tensor(3.0)}
     found = {

@@ -47,7 +47,7 @@ def equation(row: Algorithm) -> Equation:
 
 
 def rewards_of(record: Args, case: Case) -> torch.Tensor:
-    """verl is given token rewards, the others one number per row; a row of TRL's may be without."""
+    """Return token rewards for verl, and one reward per completion (possibly missing for TRL) for the others."""
     return case.outcome if record["fn"].startswith("verl") else case.scores
 
 
@@ -120,7 +120,7 @@ REWARDS = [r for group in GROUPS for r in group]
 
 
 def example(width: int = 4) -> Batch:
-    """Four groups, a row without tokens (the second), tool output in the first (its second token)."""
+    """Return four groups; the second completion has no tokens, and the second token of the first is a tool's."""
     generator = torch.Generator().manual_seed(1)
     rows = len(REWARDS)
     noise = torch.randn(3, rows, width, generator=generator, dtype=torch.float64)
@@ -150,7 +150,7 @@ def by_group(say: Any) -> list[float]:
 
 
 def standard(group: list[float], *, less: int, eps: float) -> list[float]:
-    """(r − mean) / (std + eps) with n − `less` in the variance; 0 where nothing varies."""
+    """Return (r − mean) / (std + eps) with n − `less` in the variance; 0 if all rewards are equal."""
     if len(set(group)) < 2:
         return [0.0] * len(group)
     mean = sum(group) / len(group)
@@ -159,7 +159,7 @@ def standard(group: list[float], *, less: int, eps: float) -> list[float]:
 
 
 def of_the_others(group: list[float]) -> list[float]:
-    """NeMo-RL: mean and std of the rest of the group; not divided where the rest is all the same."""
+    """Return NeMo-RL's advantage: mean and std of the rest of the group; no division if the rest is constant."""
     found = []
     for i, r in enumerate(group):
         rest = group[:i] + group[i + 1 :]
@@ -170,7 +170,7 @@ def of_the_others(group: list[float]) -> list[float]:
 
 
 def centred_over_batch(_: Any = None) -> list[float]:
-    """ROLL: reward minus group mean, over the std of all these differences."""
+    """Return ROLL's advantage: reward minus group mean, over the std of all these differences."""
     centred = by_group(lambda group: [r - sum(group) / len(group) for r in group])
     mean = sum(centred) / len(centred)
     std = (sum((x - mean) ** 2 for x in centred) / (len(centred) - 1)) ** 0.5
@@ -254,7 +254,7 @@ def test_nemo_sums_over_tokens() -> None:
 
 @pytest.mark.parametrize("name", ["gppo@klear", "ce_gppo@klear"])
 def test_dual_clip_of_the_authors(name: str) -> None:
-    """−Â · 3 without gradient where Â < 0 and the row's own loss is above it, else the row's."""
+    """The loss is −3 Â without gradient where Â < 0 and the usual loss exceeds it."""
     batch = replace(example(), advantages=torch.full((len(REWARDS), 1), -1.0, dtype=torch.float64))
     batch.logp[3, 1] = batch.old_logp[3, 1] + 2.0  # w = 7.4
     free, bound = (_differentiated(batch, equation(ROWS[n])) for n in (base_name(name), name))
@@ -276,7 +276,7 @@ def explained(name: str) -> Any:
 
 
 def test_the_winner_s_advantage_in_every_convention() -> None:
-    """One right answer among eight."""
+    """One of eight completions is correct."""
     found = {line["name"]: round(line["winner"], 3) for line in explained("grpo")["card"]["conventions"]}
     assert found == {
         "grpo": 2.474,
@@ -313,7 +313,7 @@ def test_card_shows_differences_and_the_active_convention(name: str) -> None:
 
 @pytest.mark.parametrize("name", CONVENTIONS)
 def test_every_convention_changes_a_number_or_declares_otherwise(name: str) -> None:
-    """On its examples; where no example shows the difference (extremes, groups of one), both algorithms are equal."""
+    """If no example shows the difference (extremes, groups of one), both algorithms are equal on them."""
     lines = {line["name"]: line for line in explained(name)["card"]["conventions"]}
     plain, this = lines[base_name(name)], lines[name]
     keys = ("winner", "loss", "gradient")
@@ -401,7 +401,7 @@ def test_plugin_list_keeps_conventions_below_their_algorithm() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["grpo@trl", "rloo@trl", "gspo@verl", "reinforce_pp@openrlhf", "dr_grpo@roll"])
 def test_trainer_runs_a_convention(name: str, tmp_path: Path) -> None:
-    """Micro-batches of half a group, two passes over each generation."""
+    """Micro-batches are half a group, and each generation is used twice."""
     steps = trained(f"{{name: {name}, rollouts: [canned]}}", tmp_path)
     assert len(steps) == 2
     assert all(math.isfinite(r["loss"]) and math.isfinite(r["grad_norm"]) for r in steps)
@@ -410,7 +410,7 @@ def test_trainer_runs_a_convention(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_trainer_counts_completions_without_tokens(tmp_path: Path) -> None:
-    """A filter takes every fourth row out: counted, they leave three quarters of the first step's gradient."""
+    """A filter drops every fourth completion: counting them leaves three quarters of the first step's gradient."""
     norms = {}
     for name in ("excluded", "included"):
         row = "{name: grpo, rollouts: [canned], penalties: none, filters: [{name: keep_k, k: 3}], "

@@ -83,7 +83,7 @@ def test_without_onednn_the_default_product_is_used(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("family", fixtures_models.CONFIGS)
 def test_the_samples_are_those_of_transformers(family: str, library: str) -> None:
-    """With adapters that are added, and with them off, where bases are laid out as they are."""
+    """Adapters are enabled, or disabled on bases with an unchanged memory layout."""
     model = fixtures_models.adapted(fixtures_models.model(family)).eval()
     same(model, prompts(7, 4, 2, times=3), config())
     with model.disable_adapter():
@@ -94,7 +94,7 @@ def test_the_samples_are_those_of_transformers(family: str, library: str) -> Non
 
 
 def pair(family: str, **changes: Any) -> tuple[Any, Any]:
-    """A model with an adapter, and the same fused."""
+    """Return a model with an adapter, and the same model with fused layers."""
     usual, fused = (fixtures_models.adapted(fixtures_models.model(family), **changes) for _ in range(2))
     lora.fuse_lora(fused)
     return usual, fused
@@ -117,7 +117,7 @@ def is_fused(model: Any, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("family", fixtures_models.CONFIGS)
 def test_a_fused_layer_gives_the_gradients_of_the_modules(family: str, library: str) -> None:
-    """Held to PEFT's own layers in double precision; those in float32 are as far away."""
+    """The reference is PEFT's layers in double precision; those in float32 have an error of the same size."""
     ids = prompts(12, 12, 12)["input_ids"]
     usual, fused = pair(family, r=4, lora_alpha=12)
     exact = pair(family, r=4, lora_alpha=12)[0].double()
@@ -169,7 +169,7 @@ OTHERS: dict[str, Any] = {
 
 
 def watched(model: Any, part: str) -> Any:
-    """A hook doubles the output of a module of each layer."""
+    """Register a hook that doubles the output of a module in each layer."""
     for layer in model.modules():
         if type(layer) is lora.FusedLinear:
             getattr(layer, part)["default"].register_forward_hook(lambda *given: given[-1] * 2)

@@ -16,12 +16,12 @@ from rlm_plugins.errors import RlmError
 
 
 def values_of(made: Any) -> torch.Tensor:
-    """Values of two fixed rows."""
+    """Return the values of two fixed completions."""
     return made.components.critic.before_update(rows(made)).clone()
 
 
 def log_probs_of(made: Any) -> torch.Tensor:
-    """The policy's log-probabilities of two fixed rows."""
+    """Return the policy's log-probs of two fixed completions."""
     with torch.no_grad():
         return made.components.logprobs.of(made.model, rows(made))[0].clone()
 
@@ -54,7 +54,6 @@ def test_new_critic_has_value_zero_and_trains(trained: Trained) -> None:
 
 
 def test_value_depends_on_earlier_tokens_only(trained: Trained) -> None:
-    """It depends on the tokens before it and on no other."""
     made, given = trained.trainer, rows(trained.trainer)
     before = made.components.critic.before_update(given)
     given["completion_ids"] = given["completion_ids"].clone()
@@ -91,7 +90,7 @@ def test_policy_does_not_change_an_untrained_critic(tmp_path: Path, kind: str) -
 
 
 def test_the_reference_is_the_base_at_every_step(tmp_path: Path) -> None:
-    """Bit for bit, whatever the two adapters have learned: the base equals a model that never had an adapter."""
+    """The base equals a model without adapters bit for bit, after both adapters were trained."""
     plain = equation(advantage=part("rlm_advantages", "group_relative"), penalties=[])
     bare = trainer(tmp_path / "bare", None, plain, lora=None)
     made = trainer(
@@ -125,7 +124,7 @@ def test_without_a_critic_no_value_is_computed(tmp_path: Path) -> None:
 
 
 def test_warmup_does_not_change_the_policy(tmp_path: Path) -> None:
-    """Weight decay and momentum too: the optimizer does not change weights without a gradient."""
+    """Weight decay and momentum change no weight without a gradient."""
     made = trainer(tmp_path, critic(warmup_steps=2), max_steps=2, weight_decay=0.1)
     before, values = weights(made), values_of(made)
     made.train()
@@ -167,7 +166,7 @@ def test_its_gradient_is_that_of_the_value_loss(tmp_path: Path, kind: str) -> No
 
 
 def test_critic_graph_is_built_after_the_policy_backward_pass(tmp_path: Path) -> None:
-    """Two micro-batches per generation, each an update, twice: never are the activations of both in memory."""
+    """With two micro-batches per generation, activations of policy and critic are never in memory together."""
     halves = {"per_device_train_batch_size": 8, "steps_per_generation": 2, "num_iterations": 2, "max_steps": 4}
     made = trainer(tmp_path, critic(), **halves)
     policy = [x for name, x in made.model.named_parameters() if x.requires_grad and ".critic." not in name]
@@ -206,7 +205,7 @@ def held(folder: Path) -> list[str]:
 
 
 def test_critic_adapter_is_a_peft_adapter(tmp_path: Path) -> None:
-    """PEFT itself reads the folder and computes equal hidden states."""
+    """PEFT loads the folder and computes equal hidden states."""
     from peft import PeftModel
 
     made = trainer(tmp_path / "run", critic(), max_steps=2)
@@ -237,7 +236,7 @@ CUT = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 8}
 def test_resumed_equals_uninterrupted(
     tmp_path: Path, kind: str, buffer: dict[str, int], last: int, steps: tuple[int, ...]
 ) -> None:
-    """In the warm-up, in the first epoch, where it ends, and in the next one."""
+    """The run is interrupted in the warm-up, inside the first epoch, at its end, and in the next epoch."""
     often = {"max_steps": last, **OFTEN, **buffer}
     made = partial(trainer, settings=critic(kind, warmup_steps=2), **often)
     whole, again = interrupted(tmp_path, steps, made)

@@ -24,13 +24,13 @@ BEST = 1.25
 
 
 def reward_of(completion_ids: list[list[int]]) -> list[float]:
-    """1 for a one in front, ½ for a zero, and ¼ more for the other of the two behind it."""
+    """Return 1 for a first token of one, ½ for zero, and ¼ more if the second token is the other digit."""
     front = {ONE: 1.0, ZERO: 0.5, END: 0.0}
     return [front[ids[0]] + 0.25 * (sorted(ids) == [ZERO, ONE]) for ids in completion_ids]
 
 
 def exact(made: EquationTrainer, question: int) -> tuple[float, list[float]]:
-    """By enumeration: the value before the first token, and after a zero and a one (nothing follows the end)."""
+    """Compute by enumeration the value before the first token, and after a zero and a one."""
     asked = torch.tensor([[question, first] for first in (ZERO, ONE)])
     with torch.no_grad():
         chance = made.model(asked).logits[:, :, ANSWERS].softmax(-1)
@@ -52,7 +52,7 @@ def values_of(made: EquationTrainer, question: int) -> tuple[float, list[float]]
 def environment_spec(
     folder: Path, kind: str, *, rate: float | Schedule, warmup_steps: int = 0, **changes: Any
 ) -> EquationTrainer:
-    """Two questions, answered once each time by two tokens."""
+    """Return a trainer on two questions with answers of two tokens."""
     settings = {
         "max_completion_length": 2,
         "per_device_train_batch_size": 256,
@@ -86,8 +86,10 @@ def test_the_critic_converges_to_the_exact_values(tmp_path: Path, kind: str) -> 
 
 
 def test_ppo_finds_the_best_policy(tmp_path: Path) -> None:
-    """From one answer per problem: nothing is compared with anything but the critic. All weights move: the random
-    head of the model, held fast, could not tell two answers far enough apart."""
+    """With one answer per problem, only the critic is a baseline.
+
+    All weights are trained: the random head of the model, if frozen, could not separate two answers.
+    """
     made = environment_spec(tmp_path, "separate", rate=3e-3, max_steps=20, learning_rate=1e-2, lora=None)
     assert max(exact(made, question)[0] for question in LETTERS) < 0.7
     made.train()

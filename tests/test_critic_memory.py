@@ -66,7 +66,7 @@ def test_critic_and_policy_activations_are_not_added() -> None:
 
 
 def test_model_page_equals_the_estimate() -> None:
-    """The tables are generated, not written by hand. (The smallest model stands for the others.)"""
+    """The tables are generated, not written by hand. Only the smallest model is compared."""
     page = (Path(__file__).parents[1] / "benchmarks/results/model_memory.md").read_text()
     assert page.startswith(model_memory.HEADING)
     with_checkpointing, without = page.split("Gradient checkpointing off")
@@ -78,7 +78,7 @@ def test_model_page_equals_the_estimate() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("arm", "checkpointing", "close"), [("ppo, shared", False, 0.1), ("ppo, separate", True, 0.2)])
 def test_memory_of_a_ppo_step_equals_the_estimate(arm: str, checkpointing: bool, close: float) -> None:
-    """At rest to the byte, at its peak closely: a copy has no gradients yet while the policy learns."""
+    """Memory at rest is equal to the byte, the peak closely: a copy has no gradients during the policy update."""
     found = bytes_of(ppo_memory.document(arm, checkpointing, **SMALL))
     expected = found["expected"]
     for name in ("parameters", "gradients", "optimizer"):

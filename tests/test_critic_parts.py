@@ -26,7 +26,7 @@ from rlm_plugins.step import score
 
 @given(batches(), st.sampled_from([1.0, 0.9]), st.sampled_from([1.0, 0.8, 0.0]))
 def test_critic_lambda_is_separate(batch: Batch, gamma: float, lam_critic: float) -> None:
-    """The advantages are those of `lam`; the returns are V and the advantages of `lam_critic`."""
+    """The advantages are those of `lam`; the returns are V plus the advantages of `lam_critic`."""
     knobs = {"gamma": gamma, "lam": 0.5, "whitened": False}
     advantages, returns = gae(batch.token_rewards, batch.values, batch.mask, lam_critic=lam_critic, **knobs)
     assert torch.equal(advantages, gae(batch.token_rewards, batch.values, batch.mask, **knobs)[0])
@@ -41,7 +41,7 @@ def test_critic_lambda_is_separate(batch: Batch, gamma: float, lam_critic: float
 
 @given(batches())
 def test_lambda_one_trains_on_monte_carlo_returns(batch: Batch) -> None:
-    """Monte Carlo: the rewards from here on, whatever was expected."""
+    """The returns are the sums of later rewards, independent of the values."""
     for values in (batch.values, torch.zeros_like(batch.values)):
         _, returns = gae(batch.token_rewards, values, batch.mask, lam=0.3, lam_critic=1.0)
         for row, mask in enumerate(batch.mask):
@@ -52,7 +52,7 @@ def test_lambda_one_trains_on_monte_carlo_returns(batch: Batch) -> None:
 
 @given(batches(), st.sampled_from([0.05, 0.5, 3.0]), st.sampled_from(["skip", "discount"]))
 def test_lambda_grows_with_completion_length(batch: Batch, alpha: float, masked_tokens: Any) -> None:
-    """λ = 1 − 1/(α n), n the trained tokens of the row, never below 0; `lam` has no effect then."""
+    """λ = 1 − 1/(α n) for n trained tokens, never below 0; `lam` has no effect then."""
     knobs = {"gamma": 0.9, "by_length": alpha, "whitened": False, "masked_tokens": masked_tokens}
     advantages, _ = gae(batch.token_rewards, batch.values, batch.mask, lam=0.123, **knobs)
     for row, mask in enumerate(batch.mask):
@@ -68,7 +68,7 @@ def test_lambda_grows_with_completion_length(batch: Batch, alpha: float, masked_
 
 
 def test_lambda_of_a_hundred_tokens_at_the_papers_alpha() -> None:
-    """λ = 1 − 1/(0.05 · 100) = 0.8: a reward of 1 at the end is felt by 0.8⁹⁹ at the beginning, by 1 at the end."""
+    """λ = 1 − 1/(0.05 · 100) = 0.8: a reward of 1 at the end adds 0.8⁹⁹ at the first token, 1 at the last."""
     rewards, zeros = torch.zeros(1, 100, dtype=torch.float64), torch.zeros(1, 100, dtype=torch.float64)
     rewards[0, -1] = 1.0
     found, _ = gae(rewards, zeros, torch.ones(1, 100, dtype=torch.bool), by_length=0.05, whitened=False)
@@ -80,7 +80,7 @@ def test_lambda_of_a_hundred_tokens_at_the_papers_alpha() -> None:
 
 @given(batches(), st.booleans(), st.sampled_from(["skip", "discount"]))
 def test_only_trained_tokens_are_in_the_mean_and_the_spread(batch: Batch, unbiased: bool, masked_tokens: Any) -> None:
-    """Masked tokens, inside a row too, are in neither, and stay 0."""
+    """Masked tokens, also inside a completion, are in neither, and stay 0."""
     knobs = {"masked_tokens": masked_tokens, "unbiased": unbiased}
     plain, _ = gae(batch.token_rewards, batch.values, batch.mask, whitened=False, **knobs)
     white, _ = gae(batch.token_rewards, batch.values, batch.mask, **knobs)
@@ -101,7 +101,7 @@ numbers = st.floats(-3, 3).filter(lambda x: abs(x) > 1e-3)
 
 @given(numbers, numbers, numbers, st.sampled_from([None, 0.2, 0.5]))
 def test_the_value_loss_and_its_slope(value: float, old: float, target: float, epsilon: float | None) -> None:
-    """½ (V − R)² with slope V − R; clipped, the larger of the two, and no slope where the clipped one wins."""
+    """½ (V − R)² has slope V − R; clipped, it is the larger of two, without slope where the clipped one is larger."""
     values = torch.tensor([[value]], dtype=torch.float64, requires_grad=True)
     given = [torch.tensor([[x]], dtype=torch.float64) for x in (old, target)]
     loss = value_loss(values, *given, epsilon=epsilon)
@@ -132,7 +132,7 @@ def test_kl_penalty_is_part_of_the_value_target() -> None:
 
 
 def test_adaptive_coefficient_changes_the_value_target() -> None:
-    """KL 3 per row, target 1: the factor is 1.02 from the second generation on."""
+    """KL is 3 per completion and the target 1: the factor is 1.02 from the second generation on."""
     old, ref = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -4.0]])
     paid = Part("rlm_shapers", "adaptive_kl_in_reward", "test", AdaptiveKLInReward).bind({"beta": 0.1, "target": 1.0})
     made = equation(shapers=[paid], advantage=part("rlm_advantages", gae, lam=1.0, whitened=False))

@@ -110,7 +110,7 @@ def test_stages_inherit_the_critic_if_they_use_it(tmp_path: Path) -> None:
 
 
 def test_critic_of_a_stage_that_does_not_use_it_is_rejected(tmp_path: Path) -> None:
-    """Though another stage has a critic."""
+    """It is rejected even if another stage has a critic."""
     text = SMALL.replace("algorithm: ppo", "stages: [{algorithm: sft, critic: {kind: head}}, {algorithm: ppo}]")
     with pytest.raises(RecipeError, match=r"stages\[0\]\.critic (.|\n)*no part of the algorithm requires `values`"):
         compose(read(tmp_path, text=text), REGISTRY)

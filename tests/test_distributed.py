@@ -123,7 +123,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, start: Path) -> Path:
-    """Every case, in the folders `one` and `two`."""
+    """Train every case on one and two processes, in the folders `one` and `two`."""
     folder = tmp_path_factory.mktemp("runs")
     recipe = str(reinforcement(folder, start, canned=True))
     one = [(recipe, str(folder / "one" / name), [*both, *alone]) for name, (both, alone, _) in CASES.items()]
@@ -148,7 +148,7 @@ def same(runs: Path, name: str, step: int, rel: float, absolute: float, *further
 
 
 def test_two_processes_generate_the_same_with_either_generator(runs: Path) -> None:
-    """Each has its own stream of random numbers, and its model is wrapped."""
+    """Each process has its own stream of random numbers and a wrapped model."""
     usual, found, other = (runs / "two" / name for name in GENERATORS)
     samples = [(run / "samples.jsonl").read_text() for run in (usual, found, other)]
     assert samples[0]
@@ -175,7 +175,7 @@ def test_fast_paths_change_nothing_on_two_processes(runs: Path) -> None:
 
 @pytest.mark.parametrize("name", ["refilled", "not-full", "refilled-cut"])
 def test_samples_equal_those_of_one_process(runs: Path, name: str) -> None:
-    """Several until the batch is full, and on from there in the next step; also where a group lies on both."""
+    """Dynamic sampling takes several rounds and continues in the next step; a group may be split over processes."""
     for step in (1, 2):
         one, two = (logged(runs / side / name, step) for side in ("one", "two"))
         assert one["dynamic_sampling/rounds"] > 1
@@ -185,7 +185,7 @@ def test_samples_equal_those_of_one_process(runs: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", OF_THE_STEP)
 def test_statistics_of_the_step_are_those_of_all(runs: Path, name: str) -> None:
-    """Two processes of two micro-batches against one of one."""
+    """Two processes of two micro-batches are compared with one of one."""
     for step in (1, 2):
         same(runs, name, step, 5e-5, 1e-6)
 
@@ -242,7 +242,7 @@ def test_critics_learn_as_with_one_process(runs: Path, name: str) -> None:
 
 
 def test_all_processes_skip_the_remaining_updates(runs: Path) -> None:
-    """The second update on it starts too far off, on the rows of both."""
+    """The second update exceeds `target_kl` on the completions of both."""
     lines = [logged(runs / "two" / "separate", step) for step in (1, 2, 3)]
     assert [line["update/skipped"] for line in lines] == [0.0, 1.0, 0.0]
     assert [line["grad_norm"] > 0 for line in lines] == [True, False, True]
@@ -250,7 +250,7 @@ def test_all_processes_skip_the_remaining_updates(runs: Path) -> None:
 
 @pytest.mark.full
 def test_tutorial_runs_on_two_processes(tmp_path: Path, start: Path) -> None:
-    """By the front door."""
+    """The run is started by `rlm train`."""
     folder = launch(reinforcement(tmp_path, start, canned=False), tmp_path / "run", 2, *HALVES)
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["held_out_rows"] == 16

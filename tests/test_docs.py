@@ -118,7 +118,7 @@ def test_every_module_of_the_pages_exists(page: Path) -> None:
 
 @pytest.mark.slow
 def test_the_page_on_python_runs(tmp_path: Path) -> None:
-    """Its blocks, one after the other, on a tiny model; every column that they name is in the data."""
+    """Its code blocks run in order on a tiny model; every column that they name is in the data."""
     settings = tiny.settings(output_dir=str(tmp_path), max_steps=1)
     known: dict[str, Any] = {"settings": settings, "tokenizer": tiny.tokenizer(), "lora": tiny.lora()}
     known |= {"dataset": tiny.problems(), "folder": tmp_path / "critic"}
@@ -153,7 +153,7 @@ def test_readme_is_short() -> None:
 
 
 def test_the_table_of_algorithms_lists_all_of_them() -> None:
-    """The same algorithms in the same order as `rlm algorithms`; README has some of these rows, unchanged."""
+    """It has the algorithms of `rlm algorithms` in order; README has some of its lines, unchanged."""
     page = (ROOT / "docs" / "algorithms.md").read_text()
     rows = re.findall(r"^\| `([a-z0-9_@]+)` \|", page, flags=re.M)
     assert rows == [entry["name"] for entry in table.table(Registry()) if "@" not in entry["name"]]
@@ -200,7 +200,7 @@ def test_the_error_of_readme_is_the_error(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_step_of_the_architecture_is_the_step() -> None:
-    """Every method in its table is one of the trainer, of a collaborator or of `step.py`, every hook a hook."""
+    """Every method in its table belongs to the trainer, a collaborator or `step.py`, and every hook exists."""
     page = (ROOT / "docs" / "architecture.md").read_text()
     lines = re.findall(r"^\|(?! TRL calls|---)(.*)\|$", page.partition("| TRL calls |")[2].partition("\n\n")[0], re.M)
     modules = [importlib.import_module(f"rlm_plugins.trainer.{file.stem}") for file in TRAINER.glob("[a-z]*.py")]
@@ -244,13 +244,13 @@ def variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_variant_takes_fifteen_lines(variant: Path) -> None:
-    """Without imports and decorators."""
+    """Imports and decorators are not counted."""
     lines = (variant / "variant.py").read_text().splitlines()
     assert len([line for line in lines if line and not line.startswith(("#", "from ", "@"))]) == 15
 
 
 def test_the_variant_equals_the_built_in_algorithm(variant: Path) -> None:
-    """From rewards to loss and gradient, on batches where the weight is capped."""
+    """Loss and gradient are compared from rewards on, on batches in which the weight is capped."""
     registry = Registry([variant / "variant.py"])
     slots = slots_of(registry.find("rlm_algorithms", "capped").target, registry)
     capped = row_of("cispo", **{slot: slots[slot] for slot in ("advantage", "importance", "policy_loss", "aggregator")})

@@ -24,7 +24,7 @@ PAD = 9
 
 
 def draw(number: int, wanted: list[bool], length: int) -> SamplingRound:
-    """Groups of two; the ids identify each completion."""
+    """Return a sampling round of groups of two; the ids identify each completion."""
     rows = 2 * len(wanted)
     names = torch.arange(rows) + 100 * number
     want = torch.tensor(wanted).repeat_interleave(2)
@@ -95,7 +95,7 @@ def test_images_are_rejected() -> None:
 
 
 def lesson(completions: list[str], answer: list[str]) -> list[float]:
-    """Differs within a group, unless the answer is a multiple of three: those groups have no spread."""
+    """Return rewards that differ within a group, unless the answer is a multiple of three."""
     return [0.0 if int(a) % 3 == 0 else sum(map(ord, c)) % 8 / 8 for c, a in zip(completions, answer, strict=True)]
 
 
@@ -120,12 +120,12 @@ class Seen:
 
 
 def everything(rewards: torch.Tensor) -> torch.Tensor:
-    """Keeps every row."""
+    """Keep every completion."""
     return torch.ones_like(rewards, dtype=torch.bool)
 
 
 def nothing(rewards: torch.Tensor) -> torch.Tensor:
-    """Keeps no row."""
+    """Keep no completion."""
     return torch.zeros_like(rewards, dtype=torch.bool)
 
 
@@ -138,7 +138,7 @@ SPREAD = REGISTRY.find("rlm_filters", "nonzero_std").target
 
 
 def refilling(folder: Path, filters: list[Bound], observer: Any = None, **changes: Any) -> EquationTrainer:
-    """Four groups of four a generation, out of thirty problems."""
+    """Return a trainer with four groups of four per generation, from thirty problems."""
     seen = Part("rlm_advantages", "seen", "test", Seen).bind({})
     settings = {"max_steps": 3, "per_device_train_batch_size": 16, **changes}
     pieces: dict[str, Any] = {"observer": observer}
@@ -214,7 +214,7 @@ def test_smallest_limit_of_refilling_filters_is_used(tmp_path: Path) -> None:
     ids=["plain", "two-epochs", "accumulated"],
 )
 def test_resumed_equals_uninterrupted(tmp_path: Path, buffer: dict[str, int], steps: tuple[int, ...]) -> None:
-    """Plain: from the first epoch, and from the second one, which the fourth step reaches."""
+    """The run is resumed from the first epoch and from the second one, which the fourth step reaches."""
     how = {"max_steps": 6, **OFTEN, **buffer}
     whole, again = interrupted(tmp_path, steps, lambda folder: refilling(folder, [sieve(SPREAD, refill=4)], **how))
     assert max(logged(whole, "dynamic_sampling/rounds")) > 1

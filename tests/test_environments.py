@@ -151,7 +151,7 @@ KINDS = [_jsonl, _json, _csv, _tsv, _parquet, _saved, _saved_splits, _folder]
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of a test stays in the user's own cache."""
+    """Redirect the cache of data sets to the folder of the test."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 

@@ -48,7 +48,7 @@ def playing(
     pieces: Any = None,
     **changes: Any,
 ) -> EquationTrainer:
-    """A trainer whose rows are episodes of `world`."""
+    """Return a trainer whose completions are episodes of `world`."""
     said = {
         "environment_spec": environment_spec,
         "collector": RolloutCollector((), tiny.settings()["num_generations"], plays=True),
@@ -66,14 +66,14 @@ def speaking(folder: Path, environment_spec: EnvironmentSpec, tools: bool = Fals
 
 
 def generated(made: EquationTrainer) -> tuple[dict[str, Any], list[EpisodeTokens]]:
-    """TRL's dictionary of one generation, and its episodes."""
+    """Return TRL's dictionary of one generation, and its episodes."""
     out = made._generate_and_score_completions([row for row in made.train_dataset.select(range(2)) for _ in range(4)])
     assert made.components.rollout.episodes is not None
     return out, made.components.rollout.episodes
 
 
 def scripted(made: Any, turns: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model writes these turns, one after the other; which comes next it sees from what it has written."""
+    """Replace generation by these turns in order; the number of end tokens in the ids selects the next turn."""
     words = made.processing_class
 
     def write(ids: list[list[int]], *rest: Any, **options: Any) -> tuple[list[list[int]], None]:
@@ -168,7 +168,7 @@ room; a critic."""
 
 @pytest.mark.parametrize("name", EQUATIONS)
 def test_logprobs_of_observations_change_nothing(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not a number there: log-probability, entropy and value. Every weight and every metric is the same, to the bit."""
+    """Log-probs, entropies and values of observations are NaN, and every weight and metric is equal to the bit."""
     runs = []
     for poisoned in (False, True):
         torch.manual_seed(0)
@@ -195,7 +195,7 @@ def test_logprobs_of_observations_change_nothing(tmp_path: Path, name: str, monk
 
 
 def poison(made: EquationTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is read at a token of the world is not a number."""
+    """Set log-probs, entropies and values of observation tokens to NaN."""
 
     def spoiled(x: Any, inputs: dict[str, Any]) -> Any:
         is_observation = inputs["completion_mask"].bool() & ~inputs["tool_mask"].bool()
@@ -220,7 +220,7 @@ def poison(made: EquationTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_fast_paths_include_observations(tmp_path: Path) -> None:
-    """Packed rows give the same first step."""
+    """Padding-free rows give the same first step."""
     packed = replace(NO_SPEED, padding_free=True, skip_zero_advantage=True, group_micro_batches=True)
     speeds = {"plain": NO_SPEED, "packed": packed}
     norms = {}
@@ -239,7 +239,7 @@ CALLS = ["<call>times a=3 b=4</call><call>times a=5 b=x</call>", "<call>none</ca
 
 
 def test_tools_are_called_as_trl_calls_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A class written for its `environment_factory`: the same tokens, the same mask, the same messages and pay."""
+    """A class for TRL's `environment_factory` gives the same tokens, mask, messages and reward as in TRL."""
     environment_spec = fixtures_environments.environment_spec(fixtures_environments.Multiplies, chat=True)
     ours = speaking(tmp_path, environment_spec, tools=True, max_completion_length=160)
     scripted(ours, CALLS, monkeypatch)
@@ -408,7 +408,7 @@ class Slow(fixtures_environments.Multiplies):
     woken, left = threading.Event(), threading.Event()
 
     def times(self, a: int, b: int) -> str:
-        """Multiplies.
+        """Multiply two numbers.
 
         Args:
             a: A number.
@@ -424,7 +424,7 @@ class Slow(fixtures_environments.Multiplies):
 
 
 def test_late_call_does_not_change_the_episode() -> None:
-    """A tool may swallow its interruption, but its later changes are invisible in the episode."""
+    """A tool may suppress its interruption, but its later changes are not part of the episode."""
     tokenizer = fixtures_environments.scratch(tools=True)[1]
     written = tokenizer(3 * "<call>times a=3 b=4</call>" + "<|end|>")["input_ids"]
     table = EpisodeRunner(

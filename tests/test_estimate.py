@@ -32,7 +32,7 @@ NOTHING = Load(generated=0, prompt_len=0, completion_len=0, micro_batch_size=0)
 
 
 def config(family: type = Qwen3Config, dtype: torch.dtype = torch.float32, **sizes: Any) -> Any:
-    """Two layers, grouped queries, no size equal to another."""
+    """Return a config with two layers and grouped queries, in which all sizes differ."""
     usual = {
         "vocab_size": 50,
         "hidden_size": 48,
@@ -169,7 +169,7 @@ def test_the_cache() -> None:
 
 @pytest.mark.parametrize("half", [False, True])
 def test_the_head(half: bool) -> None:
-    """Within a tenth: TRL's tile is allocated at full width, of which a small vocabulary touches little."""
+    """The estimate is within a tenth: TRL's tile has full width, of which a small vocabulary uses little."""
     made = config(vocab_size=40000, hidden_size=32)
     real = model(made, LORA)
     add_fused_lm_head(real.get_base_model(), outputs=("log_probs", "entropy"))
@@ -183,7 +183,7 @@ def test_the_head(half: bool) -> None:
 
 @pytest.mark.parametrize(("dtype", "half"), [(torch.float32, False), (torch.float32, True), (torch.bfloat16, False)])
 def test_the_packed_head(dtype: torch.dtype, half: bool) -> None:
-    """Pieces of logits follow each other: what one leaves behind is gone when the next is made."""
+    """Chunks of logits are computed in order: the memory of one is released before the next."""
     made, load = config(dtype=dtype, vocab_size=40000, hidden_size=64), Load(0, 30, 100, 4, half=half, packed_prompts=1)
     hidden, target = torch.randn(400, 64, dtype=dtype, requires_grad=True), torch.randint(40000, (400,))
     weight = torch.randn(40000, 64, dtype=dtype)
@@ -207,7 +207,7 @@ def test_peak_is_the_larger_of_generation_and_update() -> None:
 
 
 def test_choosing_a_token() -> None:
-    """Of rows of which one has left, at a temperature: all that is there at once, within a tenth."""
+    """The peak for a batch with one finished sequence, at a temperature, is within a tenth of the estimate."""
     rows, words = 16, 4000
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         draw, logits = MultinomialSampler(), torch.randn(rows, words)
@@ -221,7 +221,7 @@ def test_choosing_a_token() -> None:
 
 @pytest.mark.slow
 def test_a_whole_step_of_training() -> None:
-    """Forward, backward and AdamW on 4 rows of 48 tokens: what is allocated at the peak, within a tenth."""
+    """The peak of forward, backward and AdamW on 4 sequences of 48 tokens is within a tenth of the estimate."""
     made = config(hidden_size=128, intermediate_size=512, num_hidden_layers=4, vocab_size=2000)
     ids = torch.randint(2000, (4, 48))
     mask = torch.ones_like(ids)
@@ -248,14 +248,14 @@ def _autocast(half: bool) -> Any:
 
 
 def _cast_weights(made: Any, lora: Mapping[str, Any] | None, half: bool) -> int:
-    """Half-precision copies of float32 weights, which autograd keeps too."""
+    """Return the bytes of half-precision copies of float32 weights, which autograd saves too."""
     return estimate(made, lora, dataclasses.replace(NOTHING, half=half)).update["half-precision weights"]
 
 
 def _saved(
     made: Any, lora: Mapping[str, Any] | None, rows: int, width: int, half: bool, checkpointing: bool = False
 ) -> int:
-    """Bytes of all tensors autograd saves in a forward pass on padded rows, parameters excepted."""
+    """Return the bytes of all tensors that autograd saves in a padded forward pass, without parameters."""
     real = model(made, lora)
     if checkpointing:
         real.train()
@@ -286,7 +286,7 @@ def _saved_packed(made: Any, lora: Any, trees: int, prompt: int, group: int, com
 
 @contextlib.contextmanager
 def _kept(real: Any) -> Any:
-    """While it lasts: storage → bytes of what autograd saves, parameters excepted."""
+    """Record storage → bytes of the tensors that autograd saves inside the context, without parameters."""
     own = {t.untyped_storage().data_ptr() for t in (*real.parameters(), *real.buffers())}
     sizes: dict[int, int] = {}
     alive: list[torch.Tensor] = []
@@ -302,7 +302,7 @@ def _kept(real: Any) -> Any:
 
 
 def _levels(record: Any) -> list[tuple[int, int]]:
-    """(time, bytes allocated since the start)."""
+    """Return (time, bytes allocated since the start) of each allocation event."""
     level, found = 0, []
     for event in sorted(record.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
         if event.name() == "[memory]":
@@ -316,7 +316,7 @@ def _peak(record: Any) -> int:
 
 
 def _peak_inside(record: Any, name: str) -> int:
-    """The most that is allocated on top while an operator of that name runs."""
+    """Return the most bytes that are allocated in addition while the operator `name` runs."""
     (operator,) = [event for event in record.profiler.kineto_results.events() if event.name() == name]
     levels = _levels(record)
     before = [level for time, level in levels if time <= operator.start_ns()][-1]

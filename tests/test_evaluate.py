@@ -22,17 +22,17 @@ def reward(function: Any, label: str = "it") -> Reward:
 
 
 def long(completions: list[str], answer: list[str]) -> list[float]:
-    """Uses a column, so that columns are seen to arrive."""
+    """Return 1 for a long completion; the reward names a column, so that columns are tested too."""
     return [float(len(text) + len(a) > 3) for text, a in zip(completions, answer, strict=True)]
 
 
 def some(completions: list[str], answer: list[str]) -> list[float | None]:
-    """Applies to answers of one digit."""
+    """Return a reward that applies only to answers of one digit."""
     return [2.0 if len(a) == 1 else None for a in answer]
 
 
 async def slow(completions: list[str]) -> list[float]:
-    """An asynchronous reward."""
+    """Return an asynchronous reward."""
     return [0.5] * len(completions)
 
 
@@ -56,7 +56,7 @@ def test_report() -> None:
 
 
 def test_a_reward_sees_no_column_that_means_something_else() -> None:
-    """As in training: what was written in place of `completion`, and no demonstration."""
+    """As in training, `completion` is the generated text, and demonstrations are left out."""
     seen: list[set[str]] = []
 
     def curious(completions: list[str], **others: Any) -> list[float]:
@@ -158,7 +158,7 @@ def test_a_reward_with_a_memory_remembers_nothing_of_an_evaluation() -> None:
 
 
 def test_sampled_completions_give_mean_and_pass_at_k() -> None:
-    """Both from their definitions, over the completions of the report."""
+    """Both are computed by definition from the completions of the report."""
 
     def parity(completions: list[str]) -> list[float]:
         return [float(len(text) % 3 == 1) for text in completions]

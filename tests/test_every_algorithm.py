@@ -46,13 +46,13 @@ def row(name: str, **changes: Any) -> Equation:
 
 
 def every_row(but: Mapping[str, str] | None = None) -> Any:
-    """All rows by name; for those in `but` the test must fail, for the reason given."""
+    """Parametrize a test by all algorithms; for those in `but` it must fail, for the reason given."""
     marks = {name: [pytest.mark.xfail(strict=True, reason=why)] for name, why in (but or {}).items()}
     return pytest.mark.parametrize("name", [pytest.param(name, marks=marks.get(name, ())) for name in ROWS])
 
 
 def right_or_wrong(batch: Batch) -> Batch:
-    """Rewards of 0 and 1, as a verifier gives them: what every row can learn from."""
+    """Replace rewards by 0 and 1, as a verifier returns them, which suit every algorithm."""
     return replace(batch, rewards=(batch.rewards > 0.3).double())
 
 
@@ -62,12 +62,12 @@ OF_ONE = [right_or_wrong(batch) for batch in drawn(batches(groups=2, group_size=
 
 @functools.cache
 def lesson(name: str, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss and gradient of a row on one of the batches, as it is."""
+    """Return loss and gradient of an algorithm on one of the batches."""
     return taught(BATCHES[number], row(name))
 
 
 def on_policy(batch: Batch) -> Batch:
-    """π = π_old = π_ref = the engine."""
+    """Return the batch with π = π_old = π_ref = π_rollout."""
     return replace(batch, logp=batch.old_logp, ref_logp=batch.old_logp, rollout_logp=batch.old_logp)
 
 
@@ -115,7 +115,7 @@ def test_interleaved_groups_are_groups(name: str) -> None:
 
 @every_row(but={"bnpo": "a mean over micro-batches of their means"})
 def test_micro_batches_add_up_to_the_whole(name: str) -> None:
-    """Two pieces of a scored, shuffled batch, with the counts and the step batch of the whole."""
+    """Two micro-batches of a scored, shuffled batch have the counts and the step batch of the whole."""
     made = row(name)
     for number, batch in enumerate(BATCHES):
         whole, cut = scored(batch, made), 1 + number % 11
@@ -152,7 +152,7 @@ def test_empty_unscored_completion_changes_nothing(name: str) -> None:
     }
 )
 def test_a_group_without_spread_has_advantage_zero(name: str) -> None:
-    """Exactly, and so no gradient but that of a penalty. (Shapers could change the rewards.)"""
+    """It is exactly zero, so only penalties have a gradient. Shapers are left out: they could change the rewards."""
     made = row(name, shapers=(), penalties=())
     for number, batch in enumerate(BATCHES):
         tied = batch.group == batch.group[0]
@@ -181,7 +181,7 @@ def test_a_group_of_one_is_defined(name: str) -> None:
     }
 )
 def test_on_policy_gradient_equals_reinforce(name: str) -> None:
-    """With the row's own advantages and its own sum: ratio, surrogate, weights and penalties have no effect yet."""
+    """With its own advantages and aggregator: ratio, clip, token weights and penalties have no effect yet."""
     made = row(name)
     loss = part("rlm_policy_losses", policy_losses.reinforce)
     bare = replace(made, importance=None, policy_loss=loss, token_weights=(), penalties=())

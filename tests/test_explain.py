@@ -189,7 +189,7 @@ class Odd:
 
 
 def odd(*, what: Odd, values: list[float] | None = None) -> None:
-    """Takes anything."""
+    """Accept any value."""
 
 
 class RunningBaseline:

@@ -35,7 +35,7 @@ ENDS = [2, 5, 9]
 
 
 def prompts(*lengths: int, times: int = 1) -> dict[str, torch.Tensor]:
-    """Prompts of these lengths, padded on the left, each as often as said."""
+    """Return left-padded random prompts of these lengths, each repeated `times` times."""
     draw, width = torch.Generator().manual_seed(1), max(lengths)
     rows = [torch.randint(10, fixtures_models.WORDS, (n,), generator=draw) for n in lengths]
     ids = torch.stack([torch.cat([row.new_zeros(width - len(row)), row]) for row in rows]).repeat_interleave(times, 0)
@@ -48,7 +48,7 @@ def config(**changes: Any) -> GenerationConfig:
 
 
 def both(model: Any, inputs: dict[str, torch.Tensor], how: GenerationConfig, **options: Any) -> tuple[Any, Any]:
-    """What transformers and what we write from one seed; the next random number after it must be the same."""
+    """Generate with transformers and with the fast generator from one seed; the next random number must be equal."""
     torch.manual_seed(3)
     usual, after = model.generate(**inputs, generation_config=how), torch.rand(4)
     torch.manual_seed(3)
@@ -65,7 +65,7 @@ def same(model: Any, inputs: dict[str, torch.Tensor], how: GenerationConfig) -> 
 
 @contextmanager
 def by_the_loop() -> Iterator[None]:
-    """Fails where transformers writes after all."""
+    """Fail if generation falls back to transformers."""
 
     def refuse(reason: str) -> None:
         raise AssertionError(reason)
@@ -79,7 +79,7 @@ def by_the_loop() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short completions are decoded with copied weights here, as long ones are."""
+    """Use merged weights for short completions too, and one thread."""
     torch.set_num_threads(1)
     monkeypatch.setattr(merged_lora, "MERGE_TOKENS", 0)
 
@@ -135,7 +135,7 @@ def test_an_empty_prompt_beside_others() -> None:
 
 
 def test_training_mode_is_no_difference() -> None:
-    """TRL leaves the model in it; nothing that is dropped at random is in this one."""
+    """TRL leaves the model in training mode; this model has no dropout."""
     with by_the_loop():
         same(fixtures_models.adapted(fixtures_models.model("Qwen2")).train(), prompts(4, times=4), config())
 
@@ -144,7 +144,7 @@ def test_training_mode_is_no_difference() -> None:
 
 
 def test_shared_prefill_and_eviction_of_finished_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their keys and values are gone as soon as room is made for further tokens."""
+    """Their keys and values are removed when the cache grows for further tokens."""
     monkeypatch.setattr(kv_cache, "BLOCK", 4)
     model, read, held = fixtures_models.model("Llama").eval(), [], []
     assert why_self_check_fails(model, model.generate) is None
@@ -167,7 +167,7 @@ def test_shared_prefill_and_eviction_of_finished_sequences(monkeypatch: pytest.M
 
 
 def test_kv_cache_equals_that_of_transformers() -> None:
-    """The same keys and values after many tokens, and after rows were picked."""
+    """Keys and values are equal after many tokens, and after a selection of sequences."""
     draw = torch.Generator().manual_seed(0)
     usual, roomy = DynamicLayer(), PreallocatedLayer()
     for tokens in (5, *[1] * 150):
@@ -188,7 +188,7 @@ def test_kv_cache_equals_that_of_transformers() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_unfinished_sequences_survive_eviction(done: list[bool]) -> None:
-    """Once each, the first of them where they stood, and who moves comes from behind."""
+    """Each occurs once; the first ones keep their places, and later ones fill the gaps."""
     places = surviving_indices(torch.tensor(done)).tolist()
     assert sorted(places) == [i for i, gone in enumerate(done) if not gone]
     assert all(place == i or place >= len(places) for i, place in enumerate(places))
@@ -241,7 +241,7 @@ def test_no_weight_is_touched_while_the_adapter_is_added(family: str) -> None:
     ids=["dora", "bias", "bfloat16", "dropout"],
 )
 def test_an_adapter_that_cannot_be_added_stays_beside(said: dict[str, Any], dtype: torch.dtype) -> None:
-    """And the samples are the same all the same; with dropout on, transformers writes."""
+    """The samples are equal; with active dropout transformers generates."""
     model = fixtures_models.adapted(fixtures_models.model("Llama", dtype=dtype), **said)
     model.eval() if "lora_dropout" not in said else model.train()
     with merged(model):
@@ -272,7 +272,7 @@ def test_samples_with_weights_in_place(family: str, short: bool, monkeypatch: py
 
 
 def test_prompt_cache_is_not_copied_if_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even while the loop is tried."""
+    """It is not copied in the self-check either."""
 
     def refuse(_: Any) -> None:
         raise AssertionError("copies were made")
@@ -309,7 +309,7 @@ FALLS_BACK: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
 def test_unsupported_options_fall_back_to_transformers(
     family: str, model: dict[str, Any], said: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With one line in the log, however often."""
+    """One warning is logged, however often this happens."""
     fast._log_fallback.cache_clear()
     made = fixtures_models.model(family, **model).train()
     with caplog.at_level(logging.WARNING, fast.__name__):
@@ -362,7 +362,7 @@ def test_virtual_tokens_fall_back_to_transformers() -> None:
 
 
 def test_dropout_falls_back_to_transformers_in_training_only() -> None:
-    """OPT drops without a module for it. The trial takes nothing from the numbers after it (`both` asks for them)."""
+    """OPT has functional dropout. The self-check leaves the random state unchanged, which `both` compares."""
     sizes = {"word_embed_proj_dim": 32, "ffn_dim": 48, "dropout": 0.3}
     model, given = fixtures_models.model("OPT", **sizes), prompts(4, 3, times=2)
     assert why_unsupported_model(model) is None
@@ -373,13 +373,13 @@ def test_dropout_falls_back_to_transformers_in_training_only() -> None:
 
 
 def test_sharded_models_fall_back_to_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There every process must read as often as the others."""
+    """In a sharded model all processes must run the same number of forward passes."""
     monkeypatch.setattr(compatibility, "is_fsdp_managed_module", lambda _: True)
     assert "sharded" in (why_unsupported_model(fixtures_models.model("Llama")) or "")
 
 
 def remembering(model: Any, *, falls: bool = False) -> Any:
-    """The model, that adds to its rows what it remembers of the first ones."""
+    """Return the model with a hidden state: it adds logits that depend on the prefill."""
     rows: list[torch.Tensor] = []
 
     def remembers(_: Any, __: Any, given: dict[str, Any], output: Any) -> Any:
@@ -399,7 +399,7 @@ def remembering(model: Any, *, falls: bool = False) -> Any:
 def test_model_with_hidden_state_fails_the_self_check(
     what: str, dtype: torch.dtype, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those of its rows that are dropped shift what it adds, or make it fall."""
+    """Evicted sequences shift the hidden state, or make the forward pass fail."""
     fast._log_fallback.cache_clear()
     model = remembering(fixtures_models.model("Llama", dtype=dtype).eval(), falls=what == "fails")
     same(model, prompts(6, 3, times=2), config())
@@ -416,7 +416,7 @@ def test_half_precision_rounding_passes_the_self_check(family: str) -> None:
 
 @pytest.mark.parametrize("cast", [False, True])
 def test_a_model_that_accelerate_casts_may_round_otherwise_too(cast: bool) -> None:
-    """Two words are as good as each other, and which is the better one depends on how many rows are read at once."""
+    """Two tokens have equal logits, and rounding, which depends on the batch size, selects one."""
     model = fixtures_models.model("Llama").eval()
     model.lm_head.weight.data.zero_()
     model.lm_head.bias = torch.nn.Parameter(torch.linspace(-9, -8, fixtures_models.WORDS))
@@ -450,7 +450,7 @@ def test_unsupported_generation_config_falls_back_to_transformers(
 
 
 def test_a_trial_that_was_not_made_is_not_passed() -> None:
-    """While the model's own settings ask for beams nothing can be tried; it is as soon as they do not."""
+    """The self-check is impossible while the model's generation config has beams, and runs after they are removed."""
     model = remembering(fixtures_models.model("Llama").eval())
     model.generation_config.num_beams = 2
     for _ in range(2):
@@ -485,7 +485,7 @@ def test_noise_equals_multinomial(monkeypatch: pytest.MonkeyPatch, as_inverse: b
 
 
 def test_noise_is_that_of_torch_to_the_bit() -> None:
-    """Where this build draws it from uniform numbers; where it does not, torch draws it."""
+    """This holds if the build derives it from uniform numbers; otherwise torch draws it."""
     torch.manual_seed(1)
     usual, after = torch.empty(40, 5000).exponential_(), torch.rand(3)
     torch.manual_seed(1)
@@ -494,7 +494,7 @@ def test_noise_is_that_of_torch_to_the_bit() -> None:
 
 
 def test_changed_multinomial_fails_the_self_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And whoever asks leaves the random numbers as they were."""
+    """The self-check does not change the random state."""
     here = exponential_is_inverse()
     for power, same_bits in ((1, True), (2, False)):
         with monkeypatch.context() as patched:
@@ -526,7 +526,7 @@ def test_the_largest_is_where_torch_finds_it(words: int) -> None:
 
 
 def test_inverse_sampling_has_the_same_distribution() -> None:
-    """10⁵ draws, χ² of 7 degrees of freedom: 24.3 is exceeded once in a thousand; what is impossible never comes."""
+    """10⁵ samples, χ² with 7 degrees of freedom: 24.3 has a probability of 0.001; impossible tokens never occur."""
     scores = torch.tensor([2.0, 0.5, -torch.inf, 0.0, 1.0, -1.0, 0.3, -2.0, 1.5, -torch.inf])
     torch.manual_seed(0)
     n = 100_000
@@ -538,7 +538,7 @@ def test_inverse_sampling_has_the_same_distribution() -> None:
 
 
 def test_the_inverse_finds_unlikely_words_of_a_large_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    """20 000 words of 10⁻⁹ each behind a likely one: 64 levels among them are 64 words, and 1 − 2⁻⁵³ is the last."""
+    """20 000 tokens of 10⁻⁹ each follow a likely one: 64 levels select 64 tokens, and 1 − 2⁻⁵³ the last."""
     scores = torch.full((1, 20_001), 1e-9).log()
     scores[0, 0] = 0.0
     p = scores.softmax(-1).double()[0]
@@ -564,7 +564,7 @@ def test_eviction_does_not_change_inverse_sampling() -> None:
     "said", [{"temperature": 0.7}, {"temperature": 1.3, "top_p": 0.8}, {"repetition_penalty": 1.3}]
 )
 def test_recorded_logprobs_equal_a_forward_pass(said: dict[str, Any]) -> None:
-    """Of the policy itself: a filter leaves less of it, and is not told."""
+    """They are those of the policy before top-k or other filters of logits."""
     model, inputs = fixtures_models.adapted(fixtures_models.model("Llama")).eval(), prompts(6, 3, times=4)
     usual, found = both(model, inputs, config(**said, suppress_tokens=[0]), return_logprobs=True)
     assert isinstance(found, Generation)
@@ -582,7 +582,7 @@ def test_recorded_logprobs_equal_a_forward_pass(said: dict[str, Any]) -> None:
 
 
 def test_outputs_allow_training() -> None:
-    """Calls cost less where torch knows that nothing is learned; nothing that is made there gets out."""
+    """Decoding runs in inference mode, but no inference tensor is returned."""
     model, inputs, modes = fixtures_models.adapted(fixtures_models.model("Llama")).eval(), prompts(6, 3, times=4), []
 
     def finished(*_: Any) -> None:
@@ -597,7 +597,7 @@ def test_outputs_allow_training() -> None:
 
 
 def test_a_model_that_is_called_is_not_called_in_inference_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though it is of the kind whose step is written down: here nobody says where its tokens stand."""
+    """The model class has a fast step, but without position ids the model itself is called."""
     model, modes = fixtures_models.model("Llama").eval(), []
     forward, update = model.forward, model._update_model_kwargs_for_generation
 
@@ -617,6 +617,6 @@ def test_a_model_that_is_called_is_not_called_in_inference_mode(monkeypatch: pyt
 
 
 def test_transformers_cache_has_the_expected_interface() -> None:
-    """What `has_plain_layers` looks at, by name: a release that changes it fails here."""
+    """`has_plain_layers` reads these attributes: a release that changes them fails here."""
     empty = DynamicCache(config=fixtures_models.model("Llama").config)
     assert {type(layer) for layer in empty.layers} == {DynamicLayer}

@@ -47,7 +47,7 @@ Made = dict[str, Any]
 
 
 def of(family: str, **changes: Any) -> Any:
-    """A small model with random weights."""
+    """Return a small model with random weights."""
     torch.manual_seed(3)
     config = getattr(transformers, f"{family}Config")(**{**SIZES, **changes}, initializer_range=0.3)
     return transformers.AutoModelForCausalLM.from_config(config)
@@ -89,7 +89,7 @@ KINDS: dict[str, tuple[Callable[[], Made], str, str]] = {
 
 
 def trained(folder: Path, quick: bool, make: Callable[[], Made], **settings: Any) -> EquationTrainer:
-    """Two steps, with every short cut or with none."""
+    """Train two steps, with every fast path or with none."""
     made = make()
     made |= {"generator": REGISTRY.find("rlm_generators", "fast").bind({})} if quick else {}
     pieces = {"speed": TO_THE_BIT if quick else NO_SPEED, **made}
@@ -122,7 +122,7 @@ def test_fallback_equals_trl(
 def test_model_cast_at_call_time_generates_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No weight is copied for float32 and no fast step is built: nothing is tried and nothing logged."""
+    """No weight is copied to float32 and no fast step is built; no self-check runs and nothing is logged."""
     monkeypatch.setattr(products, "MIN_WEIGHT", 0)
     fast._log_fallback.cache_clear()
     with caplog.at_level(logging.WARNING, "rlm_plugins"):
@@ -144,7 +144,7 @@ def test_trainer_without_fusion_restores_fused_layers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("settings", [{"steps_per_generation": 2}, {"num_iterations": 2}], ids=["parts", "again"])
 @pytest.mark.parametrize("kind", ["dropout", "random numbers that no module owns to"])
 def test_dropout_disables_reuse_of_old_logprobs(tmp_path: Path, kind: str, settings: Made) -> None:
-    """It has a pass of its own, which drops other numbers; what is tried before takes none from it."""
+    """Old log-probs need a forward pass with other dropout masks; self-checks do not change the random state."""
     make = KINDS[kind][0]
     slow, quick = (trained(tmp_path / str(quick), quick, make, **settings) for quick in (False, True))
     assert torch.equal(weights(quick), weights(slow))
@@ -167,7 +167,7 @@ IMAGE, SIDE, PATCH = "<image>", 8, 4
 
 
 def seeing() -> Made:
-    """A small model that sees images, and what makes tokens of them: one for each patch."""
+    """Return a small vision-language model and its processor, with one token per patch."""
     each = "{% for c in m['content'] %}{{ c.get('text', image) }}{% endfor %}"
     logged = "{% set image = '" + IMAGE + "' %}{% for m in messages %}" + each + "{% endfor %}"
     words = tiny.tokenizer()
@@ -199,7 +199,7 @@ def seeing() -> Made:
 
 
 def looked_at() -> Dataset:
-    """Questions, each beside an image of noise."""
+    """Return a data set of questions, each with an image of noise."""
     pillow, draw = pytest.importorskip("PIL.Image"), np.random.default_rng(0)
     images = [pillow.fromarray(draw.integers(0, 255, (SIDE, SIDE, 3), dtype=np.uint8)) for _ in range(16)]
     asked = [[{"role": "user", "content": f"{i % 10}+1="}] for i in range(len(images))]

@@ -61,17 +61,17 @@ SPOKEN = {
 
 @pytest.fixture(autouse=True)
 def _no_layer_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fuse here what is fused in large models."""
+    """Fuse the layers of small models as those of large ones."""
     monkeypatch.setattr(lora, "MIN_PRODUCTS", 0)
 
 
 def seldom(completions: list[str]) -> list[float]:
-    """1 for a text with an `a`: some groups have one in every row, or in none."""
+    """Return 1 for a text with an `a`: some groups are all ones or all zeros."""
     return [float("a" in text[:4]) for text in completions]
 
 
 def trained(folder: Path, row: str, speed: Speed, **changes: Any) -> EquationTrainer:
-    """Three steps of a row."""
+    """Train an algorithm for three steps."""
     equation = row_of(row, **changes.pop("slots", {}))
     settings = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "max_steps": 3}
     settings |= {"learning_rate": 1e-3, "beta": float(equation.needs("ref_logp"))}
@@ -106,7 +106,7 @@ def test_zero_advantage_completions_are_skipped(tmp_path: Path, row: str) -> Non
 
 @pytest.mark.parametrize("row", ["grpo", "gfpo"])
 def test_terms_over_all_completions_disable_skipping(tmp_path: Path, row: str) -> None:
-    """KL to the reference, an entropy bonus: packed, and nothing skipped."""
+    """With a KL penalty or an entropy bonus the forward pass is padding-free, but nothing is skipped."""
     assert not any("speed/skipped" in line for line in compared(tmp_path, row))
 
 
@@ -115,14 +115,14 @@ def test_several_updates_per_generation(tmp_path: Path) -> None:
 
 
 def test_small_budget_splits_micro_batches(tmp_path: Path) -> None:
-    """Portions of some rows each, more of them than micro-batches; what the first pass read stays with its rows."""
+    """There are more parts than micro-batches; old log-probs of the first pass stay with their completions."""
     small = replace(ALL, max_tokens_per_micro_batch=24)
     compared(tmp_path, "cispo", fast=small, num_iterations=2, max_steps=4)
 
 
 @pytest.mark.parametrize("products", [0, 2**30])
 def test_small_micro_batches_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, products: int) -> None:
-    """None of a step, and all."""
+    """None or all micro-batches of a step are merged."""
     monkeypatch.setattr(chunk_sizes, "PRODUCTS", products)
     compared(tmp_path, "cispo", fast=replace(ALL, max_tokens_per_micro_batch=None), num_iterations=2, max_steps=4)
 
@@ -133,7 +133,7 @@ def test_a_critic_learns_from_every_portion(tmp_path: Path, kind: str) -> None:
 
 
 def test_old_log_probabilities_are_those_of_the_first_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal bits, and one pass fewer per generation (a pass over a single sequence is a self-check)."""
+    """They are equal to the bit, with one pass fewer per generation; a pass over a single sequence is a self-check."""
     passes = []
     whole = GRPOTrainer._get_per_token_logps_and_entropies
     counted = lambda *a, **k: (passes.extend([1] * (len(a[2]) > 1)), whole(*a, **k))[1]  # noqa: E731
@@ -177,7 +177,7 @@ LABELS = ("greedy", "demonstrations", "replay")
 
 
 def drawn(seed: int) -> tuple[Batch, torch.Tensor]:
-    """Scored rows of four groups of four, ragged, two groups without advantage; and which rows those are."""
+    """Return a scored batch of four groups of four, two without advantage, and the mask of their completions."""
     draw = torch.Generator().manual_seed(seed)
     rows, width = 16, 6
 
@@ -232,7 +232,7 @@ def test_algorithms_without_other_terms_skip_completions() -> None:
 
 @pytest.mark.parametrize("threshold", [-2.0, 0.5, 1.0, 5.0])
 def test_term_of_correct_completions_disables_skipping(threshold: float) -> None:
-    """A group in which every row is right has none, and is what it learns from."""
+    """A group of correct completions has zero advantage, but this term has a gradient on it."""
     imitates = replace(REGISTRY.find("rlm_penalties", "nll").bind({}), beside={"beta": 0.1, "min_reward": threshold})
     assert not zero_advantage_has_no_gradient(row_of("dr_grpo", penalties=[imitates]), 0)
 
@@ -246,7 +246,7 @@ def test_term_of_truncated_completions_disables_skipping() -> None:
 
 
 def test_a_loss_on_another_device_is_taken_for_one_that_sees_them() -> None:
-    """The check runs on the CPU; `meta` is a device that every machine has."""
+    """The check runs on the CPU; the device `meta` exists on every machine."""
 
     there = torch.ones(1, 1, device="meta")
 
@@ -451,7 +451,7 @@ def test_check_explains_why_lora_is_not_fused(tmp_path: Path, override: str, lin
 def test_check_accounts_for_expert_load_balancing(
     tmp_path: Path, config: MixtralConfig, override: str, balanced: bool
 ) -> None:
-    """The recipe sets its weight, else the model's config."""
+    """The coefficient is set by the recipe, otherwise by the model's config."""
     file = tmp_path / "recipe.yaml"
     file.write_text(RECIPE)
     changes = [f"trainer.router_aux_loss_coef={override}", "model.lora.target_modules=[q_proj]"]

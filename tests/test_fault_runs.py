@@ -76,7 +76,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.slow
 def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of what a memory and a generator of random numbers had done for the generation that failed."""
+    """States of parts and random generators are restored to before the generation that failed."""
     file = recipe(tmp_path)
     whole = launch(file, [], out=tmp_path / "whole").folder
     monkeypatch.setenv("TOUCHY", "2")

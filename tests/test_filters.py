@@ -39,7 +39,7 @@ def test_equal_rewards_are_no_spread_however_they_round() -> None:
 
 
 def test_filter_by_accuracy_drops_groups_of_wrong_completions() -> None:
-    """DAPO filters before the length is punished; on the shaped sum such a group would stay."""
+    """DAPO filters before the length penalty; by the shaped sum such a group would be kept."""
     named = {"accuracy": torch.tensor([0.0, 0.0, 1.0, 0.0])}
     batch = scoring([0.0, 0.0, 1.0, 0.0], group=[0, 0, 1, 1], lengths=[1, 4, 4, 4], named_rewards=named)
     shaper = part("rlm_shapers", overlong, max_length=4, cache=2)
@@ -97,7 +97,7 @@ def test_k_shortest_or_most_efficient_completions_are_kept(batch: Batch, k: int)
 
 
 def test_excluded_completions_are_not_compared() -> None:
-    """GFPO: the long right row is not there when the others are compared, and is in no count."""
+    """In GFPO the long correct completion is neither in the baseline nor in a count."""
     batch = scoring([1.0, 0.0, 1.0, 1.0], lengths=[4, 1, 2, 3])
     found = score(batch, equation(filters=[part("rlm_filters", keep_k, k=2)]))
     assert found.advantages.squeeze(1).tolist() == [0.0, -0.5, 0.5, 0.0]

@@ -210,7 +210,7 @@ def test_unresolvable_address_is_an_error(address: str, words: str, files: dict[
 
 
 def test_a_reward_by_its_address_alone(tmp_path: Path) -> None:
-    """It stands beside the recipe, is labeled by its name, and a column that it requires is found before training."""
+    """The file is beside the recipe, its name is the label, and required columns are checked before training."""
     from rlm_plugins import recipe
     from rlm_plugins.recipe.compose import compose
     from rlm_plugins.registry import Registry

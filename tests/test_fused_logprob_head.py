@@ -46,7 +46,7 @@ def test_equals_the_plain_formula(
 
 @pytest.mark.parametrize("shift", [0.0, 1e3])
 def test_exact_for_probabilities_near_one(shift: float) -> None:
-    """Large or distant logits lose no precision: the plain formula in double precision is equal."""
+    """Large or distant logits lose no precision against the plain formula in double precision."""
     torch.manual_seed(0)
     hidden, weight = torch.randn(ROWS, WIDTH) * 8, torch.randn(WORDS, WIDTH)
     bias, target = torch.full((WORDS,), shift), torch.randint(WORDS, (ROWS,))
@@ -58,7 +58,7 @@ def test_exact_for_probabilities_near_one(shift: float) -> None:
 
 
 def test_bf16_error_of_a_likely_token_is_at_most_autograds() -> None:
-    """The rounding applies to 1 - p and not to p: at a probability of 0.95 that would lose a tenth of it."""
+    """Rounding applies to 1 − p and not to p: at a probability of 0.95 that would lose a tenth of it."""
     torch.manual_seed(0)
     hidden = (2 * torch.randn(64, 32)).bfloat16().requires_grad_()
     weight = torch.randn(33, 32).bfloat16()
@@ -78,8 +78,9 @@ def test_bf16_error_of_a_likely_token_is_at_most_autograds() -> None:
 
 @pytest.mark.parametrize("states", [torch.float32, torch.bfloat16])
 def test_autocast_applies_to_products_only(states: torch.dtype) -> None:
-    """Under autocast the logits have two bytes, the sums over them four, and the backward pass, without autocast,
-    computes as the forward pass did.
+    """Logits have two bytes, the sums over them four.
+
+    The backward pass, outside autocast, computes as the forward pass did.
     """
     torch.manual_seed(0)
     hidden, weight = torch.randn(64, 32).to(states).requires_grad_(), torch.randn(2000, 32).requires_grad_()
@@ -127,7 +128,7 @@ def test_empty_batch_is_supported() -> None:
 
 
 def test_gradient_of_a_likely_token_keeps_its_accuracy() -> None:
-    """One of 49,152 tokens has almost all probability, so that 1 − p in float32 would be rounding for the most part."""
+    """One of 49,152 tokens has almost all probability, so that 1 − p in float32 would be mostly rounding."""
     draw = torch.Generator().manual_seed(0)
     weight = torch.randn(49_152, 8, generator=draw)
     weight[7] = 6.0

@@ -43,7 +43,7 @@ def part(target: Any) -> Bound:
 
 
 def trained(folder: Path, generator: Bound | None, speed: Speed = NO_SPEED, **changes: Any) -> EquationTrainer:
-    """Three steps, G = 4."""
+    """Train three steps with G = 4."""
     pieces = {"generator": generator, "speed": speed, **changes.pop("pieces", {})}
     made = trainer(folder, changes.pop("equation", None), pieces=pieces, **{"max_steps": 3, **changes})
     made.train()
@@ -99,7 +99,7 @@ def test_rollout_sources_use_the_generator(tmp_path: Path, calls: dict[str, int]
 
 
 def test_recorded_logprobs_become_old_logprobs(tmp_path: Path, calls: dict[str, int]) -> None:
-    """A generation of two optimizer steps: no extra pass, and equal weights."""
+    """A generation of two optimizer steps has no extra forward pass, and equal weights."""
     settings: dict[str, Any] = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 4}
     slow = trained(tmp_path, PORTABLE, **settings)
     passes = calls["read"]
@@ -159,7 +159,7 @@ def test_recorded_logprobs_are_not_used_if_a_pass_would_differ(
 
 
 def test_no_logprobs_are_recorded_in_other_precisions(tmp_path: Path, calls: dict[str, int]) -> None:
-    """There what was thought while writing is not what a pass reads."""
+    """In other precisions the log-probs of decoding differ from those of a forward pass."""
     settings: dict[str, Any] = {
         "steps_per_generation": 4,
         "gradient_accumulation_steps": 2,
@@ -310,7 +310,7 @@ def test_none_is_the_loop_of_transformers(tmp_path: Path, none: str | None) -> N
 
 
 def old_logprobs_line(loaded: Any, *, use_vllm: bool = False) -> str:
-    """The line of `rlm check` on old log-probs."""
+    """Return the line of `rlm check` on old log-probs."""
     (stage,) = compose(loaded, Registry())
     args = arguments(stage)
     args.use_vllm = use_vllm
@@ -340,7 +340,7 @@ def test_check_reports_the_source_of_old_logprobs(tmp_path: Path, generator: str
 def test_check_reports_parts_that_score_with_old_logprobs(
     tmp_path: Path, changed: dict[str, Any], reported: str
 ) -> None:
-    """The KL of this row is in the reward, so it is wanted before the update; with dropout transformers writes."""
+    """This algorithm has its KL in the reward, so it requires old log-probs; with dropout transformers generates."""
     loaded, _ = composed(tmp_path, **{"algorithm": "reinforce_pp", **changed})
     assert reported in old_logprobs_line(loaded)
 

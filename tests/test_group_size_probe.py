@@ -12,29 +12,29 @@ from rlm_plugins.registry.part import Bound, Part
 
 
 def centred(rewards: Any, group: Any) -> Any:
-    """Compares the rows of a group."""
+    """Return rewards minus the mean of their group."""
     return rewards - torch.stack([rewards[group == g].mean() for g in group])
 
 
 def by_token(rewards: Any, mask: Any, values: Any) -> Any:
-    """Needs a critic and no group; answers with what it should have foreseen."""
+    """Return per-token advantages and returns, from a critic and without groups."""
     return (rewards.unsqueeze(1) - values).where(mask, 0.0), values
 
 
 def needs_three(rewards: Any, group: Any) -> Any:
-    """Fails on smaller groups, with a number that is none beside it."""
+    """Raise on groups of fewer than three; return NaN for all completions but one."""
     if (group == group[0]).sum() < 3:
         raise ValueError("three rows, please")
     return torch.full_like(rewards, torch.nan).index_fill(0, torch.tensor([0]), 1.0)
 
 
 def large_rewards_only(rewards: Any) -> Any:
-    """Its rewards are on another scale than the synthetic ones, so the probe has no result."""
+    """Return 0 for synthetic rewards, which are on a smaller scale, so the probe has no result."""
     return (rewards > 50).float()
 
 
 def random(rewards: Any) -> Any:
-    """Draws."""
+    """Return random advantages."""
     return torch.randn(len(rewards))
 
 

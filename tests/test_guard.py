@@ -46,14 +46,14 @@ def judged(function: Callable[..., Any], book: FaultLog | None = None, **beside:
 
 
 def fails(completions: list[str], answer: list[int]) -> list[float]:
-    """Raises on one sample."""
+    """Raise on one sample."""
     if "bad" in completions:
         raise ValueError("no")
     return [float(a) for a in answer]
 
 
 async def fails_async(completions: list[str], answer: list[int]) -> list[float]:
-    """The same, asynchronous."""
+    """Raise on one sample, asynchronously."""
     await asyncio.sleep(0)
     return fails(completions, answer)
 
@@ -114,12 +114,12 @@ def test_invalid_result_of_a_batch_fails_the_batch(said: Any) -> None:
 
 
 def short(completions: list[str]) -> list[float]:
-    """Leaves one sample out."""
+    """Return one score too few."""
     return [1.0 for text in completions if text != "bad"]
 
 
 async def short_async(completions: list[str]) -> list[float]:
-    """The same, asynchronous."""
+    """Return one score too few, asynchronously."""
     return short(completions)
 
 
@@ -138,7 +138,7 @@ STARTED: list[str] = []
 
 
 def of_one(completion: str, answer: int, prompt: str, log_metric: Any = None) -> float | None:
-    """One completion at a time; raises on one, and does not apply to another."""
+    """Score one completion; raise on one, and return None for another."""
     assert prompt in "pq"
     if completion == "bad":
         raise ValueError("no")
@@ -199,7 +199,7 @@ def test_a_reward_is_of_one_completion_or_of_all() -> None:
 
 
 def brief(completion: str, *, characters: int = 9) -> float:
-    """1 for a short one."""
+    """Return 1 for a short completion."""
     return float(len(completion) < characters)
 
 
@@ -264,7 +264,7 @@ async def exits_on_one(completion: str) -> float:
 @pytest.mark.parametrize("timeout", [None, 5.0])
 @pytest.mark.parametrize("ahead", [True, False])
 def test_exit_does_not_end_the_event_loop(reward: Any, scores: list[float], timeout: float | None, ahead: bool) -> None:
-    """A task that raises SystemExit ends its event loop, and TRL would wait for an answer forever."""
+    """Otherwise a task that raises SystemExit would end its event loop, and TRL would wait forever."""
     part = Part("rlm_rewards", "it", "guest", reward).bind({})
     function = trl_reward(Reward("it", part, on_error="zero", timeout=timeout))
     loop = asyncio.new_event_loop()
@@ -426,7 +426,7 @@ def test_components() -> None:
 
 
 def _one_of_two(rank: int, port: int) -> int:
-    """A process that receives the fault of another one; its exit code is what it received."""
+    """Receive the fault of another process, and exit with a code that shows what was received."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {"MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
     import torch.distributed

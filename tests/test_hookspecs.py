@@ -26,7 +26,7 @@ REWARDS = torch.tensor([0.0, 0.25, 1.0, 0.0, 0.0, 0.0])
 
 
 def load(hook: str, folder: Path) -> Registry:
-    """The registry, with the example of `hook` in a file of its own."""
+    """Return a registry with the example of `hook`, written to a file."""
     path = folder / "example.py"
     path.write_text(examples.module(hook, examples.part_name(hook)), encoding="utf-8")
     registry = Registry(load=[path])

@@ -27,7 +27,7 @@ WIDE = {"epsilon": 1e3, "epsilon_high": None}
 
 
 def sizes(batch: Batch) -> Tensor:
-    """(B, 1): how many rows the group of a row has."""
+    """Return the group size of each completion, (B, 1)."""
     return (batch.group.unsqueeze(1) == batch.group).sum(1, keepdim=True).double()
 
 
@@ -44,7 +44,7 @@ def on_policy(batch: Batch) -> Batch:
 
 @given(batches())
 def test_rloo_is_reinforce_times_n_over_n_minus_one(batch: Batch) -> None:
-    """Row by row in the gradient, so also where groups differ in size; a group of one has no comparison."""
+    """Gradients are compared by completion, also for groups of different size; a group of one has no baseline."""
     factor = (sizes(batch) / (sizes(batch) - 1)).nan_to_num(posinf=0.0)
     rloo, reinforce = row_of("rloo", shapers=()), row_of("reinforce")
     close(score(batch, rloo).advantages, factor * score(batch, reinforce).advantages)
@@ -104,7 +104,7 @@ SURROGATES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SURROGATES)
 @given(batch=batches())
 def test_on_policy_a_surrogate_has_the_gradient_of_reinforce(name: str, batch: Batch) -> None:
-    """Also for advantages that differ from token to token."""
+    """This also holds for advantages that differ between tokens."""
     loss = getattr(policy_losses, name.partition(",")[0])
     made = equation(
         importance=part("rlm_importance", importance.token),
@@ -122,7 +122,7 @@ SUMS = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
 @pytest.mark.parametrize("level", ["token", "sequence", "sequence_token", "geometric_clipped"])
 @given(batch=batches())
 def test_on_policy_sequence_ratio_equals_token_ratio(level: str, aggregator: str, batch: Batch) -> None:
-    """One advantage per row, and any sum that treats a row's tokens alike."""
+    """This holds for one advantage per completion, and aggregators that weight the tokens of a completion equally."""
     batch = on_policy(replace(batch, advantages=batch.advantages[:, :1]))
     total = part("rlm_aggregators", getattr(aggregators, aggregator))
     made = equation(
@@ -136,7 +136,7 @@ def test_on_policy_sequence_ratio_equals_token_ratio(level: str, aggregator: str
 @pytest.mark.parametrize("name", ["grpo", "gspo", "gspo_token", "gmpo"])
 @given(batch=batches())
 def test_on_policy_gspo_and_gmpo_are_the_mean_of_sequence_means(name: str, batch: Batch) -> None:
-    """−Âᵢ / nᵢ / rows for every token."""
+    """The gradient is −Âᵢ / nᵢ / number of completions for every token."""
     made = row_of(name)
     found = scored(on_policy(batch), made)
     n = found.mask.sum(1, keepdim=True).clamp(min=1)
@@ -144,13 +144,13 @@ def test_on_policy_gspo_and_gmpo_are_the_mean_of_sequence_means(name: str, batch
 
 
 def product(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
-    """log w = Σₜ (log π − log π_old)."""
+    """Compute log w = Σₜ (log π − log π_old)."""
     return (logp - old_logp).where(mask, 0.0).sum(1, keepdim=True)
 
 
 @given(batches())
 def test_on_policy_the_ratio_of_whole_completions_is_rloos_sum(batch: Batch) -> None:
-    """A clip on the product of ratios, a mean over rows: the completion is one action, as in `rloo`."""
+    """With a clip on the product of ratios and a mean over completions, a completion is one action, as in `rloo`."""
     batch = on_policy(batch)
     clipped = row_of(
         "gspo", importance=part("rlm_importance", product), advantage=part("rlm_advantages", advantages.leave_one_out)
@@ -173,7 +173,7 @@ def test_gspo_token_equals_gspo_with_sequence_advantages(batch: Batch) -> None:
 
 @given(batches())
 def test_gepo_of_groups_of_one_is_gspo(batch: Batch) -> None:
-    """From the advantage on: a group of one would learn nothing."""
+    """The advantages are computed before, since a group of one would have none."""
     gepo = row_of("gepo")
     alone = scored(replace(batch, group=torch.arange(len(batch.group))), gepo)
     alone = replace(alone, advantages=batch.advantages[:, :1])
@@ -208,7 +208,7 @@ def test_unclipped_surrogates_agree(batch: Batch) -> None:
 
 @given(batches(), st.floats(0.5, 3.0))
 def test_flash_rl_weighs_every_token_with_no_more_than_its_cap(batch: Batch, cap: float) -> None:
-    """Token by token in the gradient; and where the engine agrees with the trainer it is DAPO's loss."""
+    """The gradient is compared by token; where inference engine and trainer agree, it is DAPO's loss."""
     weight = (batch.old_logp - batch.rollout_logp).exp().clamp(max=cap)
     bare = row_of("dapo", shapers=(), filters=())
     close(taught(batch, row_of("flash_rl", token_weights={"cap": cap}))[1], weight * taught(batch, bare)[1])

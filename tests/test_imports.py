@@ -33,7 +33,7 @@ LIGHT = {
 
 
 def imported_by(code: str) -> set[str]:
-    """The top-level modules that a fresh process has after running `code`."""
+    """Return the top-level modules of a fresh process after it runs `code`."""
     ask = f"{code}\nimport sys; print('\\n'.join({{name.partition('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

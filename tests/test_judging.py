@@ -240,7 +240,7 @@ def test_no_training_examples(trained: Path) -> None:
 
 @pytest.mark.full
 def test_vllm_decodes_with_the_settings_of_the_recipe(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for vLLM that decodes with transformers: prompts, lengths and sampling arrive."""
+    """A substitute for vLLM decodes with transformers; prompts, lengths and sampling settings are checked."""
     from types import ModuleType, SimpleNamespace
 
     from transformers import AutoModelForCausalLM
@@ -272,7 +272,7 @@ def test_vllm_decodes_with_the_settings_of_the_recipe(trained: Path, monkeypatch
 
 
 def test_evaluation_in_a_run_decodes_with_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for TRL's vLLM engine that decodes with transformers."""
+    """A substitute for TRL's vLLM engine decodes with transformers."""
     from types import ModuleType, SimpleNamespace
 
     asked: list[tuple[float, int]] = []

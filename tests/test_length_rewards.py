@@ -36,7 +36,7 @@ def test_max_is_a_ramp_through_one_half_at_the_limit(wanted: int, written: int) 
 
 
 def test_the_paper_multiplies_by_correctness_and_the_released_code_adds() -> None:
-    """n_gold = 1000, α = 3e-4: a right and a wrong answer of 500 tokens, a right one of 1500."""
+    """n_gold = 1000, α = 3e-4: a correct and a wrong answer of 500 tokens, a correct one of 1500."""
     ids, wanted = [[0] * n for n in (500, 500, 1500)], [1000] * 3
     right = torch.tensor([1.0, 0.0, 1.0])
     paper = torch.tensor([float(x or 0) for x in l1_max(ids, wanted)])

@@ -56,7 +56,7 @@ def made(family: str, **changes: Any) -> Any:
 @pytest.mark.parametrize("padded", [True, False])
 @torch.no_grad()
 def test_step_logits_equal_the_full_forward_pass(family: str, padded: bool) -> None:
-    """Token by token, a row let go on the way: as the model reads everything at once."""
+    """Logits are compared token by token; a sequence is evicted on the way."""
     model, inputs = made(family), prompts(*((5, 3, 4) if padded else (4, 4, 4)))
     ids, there = inputs["input_ids"], inputs["attention_mask"]
     words = torch.randint(10, fixtures_models.WORDS, (3, 6), generator=torch.Generator().manual_seed(2))
@@ -111,7 +111,7 @@ def test_layers_with_one_input_are_fused_if_all_are_copied(target: Any) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_supported_decoder_uses_the_fast_step(family: str, read: list[int]) -> None:
-    """The samples of transformers, and no row that is done is read."""
+    """The samples equal those of transformers, and no finished sequence is in a forward pass."""
     written = same(made(family), prompts(6, 3, times=6), config())
     alive = [int((written[:, 6 + t :] != 0).any(1).sum()) for t in range(1, written.shape[1] - 6)]
     assert alive[0] > alive[-1]
@@ -149,7 +149,7 @@ def another_piece(model: Any) -> None:
 
 @pytest.mark.parametrize("change", [watched, waited_for, patched, another_product, another_piece])
 def test_modified_modules_are_called_unchanged(change: Callable[[Any], None], read: list[int]) -> None:
-    """Also where it had been tried before."""
+    """This holds after a self-check of the unmodified model, too."""
     model = fixtures_models.model("Llama").eval()
     same(model, prompts(4, times=2), config())
     assert read
@@ -170,7 +170,7 @@ def test_modified_modules_are_called_unchanged(change: Callable[[Any], None], re
     ids=["words", "norm", "head", "words with an adapter"],
 )
 def test_trained_base_weights_are_not_treated_as_frozen(load_options: dict[str, Any], read: list[int]) -> None:
-    """Both are the same at the start, when it would be tried."""
+    """At the start, when the self-check would run, both weights are equal."""
     model = fixtures_models.adapted(fixtures_models.model("Llama"), **load_options).eval()
     same(model, prompts(4, times=2), config())
     with torch.no_grad():
@@ -198,7 +198,7 @@ def test_gradient_checkpointing_falls_back(read: list[int]) -> None:
 
 
 def test_lookalike_decoder_fails_the_self_check(read: list[int], caplog: pytest.LogCaptureFixture) -> None:
-    """Granite multiplies what comes out of its layers."""
+    """Granite multiplies the output of its layers."""
     model = fixtures_models.model("Granite", residual_multiplier=0.5).eval()
     with caplog.at_level(logging.WARNING, same_step.__name__):
         for _ in range(2):

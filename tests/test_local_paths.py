@@ -26,7 +26,7 @@ trainer: {max_steps: 1, num_generations: 2, per_device_train_batch_size: 2}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A recipe with its data; the working directory is another folder, with data of the same name."""
+    """Return the folder of a recipe with its data; the working directory has other data of the same name."""
     for name in ("recipes", "elsewhere"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "data.jsonl").write_text(f'{{"prompt": "{len(name)}+1=", "answer": "1"}}\n' * 4)

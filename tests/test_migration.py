@@ -37,7 +37,7 @@ def test_older_run_has_the_recipe_of_today(tmp_path: Path) -> None:
 
 
 def test_run_of_an_older_version_resumes_without_allowed_changes(tmp_path: Path) -> None:
-    """Also where a plugin, the default generator, was a part of the core then."""
+    """The default generator, now a plugin, was part of the core in that version."""
     shutil.copy(OLDER, tmp_path / "recipe.yaml")
     (tmp_path / "manifest.json").write_text('{"packages": {}, "plugins": {"builtin": "rlm-plugins 0.1.0"}}')
     migrate(tmp_path)
@@ -60,7 +60,7 @@ def test_new_setting_with_another_value_is_a_change(tmp_path: Path) -> None:
     ("text", "manifest"), [("speed: {packed: true}\n", False), ("a: [1\n", True), ("- 1\n", True), ("", True)]
 )
 def test_recipe_stays_as_it_is(tmp_path: Path, text: str, manifest: bool) -> None:
-    """A recipe that a user wrote, and a damaged one, whose error the loader reports."""
+    """This holds for a recipe that a user wrote, and for a damaged one, whose error the loader reports."""
     (tmp_path / "recipe.yaml").write_text(text)
     if manifest:
         (tmp_path / "manifest.json").write_text("{}")

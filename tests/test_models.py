@@ -32,7 +32,7 @@ ROW = addition(train_rows=1, test_rows=0).train[0]
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint as a run would leave it."""
+    """Return the folder of a saved model and tokenizer."""
     folder = tmp_path_factory.mktemp("model")
     source = scratch(**SMALL, seed=3)
     source.load().save_pretrained(folder)
@@ -42,7 +42,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def damaged(saved: Path, tmp_path: Path) -> Path:
-    """A copy to take something away from."""
+    """Return a copy of the saved model, from which a test removes files."""
     return Path(shutil.copytree(saved, tmp_path / "damaged"))
 
 

@@ -26,7 +26,7 @@ Folders = Mapping[str, Path]
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Folders:
-    """Kind → the package of that kind, called ``my_KIND``."""
+    """Create a package ``my_KIND`` of each kind, and return kind → folder."""
     folder = tmp_path_factory.mktemp("new")
     for kind in KINDS:
         create(kind, f"my_{kind}", folder)
@@ -51,7 +51,7 @@ def run(*command: str, cwd: Path, path: str = "") -> subprocess.CompletedProcess
 
 @pytest.fixture(scope="module")
 def verdicts(packages: Folders, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[bool]]:
-    """Kind → whether each of its generated tests passed; all packages in one process, to be quick."""
+    """Run the generated tests of all packages in one process, and return kind → passed."""
     report = tmp_path_factory.mktemp("report") / "report.xml"
     path = os.pathsep.join(str(package / "src") for package in packages.values())
     folder = next(iter(packages.values())).parent

@@ -26,7 +26,7 @@ SAME = {"rtol": 1e-9, "atol": 1e-12}
 
 
 def bind(key: str, spec: Any) -> Bound:
-    """The part that a row of the table names under `key`."""
+    """Return the part that the algorithms' table names under `key`."""
     knobs = dict(spec) if isinstance(spec, Mapping) else {"name": spec}
     name, beta = knobs.pop("name"), knobs.pop("beta", 1.0)
     bound = REGISTRY.find(HOOK[key], name).bind(knobs)
@@ -34,7 +34,7 @@ def bind(key: str, spec: Any) -> Bound:
 
 
 def grpo(beta: float) -> Equation:
-    """The row `grpo` as it stands in the table, with another β (0: without the penalty)."""
+    """Return the equation of `grpo`, with another β (0: without the penalty)."""
     slots: dict[str, Any] = REGISTRY.find("rlm_algorithms", "grpo").target.slots()
     slots["penalties"] = [{**penalty, "beta": beta} for penalty in slots["penalties"]] if beta else []
     chosen = {key: spec for key, spec in slots.items() if spec}
@@ -44,7 +44,7 @@ def grpo(beta: float) -> Equation:
 
 @pytest.fixture
 def page() -> dict[str, Any]:
-    """One batch as the page makes it, in float64: ragged answers, a policy that has moved since it wrote them."""
+    """Return a float64 batch of `one_page`, with completions of different length and an updated policy."""
     torch.manual_seed(7)
     policy = one_page.Policy(width=16)
     words = [word for word in ("cab", "dad", "abc", "bbb", "acd", "dba") for _ in range(G)]

@@ -31,7 +31,7 @@ def model(request: pytest.FixtureRequest) -> Any:
 
 
 def packed(model: Any, rows: Rows, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `fixtures_models.padded`, through layouts."""
+    """Compute what `fixtures_models.padded` returns by padding-free forward passes."""
     logp = entropy = 0.0
     how = {name: options.pop(name) for name in ("live", "budget", "relative", "min_saved") if name in options}
     for part in layouts(*rows, **how):
@@ -41,7 +41,7 @@ def packed(model: Any, rows: Rows, **options: Any) -> tuple[torch.Tensor, torch.
 
 
 def apart(x: torch.Tensor, y: torch.Tensor) -> float:
-    """Relative distance."""
+    """Return the relative distance of two tensors."""
     return ((x - y).norm() / y.norm()).item()
 
 
@@ -71,7 +71,7 @@ lengths = st.lists(st.integers(0, 6), min_size=1, max_size=16)
     groups=st.lists(st.tuples(st.integers(1, 6), lengths), min_size=1, max_size=4), pairs=st.sampled_from([0, 9, 99])
 )
 def test_any_shape_of_groups(family: str, groups: list[tuple[int, list[int]]], pairs: int) -> None:
-    """Groups of 1 to 16, equal and ragged lengths, completions of one token and of none; in many runs and in few."""
+    """Groups have 1 to 16 completions of equal or different lengths, down to 0 tokens; few or many kernel calls."""
     with patch.object(chunk_sizes, "PAIRS", pairs):
         _any_shape_of_groups(adapted(family), groups)
 
@@ -101,7 +101,7 @@ def test_the_layout_holds_each_prompt_once() -> None:
 
 
 def spelled(*sequences: tuple[str, str]) -> Rows:
-    """Padded rows from prompts and completions in which each letter is a token."""
+    """Return a padded batch from prompts and completions in which each letter is a token."""
     pairs = [tuple([ord(letter) - ord("a") + 3 for letter in text] for text in pair) for pair in sequences]
     left, right = (max(len(pair[side]) for pair in pairs) for side in (0, 1))
     ids = [[0] * (left - len(p)) + p + c + [0] * (right - len(c)) for p, c in pairs]
@@ -125,7 +125,7 @@ PREFIXES = {
 @pytest.mark.parametrize("min_saved", [1, 8])
 @pytest.mark.parametrize("family", ["Llama", "Qwen2", "GPT2", "trained Qwen3"])
 def test_prompts_with_a_common_prefix_equal_the_padded_pass(name: str, min_saved: int, family: str) -> None:
-    """Values and gradients; GPT-2 counts positions from the padding, so only prompts of equal length share."""
+    """Values and gradients are compared; GPT-2 counts positions from the padding, so only equal lengths share."""
     made = fixtures_models.model("Qwen3", temperature=0.8).train() if "trained" in family else adapted(family)
     attention.install_attention(causal_model(made))
     how = {"relative": family != "GPT2", "min_saved": min_saved}
@@ -179,7 +179,7 @@ def test_inactive_sequences_are_skipped() -> None:
 
 
 def test_empty_selection_has_zero_gradients() -> None:
-    """Data parallelism waits for every weight on every process."""
+    """Data parallelism requires a gradient of every weight on every process."""
     logp, entropy = packed(adapted("Qwen2"), RAGGED, live=[False] * len(RAGGED[0]))
     assert not logp.any()
     assert not entropy.any()
@@ -187,7 +187,7 @@ def test_empty_selection_has_zero_gradients() -> None:
 
 
 def test_the_entropy_may_carry_a_gradient() -> None:
-    """Against the plain formula over all logits, which TRL's head does not differentiate."""
+    """The reference is the plain formula over all logits, which TRL's head does not differentiate."""
     ids, there, width = RAGGED
     logits = adapted("Qwen2")(input_ids=ids, attention_mask=there, labels=None).logits[:, -width - 1 : -1] / 0.8
     plain = torch.distributions.Categorical(logits=logits).entropy() * there[:, -width:]
@@ -213,7 +213,7 @@ def test_all_weights_may_be_trained() -> None:
 
 
 def test_bf16_is_no_further_from_the_truth_than_the_padded_pass() -> None:
-    """On average over batches: a single gradient is rounded by chance."""
+    """Distances are averaged over batches, since a single gradient is rounded by chance."""
     truth, stock, made = (fixtures_models.adapted(fixtures_models.model("Llama", temperature=0.8)) for _ in range(3))
     stock, made = stock.to(torch.bfloat16), made.to(torch.bfloat16)
     attention.install_attention(causal_model(made))
@@ -295,7 +295,7 @@ def test_unsupported_models_have_a_reason(make: Any, reason: str) -> None:
 
 
 def test_modified_heads_are_not_fused() -> None:
-    """A wrapped forward, as by accelerate for another device, would be lost in the packed pass."""
+    """A wrapped forward, as by accelerate for another device, would not be called in the padding-free pass."""
     made, seen = fixtures_models.model("Llama"), []
     made.lm_head.forward = lambda x: (seen.append(len(x)), torch.nn.functional.linear(x, made.lm_head.weight))[1]
     assert "the language head has hooks" in str(fits.prepare(made, reader(made), temperature=1.0).reason)
@@ -316,7 +316,7 @@ def test_virtual_tokens_need_padding() -> None:
 
 
 def test_modified_attention_scores_are_detected_at_start() -> None:
-    """At its start a model's scores are small, and a soft cap leaves them as they are: no trial sees it."""
+    """An untrained model has small scores, which a soft cap does not change: no self-check detects it."""
     made = fixtures_models.model("Gemma2", attn_implementation="eager", final_logit_softcapping=None)
     assert "softcap" in str(fits.prepare(made, reader(made), temperature=1.0).reason)
     made = fixtures_models.model("Gemma2", final_logit_softcapping=None, attn_logit_softcapping=None)
@@ -324,7 +324,7 @@ def test_modified_attention_scores_are_detected_at_start() -> None:
 
 
 def test_custom_attention_mask_is_detected_before_it_applies() -> None:
-    """Doge adds a bias to the scores that is 0 at its start."""
+    """Doge adds a bias to the scores that is initially 0."""
     made = fixtures_models.model("Doge", attn_implementation="sdpa")
     assert "its own attention mask" in str(fits.prepare(made, reader(made), temperature=1.0).reason)
 

@@ -122,7 +122,7 @@ WORLD = {"digits": 1, "train_rows": 16, "test_rows": 0}
 
 @pytest.fixture(autouse=True)
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder to work in with a pool to replay."""
+    """Change to a folder with a pool of completions to replay."""
     monkeypatch.chdir(tmp_path)
     rows = environments.addition(**WORLD).train
     entries = [{"prompt": row["prompt"], "completion": "2", "reward": 1.0} for row in rows]
@@ -163,7 +163,7 @@ def test_trainer_settings_are_uniform(file: Path) -> None:
 
 
 def numbers(text: str) -> list[int]:
-    """The line of each number, from 0."""
+    """Return the line of each number, from 0."""
 
     def walk(node: yaml.Node) -> list[yaml.Node]:
         if isinstance(node, yaml.MappingNode):
@@ -240,7 +240,7 @@ def sizes(file: Path) -> list[str]:
 
 
 def two_steps(file: Path, folder: Path, *further: str) -> Run:
-    """The whole machine, `algorithm:` untouched; rewards toss a coin under the name of `accuracy`."""
+    """Train two steps with `algorithm:` unchanged; the reward `accuracy` is random."""
     torch.set_num_threads(1)
     changes = [
         f"plugins={{load: [{CANNED}]}}",
@@ -289,8 +289,7 @@ SPEEDS = {
     "file", one_in(6, [f for f in OF_DATA if recipe.load(f).bodies[0].get("rewards")]), ids=lambda f: f.stem
 )
 def test_fast_paths_change_no_algorithm(file: Path, tmp_path: Path) -> None:
-    """Two updates of a generation, each of two micro-batches that are shuffled and split; some groups are not
-    nothing."""
+    """A generation has two updates of two shuffled and split micro-batches; some groups have an advantage."""
     pieces = ["per_device_train_batch_size=8", "gradient_accumulation_steps=2", "steps_per_generation=4"]
     rewards = "rewards=[{name: some_coins, as: accuracy}]"
     weights, norms = {}, {}

@@ -36,12 +36,12 @@ AGGREGATOR = {
 
 
 def eighths(completions: list[str], **kwargs: Any) -> list[float]:
-    """A reward that differs between most rows and is exact in binary."""
+    """Return rewards that differ between most completions and are exact in binary."""
     return [sum(map(ord, text)) % 8 / 8 for text in completions]
 
 
 def length(completions: list[str], **kwargs: Any) -> list[float | None]:
-    """Does not apply to texts of a length divisible by five."""
+    """Return None for texts of a length divisible by five."""
     return [None if len(text) % 5 == 0 else len(text) / 16 for text in completions]
 
 
@@ -82,7 +82,7 @@ def train(trainer: GRPOTrainer) -> tuple[list[dict[str, float]], dict[str, torch
 def compare(
     folder: Path, *, lora: bool = True, beta: float = 0.0, ours: dict[str, Any] | None = None, **changes: Any
 ) -> None:
-    """Runs stock and ours on the same recipe and demands the same bits."""
+    """Train with stock TRL and with this library, and check that the weights are equal to the bit."""
     torch.set_num_threads(1)
     scale, level = changes.pop("scale_rewards", "group"), changes.pop("importance_sampling_level", "token")
     loss_type = changes.pop("loss_type")

@@ -40,7 +40,7 @@ def everything(
     tokenizer,
     log,
 ):  # type: ignore[no-untyped-def]
-    """Keeps what it was given, and what came of trying it."""
+    """Record all arguments, and the results of the tools."""
     SEEN.update(locals())
     SEEN["logp"] = logprobs_of(prompt_ids, completion_ids)
     SEEN["scores"] = rewards_of(prompts, completion_ids, inputs)
@@ -72,7 +72,7 @@ def test_scoring_parts_get_all_text_data(tmp_path: Path) -> None:
 
 
 def test_scores_of_other_completions(tmp_path: Path) -> None:
-    """Two rewards, one that does not apply to some; columns come along, and the ledger hears nothing of it."""
+    """The reward is None for an empty text; columns are passed, and only trained completions log metrics."""
 
     def answers(completions: list[str], answer: list[str], log_metric: Any) -> list[float | None]:
         log_metric("recorded", 1.0)

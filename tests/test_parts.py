@@ -34,7 +34,7 @@ def part(target: Any, hook: str = "rlm_advantages", name: str = "mine") -> Part:
 
 
 def knob(annotation: Any, default: Any = ...) -> Part:
-    """A part with one knob, `k`, of this type."""
+    """Return a part with one knob, `k`, of this type."""
 
     def target(rewards: Any, *, k: Any = None) -> Any:
         return k

@@ -19,7 +19,7 @@ from rlm_plugins.functional.statistics import whiten
 
 
 def standard(rewards: list[float], group: list[int], eps: float) -> list[float]:
-    """The standard score of each row among the rows of its group that were scored."""
+    """Return the standard score of each reward among the scored completions of its group."""
 
     def one(reward: float, label: int) -> float:
         there = [r for r, g in zip(rewards, group, strict=True) if g == label and not math.isnan(r)]
@@ -53,7 +53,7 @@ def test_token_average_weights_long_completions_more(batch: Batch) -> None:
 
 
 def test_per_reward_separates_equal_sums() -> None:
-    """Better in two things or in one: the standard score of the sum is the same."""
+    """Higher in two rewards or in one, the standard score of the sum is the same."""
     right, tidy = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0.0, 0.0, 1.0, 0.0])
     group, mask = torch.tensor([0, 0, 1, 1]), torch.ones(4, 1, dtype=torch.bool)
     together = group_relative(right + tidy, group, eps=0.0)
@@ -63,7 +63,7 @@ def test_per_reward_separates_equal_sums() -> None:
 
 
 def test_reward_with_large_range_does_not_dominate() -> None:
-    """Multiplying one reward by a thousand changes (almost) nothing."""
+    """Multiplying one reward by a thousand changes almost nothing."""
     right, long = torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([0.0, 1.0, 2.0, 3.0])
     group, mask = torch.tensor([0, 0, 0, 0]), torch.ones(4, 1, dtype=torch.bool)
     now, then = (per_reward({"right": right, "long": x * long}, group, mask) for x in (1, 1000))
@@ -80,7 +80,7 @@ def test_a_group_in_which_nothing_varies_is_exactly_zero() -> None:
 @pytest.mark.parametrize("over", ["completions", "tokens"])
 @pytest.mark.parametrize("eps", [0.0, 1e-4])
 def test_cancelling_rewards_have_zero_advantage(over: Any, eps: float) -> None:
-    """0.1 right, 9 short: opposite scores, equal but for eps and rounding, whose rest has a std too."""
+    """Scores of `right` and `short` are opposite up to eps and rounding; whitening would amplify the rest."""
     named = {"right": torch.tensor([0.1, 0.0, 0.1, 0.0]), "short": torch.tensor([0.0, 9.0, 0.0, 9.0])}
     group, mask = torch.tensor([0, 0, 1, 1]), torch.tensor([[True, True], [True, False], [True, True], [True, True]])
     assert not per_reward(named, group, mask, over=over, eps=eps).any()
@@ -94,7 +94,7 @@ def test_weight_of_an_unknown_reward_is_rejected() -> None:
 
 
 def test_a_group_of_one_adds_its_reward_if_told_to() -> None:
-    """verl treats it as if its mean were 0 and its std 1."""
+    """verl uses a mean of 0 and a std of 1 for it."""
     rewards = {"a": torch.tensor([2.0, 1.0, 0.0]), "b": torch.tensor([float("nan"), 3.0, 3.0])}
     group, mask = torch.tensor([7, 1, 1]), torch.ones(3, 1, dtype=torch.bool)
     pair = 0.5 / (math.sqrt(0.5) + 1e-4)

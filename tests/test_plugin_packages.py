@@ -40,7 +40,7 @@ PACKAGES = [folder for folder in FOLDERS if "rlm" in project(folder).get("entry-
 
 @pytest.fixture(params=PACKAGES, ids=lambda package: package.name)
 def package(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package that is registered without pip: its `src` and a dist-info folder are on ``sys.path``."""
+    """Register a package without pip: put its `src` and a dist-info folder on ``sys.path``."""
     found: Path = request.param
     known = project(found)
     register(tmp_path, known["name"], known["version"], known["entry-points"]["rlm"])
@@ -60,7 +60,7 @@ def test_package_registers_through_its_entry_point(package: Path) -> None:
 
 
 def test_recipes_of_a_package_pass_every_check(package: Path) -> None:
-    """Recipes of a run (`runs/…`), a hub or an extra are checked by the own tests of the package."""
+    """Recipes that need a run (`runs/…`), a hub or an extra are checked by the tests of the package."""
     if lacks := missing(package):
         pytest.skip(f"not installed: {', '.join(lacks)}")
     absent = [" runs/", " Qwen/", *missing(package, extras=True)]

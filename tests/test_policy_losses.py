@@ -19,7 +19,7 @@ A = st.floats(-3.0, 3.0)
 
 
 def with_derivative(loss: Any, w: float, advantage: float, **knobs: Any) -> tuple[float, float]:
-    """ℓ and dℓ/dw at one token."""
+    """Return ℓ and dℓ/dw at one token."""
     ratio = torch.tensor([[w]], dtype=torch.float64, requires_grad=True)
     value = loss(ratio, torch.tensor([[advantage]], dtype=torch.float64), **knobs)
     return value.item(), torch.autograd.grad(value.sum(), ratio)[0].item()
@@ -39,7 +39,7 @@ def test_clip_has_no_gradient_beyond_its_range(w: float, advantage: float) -> No
 
 @given(W, A)
 def test_delta_is_dual_clip(w: float, advantage: float) -> None:
-    """For Â < 0 the loss is at most −c Â, as 1912.09729 writes it; for Â > 0 nothing changes."""
+    """For Â < 0 the loss is at most −c Â, as in arXiv 1912.09729; for Â > 0 nothing changes."""
     c = 3.0
     value, slope = with_derivative(clip, w, advantage, delta=c)
     plain, plain_slope = with_derivative(clip, w, advantage)
@@ -60,7 +60,7 @@ def test_plain_equals_clip_without_clipping(w: float, advantage: float) -> None:
 
 @given(W, A, st.floats(0.0, 1.5), st.floats(0.0, 1.5))
 def test_a_preserved_gradient_is_bounded_by_its_beta(w: float, advantage: float, below: float, above: float) -> None:
-    """dℓ/dlog w = w dℓ/dw is −β (1+ε_high) Â or −β (1−ε) Â outside the clip, whatever w."""
+    """dℓ/dlog w = w dℓ/dw is −β (1+ε_high) Â or −β (1−ε) Â outside the clip range, for any w."""
     knobs = {"epsilon": 0.2, "epsilon_high": 0.28, "beta_low": below, "beta_high": above}
     value, slope = with_derivative(gradient_preserving, w, advantage, **knobs)
     if advantage > 0 and w > 1.28:

@@ -41,7 +41,7 @@ def _nothing_yet() -> None:
 
 @pytest.fixture
 def loop() -> Any:
-    """An event loop in a thread, as TRL has one."""
+    """Run an event loop in a thread, as TRL does."""
     running = asyncio.new_event_loop()
     thread = threading.Thread(target=running.run_forever, daemon=True)
     thread.start()
@@ -51,7 +51,7 @@ def loop() -> Any:
 
 
 async def waits(completions: list[str]) -> list[float]:
-    """Eighths, after a while."""
+    """Return multiples of 1/8 after a short sleep."""
     LOG.append("asked " + "".join(completions)[:8])
     await asyncio.sleep(0.01)
     if "bad" in completions:
@@ -60,7 +60,7 @@ async def waits(completions: list[str]) -> list[float]:
 
 
 def called(function: Any, loop: Any, columns: dict[str, Any]) -> list[float | None]:
-    """As TRL calls an asynchronous reward."""
+    """Call an asynchronous reward as TRL does."""
     found: list[float | None] = asyncio.run_coroutine_threadsafe(function(**columns), loop).result(10)
     return found
 
@@ -116,7 +116,7 @@ def test_cheap_reward_is_not_prefetched_again(loop: Any, monkeypatch: pytest.Mon
 
 
 def test_prefetch_can_be_disabled() -> None:
-    """With the option beside the reward in the recipe nothing is prefetched: TRL's call is the only request."""
+    """With `prefetch: false` in the recipe, TRL's call is the only request."""
     assert not hasattr(reward(prefetch=False), "begin")
     assert asyncio.run(reward(prefetch=False)(**BATCH)) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
     assert LOG == ["asked 1234"]
@@ -126,14 +126,14 @@ class Asks:
     """Waits, and works with the policy."""
 
     def setup(self, policy: Any, results: Any) -> None:
-        """Nothing to be done."""
+        """Accept the policy and the results without using them."""
 
     async def __call__(self, completions: list[str]) -> list[float]:
         return [0.0] * len(completions)
 
 
 def test_reward_that_uses_the_policy_is_not_prefetched() -> None:
-    """Called early, it could disable adapters during a forward pass of the trainer."""
+    """An early call could disable adapters during a forward pass of the trainer."""
     assert not hasattr(trl_reward(Reward("asks", Part("rlm_rewards", "asks", "guest", Asks).bind({}))), "begin")
 
 
@@ -177,7 +177,7 @@ def rlm_rewards():
 
 
 def heavy(folder: Path) -> Reward:
-    """A reward with a process of its own, which writes down what it is called with in the file `calls`."""
+    """Return a reward with one worker process, which appends its calls to the file `calls`."""
     (folder / "heavy.py").write_text(HEAVY.replace("COUNT", repr(str(folder / "calls"))))
     bound = Registry([folder / "heavy.py"]).find("rlm_rewards", "heavy").bind({})
     return Reward("heavy", bound, timeout=60.0, processes=1)
@@ -203,7 +203,7 @@ def test_run_with_multiprocess_rewards_only(tmp_path: Path) -> None:
 
 
 def test_idle_process_takes_later_requests(tmp_path: Path) -> None:
-    """The first group waits for the second, which another process must answer before."""
+    """The first group waits until another process has scored the second."""
     (tmp_path / "patient.py").write_text(
         f"""
 import time
@@ -244,7 +244,7 @@ GENERATORS = [None, "fast"]
 
 
 def made(folder: Path, generator: str | None, overlap: bool, **settings: Any) -> Any:
-    """A trainer whose groups end at different times."""
+    """Return a trainer whose groups end at different times."""
     found = generator and REGISTRY.find("rlm_generators", generator).bind({})
     pieces = {"speed": replace(NO_SPEED, prefetch_rewards=overlap), "generator": found, "model": tiny.model()}
     return trainer(folder, score=waits, learning_rate=1e-3, pieces=pieces, **settings)
@@ -255,7 +255,7 @@ def made(folder: Path, generator: str | None, overlap: bool, **settings: Any) ->
 def test_run_prefetches_before_the_forward_pass(
     generator: str | None, overlap: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Group by group during generation if the generator reports finished sequences, else before the forward pass."""
+    """Groups are requested during generation if the generator reports finished sequences, otherwise just after it."""
     it = made(tmp_path, generator, overlap, beta=0.1, max_steps=1)
     for owner, name in (
         (it, "_generate_single_turn"),

@@ -42,7 +42,7 @@ def _one_thread() -> None:
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Of each look at prompts that are kept once: how many prompts, and how many rows."""
+    """Record the number of shared prompts and of queries in each attention to a shared prefix."""
     found: list[tuple[int, int]] = []
     seen = SharedPrefix.attend
 
@@ -104,7 +104,7 @@ def test_logits_are_those_of_the_whole_sequence(
 
 @pytest.mark.parametrize("sizes", [(7,), (1, 2, 4), (2, 2, 2), (1, 1)])
 def test_both_parts_are_one_softmax(sizes: tuple[int, ...]) -> None:
-    """As in double precision, also where a prompt is all padding."""
+    """The reference is in double precision; a prompt may consist of padding."""
     draw = torch.Generator().manual_seed(0)
     twin = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     twin = twin[torch.randperm(len(twin), generator=draw)]
@@ -176,7 +176,7 @@ def test_small_groups_copy_the_prompt_cache() -> None:
 def test_logits_after_prompts_that_start_alike(
     family: str, texts: tuple[str, ...], least: int, monkeypatch: pytest.MonkeyPatch, kept: list[tuple[int, int]]
 ) -> None:
-    """After the prompts and token by token, rows let go in any order: those of the whole sequence."""
+    """Prefill and decoding with evictions in any order give the logits of the whole sequence."""
     monkeypatch.setattr(shared, "MIN_SAVED", least)
     model = fixtures_models.adapted(fixtures_models.model(family, **FAMILIES[family])).eval()
     prompts_of = [[ord(letter) - ord("a") + 3 for letter in text] for text in texts]
@@ -216,7 +216,7 @@ def test_prompts_that_start_alike_are_computed_once() -> None:
 def test_samples_of_prompts_that_start_alike(
     texts: tuple[str, ...], times: int, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of any number, in the greedy mode of an evaluation too."""
+    """Any number of samples is tested, and greedy decoding as in an evaluation."""
     monkeypatch.setattr(shared, "MIN_SAVED", least)
     monkeypatch.setattr("rlm_fastgen.active_sequences.MIN_SAVED", 1)
     rows = [[ord(letter) - ord("a") + 3 for letter in text] for text in texts for _ in range(times)]
@@ -241,7 +241,7 @@ def test_the_beginning_is_prefilled_once_by_a_decoder_of_another_kind() -> None:
 
 
 def test_a_decoder_that_cannot_continue_a_beginning_shares_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The self-check finds out; the rest of the loop is used all the same."""
+    """The self-check detects it, and the rest of the decoding loop is still used."""
     after = ActiveSequences._prefill_after
     monkeypatch.setattr(ActiveSequences, "_prefill_after", lambda *given: after(*given).roll(1, 1))
     model = fixtures_models.model("GPT2").eval()

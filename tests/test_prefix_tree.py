@@ -44,7 +44,7 @@ def test_no_prefix_occurs_twice(sequences: list[list[int]]) -> None:
 
 
 def test_short_prefixes_are_repeated() -> None:
-    """Two tokens saved do not pay for a branch; equal sequences are one path anyway."""
+    """Saving two tokens is not worth a branch; equal sequences are always one path."""
     segments, last = prefix_tree([[1, 2, 3], [1, 2, 4], [1, 2, 4]], min_saved=3)
     assert [(x.start, x.stop, x.parent) for x in segments] == [(0, 3, -1), (0, 3, -1)]
     assert last == [0, 1, 1]
@@ -71,7 +71,7 @@ def test_different_keys_share_no_prefix() -> None:
 def test_attention_and_its_gradients_are_those_of_each_sequence_alone(
     key_heads: int, sequences: list[list[int]], min_saved: int, pairs: int
 ) -> None:
-    """In double precision, with and without key heads that several query heads share."""
+    """Computed in double precision, with and without grouped-query attention."""
     segments, last = prefix_tree(sequences, min_saved=min_saved)
     sizes, parents = [x.stop - x.start for x in segments], [x.parent for x in segments]
     with pytest.MonkeyPatch.context() as patch:
@@ -98,7 +98,7 @@ def test_attention_and_its_gradients_are_those_of_each_sequence_alone(
 
 
 def test_attention_computes_few_masked_pairs() -> None:
-    """Long completions have a call each; short ones share a call, as long as they mask few pairs."""
+    """Each long completion has a call of its own; short ones share a call if it masks few pairs."""
     sizes = [9, 39, 49, 59, 2, 3, 4]
     runs = attention_runs(sizes, [-1, 0, 0, 0, 0, 0, 0], 2**12)
     assert [list(run.segments) for run in runs] == [[0, 1], [2], [3, 4, 5, 6]]

@@ -18,7 +18,7 @@ REGISTRY = Registry()
 
 
 def reward_with(member: str) -> Part:
-    """A reward class with one method more."""
+    """Return a reward class with one additional method."""
 
     class Extra:
         def __call__(self, completions):  # type: ignore[no-untyped-def]
@@ -29,7 +29,7 @@ def reward_with(member: str) -> Part:
 
 
 def filter_with(member: str, hook: str = "rlm_filters") -> Part:
-    """A filter function with one attribute."""
+    """Return a filter function with one additional attribute."""
 
     def extra(rewards):  # type: ignore[no-untyped-def]
         return rewards > 0

@@ -30,12 +30,12 @@ def recipe(**changes: Any) -> dict[str, Any]:
 
 
 def letters(completions: list[str], answer: list[str], **columns: Any) -> list[float]:
-    """Share of the answer's characters in the completion."""
+    """Return the share of the answer's characters in each completion."""
     return [sum(c in text for c in right) / len(right) for text, right in zip(completions, answer, strict=True)]
 
 
 def half(rewards: Any, group: Any) -> Any:
-    """Â = r/2."""
+    """Compute Â = (r − mean) / 2."""
     return rewards / 2 - rewards.mean() / 2
 
 

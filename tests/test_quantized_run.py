@@ -40,7 +40,7 @@ def is_installed(module: str) -> bool:
 def test_an_adapter_on_quantized_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, keys: dict[str, Any], tolerance: float
 ) -> None:
-    """The optimizations keep the gradient; the result is sampled from and exported."""
+    """The optimizations keep the gradient; the trained model can be sampled from and exported."""
     if not is_installed(module):
         pytest.skip(f"{module} is not installed")
     monkeypatch.setenv("RLM_TRUST", "1")

@@ -81,7 +81,7 @@ def test_each_run_equals_the_one_trained_alone(algorithm: str, raced: Path) -> N
 @pytest.mark.full
 @pytest.mark.parametrize("algorithm", ["ppo", "reinforce_pp", "gspo", "cispo"])
 def test_others_equal_the_one_trained_alone(algorithm: str, tmp_path: Path) -> None:
-    """With a critic of its own on the shared base, too."""
+    """An algorithm with a critic has its own on the shared base."""
     race(("grpo", algorithm), recipe(tmp_path), [], 1, tmp_path / "out", lambda line: None)
     found = read(tmp_path / "recipe.yaml", [f"algorithm={algorithm}", "trainer.seed=1"])
     train(*found, tmp_path / "alone", console=Console(quiet=True))

@@ -21,7 +21,7 @@ def test_range_includes_its_ends() -> None:
 
 
 def test_labels_of_the_user_are_no_keys() -> None:
-    """A mapping inside a knob has names of rewards or criteria, which may be those of settings."""
+    """A mapping inside a knob may use the names of settings for rewards or criteria."""
     body = {"algorithm": {"name": "x", "advantage": {"name": "per_reward", "weights": {"r": 0.0, "seed": -1}}}}
     check_values(body, ())
     with pytest.raises(RecipeError, match=r"algorithm.advantage.eps: expected 0 or more, got the number -1"):

@@ -21,7 +21,7 @@ SHORT_STAGES = (*SHORT, "stages.0.evaluation.rows=16")
 
 
 def rlm(*arguments: str) -> Result:
-    """A command, in this process: another takes longer to start than to do all this. The first journey starts one."""
+    """Run a command in this process, which is faster than a new one; the first journey starts a process."""
     return CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
 
 

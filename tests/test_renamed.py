@@ -30,7 +30,7 @@ speed: {}
 
 
 def hook_with(datum: str) -> str:
-    """A hook whose parts may name `datum`."""
+    """Return a hook whose parts may name `datum`."""
     known = {hook: names(seam.data) for hook, seam in HOOKS.items() if seam.data in (SCORING, LOSS)}
     known |= {"rlm_rollouts": list(ROLLOUT), "rlm_generators": list(GENERATING)}
     return next(hook for hook, data in known.items() if datum in data)
@@ -114,7 +114,7 @@ def test_classes(old: str, new: str, tmp_path: Path) -> None:
 
 
 def import_error(folder: Path, text: str) -> str:
-    """The hint of a plugin file that imports an old name."""
+    """Return the hint for a plugin file that imports an old name."""
     path = folder / "old.py"
     path.write_text(text)
     registry = Registry.__new__(Registry)  # without the plugins of this machine, which take a second to load

@@ -40,7 +40,7 @@ HEAD = "base_model.model.score.weight"
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a short run of the pipeline."""
+    """Return the folder of a short run of the pipeline."""
     return run(tmp_path_factory.mktemp("rlhf") / "run").folder
 
 
@@ -55,14 +55,14 @@ def base(done: Path) -> Path:
 
 
 def conversations(folder: Path) -> list[list[int]]:
-    """Three answers of unlike length, as they are read."""
+    """Return the token ids of three conversations of different length."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     prompt = [{"role": "user", "content": "7773727712?"}]
     return [conversation_ids(tokenizer, prompt, text) for text in ("72", "", "777372")]
 
 
 def policy(base: Path, dropout: float = 0.5) -> Any:
-    """A policy that has moved, in training."""
+    """Return a policy in training mode whose adapter is not at its initial weights."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     made = get_peft_model(model, LoraConfig(**{**LORA, "task_type": "CAUSAL_LM", "lora_dropout": dropout}))
@@ -76,7 +76,7 @@ def policy(base: Path, dropout: float = 0.5) -> Any:
 
 
 def test_loss_equals_bradley_terry(tmp_path: Path) -> None:
-    """Value and gradient, against scores of rows that were read alone, without padding."""
+    """Value and gradient are compared with scores of single completions, without padding."""
     judge = get_peft_model(with_head(tiny.model()), LoraConfig(**{**LORA, "task_type": "SEQ_CLS"}))
     draw = torch.Generator().manual_seed(0)
     for x in (x for x in judge.parameters() if x.requires_grad):
@@ -151,7 +151,7 @@ def test_scores_equal_transformers_on_both_bases(base: Path, adapter: Path) -> N
 
 
 def test_policy_and_rng_are_unchanged(base: Path, adapter: Path, tmp_path: Path) -> None:
-    """Weights, gradients' flags, mode, random stream, files; and the policy's logits, bit for bit."""
+    """Weights, `requires_grad`, mode, random state, files and the policy's logits are equal to the bit."""
     made = policy(base)
     ids = torch.tensor(conversations(adapter)[:1])
     torch.manual_seed(1)
@@ -223,7 +223,7 @@ def test_the_pipeline(done: Path) -> None:
 
 
 def test_both_stages_are_evaluated_from_the_run_folder(done: Path) -> None:
-    """With the reward model on a base of its own: what `rlm eval` reads is merged."""
+    """The reward model is on a base of its own: `rlm eval` loads merged weights."""
     records = [json.loads(line) for line in (done / "metrics.jsonl").read_text().splitlines()]
     for stage, metric in (("reward", "pair_accuracy"), ("ppo", "gist")):
         logged = [r for r in records if r["stage"].endswith(stage) and "held_out/rows" in r][-1]
@@ -236,7 +236,7 @@ def test_both_stages_are_evaluated_from_the_run_folder(done: Path) -> None:
 
 
 def test_resumed_reward_model_equals_uninterrupted(tmp_path: Path) -> None:
-    """From the checkpoint in the middle: adapter, head and optimizer."""
+    """Adapter, head and optimizer are restored from an intermediate checkpoint."""
     short = [*SHORT, "stages.1.trainer.save_strategy=steps", "stages.1.trainer.save_steps=3"]
     whole = recipe.load(PIPELINE, short)
     for found in (whole.bodies, whole.places):
@@ -278,7 +278,7 @@ def test_benchmark_reads_the_run_folders(done: Path, tmp_path: Path) -> None:
 
 
 def broken(adapter: Path, folder: Path) -> Path:
-    """A copy of an adapter that has lost its head."""
+    """Copy an adapter without its head, and return the copy."""
     shutil.copytree(adapter, folder)
     weights = load_file(folder / "adapter_model.safetensors")
     save_file({name: x for name, x in weights.items() if name != HEAD}, folder / "adapter_model.safetensors")
@@ -327,7 +327,7 @@ def test_model_on_another_base_is_not_shared(adapter: Path, base: Path) -> None:
 
 
 def test_memory_is_known_before_loading(done: Path, adapter: Path, base: Path) -> None:
-    """To the byte but for the header of a file: adapter and head on the policy's base, and a base of its own else."""
+    """The estimate is exact but for file headers, with an adapter on the policy's base and with a base of its own."""
     *_, stage = compose(recipe.load(PIPELINE, SHORT), Registry(), build_environment=False)
     stage.source = ModelSpec(AutoModelForCausalLM.from_pretrained(base).config, Path, Path, "")
     judge = reward_files.load_on_policy_base(adapter, other := policy(base))
@@ -391,7 +391,7 @@ JUDGE = Path(__file__).parent / "no such folder"
 
 @pytest.fixture(autouse=True)
 def one_judge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The battery makes many instances, and they read the same files; its longest texts are longer than any context."""
+    """Load the reward model once for all instances, and shorten the longest texts to its context length."""
     if "law" not in request.fixturenames or "LearnedReward" not in request.node.name:
         return
     judge = reward_files.load_with_own_base(request.getfixturevalue("adapter"), torch.device("cpu"))

@@ -49,17 +49,17 @@ def test_a_correct_reward_has_no_findings() -> None:
 
 
 def contains(completions: list[str], answer: list[str]) -> list[float]:
-    """Scores a completion that contains the answer anywhere."""
+    """Return 1 if the completion contains the answer anywhere."""
     return [float(str(right) in text) for text, right in zip(completions, answer, strict=True)]
 
 
 def lengthy(completions: list[str]) -> list[float]:
-    """Scores length only."""
+    """Return the length."""
     return [float(len(text)) for text in completions]
 
 
 def shy(completions: list[str], answer: list[str]) -> list[float]:
-    """Raises on an empty completion."""
+    """Raise on an empty completion."""
     return [1 / len(text) for text in completions]
 
 
@@ -67,7 +67,7 @@ calls: list[int] = []
 
 
 def moody(completions: list[str], answer: list[str]) -> list[float]:
-    """Depends on the call, the position and the batch."""
+    """Return scores that depend on the call, the position and the batch."""
     calls.append(len(completions))
     return [float(len(calls) * row) for row in range(len(completions))]
 
@@ -93,7 +93,7 @@ def test_a_fault_is_found(function: Callable[..., Any], words: str) -> None:
 
 
 def generous(completions: list[str]) -> list[float]:
-    """Scores everything."""
+    """Return 1 for every completion."""
     return [1.0] * len(completions)
 
 
@@ -106,7 +106,7 @@ def test_every_probe_case_can_be_scored() -> None:
 
 
 def undecided(completions: list[str]) -> list[float]:
-    """Returns NaN for an empty completion."""
+    """Return NaN for an empty completion."""
     return [float(len(text) or "nan") for text in completions]
 
 
@@ -115,7 +115,7 @@ def test_a_score_that_is_no_number_is_a_finding() -> None:
 
 
 def runs(completions: list[str], tests: list[str]) -> list[float]:
-    """Checks a program by its tests: no column has an answer."""
+    """Check a program by its tests: no column has an answer."""
     return [float(text.strip().endswith(test)) for text, test in zip(completions, tests, strict=True)]
 
 
@@ -129,7 +129,7 @@ def test_demonstrations_are_correct_if_no_column_has_answers() -> None:
 
 
 def last_box(completions: list[str], answer: list[str]) -> list[float]:
-    """Scores the last line only."""
+    """Score the last line only."""
     return [float((text.splitlines() or [""])[-1] == right) for text, right in zip(completions, answer, strict=True)]
 
 
@@ -138,7 +138,7 @@ def test_a_last_answer_parser_does_not_score_enumerations() -> None:
 
 
 def in_words(completions: list[str], answer: list[str]) -> list[float]:
-    """Accepts an unusual form only."""
+    """Accept only an unusual form."""
     return [float(text == f"It equals <<{right}>>") for text, right in zip(completions, answer, strict=True)]
 
 
@@ -150,7 +150,7 @@ def test_unknown_answer_format() -> None:
 
 
 async def waits(completions: list[str], answer: list[str]) -> list[float | None]:
-    """Asynchronous."""
+    """Score asynchronously."""
     return accuracy(completions, answer)
 
 

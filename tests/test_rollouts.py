@@ -36,7 +36,7 @@ def source(name: str, rows: int | None = None, **knobs: Any) -> Bound:
 
 
 def writing(folder: Path, *sources: Bound, **changes: Any) -> EquationTrainer:
-    """Groups of four on two problems, whose answers are the demonstrations; GRPO."""
+    """Return a GRPO trainer with groups of four on two problems, whose answers are the demonstrations."""
     data = tiny.problems(16).map(lambda row: {"demonstration": row["answer"]})
     pieces = {
         "collector": RolloutCollector(sources, tiny.settings()["num_generations"]) if sources else None,
@@ -48,12 +48,12 @@ def writing(folder: Path, *sources: Bound, **changes: Any) -> EquationTrainer:
 
 @pytest.fixture(scope="module")
 def idle(tmp_path_factory: pytest.TempPathFactory) -> EquationTrainer:
-    """A trainer that only generates and computes log-probs."""
+    """Return a trainer that only generates and computes log-probs."""
     return writing(tmp_path_factory.mktemp("idle"))
 
 
 def logits(made: EquationTrainer, ids: list[int]) -> torch.Tensor:
-    """(1, T, V) of the bare policy."""
+    """Return the logits of the policy, (1, T, V)."""
     with torch.no_grad():
         return made.model(input_ids=torch.tensor([ids])).logits
 
@@ -240,7 +240,7 @@ def test_a_pool_for_other_prompts(tmp_path: Path) -> None:
 
 
 def counting(prompts: list[str], prefixes: list[list[int]] | None = None) -> list[list[int]]:
-    """Writes numbers that no two rows share, six tokens with the prefix."""
+    """Generate unique token ids, six per completion with the prefix."""
     counting.calls += 1  # type: ignore[attr-defined]
     base = 100 * counting.calls  # type: ignore[attr-defined]
     starts = prefixes or [[]] * len(prompts)
@@ -275,7 +275,7 @@ def test_branches_share_the_trunk_up_to_the_place(knobs: dict[str, Any], kept: i
     ],
 )
 def test_branches_of_branches(knobs: dict[str, Any], parents: list[int | None]) -> None:
-    """Branches in rounds: each keeps half of the tokens that its parent generated itself."""
+    """In each round, a branch keeps half of the tokens that its parent generated itself."""
     counting.calls = 0  # type: ignore[attr-defined]
     found = Branches(**knobs)(["a"] * 8 + ["b"] * 8, [*range(8)] * 2, counting)
     for group in (0, 8):
@@ -362,7 +362,7 @@ def test_prompt_missing_in_the_pool_is_sampled(tmp_path: Path) -> None:
 
 
 def test_a_temperature_on_a_schedule(tmp_path: Path) -> None:
-    """Each generation is written and read at the temperature of its step."""
+    """Generation and log-probs use the temperature of their step."""
     made = writing(tmp_path, source("policy", temperature={"from": 1.0, "to": 0.5, "over": 2}))
     found = []
     made.components.scoring.observer = lambda step, *_: found.append(

@@ -18,7 +18,7 @@ from rlm_plugins.stage import Reward, Stage
 
 
 def constant(completions: list[str]) -> list[float]:
-    """A reward."""
+    """Return 1 for every completion."""
     return [1.0] * len(completions)
 
 

@@ -24,7 +24,7 @@ GRPO = {"algorithm": "dr_grpo", "trainer": {**STEPS, "num_generations": 2, "max_
 
 
 def spread(completions: list[str], **columns: Any) -> list[float]:
-    """A score that differs between most completions, for gradients from the first step on."""
+    """Return scores that differ between most completions, for gradients from the first step on."""
     return [sum(map(ord, str(text))) % 7 / 7 for text in completions]
 
 
@@ -39,7 +39,7 @@ def logits(model: Any) -> torch.Tensor:
 
 
 def judged(run: rlm.Run, stage: str | None = None) -> torch.Tensor:
-    """Logits of the merged result, as `rlm eval` loads it."""
+    """Return logits of the merged model, as `rlm eval` loads it."""
     return logits(model_of(run.folder, stage, ())[0].load())
 
 
@@ -53,7 +53,7 @@ def test_an_adapter_on_weights_from_scratch(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_each_of_two_adapters_is_on_its_own_base(tmp_path: Path) -> None:
-    """The second adapter's base is the merged result of the first, never the checkpoint that both began with."""
+    """The second adapter's base is the merged model of the first, never the initial checkpoint."""
     base = rlm.train(recipe(SCRATCH, SFT), out=tmp_path / "base")
     start = {"name": str(base.folder / "01-sft" / "model"), "lora": LORA}
     plain = recipe(start, SFT, SFT) | {"rewards": []}

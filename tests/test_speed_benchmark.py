@@ -72,7 +72,7 @@ def test_disabled_fast_paths_must_be_bit_identical() -> None:
 
 @pytest.mark.slow
 def test_trainer_with_other_gradients_is_not_timed() -> None:
-    """The gate looks at the run, not at what the arm promises."""
+    """The check compares results of the run, not the declaration of the arm."""
     one = replace(TINY, steps=1)
     other = run(replace(one, dead=1), ARMS[OURS])
     assert "its gradient is" in str(refusal(other, run(one, ARMS[DEFAULT])))
@@ -108,7 +108,7 @@ def test_relative_distance() -> None:
 
 
 def whole() -> dict[str, Any]:
-    """Numbers as `--full` would find them, of two rounds."""
+    """Return measurements of two rounds as `--full` returns them."""
     took = {DEFAULT: 8.0, STOCK: 6.0, OURS: 2.0, BUDGET: 1.5, OFF: 6.0}
     parts = lambda x, k: {"writing": k * x / 2, "scoring": 0.0, "learning": k * x / 2, "wall": k * x, "once": k}  # noqa: E731
     work = {

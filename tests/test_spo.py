@@ -21,7 +21,7 @@ REGISTRY = Registry()
 
 
 def accuracy(completions: list[str]) -> list[float]:
-    """Right or wrong, by something that answers have and lack."""
+    """Return 0 or 1 by the parity of the characters."""
     return [float(sum(map(ord, text)) % 2) for text in completions]
 
 
@@ -38,7 +38,7 @@ class Shown(TrackedBaseline):
 
 
 def spo(folder: Path, sampler: str = "prioritized", problems: int = 9, **changes: Any) -> EquationTrainer:
-    """Eight answers a generation, to as many problems."""
+    """Return a trainer with eight prompts per generation and one completion each."""
     row = row_of("spo", advantage=Part("rlm_advantages", "shown", "test", Shown).bind({}))
     chooser = REGISTRY.find("rlm_samplers", sampler).bind({})
     settings = {"num_generations": 1, "max_completion_length": 6, "learning_rate": 2e-2, **changes}
@@ -91,7 +91,7 @@ def test_drift_is_the_change_of_log_prob_of_the_last_completion(tmp_path: Path) 
 
 
 def _read(made: EquationTrainer, answer: Any) -> float:
-    """Mean |Δ log π| of one answer, by a forward pass without padding."""
+    """Return the mean |Δ log π| of one completion, by a forward pass without padding."""
     ids = torch.cat([answer.prompt, answer.completion])
     with torch.no_grad():
         logits = made.model(input_ids=ids.unsqueeze(0)).logits[0, len(answer.prompt) - 1 : -1]

@@ -22,7 +22,7 @@ REGISTRY = Registry()
 
 
 def decoupled(high: float = 5.0) -> Equation:
-    """The decoupled objective as AReaL computes it: tokens whose weight exceeds 5 are left out."""
+    """Return the decoupled objective of AReaL: tokens whose weight exceeds 5 are left out."""
     weight = REGISTRY.find("rlm_token_weights", "masked_importance").bind({"low": 0.0, "high": high})
     return clipped(token_weights=[weight])
 
@@ -108,7 +108,7 @@ def logps(made: EquationTrainer, state: dict[str, torch.Tensor], inputs: dict[st
 def test_three_policies_equal_an_independent_forward_pass(
     tmp_path: Path, old_policy: str, updates: dict[str, int]
 ) -> None:
-    """Behavior, proximal and current log-probs against the model itself with the weights of their steps."""
+    """Behavior, proximal and current log-probs are compared with the model under the weights of their steps."""
     made = trainer(tmp_path, decoupled(), stale=2, max_steps=4, old_policy=old_policy, learning_rate=2e-2, **updates)
     seen = Watch(made)
     every = updates.get("num_iterations", 1)

@@ -289,7 +289,7 @@ def test_inf_and_nan_in_the_padding_change_no_advantage(batch: Batch, value: flo
 
 @given(batches(), st.data())
 def test_the_sum_over_micro_batches_is_the_whole(batch: Batch, data: Any) -> None:
-    """Value and gradient, for every aggregator that divides by global counts."""
+    """Value and gradient are compared for every aggregator that divides by global counts."""
     names = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
     kind = part("rlm_aggregators", getattr(aggregators, data.draw(st.sampled_from(names))))
     parts = equation(**EVERYTHING | {"aggregator": kind})

@@ -38,7 +38,7 @@ TERMS = {
 
 
 def made(name: str) -> Equation:
-    """A row with one term that looks at the whole step."""
+    """Return an equation with one term over the whole step."""
     return equation(
         importance=part("rlm_importance", importance.token),
         policy_loss=part("rlm_policy_losses", policy_losses.clip, epsilon=0.9),
@@ -97,13 +97,13 @@ def _small() -> Batch:
 
 
 def test_step_batch_must_come_from_the_trainer() -> None:
-    """A micro-batch is not taken for the whole step by mistake."""
+    """A micro-batch is never used as the step batch by mistake."""
     with pytest.raises(PartError, match="requires `step_batch`, which this configuration does not provide"):
         objective(_small(), made("clip_cov"))
 
 
 def test_micro_batches_keep_the_order_of_generation() -> None:
-    """Two processes of two micro-batches, shuffled; what another process has comes by `gather`."""
+    """Two processes have two shuffled micro-batches each; those of the other process arrive by `gather`."""
     rows = {0: [torch.tensor([5, 0]), torch.tensor([3, 1])], 1: [torch.tensor([4, 7]), torch.tensor([6, 2])]}
 
     def numbered(places: torch.Tensor) -> Batch:
@@ -191,7 +191,7 @@ def split(rows: int, micro_batches: int) -> dict[str, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TERMS)
 def test_accumulation_changes_nothing(tmp_path: Path, name: str) -> None:
-    """Sixteen rows used twice, as one, two and four micro-batches: the same losses, the same weights."""
+    """Sixteen completions, used twice, in one, two and four micro-batches give the same losses and weights."""
     shared = {"num_iterations": 2, "max_steps": 4, "optim": "sgd", "learning_rate": 0.5}
     whole, halves, quarters = (train(tmp_path / str(n), made(name), **split(16 // n, n), **shared) for n in (1, 2, 4))
     start = torch.cat([p.detach().flatten() for p in tiny.model().parameters()])
@@ -205,7 +205,7 @@ def test_accumulation_changes_nothing(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.slow
 def test_contents_of_a_step_batch(tmp_path: Path) -> None:
-    """One generation in two steps of two micro-batches: each is a step batch; each completion is read once."""
+    """One generation has two steps of two micro-batches: each step is a step batch; completions have one pass each."""
     trainer = train(tmp_path, made("kl_cov"), **split(4, 2), steps_per_generation=4, max_steps=2)
     (first, mine), (same, rest), (second, _), _ = trainer.seen
     assert first is same

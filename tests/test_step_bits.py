@@ -24,7 +24,7 @@ KINDS = {
 
 
 def random_step(seed: int, rows: int = 8, width: int = 16) -> dict[str, torch.Tensor]:
-    """Float32, as in training; an int mask, as TRL's; every row has a token."""
+    """Return a random step in float32 with TRL's integer mask; every completion has a token."""
     noise = torch.Generator().manual_seed(seed)
     logp = -3 * torch.rand(rows, width, generator=noise)
     lengths = torch.randint(1, width + 1, (rows, 1), generator=noise)
@@ -103,7 +103,7 @@ def test_advantages_are_trls_bit_by_bit(scale: str, generations: int) -> None:
 
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
 def test_advantages_with_unscored_completions_equal_trl_up_to_rounding(scale: str) -> None:
-    """TRL adds NaN as 0 in its place, we leave the row out: the same sum, perhaps in another order."""
+    """TRL adds 0 for NaN, this library drops the completion: the same sum, perhaps in another order."""
     for seed in range(10):
         noise = torch.Generator().manual_seed(seed)
         rewards = torch.rand(64, generator=noise)
@@ -152,7 +152,7 @@ def test_the_off_policy_mask_is_trls(engine: bool) -> None:
 
 
 def test_a_penalty_with_an_aggregator_of_its_own() -> None:
-    """Its token mean is added to the total, whatever the aggregator of the loss is."""
+    """Its token mean is added to the total, for any aggregator of the loss."""
     mean = part("rlm_aggregators", aggregators.micro_batch_token_mean)
     bonus = replace(part("rlm_penalties", penalties.entropy), beside={"beta": 0.5, "aggregator": mean})
     data = random_step(1)

@@ -22,12 +22,12 @@ AT_ONCE = 1e-9
 
 
 def plain(folder: Path, **changes: Any) -> Any:
-    """GRPO on the tiny world."""
+    """Return a GRPO trainer without KL."""
     return trainer(folder, None, equation(advantage=part("rlm_advantages", "group_relative"), penalties=[]), **changes)
 
 
 def logged(made: Any, name: str) -> list[float | None]:
-    """One entry per step."""
+    """Return a metric of each step."""
     return [line.get(name) for line in made.state.log_history if "loss" in line]
 
 
@@ -36,7 +36,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 def test_remaining_updates_are_skipped(tmp_path: Path) -> None:
-    """The first of a generation is always taken; the next generation is a new beginning."""
+    """The first update of a generation is never skipped; each generation starts anew."""
     once = plain(tmp_path / "a", max_steps=1, **THRICE)
     once.train()
     made = plain(tmp_path / "b", max_steps=3, target_kl=AT_ONCE, weight_decay=0.1, **THRICE)
@@ -59,7 +59,7 @@ def test_remaining_updates_are_skipped(tmp_path: Path) -> None:
 
 
 def watched(made: Any) -> dict[int, list[float]]:
-    """Step → w − 1 − log w of every trained token that is measured for it."""
+    """Record step → w − 1 − log w of every trained token that is measured."""
     seen: dict[int, list[float]] = defaultdict(list)
     measure = made.components.target_kl.measure
 
@@ -77,7 +77,7 @@ HALVES = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
 
 @pytest.mark.parametrize("pieces", [{}, HALVES], ids=["whole", "accumulated"])
 def test_target_kl_uses_the_mean_over_the_update(tmp_path: Path, pieces: dict[str, int]) -> None:
-    """And a policy that stays near enough takes the steps it would have taken."""
+    """A policy within the limit has the weights of a run without a limit."""
     free = plain(tmp_path / "a", max_steps=3, **THRICE, **pieces)
     free.train()
     made = plain(tmp_path / "b", max_steps=3, target_kl=1e9, **THRICE, **pieces)
@@ -95,14 +95,14 @@ def test_target_kl_uses_the_mean_over_the_update(tmp_path: Path, pieces: dict[st
 
 
 def test_remaining_mini_batches_of_a_generation_are_skipped(tmp_path: Path) -> None:
-    """Two updates per generation on rows of their own: the second sees how the first has moved the policy."""
+    """A generation has two updates on different completions: the second measures the KL caused by the first."""
     made = plain(tmp_path, max_steps=4, target_kl=AT_ONCE, steps_per_generation=2, learning_rate=1e-2)
     made.train()
     assert logged(made, "update/skipped") == [0.0, 1.0] * 2
 
 
 def test_with_a_critic(tmp_path: Path) -> None:
-    """It takes the update at which the policy is held, and waits with it afterwards."""
+    """The critic is updated in the last update before the limit, and skipped afterwards."""
     made = trainer(tmp_path, critic(), max_steps=3, target_kl=AT_ONCE, **THRICE)
     seen: list[Any] = []
     step = made.components.critic.optimizer.step

@@ -40,7 +40,7 @@ SCORED = [  # data source, ground truth, an answer that is right, one that is no
 
 
 def of_verl_itself(source: str, truth: Any, texts: tuple[str, str], extra: list[dict[str, Any]]) -> list[float]:
-    """The rewards of verl's own naive reward manager."""
+    """Return the rewards of verl's naive reward manager."""
     import numpy as np
     from verl import DataProto
     from verl.workers.reward_manager import get_reward_manager_cls
@@ -79,7 +79,7 @@ def test_verl(source: str, truth: Any, right: str, wrong: str) -> None:
 
 
 def test_openrlhf(tmp_path: Path) -> None:
-    """The `reward_func` of its own page, here and by its own executor."""
+    """The `reward_func` of OpenRLHF's page has the same result here and in its own executor."""
     agent = pytest.importorskip("openrlhf.utils.agent", reason="OpenRLHF, or what it imports, is not installed")
     page = str(metadata.metadata("openrlhf").get_payload())
     (example,) = re.findall(r"```python\n(# reward_func\.py\n.*?)```", page, re.DOTALL)
@@ -134,7 +134,7 @@ TEXTS = ("<working>\nso\n</working>\n<answer>\n1\n</answer>", "1", "1")
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An installed environment of verifiers, by its id."""
+    """Write an environment of verifiers to an importable module, and return its id."""
     found = pytest.importorskip("verifiers", reason="verifiers is not installed")
     if not hasattr(found, "Rubric"):
         pytest.skip(f"verifiers {found.__version__} has task sets: environments and rubrics were in 0.1 to 0.3")
@@ -173,7 +173,7 @@ def test_verifiers(environment: str) -> None:
 
 
 def test_verifiers_without_environments() -> None:
-    """From 0.4 on it has task sets; the error names the older version to install."""
+    """From 0.4 on verifiers has task sets; the error names the older version to install."""
     found = pytest.importorskip("verifiers", reason="verifiers is not installed")
     if hasattr(found, "load_environment"):
         pytest.skip("this one has environments")

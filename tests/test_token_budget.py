@@ -52,7 +52,7 @@ def sizes(*groups: tuple[int, list[int]], budget: int, skipped: tuple[int, ...] 
 
 
 def test_groups_share_a_portion_within_the_budget() -> None:
-    """A prompt of 5, completions of 4, 4 and 2: 5 + 3 + 3 + 1 tokens, and (11 + 11 + 7) / 8 for what they look at."""
+    """A prompt of 5, completions of 4, 4 and 2: 5 + 3 + 3 + 1 tokens, and (11 + 11 + 7) / 8 for attention."""
     three = [(5, [4, 4, 2])] * 3
     assert sizes(*three, budget=47) == [9]
     assert sizes(*three, budget=46) == [6, 3]
@@ -90,7 +90,7 @@ def test_every_sequence_is_in_one_micro_batch_within_the_limit(
 
 
 def test_micro_batches_are_merged_within_the_budget() -> None:
-    """Two rows each: a prompt of 5 and twice 3 tokens, 5 + 6 + 22 / 8; half a group stands in two of them."""
+    """Two completions each: a prompt of 5 and twice 3 tokens, 5 + 6 + 22 / 8; a group may be split over two."""
     groups = [(5, [4, 4]), (5, [4] * 4), (5, [4, 4])]
 
     def found(budget: float, *skipped: int) -> list[int]:

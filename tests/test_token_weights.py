@@ -31,7 +31,7 @@ def test_truncated_completion_has_weight_zero() -> None:
 
 
 def test_truncated_completion_stays_in_the_denominator() -> None:
-    """Overlong filtering takes the loss of a row away, not its tokens."""
+    """Overlong filtering removes the loss of a completion, not its tokens."""
     batch = learning()
     filtered = equation(token_weights=[part("rlm_token_weights", mask_truncated)])
     whole, rest = objective(batch, equation()), objective(batch, filtered)
@@ -107,7 +107,7 @@ def test_equal_or_missing_rollout_logprobs_have_weight_one() -> None:
 
 
 def band(batch: Batch, low: float, high: float) -> set[tuple[int, int]]:
-    """Places that may be drawn, by the definition."""
+    """Return the positions that may be drawn, by definition."""
     live = [(i, t) for i, t in batch.mask.nonzero().tolist()]
     advantages = batch.advantages.expand_as(batch.logp)
     mean_logp = sum(batch.logp[p].item() for p in live) / max(1, len(live))

@@ -21,7 +21,7 @@ from rlm_plugins.trainer.part_state import PartStates
 
 
 def by_hand(visits: list[tuple[float, float]], start: float, weight: float) -> tuple[float, float]:
-    """α and β after visits (reward, D), by the formula of the paper."""
+    """Compute α and β after visits (reward, D), by the formula of the paper."""
     alpha, beta = weight * start, weight * (1 - start)
     for reward, moved in visits:
         rho = min(max(2 ** (-moved / 0.06), 0.875), 0.96)
@@ -86,7 +86,7 @@ def test_prompts_with_equal_rewards_have_no_advantage() -> None:
 
 
 def test_algorithm_value_and_gradient() -> None:
-    """Three answers to three problems, off policy: clip-higher, dual clip at 10, token mean."""
+    """Three completions of three prompts, off policy: clip-higher, dual clip at 10, token mean."""
     generator = torch.Generator().manual_seed(0)
     mask = torch.arange(4) < torch.tensor([[4], [2], [3]])
     old = -torch.rand(3, 4, generator=generator, dtype=torch.float64) - 0.1
@@ -205,7 +205,7 @@ def test_unknown_reward_is_rejected() -> None:
 
 
 def test_state_under_the_old_name_is_loaded(tmp_path: Path) -> None:
-    """A checkpoint of a run that was begun before the sampler was renamed."""
+    """The checkpoint is from before the sampler was renamed."""
     bound = [Registry().find("rlm_samplers", "prioritized").bind({}) for _ in range(2)]
     bound[0].target.update(torch.tensor([0, 3]), {"accuracy": torch.tensor([1.0, 0.0])})
     torch.save({"0:builtin/prioritised": bound[0].target.state_dict()}, tmp_path / "parts.pt")

@@ -328,7 +328,6 @@ def test_trl_accepts_valid_settings(grpo: Any) -> None:
 
 
 def test_every_default_of_trl_fits_its_own_annotation(grpo: Any) -> None:
-    """Each default of TRL passes our type check."""
     from trl import SFTConfig
 
     for config_class in (grpo.config_class(), SFTConfig):

@@ -45,7 +45,7 @@ def defaults(config: str) -> dict[str, Any]:
 
 
 def base(config: str, field: str) -> list[dict[str, Any]]:
-    """Configs in which the field counts: one for each part that it is a knob of."""
+    """Return configs in which the field has an effect: one for each part with this knob."""
     parts = [row.part for row in KNOBS if (row.config, row.field) == (config, field)]
     needed: dict[str, dict[str, Any]] = {
         "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
@@ -81,7 +81,7 @@ def test_every_value_of_every_field_comes_back(config: str, field: str, value: A
 
 @pytest.mark.parametrize(("config", "field", "value", "number"), CASES)
 def test_every_value_is_an_algorithm_of_installed_parts(config: str, field: str, value: Any, number: int) -> None:
-    """Names, knobs and values are accepted by the registry, and the resolved algorithm reads back the same."""
+    """Names, knobs and values are accepted by the registry, and the composed algorithm gives the same fields."""
     said = base(config, field)[number] | {field: value}
     args = type("Config", (), said)()
     registry = Registry()

@@ -88,13 +88,13 @@ BATCH = {
 
 
 def constant(completions: list[str], **kwargs: Any) -> list[float]:
-    """A reward for a trainer that is only looked at."""
+    """Return the length as the reward."""
     return [float(len(text)) for text in completions]
 
 
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> GRPOTrainer:
-    """A stock trainer that has made one generation batch, with a reference pass."""
+    """Return a stock trainer with reference log-probs, before its first step."""
     folder = tmp_path_factory.mktemp("seams")
     return GRPOTrainer(
         model=tiny.model(),
@@ -115,7 +115,7 @@ def overrides(file: Path, base: str) -> list[str]:
 
 
 def test_one_file_overrides_trl() -> None:
-    """Each method once, in the order in which TRL calls them; `DurableCheckpoints` is for any trainer."""
+    """Each method occurs once, in the order in which TRL calls them; `DurableCheckpoints` applies to any trainer."""
     files = {file.name: overrides(file, "GRPOTrainer") for file in PACKAGE.glob("*.py")}
     assert {name: methods for name, methods in files.items() if methods} == {
         "equation_trainer.py": [
@@ -137,7 +137,7 @@ def test_one_file_overrides_trl() -> None:
 
 
 def test_no_collaborator_touches_trls_trainer() -> None:
-    """Shared state is listed in the context; only two files use the trainer."""
+    """Shared state is listed in the context; only two other files use the trainer."""
     for file in PACKAGE.glob("*.py"):
         if file.name not in ("context.py", "collaborators.py", "equation_trainer.py"):
             assert "context.trainer" not in file.read_text(), file.name

@@ -21,7 +21,7 @@ from rlm_plugins.errors import PluginError, RecipeError
 
 
 def eighths(completions: list[str], **kwargs: Any) -> list[float]:
-    """A reward that differs between most completions and is exact in binary."""
+    """Return rewards that differ between most completions and are exact in binary."""
     return [sum(map(ord, text)) % 8 / 8 for text in completions]
 
 
@@ -106,7 +106,7 @@ def test_grpo_has_the_weights_of_trl_bit_for_bit(tmp_path: Path, said: dict[str,
     ],
 )
 def test_rloo_has_the_weights_of_trl_to_rounding(tmp_path: Path, said: dict[str, Any]) -> None:
-    """The KL is summed per token here and per completion there: the same number up to rounding."""
+    """The KL is summed per token here and per completion there, which is equal up to rounding."""
     stock = trained(trl.RLOOTrainer, tmp_path / "stock", config=trl.RLOOConfig, **said)
     ours = trained(RLOOTrainer, tmp_path / "ours", {"speed": "none"}, config=trl.RLOOConfig, **said)
     torch.testing.assert_close(weights(ours), weights(stock), rtol=0, atol=2e-5)
@@ -124,7 +124,7 @@ def test_the_optimizations_change_only_rounding(tmp_path: Path) -> None:
 
 
 def centered(rewards: Any, group: Any) -> Any:
-    """Â = r − mean of the group."""
+    """Compute Â = r − mean of the group."""
     return rewards - torch.stack([rewards[group == g].mean() for g in group])
 
 

@@ -159,7 +159,7 @@ def test_a_changed_file_is_not_executed(tmp_path: Path) -> None:
 
 
 def test_a_changed_plugin_file_is_not_executed(recipe: Path) -> None:
-    """A file that changes while the question is open is another file."""
+    """A file that changes before the question is answered has another digest."""
     changed = recipe.with_name("mine.py")
     import_path.limit(Limits({changed: hashlib.sha256(b"").hexdigest()}, frozenset()))
     with pytest.raises(RecipeError, match="has changed"):

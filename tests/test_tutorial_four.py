@@ -35,7 +35,7 @@ def last(file: Path) -> Stage:
 
 
 def symbols(stage: Stage) -> dict[str, Any]:
-    """Everything that a turn may turn, and everything that it may not."""
+    """Return the settings of a stage without its name, model and algorithm name."""
     body = json.loads(json.dumps(stage.body))
     rest = {key: x for key, x in body.items() if key not in ("name", "algorithm", "trainer", "model")}
     return {**rest, **body["trainer"], **{key: x for key, x in body["algorithm"].items() if key != "name"}}

@@ -84,7 +84,7 @@ def test_demonstrations_then_reinforcement_of_an_adapter(tmp_path: Path) -> None
 
 
 def test_the_policy_is_judged_on_the_picture(tmp_path: Path) -> None:
-    """Held-out completions of the same prompt differ where the pictures do: greedy, from a model that learned."""
+    """Greedy completions of the same prompt by a trained model differ between different images."""
     from rlm_plugins.evaluation.completions import complete
 
     vision.save_model(tmp_path)
@@ -190,7 +190,7 @@ def test_a_model_without_a_processor_is_refused(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_small_model_learns_colors(tmp_path: Path, seed: int) -> None:
-    """Measured: 0 % before; 75, 75 and 100 % of 16 held-out pictures after 100 steps, 20 s each."""
+    """Measured: 0 % before; 75, 75 and 100 % of 16 held-out images after 100 steps, 20 s each."""
     run = rlm.train(vision.world(tmp_path, 128), LEARNING | {"trainer.seed": seed}, out=tmp_path / "run")
     assert run.summary["before"] == 0.0
     assert run.score is not None

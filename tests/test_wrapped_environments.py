@@ -55,7 +55,7 @@ def test_ranking_becomes_all_its_pairs() -> None:
 
 
 def test_two_of_a_ranking_are_in_the_order_of_a_comparison() -> None:
-    """Plackett–Luce: P(a before b) = σ((quality(a) − quality(b)) / noise), whatever else is ranked."""
+    """Plackett–Luce: P(a before b) = σ((quality(a) − quality(b)) / noise), for any other items."""
     writer, text = SummaryWriter(4, 0.15, 0.2, random.Random(0)), "7772"
     options = ["777", "722", "2222"]
     first = sum(

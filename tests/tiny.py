@@ -14,7 +14,7 @@ ALL_LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "d
 
 
 def tokenizer(characters: str = "0123456789+=abcdefgh") -> PreTrainedTokenizerFast:
-    """One token per character."""
+    """Return a tokenizer with one token per character."""
     vocabulary = {t: i for i, t in enumerate(["<pad>", "<end>", "<unk>", *characters])}
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
@@ -25,7 +25,7 @@ def tokenizer(characters: str = "0123456789+=abcdefgh") -> PreTrainedTokenizerFa
 
 
 def model(seed: int = 3, words: int = len(tokenizer())) -> Qwen3ForCausalLM:
-    """Two layers of 32, random weights."""
+    """Return a Qwen3 model with two layers of 32 and random weights."""
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=words,
@@ -45,18 +45,18 @@ def model(seed: int = 3, words: int = len(tokenizer())) -> Qwen3ForCausalLM:
 
 
 def problems(count: int = 64) -> Dataset:
-    """Sums of two digits."""
+    """Return sums of two digits."""
     pairs = [(i % 10, (i * 7 + 3) % 10) for i in range(count)]
     return Dataset.from_dict({"prompt": [f"{a}+{b}=" for a, b in pairs], "answer": [str(a + b) for a, b in pairs]})
 
 
 def lora(rank: int = 8) -> LoraConfig:
-    """An adapter on every linear layer."""
+    """Return a LoRA config for every linear layer."""
     return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=ALL_LINEAR, task_type="CAUSAL_LM")
 
 
 def settings(**changes: Any) -> dict[str, Any]:
-    """GRPOConfig fields of a run of seconds."""
+    """Return the GRPOConfig fields of a run of a few seconds."""
     return {
         "per_device_train_batch_size": 8,
         "num_generations": 4,

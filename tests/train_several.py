@@ -21,7 +21,7 @@ Job = tuple[str, str, Sequence[str]]
 
 
 def train_all(jobs: Iterable[Job]) -> None:
-    """Trains one recipe after the other."""
+    """Train one recipe after another."""
     for recipe, folder, overrides in jobs:
         train(*read(Path(recipe), overrides), Path(folder))
 

@@ -21,7 +21,7 @@ def nanstd(x: Tensor, dim: int | None = None) -> Tensor:
 
 
 def advantages(rewards: Tensor, generations: int, scale: str) -> Tensor:
-    """(B,) rewards, groups in order, NaN: unscored → (B,)."""
+    """Return group-relative advantages from (B,) rewards, groups in order, NaN for unscored completions."""
     table = rewards.view(-1, generations)
     centred = rewards - torch.nanmean(table, dim=1).repeat_interleave(generations)
     if scale == "group":
@@ -32,7 +32,7 @@ def advantages(rewards: Tensor, generations: int, scale: str) -> Tensor:
 
 
 def rloo(rewards: Tensor, generations: int) -> Tensor:
-    """The advantage of RLOOTrainer."""
+    """Return the advantage of TRL's RLOOTrainer."""
     table = rewards.view(-1, generations)
     count = (~torch.isnan(table)).sum(dim=1, keepdim=True)
     baseline = (torch.nansum(table, dim=1, keepdim=True) - table) / (count - 1)
@@ -59,7 +59,7 @@ def surrogate(weights: Tensor, advantages: Tensor, logp: Tensor, kind: str, low:
 
 
 def aggregate(loss: Tensor, mask: Tensor, kind: str, length: int, tokens: Tensor, accumulation: int) -> Tensor:
-    """`tokens`: trained tokens of all micro-batches of the step."""
+    """Return the aggregated loss; `tokens` is the number of trained tokens of all micro-batches of the step."""
     if kind == "grpo":
         return ((loss * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).mean() / accumulation
     if kind == "bnpo":
@@ -89,7 +89,7 @@ def loss(
     length: int = 32,
     accumulation: int = 1,
 ) -> Tensor:
-    """`GRPOTrainer._compute_loss`, from log-probabilities on."""
+    """Compute `GRPOTrainer._compute_loss` from log-probs."""
     weights = torch.exp(log_weights(logp, old_logp, mask, level))
     if beta != 0.0:
         kl = per_token_kl(logp, ref_logp)

@@ -95,7 +95,7 @@ def _row(names: str, applied: str, text: str, thinking: bool) -> dict[str, Any]:
 
 
 def mixed(*, parts: Sequence[dict[str, Any]], seed: int = 0) -> EnvironmentSpec:
-    """Several tasks, shuffled: each part is ``{task: addition, …knobs}`` or ``{task: functions, …}``."""
+    """Return several tasks, shuffled: each part is ``{task: addition, …knobs}`` or ``{task: functions, …}``."""
     built = [TASKS[part["task"]](**{key: x for key, x in part.items() if key != "task"}) for part in parts]
     train = [row for spec in built for row in spec.train]
     random.Random(seed).shuffle(train)

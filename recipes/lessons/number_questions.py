@@ -21,7 +21,7 @@ def number_questions(
     test_rows: int = 64,
     seed: int = 0,
 ) -> EnvironmentSpec:
-    """Questions with one number as the answer: the largest of three numbers, or a product.
+    """Return questions with one number as the answer: the largest of three numbers, or a product.
 
     Columns: ``prompt`` and ``answer``. "largest" has three different numbers from 10 to 99, "product" two factors from
     2 to 12. One question in four, chosen by a hash of its numbers in sorted order, is never in the training set;

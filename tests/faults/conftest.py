@@ -15,7 +15,7 @@ Case = Callable[[str], AbstractContextManager[None]]
 
 @pytest.fixture
 def cases(record_property: Callable[[str, object], None]) -> Iterator[Case]:
-    """Context manager per case, ``with cases("write 3 fails"):``; a failed case does not stop the others."""
+    """Return a context manager for ``with cases("write 3 fails"):``; a failed case does not stop the others."""
     total, failures = 0, []
 
     @contextmanager
@@ -57,7 +57,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Note group, CPU seconds, and that a phase has not passed: a skipped case is not passed."""
+    """Record group, CPU seconds, and each phase that did not pass; a skipped case counts as not passed."""
     report = yield
     if not report.passed:
         item.user_properties.append(("unpassed", report.when))

@@ -65,7 +65,7 @@ OVERRIDES = {
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one step on a data set of its own, with a single-file plugin."""
+    """Return the folder of a run of one step on a local data set, with a single-file plugin."""
     folder = tmp_path_factory.mktemp("started")
     file = recipe(folder, max_steps=2)
     document = yaml.safe_load(file.read_text())

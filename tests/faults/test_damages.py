@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.faults(group="F3")]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A finished run of a kind."""
+    """Return a function that trains a kind of run once and returns its folder."""
     runs: dict[str, Path] = {}
 
     def of(kind: str) -> Path:

@@ -28,7 +28,7 @@ CASES = [("adapter", 24), *(pytest.param(kind, 1, marks=[pytest.mark.full, pytes
 
 
 def failing(folder: Path, every: int, parents: list[int], failed: Failed) -> Callable[[int, str], None]:
-    """An action that starts a child, in which the operation fails once, on a copy of the folder in its place.
+    """Return an action that starts a child process in which one operation fails, on a copy of the folder.
 
     Args:
         folder: The run.

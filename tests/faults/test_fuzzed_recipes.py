@@ -106,7 +106,7 @@ def deadline() -> Iterator[None]:
 
 @cache
 def documents() -> list[tuple[Path, Any]]:
-    """Every recipe of this project, without what only a network has."""
+    """Return every recipe of this project, without the parts that need a network."""
     found = []
     for path in sorted(RECIPES.rglob("*.yaml")):
         document = yaml.safe_load(path.read_text())
@@ -168,18 +168,18 @@ def insert(container: Any, key: Any, value: Any, rng: random.Random) -> None:
 
 
 def graft(container: Any, key: Any, value: Any, rng: random.Random) -> None:
-    """A value that stands elsewhere in another recipe."""
+    """Replace a value by one from another place of another recipe."""
     container[key] = copy.deepcopy(rng.choice(list(nodes(rng.choice(documents())[1])))[2])
 
 
 def nudge(container: Any, key: Any, value: Any, rng: random.Random) -> None:
-    """A number near the one before."""
+    """Replace a number by a near one."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         container[key] = rng.choice([value * 2, value // 2, value + 1, value - 1, value * 0.9])
 
 
 def swap(container: Any, key: Any, value: Any, rng: random.Random) -> None:
-    """The value that the same key has in another recipe."""
+    """Replace a value by that of the same key in another recipe."""
     found = [v for _, document in documents() for _, k, v in nodes(document) if k == key and not isinstance(k, int)]
     if found:
         container[key] = copy.deepcopy(rng.choice(found))
@@ -190,7 +190,7 @@ MISTAKES = (delete, replace, scale, wrap, rename, insert, graft, *(nudge, swap) 
 
 
 def spoiled(rng: random.Random) -> tuple[Path, bytes]:
-    """A recipe with one to three mistakes in its structure, or with random bytes in its text."""
+    """Return a recipe with one to three structural mistakes, or with random bytes in its text."""
     path, document = rng.choice(documents())
     if rng.random() < 0.1:
         text = bytearray(yaml.safe_dump(document).encode())

@@ -181,7 +181,7 @@ def test_hanging_rewards_end_at_their_timeout(cases: Any, monkeypatch: pytest.Mo
 
 
 def test_state_is_read_by_every_item() -> None:
-    """Each item is restored to what it was, and none of them reports a change if nothing has changed."""
+    """Each item is restored to its value, and an unchanged item reports no change."""
     changed: list[str] = []
     with process_state.unchanged(changed.extend):
         pass

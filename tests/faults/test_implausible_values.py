@@ -40,6 +40,6 @@ def test_value_out_of_range_is_rejected(tmp_path: Path, cases: Any) -> None:
 
 
 def named(key: str, value: Any) -> set[str]:
-    """Names of which the message has one: the key, or those of a mapping that is the value."""
+    """Return the names of which the message must have one: the key, or the keys of a mapping that is the value."""
     mappings = [value] if isinstance(value, dict) else value if isinstance(value, list) else []
     return {key.split(".")[-1]} | {name for mapping in mappings for name in mapping}

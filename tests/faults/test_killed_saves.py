@@ -28,7 +28,7 @@ def killed_at_every_operation(folder: Path, kind: str) -> tuple[Path, dict[str, 
 
 @pytest.mark.parametrize(("kind", "every"), CASES)
 def test_kill_at_every_operation(tmp_path: Path, kind: str, every: int, cases: Any) -> None:
-    """Also after the last checkpoint: then only what follows the training is repeated."""
+    """Kills after the last checkpoint are included: then only the steps after training are repeated."""
     into, expected, count = killed_at_every_operation(tmp_path, kind)
     found = list(copied(into))
     assert count > len(found) > 60

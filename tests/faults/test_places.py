@@ -88,7 +88,7 @@ def test_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Non
 
 @pytest.mark.parametrize("target", ["file", "folder"])
 def test_no_link_in_a_run_folder_leads_a_write_outside(tmp_path: Path, target: str) -> None:
-    """Of a folder that has a run, and of one that is prepared for one."""
+    """This holds for a folder with a run, and for one that is prepared for a run."""
     outside, run = tmp_path / "outside", tmp_path / "run"
     outside.mkdir()
     (outside / "kept").write_text("kept")

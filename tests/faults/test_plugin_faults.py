@@ -111,7 +111,7 @@ def test_failed_imports_cost_one_plugin(offered: Callable[..., None], cases: Any
 
 
 def error_of(point: Point) -> str:
-    """The error of a plugin; another one is sound."""
+    """Return the error of a plugin, and check that another plugin is loaded."""
     found = Registry()
     error = found.plugins[point.name].error
     assert error is not None
@@ -157,7 +157,7 @@ DAMAGED = {
 @pytest.mark.slow
 @pytest.mark.faults(group="F9")
 def test_damaged_entry_points_cost_one_distribution(tmp_path: Path, cases: Any) -> None:
-    """Also in other libraries: pydantic and torch read the entry points of all distributions."""
+    """The entry points of all distributions are also read by pydantic and torch, which must not fail."""
     for number, (name, content) in enumerate(DAMAGED.items()):
         with cases(name):
             folder = tmp_path / str(number) / "rlm_damaged-0.3.dist-info"

@@ -26,7 +26,7 @@ SHORT = ("stages.0.trainer.max_steps=60", "stages.1.trainer.max_steps=8", "stage
 
 
 def recipe(folder: Path) -> Path:
-    """The quickstart, short, on so few problems that the run crosses into its second epoch."""
+    """Write a short quickstart with so few problems that the run reaches its second epoch."""
     document = yaml.safe_load(LESSON.read_text())
     document["environment"]["train_rows"] = 40
     document["evaluation"]["rows"] = 16
@@ -37,7 +37,7 @@ def recipe(folder: Path) -> Path:
 
 
 def kill_at(file: Path, folder: Path, sign: Path, *more: str) -> None:
-    """Starts a run and kills it with SIGKILL as soon as `sign` is there."""
+    """Start a run and kill it with SIGKILL as soon as the file `sign` exists."""
     command = [sys.executable, "-m", "rlm_plugins", "train", str(file), "--out", str(folder), *SHORT, *more]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     with (folder.parent / "killed.log").open("w") as log:
@@ -57,7 +57,7 @@ def kill_at(file: Path, folder: Path, sign: Path, *more: str) -> None:
 @pytest.mark.faults(group="F2")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_quarter_of_a_hundred_kills(tmp_path: Path, seed: int, cases: Any) -> None:
-    """Of runs with a critic and two epochs, forked from this process; every third one is killed twice."""
+    """Runs with a critic and two epochs are forked from this process; every third one is killed twice."""
     steps, moments = {"max_steps": 6, "save_steps": 2}, random.Random(seed)
     start = time.monotonic()
     expected = weights(run(tmp_path, "critic", **steps))
@@ -85,7 +85,7 @@ def started(file: Path, folder: Path, *, resume: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.faults(group="F2")
 def test_killed_and_resumed_equals_uninterrupted(tmp_path: Path) -> None:
-    """Killed between the stages, early in the second one and in its second epoch: one run, started again each time."""
+    """One run is killed between the stages, early in the second stage and in its second epoch."""
     file = recipe(tmp_path)
     whole = launch(file, tmp_path / "whole", 1, *SHORT)
     broken = tmp_path / "broken"

@@ -90,7 +90,7 @@ def test_at_random_moments(tmp_path: Path, seed: int, count: int, cases: Any) ->
 
 @pytest.mark.full
 def test_a_long_step_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cases: Any) -> None:
-    """In every step, also in the first of an epoch; its samples are generated again when the run is resumed."""
+    """A step of any epoch is abandoned; its completions are generated again when the run is resumed."""
     file = slow_recipe(tmp_path)
     assert in_child(lambda: train(file, tmp_path / "whole"), tmp_path / "log") == 0
     monkeypatch.setattr(stop_signals, "PATIENCE", 0.1)
@@ -120,7 +120,7 @@ def test_the_second_signal_stops_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
-    """As under `nohup`."""
+    """Under `nohup` a process ignores SIGHUP from its start."""
 
     def ignoring() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

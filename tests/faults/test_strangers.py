@@ -34,7 +34,7 @@ QUICK = ("optimizer.pt executes", "another plugin and its hash", "recipe.new.yam
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with a plugin of its own, which is trusted, and its shared cache of trusted code."""
+    """Return the folder of a finished run with a trusted plugin of its own."""
     folder = tmp_path_factory.mktemp("sound")
     file = recipe(folder, "critic", max_steps=2)
     (folder / "polite.py").write_text(PLUGIN)
@@ -98,7 +98,7 @@ def test_every_folder_of_a_stranger_is_inert(sound: Path, tmp_path: Path, name: 
 
 
 def test_the_attacks_would_work(tmp_path: Path) -> None:
-    """Without protection, the payload of a pickle and the code of a plugin create the bait."""
+    """Without protection, the payload of a pickle and the code of a plugin create the file `bait`."""
     import pickle
 
     (tmp_path / LAST).mkdir(parents=True)

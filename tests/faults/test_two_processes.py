@@ -52,7 +52,7 @@ def test_resumed_from_every_step(tmp_path: Path, kind: str, cases: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kill_at_every_operation(tmp_path: Path, kind: str, cases: Any) -> None:
-    """Both processes at once, before an operation of either: every state is looked at, every third one resumed."""
+    """Both processes are killed before an operation of either; every state is checked, every third one resumed."""
     file, out = recipe(tmp_path, kind, max_steps=2, **HALF), tmp_path / "run"
 
     def observed() -> None:
@@ -73,7 +73,7 @@ def test_kill_at_every_operation(tmp_path: Path, kind: str, cases: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_process_is_killed(tmp_path: Path, kind: str, cases: Any) -> None:
-    """The launcher then ends the other one, wherever that is."""
+    """The launcher then ends the other process, wherever that is."""
     file = recipe(tmp_path, kind, max_steps=3, **HALF)
     expected = weights(trained(tmp_path, file))
     for rank, operation in [(0, 20), (0, 45), (0, 70), (0, 95), (1, 1), (1, 2), (1, 3)]:
@@ -102,7 +102,7 @@ def killed(rank: int, operation: int, folder: Path, task: Callable[[], Any]) -> 
 
 
 def test_damage_to_a_file_of_one_process(tmp_path: Path, cases: Any) -> None:
-    """Both resume from the checkpoint before."""
+    """Both processes resume from the previous checkpoint."""
     whole = trained(tmp_path, recipe(tmp_path, "adapter", **HALF))
     expected = weights(whole)
     names = [name for name, file, _ in damaged(whole / "01-grpo") if file.name.startswith(("rng_state", "adapter_mo"))]
@@ -121,7 +121,7 @@ def test_damage_to_a_file_of_one_process(tmp_path: Path, cases: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_resumed_by_another_number_of_processes(tmp_path: Path, kind: str, cases: Any) -> None:
-    """It is refused. If it is allowed, the same examples follow, and the run says that its random numbers differ."""
+    """Such a resume is refused. If it is allowed, the same examples follow, with a warning about random numbers."""
     two = trained(tmp_path, recipe(tmp_path, kind, **HALF))
     keys = ("processes", "trainer.per_device_train_batch_size")
     (tmp_path / "one").mkdir()
@@ -153,6 +153,6 @@ def test_resumed_by_another_number_of_processes(tmp_path: Path, kind: str, cases
 
 
 def prompts(run: Path) -> list[tuple[int, str]]:
-    """Step and prompt of the logged samples."""
+    """Return step and prompt of the logged samples."""
     lines = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
     return [(line["step"], line["prompt"]) for line in lines]

@@ -19,7 +19,7 @@ from vectors.records import RECORDS, Args, Case, Out, part, says
 def scored(
     case: Case, rewards: torch.Tensor, advantage: Any, shapers: Any = (), filters: Any = (), **knobs: Any
 ) -> Out:
-    """`rewards` through the scoring room."""
+    """Return what the scoring phase computes from `rewards`."""
     equation = Equation(
         shapers=shapers,
         filters=filters,
@@ -62,7 +62,7 @@ def trl_gdpo(case: Case, args: Args) -> Out:
 
 @says("gfpo_trainer[filter + advantage lines]")
 def trl_gfpo(case: Case, args: Args) -> Out:
-    """The record lists rows in the order in which they were kept, the best of a group first."""
+    """Return GFPO's advantages in the order of the record, the best completion of a group first."""
     by = {"shortest": "length", "token_efficiency": "reward_per_token"}[args["metric"]]
     sieve = part("rlm_filters", f.keep_k, k=args["keep"], by=by)
     kept = KEPT[case.name, args["metric"]]
@@ -77,7 +77,7 @@ KEPT = {(r["case"], r["args"]["metric"]): r["out"]["kept"] for r in RECORDS if "
 
 @says("ppo_trainer[GAE lines]")
 def trl_gae(case: Case, args: Args) -> Out:
-    """TRL 0.26 has no mask in the recursion and zeroes the values of padding: tokens discount through."""
+    """Return GAE as in TRL 0.26, where masked tokens discount: its recursion has no mask and padding has value 0."""
     knobs = {"gamma": args["gamma"], "lam": args["lam"], "masked_tokens": "discount"}
     advantages, returns = a.gae(case.dense_rewards, case.values, case.mask, **knobs)
     return {"advantages": advantages, "returns": returns}
@@ -149,7 +149,7 @@ def verl_passk(case: Case, args: Args) -> Out:
 
 @says("compute_remax_outcome_advantage")
 def verl_remax(case: Case, args: Args) -> Out:
-    """verl is handed the greedy reward of each row: here every row is a group with a greedy row of its own."""
+    """Return ReMax's advantages, with a greedy completion per completion, as in verl's arguments."""
     rewards, n = getattr(case, args["rewards"]), len(case.groups)
     greedy = torch.arange(2 * n) >= n
     dense = torch.cat([rewards, torch.zeros_like(rewards)])
@@ -162,7 +162,7 @@ def verl_remax(case: Case, args: Args) -> Out:
 
 @says("compute_gdpo_outcome_advantage")
 def verl_gdpo(case: Case, args: Args) -> Out:
-    """verl was given one reward, and standardises over tokens."""
+    """Return GDPO's advantages for one reward, standardized over tokens as in verl."""
     knobs = {"over": "tokens", "eps": 1e-6, "singleton": "reward"}
     return {"advantages": a.per_reward({"score": case.outcome}, case.groups, case.mask, **knobs)}
 
@@ -178,13 +178,13 @@ OPEN = "RemoteExperienceMaker.compute_advantages_and_returns"
 
 
 def population_whitened(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """OpenRLHF whitens without Bessel's correction and clamps the variance at 1e-8."""
+    """Whiten as OpenRLHF: without Bessel's correction, the variance clamped at 1e-8."""
     live = x[mask]
     return (x - live.mean()) * live.var(correction=0).clamp(min=1e-8).rsqrt()
 
 
 def with_kl(case: Case, rewards: torch.Tensor, kl_coef: float) -> torch.Tensor:
-    """Token rewards after the shaper `kl_in_reward`, by the scoring room."""
+    """Return the token rewards after the shaper `kl_in_reward`."""
     shaper = part("rlm_shapers", s.kl_in_reward, beta=kl_coef)
     return scored(case, rewards, a.leave_one_out, shapers=[shaper])["reward"]
 
@@ -198,7 +198,7 @@ def open_gae(case: Case, args: Args) -> Out:
 
 
 def _to_come(case: Case, args: Args, rewards: torch.Tensor) -> torch.Tensor:
-    """OpenRLHF compares rows first, then takes the KL off, then sums what is to come, through masked tokens."""
+    """Return OpenRLHF's returns: baseline first, then the KL, then the sum of later rewards through masked tokens."""
     through = torch.ones_like(case.mask)
     return discounted(with_kl(case, rewards, args["kl_coef"]), args["gamma"], through)
 

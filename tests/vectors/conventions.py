@@ -20,7 +20,7 @@ HELD: list[tuple[str, str, Args, Setting]] = []
 
 
 def holds(names: str, function: str, **args: Any) -> Callable[[Setting], Setting]:
-    """Rows (by name, a space between) that reproduce the library's `function` where it was called with `args`."""
+    """Register algorithms (names separated by spaces) that reproduce the library's `function` called with `args`."""
 
     def enter(setting: Setting) -> Setting:
         HELD.extend((name, function, args, setting) for name in names.split())
@@ -30,7 +30,7 @@ def holds(names: str, function: str, **args: Any) -> Callable[[Setting], Setting
 
 
 def pairs() -> list[tuple[str, Args, Setting]]:
-    """Every convention row with every record it is held to."""
+    """Return every convention with every record that it must reproduce."""
     return [(name, r, setting) for name, function, args, setting in HELD for r in RECORDS if fits(r, function, args)]
 
 
@@ -40,7 +40,7 @@ def with_knobs(spec: Spec, **knobs: Any) -> Spec:
 
 
 def loss(row: Algorithm, **knobs: Any) -> Algorithm:
-    """The row with other knobs of its policy loss, and without its penalty, which these records do not have."""
+    """Return the algorithm with other knobs of its policy loss and without penalties, which these records lack."""
     return replace(row, policy_loss=with_knobs(row.policy_loss, **knobs), penalties=())
 
 
@@ -91,7 +91,7 @@ def trl_clip(row: Algorithm, args: Args, case: Case) -> Algorithm:
 
 @holds("grpo@trl", TRL_LOSS, loss_type="dapo", beta=0.04, use_bias_correction_kl=True)
 def trl_kl(row: Algorithm, args: Args, case: Case) -> Algorithm:
-    """The only records with a KL are sums over tokens."""
+    """Return the algorithm with a token sum, as in the only records with a KL."""
     return replace(row, policy_loss=with_knobs(row.policy_loss, epsilon_high=0.28), aggregator="token_mean")
 
 
@@ -136,13 +136,13 @@ def verl_clip(row: Algorithm, args: Args, case: Case) -> Algorithm:
 @holds("dapo@verl", VERL_CLIP, clip_ratio_c=3.0, rollout_is=None, **TOKEN_MEAN)
 @holds("dapo@verl", VERL_CLIP, clip_ratio_c=1e9, **TOKEN_MEAN)
 def verl_dual_clip(row: Algorithm, args: Args, case: Case) -> Algorithm:
-    """No record has the recipe's c of 10."""
+    """Return the algorithm with the record's c, since no record has the recipe's 10."""
     return loss(row, epsilon_high=args["clip_high"], delta=args["clip_ratio_c"])
 
 
 @holds("dr_grpo@verl", VERL_CLIP, loss_agg_mode="seq-mean-token-sum-norm")
 def verl_fixed_length(row: Algorithm, args: Args, case: Case) -> Algorithm:
-    """L is the padded width."""
+    """Return the algorithm with the padded width as the length."""
     aggregator = with_knobs(row.aggregator, length=case.mask.shape[1])
     return replace(loss(row, epsilon_high=args["clip_high"]), aggregator=aggregator)
 
@@ -193,7 +193,7 @@ def open_rloo(row: Algorithm, args: Args, case: Case) -> Algorithm:
 
 @holds("reinforce_pp@openrlhf", OPEN, estimator="reinforce")
 def open_to_come(row: Algorithm, args: Args, case: Case) -> Algorithm:
-    """With the KL in the reward no group is compared, so the order of subtraction does not matter."""
+    """Return the algorithm with the KL in the reward, where the order of subtraction does not matter."""
     kl = with_knobs(row.shapers[0], beta=args["kl_coef"])
     return replace(row, shapers=[kl], advantage=with_knobs(row.advantage, gamma=args["gamma"]))
 

@@ -29,7 +29,7 @@ def loss_and_gradient(
     token_weights: Any = (),
     **more: Any,
 ) -> Out:
-    """The loss of the learning room and its gradient."""
+    """Return what the loss phase computes, and its gradient with respect to log π."""
     logp = case.logp.requires_grad_()
     advantages = getattr(case, args.get("advantages", "adv_seq"))
     counts = {
@@ -103,7 +103,7 @@ for name in TRL_AGGREGATORS:
 
 @says("RLOOTrainer._compute_loss")
 def trl_rloo(case: Case, args: Args) -> Out:
-    """The ratio of a completion is a product over its tokens."""
+    """Return RLOO's loss: the ratio of a completion is a product over its tokens."""
     loss = part("rlm_policy_losses", p.clip, epsilon=args["epsilon_low"], epsilon_high=args["epsilon_high"])
     return with_empty_rows(
         case, args, loss_and_gradient(case, args, aggregator(z.sequence_mean, **COUNTED), loss, w.sequence_sum)
@@ -111,14 +111,14 @@ def trl_rloo(case: Case, args: Args) -> Out:
 
 
 def with_empty_rows(case: Case, args: Args, found: Out) -> Out:
-    """A ratio of a row is 1 where there are no tokens: TRL adds −Âᵢ, a constant, for each such row."""
+    """Add TRL's constant −Âᵢ of each completion without tokens, whose ratio is 1."""
     empty = ~case.mask.any(1)
     return found | {"loss": found["loss"] - getattr(case, args["advantages"])[empty].sum() / len(empty)}
 
 
 @says("sft_trainer[dft lines]")
 def trl_dft(case: Case, args: Args) -> Out:
-    """DFT is the penalty `nll`, weighted by probability, where no row is the policy's own."""
+    """Return DFT's loss, the penalty `nll` weighted by probability, on completions of another source."""
     term = part("rlm_penalties", k.nll, weighted_by="probability")
     own = replace(part("rlm_policy_losses", p.reinforce), beside={"source": "policy"})
     more = {"rewards": case.scores, "sources": {"policy": torch.zeros(len(case.groups), dtype=torch.bool)}}
@@ -140,7 +140,7 @@ def verl_aggregator(case: Case, args: Args) -> Bound:
 
 @says("compute_policy_loss_vanilla")
 def verl_clip(case: Case, args: Args) -> Out:
-    """verl's dual clip is always on: our `delta`. (c = 1e9 switches it off.)"""
+    """Return verl's clipped loss, whose dual clip is `delta`; c = 1e9 disables it."""
     loss = part(
         "rlm_policy_losses",
         p.clip,
@@ -153,7 +153,7 @@ def verl_clip(case: Case, args: Args) -> Out:
 
 
 def rollout_weight(case: Case, threshold: float | str) -> torch.Tensor:
-    """verl's correction for the engine that sampled: capped, or zero outside a band. The machine is handed it."""
+    """Return verl's correction for the inference engine: the ratio capped, or zero outside a band."""
     weight = (case.old_logp - case.rollout_logp).exp()
     if not isinstance(threshold, str):
         return weight.clamp(max=threshold)
@@ -163,7 +163,7 @@ def rollout_weight(case: Case, threshold: float | str) -> torch.Tensor:
 
 @says("compute_policy_loss_gspo")
 def verl_gspo(case: Case, args: Args) -> Out:
-    """verl computes the token form; for an advantage per row its gradient is that of the sequence form."""
+    """Return GSPO's loss. verl has the token form; with one advantage per completion its gradient is equal."""
     loss = part("rlm_policy_losses", p.clip, epsilon=args["clip_low"], epsilon_high=args["clip_high"])
     return loss_and_gradient(case, args, verl_aggregator(case, args), loss, w.sequence)
 
@@ -200,7 +200,7 @@ def _kl(logp: torch.Tensor, ref: torch.Tensor, estimator: Any, bound: float | No
 @says("core_algos.kl_penalty", kind="k3")
 @says("core_algos.kl_penalty", kind="low_var_kl")
 def verl_kl(case: Case, args: Args) -> Out:
-    """verl bounds k3 at 10, and its log-ratio at 20 before."""
+    """Return verl's KL estimator: k3 is clamped at 10, its log-ratio at 20 before."""
     inline = [torch.tensor(args[name], dtype=torch.float64) for name in ("logp", "ref") if name in args]
     logp, ref = inline or (case.logp, case.ref_logp)
     kind = "k3" if args["kind"] == "low_var_kl" else args["kind"]
@@ -231,5 +231,5 @@ def open_loss(case: Case, args: Args) -> Out:
 
 @says("models.utils.compute_approx_kl", unbiased_gradient=False)
 def open_kl(case: Case, args: Args) -> Out:
-    """OpenRLHF bounds all three estimators at ±10."""
+    """Return OpenRLHF's KL estimator, clamped at ±10."""
     return _kl(case.logp, case.ref_logp, args["kl_estimator"], bound=10.0)

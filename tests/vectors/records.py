@@ -41,7 +41,7 @@ class Case:
         return self.rewards.sum(1)
 
     def batch(self, **more: Any) -> Batch:
-        """The case as the machine holds it."""
+        """Return the case as a batch."""
         names = ("old_logp", "ref_logp", "rollout_logp", "values", "entropy")
         given = {name: getattr(self, name) for name in names}
         return Batch(group=self.groups, mask=self.mask, max_completion_length=32, **given | more)

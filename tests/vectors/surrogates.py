@@ -61,7 +61,7 @@ def trl_top_entropy(case: Case, args: Args) -> Out:
 
 @says("compute_policy_loss_clip_cov")
 def verl_clip_cov(case: Case, args: Args) -> Out:
-    """With a share of 1 the draw takes every token of the band."""
+    """Return Clip-Cov's loss; with a share of 1 every token of the band is drawn."""
     clip = {"epsilon": args["clip_low"], "epsilon_high": args["clip_high"]}
     band = {"share": args["clip_cov_ratio"], "low": args["clip_cov_lb"], "high": args["clip_cov_ub"]}
     weight = part("rlm_token_weights", c.clip_cov, **band, **clip)
@@ -105,7 +105,7 @@ def verl_straight_through(case: Case, args: Args) -> Out:
 
 @says("models.utils.compute_approx_kl", unbiased_gradient=True)
 def open_straight_through(case: Case, args: Args) -> Out:
-    """OpenRLHF bounds the value at ±10 and weighs the gradient (not the value) by the ratio to the old policy."""
+    """Return OpenRLHF's estimator: the value is clamped at ±10, the gradient weighted by the ratio."""
     found = straight_through(case, args["kl_estimator"], bound=10.0)
     return found | {"grad_logp": found["grad_logp"] * (case.logp - case.old_logp).exp()}
 

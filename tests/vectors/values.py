@@ -9,7 +9,7 @@ from vectors.records import Args, Case, Out, says
 
 
 def summed(case: Case, args: Args, clip: float | None, average: object) -> Out:
-    """The loss, and the share of clipped tokens."""
+    """Return the loss, and the fraction of clipped tokens."""
     logged = {}
     loss = value_loss(case.vpreds, case.values, case.returns, lambda name, x: logged.update({name: x}), epsilon=clip)
     rows = case.mask.any(1).sum().double()

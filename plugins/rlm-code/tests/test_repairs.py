@@ -42,7 +42,7 @@ def test_original_is_right_and_the_bug_is_not(world: EnvironmentSpec) -> None:
 
 
 def test_shown_test_alone_is_not_paid(world: EnvironmentSpec) -> None:
-    """The bug stays, and the call of the prompt is answered with the value of the prompt."""
+    """The answer keeps the bug, and returns the prompt's value for the prompt's call."""
     answers = []
     for row in rows(world):
         call, value = re.findall(r"^(\w+\(.*\)) should be (.*), and is: ", row["prompt"][0]["content"], re.M)[0]  # type: ignore[index]
@@ -53,7 +53,7 @@ def test_shown_test_alone_is_not_paid(world: EnvironmentSpec) -> None:
 
 
 def test_other_answers_are_not_paid(world: EnvironmentSpec) -> None:
-    """Nothing, a constant, an exit, and the bug of another row of the same function."""
+    """Nothing, a constant, an exit, and the bug of another example of the same function are tested."""
     found = rows(world)
     for text in ("", "```python\n```", "```python\nraise SystemExit(0)\n```"):
         assert scores([text] * len(found), world) == [0.0] * len(found)

@@ -22,7 +22,7 @@ def test_each_corpus_has_a_row() -> None:
 
 @pytest.mark.parametrize("name", [*CORPORA])
 def test_row_of_the_published_shape_is_read(name: str, tmp_path: Path) -> None:
-    """The file has no split of its own; a repeated row and one with an empty question are left out."""
+    """The file has no split; a repeated record and one with an empty question are left out."""
     expected, corpus = dict(ROWS[name]), CORPORA[name]
     row = expected.pop("row")
     (tmp_path / "rows.jsonl").write_text(f"{row}\n{row}\n")

@@ -29,7 +29,7 @@ def model(**changes: Any) -> Any:
 
 
 def decoded(part: Any, decoder: Any, settings: dict[str, Any]) -> tuple[Generation, torch.Tensor]:
-    """Decode three completions of two prompts from one seed; the random numbers after it."""
+    """Generate three completions of two prompts from one seed; also return the next random numbers."""
     ids = torch.tensor([[0, 7, 9], [4, 5, 6]]).repeat_interleave(3, 0)
     config = GenerationConfig(max_new_tokens=12, disable_compile=True, **ENDS, **settings)
     torch.manual_seed(5)

@@ -40,7 +40,7 @@ def test_game_can_be_won() -> None:
     "name", ["GuessTheNumber-v0", "FrozenLake-v0-random", "TowerOfHanoi-v0", "Bandit-v0", "Mastermind-v0"]
 )
 def test_game_depends_on_seed_and_moves_only(name: str) -> None:
-    """Other users of the global generator neither change the game nor lose numbers to it."""
+    """Other users of the global generator do not change the game, and the game does not change its state."""
     moves, transcripts = ["[1]", "[up]", "[crane]", "[1 2 3 4]", "[red]"], []
     for noise in range(2):
         random.seed(noise)

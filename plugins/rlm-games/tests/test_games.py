@@ -156,7 +156,7 @@ def test_blundering_opponent_loses_to_imperfect_play() -> None:
 
 
 def test_evasive_number_is_found_by_bisection_only() -> None:
-    """In two guesses of three numbers: the middle one, then the remaining one."""
+    """Three numbers take two guesses: the middle one, then the remaining one."""
     environment_spec = guess(guesses=2, evasive=True)
     for row in environment_spec.test:
         for first in range(row["low"], row["high"] + 1):

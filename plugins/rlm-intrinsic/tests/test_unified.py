@@ -77,7 +77,7 @@ def test_disparity_of_the_answer_and_its_rank() -> None:
 
 
 def test_curiosity_equals_the_formula_of_the_code() -> None:
-    """exp(−mean) of each step less log(1 + KL(p ‖ U)^⅓), by hand, of the completion 5; 6; 7."""
+    """Computed by hand for the completion 5; 6; 7: exp(−mean) of each step minus log(1 + KL(p ‖ U)^⅓)."""
 
     def of_step(logp: list[float]) -> float:
         total = sum(logp)

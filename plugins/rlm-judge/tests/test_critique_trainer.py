@@ -38,7 +38,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
 
 
 def test_each_answer_is_followed_by_its_own_critique(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The critic sees prompt, answer and request; the scored text is these and what it wrote."""
+    """The critic's prompt has prompt, answer and request; the scored text also has the critique."""
     calls = recorded(monkeypatch)
     rows = critiqued_sums(train_rows=2).train
     found = CritiquePreferences()._with_critiques(STAGE, rows, 7)
@@ -82,7 +82,7 @@ def test_critiques_of_the_toy_are_right() -> None:
 
 @pytest.mark.slow
 def test_both_stages_run(tmp_path: Path) -> None:
-    """The critic of the second stage is the model of the first; head and adapter are saved, and read again."""
+    """The critic of the second stage is the model of the first; head and adapter are saved and loaded."""
     body = yaml.safe_load(RECIPE.read_text())
     first, second = body["stages"]
     first["environment"]["train_rows"], second["environment"]["train_rows"] = 64, 16

@@ -35,7 +35,7 @@ test_laws_of_the_world = conformance("rlm_environments", sums_and_verdicts, knob
 
 
 def chain_model(*generated: str) -> tuple[Any, Any]:
-    """A transformer that generates `generated` and ends: attention and MLP are zero, each token predicts one other."""
+    """Return a model that generates `generated` and ends: attention and MLP are zero, each token predicts one other."""
     source = scratch(hidden=64, layers=1, heads=2, intermediate=8)
     model, tokenizer = source.load(), source.tokenizer()
     ids = [tokenizer.convert_tokens_to_ids(token) for token in ("<|assistant|>", *generated, "<|end|>")]

@@ -114,7 +114,7 @@ def test_permanent_failures_are_not_retried(why: str, reaction: Reaction) -> Non
 
 @pytest.mark.parametrize("reaction", [silence, slow_bytes(completion("7"))])
 def test_timeout_limits_the_whole_attempt(reaction: Reaction) -> None:
-    """The timeout covers the whole reply: a slow server is as late as a silent one."""
+    """The timeout covers the whole reply, so it also applies to a server that sends slowly."""
     with FaultyServer(reaction) as faulty:
         assert ask(server(faulty.url, timeout=0.3, retries=1), asked()) == [Answer(None, "timeout")]
         assert len(faulty.requests) == 2
@@ -185,7 +185,7 @@ def test_requests_per_minute_limit() -> None:
 
 
 def test_tokens_per_minute_limit() -> None:
-    """Each answer takes 110 of its estimated 10,000 tokens; the correction shortens the next wait."""
+    """Each answer uses 110 of its estimated 10,000 tokens; the correction shortens the next wait."""
     with FaultyServer(FINE) as faulty:
         ask(server(faulty.url, tokens_per_minute=110.0 * 300, max_tokens=10_000, concurrency=1), asked(4))
         assert 0.55 <= max(faulty.times) - min(faulty.times) < 10

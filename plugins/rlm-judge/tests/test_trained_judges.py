@@ -55,7 +55,7 @@ def test_ties_and_open_thinking() -> None:
 
 
 def test_judge_of_judges_prefers_the_better_judgment(pairs: str) -> None:
-    """`judge_pairwise` on the judgments of one pair; the verdicts that they quote are not its own."""
+    """`judge_pairwise` compares judgments of one pair; verdicts quoted in them are not its own."""
     row = next(iter(judge_pairs(path=pairs, test_rows=10).train))
     task, right, wrong = row["prompt"][-1]["content"], row["verdict"], "B" if row["verdict"] == "A" else "A"
     judgments = [f"Because.\nVerdict-{row['mark']}: {said}" for said in (right, wrong, wrong)] + [f"It is {right}."]

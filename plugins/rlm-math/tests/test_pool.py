@@ -96,7 +96,7 @@ def _listens() -> None:
 
 
 def started(ending: str) -> tuple[subprocess.Popen[str], list[int]]:
-    """A process with a warm pool, and the process ids of its workers."""
+    """Start a process with a warm pool, and return it with the process ids of its workers."""
     path = os.pathsep.join(filter(None, sys.path))
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT % ending],

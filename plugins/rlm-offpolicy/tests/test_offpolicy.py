@@ -27,7 +27,7 @@ test_laws = conformance("rlm_policy_losses", trajectory_balance)
 
 
 def test_flowrl_equals_the_formula_of_its_paper() -> None:
-    """Two groups of two, ragged: value and gradient, sequence by sequence."""
+    """Value and gradient of two groups of two completions are compared by sequence."""
     rng = torch.Generator().manual_seed(0)
     logp, old, ref = (-torch.rand(4, 3, generator=rng, dtype=torch.float64) for _ in range(3))
     mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 1]]).bool()

@@ -71,7 +71,7 @@ def kept(row: Sequence[int], parent: Sequence[int]) -> int:
 
 
 def test_forks_precede_the_most_surprising_tokens() -> None:
-    """Trunk 1…6 with surprisals 0, 5, 1, 7, 2, 3: forked before tokens 4 and 2; then before those of the forks."""
+    """Trunk 1…6 with surprisals 0, 5, 1, 7, 2, 3: forks are before tokens 4 and 2, then in the forks."""
     scores = {1: 0.0, 2: 5.0, 3: 1.0, 4: 7.0, 5: 2.0, 6: 3.0}
     trainer = Trainer(surprisal=lambda token: scores.get(token, -1.0))
     rows = grown(EntropyTree(forks=2), trainer, size=5)
@@ -160,7 +160,7 @@ def test_influence_equals_explicit_loops() -> None:
 
 
 def test_influence_of_a_model_is_that_of_its_attention_weights() -> None:
-    """Against attention computed from the model's own queries and keys, by hooks; the model is left as it was."""
+    """The reference is attention from the model's own queries and keys, by hooks; the model is unchanged."""
     model = policy()
     prompt, row, ends = [3, 4], [5, 6, 7, 8, 9, 10], [2, 3, 5, 6]
     before = model.get_base_model().config._attn_implementation

@@ -73,7 +73,7 @@ class Reference:
         self.optimizer = torch.optim.AdamW([self.a.requires_grad_(), self.b.requires_grad_()], lr=rate, weight_decay=0)
 
     def rewards(self) -> torch.Tensor:
-        """(B, T), with a gradient."""
+        """Return the token rewards, (B, T), with a gradient."""
         layer = self.host.get_base_model().model.layers[0].self_attn.q_proj
         hook = layer.register_forward_hook(
             lambda _, given, out: layer.base_layer(given[0]) + 8 * given[0] @ self.a.T @ self.b.T
@@ -93,7 +93,7 @@ class Reference:
 
 
 def test_rewards_and_updates_match_plain_pytorch(host: Any) -> None:
-    """Three steps, one of them clipped: rewards, loss, gradient and weights."""
+    """Rewards, loss, gradient and weights of three steps are compared; one gradient is clipped."""
     part = set_up(host, beta=2.0, learning_rate=0.05, max_grad_norm=0.2)
     plain = Reference(host, part, 2.0, 0.05, 0.2)
     assert not rewards_of(part, host).any(), "a new one says what the base says"

@@ -36,7 +36,7 @@ SOLUTION = "1+1=2\n2+2=5\n\n9"
 
 @cache
 def tokenizer() -> PreTrainedTokenizerFast:
-    """One token per character."""
+    """Return a tokenizer with one token per character."""
     vocabulary = {t: i for i, t in enumerate(["<pad>", "<end>", "<unk>", *"0123456789+-=\n abcdefgh?"])}
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")

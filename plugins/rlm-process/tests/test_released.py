@@ -23,7 +23,7 @@ BETA = 0.05
 
 
 def rows(case: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Outcome, ρ, group, mask."""
+    """Return outcome, ρ, group and mask."""
     mask = torch.tensor(case["mask"]).bool()
     dense = BETA * torch.tensor(case["dense_rewards"], dtype=torch.float64)
     return torch.tensor(case["scores"], dtype=torch.float64), dense.where(mask, 0.0), torch.tensor(case["groups"]), mask

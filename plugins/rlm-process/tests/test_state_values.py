@@ -58,7 +58,7 @@ def answers(policy: Policy, count: int) -> tuple[list[tuple[int, ...]], list[lis
 
 
 def test_sampled_values_converge():
-    """Within four standard errors for every state; sixteen times the samples give a quarter of the error."""
+    """Every state is within four standard errors; sixteen times the samples give a quarter of the error."""
     policy = Policy()
     _, before = answers(policy, 40)
     errors = []
@@ -84,7 +84,7 @@ def test_advantages_converge_to_value_differences():
 
 
 def test_vine_matches_the_sampled_values():
-    """The advantage with the trainer's data: K of 2500, steps of one token."""
+    """The advantage is computed with the trainer's data: K of 2500, steps of one token."""
     policy = Policy()
     rows = [policy.write() for _ in range(6)]
 

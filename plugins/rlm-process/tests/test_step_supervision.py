@@ -72,7 +72,7 @@ def test_the_loss_and_its_gradient():
 
 
 def test_pairwise_wins_compare_equal_positions():
-    """Against all pairs; knowing hard prompts or positions gives no advantage."""
+    """The reference compares all pairs; a score that only separates prompts or positions gains nothing."""
     draw = random.Random(0)
     samples: list[dict[str, Any]] = [
         {
@@ -129,7 +129,7 @@ def log(run: str) -> list[dict[str, Any]]:
 @pytest.mark.full
 @pytest.mark.usefixtures("registered")
 def test_label_recipes_run_in_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The recipes of the folder, shortened; each uses the output of the previous one."""
+    """The recipes of the folder are shortened; each uses the output of the previous one."""
     monkeypatch.chdir(tmp_path)
     tiny = [
         "model.hidden=32",

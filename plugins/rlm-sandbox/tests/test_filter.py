@@ -17,7 +17,7 @@ EXECUTABLE, KILLED, UNKNOWN, REFUSED, FINE = 4, seccomp.KILL, seccomp.UNKNOWN, s
 
 
 def decided(machine: str, number: int, *arguments: int, audit: int | None = None) -> int:
-    """Interpret the filter's program for one call."""
+    """Interpret the filter's program for one call, and return its action."""
     here = MACHINES[machine]
     fields = {0: number, 4: here.audit if audit is None else audit}
     for place, value in enumerate((*arguments, *[0] * (6 - len(arguments)))):

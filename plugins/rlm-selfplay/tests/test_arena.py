@@ -44,7 +44,7 @@ def test_game_of_two_can_be_won_and_pays_both() -> None:
     ],
 )
 def test_game_depends_on_seed_and_actions_only(name: str, players: int, actions: list[str]) -> None:
-    """Other users of the global generator neither change the game nor lose numbers to it."""
+    """Other users of the global generator do not change the game, and the game does not change its state."""
     transcripts = []
     knobs = {"name": name, "players": players, "seeds": 3, "moves": ["[0]"]}
     for noise in range(2):

@@ -163,7 +163,7 @@ def test_equal_rewards_of_a_role_and_a_single_completion_have_no_advantage() -> 
     ],
 )
 def test_reward_of_a_proposal_by_its_solve_rate(name: str, values: list[float]) -> None:
-    """The papers' values at 0, ¼, ½, ¾ and 1."""
+    """The expected values are those of the papers at 0, ¼, ½, ¾ and 1."""
     assert [REWARDS[name](rate / 4) for rate in range(5)] == values
 
 

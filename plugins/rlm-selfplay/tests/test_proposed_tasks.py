@@ -24,7 +24,7 @@ PYTHON = "def f(a, b):\n    return sorted(a, reverse=b)"
 
 @pytest.mark.parametrize("kind", ["deduction", "abduction", "induction"])
 def test_random_tasks_and_solutions_agree_with_execution(kind: str) -> None:
-    """The outputs that the toy computes by itself are those of the program in the sandbox."""
+    """The expected outputs, computed without the sandbox, equal those of the program in the sandbox."""
     lines, rng, slipped = Lines(), random.Random(0), 0
     for _ in range(25):
         task = random_task(kind, rng)
@@ -130,7 +130,7 @@ def rows_of(job: str, kind: str) -> list[dict[str, Any]]:
 
 
 def test_proposals_are_scored_by_the_solver_and_enter_the_buffer() -> None:
-    """Of four attempts one is right: p̂ = ¼, r = ¾; an invalid program −½, another format −1."""
+    """One of four attempts is correct: p̂ = ¼, r = ¾; an invalid program has −½, another format −1."""
     source = ProposeAndSolve(language="lines", attempts=4)
     proposals, attempts = iter(["s+s;ab", "open(s);a", "hello"]), iter(["abab", "ab", "b", ""])
     out = run(source, rows_of("propose", "deduction"), lambda p: next(proposals if p[0] == "d" else attempts), 3)
@@ -156,7 +156,7 @@ def test_solver_gets_tasks_of_the_buffer_and_resume_repeats_the_draw() -> None:
 
 
 def test_majority_is_the_label_and_keep_selects() -> None:
-    """Three of four say 7: p̂ = ¾, so 1 − 2 · ¼ = ½, less the repetition penalty of two equal questions."""
+    """Three of four answer 7: p̂ = ¾, so 1 − 2 · ¼ = ½, minus the repetition penalty of two equal questions."""
     knobs: dict[str, Any] = {"language": "questions", "labels": "majority", "reward": "uncertainty", "attempts": 4}
     rows = [dict(proposed_tasks(language="questions", questions=["1+1?"], train_rows=1).train[0])]
     source = ProposeAndSolve(**knobs, keep=(0.25, 0.75), repetition=0.2, train_proposer=False)
@@ -173,7 +173,7 @@ def test_majority_is_the_label_and_keep_selects() -> None:
 
 
 def test_different_tasks_are_not_repetitions() -> None:
-    """What all tasks have in common, such as their kind, makes none similar."""
+    """Text that all tasks have in common, such as their kind, makes none similar."""
     source = ProposeAndSolve(language="lines", attempts=2, repetition=1.0)
     proposals, attempts = iter(["s+s;ab", "s[::-1]+s[1:];dcb"]), iter(["abab", "", "", "bcdcb"])
     out = run(source, rows_of("propose", "deduction"), lambda p: next(proposals if p[0] == "d" else attempts), 2)

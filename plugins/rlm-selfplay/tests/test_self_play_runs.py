@@ -31,7 +31,7 @@ def test_recipe_passes_check(name: str) -> None:
 
 
 def test_published_settings_pass_check() -> None:
-    """With a stand-in for the model, whose vocabulary has all printable characters."""
+    """The model is a substitute whose vocabulary has all printable characters."""
     characters = "".join(map(chr, [10, *range(32, 127)]))
     model = f"model={{name: scratch, max_positions: 16384, characters: {json.dumps(characters)}}}"
     file = str(PACKAGE / "recipes" / "absolute_zero_7b.yaml")
@@ -42,7 +42,7 @@ def test_published_settings_pass_check() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("name", [*RECIPES])
 def test_resumed_run_has_the_same_weights_and_state(name: str, tmp_path: Path) -> None:
-    """The checkpoint of step 2 has the baselines, or the buffer; a run that continues from it repeats steps 3 and 4."""
+    """The checkpoint of step 2 has baselines and buffer; a run resumed from it repeats steps 3 and 4."""
     steps = ["stages.1.trainer.max_steps=4", "stages.1.trainer.save_strategy=steps", "stages.1.trainer.save_steps=2"]
     size = ["stages.1.trainer.per_device_train_batch_size=48", "stages.1.trainer.learning_rate=1e-3"]
     size += [f"stages.0.trainer.max_steps={150 if name == 'absolute_zero' else 2}"]  # so that some proposals are valid
@@ -67,7 +67,7 @@ def test_resumed_run_has_the_same_weights_and_state(name: str, tmp_path: Path) -
 
 @pytest.mark.full
 def test_both_players_of_each_game_are_trained_and_payoffs_cancel(tmp_path: Path) -> None:
-    """Legal games sum to 0, a forfeit costs one player 1. Packed and padded passes agree, with two prompts a group."""
+    """Rewards of a legal game sum to 0; a forfeit costs one player 1. Padding-free and padded passes agree."""
     options = ["stages.1.trainer.max_steps=1", "stages.1.trainer.per_device_train_batch_size=32"]
     losses = []
     for name, speed in (("packed", "true"), ("padded", "false")):

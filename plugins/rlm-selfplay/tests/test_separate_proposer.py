@@ -47,7 +47,7 @@ class Model:
 
 
 def played(source: ProposeAndSolve, model: Model) -> dict[str, Any]:
-    """Let the source play one batch: a group of three proposals, and a group of three solutions."""
+    """Run the source on one batch: a group of three proposals, and a group of three solutions."""
     rows = proposed_tasks(language="lines", kinds=["deduction"], train_rows=2, test_rows=0).train
     inputs = [dict(row) for row in rows for _ in range(3)]
     assert [row["job"] for row in inputs] == ["propose"] * 3 + ["solve"] * 3
@@ -75,7 +75,7 @@ def separate(model: Model, **settings: Any) -> ProposeAndSolve:
 
 
 def test_value_and_gradient_of_the_proposer() -> None:
-    """GRPO with w = 1 on the scores ¾, −½ and −1; the policy is trained on solutions alone."""
+    """GRPO with w = 1 on the scores ¾, −½ and −1; the policy is trained on solutions only."""
     logp = -torch.rand(3, 9, generator=torch.Generator().manual_seed(0))
     model = Model(logp)
     source = separate(model)

@@ -346,7 +346,7 @@ class Greedy:
 
 @pytest.fixture(autouse=True)
 def _examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kit itself is tested with its default number of examples."""
+    """Use the default number of examples."""
     monkeypatch.setattr(testing, "_examples", 20)
 
 
@@ -394,7 +394,7 @@ ONE_FLAW = {
 
 @pytest.mark.parametrize(("hook", "law"), ONE_FLAW)
 def test_a_part_with_one_flaw_breaks_no_other_law(hook: str, law: str) -> None:
-    """So the report leads to the flaw."""
+    """The report therefore names the cause."""
     test = conformance(hook, BROKEN[hook, law])
     assert {other.name for other in battery(test.subject) if verdict(test, other.name)} == ONE_FLAW[hook, law]
 
@@ -510,7 +510,7 @@ def test_generated_batches_are_consistent(batch: Batch) -> None:
 
 
 def test_generated_batches_cover_edge_cases() -> None:
-    """Empty rows, holes, ties, groups of one, interleaved groups: all of them within a hundred draws."""
+    """A hundred batches include empty completions, masked tokens, ties, groups of one and interleaved groups."""
     seen: set[str] = set()
 
     @settings(max_examples=100, deadline=None, database=None, derandomize=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def run_folder(folder: Path, texts: list[str]) -> Path:
-    """A run as older versions wrote it: no capsules, no summary, a torn line."""
+    """Write a run folder of an older version: no capsules, no summary, an incomplete last line."""
     folder.mkdir()
     (folder / "recipe.yaml").write_text(
         "name: old\nalgorithm: {name: grpo}\nevaluation: {metric: accuracy}\ntrainer: {max_steps: 3}\n"

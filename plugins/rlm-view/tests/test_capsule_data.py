@@ -33,7 +33,7 @@ trainer:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained run with capsules of the steps 2 and 4."""
+    """Train with capsules of steps 2 and 4, and return the run folder."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("view")
     (folder / "tiny.yaml").write_text(RECIPE)

@@ -46,7 +46,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(site: Path, _registered: None) -> Path:
-    """A trained run with the capsule of step 2."""
+    """Train with the capsule of step 2, and return the run folder."""
     torch.set_num_threads(1)
     if not (site / "run").exists():
         (site / "turns.yaml").write_text(RECIPE)
