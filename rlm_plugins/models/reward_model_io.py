@@ -117,7 +117,7 @@ def load_with_own_base(path: str | Path, device: Any) -> RewardModel:
     folder, adapter = Path(path), None
     base: str | Path = path
     if _is_adapter(folder):
-        adapter, base = _head(folder, device), _base(folder)
+        adapter, base = _head(folder, device), base_path(folder)
     model, lacks = _load(str(base))
     if adapter is None and (lacks or model.config.num_labels != 1):
         problem = _NO_HEAD if lacks else f"expected a head with 1 label, got {model.config.num_labels} labels"
@@ -135,7 +135,7 @@ def load_peft_model(folder: Path) -> Any:
     """Load the adapter and head of a reward model on a base of its own, as `peft.PeftModel` of a classifier."""
     from peft import PeftModel
 
-    return PeftModel.from_pretrained(_load(str(_base(folder)))[0], folder)
+    return PeftModel.from_pretrained(_load(str(base_path(folder)))[0], folder)
 
 
 def _is_adapter(folder: Path) -> bool:
@@ -146,7 +146,7 @@ def _base_reference(folder: Path) -> dict[str, str]:
     return json.loads((folder / NOTE).read_text())
 
 
-def _base(folder: Path) -> str | Path:
+def base_path(folder: Path) -> str | Path:
     """Return the base of the adapter in a folder."""
     if not (folder / NOTE).is_file():  # trained by another program: PEFT's entry
         return str(json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"])

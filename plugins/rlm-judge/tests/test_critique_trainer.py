@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import yaml
 from rlm_judge import critique_trainer as module
+from rlm_judge.critique_score import CritiqueScore
 from rlm_judge.critique_trainer import CritiquePreferences
 from rlm_judge.critiqued_sums import critiqued_sums
 from rlm_testing import conformance
 from rlm_testing.fake_packages import registered
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
@@ -97,3 +99,26 @@ def test_both_stages_run(tmp_path: Path) -> None:
     assert "held-out pair_accuracy" in done.output
     (note,) = (tmp_path / "run").glob("02-*/adapter/reward_model.json")
     assert "01-critiques" in json.loads(note.read_text())["base"]
+    _scores_are_those_of_its_critiques(note.parent)
+
+
+def _scores_are_those_of_its_critiques(folder: Path) -> None:
+    """The reward: the base's greedy critique, scored by the reward model with prompt, answer and request."""
+    from rlm_plugins.evaluation.completions import complete
+    from rlm_plugins.models.reward_model import conversation_ids
+    from rlm_plugins.models.reward_model_io import base_path, load_with_own_base
+
+    critic = AutoModelForCausalLM.from_pretrained(base_path(folder))
+    tokenizer, scorer = AutoTokenizer.from_pretrained(base_path(folder)), load_with_own_base(folder, "cpu")
+    reward = CritiqueScore(path=str(folder), request="=", longest=4)
+    reward.setup(critic, {})
+    prompts = [[{"role": "user", "content": f"{a}+8=?"}] for a in (3, 5, 9)]
+    answers = [[{"role": "assistant", "content": text}] for text in ("11", "14", "17")]
+    expected = []
+    for prompt, answer in zip(prompts, answers, strict=True):
+        asked = [*prompt, *answer, {"role": "user", "content": "="}]
+        (critique,) = complete(critic, tokenizer, [{"prompt": asked}], 4, {}).texts
+        said = [*asked, {"role": "assistant", "content": critique}]
+        expected += scorer.scores([conversation_ids(tokenizer, [], said)], 1)
+    assert reward(prompts, answers) == pytest.approx(expected, abs=1e-5)
+    assert reward(prompts, [answers[0]] * 3) != reward(prompts, answers)

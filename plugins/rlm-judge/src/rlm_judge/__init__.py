@@ -1,6 +1,7 @@
 """Rewards from a language model as judge. Importing this opens no connection and loads no model."""
 
 from rlm_judge.checklists import judge_checklist
+from rlm_judge.critique_score import CritiqueScore
 from rlm_judge.critique_trainer import CritiquePreferences, critique_reward_model
 from rlm_judge.critiqued_sums import critiqued_sums
 from rlm_judge.judge_training import judge_pairs, judge_verdict
@@ -24,6 +25,7 @@ def rlm_rewards() -> dict[str, object]:
         "judge_pairwise": judge_pairwise,
         "judge_checklist": judge_checklist,
         "judge_verdict": judge_verdict,
+        "critique_score": CritiqueScore,
     }
 
 

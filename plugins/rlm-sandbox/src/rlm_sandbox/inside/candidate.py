@@ -30,7 +30,7 @@ class Candidate:
         sys.modules[MODULE] = self._module
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
-        exec(compile(source, "<program>", "exec"), vars(self._module))
+        exec(compile(source, "<program>", "exec", dont_inherit=True), vars(self._module))
 
     def answer(self, message: Message) -> Message:
         """Execute one request: ``call``, ``get``, ``set`` or ``op``, on the object with number `of`, or a name."""

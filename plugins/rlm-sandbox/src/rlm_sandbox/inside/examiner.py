@@ -28,13 +28,13 @@ def examine(channel: Channel, job: dict[str, Any]) -> None:
         module = types.ModuleType(MODULE)
         sys.modules[MODULE] = module
         vars(module).update(program)
-        exec(compile(job["source"], "<tests>", "exec"), namespace)
+        exec(compile(job["source"], "<tests>", "exec", dont_inherit=True), namespace)
         namespace.update(program)  # the tests may include a stub of the program, which must not win
         return check
 
     def check(message: dict[str, Any]) -> dict[str, Json]:
         exchange.fault()
-        exec(compile(message["check"], "<check>", "exec"), namespace)
+        exec(compile(message["check"], "<check>", "exec", dont_inherit=True), namespace)
         fault = exchange.fault()
         return {"error": {"names": ["Undecidable"], "text": fault}} if fault else {"passed": True}
 

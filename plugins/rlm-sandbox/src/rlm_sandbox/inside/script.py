@@ -35,7 +35,7 @@ def run_script(channel: Channel, job: dict[str, Any]) -> None:
     flush, join, run_exit_functions = sys.stdout.flush, _join, atexit._run_exitfuncs
     try:
         try:
-            exec(compile(job["source"], "<program>", "exec"), vars(main))
+            exec(compile(job["source"], "<program>", "exec", dont_inherit=True), vars(main))
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise
