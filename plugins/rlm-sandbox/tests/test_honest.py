@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from rlm_sandbox import Limits, Local, Program, Stdin, same, same_text
+from rlm_sandbox import Call, Limits, Local, Program, Stdin, same, same_text
 from rlm_sandbox.measured.honest import HONEST
 
 PATIENT = Limits(seconds=30.0)
@@ -30,6 +30,17 @@ def test_honest_program_gives_its_result(name: str, sandbox: Local) -> None:
             assert output.status == "ok", output
             fits = same_text if isinstance(given, Stdin) else same
             assert fits(output.value, expected), output  # type: ignore[operator]
+
+
+def test_program_inherits_no_future_statement(sandbox: Local) -> None:
+    """Annotations are evaluated, as where the program is run by itself; those of the sandbox's own files are not."""
+    source = "def f(x: int): return f.__annotations__['x'] is int"
+    (output,) = sandbox.run(Program(source), [Call("f", (1,))], PATIENT)
+    assert (output.status, output.value) == ("ok", True)
+    script = "def f(x: int & None): pass\nprint(1)"
+    (output,) = sandbox.run(Program(script), [Stdin("")], PATIENT)
+    assert output.status == "error"
+    assert output.error.startswith("TypeError")
 
 
 def test_number_of_honest_programs() -> None:
