@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from rlm_plugins.annotations import RewardName, named
 from rlm_plugins.batch import Log, LogprobsOf
-from rlm_plugins.functional.statistics import Groups, nanstd
+from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.lazy import torch
 from rlm_plugins.models.auxiliary_part import AuxiliaryPart
 
@@ -119,7 +119,8 @@ class TrainedVerifier(AuxiliaryPart):
             return
         asked = [_token_ids(tokenizer, question) for question in chosen for _ in range(self.samples)]
         written = [ids or [tokenizer.eos_token_id] for question in chosen for ids in kept[question]]
-        advantages = verdict_advantages(torch.tensor(scores), self.samples).to(outcome.device)
+        completion = torch.arange(len(scores)) // self.samples
+        advantages = group_relative(torch.tensor(scores), completion).to(outcome.device)
         tokens = sum(map(len, written))
 
         def loss(logp: Float[torch.Tensor, "b T"], rows: list[int]) -> Float[torch.Tensor, ""]:
@@ -149,17 +150,6 @@ class TrainedVerifier(AuxiliaryPart):
         """Restore the number of batches, and the state of the verifier and its optimizer."""
         self._batches, self._verdicts = state["batches"], {}
         super().load_state_dict(state["model"])
-
-
-def verdict_advantages(scores: Float[torch.Tensor, "B"], samples: int) -> Float[torch.Tensor, "B"]:
-    """Return the standard score of each verdict among the `samples` verdicts on one completion; 0 if all are equal.
-
-    >>> verdict_advantages(torch.tensor([1.0, 0.0, 1.0, 1.0]), 2).tolist()
-    [0.7070068120956421, -0.7070068120956421, 0.0, 0.0]
-    """
-    groups = Groups(scores, torch.arange(len(scores)) // samples)
-    table = groups.table
-    return groups.flatten_or_zero((table - table.nanmean(1, keepdim=True)) / (nanstd(table, 1) + 1e-4))
 
 
 def _message(question: str) -> list[dict[str, str]]:

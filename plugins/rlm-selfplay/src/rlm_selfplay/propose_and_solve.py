@@ -105,7 +105,7 @@ class ProposeAndSolve:
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
         """Create the proposer's adapter, if it has one."""
         if self.proposer is not None:
-            self.proposer.setup(policy)
+            self.proposer.setup(policy, results)
 
     def __call__(
         self,

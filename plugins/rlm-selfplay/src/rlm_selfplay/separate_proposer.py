@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from rlm_plugins.batch import Log, LogprobsOf
+from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.distributed import gather_lists
-from rlm_plugins.errors import PartError
-from rlm_plugins.functional.statistics import Groups, nanstd
 from rlm_plugins.lazy import torch
-
-if TYPE_CHECKING:
-    from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
+from rlm_plugins.models.auxiliary_part import AuxiliaryPart
 
 Ids = list[list[int]]
 
@@ -66,7 +63,7 @@ class Proposals:
         )
 
 
-class SeparateProposer:
+class SeparateProposer(AuxiliaryPart):
     """Adapter on the policy's base that writes the proposals and is trained on their scores alone.
 
     After a generation batch it takes one step of AdamW on
@@ -78,30 +75,10 @@ class SeparateProposer:
     """
 
     def __init__(self, settings: ProposerSettings) -> None:
-        self._every = settings.every
-        self._settings = {name: getattr(settings, name) for name in ("learning_rate", "max_grad_norm", "lora")}
-        self._settings["batch_size"] = settings.batch_size
-        self._model: AuxiliaryLM | None = None
-        self._batches = 0
+        self._every, self._batches = settings.every, 0
+        chosen = {name: value for name, value in vars(settings).items() if name != "every"}
+        super().__init__("proposer", **chosen)
         self.proposals = Proposals()
-
-    def setup(self, policy: Any) -> None:
-        """Create the adapter beside the policy's."""
-        from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
-
-        self._model = AuxiliaryLM(policy, "proposer", **self._settings)
-
-    @property
-    def model(self) -> AuxiliaryLM:
-        """The proposer.
-
-        Raises:
-            PartError: There is no policy yet.
-        """
-        if self._model is None:
-            hint = "use it in a stage that trains"
-            raise PartError("requires a policy, and none was set up", where="propose_and_solve.proposer", hint=hint)
-        return self._model
 
     def write(self, prompts: Sequence[Any], generate: Callable[..., Ids]) -> Ids:
         """Return the token ids of one proposal per prompt."""
@@ -113,7 +90,7 @@ class SeparateProposer:
         batch, self.proposals, self._batches = self.proposals, Proposals(), self._batches + 1
         if self._batches % self._every or not batch.scores:
             return
-        advantages = proposal_advantages(batch.scores, batch.groups)
+        advantages = group_relative(torch.tensor(batch.scores), torch.tensor(batch.groups))
         lengths = torch.tensor([len(ids) for ids in batch.completions])
         weights = advantages / lengths.clamp(min=1) / len(lengths)
 
@@ -127,24 +104,10 @@ class SeparateProposer:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return weights and optimizer state."""
-        model = {} if self._model is None else self._model.state_dict()
-        return {"batches": self._batches, "model": model}
+        """Return the number of batches, and the state of the model and its optimizer."""
+        return {"batches": self._batches, "model": super().state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore weights and optimizer state."""
+        """Restore the number of batches, and the state of the model and its optimizer."""
         self._batches, self.proposals = state["batches"], Proposals()
-        if state["model"]:
-            self.model.load_state_dict(state["model"])
-
-
-def proposal_advantages(scores: Sequence[float], groups: Sequence[int]) -> Float[torch.Tensor, "B"]:
-    """Return the standard score of each proposal in its group; 0 if all of a group are equal.
-
-    >>> proposal_advantages([1.0, 0.0, 1.0, 1.0], [0, 0, 1, 1]).tolist()
-    [0.7070068120956421, -0.7070068120956421, 0.0, 0.0]
-    """
-    rewards = torch.tensor(list(scores), dtype=torch.float32)
-    found = Groups(rewards, torch.tensor(list(groups), dtype=torch.long))
-    table = found.table
-    return found.flatten_or_zero((table - table.nanmean(1, keepdim=True)) / (nanstd(table, 1) + 1e-4))
+        super().load_state_dict(state["model"])
