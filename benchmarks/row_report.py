@@ -86,9 +86,13 @@ def mean_curve(runs: Sequence[Record]) -> list[tuple[int, float]]:
 
 
 def unmeasured(rows: dict[str, list[Record]], known: Sequence[str]) -> str:
-    """Return the sentence on algorithms without a result, empty if all have one."""
-    names = [f"`{name}`" for name in known if name not in rows]
-    return f"Not measured yet: {', '.join(names)}. The command measures what is missing." if names else ""
+    """Return the sentence on algorithms without a result, or with fewer seeds than others; empty if there are none."""
+    most = max(map(len, rows.values()), default=0)
+    missing = [f"`{name}`" for name in known if name not in rows]
+    partial = [f"`{name}`" for name, runs in rows.items() if len(runs) < most]
+    lists = {"Not measured yet": missing, f"Measured with fewer than {most} seeds": partial}
+    said = [f"{what}: {', '.join(names)}." for what, names in lists.items() if names]
+    return " ".join([*said, "The command measures what is missing."]) if said else ""
 
 
 def notes(rows: dict[str, list[Record]]) -> str:
