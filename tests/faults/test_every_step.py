@@ -13,7 +13,7 @@ from fault_kinds import KINDS, STEPS, interrupted, kind_of_run
 from rlm_plugins.cli.launch import launch
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults(group="F4")]
-QUICK = ("shared critic", "reward with memory")
+QUICK = ("reward with memory",)
 
 
 def check_every_step(folder: Path, kind: str, steps: range, cases: Any) -> None:
