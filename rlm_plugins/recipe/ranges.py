@@ -151,6 +151,8 @@ RANGES: dict[str, Range] = {
     "vllm_server_timeout": Range(0, 1_000_000, above=True),
     "vllm_importance_sampling_clip_max": Range(0, above=True),
     "vllm_importance_sampling_clip_min": Range(0),
+    "vllm_importance_sampling_cap": Range(0, above=True),
+    "local_rank": Range(-1, 100_000, why="a launcher sets it"),
     "timeout": Range(0, 2_592_000, above=True, why="seconds: at most 30 days"),
     # knobs of parts
     "weight": _WEIGHT,

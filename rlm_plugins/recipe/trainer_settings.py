@@ -20,6 +20,7 @@ from rlm_plugins.messages import expected
 from rlm_plugins.recipe.batch_arithmetic import check_updates, generation
 from rlm_plugins.recipe.installed import require
 from rlm_plugins.recipe.ranges import RANGES, problem
+from rlm_plugins.recipe.setting_values import check_setting
 from rlm_plugins.recipe.type_hints import validate
 from rlm_plugins.registry.validation_errors import Complaint, first_complaint, spelled
 
@@ -90,6 +91,7 @@ def check(
         require("deepspeed", f"{where}.deepspeed")
     for key, value in values.items():
         _check_range(key, value, f"{where}.{key}")
+        check_setting(key, value, f"{where}.{key}", values)
     if str(values.get("save_strategy")) == "best":
         hint = "`evaluation: {keep: best, every: …}` keeps the best model; `save_strategy: steps` saves checkpoints"
         raise RecipeError("`save_strategy: best` is not supported", where=f"{where}.save_strategy", hint=hint)
