@@ -23,12 +23,13 @@ def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlm_fastgen.merged_lora.MERGE_TOKENS", 0)
 
 
-@pytest.fixture(params=["usual", "oneDNN"])
+@pytest.fixture(params=["usual", "oneDNN", "transposed"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Select the kernel of every product."""
-    if request.param == "oneDNN":
-        for name in ("MIN_TOKENS", "MIN_PRODUCTS", "MIN_WEIGHT"):
+    if request.param != "usual":
+        for name in ("MIN_TOKENS", "MIN_PRODUCTS", "MIN_WEIGHT", "MIN_SWAPPED"):
             monkeypatch.setattr(products, name, 0)
+        monkeypatch.setattr(products, "MAX_SWAPPED", 2**40 if request.param == "transposed" else 0)
     else:
         monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     return str(request.param)
@@ -68,6 +69,17 @@ def test_faster_library_is_chosen() -> None:
     assert not packing_pays(large.bfloat16())
     with torch.autocast("cpu", torch.bfloat16):
         assert not packing_pays(large)
+
+
+def test_few_tokens_are_multiplied_from_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A weight that is used in place is not packed at each call."""
+    weight, factors = drawn(2**9, 2**10), []
+    product = products._onednn
+    monkeypatch.setattr(products, "_onednn", lambda *given: (factors.append(given[0]), product(*given))[1])
+    for tokens in (products.MAX_SWAPPED - 1, products.MAX_SWAPPED):
+        fast_linear(drawn(tokens, 2**10), weight)
+    fast_linear(drawn(products.MAX_SWAPPED - 1, 2**9), weight.T)
+    assert [x is weight for x in factors] == [True, False, False], "the transposed weight would be copied"
 
 
 def test_without_onednn_the_default_product_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """x Wᵀ + b in float32, by the faster of PyTorch's two CPU libraries.
 
 The default (MKL or another BLAS) repacks W at each call. oneDNN is about a tenth faster for many tokens, and twice as
-fast for few tokens once W is packed. Its calls have more overhead, so small products stay with the default. Only the
-order of summation differs.
+fast for few tokens once W is packed. oneDNN packs the second factor only. So for few tokens it computes (W xᵀ)ᵀ, which
+packs x, and is as fast as with a packed W. Its calls have more overhead, so small products stay with the default. Only
+the order of summation differs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "48")
 """Kernels that oneDNN caches. It compiles one per number of tokens, and would keep a thousand by default."""
 MIN_TOKENS, MIN_PRODUCTS = 64, 2**22
 """With fewer tokens, or fewer multiplications, packing W within a call does not pay off."""
+MIN_SWAPPED, MAX_SWAPPED = 8, 96
+"""Least tokens for which (W xᵀ)ᵀ is faster, and the number from which packing W within a call is."""
 MIN_WEIGHT = 2**17
 """Products with smaller packed weights do not pay for the overhead of a call."""
 
@@ -46,8 +49,13 @@ def fast_linear(
     bias: Float[torch.Tensor, "O"] | None = None,  # noqa: F821
 ) -> Float[torch.Tensor, "N O"]:
     """Return x Wᵀ + b, without gradient and without a packed copy of W."""
-    is_large = len(x) >= MIN_TOKENS and len(x) * weight.numel() >= MIN_PRODUCTS
-    return (_onednn if is_large and _supports_onednn(weight) else linear)(x, weight, bias)
+    tokens = len(x)
+    if tokens * weight.numel() < MIN_PRODUCTS or not _supports_onednn(weight):
+        return linear(x, weight, bias)
+    if MIN_SWAPPED <= tokens < MAX_SWAPPED and weight.is_contiguous():
+        y = _onednn(weight, x, None).T.contiguous()
+        return y if bias is None else y.add_(bias)
+    return (_onednn if tokens >= MIN_TOKENS else linear)(x, weight, bias)
 
 
 def packing_pays(weight: torch.Tensor) -> bool:

@@ -77,6 +77,13 @@ register(
         "tokens from which oneDNN is used:",
     ),
     Choice(
+        "swapped_tokens",
+        f"{_KERNELS}.cpu_linear:MAX_SWAPPED",
+        (0, 32, 64, 192),
+        f"{_WORKLOADS}:products_of_few",
+        "tokens below which a product is transposed:",
+    ),
+    Choice(
         "packed_weight",
         f"{_KERNELS}.cpu_linear:MIN_WEIGHT",
         (2**15, 2**19, NEVER),

@@ -34,6 +34,18 @@ def thin_products() -> Work:
     return work
 
 
+def products_of_few() -> Work:
+    """Products of 8 to 128 tokens with weights in place, as in decoding without copies."""
+    weights = numbers(1536, 576), numbers(576, 1536)
+    pairs = [(numbers(n, weight.shape[1]), weight) for weight in weights for n in (128, 80, 48, 32, 16, 8)]
+
+    @torch.no_grad()
+    def work() -> list[torch.Tensor]:
+        return [fast_linear(x, weight) for x, weight in pairs]
+
+    return work
+
+
 def packed_products() -> Work:
     """Products of 1 to 16 sequences with layers of three sizes, as in decoding."""
     layers = [PackedLinear(numbers(size, size), None) for size in (192, 384, 768)]
