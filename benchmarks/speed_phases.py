@@ -22,6 +22,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
+from rlm_fastgen import active_sequences, loop, sampling
 from speed_arms import ARMS, BUDGET, OURS, build
 from speed_limit import least, probe
 from speed_meter import Meter
@@ -29,7 +30,6 @@ from speed_run import begin
 from speed_workloads import WORKLOADS, Workload
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from rlm_fastgen import active_sequences, loop, sampling
 from rlm_plugins.kernels.tuning import applied
 from rlm_plugins.run import kernel_choices
 from rlm_plugins.stage import NO_SPEED
@@ -108,7 +108,9 @@ def _sums(events: Sequence[Any]) -> dict[str, Counter[str]]:
         found.setdefault(phase, Counter())["all"] += (end - start) / 1e6
     for event in events:
         at = bisect.bisect_right(starts, event.time_range.start) - 1
-        if at >= 0 and event.time_range.start < marks[at][1] and event.name.startswith("aten::") or "mkldnn::" in event.name:
+        if (
+            at >= 0 and event.time_range.start < marks[at][1] and event.name.startswith("aten::")
+        ) or "mkldnn::" in event.name:
             found[marks[at][2]][kind_of(event.name)] += event.self_cpu_time_total / 1e6
     for sums in found.values():
         sums[HOST] = sums["all"] - sum(value for kind, value in sums.items() if kind != "all")

@@ -20,7 +20,9 @@ from rlm_plugins.estimate.load import Load
 from rlm_plugins.estimate.memory import estimate
 from rlm_plugins.estimate.meta_model import skeleton
 from rlm_plugins.estimate.transformer import Transformer
+from rlm_plugins.kernels import fused_lora
 from rlm_plugins.kernels.fused_logprob_head import fused_logprobs
+from rlm_plugins.kernels.fused_mlp import fuse_mlps
 from rlm_plugins.kernels.model_traits import causal_model
 from rlm_plugins.packing import attention, layouts
 from rlm_plugins.packing.forward import packed_logprobs
@@ -159,6 +161,21 @@ def test_activations_of_a_packed_layer(
     assert deep - shallow == three - two
 
 
+@pytest.mark.parametrize("trees", [0, 2])
+def test_activations_of_a_fused_mlp(trees: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_lora, "MIN_PRODUCTS", 0)
+    rows, width = 4, 24
+    shallow, deep = (
+        _saved_packed(config(num_hidden_layers=n), LORA, 2, width - 4, 2, 4, fused=True)
+        if trees
+        else _saved(config(num_hidden_layers=n), LORA, rows, width, False, fused=True)
+        for n in (2, 3)
+    )
+    load = Load(0, width - 4, 4, rows, packed_prompts=trees, fused_mlp=True)
+    two, three = (estimate(config(num_hidden_layers=n), LORA, load).update["activations"] for n in (2, 3))
+    assert deep - shallow == three - two
+
+
 def test_the_cache() -> None:
     made = config()
     out = model(made)(input_ids=torch.randint(50, (3, 11)), use_cache=True)
@@ -253,10 +270,16 @@ def _cast_weights(made: Any, lora: Mapping[str, Any] | None, half: bool) -> int:
 
 
 def _saved(
-    made: Any, lora: Mapping[str, Any] | None, rows: int, width: int, half: bool, checkpointing: bool = False
+    made: Any,
+    lora: Mapping[str, Any] | None,
+    rows: int,
+    width: int,
+    half: bool,
+    checkpointing: bool = False,
+    fused: bool = False,
 ) -> int:
     """Return the bytes of all tensors that autograd saves in a padded forward pass, without parameters."""
-    real = model(made, lora)
+    real = _fused(model(made, lora)) if fused else model(made, lora)
     if checkpointing:
         real.train()
         real.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -269,9 +292,17 @@ def _saved(
     return sum(kept.values())
 
 
-def _saved_packed(made: Any, lora: Any, trees: int, prompt: int, group: int, completion: int) -> int:
+def _fused(real: Any) -> Any:
+    fused_lora.fuse_lora(real)
+    fuse_mlps(real)
+    return real
+
+
+def _saved_packed(
+    made: Any, lora: Any, trees: int, prompt: int, group: int, completion: int, fused: bool = False
+) -> int:
     """Return the activations saved by a packed forward pass with sequences of one length."""
-    real = model(made, lora)
+    real = _fused(model(made, lora)) if fused else model(made, lora)
     attention.install_attention(causal_model(real))
     # First tokens differ, so that neither prompts nor completions have a common prefix.
     prompts, completions = torch.randint(50, (trees, 1, prompt)), torch.randint(50, (trees, group, completion))

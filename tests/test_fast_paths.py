@@ -124,6 +124,7 @@ def test_small_budget_splits_micro_batches(tmp_path: Path) -> None:
 def test_small_micro_batches_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, products: int) -> None:
     """None or all micro-batches of a step are merged."""
     monkeypatch.setattr(chunk_sizes, "PRODUCTS", products)
+    monkeypatch.setattr(chunk_sizes, "MERGED_TOKENS", 0)
     compared(tmp_path, "cispo", fast=replace(ALL, max_tokens_per_micro_batch=None), num_iterations=2, max_steps=4)
 
 

@@ -18,6 +18,7 @@ from rlm_plugins.packing.token_budget import (
     merge_micro_batches,
     split_groups,
     split_into_portions,
+    split_rule,
 )
 
 
@@ -64,6 +65,18 @@ def test_too_large_group_is_split_and_its_prompt_repeated() -> None:
     assert sizes((5, [4, 4, 4, 4]), budget=13) == [1, 1, 1, 1]
     assert sizes((5, [4, 4, 4, 4]), budget=3) == [1, 1, 1, 1], "a row is never cut"
     assert sizes((2, [3]), (5, [4, 4, 4]), budget=15) == [2, 2], "what is begun is filled up"
+
+
+def test_micro_batches_of_a_large_model_are_merged_up_to_one_of_full_length() -> None:
+    """Four prompts of 56 tokens that share 33, with eight completions of 12 tokens each."""
+    step = counts([(56, [12] * 8)] * 4, common=33)
+
+    def portions(rows: int) -> list[int]:
+        rule = split_rule(None, num_sequences=rows, prompt_width=56, completion_width=12, num_parameters=135_000_000)
+        return rule(step)
+
+    assert portions(8) == [16, 16], "512 tokens"
+    assert portions(4) == [8] * 4, "4 x 76.75 tokens"
 
 
 def test_skipped_sequences_have_no_weight() -> None:

@@ -26,6 +26,7 @@ class Load:
         decoded_prompts: Prompts decoded at once, whose KV cache their completions share; 0: each has its own.
         common_len: Tokens that all prompts start with, computed once where prompts are shared.
         process: Resident bytes of the process without models.
+        fused_mlp: Gated MLPs keep two of four wide tensors for the backward pass (`kernels/fused_mlp.py`).
     """
 
     generated: int
@@ -44,6 +45,7 @@ class Load:
     decoded_prompts: int = 0
     common_len: int = 0
     process: int = 0
+    fused_mlp: bool = False
 
     @property
     def tokens(self) -> int:

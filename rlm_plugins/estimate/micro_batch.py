@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from rlm_plugins.estimate.stage_features import StageFeatures
+from rlm_plugins.kernels import chunk_sizes
 from rlm_plugins.packing import full_length_tokens, max_packed_length
 from rlm_plugins.stage import Stage
 
@@ -38,10 +39,13 @@ def _fitting(features: StageFeatures, prompt_len: int, completion_len: int, comm
     """Return how many sequences of full length fit the token budget, each prompt and common prefix counted once."""
     args, max_tokens = features.args, features.speed.max_tokens_per_micro_batch
     size = args.per_device_train_batch_size
+    full_length = full_length_tokens(size, prompt_len, completion_len)
     if max_tokens == "auto":
-        budget = full_length_tokens(size, prompt_len, completion_len)
+        budget = full_length
+    elif max_tokens is None:
+        budget = chunk_sizes.merged_tokens(features.num_parameters, full_length)
     else:
-        budget = float(max_tokens or features.merged_tokens)
+        budget = float(max_tokens)
     own_prompt = (prompt_len - common_len) / args.num_generations
     own = full_length_tokens(1, prompt_len, completion_len) - prompt_len + own_prompt
     fitting = int((budget - common_len) / own)

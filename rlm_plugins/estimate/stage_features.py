@@ -57,8 +57,10 @@ class StageFeatures(Features):
             )
         elif self.speed.max_tokens_per_micro_batch is not None:
             yield replace(dynamic, detail=f"{self.speed.max_tokens_per_micro_batch} tokens, each prompt counted once")
-        elif dynamic.on and self.merged_tokens >= 2 * size:
-            yield replace(dynamic, detail=f"merged up to {self.merged_tokens:.0f} tokens, since the model is small")
+        elif dynamic.on:
+            most = chunk_sizes.merged_tokens(self.num_parameters, chunk_sizes.MERGED_TOKENS)
+            bound = "" if most > chunk_sizes.MERGED_TOKENS else ", at most a micro-batch of full length"
+            yield replace(dynamic, detail=f"merged up to {most:.0f} tokens{bound}")
         if self.speed.reuse_old_logprobs and (self.needs_old_for_scoring or self.recomputes_old_logprobs):
             yield self.reuse_old_logprobs
         early = [reward.label for reward in self.stage.rewards if hasattr(trl_reward(reward), "begin")]
@@ -81,9 +83,16 @@ class StageFeatures(Features):
         return skeleton(self.stage.source.config, self.stage.lora)
 
     @property
-    def merged_tokens(self) -> float:
-        """Most tokens of merged micro-batches: many for a small model."""
-        return chunk_sizes.PRODUCTS / sum(x.numel() for x in self.model.parameters())
+    def num_parameters(self) -> int:
+        """Parameters of the model, adapters included."""
+        return sum(x.numel() for x in self.model.parameters())
+
+    @property
+    def fuses_mlp(self) -> bool:
+        """True if a gated MLP is fused with its adapters; all layers count as large enough."""
+        from rlm_plugins.kernels.fused_mlp import has_fusible_layers
+
+        return self.fused_lora.on and any(map(has_fusible_layers, self.model.train().modules()))
 
     def _why_not_fused(self) -> str | None:
         """Return why no LoRA layer is fused, or None."""

@@ -14,6 +14,8 @@ adapters of rank r: their middle, inputs if cast  7 p r, p bytes per number insi
 reciprocal roots, sums of exponentials            4 per norm and head
 ================================================  ====================================================================
 
+A fused MLP (`kernels/fused_mlp.py`) saves gate and up only.
+
 With gradient checkpointing a layer saves its input, w D; in the backward pass one layer at a time needs all of the
 above, after the logits are freed. The tests compare this with the tensors that autograd saves for Llama, Qwen2 and
 Qwen3, to the byte. A mixture of experts saves more.
@@ -133,9 +135,10 @@ class Transformer:
         return self._saved_by_layer(load) + self.hidden_states(load.tokens, load.half)
 
     def _saved_by_layer(self, load: Load) -> int:
+        recomputed = 2 * self.weight * self.mlp * load.tokens if load.fused_mlp else 0
         if load.packed_prompts:
-            return self.saved_packed(load)
-        return load.tokens * self.saved(load.prompt_len + load.completion_len, load.half)
+            return self.saved_packed(load) - recomputed
+        return load.tokens * self.saved(load.prompt_len + load.completion_len, load.half) - recomputed
 
     def head(self, load: Load) -> int:
         """Return the bytes of the language head: tiles of logits, and hidden states with their float32 gradient.
@@ -147,7 +150,7 @@ class Transformer:
         product = 2 if load.half else self.weight
         if load.packed_prompts:
             scored = load.micro_batch_size * load.completion_len
-            tile = min(scored * self.vocab_size, chunk_sizes.max_logits(self.vocab_size, gpu=load.triton))
+            tile = chunk_sizes.chunk_tokens(scored, self.vocab_size, gpu=load.triton) * self.vocab_size
             states = self.hidden_states(load.tokens, load.half) + self.hidden_states(scored, load.half)
             cast = 2 * self.vocab_size * self.hidden if load.half and self.weight > 2 else 0
             return states + tile * (4 + 4 + 4) + cast

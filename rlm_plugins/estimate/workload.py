@@ -14,6 +14,7 @@ from rlm_plugins.data.images import images_of, messages_of, without_images
 from rlm_plugins.estimate.decoding import decoding_plans
 from rlm_plugins.estimate.load import Load
 from rlm_plugins.estimate.micro_batch import micro_batch
+from rlm_plugins.estimate.stage_features import StageFeatures
 from rlm_plugins.kernels.auto_class import tokenizer_of
 from rlm_plugins.kernels.prefix_tree import common_length
 from rlm_plugins.rewards.columns import text_of
@@ -73,6 +74,7 @@ def workload(stage: Stage, args: Any) -> Load:
         ),
         past_policies=0 if torch.cuda.is_available() else _past_policies(args),  # in host memory
         copied_weights=max((copied for _, copied in plans), default=0),
+        fused_mlp=stage.equation is not None and StageFeatures(stage, args).fuses_mlp,
     )
 
 

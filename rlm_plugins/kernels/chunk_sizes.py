@@ -11,6 +11,21 @@ PAIRS, PAIRS_GPU = 2**12, 2**18
 
 PRODUCTS = 2**30
 """Most products of a token and a parameter in merged micro-batches: below it call overhead matters on a CPU."""
+MERGED_TOKENS = 512
+"""Most tokens of merged micro-batches of any model: with fewer, packing its weights takes a tenth of a pass."""
+
+
+def merged_tokens(num_parameters: int, full_length: float) -> float:
+    """Return the most tokens of merged micro-batches, copied keys and values included.
+
+    Args:
+        num_parameters: Parameters of the model.
+        full_length: Tokens of a micro-batch of full length, which merged ones exceed for small models only.
+
+    >>> merged_tokens(135_000_000, 600), merged_tokens(135_000_000, 300), merged_tokens(2**20, 300)
+    (512, 300, 1024.0)
+    """
+    return max(PRODUCTS / num_parameters, min(MERGED_TOKENS, full_length))
 
 
 def max_logits(vocab_size: int, *, gpu: bool) -> int:
@@ -20,3 +35,13 @@ def max_logits(vocab_size: int, *, gpu: bool) -> int:
     64
     """
     return max(LOGITS_GPU if gpu else LOGITS, TOKENS * vocab_size)
+
+
+def chunk_tokens(tokens: int, vocab_size: int, *, gpu: bool) -> int:
+    """Return the tokens whose logits are in memory at a time: chunks of about equal size, none of a few tokens.
+
+    >>> chunk_tokens(199, 49_152, gpu=False)
+    50
+    """
+    chunks = -(-tokens // (max_logits(vocab_size, gpu=gpu) // vocab_size))
+    return -(-tokens // max(1, chunks))

@@ -16,9 +16,9 @@ from torch.nn.functional import linear
 
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "48")
 """Kernels that oneDNN caches. It compiles one per number of tokens, and would keep a thousand by default."""
-MIN_TOKENS, MIN_PRODUCTS = 64, 2**22
+MIN_TOKENS, MIN_PRODUCTS = 64, 2**20
 """With fewer tokens, or fewer multiplications, packing W within a call does not pay off."""
-MIN_SWAPPED, MAX_SWAPPED = 8, 96
+MIN_SWAPPED, MAX_SWAPPED = 8, 64
 """Least tokens for which (W xᵀ)ᵀ is faster, and the number from which packing W within a call is."""
 MIN_WEIGHT = 2**17
 """Products with smaller packed weights do not pay for the overhead of a call."""

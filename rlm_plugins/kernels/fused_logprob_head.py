@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 
-from rlm_plugins.kernels.chunk_sizes import max_logits
+from rlm_plugins.kernels.chunk_sizes import chunk_tokens
 from rlm_plugins.kernels.cpu_linear import fast_linear
 
 
@@ -145,6 +145,6 @@ def _distribution(
 
 
 def chunks(hidden: torch.Tensor, weight: torch.Tensor) -> Iterator[slice]:
-    """Return slices of the hidden states, small enough for their logits to be in memory at a time."""
-    size = max_logits(len(weight), gpu=hidden.is_cuda) // len(weight)
-    return (slice(first, first + size) for first in range(0, len(hidden), size))
+    """Return slices of the hidden states of about equal size, whose logits may be in memory at a time."""
+    size = chunk_tokens(len(hidden), len(weight), gpu=hidden.is_cuda)
+    return (slice(first, first + size) for first in range(0, len(hidden), size or 1))

@@ -41,7 +41,7 @@ class FusedLinear(Linear):  # type: ignore[misc]
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return (…, O) from (…, I); PEFT computes small calls, other dtypes and layers with a trained base."""
         is_small = x.numel() * self.out_features < MIN_PRODUCTS
-        if is_small or args or kwargs or x.dtype != torch.float32 or _is_traced():
+        if is_small or args or kwargs or x.dtype != torch.float32 or is_traced():
             return super().forward(x, *args, **kwargs)  # type: ignore[no-any-return]
         base, output = self.base_layer, None
         weight, flat = output_first(base, base.weight), x.reshape(-1, x.shape[-1])
@@ -92,7 +92,7 @@ class _Fused(torch.autograd.Function):
         return g_x, None, None, g_a, g_b, None
 
 
-def _is_traced() -> bool:
+def is_traced() -> bool:
     """Return True under `torch.compile` or `torch.func`, which trace or transform calls."""
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 

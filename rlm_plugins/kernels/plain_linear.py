@@ -43,15 +43,15 @@ def _is_modified(layer: Any, name: str) -> bool:
     """Return True if an adapter has dropout, hooks or a patched forward."""
     dropout = layer.lora_dropout[name]
     is_on = dropout.training and not isinstance(dropout, torch.nn.Identity)
-    return is_on or any(_is_patched(x[name]) for x in (layer.lora_dropout, layer.lora_A, layer.lora_B))
+    return is_on or any(is_patched(x[name]) for x in (layer.lora_dropout, layer.lora_A, layer.lora_B))
 
 
 def is_plain(layer: Any) -> bool:
     """Return True if a module is a linear layer without quantization, wrapper, hooks or patched forward."""
-    return type(layer) in (torch.nn.Linear, Conv1D) and not _is_patched(layer)
+    return type(layer) in (torch.nn.Linear, Conv1D) and not is_patched(layer)
 
 
-def _is_patched(module: Any) -> bool:
+def is_patched(module: Any) -> bool:
     """Return True if a module has hooks or a patched forward."""
     forward = module._forward_pre_hooks or module._forward_hooks or "forward" in vars(module)
     return bool(forward or module._backward_pre_hooks or module._backward_hooks)

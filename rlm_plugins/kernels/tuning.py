@@ -79,7 +79,7 @@ register(
     Choice(
         "swapped_tokens",
         f"{_KERNELS}.cpu_linear:MAX_SWAPPED",
-        (0, 32, 64, 192),
+        (0, 32, 96, 192),
         f"{_WORKLOADS}:products_of_few",
         "tokens below which a product is transposed:",
     ),

@@ -106,12 +106,12 @@ def split_rule(
         completion_width: Width of the padded completions.
         num_parameters: Parameters of the model.
     """
+    full_length = full_length_tokens(num_sequences, prompt_width, completion_width)
     if max_tokens is None:
-        return partial(
-            merge_micro_batches, num_sequences=num_sequences, max_tokens=chunk_sizes.PRODUCTS / num_parameters
-        )
+        merged = chunk_sizes.merged_tokens(num_parameters, full_length)
+        return partial(merge_micro_batches, num_sequences=num_sequences, max_tokens=merged)
     if max_tokens == "auto":
-        return partial(split_groups, max_tokens=full_length_tokens(num_sequences, prompt_width, completion_width))
+        return partial(split_groups, max_tokens=full_length)
     return partial(split_groups, max_tokens=float(max_tokens))
 
 

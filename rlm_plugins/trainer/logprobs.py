@@ -11,6 +11,7 @@ import torch
 from trl import GRPOTrainer
 
 from rlm_plugins.kernels.fused_lora import fuse_lora
+from rlm_plugins.kernels.fused_mlp import fuse_mlps
 from rlm_plugins.packing import Layout, PackedReader, layouts
 from rlm_plugins.trainer.context import TrainerContext
 
@@ -26,6 +27,7 @@ class LogProbs:
         self.context, self._trl_forward = context, trl_forward
         self._packed: PackedReader | None = None
         fuse_lora(context.model, on=context.features.fused_lora.on)
+        fuse_mlps(context.model, on=context.features.fused_lora.on)
 
     def compute(
         self,

@@ -1,0 +1,131 @@
+"""A fused gated MLP: output and gradients of the module, in less memory; anything else is left to the module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fixtures_models
+import pytest
+import torch
+from test_cpu_linear import drawn, pair
+from test_fast_generate import prompts
+
+from rlm_plugins.errors import RlmError
+from rlm_plugins.kernels import fused_lora, fused_mlp
+from rlm_plugins.kernels.fused_mlp import FusedMLP, fuse_mlps
+
+FUSED = ("Llama", "Qwen2", "Qwen3", "Olmo2")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused_lora, "MIN_PRODUCTS", 0)
+
+
+def mlps(model: Any) -> list[Any]:
+    return [module for module in model.modules() if isinstance(module, FusedMLP)]
+
+
+def fused_pair(family: str, **changes: Any) -> tuple[Any, Any]:
+    usual, fused = pair(family, **changes)
+    fuse_mlps(fused)
+    return usual, fused
+
+
+def is_called(model: Any, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Return True if a forward pass used our function."""
+    calls = []
+    forward = fused_mlp._Gated.forward
+    monkeypatch.setattr(fused_mlp._Gated, "forward", lambda *given: (calls.append(1), forward(*given))[1])
+    model(prompts(5)["input_ids"])
+    monkeypatch.undo()
+    return bool(calls)
+
+
+@pytest.mark.parametrize("family", FUSED)
+def test_gradients_are_those_of_the_modules(family: str) -> None:
+    """Held to PEFT's own layers in double precision."""
+    ids = prompts(12, 12, 12)["input_ids"]
+    usual, fused = fused_pair(family, r=4, lora_alpha=12)
+    exact = pair(family, r=4, lora_alpha=12)[0].double()
+    assert len(mlps(fused)) == 2
+    found = []
+    for model in (exact, usual, fused):
+        logits = model(ids).logits
+        weight = drawn(*logits.shape).to(logits.dtype)
+        found.append((logits.detach().double(), fixtures_models.gradient(model, (logits * weight).sum()).double()))
+    for should, by_modules, by_us in zip(*found, strict=True):
+        assert (by_modules - should).norm() <= 5e-6 * should.norm()
+        assert (by_us - should).norm() <= 5e-6 * should.norm()
+
+
+def test_it_keeps_two_of_four_wide_tensors() -> None:
+    sizes = []
+    x = drawn(7, 32).requires_grad_()
+    for model in fused_pair("Llama"):
+        kept: dict[int, int] = {}
+
+        def keep(y: torch.Tensor, kept: dict[int, int] = kept) -> torch.Tensor:
+            kept[y.untyped_storage().data_ptr()] = y.untyped_storage().nbytes()
+            return y
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda y: y):
+            model.base_model.model.model.layers[0].mlp(x)
+        sizes.append(sum(kept.values()))
+    assert sizes[0] - sizes[1] == 2 * 4 * 7 * 48
+
+
+def test_a_frozen_input_has_no_gradient_and_a_second_derivative_is_refused() -> None:
+    mlp = mlps(fused_pair("Llama")[1])[0]
+    mlp(drawn(3, 32)).sum().backward()
+    assert mlp.up_proj.lora_B["default"].weight.grad is not None
+    x = drawn(3, 32).requires_grad_()
+    with pytest.raises(RlmError, match="fused_lora: false"):
+        torch.autograd.grad(mlp(x).square().sum(), x, create_graph=True)
+
+
+def watched(model: Any) -> Any:
+    """A hook on a layer that the function would pass by."""
+    for mlp in mlps(model):
+        mlp.gate_proj.register_forward_hook(lambda *given: given[-1] * 2)
+    return model
+
+
+OTHERS: dict[str, Any] = {
+    "dropout": lambda: fused_pair("Llama", lora_dropout=0.5)[1].train(),
+    "attention alone": lambda: fused_pair("Llama", target_modules=["q_proj"])[1],
+    "a watched layer": lambda: watched(fused_pair("Llama")[1]),
+    "half": lambda: fused_pair("Llama")[1].to(torch.bfloat16),
+    "no gated MLP": lambda: fused_pair("GPT2")[1],
+    "off": lambda: switched_off(fused_pair("Llama")[1]),
+}
+
+
+def switched_off(model: Any) -> Any:
+    fuse_mlps(model, on=False)
+    assert not mlps(model)
+    return model
+
+
+@pytest.mark.parametrize("make", OTHERS.values(), ids=OTHERS)
+def test_others_are_left_to_the_module(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_called(make(), monkeypatch)
+
+
+def test_with_the_adapter_off_the_base_is_computed() -> None:
+    usual, fused = fused_pair("Llama")
+    ids = prompts(9)["input_ids"]
+    with torch.no_grad(), usual.disable_adapter(), fused.disable_adapter():
+        torch.testing.assert_close(fused(ids).logits, usual(ids).logits, rtol=1e-5, atol=1e-5)
+
+
+def test_a_module_with_another_formula_is_not_fused() -> None:
+    """Its layers have the same names."""
+    usual, _ = pair("Llama")
+    fused_lora.fuse_lora(usual)
+    module = usual.base_model.model.model.layers[0].mlp
+    module.__class__ = type(
+        "Squared", (type(module),), {"forward": lambda self, x: super(type(self), self).forward(x) ** 2}
+    )
+    fuse_mlps(usual)
+    assert [type(mlp).__name__ for mlp in mlps(usual)] == ["FusedLlamaMLP"], "the other layer alone"
