@@ -7,8 +7,6 @@ input, so their thin products are one.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from functools import cache
 from typing import Any
 
 import torch
@@ -24,6 +22,8 @@ ACTIVATIONS = ("SiLU", "SiLUActivation")
 """Classes of PyTorch and transformers that compute silu."""
 TOLERANCE = 1e-4
 """Largest difference of an output from that of the module, as a share of the largest output."""
+_CLASSES: dict[type, type] = {}
+"""Class of a gated MLP → its fused subclass."""
 
 
 def fuse_mlps(model: Any, *, on: bool = True) -> None:
@@ -77,10 +77,9 @@ def _call(layers: list[Any], x: torch.Tensor) -> torch.Tensor:
     return output.view(*x.shape[:-1], output.shape[-1])  # type: ignore[no-any-return]
 
 
-@cache
-def _fused_class(module: Hashable) -> type:
-    assert isinstance(module, type)
-    return type(f"Fused{module.__name__}", (FusedMLP, module), {})
+def _fused_class(module: type) -> type:
+    """Return the fused class of a class of MLPs, the same at each call."""
+    return _CLASSES.setdefault(module, type(f"Fused{module.__name__}", (FusedMLP, module), {}))
 
 
 @torch.no_grad()
