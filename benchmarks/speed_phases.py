@@ -1,7 +1,7 @@
-"""Where the time of a step goes: ``python benchmarks/speed_phases.py B5``, from `torch.profiler`.
+"""Time of each phase of a step by `torch.profiler`: ``python benchmarks/speed_phases.py B5``.
 
-Each phase of a step is divided into matrix products, attention, other kernels, and the remainder, which is Python and
-the calls of PyTorch. Beside them is the limit of `speed_limit.py`: the same products at the machine's best rate.
+Each phase of a step is divided into matrix products, attention, other kernels, and the remainder. The remainder is
+Python, the calls of PyTorch and the profiler. Below is the limit of `speed_limit.py`: the products at the machine's best rate.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import io
 import os
 import sys
 import tempfile
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,17 +26,18 @@ import torch
 from rlm_fastgen import active_sequences, loop, sampling
 from speed_arms import ARMS, BUDGET, OURS, build
 from speed_limit import least, probe
-from speed_meter import Meter
+from speed_meter import Meter, Run
 from speed_run import begin
 from speed_workloads import WORKLOADS, Workload
 from torch.profiler import ProfilerActivity, profile, record_function
+from transformers import TrainerCallback
 
 from rlm_plugins.kernels.tuning import applied
 from rlm_plugins.run import kernel_choices
 from rlm_plugins.stage import NO_SPEED
 
 KINDS = {
-    "products": ("mm", "addmm", "addmv", "mv", "bmm", "dot", "mkldnn_linear", "linear_pointwise", "mkldnn_convolution"),
+    "products": ("mm", "addmm", "addmm_", "bmm", "linear_pointwise"),
     "attention": ("scaled_dot_product",),
 }
 """Kind of kernel → parts of the names of its operators; the last kind is all others."""
@@ -47,7 +49,7 @@ def kind_of(name: str) -> str:
     bare = name.partition("::")[2].lstrip("_")
     if any(part in bare for part in KINDS["attention"]):
         return "attention"
-    return "products" if bare in KINDS["products"] or "linear_pointwise" in bare else OTHER
+    return "products" if bare in KINDS["products"] else OTHER
 
 
 @contextlib.contextmanager
@@ -79,42 +81,58 @@ def _marked(method: Callable[..., Any], phase: str) -> Callable[..., Any]:
     return marked
 
 
-def breakdown(workload: Workload, arm: str) -> tuple[dict[str, Counter[str]], Any]:
-    """Return phase → kind → seconds of the second step of an arm, and its measurement."""
+def breakdown(workload: Workload, arm: str) -> tuple[dict[str, Counter[str]], Run]:
+    """Return the CPU seconds of the second step of an arm, phase → kind, and the measurement of both steps."""
     torch.set_num_threads(workload.threads)
     choices = kernel_choices.values(replace(NO_SPEED, **(ARMS[arm].speed or {})))
     with applied(choices), tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         trainer = build(replace(workload, steps=2), ARMS[arm], folder)
         begin(trainer, workload)
         meter = Meter(trainer, workload)
-        profiler = profile(activities=[ProfilerActivity.CPU], acc_events=True)
         trainer.create_optimizer()
-        step = trainer.training_step
-        trainer.training_step = lambda *given, **named: (
-            profiler.start() if trainer.state.global_step == 1 and not profiler.profiler else None,
-            step(*given, **named),
-        )[1]
+        recorder = Recorder()
+        trainer.add_callback(recorder)
         with phases(trainer):
             trainer.train()
-        profiler.stop()
-    return _sums(profiler.events()), meter.found
+    return recorder.sums(), meter.found
 
 
-def _sums(events: Sequence[Any]) -> dict[str, Counter[str]]:
-    marks = sorted((e.time_range.start, e.time_range.end, e.name[6:]) for e in events if e.name.startswith("phase "))
-    starts = [start for start, _, _ in marks]
-    found: dict[str, Counter[str]] = {}
-    for start, end, phase in marks:
-        found.setdefault(phase, Counter())["all"] += (end - start) / 1e6
-    for event in events:
-        at = bisect.bisect_right(starts, event.time_range.start) - 1
-        if (
-            at >= 0 and event.time_range.start < marks[at][1] and event.name.startswith("aten::")
-        ) or "mkldnn::" in event.name:
-            found[marks[at][2]][kind_of(event.name)] += event.self_cpu_time_total / 1e6
-    for sums in found.values():
-        sums[HOST] = sums["all"] - sum(value for kind, value in sums.items() if kind != "all")
-    return found
+class Recorder(TrainerCallback):
+    """Profiles the second step: the first allocates memory and compiles kernels."""
+
+    def __init__(self) -> None:
+        self._profiler = profile(activities=[ProfilerActivity.CPU])
+        self._share = 1.0
+
+    def on_step_begin(self, *given: Any, **_: Any) -> None:
+        if given[1].global_step == 1:
+            self._began = time.process_time(), time.perf_counter()
+            self._profiler.start()
+
+    def on_step_end(self, *given: Any, **_: Any) -> None:
+        if given[1].global_step == 2:
+            self._profiler.stop()
+            cpu, wall = self._began
+            self._share = (time.process_time() - cpu) / (time.perf_counter() - wall)
+
+    def sums(self) -> dict[str, Counter[str]]:
+        """Return phase → kind → seconds. The clock of the profiler counts other processes, so times are scaled."""
+        events = self._profiler.events()
+        marks = sorted(
+            (e.time_range.start, e.time_range.end, e.name[6:]) for e in events if e.name.startswith("phase ")
+        )
+        starts = [start for start, _, _ in marks]
+        found: dict[str, Counter[str]] = {}
+        for start, end, phase in marks:
+            found.setdefault(phase, Counter())["all"] += (end - start) / 1e6 * self._share
+        for event in events:
+            at = bisect.bisect_right(starts, event.time_range.start) - 1
+            is_inside = at >= 0 and event.time_range.start < marks[at][1]
+            if is_inside and event.name.startswith(("aten::", "mkldnn::")):
+                found[marks[at][2]][kind_of(event.name)] += event.self_cpu_time_total / 1e6 * self._share
+        for sums in found.values():
+            sums[HOST] = sums["all"] - sum(value for kind, value in sums.items() if kind != "all")
+        return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
