@@ -1,7 +1,8 @@
 """Time of each phase of a step by `torch.profiler`: ``python benchmarks/speed_phases.py B5``.
 
 Each phase of a step is divided into matrix products, attention, other kernels, and the remainder. The remainder is
-Python, the calls of PyTorch and the profiler. Below is the limit of `speed_limit.py`: the products at the machine's best rate.
+Python, the calls of PyTorch and the profiler. The last line is the limit of `speed_limit.py`: the products at the best
+rate of the machine.
 """
 
 from __future__ import annotations
