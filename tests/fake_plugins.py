@@ -13,7 +13,7 @@ _number = itertools.count()
 
 
 class Installer:
-    """Installs guests for the length of one test, each under a module name of its own.
+    """Installer of plugins for one test, each under a unique module name.
 
     Args:
         folder: Where they are written.

@@ -1,4 +1,4 @@
-"""A plugin for tests: completions that depend on the prompt and the row's place in its group, on nothing random.
+"""A plugin for tests: deterministic completions that depend on the prompt and the index in its group.
 
 So two processes see the same global batch as one, whatever their random streams do.
 """
@@ -56,7 +56,7 @@ def continued(
 
 
 class Talk(Environment):
-    """Reply with another number to each turn, three times, and use it as the reward."""
+    """An environment that replies with another number to each of three turns, and uses it as the reward."""
 
     turns = 3
 

@@ -29,7 +29,7 @@ def error_of(code: int, operation: str) -> Exception:
 
 
 class Inline:
-    """Stand-in for a pool of threads that runs each task at once: a forked child has no other threads."""
+    """Substitute for a thread pool that runs each task at once: a forked child has no other threads."""
 
     def __init__(self, *_: Any) -> None:
         self.map = map
@@ -42,7 +42,7 @@ class Inline:
 
 
 class Points:
-    """Calls an action before each file operation below a folder, and when a file of torch or safetensors is half there.
+    """Hooks that call an action before each file operation below a folder, and inside a write of torch or safetensors.
 
     Args:
         folder: Operations elsewhere are not counted.

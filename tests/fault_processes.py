@@ -1,4 +1,4 @@
-"""Runs on two processes for fault tests, forked from this one: what it has imported need not be imported again."""
+"""Runs on two processes for fault tests, forked from this one so that imports are not repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lesson of seconds: demonstrations for one step, then a row of the table."""
+"""A lesson that trains within seconds: demonstrations for one step, then an algorithm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trainer with a critic on the tiny world: what the tests of the critic share."""
+"""A trainer with a critic on the tiny model, for the tests of the critic."""
 
 from __future__ import annotations
 

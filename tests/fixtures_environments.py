@@ -1,4 +1,4 @@
-"""Worlds that answer, small enough for the tiny model: what tests of several turns share."""
+"""Environments with observations, small enough for the tiny model, for tests of several turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz+= "
 
 
 class Sums(Environment):
-    """Prompt for three sums in turn, whatever the answers are; the reward counts digits."""
+    """Environment with three sums in turn, independent of the answers; the reward counts digits."""
 
     turns = 3
 

@@ -1,4 +1,4 @@
-"""Equations and batches small enough to reckon with by hand."""
+"""Equations and batches small enough to compute by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A local stand-in for the Hugging Face hub, which the real client talks to."""
+"""A local substitute for the Hugging Face hub, which the real client connects to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small models of several families, with what reads them padded: TRL's own head."""
+"""Small models of several families, and their padded forward pass with TRL's head."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def adapted(base: Any, **changes: Any) -> Any:
 
 
 def padded(made: Any, ids: torch.Tensor, there: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities and entropies (B, width) as TRL reads them."""
+    """Return log-probs and entropies, (B, width), by TRL's padded forward pass."""
     labels = ids.masked_fill(there == 0, -100)
     labels[:, :-width] = -100
     found = made(input_ids=ids, attention_mask=there, labels=labels, fused_lm_head=True)

@@ -1,4 +1,4 @@
-"""The pipeline of recipes/pipelines/rlhf.yaml, shortened to seconds: what the tests of the reward model share."""
+"""The pipeline of recipes/pipelines/rlhf.yaml, shortened to seconds, for the tests of the reward model."""
 
 from __future__ import annotations
 

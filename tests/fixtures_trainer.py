@@ -1,4 +1,4 @@
-"""A trainer on the tiny world, as the engine would build it: what tests of whole runs share."""
+"""A trainer on the tiny model, built as a run builds it, for tests of whole runs."""
 
 from __future__ import annotations
 

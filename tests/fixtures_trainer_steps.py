@@ -1,4 +1,4 @@
-"""Two steps of a row on the real engine: micro-batches of half a group, rows of another engine, two passes each."""
+"""Two steps of an algorithm in the trainer: micro-batches of half a group, canned completions, two passes each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A vision-language model made offline, and pictures of one color whose name is the answer."""
+"""A vision-language model made offline, and images of one color whose name is the answer."""
 
 from __future__ import annotations
 

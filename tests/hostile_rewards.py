@@ -1,4 +1,4 @@
-"""Rewards that fail, lie, exit or change the process: each a name and a function of a batch of four completions."""
+"""Rewards that fail, exit or change the process: each has a name and a function of a batch of four completions."""
 
 # ruff: noqa: B904, SIM105, SIM115
 from __future__ import annotations
@@ -121,7 +121,7 @@ RETURNS: dict[str, Any] = {
 
 
 class LyingFloat(float):
-    """NaN that claims to be in any range."""
+    """NaN whose comparisons return True for any range."""
 
     def __le__(self, _: object) -> bool:
         return True
@@ -222,7 +222,7 @@ KEPT: list[Any] = []
 
 
 class Sink:
-    """A stream that is none."""
+    """An output stream whose `write` raises."""
 
     def write(self, text: str) -> None:
         raise Lost

@@ -1,4 +1,4 @@
-"""A single-file plugin for tests/test_compose.py: parts that ask for too much, and a world for every mistake."""
+"""A single-file plugin for tests/test_compose.py: parts with impossible requirements, and invalid environments."""
 
 from types import MappingProxyType
 
@@ -99,7 +99,7 @@ def write(prompts, *, column: str = "solution"):
 
 
 class Sleeper:
-    """Trains nothing and has a loss of its own."""
+    """A trainer without training and with a loss of its own."""
 
     refused = MappingProxyType({"bf16": "it sleeps in any precision"})
 

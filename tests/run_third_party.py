@@ -1,4 +1,4 @@
-"""The rewards and worlds of other libraries themselves: `tests/test_third_party.py` where all of them are installed.
+"""`tests/test_third_party.py` in an environment where all these libraries are installed.
 
     python tests/run_third_party.py    (make test-third-party)
 

@@ -1,4 +1,4 @@
-"""Run folders that a stranger has prepared: what each of them tries, as a function of folder and bait.
+"""Run folders with an attack each, as functions of the folder and the file that an executed attack creates.
 
 The stranger owns the folder, so every change to a checkpoint or result is sealed with new checksums. Code of a stranger
 would create the file `bait`, which lies beside the folder; `bait.parent / "outside"` is a file that must not change.

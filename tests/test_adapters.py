@@ -1,4 +1,4 @@
-"""An adapter beside the policy's: one that learns (a critic's) and one that never does (a reward model's)."""
+"""An adapter beside the policy's: a trained one (a critic's) and a frozen one (a reward model's)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coefficients that adapt, each against its rule written as a loop."""
+"""Adaptive coefficients, each against its rule written as a loop."""
 
 from __future__ import annotations
 

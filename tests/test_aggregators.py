@@ -1,4 +1,4 @@
-"""Sums against loops: what every token of every row weighs, as value and as gradient."""
+"""Aggregators against loops: the weight of every token of every completion, as value and as gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that differ in Â, from rewards to gradient: the machine against a few lines of Python per row."""
+"""Algorithms that differ in Â, from rewards to gradient, against a few lines of Python each."""
 
 from __future__ import annotations
 

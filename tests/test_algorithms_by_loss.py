@@ -1,4 +1,4 @@
-"""Rows that change w, ℓ, c or βΩ, by their papers. (What ties them together is in `test_identities`.)"""
+"""Algorithms that change w, ℓ, c or βΩ, against their papers. Identities between them are in `test_identities`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that learn from more than the policy's samples: each against its formula, row by row and token by token."""
+"""Algorithms with other completions than the policy's samples, each against its formula, token by token."""
 
 from __future__ import annotations
 

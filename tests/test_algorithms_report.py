@@ -1,4 +1,4 @@
-"""`rlm algorithms`, `rlm diff` and the equation of `rlm explain`: every row, true and readable."""
+"""`rlm algorithms`, `rlm diff` and the equation of `rlm explain`: every algorithm is described correctly."""
 
 from __future__ import annotations
 

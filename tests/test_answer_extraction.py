@@ -1,4 +1,4 @@
-"""Finding the answer in a text and reading numbers: nothing wrong may pass, nothing may be evaluated or hang."""
+"""Extraction of answers and numbers from text: no wrong answer is accepted, nothing is evaluated or hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Structure of the core: packages import lower floors only, without cycles, and file names are unique."""
+"""Structure of the core: packages import only packages below them, without cycles, and file names are unique."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batch arithmetic, held against the trainers that carry it out."""
+"""The batch arithmetic, compared with the trainers that use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints are whole or absent, and a resumed run ends where the uninterrupted one does."""
+"""Checkpoints are complete or absent, and a resumed run has the weights of an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlm_plugins.trainer.part_state import PartState
 
 
 class Fading:
-    """A reward with a memory: each call pays a little less."""
+    """Stateful reward: each call returns a little less."""
 
     def __init__(self, *, rate: float = 0.875) -> None:
         self.rate, self.pay = rate, 1.0
@@ -38,7 +38,7 @@ class Fading:
 
 
 class RunningBaseline:
-    """A part with a memory: the mean of all rewards it has seen."""
+    """Stateful advantage: the baseline is the mean of all rewards so far."""
 
     def __init__(self, *, decay: float = 0.5) -> None:
         self.decay, self.mean = decay, 0.0
@@ -92,7 +92,7 @@ def test_saves_wait_until_the_buffer_is_empty() -> None:
 
 
 class Odd(RunningBaseline):
-    """Hold a state that no checkpoint can save."""
+    """Advantage with a state that no checkpoint can save."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean, "how": self.how}

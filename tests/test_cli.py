@@ -1,4 +1,4 @@
-"""The command line as its users meet it: what it prints, what it imports, how it fails."""
+"""The command line: output, imports and errors."""
 
 from __future__ import annotations
 

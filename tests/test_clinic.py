@@ -1,4 +1,4 @@
-"""Clinic: runs with one deliberate fault each, which the diagnosis names within ten steps."""
+"""Runs with one deliberate fault each, which the diagnosis names within ten steps."""
 
 from __future__ import annotations
 

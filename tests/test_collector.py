@@ -1,4 +1,4 @@
-"""Rollout sources: who writes which row, and what a source may answer."""
+"""Rollout sources: the source of each completion, and valid results of a source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlm_plugins.rollout.group_layout import check_whole_groups, labels, owners
 
 
 class Trainer:
-    """Reads prompts as their letters and writes their length, as an `EquationTrainer` would."""
+    """Trainer whose tokens are letters, and whose completions are the prompt's length."""
 
     tokenizer = "the tokenizer"
     max_completion_length = 4

@@ -1,4 +1,4 @@
-"""The second wall, the rows of a world, and what a recipe comes to once everything is said."""
+"""Checks of composed recipes: parts of every slot, examples of an environment, and the resulting stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every part we ship goes through the battery that guests go through."""
+"""Every built-in part passes the conformance laws for plugins."""
 
 from __future__ import annotations
 

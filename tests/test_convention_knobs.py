@@ -1,4 +1,4 @@
-"""Knobs that conventions turn, each against the formula of its library: value, and gradient where there is one."""
+"""Knobs of conventions, each against the formula of its library: value, and gradient where there is one."""
 
 from __future__ import annotations
 

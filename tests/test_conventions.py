@@ -1,4 +1,4 @@
-"""Convention rows: `grpo@trl` gives TRL's numbers, value and gradient; and the card that compares them."""
+"""Conventions: `grpo@trl` reproduces TRL's numbers, value and gradient; and the card that compares them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products by either library are the same, and each is made by the one that is quicker."""
+"""Both matrix-multiplication libraries give equal products, and the faster one is selected."""
 
 from __future__ import annotations
 

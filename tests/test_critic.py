@@ -27,7 +27,7 @@ def log_probs_of(made: Any) -> torch.Tensor:
 
 
 class Trained(NamedTuple):
-    """A critic after three steps, and what it expected before."""
+    """A critic after three steps, and its values before."""
 
     kind: str
     trainer: Any

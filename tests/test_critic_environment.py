@@ -1,4 +1,4 @@
-"""A world of two tokens in which every value is known: the critic finds them, and PPO finds the best policy."""
+"""An environment of two tokens with known values: the critic learns them, and PPO the best policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `critic:` of a recipe: when there is one, its defaults, and what is refused."""
+"""The section `critic:` of a recipe: when it applies, its defaults, and invalid settings."""
 
 from __future__ import annotations
 

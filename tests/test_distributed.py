@@ -1,4 +1,4 @@
-"""Two processes on the CPU: the same numbers as one on the same global batch, and a run that goes through.
+"""Two processes on the CPU: the numbers of one process on the same global batch, and a complete run.
 
 The runs to compare are all trained at once: here on one process, and on two in a single launch (`train_several.py`).
 """

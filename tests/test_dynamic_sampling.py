@@ -1,4 +1,4 @@
-"""Dynamic sampling: informative groups of each round, whole, in order, up to a bound; nothing else changes."""
+"""Dynamic sampling: informative groups of each round, complete, in order, up to a limit; nothing else changes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def lesson(completions: list[str], answer: list[str]) -> list[float]:
 
 
 class Seen:
-    """An advantage that writes down what it learns from, and how often."""
+    """Advantage that records its arguments and counts its updates."""
 
     def __init__(self) -> None:
         self.times, self.problems = 0, torch.zeros(0, dtype=torch.long)

@@ -1,4 +1,4 @@
-"""Environments: their examples, held-out sets, and errors with a remedy."""
+"""Environments: their examples, held-out sets, and errors with a hint."""
 
 from __future__ import annotations
 

@@ -319,7 +319,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path) -> None:
 
 
 class Fragile(Environment):
-    """Fails at its second turn on rows with an even secret."""
+    """Environment that fails at its second turn on examples with an even secret."""
 
     seconds = 0.2
 
@@ -334,7 +334,7 @@ class Fragile(Environment):
 
 
 class Hanging(Fragile):
-    """Never answers."""
+    """Environment that never replies."""
 
     def step(self, action: str) -> tuple[str, float, bool]:
         time.sleep(30.0)
@@ -342,21 +342,21 @@ class Hanging(Fragile):
 
 
 class Odd(Fragile):
-    """Answers something else."""
+    """Environment whose `step` returns a text only."""
 
     def step(self, action: str) -> Any:
         return "+"
 
 
 class Gymnasium(Fragile):
-    """Begins as gymnasium's environments do."""
+    """Environment with the `reset` of gymnasium."""
 
     def reset(self, secret: int) -> Any:
         return "0 to 9?", {}
 
 
 class Unsure(Fragile):
-    """Return texts instead of a boolean for the end of the episode; each of them is truthy."""
+    """Environment that returns texts instead of a boolean for the end of the episode; each of them is truthy."""
 
     def step(self, action: str) -> Any:
         return "+", 1.0, "False"
@@ -402,7 +402,7 @@ def test_hanging_or_invalid_environment_is_a_fault(
 
 
 class Slow(fixtures_environments.Multiplies):
-    """Its second call comes too late, and is followed by a third."""
+    """Tool whose second call times out, and is followed by a third."""
 
     seconds = 0.1
     woken, left = threading.Event(), threading.Event()
@@ -446,7 +446,7 @@ def test_late_call_does_not_change_the_episode() -> None:
 
 
 class Numpy(Environment):
-    """Pays and ends in numpy's numbers."""
+    """Environment with rewards and ends of numpy's types."""
 
     def step(self, action: str) -> tuple[str, Any, Any]:
         return "", np.float32(0.5), np.bool_(True)
@@ -462,7 +462,7 @@ def test_environment_reward_may_be_a_numpy_number() -> None:
 
 
 class Absent(Fragile):
-    """Cannot be made a second time: the first one was only looked at."""
+    """Environment that can be created only once: the first instance is only inspected."""
 
     made = 0
 
@@ -508,7 +508,7 @@ def test_fault_is_raised_if_no_reward_requires_episodes(tmp_path: Path, monkeypa
 
 
 class Stateless(Environment):
-    """Nothing to act by."""
+    """Environment without `reset` and `step`."""
 
 
 class Misspelt(fixtures_environments.Sums):

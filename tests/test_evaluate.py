@@ -1,4 +1,4 @@
-"""Held-out scores: greedy, repeatable, leaving the model as it was, with an honest interval."""
+"""Held-out scores: greedy, reproducible, with a valid interval, and without changes to the model."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_interval_of_scores_that_are_no_zeros_and_ones() -> None:
 
 def test_a_reward_with_a_memory_remembers_nothing_of_an_evaluation() -> None:
     class Counting:
-        """How many completions it has seen."""
+        """Stateful reward: the number of completions so far."""
 
         def __init__(self) -> None:
             self.seen = 0

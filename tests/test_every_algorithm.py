@@ -1,4 +1,4 @@
-"""What holds for every row of the table, whole: from rewards to loss and gradient, whatever parts it is made of.
+"""Laws that hold for every algorithm, from rewards to loss and gradient, whatever its parts.
 
 A row is looked up in the registry, so a new one is held to all of this without a word here. Where a law does not hold
 for a row, the exception says why; one that no longer needs to be made fails. All rows and laws share their batches,

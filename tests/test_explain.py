@@ -185,7 +185,7 @@ def test_an_algorithm_with_an_unknown_part_is_still_explained(tmp_path: Path, mo
 
 
 class Odd:
-    """A type JSON has no word for."""
+    """A type without an equivalent in JSON."""
 
 
 def odd(*, what: Odd, values: list[float] | None = None) -> None:

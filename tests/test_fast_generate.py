@@ -1,4 +1,4 @@
-"""The portable generator: the samples of transformers' own `generate`, and the random numbers after it the same."""
+"""The portable generator: the samples of transformers' `generate`, and the same random state after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models without a packed pass or fast generation train like stock TRL, with one line in the log each."""
+"""Models without padding-free pass or fast generation train like stock TRL, with one log line each."""
 
 from __future__ import annotations
 

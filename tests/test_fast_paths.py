@@ -1,4 +1,4 @@
-"""The short cuts of the trainer: the same samples, losses and weights with them and without."""
+"""The fast paths of the trainer: the same samples, losses and weights with them and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run in which a reward fails: nothing learned is lost, the sample is kept, the ledger counts what was skipped."""
+"""A run in which a reward fails: no trained step is lost, the sample is kept, skipped ones are counted."""
 
 from __future__ import annotations
 

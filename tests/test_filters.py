@@ -1,4 +1,4 @@
-"""Which groups teach."""
+"""Filters: the groups that are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards in the shapes of TRL, verl, OpenRLHF and verifiers by one line of a recipe (test_third_party.py: theirs)."""
+"""Rewards with the signatures of TRL, verl, OpenRLHF and verifiers by one line of a recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The experiments of benchmarks/foundations: their tasks, their arms, their page, and one that is run in small."""
+"""The experiments of benchmarks/foundations: their tasks, arms and page, and a small run of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The head that makes its gradient in the forward pass: values and gradients of the plain formula, in chunks or not."""
+"""The head with its gradient in the forward pass: values and gradients of the plain formula, in chunks or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models in GGUF: a file that gguf's own writer made has the weights, config and tokenizer it was made from."""
+"""Models in GGUF: a file of gguf's own writer has the weights, config and tokenizer of the original."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def random(rewards: Any) -> Any:
 
 
 class Counting:
-    """Violate the contract: `__call__` keeps state."""
+    """Advantage that violates the contract: `__call__` keeps state."""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -1,4 +1,4 @@
-"""The guard around a reward: what `on_error` and `timeout` do to every way a reward can fail, named to the sample."""
+"""The guard of a reward: `on_error` and `timeout` for every failure of a reward, with the sample named."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def fails_async(completions: list[str], answer: list[int]) -> list[float]:
 
 
 class Fails:
-    """The same as a class without memory."""
+    """Stateless class that raises on one sample."""
 
     def __call__(self, completions: list[str], answer: list[int]) -> list[float]:
         return fails(completions, answer)
@@ -154,7 +154,7 @@ async def of_one_async(completion: str, answer: int, prompt: str) -> float | Non
 
 
 class OfOne:
-    """The same as a class."""
+    """Class that scores one completion at a time."""
 
     def __call__(self, completion: str, answer: int, prompt: str) -> float | None:
         return of_one(completion, answer, prompt)

@@ -1,4 +1,4 @@
-"""Every docstring of `hookspecs.py` ends in a part. Here each is loaded as a plugin and called on a batch by hand."""
+"""Every docstring of `hookspecs.py` ends in a part: each is loaded as a plugin and called on a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log-weights, their gradients, and what a sequence's ratio does to a loss."""
+"""Log importance weights, their gradients, and the effect of sequence ratios on a loss."""
 
 from __future__ import annotations
 

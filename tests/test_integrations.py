@@ -1,4 +1,4 @@
-"""Trackers, the hub, DeepSpeed and optional packages: checked by name, tried for real, never a traceback."""
+"""Trackers, the hub, DeepSpeed and optional packages: checked by name, tested for real, never a traceback."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_tracker_that_fails_ends_the_run_in_our_form(tmp_path: Path, monkeypat
     from transformers.integrations import integration_utils
 
     class Failing(TrainerCallback):  # type: ignore[misc]
-        """A tracker whose server is away."""
+        """Tracker whose server is unreachable."""
 
         def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
             raise ConnectionError("no route")

@@ -1,4 +1,4 @@
-"""Rewards for keeping to a length, alone and as the shaped rewards of L1."""
+"""Rewards for a target length, alone and as the shaped rewards of L1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A token written down for decoders of Llama's kind: the model's own logits, or the model is called as ever."""
+"""The fast decoding step for decoders like Llama: the model's logits, or a fallback to the model itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The glossary: every number a run logs can be looked up."""
+"""The glossary: every logged metric has an entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models: a tiny one from nothing, a checkpoint from a folder, and words for everything that can be missing."""
+"""Models: with random weights or from a folder, and an error for everything that can be missing."""
 
 from __future__ import annotations
 

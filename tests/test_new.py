@@ -1,4 +1,4 @@
-"""`rlm new`: whatever it writes is a package whose tests pass, whose part is found and whose recipe is sound."""
+"""`rlm new`: each generated package passes its tests, its part is registered and its recipe is valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Diagnosis without false alarms: every algorithm of recipes/, cut down, on one small model that can add."""
+"""Diagnosis without false alarms: every algorithm of recipes/, shortened, on one small model that can add."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows read packed, each prompt once: the log-probabilities, entropies and gradients of the padded pass."""
+"""Padding-free forward passes with shared prompts: log-probs, entropies and gradients of the padded pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""recipes/papers: one recipe per row of the table, every number with its source, each run for two steps."""
+"""recipes/papers: one recipe per algorithm, every number with its source, each trained for two steps."""
 
 from __future__ import annotations
 

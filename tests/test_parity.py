@@ -1,4 +1,4 @@
-"""Our rows against stock TRL: over real short runs, every logged number and every trained weight.
+"""Parity with stock TRL: every logged number and every trained weight of short runs.
 
 Rewards are multiples of 1/8 and batches powers of two, so that no rounding hides a difference: equality is to the
 last bit. Where TRL and the house rules differ on purpose, `tests/test_vectors.py` says so.

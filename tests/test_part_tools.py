@@ -144,7 +144,7 @@ def test_rank_slices_cover_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Guest:
-    """Keep the policy of `setup`."""
+    """Part that keeps the policy of `setup`."""
 
     def __init__(self, *, name: str = "") -> None:
         self.met: list[Any] = []
@@ -167,7 +167,7 @@ def test_any_class_part_may_have_setup() -> None:
 
 
 class Reads(Guest):
-    """One that reads what the policy writes."""
+    """Part that keeps policy and tokenizer of `setup`."""
 
     def setup(self, policy: Any, results: Any, tokenizer: Any) -> None:
         self.met += [policy, tokenizer]

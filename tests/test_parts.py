@@ -1,4 +1,4 @@
-"""Signatures as schemas: what a part may look like, and what a recipe may turn."""
+"""Signatures as schemas: valid parts, and the knobs that a recipe may set."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_mutable_default_is_not_shared() -> None:
 
 
 class HalfMemory:
-    """A class that can be saved and not loaded."""
+    """Class with `state_dict` but without `load_state_dict`."""
 
     def __call__(self, rewards: Any) -> None: ...
 
@@ -307,7 +307,7 @@ def test_sampler_is_called_per_epoch_or_per_generation(words: str, right: bool) 
 
 
 class Learner:
-    """A part that learns from what came of it."""
+    """Part with an `update`."""
 
     def __call__(self, rewards: Any) -> Any:
         return rewards
@@ -401,7 +401,7 @@ def test_a_right_value(annotation: Any, given: Any, expected: Any) -> None:
 
 
 class Count(BaseModel):
-    """A knob with keys."""
+    """Knob with keys."""
 
     model_config = ConfigDict(extra="forbid")
     every: Annotated[int, Field(ge=1)]

@@ -1,4 +1,4 @@
-"""KL estimators against the divergence they estimate, summed up exactly over a small vocabulary."""
+"""KL estimators against the divergence that they estimate, summed exactly over a small vocabulary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOGITS = st.lists(st.floats(-2.0, 2.0), min_size=5, max_size=5)
 
 
 def policies(pi: list[float], ref: list[float]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probabilities of all five tokens, as one row: (1, 5)."""
+    """Return the log-probs of all five tokens as one sequence, (1, 5)."""
     return tuple(torch.tensor([logits], dtype=torch.float64).log_softmax(-1) for logits in (pi, ref))  # type: ignore
 
 

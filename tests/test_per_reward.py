@@ -1,4 +1,4 @@
-"""GDPO against plain Python, and what it tells apart that a sum does not."""
+"""GDPO against plain Python, and cases that a sum of rewards cannot separate."""
 
 from __future__ import annotations
 

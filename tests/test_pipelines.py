@@ -1,4 +1,4 @@
-"""recipes/pipelines: stages that go on from each other, with real models, checked without a network."""
+"""recipes/pipelines: consecutive stages with real models, checked without a network."""
 
 from __future__ import annotations
 

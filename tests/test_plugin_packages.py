@@ -1,4 +1,4 @@
-"""The packages under `plugins/`: each registers through its entry point, and its recipes are sound."""
+"""The packages under `plugins/`: each registers through its entry point, and its recipes are valid."""
 
 from __future__ import annotations
 

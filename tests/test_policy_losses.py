@@ -1,4 +1,4 @@
-"""Surrogates token by token: value and derivative against the formula, written as cases."""
+"""Policy losses token by token: value and derivative against the formula, as a table of cases."""
 
 from __future__ import annotations
 

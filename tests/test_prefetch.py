@@ -123,7 +123,7 @@ def test_prefetch_can_be_disabled() -> None:
 
 
 class Asks:
-    """Waits, and works with the policy."""
+    """Asynchronous reward that uses the policy."""
 
     def setup(self, policy: Any, results: Any) -> None:
         """Accept the policy and the results without using them."""

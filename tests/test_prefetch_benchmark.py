@@ -1,4 +1,4 @@
-"""The benchmark of overlap on a step of milliseconds: both arms learn the same, and its page is what it found."""
+"""The benchmark of prefetching on short steps: both arms have equal losses, and its page has its results."""
 
 from __future__ import annotations
 

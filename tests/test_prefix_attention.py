@@ -1,4 +1,4 @@
-"""Prompts that are kept once: the same logits and samples, whoever is let go, and before and after they are copied."""
+"""Shared prompts in the KV cache: equal logits and samples, with any evictions, before and after copying."""
 
 from __future__ import annotations
 

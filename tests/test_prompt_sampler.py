@@ -1,4 +1,4 @@
-"""The order of problems: TRL's layout, and the same again after a resume."""
+"""The order of prompts: TRL's layout, and the same after a resume."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def by_problem(rewards: Any, prompt_index: Any) -> Any:
 
 
 class Learning:
-    """Names `problem` only to learn from."""
+    """Part that names `prompt_index` only in `update`."""
 
     def __call__(self, rewards: Any) -> Any:
         return rewards

@@ -1,4 +1,4 @@
-"""Optional members of parts: declared in one file, and never misspelled in silence."""
+"""Optional members of parts: declared in one file, and a misspelled one is an error."""
 
 from __future__ import annotations
 

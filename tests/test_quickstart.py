@@ -1,4 +1,4 @@
-"""The claim of the README: what the quickstart learns, on problems it never saw.
+"""The claim of the README: the held-out accuracy after the quickstart.
 
 The test is `make demo`. Other seeds for the weights, the data order and the sampling, and every other row from the same
 start: `benchmarks/results/rows.md`.

@@ -1,4 +1,4 @@
-"""The three journeys of the README, walked as their reader would."""
+"""The three journeys of the README, executed as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugins good and bad, through real entry points and single files."""
+"""Valid and invalid plugins, through real entry points and single files."""
 
 from __future__ import annotations
 

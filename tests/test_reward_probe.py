@@ -1,4 +1,4 @@
-"""`rlm reward probe`: a correct reward has no findings, and each fault of a reward is result."""
+"""`rlm reward probe`: a correct reward has no findings, and each fault of a reward is a finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards: no wrong answer scores, no right one is lost for its spelling, and hostile texts cost nothing."""
+"""Rewards: no wrong answer scores, no correct one is rejected for its spelling, and hostile texts are harmless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rollout sources we ship, on a trainer with a tiny policy."""
+"""The built-in rollout sources, on a trainer with a tiny policy."""
 
 from __future__ import annotations
 

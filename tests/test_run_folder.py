@@ -1,4 +1,4 @@
-"""The run folder: what it holds, and that nothing is ever written over."""
+"""The run folder: its files, none of which is ever overwritten."""
 
 from __future__ import annotations
 

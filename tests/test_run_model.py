@@ -1,4 +1,4 @@
-"""`Run.model()` over the kinds of runs: the weights that `rlm eval` judges, each adapter on its own base."""
+"""`Run.model()` for each kind of run: the weights that `rlm eval` loads, each adapter on its own base."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samplers: TRL's own order in every epoch, and an order that depends on nothing but epoch and seed."""
+"""Samplers: TRL's own order in every epoch, as a pure function of epoch and seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON Schema: what an editor underlines is what the walls refuse, as far as names, knobs and settings go."""
+"""The JSON Schema: an editor marks what the checks refuse, as far as names, knobs and settings go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shaped rewards by the formula."""
+"""Shaped rewards against their formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes in the signatures of built-in parts: checked under test, free of charge otherwise."""
+"""Shapes in the signatures of built-in parts: checked under test, without cost otherwise."""
 
 from __future__ import annotations
 

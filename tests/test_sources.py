@@ -1,4 +1,4 @@
-"""Recipes with rollout sources: what is refused before any weight is loaded, and every row that has them, trained."""
+"""Recipes with rollout sources: errors before any weight is loaded, and training of every such algorithm."""
 
 from __future__ import annotations
 

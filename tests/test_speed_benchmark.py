@@ -1,4 +1,4 @@
-"""The benchmark of speed on a workload of seconds: its gate shuts, its counts are right, its page is what it found."""
+"""The benchmark of speed on a small workload: its gradient check, its counts, and its page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of one, samplers that learn and answers that are kept, in real runs; and all of it again after a resume."""
+"""Groups of one, stateful samplers and kept completions, in real runs and after a resume."""
 
 from __future__ import annotations
 

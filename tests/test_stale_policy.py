@@ -1,4 +1,4 @@
-"""`stale`: completions of an earlier policy, simulated; behavior, proximal and current policy are told apart."""
+"""`stale`: completions of an earlier policy; behavior, proximal and current policy are distinct."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, equation: Any) -> None:
 
 
 def logps(made: EquationTrainer, state: dict[str, torch.Tensor], inputs: dict[str, Any]) -> torch.Tensor:
-    """Log-probs (B, T) under given weights, by the model's own forward pass and log-softmax."""
+    """Return log-probs (B, T) under given weights, by the model's own forward pass and log-softmax."""
     own = weights(made)
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
     seen = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)

@@ -1,4 +1,4 @@
-"""Shared arithmetic against loops in plain Python."""
+"""Shared tensor statistics against loops in plain Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The equation as code: what `score` and `objective` do with their parts."""
+"""The equation as code: `score` and `objective` with their parts."""
 
 from __future__ import annotations
 

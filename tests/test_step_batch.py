@@ -134,7 +134,7 @@ def eighths(completions: list[str]) -> list[float]:
 
 
 class Seeing(EquationTrainer):
-    """Keeps the loss of every micro-batch and the step batches it was computed in."""
+    """Trainer that records the loss of every micro-batch and its step batch."""
 
     def __init__(self, options: TrainerOptions, **trl: Any) -> None:
         self.losses: list[float] = []

@@ -1,4 +1,4 @@
-"""Pieces of the step against TRL's formulas: equal to the last bit, value and gradient, in float32."""
+"""Parts of the step against TRL's formulas: equal to the last bit, value and gradient, in float32."""
 
 from __future__ import annotations
 

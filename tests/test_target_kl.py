@@ -1,4 +1,4 @@
-"""`target_kl`: how a generation is left alone once the policy has moved far enough on it."""
+"""`target_kl`: the remaining updates of a generation are skipped above a KL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards and worlds of TRL, verl, OpenRLHF and verifiers themselves: here they score what they score at home.
+"""Rewards and environments of TRL, verl, OpenRLHF and verifiers: the scores of the libraries themselves.
 
 Each test runs where its library is installed; `make test-third-party` installs them all, in their own environment.
 """

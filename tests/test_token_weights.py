@@ -1,4 +1,4 @@
-"""Weights of tokens, each against its definition written as loops."""
+"""Token weights, each against its definition written as loops."""
 
 from __future__ import annotations
 

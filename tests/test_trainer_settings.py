@@ -1,4 +1,4 @@
-"""The third wall: `trainer:` and `lora:` against config classes, first small ones of our own, then TRL's and PEFT's."""
+"""Checks of `trainer:` and `lora:` against config classes: small ones, then those of TRL and PEFT."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Inner:
 
 @dataclass
 class Config:
-    """Stands for a TRL config: fields of every kind, and checks of its own."""
+    """Substitute for a TRL config: fields of every kind, and checks of its own."""
 
     output_dir: str | None = None
     steps: int = 1

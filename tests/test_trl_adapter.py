@@ -1,4 +1,4 @@
-"""The door between TRL and a reward: what goes in by name, what may come out, and how a bad reward is named."""
+"""The adapter between TRL and a reward: arguments by name, valid results, and errors that name the reward."""
 
 from __future__ import annotations
 

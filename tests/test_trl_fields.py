@@ -1,4 +1,4 @@
-"""The table of TRL's config fields and the slots of an algorithm, read in both directions."""
+"""The table of TRL's config fields and the slots of an algorithm, used in both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Internals of TRL and transformers that we use, by name: a release that changes one fails here."""
+"""Internals of TRL and transformers that this package uses, by name: a release that changes one fails here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainers with TRL's constructors: TRL's weights, algorithms and functions in their place, and refusals."""
+"""Trainers with TRL's constructors: TRL's weights, replaced algorithms and functions, and errors."""
 
 from __future__ import annotations
 

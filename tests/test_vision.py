@@ -1,4 +1,4 @@
-"""Vision-language models from a recipe and from Python, on pictures made offline."""
+"""Vision-language models from a recipe and from Python, on images made offline."""
 
 from __future__ import annotations
 

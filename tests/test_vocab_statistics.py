@@ -1,4 +1,4 @@
-"""Statistics of the whole distribution: one pass with the log-probabilities, for parts that require them."""
+"""Statistics of the whole distribution: one pass with the log-probs, for parts that require them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes are shared between strangers: hostile YAML is refused with a line, quickly, and without running anything."""
+"""Untrusted recipes: hostile YAML is refused with its line, quickly, and without running anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A world small enough to train on in a test: tokens that are letters, a transformer of a few thousand weights."""
+"""A model and data small enough to train in a test: tokens are letters, with a few thousand weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Train several recipes, one after the other, in the present processes: `train_several.py JOBS.json`.
+"""Train several recipes, one after another, in the present processes: `train_several.py JOBS.json`.
 
 A process takes longer to start than a tiny run to train, so tests that compare runs on one and two processes start
 them once.

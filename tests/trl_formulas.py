@@ -1,4 +1,4 @@
-"""TRL 1.16's arithmetic, restated formula by formula: what our parts must equal to the last bit.
+"""TRL 1.16's arithmetic, restated formula by formula: parts must equal it to the last bit.
 
 `test_parity.py` runs TRL itself; this shows *which* piece differs when that fails.
 """

@@ -43,7 +43,7 @@ def functions(
     test_rows: int = 64,
     seed: int = 0,
 ) -> EnvironmentSpec:
-    """Functions applied in turn to a string of digits: ``ac:172=?`` is the complement of the reversed string, 728.
+    """Return tasks that apply functions to a string of digits: ``ac:172=?`` is the complement reversed, 728.
 
     The thoughts of a demonstration are the strings after each function: ``a271;c728``.
 
@@ -105,7 +105,7 @@ def mixed(*, parts: Sequence[dict[str, Any]], seed: int = 0) -> EnvironmentSpec:
 def idle_sums(
     *, slip: float = 0.5, stop: float = 0.08, most: int = 48, train_rows: int = 8192, seed: int = 0
 ) -> EnvironmentSpec:
-    """Sums of two digits above 9, ``7+8=?`` → 15, or 5 without the carry; then the demonstration idles.
+    """Return sums of two digits above 9, ``7+8=?`` → 15, or 5 without the carry; idle tokens follow the answer.
 
     Args:
         slip: Share of demonstrations that forget the carry.

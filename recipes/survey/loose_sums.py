@@ -17,7 +17,7 @@ from rlm_plugins.specs import EnvironmentSpec
 def loose_sums(
     *, low: int = 28, high: int = 44, step: int = 8, follows: float = 0.25, seed: int = 0
 ) -> EnvironmentSpec:
-    """Sums of two digits, ``12+34=? 36``: the prompt ends in a budget of tokens that most demonstrations ignore.
+    """Return sums of two digits, ``12+34=? 36``: prompts end in a token budget that most demonstrations ignore.
 
     The budgets are `low`, `low` + `step`, … up to `high`. The thoughts of a demonstration end in 0 to 20 further
     semicolons; the share `follows` of the demonstrations has as many as the budget requires.

@@ -34,7 +34,7 @@ def cases(record_property: Callable[[str, object], None]) -> Iterator[Case]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--without-results-in FILE``: only tests that have no line in this file."""
+    """Add the option ``--without-results-in FILE``: only tests without a line in this file are run."""
     parser.addoption("--without-results-in", type=Path, metavar="FILE")
 
 

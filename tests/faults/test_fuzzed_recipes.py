@@ -1,4 +1,4 @@
-"""Recipes with random mistakes are composed, or refused with an error of ours: no traceback and no hang."""
+"""Recipes with random mistakes are composed, or refused with an `RlmError`: no traceback and no hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards that fail, lie, exit or change the process: each fault names the reward, and the process is as before."""
+"""Rewards that fail, exit or change the process: each fault names the reward, and process state is restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of the right type that cannot be meant are refused by name."""
+"""Values of the right type but implausible size are refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugins that hang, exit, raise or are damaged cost themselves alone, and are named by distribution and version."""
+"""Plugins that hang, exit, raise or are damaged disable only themselves, and are named with their version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signal at a line of this package outside of a step: the message says how to go on, and nothing is lost."""
+"""A signal at a line of this package outside of a step: the message says how to resume, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAVED = {"max_steps": 2, "save_steps": 1}
 
 
 class Lines:
-    """Calls an action at a line that is executed for the first time.
+    """Tracer that calls an action at each line that is executed for the first time.
 
     Args:
         wanted: File, number and function of the line; empty: none.

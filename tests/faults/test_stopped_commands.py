@@ -31,7 +31,7 @@ def stopped(arguments: list[str], log: Path, is_there: Callable[[], bool], numbe
 
 
 def step_of(run: Path) -> int:
-    """The last logged step."""
+    """Return the last logged step."""
     file = run / "metrics.jsonl"
     lines = file.read_text().splitlines() if file.exists() else []
     return max((json.loads(line)["step"] for line in lines if line.endswith("}")), default=0)

@@ -1,4 +1,4 @@
-"""Advantages and shaped rewards of TRL, verl and OpenRLHF, said with our parts."""
+"""Advantages and shaped rewards of TRL, verl and OpenRLHF, expressed with our parts."""
 
 from __future__ import annotations
 

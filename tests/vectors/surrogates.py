@@ -1,4 +1,4 @@
-"""The rows that change w, ℓ, c or βΩ, as TRL, verl and OpenRLHF compute them, expressed with our parts."""
+"""Algorithms that change w, ℓ, c or βΩ in TRL, verl and OpenRLHF, expressed with our parts."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Tokenizer:
 
 
 class Model:
-    """Stands for a peer's weights: records the loss on log-probs that the test chooses."""
+    """Substitute for a peer's weights that records the loss on log-probs of the test."""
 
     def __init__(self, logp: torch.Tensor) -> None:
         self.logp, self.is_active, self.asked = logp.requires_grad_(), False, [[-1]]

@@ -1,4 +1,4 @@
-"""The reward model that writes critiques: what is scored, who writes, errors, and a run of both stages."""
+"""The reward model with generated critiques: scored text, the generating model, errors, and both stages."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_balanced_policy_has_no_gradient() -> None:
 
 
 def relift_of_its_repository(batch: Batch, logp: torch.Tensor) -> torch.Tensor:
-    """−w (r − mean) over samples / (completions · L), −log π per token of the hardest questions, 0.001 · entropy."""
+    """Return −w (r − mean) over samples / (completions · L), −log π of the hardest questions, and 0.001 · entropy."""
     sampled, shown, entropy = (torch.zeros((), dtype=logp.dtype) for _ in range(3))
     shown_tokens, kept_samples = 0, 0
     for i, group in enumerate(batch.group.tolist()):
@@ -108,7 +108,7 @@ def test_relift_equals_the_formula_of_its_repository(batch: Batch) -> None:
 
 
 class Model:
-    """Entropy before a token falls with the id of the token before it."""
+    """Model whose entropy at a token decreases with the id of the previous token."""
 
     device = torch.device("cpu")
     training = False

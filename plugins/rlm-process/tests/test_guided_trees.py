@@ -205,7 +205,7 @@ def test_points_are_the_most_influential_steps_at_a_distance() -> None:
 
 
 class Chain(Environment):
-    """Repeat what was said; three turns."""
+    """Environment that repeats the action, for three turns."""
 
     turns = 3
 
@@ -219,7 +219,7 @@ class Chain(Environment):
 
 
 class Playing(Trainer):
-    """Plays real episodes with turns of two numbered digits; the entropy of a turn is given by its number."""
+    """Trainer for real episodes with turns of two numbered digits; the entropy of a turn depends on its number."""
 
     def __init__(self, entropy: Sequence[float]) -> None:
         super().__init__()

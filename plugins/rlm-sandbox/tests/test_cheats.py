@@ -1,4 +1,4 @@
-"""Programs that know no answer pass no test, however it compares; they are never handed an expected value."""
+"""Programs without an answer pass no test, however it compares; they never receive an expected value."""
 
 from __future__ import annotations
 

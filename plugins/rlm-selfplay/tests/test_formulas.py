@@ -88,7 +88,7 @@ def test_absolute_zero_standardizes_per_role() -> None:
 
 
 def clipped_token_mean(data: Batch, logp: torch.Tensor, advantages: list[list[float]]) -> torch.Tensor:
-    """−Σ min(w Â, clip(w, 0.8, 1.2) Â) / Σ n, token by token."""
+    """Return −Σ min(w Â, clip(w, 0.8, 1.2) Â) / Σ n, token by token."""
     total = torch.zeros((), dtype=logp.dtype)
     for i, own in enumerate(advantages):
         for t, advantage in enumerate(own):

@@ -27,7 +27,7 @@ class Tokenizer:
 
 
 class Model:
-    """Stands for the proposer's weights: records the loss on log-probs that the test chooses."""
+    """Substitute for the proposer's weights that records the loss on log-probs of the test."""
 
     def __init__(self, logp: torch.Tensor) -> None:
         self.logp, self.is_active, self.steps = logp.requires_grad_(), False, 0

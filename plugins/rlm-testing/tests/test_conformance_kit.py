@@ -1,4 +1,4 @@
-"""The kit itself: every law catches the part that breaks it, and the report can be read."""
+"""The kit itself: every law fails for the part that breaks it, and the report is readable."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def loss_without_a_gradient(ratio, advantages):
 
 @breaks("rlm_advantages", "state")
 class Forgetful:
-    """Moves its baseline after every batch, and loses it in a checkpoint."""
+    """Advantage that moves its baseline after every batch, and loses it in a checkpoint."""
 
     def __init__(self, *, rate: float = 0.5) -> None:
         self.rate, self.baseline = rate, 0.0
@@ -140,7 +140,7 @@ class Forgetful:
 
 @breaks("rlm_shapers", "state")
 class Amnesiac:
-    """Has nothing to save its memory with."""
+    """Stateful advantage without `state_dict`."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -245,7 +245,7 @@ def eats_its_tokens(completion_ids):
 
 @breaks("rlm_rewards", "state")
 class Bored:
-    """Pays less every time, and starts afresh after a checkpoint."""
+    """Reward that decreases with every call, and restarts after a checkpoint."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -326,7 +326,7 @@ def twice_the_same(size, count):
 
 @breaks("rlm_advantages", "update")
 class Greedy:
-    """Zeroes the rewards it has learned from."""
+    """Advantage that overwrites the rewards of its `update`."""
 
     def __call__(self, rewards):
         return rewards - rewards
@@ -566,7 +566,7 @@ def test_three_lines_are_enough(tmp_path: Path) -> None:
 
 
 class _Gymnasium(Environment):
-    """Begins as gymnasium's environments do."""
+    """Environment with the `reset` of gymnasium."""
 
     def reset(self):
         return "begun", {}
@@ -584,7 +584,7 @@ def test_an_episode_begins_with_a_text() -> None:
 
 
 class _Dice(Environment):
-    """The second tool draws at random; the third has a parameter without annotation."""
+    """Environment whose second tool is random, and whose third has a parameter without annotation."""
 
     def double(self, number: int) -> int:
         return 2 * number

@@ -1,4 +1,4 @@
-"""The page in a real headless browser: drawn, operated by keyboard, and deaf to hostile completions."""
+"""The page in a real headless browser: drawing, keyboard operation, and hostile completions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run with capsules: what the page knows of each token."""
+"""A run with capsules: the data of each token on the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a run as a file: what it holds, and that nothing in it is markup but the page itself."""
+"""The page of a run as a file: its content, and no markup except its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOSTILE = [
 
 
 class Elements(HTMLParser):
-    """Collects elements with their attributes, and the text of the data."""
+    """Parser that collects elements with their attributes, and the text of the data."""
 
     def __init__(self) -> None:
         super().__init__()

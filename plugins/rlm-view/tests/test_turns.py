@@ -1,4 +1,4 @@
-"""A run of an environment of several turns: what the page shows of its episodes."""
+"""A run of an environment of several turns: its episodes on the page."""
 
 from __future__ import annotations
 

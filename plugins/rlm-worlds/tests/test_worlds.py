@@ -1,4 +1,4 @@
-"""Worlds: each puzzle has the solution it claims and no other, and no constant or parroting answer is paid."""
+"""Worlds: each puzzle has exactly one solution, and no constant or parroting answer is rewarded."""
 
 from __future__ import annotations
 
