@@ -45,7 +45,7 @@ def in_ranks(task: Callable[[], Any], folder: Path, *, end_together: bool = Fals
 
 
 def _has_ended(child: int) -> bool:
-    """Return True for a child that has ended and that nobody has waited for."""
+    """Return True for a child that has ended without a call of `wait`."""
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 

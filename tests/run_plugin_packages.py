@@ -2,9 +2,9 @@
 
     python tests/run_plugin_packages.py [NAME …]    (make test-packages)
 
-The core and the dependencies of tests are installed into one fresh environment. Each package then gets an environment
-on top of that one, with its own dependencies only. Its quick tests run in a folder without sources, so a file that is
-missing from a wheel, or a dependency that is not listed, fails here.
+Core and test dependencies are installed into one fresh environment. Each package then gets an environment
+on top of that one, with its own dependencies only. Its quick tests run in a folder without sources, so a file
+missing from a wheel, or an unlisted dependency, fails here.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python tests/run_third_party.py    (make test-third-party)
 
 They go into a fresh environment on top of the one that calls, so that nothing of ours is replaced: verl and OpenRLHF
-without what they ask for (torch, transformers, CUDA kernels of their own), and beside them what their rewards import.
+without their requirements (torch, transformers, CUDA kernels of their own), and beside them what their rewards import.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The benchmark of the algorithms, on a lesson of two steps: it measures each once and reports it."""
+"""The benchmark of the algorithms, on a recipe of two steps: it measures each once and reports it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Laws that hold for every algorithm, from rewards to loss and gradient, whatever its parts.
 
-A row is looked up in the registry, so a new one is held to all of this without a word here. Where a law does not hold
-for a row, the exception says why; one that no longer needs to be made fails. All rows and laws share their batches,
-which are drawn once, and what a row learns from each is reckoned once.
+Algorithms come from the registry, so a new one is tested without a change here. An exception to a law states its
+reason, and fails once it is not needed. All tests share the same batches,
+and the loss and gradient of each.
 """
 
 from __future__ import annotations

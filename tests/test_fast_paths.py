@@ -214,7 +214,7 @@ def gradient(batch: Batch, made: Equation) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", ROWS)
 def test_skipped_completions_have_no_gradient(name: str) -> None:
-    """Where zero-advantage completions are found to have no gradient, they have none on random batches."""
+    """If the check finds no gradient of zero-advantage completions, they have none on random batches."""
     made = row_of(name)
     verdict = zero_advantage_has_no_gradient(made, 0, LABELS)
     assert not (verdict and name in KEEP_ALL), KEEP_ALL.get(name)

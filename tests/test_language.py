@@ -1,4 +1,4 @@
-"""Language of docstrings, messages, command-line help and Markdown pages: the rules of CONTRIBUTING."""
+"""Language of docstrings, messages, command-line help, tests and Markdown pages: the rules of CONTRIBUTING."""
 
 from __future__ import annotations
 
@@ -30,6 +30,22 @@ BRITISH = re.compile(
     r"|analys(e|es|ed)|initialis\w+|generalis\w+)\b",
     re.IGNORECASE,
 )
+GIVEN_UP = re.compile(
+    r"\b(rooms?|walls|guests?|quiet(ly)?|honest(ly)?|short cuts?|tiny world|knows?|wants?|hears?|thinks?"
+    r"|forgets?|asks?|says?|told|turns (knobs?|a knob)|seen to|a row of|who (writes|moves|asks))\b",
+    re.IGNORECASE,
+)
+"""Words that docstrings of tests used for the scoring phase, checks, plugins, calls and completions."""
+IMPERATIVE = re.compile(
+    r"^(Accept|Add|Answer|Apply|Block|Call|Change|Check|Clear|Compare|Compose|Compute|Convert|Copy|Count"
+    r"|Create|Damage|Delete|Diagnose|Draw|End|Enter|Escape|Exclude|Exit|Fail|Fill|Find|Fork|Format|Fuse"
+    r"|Generate|Give|Halve|Hide|Import|Inject|Insert|Install|Interpret|Interrupt|Join|Keep|Kill|Leave|List"
+    r"|Load|Log|Make|Mark|Measure|Merge|Multiply|Observe|Open|Pad|Parametrize|Parse|Patch|Predict|Press"
+    r"|Print|Raise|Read|Receive|Record|Redirect|Register|Remove|Replace|Require|Reset|Restore|Resume"
+    r"|Return|Round|Run|Sample|Save|Scale|Score|Seal|Select|Send|Serve|Set|Simulate|Skip|Sleep|Sort|Split"
+    r"|Start|Stop|Store|Switch|Test|Time|Trace|Train|Trust|Update|Use|Wait|Whiten|Wrap|Write|Yield)\b"
+)
+"""First words of the docstrings of helper functions, unless these are formulas."""
 WORDS = 25
 """Words of a sentence, at most."""
 LITERAL = re.compile(r"::\n\n(?:(?: +[^\n]*)?\n)+|>>>.*?(?=\n\n|\Z)|^==.*==$", re.DOTALL | re.MULTILINE)
@@ -45,6 +61,12 @@ PYTHON = sorted(
     for path in (ROOT / folder).rglob("*.py")
     if not {"tests", "build", ".venv"} & set(path.relative_to(ROOT).parts)
 )
+TESTS = sorted(
+    path
+    for pattern in ("tests/**/*.py", "plugins/*/tests/**/*.py", "benchmarks/**/*.py", "recipes/**/*.py")
+    for path in ROOT.glob(pattern)
+    if path.name != "test_language.py"
+)
 DATA = ("metrics.toml", "builtin/algorithms.toml", "builtin/conventions.toml")
 MARKDOWN = [p for folder in ("", "docs/**/", "plugins/**/", "recipes/**/") for p in ROOT.glob(f"{folder}*.md")]
 PAGES = [*sorted(MARKDOWN), *(ROOT / "rlm_plugins" / name for name in DATA)]
@@ -54,6 +76,9 @@ MESSAGE = {"problem", "hint", "allowed", "reason", "message"}
 """Variables that hold parts of a message."""
 
 
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
 def without_code(text: str) -> str:
     return re.sub(r"``?[^`]*``?", "", text)
 
@@ -61,7 +86,7 @@ def without_code(text: str) -> str:
 def texts(path: Path) -> Iterator[tuple[int, str, bool]]:
     """Yield line, text and True for docstrings, of everything in a file that a reader gets to see."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, DOCUMENTED):
             if docstring := ast.get_docstring(node):
                 yield getattr(node, "lineno", 1), without_code(docstring), True
         elif (isinstance(node, ast.Call) and ast.unparse(node.func).endswith(SPEAKING)) or (
@@ -76,6 +101,23 @@ def bad_words(text: str) -> str:
     return ", ".join(hit[0] for pattern in (PERSONS, METAPHORS, BRITISH) for hit in pattern.finditer(text))
 
 
+def has_long_sentence(text: str) -> bool:
+    sentences = re.split(r"(?<=[.:;])\s", LITERAL.sub(".\n", text))
+    return any(len(s.split()) > WORDS for s in sentences if "=" not in s and "::" not in s)
+
+
+def is_helper(node: ast.AST) -> bool:
+    """Return True for functions except tests and properties."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("test_"):
+        return False
+    return not any("property" in ast.unparse(x) for x in node.decorator_list)
+
+
+def is_imperative(text: str) -> bool:
+    """Return True if the first word is an imperative, or the first paragraph has a formula."""
+    return bool(IMPERATIVE.match(text)) or "=" in text.partition("\n\n")[0]
+
+
 def faults_of(path: Path) -> list[str]:
     faults = []
     for line, text, is_docstring in texts(path):
@@ -84,8 +126,7 @@ def faults_of(path: Path) -> list[str]:
             faults.append(where + words)
         if is_docstring and OPENING.match(text.strip()):
             faults.append(f"{where}opens with '{text.split()[0]}'")
-        sentences = re.split(r"(?<=[.:;])\s", LITERAL.sub(".\n", text))
-        if is_docstring and any(len(s.split()) > WORDS for s in sentences if "=" not in s and "::" not in s):
+        if is_docstring and has_long_sentence(text):
             faults.append(f"{where}a sentence of more than {WORDS} words")
     return faults
 
@@ -94,6 +135,25 @@ def faults_of(path: Path) -> list[str]:
 def test_python_file(path: Path) -> None:
     if str(path.relative_to(ROOT)) not in ALLOWED:
         assert faults_of(path) == []
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_docstrings_of_tests(path: Path) -> None:
+    faults = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, DOCUMENTED) or not (docstring := ast.get_docstring(node)):
+            continue
+        where, text = f"line {getattr(node, 'lineno', 1)}: ", without_code(docstring)
+        faults += [where + hit[0] for hit in GIVEN_UP.finditer(text)]
+        if words := bad_words(text):
+            faults.append(where + words)
+        if OPENING.match(text):
+            faults.append(f"{where}opens with '{text.split()[0]}'")
+        if has_long_sentence(text):
+            faults.append(f"{where}a sentence of more than {WORDS} words")
+        if is_helper(node) and not is_imperative(text):
+            faults.append(f"{where}does not begin with an imperative")
+    assert faults == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -59,7 +59,7 @@ def test_knobs_of_an_algorithm_appear_in_the_legend() -> None:
 
 
 def capped(ratio: Any, advantages: Any, *, cap: float = 2.0, gamma: float = 0.5, soft: bool = True) -> Any:
-    """Bounded, but never cut: ℓ = −min(w, cap) · Â · γ. Eq. 3 of nobody.
+    """Return a bounded loss: ℓ = −min(w, cap) · Â · γ. Eq. 3.
 
     A second paragraph, with ℓ = something else.
     """
@@ -71,7 +71,7 @@ def silent(ratio: Any, advantages: Any) -> Any:
 
 
 def fading(logp: Any, *, half_life: float = 100.0) -> Any:
-    """Early tokens count more: c halves every `half_life` tokens."""
+    """Return weights that halve every `half_life` tokens."""
     return logp
 
 
@@ -92,7 +92,7 @@ def slots(**changes: Any) -> dict[str, Any]:
 
 def test_the_clause_with_the_formula_is_found_and_cut() -> None:
     assert formula(bound(capped).part) == "ℓ = −min(w, cap) · Â · γ"
-    assert summary(capped) == "Bounded, but never cut: ℓ = −min(w, cap) · Â · γ"
+    assert summary(capped) == "Return a bounded loss: ℓ = −min(w, cap) · Â · γ"
     assert objective(slots(policy_loss=bound(capped, cap=3.0))) == "loss = Σ [ −min(w, 3) · Â · 0.5 ] / Σ n"
 
 

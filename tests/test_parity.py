@@ -1,7 +1,7 @@
 """Parity with stock TRL: every logged number and every trained weight of short runs.
 
 Rewards are multiples of 1/8 and batches powers of two, so that no rounding hides a difference: equality is to the
-last bit. Where TRL and the house rules differ on purpose, `tests/test_vectors.py` says so.
+last bit. Where TRL and the house rules differ on purpose, `tests/test_vectors.py` explains it.
 """
 
 from __future__ import annotations

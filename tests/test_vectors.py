@@ -1,8 +1,9 @@
 """Built-in parts against the numbers of TRL, verl and OpenRLHF: value and gradient, record by record.
 
 `data/` holds the outputs of the packages themselves (trl 1.16.0 and 0.26.0, verl 0.9.1, openrlhf 0.11.2) to the inputs
-of `cases.json`. Each function of `vectors/` says one library's function with our parts and knobs; where conventions
-differ, the conversion stands there with its reason. `vectors/skipped.py` names the rest. A record in neither fails.
+of `cases.json`. Each function of `vectors/` expresses one library's function with our parts and knobs; where
+conventions differ, it has the conversion and its reason. `vectors/skipped.py` names the rest.
+A record in neither fails.
 """
 
 from __future__ import annotations

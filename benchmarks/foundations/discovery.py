@@ -1,4 +1,4 @@
-"""Sharpening or discovery: pass@k of base and trained, on tasks that the base knows, and on those it never did."""
+"""Sharpening or discovery: pass@k of base and trained, on tasks that the base solves, and on others."""
 
 from __future__ import annotations
 

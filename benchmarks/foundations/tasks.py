@@ -108,7 +108,7 @@ def idle_sums(
     """Return sums of two digits above 9, ``7+8=?`` → 15, or 5 without the carry; idle tokens follow the answer.
 
     Args:
-        slip: Share of demonstrations that forget the carry.
+        slip: Share of demonstrations that omit the carry.
         stop: Probability of the end after each idle token, ``;``. So their number is geometric, whatever the answer.
         most: Largest number of idle tokens.
         train_rows: Training examples.
@@ -153,7 +153,7 @@ def only_idle(
     *,
     scale: Literal["group", "none"] = "group",
 ) -> Float[torch.Tensor, "B T"]:
-    """Âᵢ of GRPO (or with the scale "none" of Dr. GRPO) on the tokens after the answer, 0 on all others.
+    """Return Âᵢ of GRPO (or with the scale "none" of Dr. GRPO) on the tokens after the answer, 0 on all others.
 
     So the length is trained while the answer is not: the share of wrong answers stays, and no length is better.
     """

@@ -15,7 +15,7 @@ LIMIT = "trainer.max_completion_length=30"
 
 
 def right(record: Record) -> float:
-    """Return the share of right samples of the held-out set, with room for every answer."""
+    """Return the share of right samples of the held-out set, with enough tokens for every answer."""
     counts = record["sampled"]["all"]
     return fmean(counts) / K
 

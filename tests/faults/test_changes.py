@@ -1,4 +1,4 @@
-"""What changed since a run was started is listed before it is resumed, and allowed key by key."""
+"""Changes since the start of a run are listed before it is resumed, and allowed key by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signal at a line of this package outside of a step: the message says how to resume, and nothing is lost."""
+"""A signal at a line of this package outside of a step: the message explains how to resume, and nothing is lost."""
 
 from __future__ import annotations
 

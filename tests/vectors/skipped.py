@@ -1,12 +1,12 @@
 """Records that are not compared, each with its reason.
 
 Beside these records of libraries there are some of the authors' own repositories, which are not ours to copy. They were
-compared once, in float64, value and gradient: of 270 that concern rows of the table 257 match, for pass@k, Klear's
-GPPO, CE-GPPO, KL-Cov, LUFFY's loss, GEPO and its GSPO, SPO's tracker, L1, ORZ's GAE, and the estimators and
-reductions of NeMo, ROLL, SkyRL and oat. The others do something else, and agree once that is written down:
+compared once, in float64, value and gradient: of 270 that concern built-in algorithms 257 match. These are records of
+pass@k, Klear's GPPO, CE-GPPO, KL-Cov, LUFFY's loss, GEPO and its GSPO, SPO's tracker, L1 and ORZ's GAE. Others are
+estimators and reductions of NeMo, ROLL, SkyRL and oat. The remaining 13 differ for known reasons:
 
-- SkyRL's GAE (4 of 5) knows no mask: values and rewards of padding run into the last token.
-- LUFFY's split advantage (2) takes mean and std from the policy's rows alone; paper and recipe do not use it.
+- SkyRL's GAE (4 of 5) has no mask: values and rewards of padding run into the last token.
+- LUFFY's split advantage (2) uses mean and std of the policy's completions only; paper and recipe do not use it.
 - PRIME's RLOO (2) adds an implicit process reward, for which there is no part yet.
 - HeteroRL's GMPO (2, where something is clipped) clamps a log-ratio between the bounds of a ratio.
 - HeteroRL's EqP (3) is a weight of its own, for which there is no part.

@@ -1,4 +1,4 @@
-"""No written attack passes tests, in any way of testing; an honest program passes all of them."""
+"""No written attack passes tests, in any way of testing; an ordinary program passes all of them."""
 
 from __future__ import annotations
 

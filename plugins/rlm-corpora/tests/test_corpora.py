@@ -1,4 +1,4 @@
-"""Every corpus of the table reads a row of its published shape, from one local file."""
+"""Every corpus of the table reads an example of its published format, from one local file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No constant and no parroting answer is paid, in any task; the audit's cases are what their class says."""
+"""No constant and no parroting answer is paid, in any task; the audit's cases belong to their class."""
 
 from __future__ import annotations
 
