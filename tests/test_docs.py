@@ -18,7 +18,7 @@ from fixtures_equations import row_of, taught
 from test_algorithms_by_advantage import example
 from typer.testing import CliRunner
 
-from rlm_plugins import environment, recipe, renamed, specs, step
+from rlm_plugins import recipe, renamed, step
 from rlm_plugins.cli import algorithm_table as table
 from rlm_plugins.cli import app
 from rlm_plugins.cli.objective_text import objective, slots_of
@@ -218,7 +218,7 @@ def test_the_step_of_the_architecture_is_the_step() -> None:
 
 def test_documented_environment_runs() -> None:
     (block,) = (text for text in blocks("python", WRITING_PARTS) if "Halving" in text)
-    namespace = {"Environment": environment.Environment, "EnvironmentSpec": specs.EnvironmentSpec}
+    namespace: dict[str, Any] = {}
     exec(block, namespace)
     spec = namespace["halving"]()
     episode = spec.environment()

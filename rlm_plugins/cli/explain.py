@@ -43,7 +43,8 @@ def explain(name: str, registry: Registry) -> list[Entry]:
         only = find(targets[0], registry) if len(targets) == 1 and not entries else []
         entries += [_term(name, targets, registry), *only]
     if not entries:
-        hint = _rename_hint(name) or glossary.suggest(name, known(registry)) or "see `rlm plugins`"
+        similar = glossary.suggest(name, known(registry)) or "see `rlm plugins`"
+        hint = _rename_hint(name) or f"{similar} (a part of your own file needs `--load FILE.py`)"
         raise RlmError(f"unknown name '{name}'", hint=hint)
     for entry in entries:
         entry["elsewhere"] = glossary.terms_for(entry["address"]) if entry["kind"] != "term" else []
