@@ -42,6 +42,11 @@ def test_table_has_first_and_last_score_of_a_finished_run(tmp_path: Path) -> Non
     assert survey.tables([record]).splitlines()[2] == "| 3 | 25.0 → 50.0 % | 75.0 → 100.0 % | 50.0 → 75.0 % |"
 
 
+def test_the_page_has_the_tables_of_the_records() -> None:
+    lines = (survey.RESULTS / "survey.jsonl").read_text().splitlines()
+    assert survey.tables([json.loads(line) for line in lines]) in (survey.FOLDER / "README.md").read_text()
+
+
 def test_distance_and_correlation_of_l1() -> None:
     judged = [{"held_out/rows": 9, "held_out/l1_exact": -score} for score in (0.4, 0.1)]
     steps = [{"reward": 0.0, "completions/mean_length": 30.0 + n, "budget_read/correlation": n / 10} for n in range(10)]
