@@ -6,6 +6,7 @@ import json
 
 import pytest
 from further_attacks import COMPLETIONS, FURTHER, SCRIPT_TESTS, SCRIPTS
+from late_attacks import LATE
 from rlm_code import code_tests
 from written_attacks import ATTACKS, TESTS
 
@@ -26,10 +27,10 @@ def test_an_honest_program_passes(way: str) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("way", TESTS)
 def test_no_attack_passes(way: str) -> None:
-    attacks = {**ATTACKS, **FURTHER}
+    attacks = {**ATTACKS, **FURTHER, **LATE}
     found = dict(zip(attacks, scores([*attacks.values()], way, 0.7), strict=True))
     assert {name for name, score in found.items() if score} == set()
-    assert len(found) > 150
+    assert len(found) > 190
 
 
 @pytest.mark.parametrize("way", SCRIPT_TESTS)
