@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from rlm_plugins.recipe.document import load
 from rlm_plugins.recipe.foreign_code import foreign_code
 from rlm_plugins.registry import Registry, import_path
 from rlm_plugins.registry.import_path import Limits, borrow
+from rlm_plugins.registry.loading import GROUP
 
 RECIPE = """
 model: {name: scratch}
@@ -71,6 +74,22 @@ def test_no_command_runs_new_code_without_confirmation(command: str, recipe: Pat
     assert "--trust" in result.output
     assert hashlib.sha256(PLUGIN.encode()).hexdigest() in result.output
     assert not recipe.with_name("ran").exists()
+
+
+def test_python_m_runs_nothing_of_the_working_directory(tmp_path: Path) -> None:
+    """A folder with a recipe may hold modules, and metadata of a package with plugins."""
+    trace = f"open({str(tmp_path / 'ran')!r}, 'w')\n"
+    (tmp_path / "typer.py").write_text(trace)
+    (tmp_path / "evil.py").write_text(trace)
+    metadata = tmp_path / "evil-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\nevil = evil\n")
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    command = [sys.executable, "-m", "rlm_plugins", "check", "recipe.yaml"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr
+    assert not (tmp_path / "ran").exists()
 
 
 def test_trust_is_kept_until_the_code_changes(recipe: Path) -> None:
