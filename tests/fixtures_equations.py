@@ -48,7 +48,7 @@ def scoring(
     return Batch(group=groups, mask=mask, rewards=torch.tensor(rewards), max_completion_length=8, **more)
 
 
-def learning(**more: Any) -> Batch:
+def loss_batch(**more: Any) -> Batch:
     """Return a batch of two completions with three and one tokens, and values that are easy to compute with."""
     fields: dict[str, Any] = {
         "group": torch.tensor([0, 0]),
@@ -68,7 +68,7 @@ def learning(**more: Any) -> Batch:
 # ---- a row of the table, from rewards to the gradient
 
 
-def row_of(name: str, **changes: Any) -> Equation:
+def equation_of(name: str, **changes: Any) -> Equation:
     """Return the equation of an algorithm; `changes` set knobs of the part in a slot (a mapping) or replace it."""
     slots = slots_of(REGISTRY.find("rlm_algorithms", name).target, REGISTRY)
     made = Equation.of(slots)
@@ -100,13 +100,13 @@ def scored(batch: Batch, made: Equation) -> Batch:
     return replace(found, **{name: count.clamp(min=1).double() for name, count in counts.items()})
 
 
-def learnt(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
+def loss_and_gradient(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the loss of a scored batch and its gradient with respect to log π."""
     logp = batch.logp.detach().clone().requires_grad_()
     loss = objective(replace(batch, logp=logp, rollout_weight=None), made)
     return loss.detach(), torch.autograd.grad(loss, logp)[0]
 
 
-def taught(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
+def loss_and_gradient_from_rewards(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the loss of an unscored batch and its gradient with respect to log π."""
-    return learnt(scored(batch, made), made)
+    return loss_and_gradient(scored(batch, made), made)

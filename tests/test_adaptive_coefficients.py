@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from fixtures_equations import equation, learning, part
+from fixtures_equations import equation, loss_batch, part
 from fixtures_trainer import clipped, interrupted, trainer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -158,7 +158,7 @@ def test_bounds_that_contradict_each_other() -> None:
 
 def test_beta_multiplies_the_factor() -> None:
     cost = replace(_bound(target=1.0, estimator="k2"), beside={"beta": 0.5})
-    batch = learning(ref_logp=torch.zeros(2, 3))
+    batch = loss_batch(ref_logp=torch.zeros(2, 3))
     paid = objective(batch, equation(penalties=[cost])) - objective(batch, equation())
     assert paid.item() == pytest.approx(0.5 * (1 + 4 + 9 + 16) / 2 / 4)
 

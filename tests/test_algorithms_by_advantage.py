@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from fixtures_equations import REGISTRY, row_of, taught
+from fixtures_equations import REGISTRY, equation_of, loss_and_gradient_from_rewards
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli.check import examine
@@ -165,7 +165,7 @@ def test_algorithm_equals_its_formula(name: str) -> None:
     advantage, loss = EXPECTED[name]
     expected = loss(batch, advantage(batch))
     (wanted,) = torch.autograd.grad(expected, batch.logp)
-    found, gradient = taught(batch, row_of(name))
+    found, gradient = loss_and_gradient_from_rewards(batch, equation_of(name))
     torch.testing.assert_close(found, expected.detach())
     torch.testing.assert_close(gradient, wanted)
     assert gradient.any()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixtures_equations import REGISTRY, learnt, part, row_of
+from fixtures_equations import REGISTRY, equation_of, loss_and_gradient, part
 from fixtures_trainer_steps import trained
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def test_every_algorithm_here_is_registered() -> None:
 def test_gspo_token_gives_each_token_its_own_advantage(batch: Batch) -> None:
     """Its gradient by hand is −sᵢ Âₜ / nᵢ / number of completions, where the loss is not clipped."""
     plain = part("rlm_policy_losses", policy_losses.unclipped)
-    _, found = learnt(batch, row_of("gspo_token", policy_loss=plain))
+    _, found = loss_and_gradient(batch, equation_of("gspo_token", policy_loss=plain))
     n = batch.mask.sum(1, keepdim=True).clamp(min=1)
     s = ((batch.logp - batch.old_logp).where(batch.mask, 0.0).sum(1, keepdim=True) / n).exp()
     torch.testing.assert_close(found, (-s * batch.advantages / n / batch.num_sequences).where(batch.mask, 0.0))
@@ -90,7 +90,7 @@ def test_inference_engine_is_not_corrected_twice(name: str, switched: dict[str, 
 
     monkeypatch.setattr("rlm_plugins.run.trainer_setup.arguments", arguments)
     with pytest.raises(Enough) as stopped:
-        GRPO()(Stage("01-x", {}, GRPO(), {}, EnvironmentSpec(train=[]), source=None, equation=row_of(name)))  # type: ignore
+        GRPO()(Stage("01-x", {}, GRPO(), {}, EnvironmentSpec(train=[]), source=None, equation=equation_of(name)))  # type: ignore
     assert stopped.value.args[0] == switched
 
 

@@ -24,7 +24,7 @@ REGISTRY = Registry()
 ROWS = [part for part in REGISTRY if part.hook == "rlm_algorithms"]
 NAMES = REGISTRY.names("rlm_algorithms")
 ENTRIES = table.table(REGISTRY)
-every_row = pytest.mark.parametrize("part", ROWS, ids=lambda part: part.full_name)
+every_algorithm = pytest.mark.parametrize("part", ROWS, ids=lambda part: part.full_name)
 
 
 def output_of(*arguments: str, width: int = 120) -> str:
@@ -41,13 +41,13 @@ def words(text: str) -> str:
 # ---- where a row stands
 
 
-@every_row
+@every_algorithm
 def test_file_of_an_algorithm_is_where_it_is_defined(part: Part) -> None:
     lines = Path(part.file).read_text().splitlines()
     assert lines[part.target.line - 1] == f'["{part.name}"]'
 
 
-@every_row
+@every_algorithm
 def test_names_are_those_of_slots_that_are_filled(part: Part) -> None:
     """A slot with several parts is named by one of them."""
     filled = {key: spec for key, spec in part.target.slots().items() if spec}
@@ -60,7 +60,7 @@ def test_names_are_those_of_slots_that_are_filled(part: Part) -> None:
     assert set(part.target.names) <= {*filled, *several}
 
 
-@every_row
+@every_algorithm
 def test_every_family_is_known(part: Part) -> None:
     assert part.target.family in FAMILIES
 
@@ -135,7 +135,7 @@ def test_cells_are_wrapped_and_columns_aligned() -> None:
 # ---- rlm explain
 
 
-@every_row
+@every_algorithm
 def test_the_equation_names_every_part_with_its_file(part: Part) -> None:
     entry = explain_parts.part_entry(part, REGISTRY)
     slots = slots_of(part.target, REGISTRY)
@@ -172,7 +172,7 @@ def test_grpo_and_dapo() -> None:
     assert json.loads(output_of("diff", "grpo", "dapo", "--json"))["changes"][0]["symbol"] == "1/Z"
 
 
-@every_row
+@every_algorithm
 def test_diff_is_empty_only_with_itself(part: Part) -> None:
     name = REGISTRY.names("rlm_algorithms")[ROWS.index(part)]
     found = diff.diff(name, name, REGISTRY)

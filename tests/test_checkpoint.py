@@ -54,7 +54,7 @@ class RunningBaseline:
         self.mean = state["mean"]
 
 
-def remembering(folder: Path, **changes: Any) -> EquationTrainer:
+def stateful_trainer(folder: Path, **changes: Any) -> EquationTrainer:
     """Return a trainer with a stateful advantage and reward. Twelve prompts make an epoch of three steps of four."""
     equation = clipped(advantage=Part("rlm_advantages", "running", "test", RunningBaseline).bind({}))
     settings = {**OFTEN, "per_device_train_batch_size": 16, **changes}
@@ -76,7 +76,7 @@ def test_resumed_equals_uninterrupted(
     tmp_path: Path, buffer: dict[str, int], last: int, steps: tuple[int, ...]
 ) -> None:
     """The run is interrupted inside an epoch, at its end, and in the next epoch."""
-    whole, again = interrupted(tmp_path, steps, lambda folder: remembering(folder, max_steps=last, **buffer))
+    whole, again = interrupted(tmp_path, steps, lambda folder: stateful_trainer(folder, max_steps=last, **buffer))
     for found in again.values():
         assert memory(found) == memory(whole)
 
@@ -109,7 +109,7 @@ def test_unsaveable_part_state_names_its_part(how: Any) -> None:
 
 def test_unsaveable_state_is_reported_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunningBaseline, "state_dict", lambda self: {"mean": self})
-    made = remembering(tmp_path)
+    made = stateful_trainer(tmp_path)
     with pytest.raises(PartError, match="test/running"):
         made.train()
     assert made.state.global_step == 0

@@ -47,7 +47,7 @@ def rlm(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def told(*arguments: object) -> str:
+def output_of(*arguments: object) -> str:
     """Return the output of a command, and check that it succeeds."""
     result = rlm(*arguments)
     assert result.exit_code == 0, result.output + repr(result.exception)
@@ -67,9 +67,9 @@ def process(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
 def test_every_command_has_a_help_text() -> None:
     commands = ("train", "check", "show", "schema", "plugins", "algorithms", "explain", "diff", "eval", "reward", "new")
     for command in commands:
-        assert command in told("--help")
-        assert len(told(command, "--help")) > 300
-    assert told("--version") == f"rlm {__version__}\n"
+        assert command in output_of("--help")
+        assert len(output_of(command, "--help")) > 300
+    assert output_of("--version") == f"rlm {__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_ascii_terminal_gets_ascii(tmp_path: Path) -> None:
 
 
 def test_plugins() -> None:
-    listed = told("plugins")
+    listed = output_of("plugins")
     for hook in HOOKS.values():
         if hook.key != "rollouts":
             assert f"  {hook.key} " in listed
@@ -101,7 +101,7 @@ def test_plugins() -> None:
 
 
 def test_plugins_for_programs() -> None:
-    (builtin, *_) = json.loads(told("plugins", "--json"))
+    (builtin, *_) = json.loads(output_of("plugins", "--json"))
     assert set(builtin) == {"name", "origin", "error", "traceback", "warning", "parts"}
     assert (builtin["name"], builtin["error"]) == ("builtin", None)
     clip = next(part for part in builtin["parts"]["policy_loss"] if part["name"] == "clip")
@@ -110,7 +110,7 @@ def test_plugins_for_programs() -> None:
 
 def test_a_broken_plugin_is_listed_with_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = Installer(tmp_path, monkeypatch)("acme", BROKEN)
-    listed = told("plugins")
+    listed = output_of("plugins")
     assert "acme  (rlm-acme 1.0)\n  NOT LOADED: ModuleNotFoundError: No module named 'nothing_of_that_name'" in listed
     assert f'File "{file}", line 1' in listed
     assert "importlib" not in listed, "the traceback begins where the plugin's code does"
@@ -119,18 +119,18 @@ def test_a_broken_plugin_is_listed_with_its_traceback(tmp_path: Path, monkeypatc
 
 def test_a_plugin_that_breaks_the_contract_is_listed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Installer(tmp_path, monkeypatch)("acme", reward().replace("rlm_rewards", "rlm_reward"))
-    assert "unknown hook 'rlm_reward'" in told("plugins")
+    assert "unknown hook 'rlm_reward'" in output_of("plugins")
 
 
 def test_a_single_file(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(reward("politeness"))
-    assert "politeness" in told("plugins", "--load", tmp_path / "mine.py")
-    assert "from mine" in told("explain", "politeness", "--load", tmp_path / "mine.py")
+    assert "politeness" in output_of("plugins", "--load", tmp_path / "mine.py")
+    assert "from mine" in output_of("explain", "politeness", "--load", tmp_path / "mine.py")
 
 
 def test_explain() -> None:
-    assert "ℓ = −min(min(w, δ) Â" in told("explain", "clip")
-    entries = json.loads(told("explain", "entropy", "--json"))
+    assert "ℓ = −min(min(w, δ) Â" in output_of("explain", "clip")
+    entries = json.loads(output_of("explain", "entropy", "--json"))
     assert [entry["kind"] for entry in entries] == ["part", "batch", "metric"]
 
 
@@ -138,22 +138,22 @@ def test_explain() -> None:
 
 
 def test_check(recipe: Path) -> None:
-    text = told("check", recipe, "stages.1.algorithm.policy_loss.epsilon=0.3")
+    text = output_of("check", recipe, "stages.1.algorithm.policy_loss.epsilon=0.3")
     assert text.splitlines()[-1] == "ok"
     for words in ("01-show", "02-tell", "1−0.3", "column of addition", "peak: about"):
         assert words in text
-    assert [stage["name"] for stage in json.loads(told("check", recipe, "--json"))] == ["01-show", "02-tell"]
+    assert [stage["name"] for stage in json.loads(output_of("check", recipe, "--json"))] == ["01-show", "02-tell"]
 
 
 def test_check_loads_no_weight(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import rlm_plugins.builtin.models as models
 
     monkeypatch.setattr(models, "build_model", lambda *_: pytest.fail("a weight was made"))
-    told("check", recipe)
+    output_of("check", recipe)
 
 
 def test_show(recipe: Path) -> None:
-    text = told("show", recipe, "stages.1.algorithm.policy_loss.epsilon=0.3")
+    text = output_of("show", recipe, "stages.1.algorithm.policy_loss.epsilon=0.3")
     lines = {line.split()[0]: line for line in text.splitlines()}
     assert lines["stages[1].algorithm.policy_loss.epsilon"].endswith("command line")
     assert lines["stages[1].algorithm.penalties[0].beta"].endswith("algorithm grpo")
@@ -163,20 +163,20 @@ def test_show(recipe: Path) -> None:
 
 
 def test_show_for_programs(recipe: Path) -> None:
-    values = json.loads(told("show", recipe, "--json"))
+    values = json.loads(output_of("show", recipe, "--json"))
     assert all(set(value) == {"path", "value", "origin"} for value in values)
     assert {"path": "stages[1].trainer.save_steps", "value": 1, "origin": "mine.yaml line 12"} in values
 
 
 def test_schema(tmp_path: Path) -> None:
-    assert "yaml-language-server" in told("schema", "--out", tmp_path / "schema.json")
+    assert "yaml-language-server" in output_of("schema", "--out", tmp_path / "schema.json")
     written = json.loads((tmp_path / "schema.json").read_text())
-    assert written == json.loads(told("schema"))
+    assert written == json.loads(output_of("schema"))
     assert "algorithm" in written["properties"]
 
 
 def test_new(tmp_path: Path) -> None:
-    *files, advice = told("new", "reward", "politeness", "--folder", tmp_path).splitlines()
+    *files, advice = output_of("new", "reward", "politeness", "--folder", tmp_path).splitlines()
     assert files
     assert all(Path(file).is_file() for file in files)
     package = tmp_path / "rlm-politeness"
@@ -225,7 +225,7 @@ def test_a_part_of_a_broken_plugin_fails_with_the_traceback_of_the_plugin(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = Installer(tmp_path, monkeypatch)("acme", BROKEN)
-    told("show", recipe)
+    output_of("show", recipe)
     result = rlm("show", recipe, "rewards=[acme/brevity]")
     assert result.exit_code == 2
     assert "caused by" in result.stderr
@@ -249,28 +249,28 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a finished run of the recipe."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "mine.yaml").write_text(RECIPE)
-    told("train", folder / "mine.yaml", "--out", folder / "run")
+    output_of("train", folder / "mine.yaml", "--out", folder / "run")
     return folder / "run"
 
 
 @pytest.mark.slow
 def test_eval_of_a_run_and_of_its_start(run: Path) -> None:
-    after = json.loads(told("eval", run, "--json", "--samples", 2))
+    after = json.loads(output_of("eval", run, "--json", "--samples", 2))
     assert set(after) == {"set", "stage", "model", "metric", "score", "low", "high", "rows", "rewards", "samples"}
     assert (after["stage"], after["metric"], after["rows"], len(after["samples"])) == ("02-tell", "length", 8, 2)
     assert after["low"] <= after["score"] <= after["high"]
     summary = json.loads((run / "summary.json").read_text())
     assert after["score"] == summary["after"], "what was trained is what is judged"
-    first = json.loads(told("eval", run, "--json", "--stage", "show"))
+    first = json.loads(output_of("eval", run, "--json", "--stage", "show"))
     assert first["score"] == summary["before"]
-    start = json.loads(told("eval", run / "recipe.yaml", "--json", "--rows", 3))
+    start = json.loads(output_of("eval", run / "recipe.yaml", "--json", "--rows", 3))
     assert start["rows"] == 3
     assert "from scratch" in start["model"]
 
 
 @pytest.mark.slow
 def test_eval_for_people(run: Path) -> None:
-    text = told("eval", run, "--samples", 1)
+    text = output_of("eval", run, "--samples", 1)
     assert text.count("prompt  ") == 1
     assert text.splitlines()[-1].startswith("02-tell: held-out length ")
     result = rlm("eval", run, "--stage", "shwo")
@@ -279,17 +279,17 @@ def test_eval_for_people(run: Path) -> None:
 
 @pytest.mark.slow
 def test_run_is_never_overwritten(recipe: Path) -> None:
-    told("train", recipe)
+    output_of("train", recipe)
     before = (recipe.parent / "runs" / "mine" / "metrics.jsonl").read_text()
-    told("train", recipe)
-    told("train", recipe, "--name", "other")
+    output_of("train", recipe)
+    output_of("train", recipe, "--name", "other")
     assert (recipe.parent / "runs" / "mine" / "metrics.jsonl").read_text() == before
     assert {path.name for path in (recipe.parent / "runs").iterdir()} == {"mine", "mine-2", "other"}
 
 
 def interrupted(recipe: Path) -> Path:
     """Return the folder of a run that was killed between its stages."""
-    told("train", recipe)
+    output_of("train", recipe)
     folder = recipe.parent / "runs" / "mine"
     (folder / "summary.json").unlink()
     (folder / "02-tell" / "done").unlink()
@@ -299,7 +299,7 @@ def interrupted(recipe: Path) -> Path:
 @pytest.mark.slow
 def test_resume_goes_on_with_the_newest_unfinished_run(recipe: Path) -> None:
     folder = interrupted(recipe)
-    text = told("train", recipe, "--resume")
+    text = output_of("train", recipe, "--resume")
     assert "01-show: complete, skipped" in text
     assert (folder / "02-tell" / "done").exists()
     assert [path.name for path in folder.parent.iterdir()] == ["mine"]
@@ -319,7 +319,7 @@ def test_resume_rejects_another_recipe_with_its_differences(recipe: Path) -> Non
     assert not (folder / "02-tell" / "done").exists()
     one = ("--allow-changed", "stages[0].rewards[1].weight", *changed)
     assert "stages[0].rewards[1].weight" not in rlm("train", recipe, "--resume", *one).stderr.partition("hint")[0]
-    told("train", recipe, "--resume", "--allow-changed", "stages", *changed)
+    output_of("train", recipe, "--resume", "--allow-changed", "stages", *changed)
     after = yaml.safe_load((folder / "recipe.yaml").read_text())
     assert after["stages"][1]["algorithm"]["policy_loss"]["epsilon"] == 0.3
     before = yaml.safe_load((folder / "recipe.old.yaml").read_text())
@@ -342,15 +342,15 @@ def test_resume_refuses_another_version_of_a_plugin(recipe: Path) -> None:
     for command in (["train", folder, "--resume"], ["check", folder], ["eval", folder]):
         assert "code.polite.py" in rlm(*command).stderr
     copy.write_text(before)
-    told("train", folder, "--resume")  # the run has a copy of its own
+    output_of("train", folder, "--resume")  # the run has a copy of its own
 
 
 @pytest.mark.slow
 def test_a_run_folder_stands_for_its_recipe(recipe: Path) -> None:
     folder = interrupted(recipe)
-    told("train", folder, "--resume")
+    output_of("train", folder, "--resume")
     assert (folder / "summary.json").exists()
-    assert "ok" in told("check", folder)
+    assert "ok" in output_of("check", folder)
     result = rlm("train", recipe, "--resume", "--out", recipe.parent / "nowhere")
     assert "there is no run to resume" in result.stderr
 

@@ -549,24 +549,24 @@ VALUES = st.sampled_from([*_WORDS.split(), *_LISTS, *_MIXED])
 
 
 @pytest.fixture(scope="module")
-def everything() -> Registry:
+def plugin_registry() -> Registry:
     return Registry([ODD_PARTS])
 
 
 @settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(ADDRESSES, VALUES), min_size=1, max_size=3))
 def test_any_override_is_run_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, everything: Registry, overrides: list[tuple[str, str]]
+    tmp_path_factory: pytest.TempPathFactory, plugin_registry: Registry, overrides: list[tuple[str, str]]
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     path.write_text(BASE)
     try:
         found = recipe.load(path, ["=".join(pair) for pair in overrides])
-        stages = compose(found, everything, build_environment=False)
+        stages = compose(found, plugin_registry, build_environment=False)
     except RecipeError:
         return
     path.write_text(dump(resolved(stages, found)))
-    again = compose(recipe.load(path), everything, build_environment=False)
+    again = compose(recipe.load(path), plugin_registry, build_environment=False)
     assert [stage.body for stage in again] == [stage.body for stage in stages]
 
 

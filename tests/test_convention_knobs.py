@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixtures_equations import learning
+from fixtures_equations import loss_batch
 
 from rlm_plugins.builtin import advantages as a
 from rlm_plugins.builtin import aggregators as z
@@ -91,7 +91,7 @@ def test_best_margin_of_a_singleton_is_zero() -> None:
 
 
 def test_the_ratio_of_a_completion_is_a_product() -> None:
-    batch = learning()
+    batch = loss_batch()
     logp = (batch.old_logp + torch.tensor([[0.25, -0.5, 1.0], [0.5, 9.0, 9.0]])).requires_grad_()
     found = w.sequence_sum(logp, batch.old_logp, batch.mask).exp()
     ratios = torch.exp(logp - batch.old_logp).where(batch.mask, 1.0)

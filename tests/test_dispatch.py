@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixtures_equations import equation, learning, part, scoring
+from fixtures_equations import equation, loss_batch, part, scoring
 
 from rlm_plugins.builtin import advantages, filters
 from rlm_plugins.errors import PartError, RecipeError
@@ -20,7 +20,7 @@ def error_message(hook: str, target: Any) -> str:
     parts = equation(**{slot.key: [bound] if slot.many else bound})
     run = objective if hook in ("rlm_policy_losses", "rlm_aggregators") else score
     with pytest.raises(PartError) as caught:
-        run(learning() if run is objective else scoring([1.0, 2.0]), parts)
+        run(loss_batch() if run is objective else scoring([1.0, 2.0]), parts)
     message = str(caught.value)
     assert message.startswith(f"part 'test/{target.__name__}' ({hook}, ")
     assert "test_dispatch.py): " in message

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from fixtures_equations import row_of, taught
+from fixtures_equations import equation_of, loss_and_gradient_from_rewards
 from test_algorithms_by_advantage import example
 from typer.testing import CliRunner
 
@@ -253,10 +253,14 @@ def test_the_variant_equals_the_built_in_algorithm(variant: Path) -> None:
     """Loss and gradient are compared from rewards on, on batches in which the weight is capped."""
     registry = Registry([variant / "variant.py"])
     slots = slots_of(registry.find("rlm_algorithms", "capped").target, registry)
-    capped = row_of("cispo", **{slot: slots[slot] for slot in ("advantage", "importance", "policy_loss", "aggregator")})
+    capped = equation_of(
+        "cispo", **{slot: slots[slot] for slot in ("advantage", "importance", "policy_loss", "aggregator")}
+    )
     batch = replace(example(), old_logp=example().old_logp - 2.0)
     assert ((batch.logp - batch.old_logp).exp() > 5).any()
-    torch.testing.assert_close(taught(batch, capped), taught(batch, row_of("cispo")))
+    torch.testing.assert_close(
+        loss_and_gradient_from_rewards(batch, capped), loss_and_gradient_from_rewards(batch, equation_of("cispo"))
+    )
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def test_images_are_rejected() -> None:
 # ------------------------------------------------------------------ in a run
 
 
-def lesson(completions: list[str], answer: list[str]) -> list[float]:
+def group_reward(completions: list[str], answer: list[str]) -> list[float]:
     """Return rewards that differ within a group, unless the answer is a multiple of three."""
     return [0.0 if int(a) % 3 == 0 else sum(map(ord, c)) % 8 / 8 for c, a in zip(completions, answer, strict=True)]
 
@@ -119,12 +119,12 @@ class Seen:
         self.times, self.problems = state["times"], state["problems"]
 
 
-def everything(rewards: torch.Tensor) -> torch.Tensor:
+def keep_all(rewards: torch.Tensor) -> torch.Tensor:
     """Keep every completion."""
     return torch.ones_like(rewards, dtype=torch.bool)
 
 
-def nothing(rewards: torch.Tensor) -> torch.Tensor:
+def keep_none(rewards: torch.Tensor) -> torch.Tensor:
     """Keep no completion."""
     return torch.zeros_like(rewards, dtype=torch.bool)
 
@@ -145,13 +145,13 @@ def refilling(folder: Path, filters: list[Bound], observer: Any = None, **change
     if not any("refill" in sieve.beside for sieve in filters):
         pieces["prompt_source"] = None  # the data loader hands the problems out
     equation = clipped(filters=filters, advantage=seen)
-    return trainer(folder, equation, lesson, tiny.problems(30), pieces=pieces, **settings)
+    return trainer(folder, equation, group_reward, tiny.problems(30), pieces=pieces, **settings)
 
 
 def test_a_refill_that_is_not_needed_changes_nothing(tmp_path: Path) -> None:
-    plain = refilling(tmp_path / "plain", [sieve(everything)], max_steps=9)  # into the second epoch
+    plain = refilling(tmp_path / "plain", [sieve(keep_all)], max_steps=9)  # into the second epoch
     plain.train()
-    full = refilling(tmp_path / "full", [sieve(everything, refill=3)], max_steps=9)
+    full = refilling(tmp_path / "full", [sieve(keep_all, refill=3)], max_steps=9)
     full.train()
     assert logged(full, "dynamic_sampling/rounds") == [1.0] * 9
     assert logged(full, "refill/full") == [1.0] * 9
@@ -172,10 +172,10 @@ def test_batch_is_filled_with_informative_groups(tmp_path: Path) -> None:
     answers = {row["prompt"]: row["answer"] for row in made.train_dataset}
     for prompts, texts, batch in shown:
         assert len(prompts) == len(texts) == len(batch.rewards) == 16
-        assert batch.rewards.tolist() == lesson(texts, [answers[prompt] for prompt in prompts])
+        assert batch.rewards.tolist() == group_reward(texts, [answers[prompt] for prompt in prompts])
         assert (batch.rewards.view(4, 4).std(1) > 0).all()
     assert list(made._logs["prompt"]) == shown[-1][0]
-    assert list(made._logs["rewards"]["lesson"]) == shown[-1][2].rewards.tolist()
+    assert list(made._logs["rewards"]["group_reward"]) == shown[-1][2].rewards.tolist()
     assert list(made._logs["advantages"]) == shown[-1][2].advantages.squeeze(1).tolist()
     memory = made.equation.advantage.target.state_dict()
     assert memory["times"] == 3, "once per finished batch, not once per draw"
@@ -196,12 +196,12 @@ def test_batch_at_the_round_limit_keeps_the_best_groups(tmp_path: Path, caplog: 
 
 
 def test_smallest_limit_of_refilling_filters_is_used(tmp_path: Path) -> None:
-    made = refilling(tmp_path, [sieve(nothing, refill=5), sieve(everything, refill=2), sieve(nothing)], max_steps=1)
+    made = refilling(tmp_path, [sieve(keep_none, refill=5), sieve(keep_all, refill=2), sieve(keep_none)], max_steps=1)
     made.train()
     assert logged(made, "dynamic_sampling/rounds") == [2.0]
     assert logged(made, "refill/full") == [0.0]
     assert logged(made, "grad_norm") == [0.0]
-    made = refilling(tmp_path, [sieve(everything, refill=5), sieve(nothing)], max_steps=1)
+    made = refilling(tmp_path, [sieve(keep_all, refill=5), sieve(keep_none)], max_steps=1)
     made.train()
     assert logged(made, "dynamic_sampling/rounds") == [1.0], "a filter without refill draws no new groups"
     assert logged(made, "grad_norm") == [0.0]

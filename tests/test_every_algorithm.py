@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixtures_equations import REGISTRY, learnt, part, row_of, scored, taught
+from fixtures_equations import REGISTRY, equation_of, loss_and_gradient, loss_and_gradient_from_rewards, part, scored
 from hypothesis_cache import drawn
 from rlm_testing import batches
 from rlm_testing.batch_transforms import (
@@ -41,11 +41,11 @@ SMALL: dict[str, dict[str, Any]] = {
 """Knobs with which a row does something to a batch of a few dozen tokens."""
 
 
-def row(name: str, **changes: Any) -> Equation:
-    return row_of(name, **SMALL.get(name, {}) | changes)
+def small_equation(name: str, **changes: Any) -> Equation:
+    return equation_of(name, **SMALL.get(name, {}) | changes)
 
 
-def every_row(but: Mapping[str, str] | None = None) -> Any:
+def every_algorithm(but: Mapping[str, str] | None = None) -> Any:
     """Parametrize a test by all algorithms; for those in `but` it must fail, for the reason given."""
     marks = {name: [pytest.mark.xfail(strict=True, reason=why)] for name, why in (but or {}).items()}
     return pytest.mark.parametrize("name", [pytest.param(name, marks=marks.get(name, ())) for name in ROWS])
@@ -61,9 +61,9 @@ OF_ONE = [right_or_wrong(batch) for batch in drawn(batches(groups=2, group_size=
 
 
 @functools.cache
-def lesson(name: str, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+def loss_and_gradient_of_batch(name: str, number: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return loss and gradient of an algorithm on one of the batches."""
-    return taught(BATCHES[number], row(name))
+    return loss_and_gradient_from_rewards(BATCHES[number], small_equation(name))
 
 
 def on_policy(batch: Batch) -> Batch:
@@ -75,74 +75,83 @@ def same(found: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...]) ->
     torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
 
 
-@every_row()
+@every_algorithm()
 def test_every_algorithm_has_a_gradient_on_some_batch(name: str) -> None:
     """Otherwise the other tests would compare zeros."""
-    assert any(lesson(name, number)[1].any() for number in range(len(BATCHES)))
+    assert any(loss_and_gradient_of_batch(name, number)[1].any() for number in range(len(BATCHES)))
 
 
 # ---- what changes nothing
 
 
-@every_row()
+@every_algorithm()
 def test_padding_changes_nothing_and_learns_nothing(name: str) -> None:
-    made = row(name)
+    equation = small_equation(name)
     for number, batch in enumerate(BATCHES):
-        loss, gradient = taught(with_other_padding(widened(batch, 1 + number % 3), seed=number), made)
+        loss, gradient = loss_and_gradient_from_rewards(
+            with_other_padding(widened(batch, 1 + number % 3), seed=number), equation
+        )
         tokens = batch.mask.shape[1]
-        same((loss, gradient[:, :tokens]), lesson(name, number))
+        same((loss, gradient[:, :tokens]), loss_and_gradient_of_batch(name, number))
         assert not gradient[:, tokens:].any()
         assert not gradient[:, :tokens][~batch.mask].any()
 
 
-@every_row(but={"gfpo": "of rows that tie the first ones are kept"})
+@every_algorithm(but={"gfpo": "of rows that tie the first ones are kept"})
 def test_order_of_completions_does_not_matter(name: str) -> None:
-    made = row(name)
+    equation = small_equation(name)
     for number, batch in enumerate(BATCHES):
         order = torch.randperm(len(batch.group), generator=torch.Generator().manual_seed(number))
-        loss, gradient = lesson(name, number)
-        same(taught(with_other_group_numbers(select_in_order(batch, order)), made), (loss, gradient[order]))
+        loss, gradient = loss_and_gradient_of_batch(name, number)
+        same(
+            loss_and_gradient_from_rewards(with_other_group_numbers(select_in_order(batch, order)), equation),
+            (loss, gradient[order]),
+        )
 
 
-@every_row()
+@every_algorithm()
 def test_interleaved_groups_are_groups(name: str) -> None:
-    made = row(name)
+    equation = small_equation(name)
     for number, batch in enumerate(BATCHES):
         order = batch.group.argsort(stable=True)
-        loss, gradient = lesson(name, number)
-        same(taught(select_in_order(batch, order), made), (loss, gradient[order]))
+        loss, gradient = loss_and_gradient_of_batch(name, number)
+        same(loss_and_gradient_from_rewards(select_in_order(batch, order), equation), (loss, gradient[order]))
 
 
-@every_row(but={"bnpo": "a mean over micro-batches of their means"})
+@every_algorithm(but={"bnpo": "a mean over micro-batches of their means"})
 def test_micro_batches_add_up_to_the_whole(name: str) -> None:
     """Two micro-batches of a scored, shuffled batch have the counts and the step batch of the whole."""
-    made = row(name)
+    equation = small_equation(name)
     for number, batch in enumerate(BATCHES):
-        whole, cut = scored(batch, made), 1 + number % 11
-        whole = replace(whole, term_counts=term_counts(whole, made.terms()))
+        whole, cut = scored(batch, equation), 1 + number % 11
+        whole = replace(whole, term_counts=term_counts(whole, equation.terms()))
         order = torch.randperm(len(batch.group), generator=torch.Generator().manual_seed(number))
-        pieces = [learnt(select_in_order(whole, some), made) for some in (order[:cut], order[cut:]) if len(some)]
+        pieces = [
+            loss_and_gradient(select_in_order(whole, some), equation)
+            for some in (order[:cut], order[cut:])
+            if len(some)
+        ]
         losses, gradients = zip(*pieces, strict=True)
-        loss, gradient = lesson(name, number)
+        loss, gradient = loss_and_gradient_of_batch(name, number)
         same((torch.stack(losses).sum(), torch.cat(gradients)), (loss, gradient[order]))
 
 
-@every_row(but={"hpt": "its means are over all prompts, also those of which nothing is trained on"})
+@every_algorithm(but={"hpt": "its means are over all prompts, also those of which nothing is trained on"})
 def test_empty_unscored_completion_changes_nothing(name: str) -> None:
-    made = row(name)
+    equation = small_equation(name)
     for number, batch in enumerate(BATCHES):
         more = with_empty_completion(batch)
         more = replace(more, rewards=more.rewards.clone())
         more.rewards[-1] = torch.nan
-        loss, gradient = taught(more, made)
-        same((loss, gradient[:-1]), lesson(name, number))
+        loss, gradient = loss_and_gradient_from_rewards(more, equation)
+        same((loss, gradient[:-1]), loss_and_gradient_of_batch(name, number))
         assert not gradient[-1].any()
 
 
 # ---- what teaches nothing, and what is left of a row on policy
 
 
-@every_row(
+@every_algorithm(
     but={
         **dict.fromkeys(("ppo", "orz", "vc_ppo", "vapo"), "the baseline is the critic's, not the other rows'"),
         "reinforce_pp": "one mean for the whole batch: an easy prompt is praised for being easy",
@@ -153,24 +162,24 @@ def test_empty_unscored_completion_changes_nothing(name: str) -> None:
 )
 def test_a_group_without_spread_has_advantage_zero(name: str) -> None:
     """It is exactly zero, so only penalties have a gradient. Shapers are left out: they could change the rewards."""
-    made = row(name, shapers=(), penalties=())
+    equation = small_equation(name, shapers=(), penalties=())
     for number, batch in enumerate(BATCHES):
         tied = batch.group == batch.group[0]
         batch = replace(batch, rewards=batch.rewards.masked_fill(tied, number % 2))
-        assert not score(batch, made).advantages[tied].any()
-        assert not taught(batch, made)[1][tied].any()
+        assert not score(batch, equation).advantages[tied].any()
+        assert not loss_and_gradient_from_rewards(batch, equation)[1][tied].any()
 
 
-@every_row()
+@every_algorithm()
 def test_a_group_of_one_is_defined(name: str) -> None:
-    made = row(name)
+    equation = small_equation(name)
     for batch in OF_ONE:
-        loss, gradient = taught(batch, made)
+        loss, gradient = loss_and_gradient_from_rewards(batch, equation)
         assert loss.isfinite()
         assert gradient.isfinite().all()
 
 
-@every_row(
+@every_algorithm(
     but={
         "gepo": "its w is not 1: the denominator is the group's",
         "clip_cov": "the tokens that are drawn learn nothing",
@@ -182,8 +191,8 @@ def test_a_group_of_one_is_defined(name: str) -> None:
 )
 def test_on_policy_gradient_equals_reinforce(name: str) -> None:
     """With its own advantages and aggregator: ratio, clip, token weights and penalties have no effect yet."""
-    made = row(name)
+    equation = small_equation(name)
     loss = part("rlm_policy_losses", policy_losses.reinforce)
-    bare = replace(made, importance=None, policy_loss=loss, token_weights=(), penalties=())
+    bare = replace(equation, importance=None, policy_loss=loss, token_weights=(), penalties=())
     for batch in map(on_policy, BATCHES):
-        same(taught(batch, made)[1:], taught(batch, bare)[1:])
+        same(loss_and_gradient_from_rewards(batch, equation)[1:], loss_and_gradient_from_rewards(batch, bare)[1:])

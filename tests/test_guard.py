@@ -191,19 +191,19 @@ def test_per_completion_reward_that_always_fails_is_not_retried() -> None:
 
 
 def test_a_reward_is_of_one_completion_or_of_all() -> None:
-    def both(completion: str, prompts: list[str]) -> float:
+    def completion_and_prompts(completion: str, prompts: list[str]) -> float:
         return 0.0
 
     with pytest.raises(PluginError, match="requires 'completion' and 'prompts'"):
-        Part("rlm_rewards", "it", "guest", both).check()
+        Part("rlm_rewards", "it", "guest", completion_and_prompts).check()
 
 
-def brief(completion: str, *, characters: int = 9) -> float:
+def short_completion(completion: str, *, characters: int = 9) -> float:
     """Return 1 for a short completion."""
     return float(len(completion) < characters)
 
 
-test_laws_of_one = conformance("rlm_rewards", brief)
+test_laws_of_one = conformance("rlm_rewards", short_completion)
 
 
 def test_stateful_reward_is_not_retried() -> None:
@@ -460,5 +460,7 @@ def test_two_processes_stop_together() -> None:
     code = "import sys; from test_guard import _one_of_two; sys.exit(_one_of_two(int(sys.argv[1]), int(sys.argv[2])))"
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    both = [subprocess.Popen([sys.executable, "-c", code, str(r), str(port)], env=environment) for r in range(2)]
-    assert [process.wait(300) for process in both] == [7, 7]
+    completion_and_prompts = [
+        subprocess.Popen([sys.executable, "-c", code, str(r), str(port)], env=environment) for r in range(2)
+    ]
+    assert [process.wait(300) for process in completion_and_prompts] == [7, 7]

@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 import torch
-from fixtures_equations import REGISTRY, equation, learnt, part, row_of, scored, taught
+from fixtures_equations import (
+    REGISTRY,
+    equation,
+    equation_of,
+    loss_and_gradient,
+    loss_and_gradient_from_rewards,
+    part,
+    scored,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
@@ -46,15 +54,18 @@ def on_policy(batch: Batch) -> Batch:
 def test_rloo_is_reinforce_times_n_over_n_minus_one(batch: Batch) -> None:
     """Gradients are compared by completion, also for groups of different size; a group of one has no baseline."""
     factor = (sizes(batch) / (sizes(batch) - 1)).nan_to_num(posinf=0.0)
-    rloo, reinforce = row_of("rloo", shapers=()), row_of("reinforce")
+    rloo, reinforce = equation_of("rloo", shapers=()), equation_of("reinforce")
     close(score(batch, rloo).advantages, factor * score(batch, reinforce).advantages)
-    close(taught(batch, rloo)[1], factor * taught(batch, reinforce)[1])
+    close(loss_and_gradient_from_rewards(batch, rloo)[1], factor * loss_and_gradient_from_rewards(batch, reinforce)[1])
 
 
 @given(batches(groups=1))
 def test_rloo_of_one_group_is_a_multiple_in_value_too(batch: Batch) -> None:
     n = len(batch.group)
-    found, expected = taught(batch, row_of("rloo", shapers=())), taught(batch, row_of("reinforce"))
+    found, expected = (
+        loss_and_gradient_from_rewards(batch, equation_of("rloo", shapers=())),
+        loss_and_gradient_from_rewards(batch, equation_of("reinforce")),
+    )
     close(found, tuple(x * n / (n - 1) if n > 1 else x * 0 for x in expected))
 
 
@@ -62,8 +73,8 @@ def test_rloo_of_one_group_is_a_multiple_in_value_too(batch: Batch) -> None:
 def test_pass_at_one_is_grpo_with_the_std_of_a_population(batch: Batch) -> None:
     population = part("rlm_advantages", advantages.group_relative, unbiased=False, eps=0.0)
     close(
-        taught(binary(batch), row_of("pass_at_k", advantage={"k": 1})),
-        taught(binary(batch), row_of("pass_at_k", advantage=population)),
+        loss_and_gradient_from_rewards(binary(batch), equation_of("pass_at_k", advantage={"k": 1})),
+        loss_and_gradient_from_rewards(binary(batch), equation_of("pass_at_k", advantage=population)),
     )
 
 
@@ -76,15 +87,15 @@ def test_undiscounted_gae_is_the_return_minus_the_value(batch: Batch) -> None:
     made = equation(advantage=gae)
     found = scored(batch, made)
     close((found.advantages, found.returns), (surprise, reward))
-    close(learnt(found, made)[1], -surprise / found.num_tokens)
+    close(loss_and_gradient(found, made)[1], -surprise / found.num_tokens)
 
 
 @given(batches())
 def test_without_shaper_and_filter_dapo_is_grpo_with_another_sum_and_clip(batch: Batch) -> None:
-    dapo = row_of("dapo", shapers=(), filters=())
+    dapo = equation_of("dapo", shapers=(), filters=())
     token_mean = part("rlm_aggregators", aggregators.token_mean)
-    grpo = row_of("grpo", penalties=(), aggregator=token_mean, policy_loss=dapo.policy_loss)
-    close(taught(batch, dapo), taught(batch, grpo))
+    grpo = equation_of("grpo", penalties=(), aggregator=token_mean, policy_loss=dapo.policy_loss)
+    close(loss_and_gradient_from_rewards(batch, dapo), loss_and_gradient_from_rewards(batch, grpo))
 
 
 # ---- ℓ and w on policy: where the policy has not moved yet, every surrogate is REINFORCE
@@ -111,7 +122,7 @@ def test_on_policy_a_surrogate_has_the_gradient_of_reinforce(name: str, batch: B
         policy_loss=part("rlm_policy_losses", loss, **SURROGATES[name]),
     )
     batch = on_policy(batch)
-    _, gradient = learnt(batch, made)
+    _, gradient = loss_and_gradient(batch, made)
     close(gradient, (-batch.advantages / batch.num_tokens).expand(batch.mask.shape).where(batch.mask, 0.0))
 
 
@@ -130,17 +141,17 @@ def test_on_policy_sequence_ratio_equals_token_ratio(level: str, aggregator: str
         policy_loss=part("rlm_policy_losses", policy_losses.clip),
         aggregator=total,
     )
-    close(learnt(batch, made)[1], learnt(batch, equation(aggregator=total))[1])
+    close(loss_and_gradient(batch, made)[1], loss_and_gradient(batch, equation(aggregator=total))[1])
 
 
 @pytest.mark.parametrize("name", ["grpo", "gspo", "gspo_token", "gmpo"])
 @given(batch=batches())
 def test_on_policy_gspo_and_gmpo_are_the_mean_of_sequence_means(name: str, batch: Batch) -> None:
     """The gradient is −Âᵢ / nᵢ / number of completions for every token."""
-    made = row_of(name)
+    made = equation_of(name)
     found = scored(on_policy(batch), made)
     n = found.mask.sum(1, keepdim=True).clamp(min=1)
-    close(learnt(found, made)[1], (-found.advantages / n / found.num_sequences).where(found.mask, 0.0))
+    close(loss_and_gradient(found, made)[1], (-found.advantages / n / found.num_sequences).where(found.mask, 0.0))
 
 
 def product(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
@@ -152,10 +163,13 @@ def product(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
 def test_on_policy_the_ratio_of_whole_completions_is_rloos_sum(batch: Batch) -> None:
     """With a clip on the product of ratios and a mean over completions, a completion is one action, as in `rloo`."""
     batch = on_policy(batch)
-    clipped = row_of(
+    clipped = equation_of(
         "gspo", importance=part("rlm_importance", product), advantage=part("rlm_advantages", advantages.leave_one_out)
     )
-    close(taught(batch, clipped)[1], taught(batch, row_of("rloo", shapers=()))[1])
+    close(
+        loss_and_gradient_from_rewards(batch, clipped)[1],
+        loss_and_gradient_from_rewards(batch, equation_of("rloo", shapers=()))[1],
+    )
 
 
 # ---- ℓ and w off policy
@@ -163,44 +177,63 @@ def test_on_policy_the_ratio_of_whole_completions_is_rloos_sum(batch: Batch) -> 
 
 @given(batches())
 def test_gmpo_is_gspo_when_nothing_clips(batch: Batch) -> None:
-    close(taught(batch, row_of("gmpo", importance={"epsilon": 1e3})), taught(batch, row_of("gspo", policy_loss=WIDE)))
+    close(
+        loss_and_gradient_from_rewards(batch, equation_of("gmpo", importance={"epsilon": 1e3})),
+        loss_and_gradient_from_rewards(batch, equation_of("gspo", policy_loss=WIDE)),
+    )
 
 
 @given(batches())
 def test_gspo_token_equals_gspo_with_sequence_advantages(batch: Batch) -> None:
-    close(taught(batch, row_of("gspo_token")), taught(batch, row_of("gspo")))
+    close(
+        loss_and_gradient_from_rewards(batch, equation_of("gspo_token")),
+        loss_and_gradient_from_rewards(batch, equation_of("gspo")),
+    )
 
 
 @given(batches())
 def test_gepo_of_groups_of_one_is_gspo(batch: Batch) -> None:
     """The advantages are computed before, since a group of one would have none."""
-    gepo = row_of("gepo")
+    gepo = equation_of("gepo")
     alone = scored(replace(batch, group=torch.arange(len(batch.group))), gepo)
     alone = replace(alone, advantages=batch.advantages[:, :1])
-    close(learnt(alone, gepo), learnt(alone, row_of("gspo", policy_loss={"epsilon": 0.2, "epsilon_high": None})))
+    close(
+        loss_and_gradient(alone, gepo),
+        loss_and_gradient(alone, equation_of("gspo", policy_loss={"epsilon": 0.2, "epsilon_high": None})),
+    )
 
 
 @given(batches())
 def test_ce_gppo_of_one_and_one_is_gppo(batch: Batch) -> None:
-    found = taught(batch, row_of("ce_gppo", policy_loss={"epsilon_high": 0.28, "beta_low": 1.0, "beta_high": 1.0}))
-    assert all(map(torch.equal, found, taught(batch, row_of("gppo"))))
+    found = loss_and_gradient_from_rewards(
+        batch, equation_of("ce_gppo", policy_loss={"epsilon_high": 0.28, "beta_low": 1.0, "beta_high": 1.0})
+    )
+    assert all(map(torch.equal, found, loss_and_gradient_from_rewards(batch, equation_of("gppo"))))
 
 
 @given(batches())
 def test_gppo_is_the_clip_in_value_and_without_its_betas_in_gradient(batch: Batch) -> None:
-    clipped = row_of("dapo", shapers=(), filters=())
-    close(taught(batch, row_of("gppo"))[0], taught(batch, clipped)[0])
+    clipped = equation_of("dapo", shapers=(), filters=())
+    close(
+        loss_and_gradient_from_rewards(batch, equation_of("gppo"))[0], loss_and_gradient_from_rewards(batch, clipped)[0]
+    )
     none = {"beta_low": 0.0, "beta_high": 0.0}
-    close(taught(batch, row_of("gppo", policy_loss=none))[1], taught(batch, clipped)[1])
+    close(
+        loss_and_gradient_from_rewards(batch, equation_of("gppo", policy_loss=none))[1],
+        loss_and_gradient_from_rewards(batch, clipped)[1],
+    )
 
 
 @given(batches())
 def test_unclipped_surrogates_agree(batch: Batch) -> None:
-    token = row_of("grpo", policy_loss=WIDE, penalties=())
+    token = equation_of("grpo", policy_loss=WIDE, penalties=())
     plain = replace(token, policy_loss=part("rlm_policy_losses", policy_losses.unclipped))
     gppo = part("rlm_policy_losses", policy_losses.gradient_preserving, **WIDE)
-    close(taught(batch, token), taught(batch, plain))
-    close(taught(batch, replace(token, policy_loss=gppo)), taught(batch, plain))
+    close(loss_and_gradient_from_rewards(batch, token), loss_and_gradient_from_rewards(batch, plain))
+    close(
+        loss_and_gradient_from_rewards(batch, replace(token, policy_loss=gppo)),
+        loss_and_gradient_from_rewards(batch, plain),
+    )
 
 
 # ---- c, Ω, 1/Z
@@ -210,10 +243,13 @@ def test_unclipped_surrogates_agree(batch: Batch) -> None:
 def test_flash_rl_weighs_every_token_with_no_more_than_its_cap(batch: Batch, cap: float) -> None:
     """The gradient is compared by token; where inference engine and trainer agree, it is DAPO's loss."""
     weight = (batch.old_logp - batch.rollout_logp).exp().clamp(max=cap)
-    bare = row_of("dapo", shapers=(), filters=())
-    close(taught(batch, row_of("flash_rl", token_weights={"cap": cap}))[1], weight * taught(batch, bare)[1])
+    bare = equation_of("dapo", shapers=(), filters=())
+    close(
+        loss_and_gradient_from_rewards(batch, equation_of("flash_rl", token_weights={"cap": cap}))[1],
+        weight * loss_and_gradient_from_rewards(batch, bare)[1],
+    )
     agreed = replace(batch, rollout_logp=batch.old_logp)
-    close(taught(agreed, row_of("flash_rl")), taught(agreed, bare))
+    close(loss_and_gradient_from_rewards(agreed, equation_of("flash_rl")), loss_and_gradient_from_rewards(agreed, bare))
 
 
 @pytest.mark.parametrize("estimator", ["k2", "k3"])
@@ -221,7 +257,10 @@ def test_flash_rl_weighs_every_token_with_no_more_than_its_cap(batch: Batch, cap
 def test_kl_is_zero_with_zero_gradient_at_the_reference(estimator: str, batch: Batch) -> None:
     kl = part("rlm_penalties", penalties.kl, estimator=estimator)
     at_home = replace(batch, ref_logp=batch.logp)
-    close(taught(at_home, row_of("grpo", penalties=[kl])), taught(at_home, row_of("grpo", penalties=())))
+    close(
+        loss_and_gradient_from_rewards(at_home, equation_of("grpo", penalties=[kl])),
+        loss_and_gradient_from_rewards(at_home, equation_of("grpo", penalties=())),
+    )
 
 
 SINGLE: dict[str, Callable[[Batch], float]] = {name: lambda batch: 1.0 for name in REGISTRY.names("rlm_aggregators")}
@@ -232,14 +271,17 @@ SINGLE["fixed_length"] = lambda batch: 1 / batch.max_completion_length
 @given(batch=batches(tokens=1))
 def test_of_single_tokens_all_sums_agree_up_to_a_constant(aggregator: str, batch: Batch) -> None:
     def of(made: Equation) -> tuple[Tensor, Tensor]:
-        return taught(batch, made)
+        return loss_and_gradient_from_rewards(batch, made)
 
     other = REGISTRY.find("rlm_aggregators", aggregator).bind({})
     factor = SINGLE[aggregator](batch)
-    close(of(row_of("grpo", aggregator=other)), tuple(factor * x for x in of(row_of("grpo"))))
+    close(of(equation_of("grpo", aggregator=other)), tuple(factor * x for x in of(equation_of("grpo"))))
 
 
 @given(batches(tokens=1))
 def test_of_single_tokens_gspo_is_grpo(batch: Batch) -> None:
     knobs = {"epsilon": 0.2, "epsilon_high": None}
-    close(taught(batch, row_of("gspo", policy_loss=knobs)), taught(batch, row_of("grpo", penalties=())))
+    close(
+        loss_and_gradient_from_rewards(batch, equation_of("gspo", policy_loss=knobs)),
+        loss_and_gradient_from_rewards(batch, equation_of("grpo", penalties=())),
+    )

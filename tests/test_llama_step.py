@@ -45,7 +45,7 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def made(family: str, **changes: Any) -> Any:
+def adapted_model(family: str, **changes: Any) -> Any:
     return fixtures_models.adapted(fixtures_models.model(family, **{**FAMILIES.get(family, {}), **changes})).eval()
 
 
@@ -57,7 +57,7 @@ def made(family: str, **changes: Any) -> Any:
 @torch.no_grad()
 def test_step_logits_equal_the_full_forward_pass(family: str, padded: bool) -> None:
     """Logits are compared token by token; a sequence is evicted on the way."""
-    model, inputs = made(family), prompts(*((5, 3, 4) if padded else (4, 4, 4)))
+    model, inputs = adapted_model(family), prompts(*((5, 3, 4) if padded else (4, 4, 4)))
     ids, there = inputs["input_ids"], inputs["attention_mask"]
     words = torch.randint(10, fixtures_models.WORDS, (3, 6), generator=torch.Generator().manual_seed(2))
     whole, seen = torch.cat([ids, words], 1), torch.cat([there, torch.ones_like(words)], 1)
@@ -112,7 +112,7 @@ def test_layers_with_one_input_are_fused_if_all_are_copied(target: Any) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_supported_decoder_uses_the_fast_step(family: str, read: list[int]) -> None:
     """The samples equal those of transformers, and no finished sequence is in a forward pass."""
-    written = same(made(family), prompts(6, 3, times=6), config())
+    written = same(adapted_model(family), prompts(6, 3, times=6), config())
     alive = [int((written[:, 6 + t :] != 0).any(1).sum()) for t in range(1, written.shape[1] - 6)]
     assert alive[0] > alive[-1]
     assert read[-len(alive) :] == alive
@@ -191,7 +191,7 @@ def test_inactive_hidden_state_hooks_are_allowed(read: list[int]) -> None:
 
 def test_gradient_checkpointing_falls_back(read: list[int]) -> None:
     """The hook that enables gradients of frozen embeddings does not affect generation."""
-    model = made("Llama")
+    model = adapted_model("Llama")
     model.enable_input_require_grads()
     same(model, prompts(4, times=2), config())
     assert read
@@ -220,7 +220,7 @@ def off(model: Any) -> Any:
 
 NOT_ITS_WORK = {
     "half": lambda: half(fixtures_models.model("Llama")),
-    "off": lambda: off(made("Llama")),
+    "off": lambda: off(adapted_model("Llama")),
     "dora": lambda: fixtures_models.adapted(fixtures_models.model("Llama"), use_dora=True),
 }
 

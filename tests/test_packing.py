@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from rlm_plugins.kernels import chunk_sizes
 from rlm_plugins.kernels.model_traits import causal_model
-from rlm_plugins.packing import attention
-from rlm_plugins.packing import support as fits
+from rlm_plugins.packing import attention, support
 from rlm_plugins.packing.forward import packed_logprobs
 from rlm_plugins.packing.pack import is_packable, layouts
 
@@ -40,7 +39,7 @@ def packed(model: Any, rows: Rows, **options: Any) -> tuple[torch.Tensor, torch.
     return logp, entropy  # type: ignore[return-value]
 
 
-def apart(x: torch.Tensor, y: torch.Tensor) -> float:
+def relative_distance(x: torch.Tensor, y: torch.Tensor) -> float:
     """Return the relative distance of two tensors."""
     return ((x - y).norm() / y.norm()).item()
 
@@ -52,7 +51,7 @@ def test_every_model_family_equals_the_padded_pass(model: Any) -> None:
     found = fixtures_models.gradient(model, (found_logp * torch.arange(logp.numel()).view_as(logp).cos()).sum())
     torch.testing.assert_close(found_logp, logp, rtol=1e-5, atol=3e-6)
     torch.testing.assert_close(found_entropy, entropy, rtol=1e-5, atol=3e-6)
-    assert apart(found, wanted) < 5e-6
+    assert relative_distance(found, wanted) < 5e-6
 
 
 @cache
@@ -83,7 +82,7 @@ def _any_shape_of_groups(model: Any, groups: list[tuple[int, list[int]]]) -> Non
     wanted = fixtures_models.gradient(model, (logp * logp.detach()).sum())
     found_logp, found_entropy = packed(model, rows)
     torch.testing.assert_close((found_logp, found_entropy), (logp, entropy), rtol=1e-5, atol=3e-6)
-    assert apart(fixtures_models.gradient(model, (found_logp * logp.detach()).sum()), wanted) < 5e-6
+    assert relative_distance(fixtures_models.gradient(model, (found_logp * logp.detach()).sum()), wanted) < 5e-6
 
 
 def test_a_budget_cuts_between_trees() -> None:
@@ -133,7 +132,7 @@ def test_prompts_with_a_common_prefix_equal_the_padded_pass(name: str, min_saved
     wanted = fixtures_models.gradient(made, (logp * logp.detach()).sum())
     found_logp, found_entropy = packed(made, PREFIXES[name], **how)
     torch.testing.assert_close((found_logp, found_entropy), (logp, entropy), rtol=1e-5, atol=3e-6)
-    assert apart(fixtures_models.gradient(made, (found_logp * logp.detach()).sum()), wanted) < 5e-6
+    assert relative_distance(fixtures_models.gradient(made, (found_logp * logp.detach()).sum()), wanted) < 5e-6
 
 
 @pytest.mark.parametrize(
@@ -162,7 +161,7 @@ def test_equal_log_probs_are_computed_once() -> None:
 @pytest.mark.parametrize(("family", "relative"), [("Llama", True), ("Qwen3", True), ("Phi3", True), ("GPT2", False)])
 def test_relative_positions_are_detected(family: str, relative: bool) -> None:
     made = fixtures_models.adapted(fixtures_models.model(family))
-    assert fits.prepare(made, reader(made), temperature=1.0) == (None, relative)
+    assert support.prepare(made, reader(made), temperature=1.0) == (None, relative)
 
 
 def test_a_budget_counts_a_common_prefix_once() -> None:
@@ -194,7 +193,7 @@ def test_the_entropy_may_carry_a_gradient() -> None:
     _, found = packed(adapted("Qwen2"), RAGGED, entropy_gradient=True)
     torch.testing.assert_close(found, plain, rtol=1e-5, atol=3e-6)
     wanted = fixtures_models.gradient(adapted("Qwen2"), (plain * plain.detach()).sum())
-    assert apart(fixtures_models.gradient(adapted("Qwen2"), (found * plain.detach()).sum()), wanted) < 5e-6
+    assert relative_distance(fixtures_models.gradient(adapted("Qwen2"), (found * plain.detach()).sum()), wanted) < 5e-6
 
 
 def test_gradient_checkpointing_changes_nothing() -> None:
@@ -209,7 +208,7 @@ def test_all_weights_may_be_trained() -> None:
     made = fixtures_models.model("Llama", temperature=0.8).train()
     wanted = fixtures_models.gradient(made, fixtures_models.padded(made, *RAGGED)[0].sum())
     attention.install_attention(made)
-    assert apart(fixtures_models.gradient(made, packed(made, RAGGED)[0].sum()), wanted) < 5e-6
+    assert relative_distance(fixtures_models.gradient(made, packed(made, RAGGED)[0].sum()), wanted) < 5e-6
 
 
 def test_bf16_is_no_further_from_the_truth_than_the_padded_pass() -> None:
@@ -222,7 +221,7 @@ def test_bf16_is_no_further_from_the_truth_than_the_padded_pass() -> None:
         wanted = fixtures_models.gradient(truth, fixtures_models.padded(truth, *batch)[0].sum())
         losses = fixtures_models.padded(stock, *batch)[0].sum(), packed(made, batch, relative=True)[0].sum()
         for arm, (each, loss) in enumerate(zip((stock, made), losses, strict=True)):
-            errors[arm] += apart(fixtures_models.gradient(each, loss).float(), wanted)
+            errors[arm] += relative_distance(fixtures_models.gradient(each, loss).float(), wanted)
     assert errors[1] <= 1.1 * errors[0]
 
 
@@ -260,9 +259,9 @@ def reader(made: Any) -> Any:
 @pytest.mark.parametrize("family", fixtures_models.CONFIGS)
 def test_known_families_pass_the_self_check(family: str) -> None:
     made = fixtures_models.adapted(fixtures_models.model(family, temperature=0.8))
-    assert fits.prepare(made, reader(made), temperature=0.8).reason is None
+    assert support.prepare(made, reader(made), temperature=0.8).reason is None
     assert causal_model(made).config._attn_implementation == "rlm_sdpa"
-    assert fits.prepare(made, reader(made), temperature=0.8).reason is None, "a second trainer of the same model"
+    assert support.prepare(made, reader(made), temperature=0.8).reason is None, "a second trainer of the same model"
 
 
 @pytest.mark.parametrize(
@@ -275,7 +274,7 @@ def test_known_families_pass_the_self_check(family: str) -> None:
 )
 def test_model_with_another_result_fails_the_self_check(family: str, changes: dict[str, Any]) -> None:
     made = fixtures_models.model(family, **changes)
-    assert "packed forward pass" in str(fits.prepare(made, reader(made), temperature=1.0).reason)
+    assert "packed forward pass" in str(support.prepare(made, reader(made), temperature=1.0).reason)
     assert not made.config._attn_implementation.startswith("rlm_")
 
 
@@ -291,19 +290,19 @@ def test_model_with_another_result_fails_the_self_check(family: str, changes: di
 )
 def test_unsupported_models_have_a_reason(make: Any, reason: str) -> None:
     made = make()
-    assert reason in str(fits.prepare(made, reader(made), temperature=1.0).reason)
+    assert reason in str(support.prepare(made, reader(made), temperature=1.0).reason)
 
 
 def test_modified_heads_are_not_fused() -> None:
     """A wrapped forward, as by accelerate for another device, would not be called in the padding-free pass."""
     made, seen = fixtures_models.model("Llama"), []
     made.lm_head.forward = lambda x: (seen.append(len(x)), torch.nn.functional.linear(x, made.lm_head.weight))[1]
-    assert "the language head has hooks" in str(fits.prepare(made, reader(made), temperature=1.0).reason)
+    assert "the language head has hooks" in str(support.prepare(made, reader(made), temperature=1.0).reason)
     made(input_ids=torch.ones(1, 2, dtype=torch.long))
     assert seen == [1]
     watched = fixtures_models.model("Llama")
     watched.lm_head.register_forward_hook(lambda *_: None)
-    assert "the language head has hooks" in str(fits.prepare(watched, reader(watched), temperature=1.0).reason)
+    assert "the language head has hooks" in str(support.prepare(watched, reader(watched), temperature=1.0).reason)
 
 
 def test_virtual_tokens_need_padding() -> None:
@@ -312,21 +311,21 @@ def test_virtual_tokens_need_padding() -> None:
     made = peft.get_peft_model(
         fixtures_models.model("Llama"), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
     )
-    assert "virtual tokens" in str(fits.prepare(made, reader(made), temperature=1.0).reason)
+    assert "virtual tokens" in str(support.prepare(made, reader(made), temperature=1.0).reason)
 
 
 def test_modified_attention_scores_are_detected_at_start() -> None:
     """An untrained model has small scores, which a soft cap does not change: no self-check detects it."""
     made = fixtures_models.model("Gemma2", attn_implementation="eager", final_logit_softcapping=None)
-    assert "softcap" in str(fits.prepare(made, reader(made), temperature=1.0).reason)
+    assert "softcap" in str(support.prepare(made, reader(made), temperature=1.0).reason)
     made = fixtures_models.model("Gemma2", final_logit_softcapping=None, attn_logit_softcapping=None)
-    assert fits.prepare(made, reader(made), temperature=1.0).reason is None
+    assert support.prepare(made, reader(made), temperature=1.0).reason is None
 
 
 def test_custom_attention_mask_is_detected_before_it_applies() -> None:
     """Doge adds a bias to the scores that is initially 0."""
     made = fixtures_models.model("Doge", attn_implementation="sdpa")
-    assert "its own attention mask" in str(fits.prepare(made, reader(made), temperature=1.0).reason)
+    assert "its own attention mask" in str(support.prepare(made, reader(made), temperature=1.0).reason)
 
 
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
@@ -355,4 +354,4 @@ BENT = {
     ],
 )
 def test_attention_window_of_a_token(family: str, changes: dict[str, Any], longest: int | None) -> None:
-    assert fits.max_packed_length(fixtures_models.model(family, **changes).config) == longest
+    assert support.max_packed_length(fixtures_models.model(family, **changes).config) == longest

@@ -26,7 +26,7 @@ def advantage(target: Any) -> Any:
 SEEN: dict[str, Any] = {}
 
 
-def everything(
+def record_arguments(
     rewards,
     mask,
     old_logp,
@@ -52,7 +52,7 @@ def everything(
 
 
 def test_scoring_parts_get_all_text_data(tmp_path: Path) -> None:
-    made = trainer(tmp_path, clipped(advantage=advantage(everything)), max_steps=1)
+    made = trainer(tmp_path, clipped(advantage=advantage(record_arguments)), max_steps=1)
     made.train()
     seen, rows = SEEN, range(8)
     assert seen["tokenizer"] is made.tokenizer
@@ -160,7 +160,7 @@ class Guest:
 
 def test_any_class_part_may_have_setup() -> None:
     part, policy = advantage(Guest), tiny.model()
-    setup_parts([part, advantage(everything)], policy, {})
+    setup_parts([part, advantage(record_arguments)], policy, {})
     assert part.target.met == [policy]  # a function has nobody to meet
     with pytest.raises(PartError, match=r"failed: KeyError: 'nobody'"):
         setup_parts([part], policy, {"sft": Path()})

@@ -50,7 +50,7 @@ def loop() -> Any:
     thread.join(5)
 
 
-async def waits(completions: list[str]) -> list[float]:
+async def delayed_eighths(completions: list[str]) -> list[float]:
     """Return multiples of 1/8 after a short sleep."""
     LOG.append("asked " + "".join(completions)[:8])
     await asyncio.sleep(0.01)
@@ -66,7 +66,7 @@ def called(function: Any, loop: Any, columns: dict[str, Any]) -> list[float | No
 
 
 def reward(**beside: Any) -> Any:
-    return trl_reward(Reward("waits", Part("rlm_rewards", "waits", "guest", waits).bind({}), **beside))
+    return trl_reward(Reward("waits", Part("rlm_rewards", "waits", "guest", delayed_eighths).bind({}), **beside))
 
 
 def test_request_thread_sends_all_queued_requests() -> None:
@@ -243,11 +243,11 @@ def logged_call(name: str, function: Any, *args: Any, **options: Any) -> Any:
 GENERATORS = [None, "fast"]
 
 
-def made(folder: Path, generator: str | None, overlap: bool, **settings: Any) -> Any:
+def prefetch_trainer(folder: Path, generator: str | None, overlap: bool, **settings: Any) -> Any:
     """Return a trainer whose groups end at different times."""
     found = generator and REGISTRY.find("rlm_generators", generator).bind({})
     pieces = {"speed": replace(NO_SPEED, prefetch_rewards=overlap), "generator": found, "model": tiny.model()}
-    return trainer(folder, score=waits, learning_rate=1e-3, pieces=pieces, **settings)
+    return trainer(folder, score=delayed_eighths, learning_rate=1e-3, pieces=pieces, **settings)
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -256,7 +256,7 @@ def test_run_prefetches_before_the_forward_pass(
     generator: str | None, overlap: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Groups are requested during generation if the generator reports finished sequences, otherwise just after it."""
-    it = made(tmp_path, generator, overlap, beta=0.1, max_steps=1)
+    it = prefetch_trainer(tmp_path, generator, overlap, beta=0.1, max_steps=1)
     for owner, name in (
         (it, "_generate_single_turn"),
         (it, "_get_per_token_logps_and_entropies"),
@@ -279,7 +279,7 @@ def test_the_weights_are_the_same(tmp_path: Path) -> None:
     runs = [("stock", None, False), ("whole", None, True), ("groups", "fast", True)]
     trained = []
     for name, generator, overlap in runs:
-        it = made(tmp_path / name, generator, overlap, max_steps=2)
+        it = prefetch_trainer(tmp_path / name, generator, overlap, max_steps=2)
         it.train()
         trained.append(weights(it))
     plain, *others = trained

@@ -18,7 +18,7 @@ from rlm_fastgen.prefix_attention import SharedPrefix, attend_all, sharing_pays
 from rlm_fastgen.prompt_tree import PromptTree
 from rlm_fastgen.prompts import distinct_prompts, unpadded
 from rlm_fastgen.self_check import shares_prefixes
-from test_fast_generate import by_the_loop, config, prompts, same
+from test_fast_generate import config, prompts, same, without_fallback
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import DynamicCache
 
@@ -223,7 +223,7 @@ def test_samples_of_prompts_that_start_alike(
     width = max(map(len, rows))
     ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
     inputs = {"input_ids": ids, "attention_mask": (ids != 0).long()}
-    with by_the_loop():
+    with without_fallback():
         for family in ("Qwen2", "GPT2", "Phi3"):
             model = fixtures_models.adapted(fixtures_models.model(family)).eval()
             same(model, inputs, config())
@@ -246,7 +246,7 @@ def test_a_decoder_that_cannot_continue_a_beginning_shares_none(monkeypatch: pyt
     monkeypatch.setattr(ActiveSequences, "_prefill_after", lambda *given: after(*given).roll(1, 1))
     model = fixtures_models.model("GPT2").eval()
     ids = torch.tensor([[0, 0, *range(3, 13), 20], [*range(3, 13), 21, 22, 23]])
-    with by_the_loop():
+    with without_fallback():
         same(model, {"input_ids": ids, "attention_mask": (ids != 0).long()}, config())
     assert not shares_prefixes(model)
 

@@ -53,12 +53,12 @@ def contains(completions: list[str], answer: list[str]) -> list[float]:
     return [float(str(right) in text) for text, right in zip(completions, answer, strict=True)]
 
 
-def lengthy(completions: list[str]) -> list[float]:
+def length_only(completions: list[str]) -> list[float]:
     """Return the length."""
     return [float(len(text)) for text in completions]
 
 
-def shy(completions: list[str], answer: list[str]) -> list[float]:
+def raises_on_empty(completions: list[str], answer: list[str]) -> list[float]:
     """Raise on an empty completion."""
     return [1 / len(text) for text in completions]
 
@@ -66,7 +66,7 @@ def shy(completions: list[str], answer: list[str]) -> list[float]:
 calls: list[int] = []
 
 
-def moody(completions: list[str], answer: list[str]) -> list[float]:
+def nondeterministic(completions: list[str], answer: list[str]) -> list[float]:
     """Return scores that depend on the call, the position and the batch."""
     calls.append(len(completions))
     return [float(len(calls) * row) for row in range(len(completions))]
@@ -79,39 +79,39 @@ def moody(completions: list[str], answer: list[str]) -> list[float]:
         (contains, "'right, then wrong' scores"),
         (contains, "'right only while thinking' scores"),
         (contains, "an example without an answer is scored 0"),
-        (lengthy, "'absurdly long' scores as much as the correct answer on 12 of 12 examples"),
-        (lengthy, "'wrong but confident' scores"),
-        (shy, "'empty' makes it fail: raised ZeroDivisionError"),
-        (moody, "a second call gives other scores"),
-        (moody, "the scores depend on the order of the batch"),
-        (moody, "the scores depend on the rest of the batch"),
-        (moody, "correct answers score differently"),
+        (length_only, "'absurdly long' scores as much as the correct answer on 12 of 12 examples"),
+        (length_only, "'wrong but confident' scores"),
+        (raises_on_empty, "'empty' makes it fail: raised ZeroDivisionError"),
+        (nondeterministic, "a second call gives other scores"),
+        (nondeterministic, "the scores depend on the order of the batch"),
+        (nondeterministic, "the scores depend on the rest of the batch"),
+        (nondeterministic, "correct answers score differently"),
     ],
 )
 def test_a_fault_is_found(function: Callable[..., Any], words: str) -> None:
     assert any(words in line for line in findings(report(function))), findings(report(function))
 
 
-def generous(completions: list[str]) -> list[float]:
+def always_one(completions: list[str]) -> list[float]:
     """Return 1 for every completion."""
     return [1.0] * len(completions)
 
 
 def test_every_probe_case_can_be_scored() -> None:
-    result = findings(report(generous))
+    result = findings(report(always_one))
     names = list(report(accuracy)["traps"])
     assert len(names) == 10
     for name in names:
         assert f"'{name}' scores as much as the correct answer on 12 of 12 examples" in result
 
 
-def undecided(completions: list[str]) -> list[float]:
+def nan_on_empty(completions: list[str]) -> list[float]:
     """Return NaN for an empty completion."""
     return [float(len(text) or "nan") for text in completions]
 
 
 def test_a_score_that_is_no_number_is_a_finding() -> None:
-    assert any("'empty' makes it fail: returned nan" in line for line in findings(report(undecided)))
+    assert any("'empty' makes it fail: returned nan" in line for line in findings(report(nan_on_empty)))
 
 
 def runs(completions: list[str], tests: list[str]) -> list[float]:

@@ -35,7 +35,7 @@ def source(name: str, rows: int | None = None, **knobs: Any) -> Bound:
     return replace(bound, beside={"num_completions": rows} if rows else {})
 
 
-def writing(folder: Path, *sources: Bound, **changes: Any) -> EquationTrainer:
+def rollout_trainer(folder: Path, *sources: Bound, **changes: Any) -> EquationTrainer:
     """Return a GRPO trainer with groups of four on two problems, whose answers are the demonstrations."""
     data = tiny.problems(16).map(lambda row: {"demonstration": row["answer"]})
     pieces = {
@@ -49,7 +49,7 @@ def writing(folder: Path, *sources: Bound, **changes: Any) -> EquationTrainer:
 @pytest.fixture(scope="module")
 def idle(tmp_path_factory: pytest.TempPathFactory) -> EquationTrainer:
     """Return a trainer that only generates and computes log-probs."""
-    return writing(tmp_path_factory.mktemp("idle"))
+    return rollout_trainer(tmp_path_factory.mktemp("idle"))
 
 
 def logits(made: EquationTrainer, ids: list[int]) -> torch.Tensor:
@@ -239,10 +239,10 @@ def test_a_pool_for_other_prompts(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ branches
 
 
-def counting(prompts: list[str], prefixes: list[list[int]] | None = None) -> list[list[int]]:
+def unique_tokens(prompts: list[str], prefixes: list[list[int]] | None = None) -> list[list[int]]:
     """Generate unique token ids, six per completion with the prefix."""
-    counting.calls += 1  # type: ignore[attr-defined]
-    base = 100 * counting.calls  # type: ignore[attr-defined]
+    unique_tokens.calls += 1  # type: ignore[attr-defined]
+    base = 100 * unique_tokens.calls  # type: ignore[attr-defined]
     starts = prefixes or [[]] * len(prompts)
     return [[base + 10 * i + t for t in range(6 - len(start))] for i, start in enumerate(starts)]
 
@@ -252,8 +252,8 @@ def counting(prompts: list[str], prefixes: list[list[int]] | None = None) -> lis
     [({}, 3), ({"at": 0.0}, 0), ({"at": 1.0}, 5), ({"token": 2}, 2), ({"token": 99}, 5)],
 )
 def test_branches_share_the_trunk_up_to_the_place(knobs: dict[str, Any], kept: int) -> None:
-    counting.calls = 0  # type: ignore[attr-defined]
-    found = Branches(**knobs)(["a", "a", "a", "b", "b", "b"], [0, 1, 2, 0, 1, 2], counting)
+    unique_tokens.calls = 0  # type: ignore[attr-defined]
+    found = Branches(**knobs)(["a", "a", "a", "b", "b", "b"], [0, 1, 2, 0, 1, 2], unique_tokens)
     rows, mask = found["completion_ids"], found["mask"]
     for trunk in (0, 3):
         assert mask[trunk] == [True] * 6
@@ -276,8 +276,8 @@ def test_branches_share_the_trunk_up_to_the_place(knobs: dict[str, Any], kept: i
 )
 def test_branches_of_branches(knobs: dict[str, Any], parents: list[int | None]) -> None:
     """In each round, a branch keeps half of the tokens that its parent generated itself."""
-    counting.calls = 0  # type: ignore[attr-defined]
-    found = Branches(**knobs)(["a"] * 8 + ["b"] * 8, [*range(8)] * 2, counting)
+    unique_tokens.calls = 0  # type: ignore[attr-defined]
+    found = Branches(**knobs)(["a"] * 8 + ["b"] * 8, [*range(8)] * 2, unique_tokens)
     for group in (0, 8):
         rows, mask = found["completion_ids"][group : group + 8], found["mask"][group : group + 8]
         for row, parent in enumerate(parents):
@@ -292,8 +292,8 @@ def test_branches_of_branches(knobs: dict[str, Any], parents: list[int | None]) 
 
 
 def test_prefix_is_trained_once_by_default() -> None:
-    counting.calls = 0  # type: ignore[attr-defined]
-    assert Branches(train_prefix=True)(["a", "a"], [0, 1], counting)["mask"] == [[True] * 6] * 2
+    unique_tokens.calls = 0  # type: ignore[attr-defined]
+    assert Branches(train_prefix=True)(["a", "a"], [0, 1], unique_tokens)["mask"] == [[True] * 6] * 2
 
 
 def test_fork_continues_from_the_prefix(idle: EquationTrainer) -> None:
@@ -329,7 +329,9 @@ def last_batch() -> Any:
 def test_two_steps(tmp_path: Path, sources: Any, rows: dict[str, int]) -> None:
     problems = [row["prompt"] for row in tiny.problems(16)]
     path = pool(tmp_path, *[entry(prompt, text) for prompt in problems for text in ("12", "34", "56")])
-    made = writing(tmp_path, *[source(n, r, **k, **({"path": path} if n == "replay" else {})) for n, r, k in sources])
+    made = rollout_trainer(
+        tmp_path, *[source(n, r, **k, **({"path": path} if n == "replay" else {})) for n, r, k in sources]
+    )
     start = {name: p.detach().clone() for name, p in made.model.named_parameters()}
     made.train()
     assert any(not torch.equal(p, start[name]) for name, p in made.model.named_parameters())
@@ -354,7 +356,7 @@ def test_two_steps(tmp_path: Path, sources: Any, rows: dict[str, int]) -> None:
 
 
 def test_prompt_missing_in_the_pool_is_sampled(tmp_path: Path) -> None:
-    made = writing(tmp_path, source("replay", 2, path=pool(tmp_path, entry("elsewhere", "12"))), max_steps=1)
+    made = rollout_trainer(tmp_path, source("replay", 2, path=pool(tmp_path, entry("elsewhere", "12"))), max_steps=1)
     made.train()
     assert last_batch().sources["policy"].all()
     assert made.state.log_history[-2]["sources/replay/share"] == 0
@@ -363,7 +365,7 @@ def test_prompt_missing_in_the_pool_is_sampled(tmp_path: Path) -> None:
 
 def test_a_temperature_on_a_schedule(tmp_path: Path) -> None:
     """Generation and log-probs use the temperature of their step."""
-    made = writing(tmp_path, source("policy", temperature={"from": 1.0, "to": 0.5, "over": 2}))
+    made = rollout_trainer(tmp_path, source("policy", temperature={"from": 1.0, "to": 0.5, "over": 2}))
     found = []
     made.components.scoring.observer = lambda step, *_: found.append(
         (step, made.temperature, made.generation_config.temperature)
@@ -379,10 +381,10 @@ def test_resumed_run_replays_the_same_completions(tmp_path: Path) -> None:
     path = pool(tmp_path, *[entry(prompt, str(n)) for prompt in problems for n in range(20)])
     sources = source("replay", 1, path=path), source("policy", temperature=0.8), source("greedy", 1)
     options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
-    whole = writing(tmp_path / "whole", *sources, **options)
+    whole = rollout_trainer(tmp_path / "whole", *sources, **options)
     whole.train()
     texts = [seen[2] for seen in SEEN]
-    again = writing(tmp_path / "again", *sources, **options)
+    again = rollout_trainer(tmp_path / "again", *sources, **options)
     again.train(resume_from_checkpoint=str(checkpoints(tmp_path / "whole")[0]))
     assert [seen[2] for seen in SEEN] == texts[2:]
     end = dict(whole.model.named_parameters())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixtures_equations import equation, learning, part
+from fixtures_equations import equation, loss_batch, part
 from hypothesis import given
 from hypothesis import strategies as st
 from test_schema import accepts
@@ -144,7 +144,7 @@ def test_a_part_gets_the_value_of_its_step() -> None:
         return -ratio.clamp(max=cap) * advantages
 
     made = part("rlm_policy_losses", bold, cap={"from": 1.0, "to": 3.0, "over": 4})
-    batch = replace(learning(), ratio=torch.ones(2, 3, requires_grad=True))
+    batch = replace(loss_batch(), ratio=torch.ones(2, 3, requires_grad=True))
     for step in (0, 1, 4, 9):
         made(replace(batch, step=step))
     assert seen == [1.0, 1.5, 3.0, 3.0]
@@ -155,7 +155,7 @@ def test_a_part_gets_the_value_of_its_step() -> None:
 def test_a_coefficient_moves() -> None:
     cost = part("rlm_penalties", penalties.kl_old, estimator="k2")
     moving = replace(cost, beside={"beta": Schedule(0.0, 2.0, 4)})
-    batch = learning(old_logp=torch.zeros(2, 3))
+    batch = loss_batch(old_logp=torch.zeros(2, 3))
     plain = objective(batch, equation())
     paid = objective(batch, equation(penalties=[replace(cost, beside={"beta": 1.0})])) - plain
     for step, beta in ((0, 0.0), (2, 1.0), (4, 2.0)):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from fixtures_equations import row_of
+from fixtures_equations import equation_of
 from fixtures_trainer import OFTEN, interrupted, logged, trainer
 
 from rlm_plugins.builtin.tracked_baseline import TrackedBaseline
@@ -39,7 +39,7 @@ class Shown(TrackedBaseline):
 
 def spo(folder: Path, sampler: str = "prioritized", problems: int = 9, **changes: Any) -> EquationTrainer:
     """Return a trainer with eight prompts per generation and one completion each."""
-    row = row_of("spo", advantage=Part("rlm_advantages", "shown", "test", Shown).bind({}))
+    row = equation_of("spo", advantage=Part("rlm_advantages", "shown", "test", Shown).bind({}))
     chooser = REGISTRY.find("rlm_samplers", sampler).bind({})
     settings = {"num_generations": 1, "max_completion_length": 6, "learning_rate": 2e-2, **changes}
     return trainer(folder, row, accuracy, tiny.problems(problems), chooser, **settings)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixtures_equations import equation, learning, part, scoring
+from fixtures_equations import equation, loss_batch, part, scoring
 from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
@@ -169,7 +169,7 @@ def test_loss_weights_penalties_and_counts_by_hand() -> None:
 
     half = part("rlm_token_weights", weights.mask_truncated)
     cost = replace(part("rlm_penalties", constant), beside={"beta": 0.5})
-    batch = learning()
+    batch = loss_batch()
     loss = objective(batch, equation(token_weights=[half], penalties=[cost]))
     # row 0: −1·(−1 −2 −3) = 6, row 1 is cut off: weight 0; penalties 0.5·10 on each of 4 tokens; over 4 tokens
     assert loss.item() == (6 + 20) / 4
@@ -184,7 +184,7 @@ def test_token_weights_multiply_and_carry_no_gradient() -> None:
     def tripled(logp):
         return torch.full_like(logp, 3.0)
 
-    batch = learning()
+    batch = loss_batch()
     chain = [part("rlm_token_weights", weight) for weight in (confident, tripled)]
     (gradient,) = torch.autograd.grad(objective(batch, equation(token_weights=chain)), batch.logp)
     expected = -batch.advantages * batch.logp.exp() * 3 / 4
@@ -196,12 +196,12 @@ def test_the_engines_weight_multiplies_the_loss_but_not_the_penalties() -> None:
         return torch.ones_like(logp)
 
     cost = part("rlm_penalties", constant)
-    loss = objective(learning(rollout_weight=torch.full((2, 3), 2.0)), equation(penalties=[cost]))
+    loss = objective(loss_batch(rollout_weight=torch.full((2, 3), 2.0)), equation(penalties=[cost]))
     assert loss.item() == (2 * (6 - 8) + 4) / 4
 
 
 def test_ratio_is_finite_for_extreme_log_probs() -> None:
-    batch = learning(old_logp=torch.full((2, 3), -1e4))
+    batch = loss_batch(old_logp=torch.full((2, 3), -1e4))
     parts = {
         "importance": part("rlm_importance", importance.token),
         "policy_loss": part("rlm_policy_losses", policy_losses.clip),
@@ -216,7 +216,7 @@ def test_sequence_loss_applies_to_each_token() -> None:
     def per_row(advantages, logp):
         return -advantages * logp.sum(1, keepdim=True)
 
-    loss = objective(learning(), equation(policy_loss=part("rlm_policy_losses", per_row)))
+    loss = objective(loss_batch(), equation(policy_loss=part("rlm_policy_losses", per_row)))
     assert loss.item() == (3 * 6 + 1 * 2 * -4) / 4  # padding is 0 for every part, so row 1 sums to −4
 
 
@@ -227,7 +227,7 @@ def test_logged_values_have_the_key_of_their_part() -> None:
         "policy_loss": part("rlm_policy_losses", policy_losses.clip),
         "penalties": [part("rlm_penalties", penalties.kl_old)],
     }
-    objective(learning(log=seen.__setitem__), equation(**parts))
+    objective(loss_batch(log=seen.__setitem__), equation(**parts))
     assert set(seen) == {"policy_loss/clipped_low", "policy_loss/clipped_high", "penalties/kl_old"}
     assert not any(x.requires_grad for x in seen.values())
 
@@ -331,7 +331,7 @@ def test_equation_lists_parts_and_required_data() -> None:
 def error_of(**slots: Any) -> str:
     """Return the error for a loss without a gradient."""
     with pytest.raises(PartError) as caught:
-        objective(replace(learning(), logp=learning().logp.detach().requires_grad_()), equation(**slots))
+        objective(replace(loss_batch(), logp=loss_batch().logp.detach().requires_grad_()), equation(**slots))
     return str(caught.value)
 
 
@@ -348,9 +348,9 @@ def test_non_finite_loss_names_the_first_part_at_fault() -> None:
 
 
 def test_diverged_weights_are_not_reported_as_a_part_error() -> None:
-    logp = torch.full_like(learning().logp, NAN).requires_grad_()
+    logp = torch.full_like(loss_batch().logp, NAN).requires_grad_()
     with pytest.raises(PartError, match="log-probabilities are not finite"):
-        objective(replace(learning(), logp=logp), equation())
+        objective(replace(loss_batch(), logp=logp), equation())
 
 
 def test_a_loss_without_gradient_is_refused() -> None:

@@ -37,7 +37,7 @@ TERMS = {
 }
 
 
-def made(name: str) -> Equation:
+def equation_with_term(name: str) -> Equation:
     """Return an equation with one term over the whole step."""
     return equation(
         importance=part("rlm_importance", importance.token),
@@ -60,8 +60,10 @@ def loss_and_gradient(batch: Batch, parts: Equation) -> tuple[torch.Tensor, torc
 def test_split_into_micro_batches_changes_nothing(name: str, batch: Batch, first: int, second: int) -> None:
     batch, rows = with_own_step_batch(batch), torch.arange(len(batch.group))
     pieces = [rows[:first], rows[first : first + second], rows[first + second :]]
-    found = [loss_and_gradient(select_in_order(batch, piece), made(name)) for piece in pieces if len(piece)]
-    whole = loss_and_gradient(batch, made(name))
+    found = [
+        loss_and_gradient(select_in_order(batch, piece), equation_with_term(name)) for piece in pieces if len(piece)
+    ]
+    whole = loss_and_gradient(batch, equation_with_term(name))
     torch.testing.assert_close(torch.stack([loss for loss, _ in found]).sum(), whole[0])
     torch.testing.assert_close(torch.cat([gradient for _, gradient in found]), whole[1])
 
@@ -75,7 +77,7 @@ def test_the_ratio_of_the_whole_step_is_known() -> None:
 
     batch = replace(with_own_step_batch(_small()), old_logp=torch.tensor([[-1.0, -2.0], [-2.0, -9.0]]))
     batch.step_batch.old_logp = batch.old_logp
-    parts = made("clip_cov")
+    parts = equation_with_term("clip_cov")
     objective(
         select_in_order(batch, torch.tensor([1])), replace(parts, token_weights=[part("rlm_token_weights", curious)])
     )
@@ -99,7 +101,7 @@ def _small() -> Batch:
 def test_step_batch_must_come_from_the_trainer() -> None:
     """A micro-batch is never used as the step batch by mistake."""
     with pytest.raises(PartError, match="requires `step_batch`, which this configuration does not provide"):
-        objective(_small(), made("clip_cov"))
+        objective(_small(), equation_with_term("clip_cov"))
 
 
 def test_micro_batches_keep_the_order_of_generation() -> None:
@@ -164,7 +166,7 @@ def train(folder: Path, parts: Equation, **changes: Any) -> Seeing:
     torch.set_num_threads(1)
     reward: Bound = type(REGISTRY.find("rlm_rewards", "length"))("rlm_rewards", "eighths", "test", eighths).bind({})
     rewards = [Reward("eighths", reward)]
-    made = Seeing(
+    equation_with_term = Seeing(
         TrainerOptions(
             equation=parts,
             rewards=rewards,
@@ -176,8 +178,8 @@ def train(folder: Path, parts: Equation, **changes: Any) -> Seeing:
         train_dataset=tiny.problems(),
         processing_class=tiny.tokenizer(),
     )
-    made.train()
-    return made
+    equation_with_term.train()
+    return equation_with_term
 
 
 def weights_of(trainer: Seeing) -> torch.Tensor:
@@ -193,7 +195,9 @@ def split(rows: int, micro_batches: int) -> dict[str, int]:
 def test_accumulation_changes_nothing(tmp_path: Path, name: str) -> None:
     """Sixteen completions, used twice, in one, two and four micro-batches give the same losses and weights."""
     shared = {"num_iterations": 2, "max_steps": 4, "optim": "sgd", "learning_rate": 0.5}
-    whole, halves, quarters = (train(tmp_path / str(n), made(name), **split(16 // n, n), **shared) for n in (1, 2, 4))
+    whole, halves, quarters = (
+        train(tmp_path / str(n), equation_with_term(name), **split(16 // n, n), **shared) for n in (1, 2, 4)
+    )
     start = torch.cat([p.detach().flatten() for p in tiny.model().parameters()])
     assert (weights_of(whole) - start).abs().max() > 1e-3, "nothing was trained: the comparison is empty"
     for other in (halves, quarters):
@@ -206,7 +210,7 @@ def test_accumulation_changes_nothing(tmp_path: Path, name: str) -> None:
 @pytest.mark.slow
 def test_contents_of_a_step_batch(tmp_path: Path) -> None:
     """One generation has two steps of two micro-batches: each step is a step batch; completions have one pass each."""
-    trainer = train(tmp_path, made("kl_cov"), **split(4, 2), steps_per_generation=4, max_steps=2)
+    trainer = train(tmp_path, equation_with_term("kl_cov"), **split(4, 2), steps_per_generation=4, max_steps=2)
     (first, mine), (same, rest), (second, _), _ = trainer.seen
     assert first is same
     assert first is not second
@@ -218,7 +222,7 @@ def test_contents_of_a_step_batch(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_step_over_two_generations_has_two_windows(tmp_path: Path) -> None:
-    trainer = train(tmp_path, made("kl_cov"), **split(4, 4), steps_per_generation=2, max_steps=2)
+    trainer = train(tmp_path, equation_with_term("kl_cov"), **split(4, 4), steps_per_generation=2, max_steps=2)
     sizes = [len(window.mask) for window, _ in trainer.seen]
     assert sizes == [8] * 8
     windows = [id(window) for window, _ in trainer.seen]
@@ -227,5 +231,5 @@ def test_a_step_over_two_generations_has_two_windows(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_single_micro_batch_needs_no_extra_pass(tmp_path: Path) -> None:
-    trainer = train(tmp_path, made("top_entropy"), **split(8, 1), max_steps=2)
+    trainer = train(tmp_path, equation_with_term("top_entropy"), **split(8, 1), max_steps=2)
     assert trainer.reads == 2

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fixtures_equations import equation, learning, part
+from fixtures_equations import equation, loss_batch, part
 from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
@@ -32,7 +32,7 @@ def test_truncated_completion_has_weight_zero() -> None:
 
 def test_truncated_completion_stays_in_the_denominator() -> None:
     """Overlong filtering removes the loss of a completion, not its tokens."""
-    batch = learning()
+    batch = loss_batch()
     filtered = equation(token_weights=[part("rlm_token_weights", mask_truncated)])
     whole, rest = objective(batch, equation()), objective(batch, filtered)
     assert whole.item() == (6 - 8) / 4

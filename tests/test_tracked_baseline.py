@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from fixtures_equations import row_of
+from fixtures_equations import equation_of
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.tracked_baseline import Curriculum, Prioritized, TrackedBaseline
@@ -94,7 +94,7 @@ def test_algorithm_value_and_gradient() -> None:
     with torch.no_grad():
         logp[1, 0] = old[1, 0] + 3.0  # a ratio of 20 on a row that failed
     rewards = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
-    row = row_of("spo")
+    row = equation_of("spo")
     row.advantage.target.tracker.pairs = {0: (3.0, 1.0), 1: (1.0, 1.0)}
     batch = Batch(
         group=torch.arange(3),

@@ -133,7 +133,7 @@ def test_a_refused_field_is_not_suggested() -> None:
 # ------------------------------------------------------------------ types
 
 
-def fits(value: Any, hint: Any) -> bool:
+def accepts(value: Any, hint: Any) -> bool:
     """Return True if a setting of that type accepts the value."""
     try:
         validate(dataclasses.make_dataclass("One", [("k", hint, None)]), {"k": value})
@@ -143,25 +143,25 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def test_enum_or_text_accepts_only_the_enum() -> None:
-    assert not fits("nonsense", without_loose_text(Color | str))
-    assert fits(None, without_loose_text(Color | str | None))
+    assert not accepts("nonsense", without_loose_text(Color | str))
+    assert accepts(None, without_loose_text(Color | str | None))
     assert without_loose_text(str | int) == str | int
 
 
 def test_placeholders_in_literals_are_filled() -> None:
     hint = bool | Literal["pissa", "pissa_niter_[number of iters]"]
-    assert fits("pissa_niter_16", hint)
-    assert not fits("pissa_niter_", hint)
-    assert not fits("pissa_niter_[number of iters]", hint)
+    assert accepts("pissa_niter_16", hint)
+    assert not accepts("pissa_niter_", hint)
+    assert not accepts("pissa_niter_[number of iters]", hint)
 
 
 @given(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers()))
 def test_every_value_fits_its_own_type_and_anything(value: Any) -> None:
     finite = not isinstance(value, float) or math.isfinite(value)
     hint = list[int] if isinstance(value, list) else type(value)
-    assert fits(value, hint) == finite
-    assert fits(value, Any)
-    assert fits(value, hint | dict) == finite
+    assert accepts(value, hint) == finite
+    assert accepts(value, Any)
+    assert accepts(value, hint | dict) == finite
 
 
 # ------------------------------------------------------------------ the arithmetic of a generation

@@ -20,7 +20,7 @@ from rlm_plugins.stage import Reward
 CHAT = [[{"role": "assistant", "content": "ab"}], [{"role": "assistant", "content": "c"}]]
 
 
-def made(function: Callable[..., Any], **knobs: Any) -> Callable[..., Any]:
+def trl_reward_of(function: Callable[..., Any], **knobs: Any) -> Callable[..., Any]:
     part = Part("rlm_rewards", "it", "guest", function)
     part.check()
     return trl_reward(Reward("it", part.bind(knobs)))
@@ -44,8 +44,8 @@ def test_part_gets_requested_data_as_text() -> None:
         assert prompts == ["1+1", "1+1"]
         return [len(c) + bonus + len(a) for c, a in zip(completions, answer, strict=True)]
 
-    assert called(made(it)) == [3.5, 2.5]
-    assert called(made(it, bonus=1.0)) == [4.0, 3.0]
+    assert called(trl_reward_of(it)) == [3.5, 2.5]
+    assert called(trl_reward_of(it, bonus=1.0)) == [4.0, 3.0]
 
 
 def test_messages_and_ids_by_name() -> None:
@@ -54,15 +54,15 @@ def test_messages_and_ids_by_name() -> None:
             m[0]["content"] == "ab" and len(i) == 2 for m, i in zip(completion_messages, completion_ids, strict=True)
         ]
 
-    assert called(made(it)) == [1.0, 0.0]
+    assert called(trl_reward_of(it)) == [1.0, 0.0]
 
 
 def test_optional_data_is_left_out_when_absent() -> None:
     def it(completions, hint=None):
         return [0.0 if hint is None else 1.0] * len(completions)
 
-    assert called(made(it)) == [0.0, 0.0]
-    assert called(made(it), hint=["x", "y"]) == [1.0, 1.0]
+    assert called(trl_reward_of(it)) == [0.0, 0.0]
+    assert called(trl_reward_of(it), hint=["x", "y"]) == [1.0, 1.0]
 
 
 def test_trl_function_gets_all_arguments_of_trl() -> None:
@@ -71,7 +71,7 @@ def test_trl_function_gets_all_arguments_of_trl() -> None:
         assert kwargs["answer"] == ["2", "2"]
         return [1.0, None]
 
-    assert called(made(it)) == [1.0, None]
+    assert called(trl_reward_of(it)) == [1.0, None]
 
 
 def test_asynchronous() -> None:
@@ -79,7 +79,7 @@ def test_asynchronous() -> None:
         await asyncio.sleep(0)
         return [1.0] * len(completions)
 
-    assert asyncio.run(called(made(it))) == [1.0, 1.0]
+    assert asyncio.run(called(trl_reward_of(it))) == [1.0, 1.0]
 
 
 def test_stateful_class_keeps_its_state() -> None:
@@ -91,7 +91,7 @@ def test_stateful_class_keeps_its_state() -> None:
             self.total += self.step
             return [self.total] * len(completions)
 
-    reward = made(Counter, step=2.0)
+    reward = trl_reward_of(Counter, step=2.0)
     assert called(reward) == [2.0, 2.0]
     assert called(reward) == [4.0, 4.0]
 
@@ -104,13 +104,13 @@ def test_data_of_a_part_are_copies() -> None:
         completion_ids.clear()
         return [0.0, 0.0]
 
-    assert called(made(it), completion_ids=ids) == [0.0, 0.0]
+    assert called(trl_reward_of(it), completion_ids=ids) == [0.0, 0.0]
     assert ids == [[1, 2], [3]]
 
 
 @pytest.mark.parametrize("scores", [torch.tensor([1.0, 2.0]), (1, True), [torch.tensor(1.0), 2]])
 def test_scores_of_any_number_type(scores: Any) -> None:
-    assert all(isinstance(x, float) for x in called(made(lambda completions: scores)))
+    assert all(isinstance(x, float) for x in called(trl_reward_of(lambda completions: scores)))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_scores_of_any_number_type(scores: Any) -> None:
 )
 def test_impossible_results(result: Any, words: str) -> None:
     with pytest.raises(PartError, match=r"reward 'it'.*plugin 'guest'.*step 7") as error:
-        called(made(lambda completions: result))
+        called(trl_reward_of(lambda completions: result))
     assert words in str(error.value)
     assert "allowed: a list of 2 numbers" in str(error.value)
 
@@ -146,13 +146,13 @@ def test_exception_of_a_reward_names_it(error: BaseException) -> None:
         raise error
 
     with pytest.raises(PartError, match=f"reward 'it'.*step 7.*{type(error).__name__}") as found:
-        called(made(it))
+        called(trl_reward_of(it))
     assert found.value.__cause__ is error
 
 
 def test_exit_is_a_failure() -> None:
     with pytest.raises(PartError):
-        called(made(lambda completions: sys.exit(0)))
+        called(trl_reward_of(lambda completions: sys.exit(0)))
 
 
 def test_control_c_is_not_caught() -> None:
@@ -160,7 +160,7 @@ def test_control_c_is_not_caught() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        called(made(it))
+        called(trl_reward_of(it))
 
 
 @pytest.mark.parametrize(

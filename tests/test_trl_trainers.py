@@ -25,7 +25,7 @@ def eighths(completions: list[str], **kwargs: Any) -> list[float]:
     return [sum(map(ord, text)) % 8 / 8 for text in completions]
 
 
-def made(
+def trainer_of_kind(
     kind: Any, folder: Path, extra: dict[str, Any] | None = None, config: Any = trl.GRPOConfig, **said: Any
 ) -> Any:
     """Return a trainer of class `kind` on the tiny task."""
@@ -52,7 +52,7 @@ def weights(trainer: Any) -> torch.Tensor:
 
 
 def trained(*args: Any, **said: Any) -> Any:
-    trainer = made(*args, **said)
+    trainer = trainer_of_kind(*args, **said)
     trainer.train()
     return trainer
 
@@ -129,7 +129,7 @@ def centered(rewards: Any, group: Any) -> Any:
 
 
 def test_a_function_is_a_part(tmp_path: Path) -> None:
-    ours = made(GRPOTrainer, tmp_path, {"algorithm": {"name": "dapo", "advantage": centered, "filters": []}})
+    ours = trainer_of_kind(GRPOTrainer, tmp_path, {"algorithm": {"name": "dapo", "advantage": centered, "filters": []}})
     assert ours.equation.advantage.part.full_name == "python/centered"
     assert ours.equation.policy_loss.knobs["epsilon_high"] == 0.28
     ours.train()
@@ -139,7 +139,9 @@ def test_a_function_is_a_part(tmp_path: Path) -> None:
 
 
 def test_a_mapping_without_a_name_changes_the_algorithm_of_the_config(tmp_path: Path) -> None:
-    ours = made(GRPOTrainer, tmp_path, {"algorithm": {"advantage": centered}}, loss_type="grpo", beta=0.1, epsilon=0.3)
+    ours = trainer_of_kind(
+        GRPOTrainer, tmp_path, {"algorithm": {"advantage": centered}}, loss_type="grpo", beta=0.1, epsilon=0.3
+    )
     assert [ours.equation.advantage.part.name, ours.equation.aggregator.part.name] == ["centered", "sequence_mean"]
     assert (ours.equation.policy_loss.knobs["epsilon"], ours.equation.penalties[0].beta) == (0.3, 0.1)
 
@@ -149,7 +151,7 @@ def test_a_row_and_lists_of_functions(tmp_path: Path) -> None:
         return rewards / 2
 
     row = Algorithm(about="", source="", advantage="group_relative", policy_loss="reinforce", aggregator="token_mean")
-    ours = made(GRPOTrainer, tmp_path, {"algorithm": {"name": row, "shapers": [halved, "overlong"]}})
+    ours = trainer_of_kind(GRPOTrainer, tmp_path, {"algorithm": {"name": row, "shapers": [halved, "overlong"]}})
     assert [part.part.name for part in ours.equation.shapers] == ["halved", "overlong"]
 
 
@@ -173,11 +175,11 @@ def test_a_row_and_lists_of_functions(tmp_path: Path) -> None:
 )
 def test_what_is_said_twice_must_agree(tmp_path: Path, algorithm: Any, said: dict[str, Any], problem: str) -> None:
     with pytest.raises(RecipeError, match=problem):
-        made(GRPOTrainer, tmp_path, {"algorithm": algorithm}, **said)
+        trainer_of_kind(GRPOTrainer, tmp_path, {"algorithm": algorithm}, **said)
 
 
 def test_what_is_said_twice_may_agree(tmp_path: Path) -> None:
-    ours = made(GRPOTrainer, tmp_path, {"algorithm": "dapo"}, epsilon_high=0.28)
+    ours = trainer_of_kind(GRPOTrainer, tmp_path, {"algorithm": "dapo"}, epsilon_high=0.28)
     assert ours.equation.refill
     assert ours.equation.filters[0].knobs["reward"] == "eighths", "the only reward, whatever its name"
     assert ours.components.prompts.source is not None
@@ -185,26 +187,28 @@ def test_what_is_said_twice_may_agree(tmp_path: Path) -> None:
 
 def test_a_function_that_no_hook_takes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match="logits"):
-        made(GRPOTrainer, tmp_path, {"algorithm": {"advantage": lambda logits: logits}})
+        trainer_of_kind(GRPOTrainer, tmp_path, {"algorithm": {"advantage": lambda logits: logits}})
 
 
 def test_arguments_of_the_wrong_kind_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=re.escape("expected a trl.GRPOConfig, got RLOOConfig")):
-        made(GRPOTrainer, tmp_path, config=trl.RLOOConfig)
+        trainer_of_kind(GRPOTrainer, tmp_path, config=trl.RLOOConfig)
     with pytest.raises(RecipeError, match="no part of the algorithm requires `values`"):
-        made(GRPOTrainer, tmp_path, {"critic": "shared"})
+        trainer_of_kind(GRPOTrainer, tmp_path, {"critic": "shared"})
     if importlib.util.find_spec("liger_kernel") is None:
         with pytest.raises(RecipeError, match=r"args.use_liger_kernel: liger-kernel is not installed"):
-            made(GRPOTrainer, tmp_path, use_liger_kernel=True)
+            trainer_of_kind(GRPOTrainer, tmp_path, use_liger_kernel=True)
     with pytest.raises(RecipeError, match="expected 1 reward weights"):
-        made(GRPOTrainer, tmp_path, reward_weights=[1.0, 2.0])
+        trainer_of_kind(GRPOTrainer, tmp_path, reward_weights=[1.0, 2.0])
 
 
 # ---- PPO, which TRL has dropped
 
 
 def test_ppo_trains_a_critic(tmp_path: Path) -> None:
-    ours = made(PPOTrainer, tmp_path, {"critic": {"kind": "shared", "learning_rate": 0.01}}, config=GRPOConfig)
+    ours = trainer_of_kind(
+        PPOTrainer, tmp_path, {"critic": {"kind": "shared", "learning_rate": 0.01}}, config=GRPOConfig
+    )
     before = {name: p.detach().clone() for name, p in ours.model.named_parameters() if "critic" in name}
     ours.train()
     after = dict(ours.model.named_parameters())
@@ -240,7 +244,9 @@ def test_rewards_of_every_form(tmp_path: Path) -> None:
         {"name": "length", "limit": 8},
         lambda completions, **kw: [1.0] * len(kw["answer"]),
     ]
-    ours = made(GRPOTrainer, tmp_path, {"reward_funcs": functions}, reward_weights=[1.0, 0.5, 0.5, 0.1, 0.1, 0.0])
+    ours = trainer_of_kind(
+        GRPOTrainer, tmp_path, {"reward_funcs": functions}, reward_weights=[1.0, 0.5, 0.5, 0.1, 0.1, 0.0]
+    )
     assert ours.reward_func_names == ["eighths", "eighths_2", "later", "only", "length", "lambda"]
     ours.train()
     assert {"rewards/later/mean", "rewards/only/std"} <= set(ours.state.log_history[0])
@@ -270,13 +276,13 @@ def test_a_rollout_func_generates(tmp_path: Path) -> None:
         trained(GRPOTrainer, tmp_path, {"rollout_func": rollout})
     assert calls == [8, 8]
     with pytest.raises(RecipeError, match="exclude each other"):
-        made(
+        trainer_of_kind(
             GRPOTrainer, tmp_path, {"rollout_func": rollout, "algorithm": {"name": "remax", "policy_loss": "reinforce"}}
         )
 
 
 def test_a_replaced_generate_is_called(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    ours = made(GRPOTrainer, tmp_path)
+    ours = trainer_of_kind(GRPOTrainer, tmp_path)
     calls: list[int] = []
     usual = ours.model.generate
 
@@ -293,17 +299,17 @@ def test_a_replaced_generate_is_called(tmp_path: Path, caplog: pytest.LogCapture
 
 def test_a_sequence_ratio_under_a_token_sum_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        made(GRPOTrainer, tmp_path, importance_sampling_level="sequence", loss_type="dapo")
+        trainer_of_kind(GRPOTrainer, tmp_path, importance_sampling_level="sequence", loss_type="dapo")
         assert "weights each sequence by its completion length" in caplog.text
         caplog.clear()
-        made(GRPOTrainer, tmp_path, importance_sampling_level="sequence", loss_type="grpo")
+        trainer_of_kind(GRPOTrainer, tmp_path, importance_sampling_level="sequence", loss_type="grpo")
         assert "completion length" not in caplog.text
 
 
 def test_the_arguments_stay_as_they_were(tmp_path: Path) -> None:
     args = trl.GRPOConfig(**tiny.settings(output_dir=str(tmp_path), beta=0.2))
     before = dict(vars(args))
-    ours = made(GRPOTrainer, tmp_path, {"args": args})
+    ours = trainer_of_kind(GRPOTrainer, tmp_path, {"args": args})
     assert dict(vars(args)) == before
     assert ours.args.beta == 1.0, "TRL's switch for the reference pass"
     assert isinstance(ours, trl.GRPOTrainer)

@@ -27,7 +27,7 @@ def sure(rewards: Any, self_certainty: Any, top2_margin: Any, entropy: Any, old_
     return rewards + (self_certainty + top2_margin).where(mask, 0.0).sum(1)
 
 
-def made(folder: Path, **changes: Any) -> EquationTrainer:
+def critic_trainer(folder: Path, **changes: Any) -> EquationTrainer:
     shaper = Part("rlm_shapers", "sure", "test", sure).bind({})
     relative = fixtures_critic.part("rlm_advantages", "group_relative")
     return fixtures_critic.trainer(
@@ -37,7 +37,7 @@ def made(folder: Path, **changes: Any) -> EquationTrainer:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_statistics_do_not_depend_on_padding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
-    trainer, out = made(tmp_path, temperature=0.7, per_device_train_batch_size=8), {}
+    trainer, out = critic_trainer(tmp_path, temperature=0.7, per_device_train_batch_size=8), {}
     trainer.model.eval()
     features = replace(trainer.components.context.features, speed=replace(NO_SPEED, padding_free=packed))
     trainer.components.logprobs.context = replace(trainer.components.context, features=features)
@@ -69,13 +69,13 @@ def test_statistics_do_not_depend_on_padding(tmp_path: Path, monkeypatch: pytest
 
 def test_shaper_gets_requested_statistics(tmp_path: Path) -> None:
     HEARD.clear()
-    made(tmp_path, max_steps=1).train()
+    critic_trainer(tmp_path, max_steps=1).train()
     assert HEARD
     assert all(len(set(shapes)) == 1 for shapes in HEARD)
 
 
 def test_images_are_refused(tmp_path: Path) -> None:
-    trainer = made(tmp_path)
+    trainer = critic_trainer(tmp_path)
     with pytest.raises(Exception, match="require completions without images"):
         trainer.components.old_logprobs.for_scoring({**fixtures_critic.rows(trainer), "pixel_values": torch.zeros(1)})
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlm_plugins.algorithm import Algorithm, Spec
 from vectors.advantages import OPEN
-from vectors.records import RECORDS, Args, Case, fits
+from vectors.records import RECORDS, Args, Case, matches
 
 Setting = Callable[[Algorithm, Args, Case], Algorithm]
 HELD: list[tuple[str, str, Args, Setting]] = []
@@ -31,7 +31,7 @@ def holds(names: str, function: str, **args: Any) -> Callable[[Setting], Setting
 
 def pairs() -> list[tuple[str, Args, Setting]]:
     """Return every convention with every record that it must reproduce."""
-    return [(name, r, setting) for name, function, args, setting in HELD for r in RECORDS if fits(r, function, args)]
+    return [(name, r, setting) for name, function, args, setting in HELD for r in RECORDS if matches(r, function, args)]
 
 
 def with_knobs(spec: Spec, **knobs: Any) -> Spec:

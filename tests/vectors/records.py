@@ -71,8 +71,8 @@ def says(function: str, **args: Any) -> Callable[[Say], Say]:
 
 
 def speakers(record: Args) -> list[Say]:
-    return [say for name, args, say in SAID if fits(record, name, args)]
+    return [say for name, args, say in SAID if matches(record, name, args)]
 
 
-def fits(record: Args, name: str, args: Args) -> bool:
+def matches(record: Args, name: str, args: Args) -> bool:
     return record["fn"].endswith(name) and all(record["args"].get(k) == v for k, v in args.items())

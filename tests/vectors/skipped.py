@@ -15,7 +15,7 @@ estimators and reductions of NeMo, ROLL, SkyRL and oat. The remaining 13 differ 
 from __future__ import annotations
 
 from vectors.advantages import OPEN
-from vectors.records import Args, fits
+from vectors.records import Args, matches
 
 SKIPPED: list[tuple[str, Args, str]] = [
     ("compute_optimal_token_baseline_advantage", {}, "needs Σπ² of every token"),
@@ -30,4 +30,4 @@ SKIPPED: list[tuple[str, Args, str]] = [
 
 
 def reasons(record: Args) -> list[str]:
-    return [why for name, args, why in SKIPPED if fits(record, name, args)]
+    return [why for name, args, why in SKIPPED if matches(record, name, args)]
