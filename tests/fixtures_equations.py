@@ -65,7 +65,7 @@ def loss_batch(**more: Any) -> Batch:
     return Batch(**fields | more)
 
 
-# ---- a row of the table, from rewards to the gradient
+# ---- an algorithm, from rewards to the gradient
 
 
 def equation_of(name: str, **changes: Any) -> Equation:

@@ -81,7 +81,7 @@ def main(names: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as place:
         base, wheels = environment(Path(place) / "core"), Path(place) / "wheels"
         sources = [str(ROOT), *(str(ROOT / "plugins" / name) for name in NAMES)]
-        if install(base, "torch"):  # first, so that nothing asks for another build of it
+        if install(base, "torch"):  # first, so that no other build of it is requested
             return 1
         if python(base, "-m", "pip", "wheel", *QUIET, "--no-deps", "-w", str(wheels), *sources):
             return 1

@@ -73,7 +73,7 @@ def test_omission_is_sampled_only_at_a_carry() -> None:
     Problem(5432, 1234).work(forget)
     assert asked == []
     Problem(9999, 1111).work(forget)
-    assert len(asked) == 3  # the last carry is written down in front
+    assert len(asked) == 3  # the last carry is the first digit
 
 
 def test_one_prompt_in_eight_is_held_out() -> None:

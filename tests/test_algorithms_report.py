@@ -38,7 +38,7 @@ def words(text: str) -> str:
     return re.sub(r"(?<=_) (?=\w)", "", " ".join(text.split()))
 
 
-# ---- where a row stands
+# ---- the place of an algorithm
 
 
 @every_algorithm

@@ -31,7 +31,7 @@ def run(folder: Path, *more: str) -> list[dict[str, Any]]:
 def test_each_algorithm_is_measured_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (sft,) = run(tmp_path, "--rows", "sft", "--seeds", "0")
     with (tmp_path / "out/rows.jsonl").open("a") as file:
-        file.write('{"row": "grpo", "se')  # killed while it wrote
+        file.write('{"row": "grpo", "se')  # killed inside a write
     records = run(tmp_path, "--rows", "grpo,sft", "--seeds", "0", "1")
     assert [(r["row"], r["seed"]) for r in records] == [("grpo", 0), ("grpo", 1), ("sft", 0), ("sft", 1)]
     assert records[2] == sft, "what has been measured is not measured again"

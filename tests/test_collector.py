@@ -58,7 +58,7 @@ INPUTS = [{"name": name} for name in "aaabbb"]
 
 def test_source_gets_the_last_completions_of_a_group() -> None:
     rows = RolloutCollector([source(names, num_completions=1)], 3)(PROMPTS, INPUTS, 0, Trainer())
-    assert rows.completion_ids == [[1], [1], [97], [2], [2], [2]]  # the last row of b was left open
+    assert rows.completion_ids == [[1], [1], [97], [2], [2], [2]]  # the policy generates the last completion of b
     assert rows.source == [0, 0, 1, 0, 0, 0]
     assert rows.mask == [None, None, [False], None, None, None]
     assert rows.columns == {"when": [None, None, 73, None, None, None]}

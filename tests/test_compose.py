@@ -501,7 +501,7 @@ RIGHT = [
     ["environment={name: world, kind: stream}", "rewards=[judge]"],
     ["environment={name: world, kind: demonstrated}", "algorithm=sft", "rewards=[]"],
     ["environment={name: world, kind: few}", "algorithm=sleep", "rewards=[]"],
-    ["environment={name: world, kind: few}", "algorithm=sleep"],  # nobody scores: no held-out rows either
+    ["environment={name: world, kind: few}", "algorithm=sleep"],  # without a reward no held-out examples are built
     ["environment={name: world, kind: few}", "rewards=[judge]"],  # one problem of eight answers
     ["algorithm.rollouts=[write]", "rewards=[judge]", "evaluation=null"],  # a rollouts part may add the column
     ["algorithm.rollouts=[write]", "algorithm.token_weights=[needs_engine]"],

@@ -81,7 +81,7 @@ test_demonstrations = conformance("rlm_rollouts", rollouts.Demonstrations)
 test_replay = conformance("rlm_rollouts", rollouts.Replay, knobs={"path": str(POOL)})
 test_branches = conformance("rlm_rollouts", rollouts.Branches)
 
-# ---- r, r′, and which groups teach
+# ---- r, r′, and filters
 
 GOLD = ["4", "1,000", "1/2", "yes", "", None]
 ANSWERS = ["<think>2+2</think><answer>4</answer>", "<answer>1000</answer>", "so it is 0.5", "<answer>Yes</answer>", "4"]

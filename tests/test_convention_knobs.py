@@ -27,7 +27,7 @@ MASK = torch.tensor([[True, True], [True, False], [True, True], [True, True]])
         (a.leave_one_out, {}, 2.0),
         (a.optimal_baseline, {"mask": MASK}, 2.0),
         (a.gpg, {}, 2.0),
-        (a.gpg, {"counted": "nonzero_rewards"}, 4.0),  # 2 of 4 rows have a reward
+        (a.gpg, {"counted": "nonzero_rewards"}, 4.0),  # 2 of 4 completions have a reward
     ],
 )
 def test_singleton_group_keeps_its_reward_and_others_are_unchanged(part: Any, given: Any, lone: float) -> None:

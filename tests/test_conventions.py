@@ -227,13 +227,13 @@ def _differentiated(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.T
 
 
 SCALED = {
-    "grpo@roll": ("grpo", 9 / 10),  # nine of ten rows have tokens
+    "grpo@roll": ("grpo", 9 / 10),  # nine of ten completions have tokens
     "grpo@oat": ("grpo", 1.0),
     "grpo@population": ("grpo", 1.0),
     "grpo@centered": ("grpo", 1.0),
     "grpo@trl": ("grpo", 9 / 10),
     "dr_grpo@trl": ("dr_grpo", 9 / 10),
-    "dr_grpo@roll": ("dr_grpo", 9.0),  # a sum over rows
+    "dr_grpo@roll": ("dr_grpo", 9.0),  # a sum over completions
     "lite_ppo@roll": ("lite_ppo", 1.0),
     "dapo@skyrl": ("dapo", 1.0),  # one micro-batch
     "reinforce_pp@skyrl": ("reinforce_pp", 1.0),

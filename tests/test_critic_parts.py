@@ -94,7 +94,7 @@ def test_only_trained_tokens_are_in_the_mean_and_the_spread(batch: Batch, unbias
     assert white[batch.mask].tolist() == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
-# ---- what teaches it
+# ---- its targets and losses
 
 numbers = st.floats(-3, 3).filter(lambda x: abs(x) > 1e-3)
 

@@ -190,7 +190,7 @@ def test_batch_at_the_round_limit_keeps_the_best_groups(tmp_path: Path, caplog: 
     without.train()
     assert logged(one, "refill/full") == logged(one, "filters/kept") == [1.0, 0.5]
     assert "groups passed the filters after 1 rounds" in caplog.text
-    # The same rows in another order.
+    # The same completions in another order.
     assert logged(one, "loss") == pytest.approx(logged(without, "loss"), rel=1e-4)
     assert logged(one, "grad_norm") == pytest.approx(logged(without, "grad_norm"), rel=1e-4)
 

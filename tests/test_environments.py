@@ -198,7 +198,7 @@ def test_a_large_set_is_streamed_lazily(path: str) -> None:
         list(environment_spec.train)
 
 
-# ---- dataset: what is asked
+# ---- dataset: prompts
 
 
 def test_template_uses_several_columns(path: str) -> None:
@@ -288,7 +288,7 @@ def test_holding_out_everything_is_refused(path: str) -> None:
         dataset(path=path, prompt="question", test_rows=20)
 
 
-# ---- dataset: errors that teach
+# ---- dataset: errors with a hint
 
 
 @pytest.mark.parametrize(

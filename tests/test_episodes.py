@@ -83,7 +83,7 @@ def scripted(made: Any, turns: Sequence[str], monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(made, "_generate_single_turn", write)
 
 
-# ------------------------------------------------------------------ what stands on a row
+# ------------------------------------------------------------------ tokens of an episode
 
 
 def test_observations_follow_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

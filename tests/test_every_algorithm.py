@@ -32,13 +32,13 @@ from rlm_plugins.step import Equation, score
 
 TABLE = [p for p in REGISTRY if p.hook == "rlm_algorithms" and p.target.trainer == "grpo"]
 ROWS = [p.name for p in TABLE if "@" not in p.name]
-"""(What other libraries make of a row is held to their numbers, not to these laws: `test_conventions`.)"""
+"""Conventions of other libraries are compared with their numbers in `test_conventions`, not with these laws."""
 SMALL: dict[str, dict[str, Any]] = {
     "clip_cov": {"token_weights": {"share": 0.2, "low": 0.0}},
     "gfpo": {"filters": {"k": 2}},
     "pass_at_k": {"advantage": {"k": 2}},
 }
-"""Knobs with which a row does something to a batch of a few dozen tokens."""
+"""Knobs with which an algorithm has an effect on a batch of a few dozen tokens."""
 
 
 def small_equation(name: str, **changes: Any) -> Equation:
@@ -148,7 +148,7 @@ def test_empty_unscored_completion_changes_nothing(name: str) -> None:
         assert not gradient[-1].any()
 
 
-# ---- what teaches nothing, and what is left of a row on policy
+# ---- zero advantages, and on-policy gradients
 
 
 @every_algorithm(

@@ -250,7 +250,7 @@ def test_an_adapter_that_cannot_be_added_stays_beside(said: dict[str, Any], dtyp
         assert not any("forward" in vars(layer) for layer in model.modules() if hasattr(layer, "lora_A"))
     if dtype == torch.float32:
         same(model, prompts(5, 3, times=3), config())
-    else:  # what is rounded depends on how many rows are read at once
+    else:  # rounding depends on the batch size
         assert len(fast.fast_generate(model.generate, model, prompts(5, 3, times=3), config())) == 6  # type: ignore[arg-type]
 
 
@@ -366,7 +366,7 @@ def test_virtual_tokens_fall_back_to_transformers() -> None:
 
 
 def test_dropout_falls_back_to_transformers_in_training_only() -> None:
-    """OPT has functional dropout. The self-check leaves the random state unchanged, which `both` compares."""
+    """OPT has functional dropout. The self-check keeps the random state, which `generate_with_both` compares."""
     sizes = {"word_embed_proj_dim": 32, "ffn_dim": 48, "dropout": 0.3}
     model, given = fixtures_models.model("OPT", **sizes), prompts(4, 3, times=2)
     assert why_unsupported_model(model) is None

@@ -273,7 +273,7 @@ def test_a_coefficient_that_comes_between_two_passes_finds_the_old_policy(tmp_pa
     compared(tmp_path, "dr_grpo", num_iterations=2, max_steps=4, slots={"penalties": [late]})
 
 
-# ------------------------------------------------------------------ what rlm check says of it
+# ------------------------------------------------------------------ the lines of rlm check
 
 EACH = (
     "padding_free",

@@ -217,7 +217,7 @@ def length(completions: list[str]) -> list[float]:
     return [float(len(text)) for text in completions]
 
 
-# ------------------------------------------------------------------ guests
+# ------------------------------------------------------------------ generators of plugins
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_layers_with_one_input_are_fused_if_all_are_copied(target: Any) -> None:
     assert torch.allclose(step._layers[1].qkv(x), usual, atol=1e-5)
 
 
-# ------------------------------------------------------------------ who is written with it
+# ------------------------------------------------------------------ models that use it
 
 
 @pytest.mark.parametrize("family", FAMILIES)

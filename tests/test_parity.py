@@ -193,7 +193,7 @@ def test_scale_and_level(tmp_path: Path, loss_type: str, scale: str, level: str)
         {"loss_type": "sapo", "num_iterations": 3, "beta": 0.04},
         {"loss_type": "sapo", "gradient_accumulation_steps": 2},
         {"loss_type": "dapo", "top_entropy_quantile": 0.2, "num_iterations": 2, "beta": 0.04},
-        {"loss_type": "grpo", "top_entropy_quantile": 0.5},  # accumulated, TRL takes quantiles of micro-batches
+        {"loss_type": "grpo", "top_entropy_quantile": 0.5},  # accumulated, TRL computes quantiles of micro-batches
         {"loss_type": "grpo", "epsilon": 0.05, "delta": 1.2, "num_iterations": 3},
         {"loss_type": "dapo", "gradient_accumulation_steps": 2, "steps_per_generation": 4},
         {"loss_type": "grpo", "gradient_accumulation_steps": 4, "steps_per_generation": 2, "beta": 0.04},

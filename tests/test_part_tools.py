@@ -161,7 +161,7 @@ class Guest:
 def test_any_class_part_may_have_setup() -> None:
     part, policy = advantage(Guest), tiny.model()
     setup_parts([part, advantage(record_arguments)], policy, {})
-    assert part.target.met == [policy]  # a function has nobody to meet
+    assert part.target.met == [policy]  # a function has no `setup`
     with pytest.raises(PartError, match=r"failed: KeyError: 'nobody'"):
         setup_parts([part], policy, {"sft": Path()})
 

@@ -288,7 +288,7 @@ def test_every_batch_name_of_a_phase_is_accepted_and_no_other(hook: str) -> None
     data = HOOKS[hook].data
     known = names(data) if isinstance(data, str) else list(data or ())
     namespace: dict[str, Any] = {}
-    apart = ("count", "draw") if hook == "rlm_samplers" else ()  # asked before every generation: no epoch
+    apart = ("count", "draw") if hook == "rlm_samplers" else ()  # called before every generation: no epoch
     exec(f"def every({', '.join(w for w in known if w not in apart)}): ...\ndef other(never_heard_of): ...", namespace)
     part(namespace["every"], hook).check()
     with pytest.raises(PluginError, match="never_heard_of"):

@@ -60,7 +60,7 @@ def test_every_built_in_part_is_valid() -> None:
         assert Path(part.file).is_file() or isinstance(part.target, Algorithm)
 
 
-# ------------------------------------------------------------------ an installed guest
+# ------------------------------------------------------------------ an installed plugin
 
 
 def test_plugin_is_found_through_its_entry_point(install: Installer) -> None:

@@ -72,7 +72,7 @@ def policy(base: Path, dropout: float = 0.5) -> Any:
     return made.train()
 
 
-# ---- what it learns
+# ---- training
 
 
 def test_loss_equals_bradley_terry(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_pairs_are_tokenized_as_in_trl(tmp_path: Path, adapter: Path, prompt: An
         assert tokens_of_pair(tokenizer, whole) == expected
 
 
-# ---- what it says
+# ---- scores
 
 
 def test_scores_equal_transformers_on_both_bases(base: Path, adapter: Path) -> None:

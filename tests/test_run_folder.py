@@ -60,7 +60,7 @@ def test_repeated_steps_are_removed_from_the_metrics_log(tmp_path: Path) -> None
         run.log(stage=again.name, step=step, loss=float(step))
         run.append("samples.jsonl", {"stage": again.name, "step": step, "completion": "y"})
     with (tmp_path / "metrics.jsonl").open("a") as handle:
-        handle.write('{"stage": "01-x", "st')  # killed while it wrote
+        handle.write('{"stage": "01-x", "st')  # killed inside a write
     run.rewind(again, 2)
     assert run.records()[0] == other
     ours = run.records()[1:]

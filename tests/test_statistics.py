@@ -23,7 +23,7 @@ def test_group_table_contains_every_value_once(batch: Batch) -> None:
     assert torch.equal(groups.flatten(groups.table), batch.logp[:, 0])
     for line, label in zip(groups.table, batch.group.unique(), strict=True):
         there = line[~line.isnan()]
-        assert torch.equal(there, batch.logp[batch.group == label, 0])  # in the order of the rows
+        assert torch.equal(there, batch.logp[batch.group == label, 0])  # in the order of the completions
 
 
 @given(batches())
@@ -58,7 +58,7 @@ def test_whitened_numbers_have_mean_zero_and_variance_one(batch: Batch) -> None:
     assert not found[~batch.mask].any()
     if len(set(batch.values[batch.mask].tolist())) > 1:
         assert live.mean().item() == pytest.approx(0, abs=1e-9)
-        assert live.var().item() == pytest.approx(1, rel=1e-3)  # eps takes a little
+        assert live.var().item() == pytest.approx(1, rel=1e-3)  # eps reduces it slightly
     else:
         assert not live.any()
 

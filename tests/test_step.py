@@ -99,7 +99,7 @@ def test_batch_without_scores_has_no_gradient() -> None:
     values = torch.ones(2, 2)
     found = score(scoring([NAN, NAN], values=values), equation(advantage=part("rlm_advantages", advantages.gae)))
     assert found.advantages.tolist() == [[0.0], [0.0]]
-    assert found.returns is values  # the critic is told that it was right
+    assert found.returns is values  # the critic has no error
     assert found.mask.all()
 
 
@@ -108,7 +108,7 @@ def test_advantage_gets_only_kept_completions() -> None:
         return rewards > 0
 
     def small(rewards):
-        assert len(rewards) == 4  # a filter judges all rows, not what the last one left
+        assert len(rewards) == 4  # a filter gets all completions, not those that the previous one kept
         return rewards < 10
 
     sieves = [part("rlm_filters", sieve) for sieve in (positive, small)]
@@ -325,7 +325,7 @@ def test_equation_lists_parts_and_required_data() -> None:
     assert not parts.needs("log")  # welcome, not needed
 
 
-# ---------------------------------------------------------------- a loss that teaches nothing
+# ---------------------------------------------------------------- a loss without gradient
 
 
 def error_of(**slots: Any) -> str:

@@ -66,7 +66,7 @@ def test_entropy_mask_keeps_its_share(share: float, kept: int) -> None:
     assert entropy[weight == 1].min() > entropy[weight == 0].max() if kept < 100 else weight.all()
 
 
-# ---- rows of another engine
+# ---- completions of another engine
 
 
 def ratio(batch: Batch, row: int) -> list[float]:

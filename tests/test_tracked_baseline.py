@@ -92,7 +92,7 @@ def test_algorithm_value_and_gradient() -> None:
     old = -torch.rand(3, 4, generator=generator, dtype=torch.float64) - 0.1
     logp = (old + torch.randn(3, 4, generator=generator, dtype=torch.float64)).requires_grad_()
     with torch.no_grad():
-        logp[1, 0] = old[1, 0] + 3.0  # a ratio of 20 on a row that failed
+        logp[1, 0] = old[1, 0] + 3.0  # a ratio of 20 on a wrong completion
     rewards = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
     row = equation_of("spo")
     row.advantage.target.tracker.pairs = {0: (3.0, 1.0), 1: (1.0, 1.0)}

@@ -70,7 +70,7 @@ CASES = [
 def test_every_value_of_every_field_comes_back(config: str, field: str, value: Any, number: int) -> None:
     said = base(config, field)[number] | {field: value}
     if field == "epsilon_high" and said.get("loss_type") == "cispo" and value is None:
-        said |= {"epsilon": 0.2}  # TRL takes epsilon as the cap then
+        said |= {"epsilon": 0.2}  # TRL uses epsilon as the cap then
         value = 0.2
     back = fields_of(config, algorithm_of(config, said))
     assert back[field] == pytest.approx(value) if isinstance(value, float) else back[field] == value

@@ -13,7 +13,7 @@ import torch
 import vectors.advantages
 import vectors.losses
 import vectors.surrogates
-import vectors.values  # noqa: F401  (all register what they say)
+import vectors.values  # noqa: F401  (all register their functions)
 from vectors.records import CASES, RECORDS, Args, speakers
 from vectors.skipped import reasons
 

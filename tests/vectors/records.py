@@ -54,7 +54,7 @@ def part(hook: str, function: Any, **knobs: Any) -> Bound:
     return Part(hook, function.__name__, "builtin", function).bind(knobs)
 
 
-# ---------------------------------------------------------------- which record is said by which function
+# ---------------------------------------------------------------- the function of each record
 
 Say = Callable[[Case, Args], Out]
 SAID: list[tuple[str, Args, Say]] = []

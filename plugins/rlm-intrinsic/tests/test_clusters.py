@@ -26,7 +26,7 @@ def short(texts: Sequence[str]) -> list[int]:
 
 def test_score_is_the_share_of_the_cluster() -> None:
     scores = SemanticClusters()(["q"] * 5, ["6", "6.0", "12/2", "5", ""])
-    assert scores == [0.6, 0.6, 0.6, 0.2, 0.0]  # of all rows, the silent one too
+    assert scores == [0.6, 0.6, 0.6, 0.2, 0.0]  # of all completions, also the empty one
 
 
 def test_groups_without_agreement_score_zero() -> None:

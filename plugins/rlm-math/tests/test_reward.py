@@ -81,4 +81,4 @@ def test_late_answers_are_logged() -> None:
     texts, answers = [rf"\boxed{{{sines}}}"] * 2 + [r"\boxed{\sqrt{1}}"], [f"0+{sines}"] * 2 + ["1"]
     scores = math_accuracy(texts, answers, logged.__setitem__, seconds=0.2)
     assert scores == [0.0, 0.0, 1.0]
-    assert logged == {"math_late": 1.0, "math_died": 0.0}  # the same question is asked once
+    assert logged == {"math_late": 1.0, "math_died": 0.0}  # equal pairs are compared once

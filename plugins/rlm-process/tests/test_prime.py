@@ -83,7 +83,7 @@ class Reference:
         return self.beta * (found - reference(self.host)) * MASK
 
     def learn(self) -> tuple[float, float]:
-        p = self.rewards()[:3].sum(1).sigmoid()  # the fourth row has no outcome
+        p = self.rewards()[:3].sum(1).sigmoid()  # the fourth completion has no outcome
         loss = binary_cross_entropy(p, OUTCOME[:3])
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -182,7 +182,9 @@ def by_loops(o: list[float], rho: list[list[float]], gamma: float, stretched: bo
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
 def test_advantage_matches_explicit_sums(gamma: float, stretched: bool) -> None:
     o, rho = [1.0, 0.0, 0.0, 1.0], [[0.3, -0.1, 0.2], [0.05], [-0.4, 0.25], [0.0, 0.1, 0.6]]
-    mask = torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 1]]).bool()  # a hole in the last row
+    mask = torch.tensor(
+        [[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 1]]
+    ).bool()  # a masked token in the last completion
     dense = torch.zeros(4, 4, dtype=torch.float64)
     dense[mask] = torch.tensor([x for row in rho for x in row], dtype=torch.float64)
     rewards = torch.tensor(o, dtype=torch.float64) + dense.sum(1)

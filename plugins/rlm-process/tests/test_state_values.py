@@ -137,7 +137,7 @@ def test_shared_states_are_sampled_once():
     assert policy.encode == {(): 5, (1, 1): 5}
     assert {*found} == {(7, ()), (7, (1, 1))}
     other = sample_continuations(step_states([7, 8], rows[:2], [[2, 4]] * 2), policy, continuations=1)
-    assert len(other) == 4  # another group asks something else
+    assert len(other) == 4  # another group has another prompt
 
 
 def test_states_without_scores_have_no_value():

@@ -160,7 +160,7 @@ def test_label_recipes_run_in_sequence(tmp_path: Path, monkeypatch: pytest.Monke
     knobs = ["trainer.max_steps=30", "trainer.learning_rate=5e-3"]
     ran("train", RECIPES / "labels" / "3-model.yaml", "--name", "model", *SMALL, *knobs)
     held_out = [line["held_out/pairs"] for line in log("model") if "held_out/pairs" in line]
-    assert held_out[0] == 0.5  # a new head says the same of all
+    assert held_out[0] == 0.5  # a new head has equal scores
     assert held_out[-1] > 0.9
     ran("train", RECIPES / "labels" / "4-graded.yaml", "--name", "graded", "trainer.max_steps=2", *few)
     paid = [line["shapers/reward"] for line in log("graded") if "shapers/reward" in line]

@@ -108,7 +108,7 @@ def test_value_is_the_mean_of_the_leaves():
     assert found.parent_value.tolist() == [[0.375, 0.5], [0.375, 0.5], [0.375, 0.375], [0.375, 0.5]]
 
 
-# ------------------------------------------------------------------ who writes them
+# ------------------------------------------------------------------ the rollout source
 
 
 class LetterPolicy:

@@ -381,7 +381,7 @@ ONE_FLAW = {
     ("rlm_shapers", "labels"): {"labels"},
     ("rlm_token_weights", "gradient"): {"gradient"},
     ("rlm_policy_losses", "optional"): {"optional"},
-    ("rlm_policy_losses", "split"): {"split", "empty"},  # an empty row counts, too
+    ("rlm_policy_losses", "split"): {"split", "empty"},  # an empty completion counts, too
     ("rlm_advantages", "isolation"): {"isolation", "ties"},  # the mean of equal numbers is rounded
     ("rlm_aggregators", "padding"): {"padding", "empty"},
     ("rlm_aggregators", "width"): {"width"},
@@ -411,7 +411,7 @@ def test_a_report_names_law_part_knobs_and_a_small_example() -> None:
     assert output[1] == "  law      other groups change nothing: a group alone has the same result"
     assert output[2].startswith("  found    the result of group ")
     assert output[3].startswith("  example  rewards  [")
-    assert len(output[3]) < 60  # two rows: hypothesis has made it small
+    assert len(output[3]) < 60  # two completions: shrunk by hypothesis
 
 
 def test_a_crash_is_reported_with_its_place() -> None:
