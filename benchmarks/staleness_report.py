@@ -16,11 +16,12 @@ READING = (
     "gradients learns later: after 12 steps `grpo`, `bnpo`, `dapo`, `dr_grpo`, `lite_ppo`, `reinforce_pp` and "
     "`reinforce_pp_baseline` are 0.24 to 0.33 behind. Those that keep a gradient for every token (`cispo`, "
     "`gppo`, `ce_gppo`, `sapo`), those without a ratio, and the decoupled `flash_rl` are not. The exception is "
-    "`gspo`: with any staleness it learns nothing, which fits its clip range of 3e-4 around 1. On this task a "
+    "`gspo` with `gspo_token`: with any staleness they learn nothing, which fits their clip range of 3e-4 around 1. "
+    "On this task a "
     "batch of an earlier policy is still right about which steps are missing, so an uncorrected gradient does "
     "little harm. A longer run, or a larger learning rate, may show the opposite."
 )
-"""Introduction to the tables, from the measurement of the first 21 algorithms."""
+"""Introduction to the tables, from the measurement of the first 22 algorithms."""
 
 
 def report(records: Sequence[Record], folder: Path, known: Sequence[str]) -> str:
