@@ -67,6 +67,7 @@ class ModelSpec:
         notice: Returns name, source and license of the weights for reports and model cards; None: they are
             new.
         processor: Loads the processor of a vision-language model; None: it has no images.
+        runs_code: True if code of the checkpoint may be run (`trust_remote_code`).
     """
 
     config: PretrainedConfig
@@ -75,6 +76,7 @@ class ModelSpec:
     origin: str = ""
     notice: Callable[[], WeightsNotice] | None = None
     processor: Callable[[], ProcessorMixin] | None = None
+    runs_code: bool = False
 
     def processing_class(self) -> PreTrainedTokenizerBase | ProcessorMixin:
         """Load what TRL calls the processing class: the processor of a vision-language model, else the tokenizer."""

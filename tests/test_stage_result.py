@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +56,19 @@ def test_model_card_has_base_license_and_working_code(tmp_path: Path) -> None:
         exec(card.text.split("```python")[1].split("```")[0], scope)
         ids = torch.tensor([[3, 4, 5]])
         torch.testing.assert_close(scope["model"](ids).logits, tiny.model()(ids).logits)
+
+
+def test_code_in_the_folder_of_a_result_is_not_run(tmp_path: Path) -> None:
+    """Without a question on the terminal: transformers asks if `trust_remote_code` is not set."""
+    source = ModelSpec(config=tiny.model().config, tokenizer=tiny.tokenizer, load=tiny.model)
+    stage = Stage("01-x", {}, None, {}, EnvironmentSpec(train=()), source, folder=tmp_path)
+    tiny.model().save_pretrained(stage.output)
+    tiny.tokenizer().save_pretrained(stage.output)
+    (stage.output / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    for name, key in (("config.json", "AutoModelForCausalLM"), ("tokenizer_config.json", "AutoTokenizer")):
+        settings = json.loads((stage.output / name).read_text())
+        value = "code.Model" if name == "config.json" else ["code.Tokenizer", None]
+        (stage.output / name).write_text(json.dumps({**settings, "auto_map": {key: value}}))
+    result = result_of(stage)
+    result.tokenizer(), result.load()
+    assert not (tmp_path / "ran").exists()

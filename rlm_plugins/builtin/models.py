@@ -111,6 +111,7 @@ def pretrained(
         origin=f"{checkpoint.path}@{revision}" if revision else checkpoint.path,
         notice=checkpoint.notice,
         processor=getattr(checkpoint, "processor", None) if sees_images(config) else None,
+        runs_code=trust_remote_code,
     )
 
 

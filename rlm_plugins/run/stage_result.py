@@ -64,23 +64,26 @@ def result_of(stage: Stage) -> ModelSpec:
     if product_of(stage.engine) != "policy":
         return stage.source
 
+    trust = {"trust_remote_code": stage.source.runs_code}  # without it transformers would ask
+
     def tokenizer() -> PreTrainedTokenizerBase:
         from transformers import AutoTokenizer
 
         with _loading(stage.output):
-            return AutoTokenizer.from_pretrained(stage.output)
+            return AutoTokenizer.from_pretrained(stage.output, **trust)
 
     def processor() -> ProcessorMixin:
         from transformers import AutoProcessor
 
         with _loading(stage.output):
-            return AutoProcessor.from_pretrained(stage.output)  # type: ignore[no-any-return]
+            return AutoProcessor.from_pretrained(stage.output, **trust)  # type: ignore[no-any-return]
 
     def load() -> PreTrainedModel:
         check_result(stage.output)
         if stage.lora is None:
             with _loading(stage.output):
-                return auto_class(stage.source.config).from_pretrained(stage.output, dtype="auto")  # type: ignore[no-any-return]
+                kind = auto_class(stage.source.config)
+                return kind.from_pretrained(stage.output, dtype="auto", **trust)  # type: ignore[no-any-return]
         merged = adapted(stage).merge_and_unload()
         # a later adapter must not name the first base as its own
         merged.name_or_path = merged.config._name_or_path = ""
