@@ -15,7 +15,7 @@ from fake_plugins import Installer, reward
 from typer.testing import CliRunner
 
 from rlm_plugins import __version__
-from rlm_plugins.cli import app, launch
+from rlm_plugins.cli import app
 from rlm_plugins.hookspecs import HOOKS
 
 RECIPE = """
@@ -360,7 +360,7 @@ def test_interrupt_prints_the_resume_command(recipe: Path, monkeypatch: pytest.M
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launch, "train", interrupt)
+    monkeypatch.setattr("rlm_plugins.run.train._train_stages", interrupt)
     result = rlm("train", recipe)
     assert result.exit_code == 130
     assert "--resume" in result.stderr

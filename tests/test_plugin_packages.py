@@ -25,12 +25,16 @@ def project(package: Path) -> dict[str, Any]:
     return found
 
 
-def missing(package: Path, *, extras: bool = False) -> list[str]:
-    """Return dependencies and extras of the package that are not installed here."""
+def required(package: Path, *, extras: bool) -> list[str]:
+    """Return the names of the dependencies of a package, or of those of its extras."""
     known = project(package)
     lists = known.get("optional-dependencies", {}).values() if extras else [known["dependencies"]]
-    names = [re.split(r"[^\w-]", needed)[0] for needed in chain.from_iterable(lists)]
-    return [name for name in names if not list(metadata.distributions(name=name))]
+    return [re.split(r"[^\w-]", needed)[0] for needed in chain.from_iterable(lists)]
+
+
+def missing(package: Path, *, extras: bool = False) -> list[str]:
+    """Return dependencies and extras of the package that are not installed here."""
+    return [name for name in required(package, extras=extras) if not list(metadata.distributions(name=name))]
 
 
 FOLDERS = sorted(path.parent for path in (Path(__file__).parents[1] / "plugins").glob("*/pyproject.toml"))
@@ -40,11 +44,13 @@ PACKAGES = [folder for folder in FOLDERS if "rlm" in project(folder).get("entry-
 
 @pytest.fixture(params=PACKAGES, ids=lambda package: package.name)
 def package(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Register a package without pip: put its `src` and a dist-info folder on ``sys.path``."""
+    """Register a package without pip, and those it requires: put `src` and a dist-info folder on ``sys.path``."""
     found: Path = request.param
-    known = project(found)
-    register(tmp_path, known["name"], known["version"], known["entry-points"]["rlm"])
-    monkeypatch.syspath_prepend(str(found / "src"))
+    names = {found.name, *required(found, extras=False), *required(found, extras=True)}
+    for each in (folder for folder in PACKAGES if folder.name in names):
+        known = project(each)
+        register(tmp_path, known["name"], known["version"], known["entry-points"]["rlm"])
+        monkeypatch.syspath_prepend(str(each / "src"))
     monkeypatch.syspath_prepend(str(tmp_path))
     return found
 

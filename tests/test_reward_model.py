@@ -254,7 +254,9 @@ def test_resumed_reward_model_equals_uninterrupted(tmp_path: Path) -> None:
 
 
 def test_the_second_recipe_differs_in_its_kl_alone() -> None:
-    first, second = (yaml.safe_load((PIPELINE.parent / f"{name}.yaml").read_text()) for name in rlhf.RECIPES)
+    first, second = (
+        yaml.safe_load((PIPELINE.parent / file).read_text()) for file in ("rlhf.yaml", "over_optimisation.yaml")
+    )
     assert second["stages"][2]["algorithm"]["shapers"] == []
     second["stages"][2]["algorithm"]["shapers"] = first["stages"][2]["algorithm"]["shapers"]
     assert second == first
