@@ -101,16 +101,16 @@ def _last_digit(value: Fraction, rng: random.Random) -> Fraction:
 
 
 def _of_constants(value: Fraction, rng: random.Random) -> str | None:
-    """Return a sum of constants that is as near to a decimal of three digits as two such sums can be.
+    """Return a sum of constants near a decimal of four digits.
 
-    Not one of up to three terms: `e+e+e` is 3e, which is 8.15 if rounded, and no fit.
+    It has more terms than the decimal has digits: `e+e+e` is 3e, which is 8.15 if rounded, and no fit.
     """
-    if not 1 < value < 60 or len(plain(value)) != 4:
+    if not 10 < value < 60 or len(plain(value)) != 5:
         return None
-    sums = {a * math.pi + b * math.e: "+".join(["\\pi"] * a + ["e"] * b) for a in range(20) for b in range(20)}
+    counts = [(a, b) for a in range(20) for b in range(20) if a + b > 4]
+    sums = {a * math.pi + b * math.e: "+".join(["\\pi"] * a + ["e"] * b) for a, b in counts}
     near = min(sums, key=lambda number: abs(number - value))
-    is_terse = len(sums[near].split("+")) < 4
-    return None if is_terse or abs(near - value) > Fraction(1, 20) else sums[near]
+    return None if abs(near - value) > Fraction(1, 20) else sums[near]
 
 
 DECIMALS = Subject(
