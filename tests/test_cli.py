@@ -452,6 +452,7 @@ shutdown()
 """
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_two_processes_agree_on_the_folder(tmp_path: Path) -> None:
     (tmp_path / "runs" / "mine").mkdir(parents=True)

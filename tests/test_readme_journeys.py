@@ -25,6 +25,7 @@ def rlm(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_journey_one_third_party_reward(tmp_path: Path) -> None:
     site = tmp_path / "site"

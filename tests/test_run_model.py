@@ -43,6 +43,7 @@ def judged(run: rlm.Run, stage: str | None = None) -> torch.Tensor:
     return logits(model_of(run.folder, stage, ())[0].load())
 
 
+@pytest.mark.full
 def test_an_adapter_on_weights_from_scratch(tmp_path: Path) -> None:
     run = rlm.train(recipe({**SCRATCH, "lora": LORA}, SFT), out=tmp_path / "run")
     model, _ = run.model()

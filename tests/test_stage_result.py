@@ -59,7 +59,7 @@ def test_model_card_has_base_license_and_working_code(tmp_path: Path) -> None:
 
 
 def test_code_in_the_folder_of_a_result_is_not_run(tmp_path: Path) -> None:
-    """Without a question on the terminal: transformers asks if `trust_remote_code` is not set."""
+    """Without a question on the terminal, as transformers has it if `trust_remote_code` is not set."""
     source = ModelSpec(config=tiny.model().config, tokenizer=tiny.tokenizer, load=tiny.model)
     stage = Stage("01-x", {}, None, {}, EnvironmentSpec(train=()), source, folder=tmp_path)
     tiny.model().save_pretrained(stage.output)
