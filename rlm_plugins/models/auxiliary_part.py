@@ -12,6 +12,21 @@ if TYPE_CHECKING:
     from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
 
 
+def check_frozen_base(name: str, lora: Mapping[str, Any] | None) -> None:
+    """Check that the base of the policy stays frozen.
+
+    Args:
+        name: Name of the part in a recipe.
+        lora: `model.lora` of the stage; None: all weights are trained.
+
+    Raises:
+        RecipeError: All weights are trained.
+    """
+    if lora is None:
+        problem = f"`{name}` requires a frozen base, and all weights of this policy are trained"
+        raise RecipeError(problem, hint="train an adapter: `model: {lora: {r: 16}}`")
+
+
 class AuxiliaryPart:
     """The members of such a part that do not depend on its formula: its check, its setup and its checkpoint state.
 
@@ -25,14 +40,8 @@ class AuxiliaryPart:
         self._model: AuxiliaryLM | None = None
 
     def check(self, lora: Mapping[str, Any] | None) -> None:
-        """Check that the base stays frozen.
-
-        Raises:
-            RecipeError: All weights are trained.
-        """
-        if lora is None:
-            problem = f"`{self._name}` requires a frozen base, and all weights of this policy are trained"
-            raise RecipeError(problem, hint="train an adapter: `model: {lora: {r: 16}}`")
+        """Check that the base stays frozen."""
+        check_frozen_base(self._name, lora)
 
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
         """Create the model as an adapter beside the policy's."""

@@ -14,8 +14,9 @@ from rlm_intrinsic.vote_counting import Answer, answer, group_indices, matches_l
 from rlm_plugins.batch import Log, LogprobsOf
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.data.answer_extraction import Untagged
-from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
+from rlm_plugins.models.auxiliary_part import check_frozen_base
 
 if TYPE_CHECKING:
     from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
@@ -73,14 +74,8 @@ class CoLearners:
         self._sampled: list[dict[str, Ids]] = []
 
     def check(self, lora: Mapping[str, Any] | None) -> None:
-        """Check that the base stays frozen.
-
-        Raises:
-            RecipeError: All weights are trained.
-        """
-        if lora is None:
-            problem = "`co_learners` requires a frozen base, and all weights of this policy are trained"
-            raise RecipeError(problem, hint="train an adapter: `model: {lora: {r: 16}}`")
+        """Check that the base stays frozen."""
+        check_frozen_base("co_learners", lora)
 
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
         """Create each peer as an adapter beside the policy's."""
