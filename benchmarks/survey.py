@@ -41,6 +41,7 @@ SEEDS: dict[str, Sequence[str]] = {
     "l1": (DATA,),
     "ttrl": (),
     "ettrl": (),
+    "rlccf": (DATA,),
 }
 """Recipe → overrides of a seed, beside those of model and trainer. TTRL's questions are the same for every seed."""
 
@@ -91,6 +92,7 @@ TABLES: dict[str, list[Figure]] = {
     ],
     "ttrl": _voted("ttrl"),
     "ettrl": _voted("ettrl"),
+    "rlccf": _voted("together"),
 }
 """Recipe → columns. The distance to the budget is the score `l1_exact` over its α of 0.05."""
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from rlm_plugins.cli import app
 from rlm_plugins.errors import PartError
 
-RECIPE = Path(__file__).parents[1] / "recipes" / "co_learners.yaml"
+RECIPE = Path(__file__).parents[3] / "recipes" / "survey" / "rlccf.yaml"
 PROMPTS = ["p", "p", "q", "q"]
 OWN = [[5], [6], [7], [8]]
 """The policy's answers: 5 and 6 to p, 7 and 8 to q."""
