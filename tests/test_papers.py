@@ -31,7 +31,7 @@ CANNED = Path(__file__).parent / "fake_rollouts.py"
 FILES = sorted(FOLDER.glob("*.yaml"))
 PACKAGES = Path(__file__).parent / "paper_packages.py"
 REGISTRY, WITH_CANNED = Registry([PACKAGES]), Registry([CANNED, PACKAGES])
-MISSING = {"process_reward_model", "prefix_rft", "relift", "em_ft", "rlsc", "ettrl"}
+MISSING = {"process_reward_model", "em_ft", "ettrl"}
 """Without a recipe here: the first trains no policy, of `em_ft` no settings could be read, `ettrl` is in survey/."""
 
 SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|(script|ours|TRL|verl|OpenRLHF|ROLL|DAPO): ?\S")
@@ -60,6 +60,14 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "solution": "One more than one.",
         "answer": "2",
         "generations": [r"<think>1+1</think>It is $\boxed{2}$.", r"<think>1</think>$\boxed{2}$"],
+    },
+    "HuggingFaceH4/aime_2024": {
+        "id": 60,
+        "problem": "What is $1+1$?",
+        "solution": r"It is $\boxed{2}$.",
+        "answer": "2",
+        "url": "https://artofproblemsolving.com/wiki/index.php/2024_AIME_I_Problems/Problem_1",
+        "year": "2024",
     },
     "AI-MO/NuminaMath-CoT": {
         "source": "synthetic",

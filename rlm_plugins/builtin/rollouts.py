@@ -54,17 +54,29 @@ class Demonstrations:
     ) -> Rollouts:
         rows: list[Any] = []
         for prompt, row, number in zip(prompts, inputs, source_index, strict=True):
-            text = self._text(row[self.column], number)
+            text = demonstration_text(row[self.column], number, self.column)
             rows.append(trainer.answer_ids(prompt, text) if text else None)
         return {"completion_ids": rows}
 
-    def _text(self, value: Any, number: int) -> str | None:
-        texts = [value] if isinstance(value, str) or value is None else list(value)
+
+def demonstration_text(value: Any, number: int, column: str) -> str | None:
+    """Return the demonstration for the completion `number` of a group, or None if it has none.
+
+    Args:
+        value: Text, or a list of texts.
+        number: Index of the completion among those of the source.
+        column: Name of the column, for the error.
+
+    Raises:
+        PartError: The column holds something else.
+    """
+    texts = [value] if isinstance(value, str) or value is None else value
+    if isinstance(texts, Sequence):
         text = texts[number] if number < len(texts) else None
         if text is None or isinstance(text, str):
             return text
-        allowed = "text, or a list of texts"
-        raise PartError(f"got {type(text).__name__} in the column '{self.column}'", allowed=allowed)
+        value = text
+    raise PartError(f"got {type(value).__name__} in the column '{column}'", allowed="text, or a list of texts")
 
 
 @hookimpl

@@ -1,8 +1,8 @@
-"""A part that owns an auxiliary language model on the policy's frozen base."""
+"""A part that owns auxiliary language models on the policy's frozen base."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,60 +10,72 @@ from rlm_plugins.errors import PartError, RecipeError
 
 if TYPE_CHECKING:
     from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
+    from rlm_plugins.stage import Stage
 
-
-def check_frozen_base(name: str, lora: Mapping[str, Any] | None) -> None:
-    """Check that the base of the policy stays frozen.
-
-    Args:
-        name: Name of the part in a recipe.
-        lora: `model.lora` of the stage; None: all weights are trained.
-
-    Raises:
-        RecipeError: All weights are trained.
-    """
-    if lora is None:
-        problem = f"`{name}` requires a frozen base, and all weights of this policy are trained"
-        raise RecipeError(problem, hint="train an adapter: `model: {lora: {r: 16}}`")
+COPIES = 3
+"""A trained weight stays allocated with two moments of AdamW; its gradient is freed after each step."""
 
 
 class AuxiliaryPart:
-    """The members of such a part that do not depend on its formula: its check, its setup and its checkpoint state.
+    """The members of such a part that do not depend on its formula: check, setup, memory and checkpoint state.
 
     Args:
-        name: Name of the part in a recipe, of the adapter, and of the model in errors.
-        settings: The keyword arguments of :class:`~rlm_plugins.models.auxiliary_lm.AuxiliaryLM`.
+        name: Name of the part in a recipe, of the adapters, and of the models in errors.
+        seeds: Seed of the initialization of each model.
+        settings: The other keyword arguments of :class:`~rlm_plugins.models.auxiliary_lm.AuxiliaryLM`.
     """
 
-    def __init__(self, name: str, **settings: Any) -> None:
-        self._name, self._settings = name, settings
-        self._model: AuxiliaryLM | None = None
+    def __init__(self, name: str, *, seeds: Sequence[int] = (0,), **settings: Any) -> None:
+        self._name, self._seeds, self._settings = name, seeds, settings
+        self._models: list[AuxiliaryLM] = []
 
     def check(self, lora: Mapping[str, Any] | None) -> None:
-        """Check that the base stays frozen."""
-        check_frozen_base(self._name, lora)
+        """Check that the base of the policy stays frozen.
+
+        Args:
+            lora: `model.lora` of the stage; None: all weights are trained.
+
+        Raises:
+            RecipeError: All weights are trained.
+        """
+        if lora is None:
+            problem = f"`{self._name}` requires a frozen base, and all weights of this policy are trained"
+            raise RecipeError(problem, hint="train an adapter: `model: {lora: {r: 16}}`")
 
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
-        """Create the model as an adapter beside the policy's."""
+        """Create each model as an adapter beside the policy's."""
         from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
 
-        self._model = AuxiliaryLM(policy, self._name, **self._settings)
+        self._models = [AuxiliaryLM(policy, self._name, seed=seed, **self._settings) for seed in self._seeds]
+
+    def memory_bytes(self, stage: Stage) -> int:
+        """Return the bytes of the adapters and their optimizer states; the base is the policy's."""
+        from rlm_plugins.estimate.meta_model import skeleton, trained_bytes
+
+        lora = self._settings.get("lora") or stage.lora
+        return COPIES * len(self._seeds) * trained_bytes(skeleton(stage.source.config, lora))
 
     @property
-    def model(self) -> AuxiliaryLM:
-        """The auxiliary model.
+    def models(self) -> Sequence[AuxiliaryLM]:
+        """The auxiliary models.
 
         Raises:
             PartError: There is no policy yet.
         """
-        if self._model is None:
+        if not self._models:
             hint = "use it in a stage that trains"
             raise PartError("requires a policy, and none was set up", where=self._name, hint=hint)
-        return self._model
+        return self._models
+
+    @property
+    def model(self) -> AuxiliaryLM:
+        """The auxiliary model of a part with one."""
+        (model,) = self.models
+        return model
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the model and its optimizer; empty before `setup`."""
-        return {} if self._model is None else self._model.state_dict()
+        return self.model.state_dict() if self._models else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state of the model and its optimizer."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from rlm_intrinsic.co_learners import CoLearners
 from rlm_intrinsic.collective import collective_votes
+from rlm_testing.auxiliary_models import RecordingLM, are_equal, tiny_recipe, train_and_resume
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
@@ -34,33 +32,13 @@ class Tokenizer:
         return ["".join(map(str, row)) for row in rows]
 
 
-class Model:
-    """Substitute for a peer's weights that records the loss on log-probs of the test."""
-
-    def __init__(self, logp: torch.Tensor) -> None:
-        self.logp, self.is_active, self.asked = logp.requires_grad_(), False, [[-1]]
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        self.is_active = True
-        yield
-        self.is_active = False
-
-    def train_step(self, _: Any, prompts: Any, completions: Any, width: int, loss: Any, step: int) -> float:
-        self.asked, self.written = prompts, completions
-        mask = torch.tensor([[t < len(row) for t in range(width)] for row in completions])
-        self.value = loss(self.logp[:, :width].where(mask, 0.0), list(range(len(completions))))
-        self.value.backward()
-        return 2.0
-
-
-def part_with(models: list[Model], **knobs: Any) -> CoLearners:
+def part_with(models: list[RecordingLM], **knobs: Any) -> CoLearners:
     part = CoLearners(peers=len(models), samples=2, **knobs)
     part._models, part._sampled = models, [{} for _ in models]  # type: ignore[assignment]
     return part
 
 
-def generator(models: list[Model]) -> Any:
+def generator(models: list[RecordingLM]) -> Any:
     def generate(asked: list[str]) -> list[list[int]]:
         (active,) = (number for number, model in enumerate(models) if model.is_active)
         return [PEERS[active][prompt][n % 2] for n, prompt in enumerate(asked)]
@@ -83,7 +61,7 @@ def test_vote_is_weighted_by_self_consistency() -> None:
 def test_rewards_losses_and_gradients() -> None:
     """p: all SC are ½, so the label is 5 with 3 votes of 6. q: 7 and 8 have three votes each, no label."""
     logps = [-torch.rand(2, 2, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)]
-    models = [Model(logp) for logp in logps]
+    models = [RecordingLM(logp, norm=2.0) for logp in logps]
     part, logged = part_with(models, weight=0.5, monitor="answer"), dict[str, float]()
     shaped = part(torch.tensor([1.0, 0.0, 0.0, 0.0]), PROMPTS, OWN, Tokenizer(), generator(models))
     assert shaped.tolist() == [1.5, 0.0, 0.0, 0.0]
@@ -100,8 +78,8 @@ def test_rewards_losses_and_gradients() -> None:
     }
     for peer, (model, logp) in enumerate(zip(models, logps, strict=True)):
         answers = PEERS[peer]["p"]
-        assert model.asked == [[1], [1]], "q has no label"
-        assert model.written == answers
+        assert model.prompts == [[1], [1]], "q has no label"
+        assert model.completions == answers
         rewards = [float(row == [5]) for row in answers]
         tokens, total, expected = sum(map(len, answers)), 0.0, torch.zeros(2, 2)
         for j, row in enumerate(answers):
@@ -114,7 +92,7 @@ def test_rewards_losses_and_gradients() -> None:
 
 
 def test_a_prompt_is_answered_once_per_batch_and_anew_in_the_next() -> None:
-    models = [Model(torch.zeros(2, 2)), Model(torch.zeros(2, 2))]
+    models = [RecordingLM(torch.zeros(2, 2)), RecordingLM(torch.zeros(2, 2))]
     part, calls = part_with(models), list[int]()
 
     def generate(asked: list[str]) -> list[list[int]]:
@@ -134,49 +112,16 @@ def test_without_a_policy_it_is_an_error() -> None:
         CoLearners()(torch.zeros(1), ["p"], [[5]], Tokenizer(), lambda asked: [])
 
 
-def _recipe(folder: Path) -> Path:
-    body = yaml.safe_load(RECIPE.read_text())
-    stage = {**{k: v for k, v in body.items() if k not in ("stages", "evaluation")}, **body["stages"][1]}
-    stage["environment"] = {"name": "addition", "digits": 2, "train_rows": 64, "thinking": False}
-    stage["model"] |= {"name": "scratch", "layers": 1, "hidden": 32, "heads": 2, "intermediate": 64}
-    trainer = {"max_steps": 4, "per_device_train_batch_size": 16, "save_strategy": "steps", "save_steps": 2}
-    stage["trainer"] |= {**trainer, "max_completion_length": 1}
-    file = folder / "recipe.yaml"
-    file.write_text(yaml.safe_dump(stage))
-    return file
-
-
-def _train(file: Path, folder: Path, *more: str) -> None:
-    done = CliRunner().invoke(app, ["train", str(file), "--out", str(folder), *more])
-    assert done.exit_code == 0, done.output
-
-
 @pytest.mark.full
 def test_peers_learn_in_a_run_and_resume_is_exact(tmp_path: Path) -> None:
-    file = _recipe(tmp_path)
-    _train(file, tmp_path / "run")
-    (stage,) = (tmp_path / "run").glob("01-*")
-    policy = (stage / "adapter" / "adapter_model.safetensors").read_bytes()
-    assert b"peer" not in policy, "PEFT's file is the policy's alone"
-    states = [torch.load(stage / f"checkpoint-{n}" / "parts.pt", weights_only=True) for n in (2, 4)]
-    early, late = (next(x for name, x in state.items() if "co_learners" in name)["peers"] for state in states)
-    assert len(late) == 2
-    weights = [name for name in late[0] if name != "optimizer"]
-    for one in range(2):
-        assert any(not torch.equal(early[one][name], late[one][name]) for name in weights)
-    assert any(not torch.equal(late[0][name], late[1][name]) for name in weights)
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert all("co_learners/consistency" in json.dumps(line) for line in lines if "loss" in line)
-    for folder in (stage / "checkpoint-4", stage / "adapter"):
-        for path in sorted(folder.rglob("*"), reverse=True):
-            path.unlink() if path.is_file() else path.rmdir()
-        folder.rmdir()
-    (stage / "done").unlink()
-    _train(file, tmp_path / "run", "--resume")
-    assert (stage / "adapter" / "adapter_model.safetensors").read_bytes() == policy
-    again = torch.load(stage / "checkpoint-4" / "parts.pt", weights_only=True)
-    (resumed,) = (x for name, x in again.items() if "co_learners" in name)
-    assert all(torch.equal(resumed["peers"][n][name], late[n][name]) for n in range(2) for name in weights)
+    environment = {"name": "addition", "digits": 2, "train_rows": 64, "thinking": False}
+    file = tiny_recipe(RECIPE, tmp_path, environment=environment, trainer={"max_completion_length": 1})
+    run = train_and_resume(file, tmp_path / "run", "co_learners")
+    assert b"co_learners" not in run.weights, "PEFT's file is the policy's alone"
+    one, other = run.late["peers"]
+    assert not any(map(are_equal, run.early["peers"], (one, other))), "each peer learns"
+    assert not are_equal(one, other)
+    assert all("co_learners/consistency" in json.dumps(line) for line in run.metrics)
 
 
 def test_recipe_passes_check_and_requires_an_adapter() -> None:

@@ -157,8 +157,13 @@ def test_row_without_demonstration_is_left_to_the_policy() -> None:
     assert continued([{"demonstration": ""}])["completion_ids"] == [None]
     with pytest.raises(PartError, match="no column 'demonstration'"):
         continued([{}])
-    with pytest.raises(PartError, match="got list in the column"):
-        continued([{"demonstration": ["3"]}])
+    with pytest.raises(PartError, match="got int in the column"):
+        continued([{"demonstration": 3}])
+
+
+def test_first_text_of_a_list_is_the_demonstration() -> None:
+    assert continued([{"demonstration": ["312", "4"]}], low=1.0, high=1.0)["starts"] == [[3, 1, 2]]
+    assert continued([{"demonstration": []}])["completion_ids"] == [None]
 
 
 def test_draw_is_within_its_bounds_and_repeatable() -> None:

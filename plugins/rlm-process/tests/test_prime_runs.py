@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from rlm_testing.auxiliary_models import train_and_resume
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
@@ -89,29 +89,17 @@ def torch_on_one_thread() -> None:
 @pytest.mark.usefixtures("torch_on_one_thread")
 def test_resume_is_exact_and_two_processes_match_one(tmp_path: Path) -> None:
     file = recipe(tmp_path)
-    stage = train(file, tmp_path / "run")
-    before, whole, step_logs = (
-        (stage / "adapter/adapter_model.safetensors").read_bytes(),
-        remembered(stage),
-        logged(stage),
-    )
-    assert [line["shapers/implicit_reward/loss"] > 0 for line in step_logs] == [True] * 4
-    assert step_logs[0]["shapers/reward"] != step_logs[3]["shapers/reward"]
-    assert b"implicit" not in before, "PEFT's file is the policy's alone"
+    run = train_and_resume(file, tmp_path / "run", "implicit_reward")
+    assert [line["shapers/implicit_reward/loss"] > 0 for line in run.metrics] == [True] * 4
+    assert run.metrics[0]["shapers/reward"] != run.metrics[3]["shapers/reward"]
+    assert b"implicit" not in run.weights, "PEFT's file is the policy's alone"
     two = _on_two(file, tmp_path / "two")
-    for one_line, two_line in zip(step_logs, logged(two), strict=True):
+    for one_line, two_line in zip(run.metrics, logged(two), strict=True):
         for name in ("loss", "grad_norm", *(f"shapers/implicit_reward/{x}" for x in ("loss", "norm", "pairs"))):
             assert two_line.get(name) == pytest.approx(one_line.get(name), rel=1e-3, abs=1e-5), name
-    for name, x in whole.items():
+    for name, x in run.late.items():
         if name != "optimizer":
             torch.testing.assert_close(remembered(two)[name], x, rtol=1e-3, atol=1e-4)
-    for name in ("checkpoint-4", "adapter"):
-        shutil.rmtree(stage / name)
-    (stage / "done").unlink()
-    again = train(file, tmp_path / "run", "--resume")
-    assert (again / "adapter/adapter_model.safetensors").read_bytes() == before
-    found = remembered(again)
-    assert all(torch.equal(found[name], x) for name, x in whole.items() if name != "optimizer")
 
 
 def _on_two(file: Path, folder: Path) -> Path:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
+from rlm_testing.auxiliary_models import train_and_resume
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
@@ -48,22 +48,7 @@ def test_resumed_run_has_the_same_weights_and_state(name: str, tmp_path: Path) -
     size = ["stages.1.trainer.per_device_train_batch_size=48", "stages.1.trainer.learning_rate=1e-3"]
     size += [f"stages.0.trainer.max_steps={150 if name == 'absolute_zero' else 2}"]  # so that some proposals are valid
     size.append("stages.0.trainer.per_device_train_batch_size=16")
-    train(name, tmp_path / "run", *steps, *size)
-    stage = next((tmp_path / "run").glob("02-*"))
-    weights = (stage / "checkpoint-4" / "model.safetensors").read_bytes()
-    states = torch.load(stage / "checkpoint-4" / "parts.pt", weights_only=True)
-    early = torch.load(stage / "checkpoint-2" / "parts.pt", weights_only=True)
-    (kept,) = [state for part, state in states.items() if "selfplay/" in part]
-    assert kept
-    assert repr(early) != repr(states), "the state changes with the steps"
-    for path in (stage / "checkpoint-4", stage / "model"):
-        for file in sorted(path.rglob("*"), reverse=True):
-            file.unlink() if file.is_file() else file.rmdir()
-        path.rmdir()
-    (stage / "done").unlink()
-    train(name, tmp_path / "run", *steps, *size, "--resume")
-    assert (stage / "checkpoint-4" / "model.safetensors").read_bytes() == weights
-    assert repr(torch.load(stage / "checkpoint-4" / "parts.pt", weights_only=True)) == repr(states)
+    train_and_resume(RECIPES[name], tmp_path / "run", "selfplay/", *SMALL, *steps, *size)
 
 
 @pytest.mark.full

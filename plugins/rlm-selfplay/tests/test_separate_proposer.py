@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +12,9 @@ import torch
 import yaml
 from rlm_selfplay import ProposeAndSolve, proposed_tasks
 from rlm_selfplay.separate_proposer import ProposerSettings
-from typer.testing import CliRunner
-
-from rlm_plugins.cli import app
+from rlm_selfplay.task_scoring import TaskScoring
+from rlm_testing.auxiliary_models import RecordingLM, are_equal, tiny_recipe, train_and_resume
+from transformers import LlamaConfig
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "r_zero.yaml"
 
@@ -26,27 +24,7 @@ class Tokenizer:
         return ["".join(map(chr, row)) for row in rows]
 
 
-class Model:
-    """Substitute for the proposer's weights that records the loss on log-probs of the test."""
-
-    def __init__(self, logp: torch.Tensor) -> None:
-        self.logp, self.is_active, self.steps = logp.requires_grad_(), False, 0
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        self.is_active = True
-        yield
-        self.is_active = False
-
-    def train_step(self, _: Any, prompts: Any, completions: Any, width: int, loss: Any, step: int) -> float:
-        self.written, self.steps = ["".join(map(chr, ids)) for ids in completions], self.steps + 1
-        mask = torch.tensor([[t < len(row) for t in range(width)] for row in completions])
-        self.value = loss(self.logp[:, :width].where(mask, 0.0), list(range(len(completions))))
-        self.value.backward()
-        return 0.0
-
-
-def played(source: ProposeAndSolve, model: Model) -> dict[str, Any]:
+def played(source: ProposeAndSolve, model: RecordingLM) -> dict[str, Any]:
     """Run the source on one batch: a group of three proposals, and a group of three solutions."""
     rows = proposed_tasks(language="lines", kinds=["deduction"], train_rows=2, test_rows=0).train
     inputs = [dict(row) for row in rows for _ in range(3)]
@@ -67,19 +45,19 @@ def played(source: ProposeAndSolve, model: Model) -> dict[str, Any]:
     return source(prompts, inputs, index, generate, Tokenizer(), step=0, seed=0, trainer=trainer)
 
 
-def separate(model: Model, **settings: Any) -> ProposeAndSolve:
+def separate(model: RecordingLM, **settings: Any) -> ProposeAndSolve:
     source = ProposeAndSolve(language="lines", attempts=4, proposer=ProposerSettings(**settings))
     assert source.proposer is not None
-    source.proposer._model = model  # type: ignore[assignment]
+    source.proposer._models = [model]  # type: ignore[list-item]
     return source
 
 
-def test_value_and_gradient_of_the_proposer() -> None:
+def test_value_and_gradient_of_the_proposer(monkeypatch: pytest.MonkeyPatch) -> None:
     """GRPO with w = 1 on the scores ¾, −½ and −1; the policy is trained on solutions only."""
     logp = -torch.rand(3, 9, generator=torch.Generator().manual_seed(0))
-    model = Model(logp)
+    model = RecordingLM(logp)
     source = separate(model)
-    source.is_right = lambda task, answer: answer == "b"  # type: ignore[method-assign]  # one attempt of four
+    monkeypatch.setattr(TaskScoring, "is_right", lambda self, task, answer: answer == "b")  # one attempt of four
     out = played(source, model)
     scores, texts = out["score"][:3], ["s+s;ab", "open(s);a", "hello"]
     assert scores[1:] == [-0.5, -1.0]
@@ -91,13 +69,13 @@ def test_value_and_gradient_of_the_proposer() -> None:
         for t in range(len(text)):
             total -= advantage * logp[i, t].item() / len(text) / 3
             expected[i, t] = -advantage / len(text) / 3
-    assert model.written == texts
+    assert ["".join(map(chr, ids)) for ids in model.completions] == texts
     assert model.value.item() == pytest.approx(total, rel=1e-5)
     torch.testing.assert_close(model.logp.grad, expected)
 
 
 def test_every_skips_batches() -> None:
-    model = Model(-torch.ones(3, 9))
+    model = RecordingLM(-torch.ones(3, 9))
     source = separate(model, every=2)
     for _ in range(4):
         played(source, model)
@@ -107,38 +85,21 @@ def test_every_skips_batches() -> None:
     assert not source.proposer.proposals.scores, "a batch is forgotten, trained on or not"
 
 
-def recipe(folder: Path) -> Path:
-    body = yaml.safe_load(RECIPE.read_text())
-    stage = {**{k: v for k, v in body.items() if k not in ("stages", "evaluation")}, **body["stages"][1]}
-    stage["environment"] |= {"train_rows": 64, "test_rows": 8}
-    small = {"name": "scratch", "layers": 1, "hidden": 32, "heads": 2, "intermediate": 64}
-    stage["model"] |= {**small, "characters": body["stages"][0]["model"]["characters"]}
-    stage["trainer"] |= {"max_steps": 4, "per_device_train_batch_size": 16, "save_strategy": "steps", "save_steps": 2}
-    knobs = stage["algorithm"]["rollouts"]["propose_and_solve"]
-    knobs |= {"wrong": -0.5, "unreadable": -1.0}  # scores that an untrained model can reach
-    file = folder / "recipe.yaml"
-    file.write_text(yaml.safe_dump(stage))
-    return file
+def test_memory_is_that_of_its_adapter_and_two_moments() -> None:
+    """Rank 3 on two square layers of width 32, in float32."""
+    config = LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, vocab_size=9)
+    stage = SimpleNamespace(source=SimpleNamespace(config=config), lora={"r": 3, "target_modules": ["q_proj"]})
+    assert ProposeAndSolve(proposer=ProposerSettings()).memory_bytes(stage) == 3 * 4 * 2 * 3 * (32 + 32)
+    assert ProposeAndSolve().memory_bytes(stage) == 0
 
 
 @pytest.mark.slow
 def test_proposer_learns_in_a_run_and_resume_is_exact(tmp_path: Path) -> None:
-    file, stage = recipe(tmp_path), tmp_path / "run" / "01-r_zero"
-    command = ["train", str(file), "--out", str(tmp_path / "run")]
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 0, done.output
-    weights = (stage / "checkpoint-4" / "adapter_model.safetensors").read_bytes()
-    assert b"proposer" not in weights, "PEFT's file is the policy's alone"
-    states = [torch.load(stage / f"checkpoint-{n}" / "parts.pt", weights_only=True) for n in (2, 4)]
-    early, late = (next(x for name, x in state.items() if "propose_and_solve" in name)["proposer"] for state in states)
-    assert any(not torch.equal(early["model"][name], x) for name, x in late["model"].items() if name != "optimizer")
-    for folder in (stage / "checkpoint-4", stage / "adapter"):
-        for path in sorted(folder.rglob("*"), reverse=True):
-            path.unlink() if path.is_file() else path.rmdir()
-        folder.rmdir()
-    (stage / "done").unlink()
-    done = CliRunner().invoke(app, [*command, "--resume"])
-    assert done.exit_code == 0, done.output
-    assert (stage / "checkpoint-4" / "adapter_model.safetensors").read_bytes() == weights
-    again = torch.load(stage / "checkpoint-4" / "parts.pt", weights_only=True)
-    assert repr(again) == repr(states[1])
+    first, second = yaml.safe_load(RECIPE.read_text())["stages"]
+    knobs = second["algorithm"]["rollouts"]["propose_and_solve"]
+    knobs |= {"wrong": -0.5, "unreadable": -1.0}  # scores that an untrained model can reach
+    model = {"characters": first["model"]["characters"]}
+    sections = {"environment": {"train_rows": 64, "test_rows": 8}, "model": model, "algorithm": second["algorithm"]}
+    run = train_and_resume(tiny_recipe(RECIPE, tmp_path, **sections), tmp_path / "run", "propose_and_solve")
+    assert b"proposer" not in run.weights, "PEFT's file is the policy's alone"
+    assert not are_equal(run.early["proposer"]["model"], run.late["proposer"]["model"])

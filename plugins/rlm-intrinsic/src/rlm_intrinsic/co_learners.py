@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat, PositiveInt
@@ -14,18 +13,15 @@ from rlm_intrinsic.vote_counting import Answer, answer, group_indices, matches_l
 from rlm_plugins.batch import Log, LogprobsOf
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.data.answer_extraction import Untagged
-from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
-from rlm_plugins.models.auxiliary_part import check_frozen_base
-
-if TYPE_CHECKING:
-    from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
+from rlm_plugins.models.auxiliary_part import AuxiliaryPart
+from rlm_plugins.models.policy_gradient import policy_gradient_loss
 
 Ids = list[list[int]]
 Generate = Callable[..., Ids]
 
 
-class CoLearners:
+class CoLearners(AuxiliaryPart):
     """Reward the answer that the policy and its peers agree on; the peers are adapters that train on the same label.
 
     r′ᵢ = rᵢ + weight · 1[aᵢ = a*], a* = argmax_a Σₙ SCₙ · countₙ(a), SCₙ = max_a countₙ(a) / Kₙ over the policy and its
@@ -62,27 +58,17 @@ class CoLearners:
         untagged: Untagged = "last_line",
         monitor: str | None = None,
     ) -> None:
-        self.peers, self.samples, self.weight = peers, samples, weight
+        super().__init__(
+            "co_learners",
+            seeds=range(1, peers + 1),
+            lora=lora,
+            learning_rate=learning_rate,
+            max_grad_norm=max_grad_norm,
+            batch_size=batch_size,
+        )
+        self.samples, self.weight = samples, weight
         self.tag, self.untagged, self.monitor = tag, untagged, monitor
-        self._settings: dict[str, Any] = {
-            "learning_rate": learning_rate,
-            "max_grad_norm": max_grad_norm,
-            "lora": lora,
-            "batch_size": batch_size,
-        }
-        self._models: list[AuxiliaryLM] = []
-        self._sampled: list[dict[str, Ids]] = []
-
-    def check(self, lora: Mapping[str, Any] | None) -> None:
-        """Check that the base stays frozen."""
-        check_frozen_base("co_learners", lora)
-
-    def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
-        """Create each peer as an adapter beside the policy's."""
-        from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
-
-        self._models = [AuxiliaryLM(policy, "peer", seed=seed, **self._settings) for seed in range(1, self.peers + 1)]
-        self._sampled = [{} for _ in self._models]
+        self._sampled: list[dict[str, Ids]] = [{} for _ in range(peers)]
 
     def __call__(
         self,
@@ -93,11 +79,8 @@ class CoLearners:
         generate: Generate,
     ) -> Float[torch.Tensor, "B"]:
         """Sample the peers' answers and reward the policy's answers that equal the label."""
-        if not self._models:
-            hint = "use it in a stage that trains"
-            raise PartError("requires a policy, and none was set up", where="co_learners", hint=hint)
         first = {repr(prompt): prompt for prompt in prompts}
-        for model, known in zip(self._models, self._sampled, strict=True):
+        for model, known in zip(self.models, self._sampled, strict=True):
             new = [key for key in first if key not in known]
             with model.active():
                 sampled = generate([first[key] for key in new for _ in range(self.samples)])
@@ -125,26 +108,34 @@ class CoLearners:
         answers, groups = self._answers(completion_ids, tokenizer), group_indices(prompts)
         votes = {key: self._vote(key, [answers[row] for row in rows], tokenizer) for key, rows in groups.items()}
         labelled = [key for key, vote in votes.items() if vote.label is not None]
-        kept, self._sampled = self._sampled, [{} for _ in self._models]
+        sampled, self._sampled = self._sampled, [{} for _ in self.models]
         log("co_learners/labelled", len(labelled) / len(votes))
         log("co_learners/consistency", sum(vote.consistency for vote in votes.values()) / len(votes))
         log("co_learners/agreement", sum(vote.unanimous for vote in votes.values()) / len(votes))
         if self.monitor is not None:
-            right = {key: normalize(inputs[rows[0]][self.monitor]) for key, rows in groups.items()}
-            said = [(a, right[key]) for known in kept for key in votes for a in self._answers(known[key], tokenizer)]
-            log("co_learners/right", sum(a == reference for a, reference in said) / len(said))
-        norms = [0.0]
-        for model, known in zip(self._models, kept, strict=True) if labelled else ():
-            asked = [prompt_ids[groups[key][0]] for key in labelled for _ in range(self.samples)]
-            written = [ids or [tokenizer.eos_token_id] for key in labelled for ids in known[key]]
-            matches = [
-                match
-                for key in labelled
-                for match in matches_label(self._answers(known[key], tokenizer), votes[key].label)
+            references = {key: normalize(inputs[rows[0]][self.monitor]) for key, rows in groups.items()}
+            right = [
+                peer_answer == references[key]
+                for by_prompt in sampled
+                for key in votes
+                for peer_answer in self._answers(by_prompt[key], tokenizer)
             ]
-            loss = answer_loss(matches, self.samples, sum(map(len, written)))
-            norms.append(model.train_step(logprobs_of, asked, written, max(map(len, written)), loss, step))
-        log("co_learners/norm", sum(norms) / max(len(norms) - 1, 1))
+            log("co_learners/right", sum(right) / len(right))
+        if not labelled:
+            log("co_learners/norm", 0.0)
+            return
+        repeated_prompts = [prompt_ids[groups[key][0]] for key in labelled for _ in range(self.samples)]
+        norms = []
+        for model, by_prompt in zip(self.models, sampled, strict=True):
+            completions = [ids or [tokenizer.eos_token_id] for key in labelled for ids in by_prompt[key]]
+            matches: list[float] = []
+            for key in labelled:
+                matches += matches_label(self._answers(by_prompt[key], tokenizer), votes[key].label)
+            advantages = group_relative(torch.tensor(matches), torch.arange(len(matches)) // self.samples)
+            lengths = [len(ids) for ids in completions]
+            loss = policy_gradient_loss(advantages, lengths)
+            norms.append(model.train_step(logprobs_of, repeated_prompts, completions, max(lengths), loss, step))
+        log("co_learners/norm", sum(norms) / len(norms))
 
     def _vote(self, key: str, own: Sequence[Answer | None], tokenizer: Any) -> Ballot:
         return collective_votes([own, *(self._answers(known[key], tokenizer) for known in self._sampled)])
@@ -161,15 +152,3 @@ class CoLearners:
         """Restore the state of the peers and their optimizers."""
         for model, saved in zip(self._models, state["peers"], strict=True):
             model.load_state_dict(saved)
-
-
-def answer_loss(
-    matches: Sequence[float], samples: int, tokens: int
-) -> Callable[[torch.Tensor, list[int]], torch.Tensor]:
-    """Return −1/T Σⱼ Aⱼ Σₜ log π(yⱼₜ) as a function of log-probs and their rows; A is standardized per `samples`."""
-    advantages = group_relative(torch.tensor(matches), torch.arange(len(matches)) // samples)
-
-    def loss(logp: Float[torch.Tensor, "b T"], rows: list[int]) -> Float[torch.Tensor, ""]:
-        return -(advantages[rows].to(logp.device).unsqueeze(1) * logp).sum() / tokens
-
-    return loss

@@ -13,6 +13,7 @@ from rlm_plugins.batch import Log, LogprobsOf
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.lazy import torch
 from rlm_plugins.models.auxiliary_part import AuxiliaryPart
+from rlm_plugins.models.policy_gradient import policy_gradient_loss
 
 Ids = list[list[int]]
 Generate = Callable[..., Ids]
@@ -80,9 +81,9 @@ class TrainedVerifier(AuxiliaryPart):
         """Sample verdicts and add their share to the rewards."""
         questions = self._questions(prompts, completion_ids, tokenizer)
         new = [question for question in dict.fromkeys(questions) if question not in self._verdicts]
-        asked = [_message(question) for question in new for _ in range(self.samples)]
+        messages = [_message(question) for question in new for _ in range(self.samples)]
         with self.model.active():
-            verdicts = generate(asked)
+            verdicts = generate(messages)
         for number, question in enumerate(new):
             self._verdicts[question] = verdicts[number * self.samples : (number + 1) * self.samples]
         accepted = [self._read(self._verdicts[question], tokenizer).count(True) for question in questions]
@@ -109,27 +110,19 @@ class TrainedVerifier(AuxiliaryPart):
         kept, self._verdicts, self._batches = self._verdicts, {}, self._batches + 1
         if not chosen:
             return
-        said = [self._read(kept[question], tokenizer) for question in chosen]
-        scores = [
-            float(verdict is right[question]) for question, row in zip(chosen, said, strict=True) for verdict in row
-        ]
+        accepts = [(question, accept) for question in chosen for accept in self._read(kept[question], tokenizer)]
+        scores = [float(accept is right[question]) for question, accept in accepts]
         log("trained_verifier/correct", sum(scores) / len(scores))
-        log("trained_verifier/accepted", sum(row.count(True) for row in said) / len(scores))
+        log("trained_verifier/accepted", sum(accept is True for _, accept in accepts) / len(scores))
         if self._batches % self.every:
             return
-        asked = [_token_ids(tokenizer, question) for question in chosen for _ in range(self.samples)]
-        written = [ids or [tokenizer.eos_token_id] for question in chosen for ids in kept[question]]
-        completion = torch.arange(len(scores)) // self.samples
-        advantages = group_relative(torch.tensor(scores), completion).to(outcome.device)
-        tokens = sum(map(len, written))
-
-        def loss(logp: Float[torch.Tensor, "b T"], rows: list[int]) -> Float[torch.Tensor, ""]:
-            return -(advantages[rows].unsqueeze(1) * logp).sum() / tokens
-
-        log(
-            "trained_verifier/norm",
-            self.model.train_step(logprobs_of, asked, written, max(map(len, written)), loss, step),
-        )
+        question_ids = [_token_ids(tokenizer, question) for question in chosen for _ in range(self.samples)]
+        verdicts = [ids or [tokenizer.eos_token_id] for question in chosen for ids in kept[question]]
+        advantages = group_relative(torch.tensor(scores), torch.arange(len(scores)) // self.samples)
+        lengths = [len(ids) for ids in verdicts]
+        loss = policy_gradient_loss(advantages, lengths)
+        norm = self.model.train_step(logprobs_of, question_ids, verdicts, max(lengths), loss, step)
+        log("trained_verifier/norm", norm)
 
     def _questions(self, prompts: Sequence[Any], completion_ids: Ids, tokenizer: Any) -> list[str]:
         answers = tokenizer.batch_decode(completion_ids, skip_special_tokens=True)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from rlm_plugins.builtin.rollouts import demonstration_text
 from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
 
@@ -37,15 +38,16 @@ def prefixes(
     Of the prefix only the tokens with the highest entropy are trained on, the share `trained` (0.2 in the paper). The
     rest of a foreign text would dominate the gradient.
 
-    The draw depends on (seed, step, prompt) only, so a resumed run repeats it. The column ``demonstration`` holds text;
-    where it is empty the policy generates the completion. The prefix counts towards `max_completion_length`.
+    The draw depends on (seed, step, prompt) only, so a resumed run repeats it. The column ``demonstration`` holds text,
+    or a list of texts, one per completion; where it is empty the policy generates the completion. The prefix counts
+    towards `max_completion_length`.
 
     Raises:
         PartError: The data set has no such column, or it holds something else than text.
     """
     starts = []
     for prompt, row, number in zip(prompts, inputs, source_index, strict=True):
-        answer = _answer_ids(trainer, prompt, row)
+        answer = _answer_ids(trainer, prompt, row, number)
         share = random.Random(f"{seed}/{step}/{number}/{prompt}").uniform(min(low, high), high)
         starts.append(answer[: min(round(share * len(answer)), len(answer) - 1)])
     continuations = generate(prompts, starts)
@@ -60,13 +62,12 @@ def prefixes(
 prefixes.columns = (COLUMN,)  # type: ignore[attr-defined]
 
 
-def _answer_ids(trainer: Any, prompt: Any, row: Mapping[str, Any]) -> list[int]:
+def _answer_ids(trainer: Any, prompt: Any, row: Mapping[str, Any], number: int) -> list[int]:
     """Return the token ids of a demonstration; empty if there is none."""
-    text = row.get(COLUMN, 0)
-    if isinstance(text, str) or text is None:
-        return list(trainer.answer_ids(prompt, text)) if text else []
-    problem = f"got {type(text).__name__} in the column '{COLUMN}'" if COLUMN in row else f"no column '{COLUMN}'"
-    raise PartError(problem, allowed="text, or nothing where the policy generates the completion")
+    if COLUMN not in row:
+        raise PartError(f"no column '{COLUMN}'", allowed="text, or a list of texts")
+    text = demonstration_text(row[COLUMN], number, COLUMN)
+    return list(trainer.answer_ids(prompt, text)) if text else []
 
 
 def _uncertain(model: Any, prompt_ids: Sequence[int], start: Sequence[int], share: float) -> list[bool]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,32 +12,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from rlm_plugins.batch import Log, LogprobsOf
-from rlm_plugins.distributed import gather_lists, processes
+from rlm_plugins.distributed import gather_lists
 from rlm_plugins.errors import RecipeError
 from rlm_selfplay.languages import LANGUAGES, Language
-from rlm_selfplay.proposer_rewards import REWARDS, repetition
-from rlm_selfplay.separate_proposer import Proposals, ProposerSettings, SeparateProposer
-from rlm_selfplay.tasks import Task, TaskBuffer, read, role_number
+from rlm_selfplay.separate_proposer import ProposerSettings, SeparateProposer
+from rlm_selfplay.task_scoring import Labels, TaskScoring, Turn, as_message
+from rlm_selfplay.tasks import TaskBuffer, read, role_number
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Generate = Callable[..., list[list[int]]]
-Labels = Literal["execution", "majority"]
-
-
-@dataclass
-class _Turn:
-    """One completion: its role, what it was asked, and its score.
-
-    Args:
-        task: The task to solve, or the reference of a proposal.
-        proposal: The proposed task; None: invalid, or the completion solves.
-    """
-
-    job: str
-    kind: str
-    task: Task
-    score: float = 0.0
-    proposal: Task | None = None
 
 
 class ProposeAndSolve:
@@ -85,9 +67,10 @@ class ProposeAndSolve:
         unreadable: float = -1.0,
     ) -> None:
         self.language: Language = LANGUAGES[language]
-        self.attempts, self.reward, self.labels, self.keep = attempts, REWARDS[reward], labels, keep
-        self.repetition, self.similarity, self.train_proposer = repetition, similarity, train_proposer
-        self.wrong, self.unreadable = wrong, unreadable
+        self.scoring = TaskScoring(
+            self.language, attempts, reward, labels, keep, repetition, similarity, wrong, unreadable
+        )
+        self.train_proposer = train_proposer
         self.proposer = None if proposer is None else SeparateProposer(proposer)
         self.buffer = TaskBuffer(capacity)
         self._new: list[str] = []
@@ -98,7 +81,7 @@ class ProposeAndSolve:
         Raises:
             RecipeError: Questions cannot be executed.
         """
-        if self.labels == "execution" and self.language is LANGUAGES["questions"]:
+        if self.scoring.labels == "execution" and self.language is LANGUAGES["questions"]:
             problem = "expected labels from votes for the language 'questions', got labels from execution"
             raise RecipeError(problem, where="labels", allowed="majority")
 
@@ -106,6 +89,10 @@ class ProposeAndSolve:
         """Create the proposer's adapter, if it has one."""
         if self.proposer is not None:
             self.proposer.setup(policy, results)
+
+    def memory_bytes(self, stage: Any) -> int:
+        """Return the bytes of the proposer's adapter and optimizer state; 0 without one."""
+        return 0 if self.proposer is None else self.proposer.memory_bytes(stage)
 
     def __call__(
         self,
@@ -120,47 +107,39 @@ class ProposeAndSolve:
     ) -> dict[str, Any]:
         """Return the completions of both roles with their scores."""
 
-        def write(asked: Sequence[Any]) -> list[str]:
-            texts: list[str] = tokenizer.batch_decode(generate(asked), skip_special_tokens=True)
+        def write(attempts: Sequence[Any]) -> list[str]:
+            texts: list[str] = tokenizer.batch_decode(generate(attempts), skip_special_tokens=True)
             return texts
 
-        turns: list[_Turn] = []
+        turns: list[Turn] = []
         for row, number in zip(inputs, source_index, strict=True):
             turns.append(replace(turns[-1]) if number else self._draw(row, random.Random(f"{seed}/{step}/{row}")))
-        asked = [self._prompt(turn) for turn in turns]
-        ids = self._write(turns, asked, generate)
-        texts, checked = tokenizer.batch_decode(ids, skip_special_tokens=True), dict[Task, Task | None]()
-        for turn, text in zip(turns, texts, strict=True):
-            if turn.job == "solve":
-                turn.score = self._solution_score(turn.task, text)
-            else:
-                self._read(turn, text, checked)
-        self._score_proposals([turn for turn in turns if turn.job == "propose"], write)
-        new = [turn.proposal.text() for turn in turns if turn.proposal is not None]
-        self._new = gather_lists(new)
+        turn_prompts = [self._prompt(turn) for turn in turns]
+        ids = self._write(turns, turn_prompts, generate)
+        self.scoring.score(turns, tokenizer.batch_decode(ids, skip_special_tokens=True), write)
+        self._new = gather_lists([turn.proposal.text() for turn in turns if turn.proposal is not None])
         self._log(turns, trainer)
-        prompt_ids = trainer.prompt_ids(asked)
+        prompt_ids = trainer.prompt_ids(turn_prompts)
         if self.proposer is not None:
-            self.proposer.proposals = _proposals(turns, prompt_ids, ids, source_index)
+            self.proposer.collect(turns, prompt_ids, ids, source_index)
         trains_proposals = self.train_proposer and self.proposer is None
+        is_trained = [turn.job == "solve" or trains_proposals for turn in turns]
         return {
             "prompt_ids": prompt_ids,
             "completion_ids": ids,
-            "mask": [
-                [turn.job == "solve" or trains_proposals] * len(row) for turn, row in zip(turns, ids, strict=True)
-            ],
+            "mask": [[trained] * len(completion) for trained, completion in zip(is_trained, ids, strict=True)],
             "score": [turn.score for turn in turns],
             "role": [role_number(turn.kind, turn.job) for turn in turns],
         }
 
-    def _write(self, turns: Sequence[_Turn], asked: Sequence[Any], generate: Generate) -> list[list[int]]:
+    def _write(self, turns: Sequence[Turn], prompts: Sequence[Any], generate: Generate) -> list[list[int]]:
         """Return one completion per turn: proposals by the proposer, if it has weights of its own."""
         if self.proposer is None:
-            return generate(asked)
+            return generate(prompts)
         ids: list[list[int]] = [[] for _ in turns]
         for job, write in (("propose", partial(self.proposer.write, generate=generate)), ("solve", generate)):
             rows = [number for number, turn in enumerate(turns) if turn.job == job]
-            for number, written in zip(rows, write([asked[number] for number in rows]), strict=True):
+            for number, written in zip(rows, write([prompts[number] for number in rows]), strict=True):
                 ids[number] = written
         return ids
 
@@ -184,57 +163,15 @@ class ProposeAndSolve:
             self.proposer.load_state_dict(state["proposer"])
         self._new = []
 
-    def _draw(self, row: Mapping[str, Any], rng: random.Random) -> _Turn:
-        return _Turn(row["job"], row["kind"], self.buffer.draw(row["kind"], rng) or read(row["task"]))
+    def _draw(self, row: Mapping[str, Any], rng: random.Random) -> Turn:
+        return Turn(row["job"], row["kind"], self.buffer.draw(row["kind"], rng) or read(row["task"]))
 
-    def _prompt(self, turn: _Turn) -> list[dict[str, str]]:
+    def _prompt(self, turn: Turn) -> list[dict[str, str]]:
         if turn.job == "solve":
-            return as_message(self.language.task_prompt(turn.task))
+            return self.scoring.prompt(turn.task)
         return as_message(self.language.proposal_prompt(turn.kind, turn.task))
 
-    def _solution_score(self, task: Task, text: str) -> float:
-        answer = self.language.read_answer(task, text)
-        if answer is None:
-            return self.unreadable
-        return 1.0 if self.is_right(task, answer) else self.wrong
-
-    def is_right(self, task: Task, answer: str) -> bool:
-        """Return True if an answer is right by the labels of this source."""
-        return task.outputs == (answer,) if self.labels == "majority" else self.language.is_right(task, answer)
-
-    def _read(self, turn: _Turn, text: str, checked: dict[Task, Task | None]) -> None:
-        """Set the proposal of a turn if it is valid, else its score; equal ones are checked once."""
-        proposal = self.language.read_proposal(turn.kind, text, turn.task)
-        if proposal is not None and proposal not in checked:
-            checked[proposal] = self.language.complete(proposal)
-        turn.proposal = None if proposal is None else checked[proposal]
-        turn.score = self.unreadable if proposal is None else self.wrong
-
-    def _score_proposals(self, turns: Sequence[_Turn], write: Callable[[Sequence[Any]], list[str]]) -> None:
-        """Set the score of each valid proposal from attempts at it; drop those that the buffer does not keep."""
-        valid = [turn for turn in turns if turn.proposal is not None]
-        prompts = [as_message(self.language.task_prompt(turn.proposal)) for turn in valid if turn.proposal]
-        texts = write([prompt for prompt in prompts for _ in range(self.attempts)])
-        similar = repetition([turn.proposal.question() for turn in valid if turn.proposal], self.similarity)
-        for number, turn in enumerate(valid):
-            assert turn.proposal is not None
-            attempts = texts[number * self.attempts : (number + 1) * self.attempts]
-            rate, turn.proposal = self._rate(turn.proposal, attempts)
-            turn.score = max(0.0, self.reward(rate) - self.repetition * similar[number])
-            if not self.keep[0] <= rate <= self.keep[1]:
-                turn.proposal = None
-
-    def _rate(self, task: Task, texts: Sequence[str]) -> tuple[float, Task]:
-        """Return the share of right answers, and the task with its label."""
-        answers = [self.language.read_answer(task, text) for text in texts]
-        votes = Counter(answer for answer in answers if answer is not None)
-        if self.labels == "majority" and votes:
-            ((label, count),) = votes.most_common(1)
-            return count / len(texts), replace(task, outputs=(label,))
-        right = sum(count for answer, count in votes.items() if self.is_right(task, answer))
-        return right / len(texts), task
-
-    def _log(self, turns: Sequence[_Turn], trainer: Any) -> None:
+    def _log(self, turns: Sequence[Turn], trainer: Any) -> None:
         log = trainer.components.context.log
         for job in ("propose", "solve"):
             scores = [turn.score for turn in turns if turn.job == job]
@@ -243,23 +180,3 @@ class ProposeAndSolve:
         proposals = [turn for turn in turns if turn.job == "propose"]
         if proposals:
             log("self_play/kept", sum(turn.proposal is not None for turn in proposals) / len(proposals))
-
-
-def _proposals(
-    turns: Sequence[_Turn], prompt_ids: Sequence[list[int]], ids: Sequence[list[int]], source_index: Sequence[int]
-) -> Proposals:
-    """Return the proposals of all processes with their scores; a group begins where the index is 0."""
-    group, found = -1, Proposals()
-    for turn, prompt, written, number in zip(turns, prompt_ids, ids, source_index, strict=True):
-        group += number == 0
-        if turn.job == "propose":
-            found.prompts.append(prompt)
-            found.completions.append(written)
-            found.scores.append(turn.score)
-            found.groups.append(group)
-    return found.gathered(processes().process_index * (1 << 20))
-
-
-def as_message(text: str) -> list[dict[str, str]]:
-    """Return a prompt of one message."""
-    return [{"role": "user", "content": text}]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from rlm_plugins.batch import Log, LogprobsOf
 from rlm_plugins.builtin.advantages import group_relative
-from rlm_plugins.distributed import gather_lists
+from rlm_plugins.distributed import gather_lists, processes
 from rlm_plugins.lazy import torch
 from rlm_plugins.models.auxiliary_part import AuxiliaryPart
+from rlm_plugins.models.policy_gradient import policy_gradient_loss
+from rlm_selfplay.task_scoring import Turn
 
 Ids = list[list[int]]
 
@@ -53,15 +54,6 @@ class Proposals:
     scores: list[float] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
 
-    def gathered(self, offset: int) -> Self:
-        """Return the proposals of all processes; `offset`: number of the first group of this one."""
-        return type(self)(
-            gather_lists(self.prompts),
-            gather_lists(self.completions),
-            gather_lists(self.scores),
-            gather_lists([group + offset for group in self.groups]),
-        )
-
 
 class SeparateProposer(AuxiliaryPart):
     """Adapter on the policy's base that writes the proposals and is trained on their scores alone.
@@ -85,23 +77,30 @@ class SeparateProposer(AuxiliaryPart):
         with self.model.active():
             return generate(prompts)
 
+    def collect(
+        self, turns: Sequence[Turn], prompt_ids: Sequence[list[int]], ids: Sequence[list[int]], index: Sequence[int]
+    ) -> None:
+        """Keep the proposals of all processes with their scores; a group begins where its `source_index` is 0."""
+        group, batch = processes().process_index * (1 << 20) - 1, Proposals()
+        for turn, prompt, completion, number in zip(turns, prompt_ids, ids, index, strict=True):
+            group += number == 0
+            if turn.job == "propose":
+                batch.prompts.append(prompt)
+                batch.completions.append(completion)
+                batch.scores.append(turn.score)
+                batch.groups.append(group)
+        self.proposals = Proposals(*map(gather_lists, vars(batch).values()))
+
     def train(self, logprobs_of: LogprobsOf, step: int, log: Log) -> None:
         """Take one optimizer step on the proposals of the batch, and forget them."""
         batch, self.proposals, self._batches = self.proposals, Proposals(), self._batches + 1
         if self._batches % self._every or not batch.scores:
             return
         advantages = group_relative(torch.tensor(batch.scores), torch.tensor(batch.groups))
-        lengths = torch.tensor([len(ids) for ids in batch.completions])
-        weights = advantages / lengths.clamp(min=1) / len(lengths)
-
-        def loss(logp: Float[torch.Tensor, "b T"], rows: list[int]) -> Float[torch.Tensor, ""]:
-            return -(weights[rows].to(logp.device).unsqueeze(1) * logp).sum()
-
-        width = int(lengths.max())
-        log(
-            "self_play/proposer_norm",
-            self.model.train_step(logprobs_of, batch.prompts, batch.completions, width, loss, step),
-        )
+        lengths = [len(ids) for ids in batch.completions]
+        loss = policy_gradient_loss(advantages, lengths, "sequence_mean")
+        norm = self.model.train_step(logprobs_of, batch.prompts, batch.completions, max(lengths), loss, step)
+        log("self_play/proposer_norm", norm)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the number of batches, and the state of the model and its optimizer."""

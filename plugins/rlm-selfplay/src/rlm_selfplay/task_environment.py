@@ -12,7 +12,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_selfplay import string_programs
 from rlm_selfplay.languages import LANGUAGES
-from rlm_selfplay.propose_and_solve import as_message
+from rlm_selfplay.task_scoring import as_message
 from rlm_selfplay.tasks import JOBS, Task
 
 Count = Annotated[int, Field(ge=1)]

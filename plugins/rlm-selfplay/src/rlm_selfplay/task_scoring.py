@@ -1,0 +1,119 @@
+"""Scores of proposals and of solutions, by execution or by votes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from rlm_selfplay.languages import Language
+from rlm_selfplay.proposer_rewards import REWARDS, repetition
+from rlm_selfplay.tasks import Task
+
+Labels = Literal["execution", "majority"]
+Write = Callable[[Sequence[Any]], list[str]]
+"""Prompts → one sampled completion each, as text."""
+
+
+@dataclass
+class Turn:
+    """One completion: its role, what it was asked, and its score.
+
+    Args:
+        job: `propose` or `solve`.
+        kind: Of the task.
+        task: The task to solve, or the reference of a proposal.
+        score: Reward of the completion.
+        proposal: The proposed task; None: invalid, or the completion solves.
+    """
+
+    job: str
+    kind: str
+    task: Task
+    score: float = 0.0
+    proposal: Task | None = None
+
+
+@dataclass(frozen=True)
+class TaskScoring:
+    """Knobs of :class:`~rlm_selfplay.propose_and_solve.ProposeAndSolve` that decide on scores.
+
+    Args:
+        language: Of the tasks.
+        attempts: Answers sampled for each valid proposal.
+        reward: Reward of a proposal by the share of right attempts.
+        labels: An answer is right by `execution`, or if it is the most frequent one (`majority`).
+        keep: Lowest and highest share of right attempts of a proposal that is kept.
+        repetition: Coefficient of the penalty for similar proposals.
+        similarity: Lowest similarity of two proposals that count as similar.
+        wrong: Score of a wrong solution, and of an invalid proposal.
+        unreadable: Score of a completion that is not in the format.
+    """
+
+    language: Language
+    attempts: int
+    reward: Literal["learnability", "uncertainty", "disagreement"]
+    labels: Labels
+    keep: tuple[float, float]
+    repetition: float
+    similarity: float
+    wrong: float
+    unreadable: float
+
+    def prompt(self, task: Task) -> list[dict[str, str]]:
+        """Return the prompt to solve a task."""
+        return as_message(self.language.task_prompt(task))
+
+    def is_right(self, task: Task, answer: str) -> bool:
+        """Return True if an answer is right."""
+        return task.outputs == (answer,) if self.labels == "majority" else self.language.is_right(task, answer)
+
+    def score(self, turns: Sequence[Turn], texts: Sequence[str], write: Write) -> None:
+        """Set the score of each turn by its text, and the proposal of those that propose a task to keep."""
+        completed: dict[Task, Task | None] = {}
+        for turn, text in zip(turns, texts, strict=True):
+            if turn.job == "solve":
+                turn.score = self._solution_score(turn.task, text)
+            else:
+                self._read_proposal(turn, text, completed)
+        self._score_proposals([turn for turn in turns if turn.proposal is not None], write)
+
+    def _solution_score(self, task: Task, text: str) -> float:
+        answer = self.language.read_answer(task, text)
+        if answer is None:
+            return self.unreadable
+        return 1.0 if self.is_right(task, answer) else self.wrong
+
+    def _read_proposal(self, turn: Turn, text: str, completed: dict[Task, Task | None]) -> None:
+        """Set the proposal of a turn if it is valid, and the score that an invalid one has; each is executed once."""
+        proposal = self.language.read_proposal(turn.kind, text, turn.task)
+        if proposal is not None and proposal not in completed:
+            completed[proposal] = self.language.complete(proposal)
+        turn.proposal = None if proposal is None else completed[proposal]
+        turn.score = self.unreadable if proposal is None else self.wrong
+
+    def _score_proposals(self, turns: Sequence[Turn], write: Write) -> None:
+        """Set the score of each valid proposal from attempts at it, and remove those that are not kept."""
+        tasks = [turn.proposal for turn in turns if turn.proposal is not None]
+        texts = write([self.prompt(task) for task in tasks for _ in range(self.attempts)])
+        similar = repetition([task.question() for task in tasks], self.similarity)
+        for number, (turn, task) in enumerate(zip(turns, tasks, strict=True)):
+            rate, labelled = self._rate(task, texts[number * self.attempts : (number + 1) * self.attempts])
+            turn.score = max(0.0, REWARDS[self.reward](rate) - self.repetition * similar[number])
+            turn.proposal = labelled if self.keep[0] <= rate <= self.keep[1] else None
+
+    def _rate(self, task: Task, texts: Sequence[str]) -> tuple[float, Task]:
+        """Return the share of right answers, and the task with its label."""
+        answers = [self.language.read_answer(task, text) for text in texts]
+        votes = Counter(answer for answer in answers if answer is not None)
+        if self.labels == "majority" and votes:
+            ((label, count),) = votes.most_common(1)
+            return count / len(texts), replace(task, outputs=(label,))
+        right = sum(count for answer, count in votes.items() if self.is_right(task, answer))
+        return right / len(texts), task
+
+
+def as_message(text: str) -> list[dict[str, str]]:
+    """Return a prompt of one message."""
+    return [{"role": "user", "content": text}]
