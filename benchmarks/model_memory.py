@@ -19,7 +19,7 @@ from typing import Any
 
 from rlm_plugins.estimate.load import Load
 from rlm_plugins.estimate.memory import Estimate, estimate
-from rlm_plugins.stage import Critic
+from rlm_plugins.stage_settings import Critic
 
 ROOT = Path(__file__).resolve().parents[1]
 GIB = 2**30

@@ -35,7 +35,7 @@ from transformers import TrainerCallback
 
 from rlm_plugins.kernels.tuning import applied
 from rlm_plugins.run import kernel_choices
-from rlm_plugins.stage import NO_SPEED
+from rlm_plugins.stage_settings import NO_SPEED
 
 KINDS = {
     "products": ("mm", "addmm", "addmm_", "bmm", "linear_pointwise"),

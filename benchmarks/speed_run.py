@@ -18,7 +18,7 @@ from transformers import GenerationConfig
 from rlm_plugins.kernels.tuning import applied
 from rlm_plugins.rollout.generator_call import generate
 from rlm_plugins.run import kernel_choices
-from rlm_plugins.stage import NO_SPEED
+from rlm_plugins.stage_settings import NO_SPEED
 
 
 def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:

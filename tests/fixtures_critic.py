@@ -10,7 +10,7 @@ import tiny
 import torch
 from fixtures_trainer import weights
 
-from rlm_plugins.stage import Critic
+from rlm_plugins.stage_settings import Critic
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
 

@@ -16,7 +16,8 @@ from rlm_plugins.recipe.json_schema import recipe_schema
 from rlm_plugins.recipe.resolved_values import explain_origins, resolved
 from rlm_plugins.registry import Registry
 from rlm_plugins.schedule import Schedule
-from rlm_plugins.stage import Critic, Stage
+from rlm_plugins.stage import Stage
+from rlm_plugins.stage_settings import Critic
 
 REGISTRY = Registry()
 SMALL = """

@@ -35,7 +35,7 @@ from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.episode_tokens import EpisodeTokens
 from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import NO_SPEED, Reward
+from rlm_plugins.stage_settings import NO_SPEED, Reward
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
 

@@ -26,7 +26,7 @@ from rlm_plugins.kernels.fused_mlp import fuse_mlps
 from rlm_plugins.kernels.model_traits import causal_model
 from rlm_plugins.packing import attention, layouts
 from rlm_plugins.packing.forward import packed_logprobs
-from rlm_plugins.stage import Critic
+from rlm_plugins.stage_settings import Critic
 
 LORA = {"r": 4, "target_modules": "all-linear"}
 FAMILIES = (LlamaConfig, Qwen2Config, Qwen3Config)

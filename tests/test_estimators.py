@@ -10,7 +10,7 @@ import pytest
 
 from rlm_plugins.evaluation.early_stop import evaluations_without_improvement
 from rlm_plugins.evaluation.estimators import majority_at, paired_interval, pass_at, share_interval
-from rlm_plugins.evaluation.held_out import interval
+from rlm_plugins.evaluation.held_out_report import interval
 
 CASES = [
     ("aabbc", [1.0, 1.0, 0.0, 0.0, 0.0]),

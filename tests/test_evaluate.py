@@ -10,11 +10,13 @@ import pytest
 import tiny
 import torch
 
-from rlm_plugins.evaluation.held_out import evaluate, interval
+from rlm_plugins.evaluation.held_out import evaluate
+from rlm_plugins.evaluation.held_out_report import interval
 from rlm_plugins.evaluation.sampled import evaluate_sampled
 from rlm_plugins.registry.part import Part
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
-from rlm_plugins.stage import Evaluation, Reward, Stage
+from rlm_plugins.stage import Stage
+from rlm_plugins.stage_settings import Evaluation, Reward
 
 
 def reward(function: Any, label: str = "it") -> Reward:

@@ -26,7 +26,7 @@ from rlm_plugins.kernels.fused_lora import FusedLinear
 from rlm_plugins.kernels.model_traits import IMAGES
 from rlm_plugins.kernels.plain_linear import is_cast
 from rlm_plugins.kernels.rng_guard import USES_RNG
-from rlm_plugins.stage import NO_SPEED, Speed
+from rlm_plugins.stage_settings import NO_SPEED, Speed
 from rlm_plugins.trainer import EquationTrainer
 
 WORDS = len(tiny.tokenizer())

@@ -28,7 +28,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.run.trainer_setup import arguments
 from rlm_plugins.schedule import Schedule
-from rlm_plugins.stage import NO_SPEED, Speed
+from rlm_plugins.stage_settings import NO_SPEED, Speed
 from rlm_plugins.step import Equation, objective
 from rlm_plugins.trainer import EquationTrainer
 

@@ -28,7 +28,7 @@ from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rewards.process_pool import check_processes
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 
 BATCH: dict[str, Any] = {
     "prompts": ["p", "p", "q", "q"],

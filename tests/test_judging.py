@@ -14,8 +14,9 @@ import yaml
 from safetensors.torch import load_file
 
 import rlm_plugins as rlm
-from rlm_plugins.cli.evaluate import as_data, evaluate, render
+from rlm_plugins.cli.evaluate import evaluate
 from rlm_plugins.cli.export import export
+from rlm_plugins.cli.judgement_text import as_data, render
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.evaluation.sampled_scores import SampledScores, compared, verdict

@@ -18,7 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from rlm_plugins.registry import Registry
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 

@@ -16,7 +16,7 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 
 
 def advantage(target: Any) -> Any:

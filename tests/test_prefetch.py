@@ -22,7 +22,7 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards import prefetch as ahead
 from rlm_plugins.rewards.prefetch import RequestThread
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage import NO_SPEED, Reward
+from rlm_plugins.stage_settings import NO_SPEED, Reward
 
 REGISTRY = Registry()
 BATCH: dict[str, Any] = {

@@ -15,8 +15,9 @@ from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe import document as recipe
+from rlm_plugins.recipe.algorithm_section import Algorithm
 from rlm_plugins.recipe.paths import spell, split
-from rlm_plugins.recipe.sections import SECTIONS, Algorithm, Body, Document
+from rlm_plugins.recipe.sections import SECTIONS, Body, Document
 
 SMALL = """\
 model: {name: scratch, hidden: 64}

@@ -16,7 +16,7 @@ from rlm_plugins.cli.reward_probe_report import findings, render
 from rlm_plugins.registry.part import Part
 from rlm_plugins.reward_probe.cases import LONG
 from rlm_plugins.reward_probe.probe import Probe
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 
 EXAMPLES = [
     {"prompt": [{"role": "user", "content": f"{a}+{b}=?"}], "answer": str(a + b)} for a in (1, 9) for b in range(6)

@@ -14,7 +14,8 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.run.choose_folder import fresh_folder
 from rlm_plugins.run.folder import Run
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import Reward, Stage
+from rlm_plugins.stage import Stage
+from rlm_plugins.stage_settings import Reward
 
 
 def constant(completions: list[str]) -> list[float]:

@@ -24,7 +24,7 @@ from rlm_plugins.functional.covariance import quantile
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 from rlm_plugins.step import Equation, objective
 from rlm_plugins.step_batch import build_step_batch, with_own_step_batch
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions

@@ -14,7 +14,7 @@ from torch.distributions import Categorical, kl_divergence
 from rlm_plugins.kernels import chunk_sizes as sizes
 from rlm_plugins.packing.vocab_statistics import token_statistics
 from rlm_plugins.registry.part import Part
-from rlm_plugins.stage import NO_SPEED
+from rlm_plugins.stage_settings import NO_SPEED
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.logprobs import prompt_completion
 

@@ -73,8 +73,8 @@ def evaluate(source: str | Path | Run, overrides: Overrides = (), *, rows: int |
     Returns:
         ``metric``, ``score`` with its interval ``low`` and ``high``, ``rows``, ``rewards``.
     """
-    from rlm_plugins.cli.evaluate import as_data
     from rlm_plugins.cli.evaluate import evaluate as run_evaluation
+    from rlm_plugins.cli.judgement_text import as_data
 
     folder, prepare = (source.folder, source.prepare) if isinstance(source, Run) else (Path(source), None)
     return as_data(run_evaluation(folder, said(overrides), rows=rows, prepare=prepare), samples=0)

@@ -13,7 +13,7 @@ from rlm_plugins.stage import Stage
 if TYPE_CHECKING:
     from trl import RewardConfig
 
-    from rlm_plugins.evaluation.held_out import Report
+    from rlm_plugins.evaluation.held_out_report import Report
 
 
 class Preferences:

@@ -25,7 +25,8 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.registry.protocols import columns_of
 from rlm_plugins.run import kernel_choices, trainer_setup
-from rlm_plugins.stage import NO_SPEED, Stage
+from rlm_plugins.stage import Stage
+from rlm_plugins.stage_settings import NO_SPEED
 
 Entry = dict[str, Any]
 

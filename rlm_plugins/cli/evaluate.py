@@ -10,10 +10,10 @@ from typing import Any
 from rlm_plugins.cli.judged_model import is_recipe_or_run, model_of
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.cli.run_result import finished_stage, named_stage
-from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.distributed import processes
 from rlm_plugins.errors import RlmError
-from rlm_plugins.evaluation.held_out import Report, evaluate_stage
+from rlm_plugins.evaluation.held_out import evaluate_stage
+from rlm_plugins.evaluation.held_out_report import Report
 from rlm_plugins.evaluation.sampled import SampledReport, evaluate_sampled
 from rlm_plugins.evaluation.vllm_model import VllmModel
 from rlm_plugins.kernels.auto_class import tokenizer_of
@@ -150,59 +150,3 @@ def _load(stage: Stage) -> tuple[Any, Any]:
     if stage.settings.get("use_vllm"):
         return VllmModel(stage.source.load(), tokenizer_of(processing_class)), processing_class
     return stage.source.load().to(processes().device), processing_class
-
-
-def as_data(judged: Sequence[Judgement], samples: int) -> dict[str, Any]:
-    """Return the scores as plain data, with the first `samples` completions of each set.
-
-    The first set is at the top level; all of them, if there are several, are in ``sets``.
-    """
-    entries = [_entry(each, samples) for each in judged]
-    return {**entries[0], **({"sets": entries} if len(entries) > 1 else {})}
-
-
-def _entry(judged: Judgement, samples: int) -> dict[str, Any]:
-    stage, report = judged.stage, judged.report
-    assert stage.evaluation is not None
-    return {
-        "set": judged.name,
-        "stage": stage.name,
-        "model": stage.source.origin,
-        "metric": stage.evaluation.metric,
-        **{name: _number(getattr(report, name)) for name in ("score", "low", "high", "rows")},
-        **(judged.sampled.as_data() if judged.sampled else {}),
-        "rewards": {label: _number(mean) for label, mean in report.rewards.items()},
-        "samples": list(report.samples[:samples]),
-    }
-
-
-def render(judged: Sequence[Judgement], samples: int) -> str:
-    """Return the scores as text: completions, means of the rewards, and last the scores with their intervals."""
-    lines = [text for each in judged for text in _details(each, samples, titled=len(judged) > 1)]
-    return "\n".join([*lines, *map(_last_line, judged)])
-
-
-def _details(judged: Judgement, samples: int, *, titled: bool) -> list[str]:
-    report = judged.report
-    listed = [_sample(sample) for sample in report.samples[:samples]]
-    drawn = [f"  {line}" for line in judged.sampled.lines()] if judged.sampled else []
-    means = columns((label, f"{mean:.4f}") for label, mean in report.rewards.items())
-    return [*([judged.name] if titled else []), *listed, means, *drawn]
-
-
-def _last_line(judged: Judgement) -> str:
-    stage, report = judged.stage, judged.report
-    assert stage.evaluation is not None
-    score, low, high = (report.text_of(value) for value in (report.score, report.low, report.high))
-    line = f"{judged.name}: held-out {stage.evaluation.metric} {score} [{low}, {high}] on {report.rows} examples"
-    return f"{line} ({stage.source.origin})"
-
-
-def _number(value: float) -> float | None:
-    """Return null for NaN, which JSON lacks: the mean of a reward that applied to no completion."""
-    return None if value != value else value
-
-
-def _sample(sample: Any) -> str:
-    rewards = ", ".join(f"{label} {score}" for label, score in sample["rewards"].items())
-    return f"  prompt      {sample['prompt']}\n  completion  {sample['completion']}\n  rewards     {rewards}\n"

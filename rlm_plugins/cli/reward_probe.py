@@ -16,7 +16,7 @@ from rlm_plugins.registry import BUILTIN, Registry
 from rlm_plugins.reward_probe.cases import FORMS
 from rlm_plugins.reward_probe.probe import Probe
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 
 COMPARED = ("accuracy", "format")
 """Built-in rewards for the comparison without a recipe."""

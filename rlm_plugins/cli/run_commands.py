@@ -34,8 +34,8 @@ def evaluate(
     JSON: {set, stage, model, metric, score, low, high, rows, rewards, samples}; with -k also k, mean_at_k, pass_at_k,
     majority_at_k, sampled; with several sets also sets, a list of these.
     """
-    from rlm_plugins.cli.evaluate import as_data, render
     from rlm_plugins.cli.evaluate import evaluate as run_evaluation
+    from rlm_plugins.cli.judgement_text import as_data, render
 
     judged = run_evaluation(source, overrides or [], rows=rows, stage=stage, k=k, on=on or [])
     print_result(as_data(judged, samples), render(judged, samples), as_json)

@@ -9,7 +9,7 @@ from typing import Any
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.errors import RlmError
-from rlm_plugins.evaluation.held_out import score_text
+from rlm_plugins.evaluation.held_out_report import score_text
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.run import stage_result
 from rlm_plugins.run.folder import Run

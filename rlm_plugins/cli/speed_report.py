@@ -10,7 +10,8 @@ from rlm_plugins.estimate.decoding import decoding_plans
 from rlm_plugins.estimate.stage_features import StageFeatures
 from rlm_plugins.packing import Feature
 from rlm_plugins.recipe.generator_section import INSTALL, PACKAGE, REFERENCE
-from rlm_plugins.stage import NO_SPEED, Stage
+from rlm_plugins.stage import Stage
+from rlm_plugins.stage_settings import NO_SPEED
 
 TEXTS = {
     "padding_free": ("forward passes", "padding-free, each prompt once per group", "padded"),

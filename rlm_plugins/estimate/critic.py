@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rlm_plugins.estimate.load import Load
 from rlm_plugins.estimate.meta_model import half_precision_copies, skeleton, trained_bytes
 from rlm_plugins.estimate.transformer import Transformer
-from rlm_plugins.stage import Critic
+from rlm_plugins.stage_settings import Critic
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

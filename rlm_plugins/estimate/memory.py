@@ -18,7 +18,7 @@ from rlm_plugins.estimate.critic import critic_memory
 from rlm_plugins.estimate.load import Load
 from rlm_plugins.estimate.meta_model import frozen_bytes, half_precision_copies, skeleton, trained_bytes
 from rlm_plugins.estimate.transformer import Transformer
-from rlm_plugins.stage import Critic
+from rlm_plugins.stage_settings import Critic
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

@@ -6,12 +6,12 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rlm_plugins.distributed import processes
 from rlm_plugins.evaluation.completions import Completions, complete
-from rlm_plugins.evaluation.estimators import Z95, share_interval
+from rlm_plugins.evaluation.held_out_report import Report, interval
 from rlm_plugins.kernels.auto_class import tokenizer_of
 from rlm_plugins.recipe.checks.required_columns import NOT_FOR_REWARDS
 from rlm_plugins.registry.part import Bound
@@ -21,39 +21,8 @@ from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import raise_on_all_processes
 from rlm_plugins.rewards.trl_adapter import compute_scores, setup_parts, trl_reward
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import Reward, Stage
-
-
-@dataclass(frozen=True)
-class Report:
-    """The score of a model on held-out examples.
-
-    Args:
-        score: Mean of the metric; the accuracy if all rewards are 0 or 1.
-        low: Lower end of the 95 % interval.
-        high: Upper end.
-        rows: Number of scored examples.
-        rewards: Mean of every reward.
-        samples: Index of the example, prompt, completion and rewards of each, in the order of the examples.
-        share: True if every score is 0 or 1, so that their mean is a share.
-    """
-
-    score: float
-    low: float
-    high: float
-    rows: int
-    rewards: Mapping[str, float]
-    samples: Sequence[Mapping[str, Any]]
-    share: bool = True
-
-    def text_of(self, value: float) -> str:
-        """Return a score as text: as a percentage if it is a share."""
-        return score_text(value, share=self.share)
-
-
-def score_text(value: float, *, share: bool) -> str:
-    """Return a score as text: as a percentage if it is a share."""
-    return f"{value:.1%}" if share else f"{value:.3g}"
+from rlm_plugins.stage import Stage
+from rlm_plugins.stage_settings import Reward
 
 
 def evaluate_stage(
@@ -175,21 +144,6 @@ def _restored_state(rewards: Sequence[Reward]) -> Iterator[None]:
     finally:
         for part, state in zip(parts, states, strict=True):
             part.load_state_dict(state)
-
-
-def interval(scores: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % interval of a mean: Wilson's for scores of 0 and 1, the normal one for others.
-
-    Wilson, JASA 1927: (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n).
-
-    >>> [round(x, 3) for x in interval([1.0] * 8 + [0.0] * 2)]
-    [0.49, 0.943]
-    """
-    if not scores or set(scores) <= {0.0, 1.0}:
-        return share_interval(scores)
-    n, mean = len(scores), sum(scores) / len(scores)
-    error = math.sqrt(sum((x - mean) ** 2 for x in scores) / max(n - 1, 1) / n)
-    return mean - Z95 * error, mean + Z95 * error
 
 
 def _scored(

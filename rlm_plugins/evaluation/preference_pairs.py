@@ -11,7 +11,7 @@ import torch
 
 from rlm_plugins.distributed import processes
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.evaluation.held_out import Report, interval
+from rlm_plugins.evaluation.held_out_report import Report, interval
 from rlm_plugins.models import reward_model_io as reward_files
 from rlm_plugins.models.adapters import evaluation_mode
 from rlm_plugins.models.reward_model import RewardModel, ScoreHead, conversation_ids

@@ -10,7 +10,8 @@ import torch
 
 from rlm_plugins.data.answer_extraction import final_answers, parse_number
 from rlm_plugins.evaluation.estimators import default_ks
-from rlm_plugins.evaluation.held_out import evaluate_stage, score_text
+from rlm_plugins.evaluation.held_out import evaluate_stage
+from rlm_plugins.evaluation.held_out_report import score_text
 from rlm_plugins.evaluation.sampled_scores import SampledScores
 from rlm_plugins.registry.protocols import Evaluates
 from rlm_plugins.stage import Stage

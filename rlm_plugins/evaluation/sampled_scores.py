@@ -8,7 +8,7 @@ from typing import Any
 
 from rlm_plugins.evaluation.early_stop import differences
 from rlm_plugins.evaluation.estimators import majority_at, paired_interval, pass_at, share_interval
-from rlm_plugins.evaluation.held_out import interval
+from rlm_plugins.evaluation.held_out_report import interval
 
 KINDS = ("pass", "majority")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlm_plugins.packing.prompt_groups import is_per_sequence, sums_over_step
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.stage import Speed
+from rlm_plugins.stage_settings import Speed
 from rlm_plugins.step import Equation
 
 SHARDED = "the model is sharded"

@@ -9,7 +9,7 @@ from typing import Any
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.recipe.part_lookup import Finder
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.stage import Evaluation
+from rlm_plugins.stage_settings import Evaluation
 
 
 def evaluation_of(

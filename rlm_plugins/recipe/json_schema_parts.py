@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.recipe import sections
+from rlm_plugins.recipe import algorithm_section, sections
 from rlm_plugins.recipe.json_schema_fields import Schema, an_object, config_schema, keys_of, knob_schema, or_null
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.registry import Registry
@@ -29,13 +29,13 @@ SCHEDULE: Schema = {
     "description": "a number that changes with the optimizer steps done",
 }
 SCHEDULED: Schema = {"$ref": "#/$defs/schedule"}
-_ENTRIES: dict[str, type[sections.Keys]] = {
+_ENTRIES: dict[str, type[algorithm_section.Keys]] = {
     "rewards": sections.Reward,
-    "rollouts": sections.Source,
-    "filters": sections.Filter,
-    "policy_loss": sections.Normalized,
-    "token_weights": sections.Sourced,
-    "penalties": sections.Penalty,
+    "rollouts": algorithm_section.Source,
+    "filters": algorithm_section.Filter,
+    "policy_loss": algorithm_section.Normalized,
+    "token_weights": algorithm_section.Sourced,
+    "penalties": algorithm_section.Penalty,
 }
 
 

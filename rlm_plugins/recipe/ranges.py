@@ -6,15 +6,10 @@ TRL, transformers and PEFT document some of these limits and check few of them: 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
-from rlm_plugins.algorithm import SLOTS
-from rlm_plugins.errors import RecipeError
 from rlm_plugins.messages import expected
-from rlm_plugins.recipe.paths import Path, spell
-from rlm_plugins.recipe.sections import SECTIONS
 
 
 @dataclass(frozen=True)
@@ -172,69 +167,15 @@ RANGES: dict[str, Range] = {
 }
 """Key of a recipe → its range, wherever the key stands: field of TRL or PEFT, key of a section, or knob of a part."""
 
-_SECTIONS = {*SECTIONS, *SLOTS, "lora", "generation_kwargs"}
-ORDERED = (
-    ("low", "high"),
-    ("lowest", "highest"),
-    ("minimum", "maximum"),
-    ("min_decay", "max_decay"),
-    ("min_digits", "digits"),
-    ("min_carries", "max_carries"),
-)
-"""Pairs of knobs of one part of which the first is not larger than the second."""
-
 
 def problem(key: str, value: object) -> tuple[str, str]:
     """Return the problem of a value, and the hint; both are empty if it is plausible or not a number."""
     limits = RANGES.get(key)
-    if limits is None or not _is_number(value) or limits.contains(value):
+    if limits is None or not is_number(value) or limits.contains(value):
         return "", ""
     return expected(limits.wanted(value), value), limits.why
 
 
-def check_values(body: Mapping[str, Any], place: Path) -> None:
-    """Check every number of a resolved stage.
-
-    Args:
-        body: The stage as plain data, defaults included.
-        place: Its address in the recipe.
-
-    Raises:
-        RecipeError: The first number that cannot be meant.
-    """
-    for path, keyed in _mappings(body, place):
-        for key, value in keyed.items():
-            for inner_path, number in _numbers(key, value, (*path, key)):
-                text, hint = problem(key, number)
-                if text:
-                    raise RecipeError(text, where=spell(inner_path), hint=hint)
-        for first, second in ORDERED:
-            low, high = keyed.get(first), keyed.get(second)
-            if _is_number(low) and _is_number(high) and low > high:
-                wanted = f"`{first}` not larger than `{second}`"
-                raise RecipeError(f"expected {wanted}, got {low} and {high}", where=spell((*path, first)))
-
-
-def _is_number(value: object) -> TypeGuard[float]:
+def is_number(value: object) -> TypeGuard[float]:
+    """Return True for an integer or a float, False for a boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _mappings(body: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Yield sections, parts and the adapter; not the values of knobs, whose keys are labels of the user."""
-    yield path, body
-    for key, value in body.items():
-        inside = enumerate(value) if isinstance(value, list) else [(None, value)]
-        for number, inner in inside if key in _SECTIONS else ():
-            if isinstance(inner, Mapping):
-                yield from _mappings(inner, (*path, key) if number is None else (*path, key, number))
-
-
-def _numbers(key: str, value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Yield a number, those of a list, the ends of a schedule, or the values of a pattern of modules."""
-    if isinstance(value, list):
-        yield from (((*path, number), inner) for number, inner in enumerate(value))
-    elif isinstance(value, Mapping):
-        is_pattern = key.endswith("_pattern")
-        yield from (((*path, name), inner) for name, inner in value.items() if is_pattern or name in ("from", "to"))
-    else:
-        yield path, value

@@ -12,6 +12,7 @@ from typing import Any
 from rlm_plugins.recipe.algorithm_overrides import merge
 from rlm_plugins.recipe.checks.critic import critic_of
 from rlm_plugins.recipe.checks.data_needs import check_needs, check_takes_parts, reports_logprobs
+from rlm_plugins.recipe.checks.number_ranges import check_values
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.evaluation_section import evaluation_of
 from rlm_plugins.recipe.generator_section import generates, generator_of
@@ -19,12 +20,11 @@ from rlm_plugins.recipe.local_paths import absolute_settings
 from rlm_plugins.recipe.model_names import in_full
 from rlm_plugins.recipe.part_lookup import Finder, stable_name
 from rlm_plugins.recipe.paths import Path
-from rlm_plugins.recipe.ranges import check_values
 from rlm_plugins.recipe.reward_section import labels_of, rewards_of
 from rlm_plugins.recipe.sections import MANY
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.stage import NO_SPEED, CapsuleSettings, Critic, Evaluation, Reward, Speed
+from rlm_plugins.stage_settings import NO_SPEED, CapsuleSettings, Critic, Evaluation, Reward, Speed
 
 
 @dataclass

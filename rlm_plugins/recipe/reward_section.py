@@ -9,7 +9,7 @@ from rlm_plugins.recipe.part_lookup import Finder
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Measures
 from rlm_plugins.rewards.process_pool import check_processes
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 
 
 def rewards_of(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], list[dict[str, Any]]]:

@@ -10,13 +10,12 @@ import re
 from typing import Annotated, Any, Literal, get_type_hints
 
 import pydantic
-from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from rlm_plugins import stage
+from rlm_plugins import stage_settings
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.schedule import ScheduledNumber
-from rlm_plugins.stage import STRICT
+from rlm_plugins.recipe.algorithm_section import Algorithm, Keys, Part, Text
 
 SECTIONS = (
     "model",
@@ -36,7 +35,6 @@ SECTIONS = (
 MANY = frozenset(hook.key for hook in HOOKS.values() if hook.many)
 """Keys that hold a list of parts."""
 
-Text = Annotated[str, Field(min_length=1)]
 FOLDER = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 
 
@@ -58,18 +56,6 @@ def folder_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:100].strip("-._") or "unnamed"
 
 
-class Keys(pydantic.BaseModel):
-    """A mapping with declared keys."""
-
-    model_config = STRICT
-
-
-class Part(Keys, extra="allow"):
-    """A part by name; its other keys are its knobs."""
-
-    name: Text = Field(description="name of the part: `part`, or `plugin/part`")
-
-
 class Model(Keys, extra="allow"):
     """The model: a part of `rlm_models`, a hub name or a folder; a later stage has no name."""
 
@@ -82,8 +68,10 @@ class Model(Keys, extra="allow"):
     )
 
 
-_HINTS = get_type_hints(stage.Reward, include_extras=True)
-_DEFAULTS = {f.name: f.default for f in dataclasses.fields(stage.Reward) if f.default is not dataclasses.MISSING}
+_HINTS = get_type_hints(stage_settings.Reward, include_extras=True)
+_DEFAULTS = {
+    f.name: f.default for f in dataclasses.fields(stage_settings.Reward) if f.default is not dataclasses.MISSING
+}
 Reward = pydantic.create_model(
     "Reward",
     __base__=Part,
@@ -91,80 +79,6 @@ Reward = pydantic.create_model(
     label=(Text | None, Field(None, alias="as", description=_HINTS["label"].__metadata__[0].description)),
     **{name: (_HINTS[name], default) for name, default in _DEFAULTS.items()},  # type: ignore[call-overload]
 )
-
-
-class Slot(Keys, extra="allow"):
-    """A part of the algorithm in one slot, or (without a name) knobs of the part that the algorithm has there."""
-
-    name: Text | None = Field(None, description="name of the part; default: the algorithm's")
-
-
-class Sourced(Slot):
-    """A term of the loss."""
-
-    source: Text | None = Field(None, description="rollout source whose completions it applies to; default: all")
-    min_reward: float | None = Field(None, description="smallest reward of the completions it applies to; default: any")
-
-
-class Normalized(Sourced):
-    """A term of the loss that may be normalized by itself."""
-
-    aggregator: Text | Part | None = Field(
-        None, description="aggregator of this term alone, over its own completions; default: the algorithm's"
-    )
-
-
-class Penalty(Normalized):
-    """A penalty and its coefficient."""
-
-    beta: ScheduledNumber | None = Field(None, description="coefficient in the loss: a number or a schedule")
-
-
-class Filter(Slot):
-    """A filter of groups or completions."""
-
-    refill: int | None = Field(
-        None, ge=1, description="most sampling rounds until the batch is full of groups it keeps (dynamic sampling)"
-    )
-
-
-class Source(Slot):
-    """A rollout source."""
-
-    num_completions: int | None = Field(
-        None, ge=1, description="completions of a group that it generates; default: all that are left"
-    )
-    label: Text | None = Field(None, alias="as", description="name of the source for other parts; default: its name")
-
-
-_TAG = Discriminator(lambda value: "changes" if isinstance(value, dict) and "name" not in value else "parts")
-
-
-def _many(kind: type[Slot], **required: Any) -> Any:
-    """Return the type of a slot with several parts: a list replaces them, a mapping changes them one by one."""
-    entry = pydantic.create_model(kind.__name__, __base__=(Part, kind), **required)  # a Part has a name
-    return Annotated[Annotated[dict[str, kind], Tag("changes")] | Annotated[list[entry], Tag("parts")], _TAG]  # type: ignore[valid-type]
-
-
-class Algorithm(Keys):
-    """An algorithm, and its parts that differ: the fields of :class:`rlm_plugins.algorithm.Algorithm`."""
-
-    name: Text = Field(description="name of the algorithm: see `rlm algorithms`")
-    sampler: Slot | None = Field(None, description="order of the prompts")
-    rollouts: _many(Source) | None = Field(None, description="rollout sources beside the policy")  # type: ignore[valid-type]
-    shapers: _many(Slot) | None = Field(None, description="reward shaping, in this order")  # type: ignore[valid-type]
-    filters: _many(Filter) | None = Field(None, description="filters of groups and completions")  # type: ignore[valid-type]
-    advantage: Slot | None = Field(None, description="advantage estimator")
-    importance: Slot | None = Field(None, description="importance ratio")
-    policy_loss: Normalized | None = Field(None, description="loss per token")
-    token_weights: _many(Sourced) | None = Field(None, description="weights of tokens in the loss")  # type: ignore[valid-type]
-    penalties: (
-        _many(  # type: ignore[valid-type]
-            Penalty, beta=(ScheduledNumber, Field(description=Penalty.model_fields["beta"].description))
-        )
-        | None
-    ) = Field(None, description="terms added to the loss, each with its `beta`")
-    aggregator: Slot | None = Field(None, description="normalization of the loss over tokens")
 
 
 class Plugins(Keys):
@@ -183,16 +97,20 @@ class Body(Keys):
     environment: Part | None = Field(None, description="the prompts, and the environment that answers them")
     rewards: list[Reward] | None = Field(None, description="reward functions; the reward is their weighted sum")  # type: ignore[valid-type]
     algorithm: Algorithm | None = Field(None, description="the algorithm by name, and its parts that differ")
-    critic: stage.Critic | None = Field(None, description="the critic, if a part of the algorithm requires `values`")
-    speed: stage.Speed | None = Field(None, description="optimizations that change no gradient, or `none`")
+    critic: stage_settings.Critic | None = Field(
+        None, description="the critic, if a part of the algorithm requires `values`"
+    )
+    speed: stage_settings.Speed | None = Field(None, description="optimizations that change no gradient, or `none`")
     generator: Part | None = Field(None, description="decoding of the policy, or `none` for `transformers.generate`")
     trainer: dict[str, Any] | None = Field(None, description="fields of the trainer's config, as in TRL")
     callbacks: list[Part] | None = Field(None, description="callbacks of the trainer")
-    evaluation: stage.Evaluation | None = Field(None, description="evaluation on held-out examples")
+    evaluation: stage_settings.Evaluation | None = Field(None, description="evaluation on held-out examples")
     on_divergence: Literal["stop", "back_off"] | None = Field(
         None, description="loss, gradient or weights diverge: stop, or repeat from the last checkpoint at a lower rate"
     )
-    capsule: stage.CapsuleSettings | None = Field(None, description="training steps stored whole, for `rlm replay`")
+    capsule: stage_settings.CapsuleSettings | None = Field(
+        None, description="training steps stored whole, for `rlm replay`"
+    )
 
 
 class Document(Body):
@@ -207,10 +125,10 @@ class Document(Body):
 _SECTIONS: dict[str, Any] = {
     "": Document,
     "algorithm": Algorithm,
-    "critic": stage.Critic,
-    "speed": stage.Speed,
-    "evaluation": stage.Evaluation,
-    "capsule": stage.CapsuleSettings,
+    "critic": stage_settings.Critic,
+    "speed": stage_settings.Speed,
+    "evaluation": stage_settings.Evaluation,
+    "capsule": stage_settings.CapsuleSettings,
     "plugins": Plugins,
 }
 

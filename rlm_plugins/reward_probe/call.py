@@ -12,7 +12,7 @@ from rlm_plugins.recipe.checks.required_columns import NOT_FOR_REWARDS
 from rlm_plugins.reward_probe.cases import Example
 from rlm_plugins.rewards.columns import reward_columns
 from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 
 Scores = list[float | None]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlm_plugins.reward_probe.call import ProbeCall, Scores, call_reward
 from rlm_plugins.reward_probe.cases import BARE, FORMS, Example, correct_completions, demonstrations, traps
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds per call if the recipe sets no `timeout`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlm_plugins.batch import PER_COMPLETION
 from rlm_plugins.rewards.guard import Columns, groups_of
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 
 _RENAMED_BY_TRL = ("prompt", "completion", "completion_ids")
 """Columns that TRL passes to rewards under other names."""

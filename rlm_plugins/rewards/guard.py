@@ -17,7 +17,7 @@ from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rewards.process_exit import belongs_to_reward
 from rlm_plugins.rewards.score_validation import validate_score, validate_scores
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 
 _LOG = logging.getLogger(__name__)
 Columns = Mapping[str, Any]

@@ -18,7 +18,7 @@ from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.prefetch import PendingCalls, RequestThread
 from rlm_plugins.rewards.score_validation import allowed
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 from rlm_plugins.workers.pool import Pool, Reply, shared
 from rlm_plugins.workers.worker import Program
 

@@ -22,7 +22,7 @@ from rlm_plugins.rewards.reward_loop import RewardLoop
 from rlm_plugins.rewards.score_validation import plain_scores
 from rlm_plugins.rewards.timeout import call_with_timeout
 from rlm_plugins.rewards.watchdog import DEFAULT, interrupted_after, with_name
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.evaluation.held_out import score_text
+from rlm_plugins.evaluation.held_out_report import score_text
 from rlm_plugins.evaluation.sampled_scores import SampledScores, verdict
 
 

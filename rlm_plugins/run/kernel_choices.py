@@ -12,7 +12,8 @@ from rlm_plugins.durable.files import write_file
 from rlm_plugins.errors import RlmError
 from rlm_plugins.kernels.tuning import CHOICES, measure, processor
 from rlm_plugins.models.cache import cache_folder
-from rlm_plugins.stage import Speed, Stage
+from rlm_plugins.stage import Stage
+from rlm_plugins.stage_settings import Speed
 
 FILE = "tuning.json"
 """File of the cache: machine → values."""

@@ -10,7 +10,8 @@ from transformers import TrainerCallback
 
 from rlm_plugins.distributed import from_main_process
 from rlm_plugins.evaluation.early_stop import evaluations_without_improvement
-from rlm_plugins.evaluation.held_out import Report, evaluate_stage, evaluate_suite
+from rlm_plugins.evaluation.held_out import evaluate_stage, evaluate_suite
+from rlm_plugins.evaluation.held_out_report import Report
 from rlm_plugins.evaluation.sampled import SampledReport, evaluate_sampled
 from rlm_plugins.run.best_model import BestModel
 from rlm_plugins.run.folder import EVALUATIONS, Run

@@ -14,7 +14,8 @@ from transformers import TrainerCallback
 from rlm_plugins.estimate.decoding import decoding_plans
 from rlm_plugins.estimate.stage_features import StageFeatures
 from rlm_plugins.run.learning_curve import LearningCurve
-from rlm_plugins.stage import NO_SPEED, Stage
+from rlm_plugins.stage import Stage
+from rlm_plugins.stage_settings import NO_SPEED
 
 RECENT = 20
 """Steps whose median is the speed."""

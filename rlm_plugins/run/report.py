@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from rlm_plugins.evaluation.held_out import score_text
+from rlm_plugins.evaluation.held_out_report import score_text
 from rlm_plugins.evaluation.sampled_scores import compared
 from rlm_plugins.messages import short
 from rlm_plugins.run.evaluations_log import change_line, sampled_of, suite_of

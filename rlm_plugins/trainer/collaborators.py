@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from rlm_plugins import stage
+from rlm_plugins import stage_settings
 from rlm_plugins.packing import Features
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rewards.fault_log import FaultLog
@@ -60,14 +60,14 @@ class TrainerOptions:
     """
 
     equation: Equation
-    rewards: Sequence[stage.Reward]
+    rewards: Sequence[stage_settings.Reward]
     order: Order
     prompt_source: PromptSource | None = None
     collector: RolloutCollector | None = None
     environment_spec: EnvironmentSpec | None = None
     generator: Bound | None = None
-    critic: stage.Critic | None = None
-    speed: stage.Speed = stage.NO_SPEED
+    critic: stage_settings.Critic | None = None
+    speed: stage_settings.Speed = stage_settings.NO_SPEED
     schedules: Mapping[str, Schedule] | None = None
     faults: FaultLog | None = None
     note: Note | None = None
@@ -77,7 +77,7 @@ class TrainerOptions:
     def with_rewards(self, names: Sequence[str]) -> TrainerOptions:
         """Return the options with entries for the rewards that TRL appended: those of its environments."""
         added = [Part("rlm_rewards", name, "trl", _of_environment).bind({}) for name in names[len(self.rewards) :]]
-        return replace(self, rewards=[*self.rewards, *(stage.Reward(part.part.name, part) for part in added)])
+        return replace(self, rewards=[*self.rewards, *(stage_settings.Reward(part.part.name, part) for part in added)])
 
 
 def _of_environment(completions: Any) -> Any:

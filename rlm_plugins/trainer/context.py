@@ -13,7 +13,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.packing import Features
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.dynamic_sampling import LEFT_PADDED
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 from rlm_plugins.step import Equation
 
 

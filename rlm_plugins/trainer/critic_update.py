@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins import stage
+from rlm_plugins import stage_settings
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.auxiliary_optimizer import AuxiliaryOptimizer
@@ -31,7 +31,9 @@ class CriticUpdate:
         optimizer: Optimizer of the critic, None without one.
     """
 
-    def __init__(self, context: TrainerContext, logprobs: LogProbs, settings: stage.Critic | None, trunk: Any) -> None:
+    def __init__(
+        self, context: TrainerContext, logprobs: LogProbs, settings: stage_settings.Critic | None, trunk: Any
+    ) -> None:
         self.context, self.logprobs = context, logprobs
         self.optimizer: AuxiliaryOptimizer[Critic] | None = None
         self._pending: list[tuple[Callable[[], torch.Tensor], torch.Tensor]] = []
@@ -157,12 +159,12 @@ def drop_gradients(model: Any) -> None:
         weight.grad = None
 
 
-def trunk_of(settings: stage.Critic | None, model: Any) -> Any:
+def trunk_of(settings: stage_settings.Critic | None, model: Any) -> Any:
     """Return a copy of the model as it was loaded, before it gets an adapter; None if no critic is a copy."""
     return copy.deepcopy(model.base_model) if settings is not None and settings.kind == "separate" else None
 
 
-def _build(settings: stage.Critic, policy: Any, trunk: Any, device: Any) -> Critic:
+def _build(settings: stage_settings.Critic, policy: Any, trunk: Any, device: Any) -> Critic:
     base = policy.get_base_model() if hasattr(policy, "get_base_model") else policy
     width = base.config.get_text_config().hidden_size
     if settings.kind == "shared":

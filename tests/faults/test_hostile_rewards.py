@@ -20,7 +20,7 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards import containment, process_state, reward_loop, trl_adapter
 from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 
 
 def batch() -> dict[str, Any]:

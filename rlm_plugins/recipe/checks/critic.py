@@ -13,7 +13,7 @@ from rlm_plugins.recipe.part_lookup import Finder
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.specs import ModelSpec
-from rlm_plugins.stage import Critic
+from rlm_plugins.stage_settings import Critic
 
 GIVEN = ("values", "old_values", "returns")
 """Data that only a batch with a critic has (`returns` are its targets)."""

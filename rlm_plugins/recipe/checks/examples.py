@@ -14,7 +14,7 @@ from rlm_plugins.data.images import image_ids
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.checks.required_columns import columns
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 
 _LOG = logging.getLogger(__name__)
 TOLERATED = 0.05

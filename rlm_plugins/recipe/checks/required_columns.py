@@ -12,7 +12,7 @@ from rlm_plugins.registry.import_path import called
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import ChecksItself, columns_of
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 
 NOT_FOR_REWARDS = ("prompt", "completion", "demonstration")
 """Columns that rewards cannot name; they get ``prompts`` and ``completions`` instead."""

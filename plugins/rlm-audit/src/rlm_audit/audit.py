@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlm_audit.case import MAX_SIZE, Case, Family, Scorer
-from rlm_plugins.evaluation.held_out import interval
+from rlm_plugins.evaluation.held_out_report import interval
 
 BATCH = 64
 """Cases per call of a reward."""

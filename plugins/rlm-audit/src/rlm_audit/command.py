@@ -14,7 +14,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.overrides import said
 from rlm_plugins.registry import Registry
 from rlm_plugins.reward_probe.call import call_reward
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 
 TIMEOUT = 120.0
 """Seconds of one call of a reward, for a batch of cases."""

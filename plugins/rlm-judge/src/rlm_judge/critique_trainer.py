@@ -14,7 +14,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.stage import Stage
 
 if TYPE_CHECKING:
-    from rlm_plugins.evaluation.held_out import Report
+    from rlm_plugins.evaluation.held_out_report import Report
 
 KINDS = ("chosen", "rejected")
 LONGEST = 256

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlm_plugins.distributed import processes
-from rlm_plugins.evaluation.held_out import Report, interval
+from rlm_plugins.evaluation.held_out_report import Report, interval
 from rlm_plugins.models.adapters import evaluation_mode
 from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.stage import Stage

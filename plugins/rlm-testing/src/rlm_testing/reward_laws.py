@@ -17,7 +17,7 @@ from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.columns import part_data
 from rlm_plugins.rewards.per_completion import call_part, call_part_async
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage import Reward
+from rlm_plugins.stage_settings import Reward
 from rlm_testing.law import Draw, law
 from rlm_testing.part_under_test import LawBroken, Subject, stateful, through_checkpoint
 from rlm_testing.text_samples import Columns, example_data, sample_columns, select
