@@ -196,4 +196,4 @@ def test_interrupted_run_without_checkpoint_restarts(
         made.train()
     made.train()
     assert done == step * 3
-    assert not made.components.loss.step_batches
+    assert not made.components.loss.batches._pending

@@ -33,7 +33,8 @@ class Watch:
     def __init__(self, made: EquationTrainer) -> None:
         self.made, self.at_step, self.sampled_by = made, dict[int, Any](), dict[int, Any]()
         self.batches: dict[int, list[Any]] = defaultdict(list)
-        turn, loss = made._generate_single_turn, made.components.loss._batch
+        batches = made.components.loss.batches
+        turn, loss = made._generate_single_turn, batches.micro_batch
 
         def generate(*args: Any, **options: Any) -> Any:
             self.sampled_by.setdefault(made.state.global_step, weights(made))
@@ -44,7 +45,7 @@ class Watch:
             self.batches[made.state.global_step].append((args[0], loss(*args, **options)))
             return self.batches[made.state.global_step][-1][1]
 
-        made._generate_single_turn, made.components.loss._batch = generate, batch
+        made._generate_single_turn, batches.micro_batch = generate, batch
         made.train()
 
 

@@ -143,8 +143,8 @@ class Seeing(EquationTrainer):
         self.seen: list[tuple[Batch, torch.Tensor]] = []
         self.reads = 0
         super().__init__(options, **trl)
-        loss, logprobs = self.components.loss, self.components.logprobs
-        step_batch, of = loss.step_batch, logprobs.of
+        batches, logprobs = self.components.loss.batches, self.components.logprobs
+        step_batch, of = batches.step_batch, logprobs.of
 
         def watched(batch: Batch, inputs: Any) -> Any:
             self.seen.append(step_batch(batch, inputs))
@@ -154,7 +154,7 @@ class Seeing(EquationTrainer):
             self.reads += 1
             return of(*args, **options)
 
-        loss.step_batch, logprobs.of = watched, counted  # type: ignore[method-assign]
+        batches.step_batch, logprobs.of = watched, counted  # type: ignore[method-assign]
 
     def _compute_loss(self, model: Any, inputs: Any) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)

@@ -11,7 +11,6 @@ from rlm_plugins.capsule import Capsule, find_capsule, read_capsule
 from rlm_plugins.capsule.step_replay import Replay, differences_from_record, replay
 from rlm_plugins.capsule.token_changes import changes, figures
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.dispatch import location
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe import Recipe
@@ -101,43 +100,6 @@ def _gradient(path: Path, capsule: Capsule) -> dict[str, float]:
         hint = "name the run: `rlm replay RUN STEP --model`"
         raise RlmError("expected a capsule in the folder of its run, which has the weights", where=str(path), hint=hint)
     return replay_gradient(path, capsule, *read(run, []))
-
-
-def render(data: Entry) -> str:
-    """Return a replay as text."""
-    title = f"step {data['step']} of {data['stage']}"
-    lines = [f"{title}, which ended with: {data['fault']}" if data["fault"] else title]
-    differences = data["differences"]
-    lines.append(f"differs from the run: {', '.join(differences)}" if differences else "equal to the run, bit by bit")
-    if data["gradient"]:
-        lines.append("norm of the gradient: {recorded:.6g} in the run, {replayed:.6g} now".format(**data["gradient"]))
-    before, after = data["recorded"], data["replayed"]
-    rows = [("", "recorded", "replayed") if after else ("", "recorded")]
-    for name in before:
-        rows.append((name, _number(before[name]), *([_number(after[name])] if after else [])))
-    lines += ["", columns(rows, indent="")]
-    if data["tokens"]:
-        what = "tokens that change most" if after else "tokens with the largest share of the gradient"
-        table = [_HEAD, *(_token_row(token, is_change=bool(after)) for token in data["tokens"])]
-        lines += ["", f"{what}:", columns(table, indent="  ")]
-    return "\n".join(lines)
-
-
-_HEAD = ("completion", "token", "text", "∂J/∂log π", "Â")
-
-
-def _token_row(token: Entry, *, is_change: bool) -> tuple[str, ...]:
-    cells = [_number(token[name]) for name in _PAIRS]
-    if is_change:
-        cells = [f"{cell} → {_number(token[f'{name}_after'])}" for cell, name in zip(cells, _PAIRS, strict=True)]
-    return (str(token["row"]), str(token["position"]), repr(token["text"])[1:-1], *cells)
-
-
-_PAIRS = ("gradient", "advantage")
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _replay(capsule: Capsule, recipe: Recipe, registry: Registry, origin: Recipe | None) -> Replay:

@@ -141,7 +141,8 @@ def replay(
     With overrides it tells what they change, token by token. A step that a fault ended fails as it did in the run.
     JSON: {step, stage, fault, differences, recorded, replayed, tokens, gradient}.
     """
-    from rlm_plugins.cli.replay import render, report
+    from rlm_plugins.cli.replay import report
+    from rlm_plugins.cli.replay_text import render
 
     numbers = [text for text in changes or [] if text.isdigit()]
     overrides = [text for text in changes or [] if not text.isdigit()]

@@ -23,6 +23,7 @@ from rlm_plugins.trainer.critic_update import CriticUpdate
 from rlm_plugins.trainer.generation import PolicyGeneration
 from rlm_plugins.trainer.logprobs import LogProbs
 from rlm_plugins.trainer.loss import Loss
+from rlm_plugins.trainer.loss_batches import LossBatches
 from rlm_plugins.trainer.micro_batches import MicroBatches, StepMeans
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
 from rlm_plugins.trainer.part_state import CRITIC, STALE, PartStates
@@ -146,8 +147,10 @@ class Collaborators:
         labels = collector.labels if collector else []
         aux_loss_coef = trainer.router_aux_loss_coef if trainer.aux_loss_enabled else None
         self.micro_batches = MicroBatches(context, logprobs, old_logprobs, recorder, labels)
-        passes = logprobs, old_logprobs, critic, self.micro_batches, self.target_kl, StepMeans(context), recorder
-        self.loss = Loss(context, rollout, *passes, options.schedules or {}, aux_loss_coef)
+        means = StepMeans(context)
+        batches = LossBatches(context, rollout, logprobs, critic, means)
+        passes = logprobs, old_logprobs, critic, self.micro_batches, self.target_kl, means, recorder
+        self.loss = Loss(context, batches, *passes, options.schedules or {}, aux_loss_coef)
         stale = self.stale if self.stale.steps else None
         others = {"desk": source, "past": self.drift.cache, CRITIC: critic.optimizer, STALE: stale}
         self.states = PartStates(stateful, others)

@@ -1,30 +1,26 @@
-"""Loss of a micro-batch: the objective of the equation, with counts and statistics of its optimizer step."""
+"""Loss of a micro-batch: forward passes, and the objective of the equation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.kernels.rng_guard import preserve_rng
-from rlm_plugins.loss_term import unflattened
 from rlm_plugins.packing import PORTIONS, is_per_sequence
 from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
-from rlm_plugins.step_batch import build_step_batch
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
 from rlm_plugins.trainer.logprobs import LogProbs
+from rlm_plugins.trainer.loss_batches import LossBatches
 from rlm_plugins.trainer.micro_batches import MicroBatches, StepMeans
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
-from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.trainer.step_recorder import StepRecorder
 from rlm_plugins.trainer.target_kl import TargetKL
-from rlm_plugins.trainer.trl_metrics import PartMetrics
 
 
 @dataclass
@@ -32,7 +28,7 @@ class Loss:
     """Computes the loss of micro-batches."""
 
     context: TrainerContext
-    rollout: Rollout
+    batches: LossBatches
     logprobs: LogProbs
     old_logprobs: OldLogProbs
     critic: CriticUpdate
@@ -42,12 +38,10 @@ class Loss:
     recorder: StepRecorder
     schedules: Mapping[str, Schedule]
     aux_loss_coef: float | None
-    step_batches: list[tuple[Batch, torch.Tensor]] = field(default_factory=list, init=False)
-    _accumulated: int = field(default=0, init=False)
 
     def reset(self) -> None:
         """Discard what an interrupted step left behind."""
-        self.step_batches, self._accumulated = [], 0
+        self.batches.reset()
         self.means.reset()
 
     def of_micro_batch(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -94,9 +88,9 @@ class Loss:
             inputs.setdefault("old_per_token_logps", logp.detach())
         if live is not None:
             logp, entropy = _fill_skipped(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
-        batch = self._batch(inputs, logp, entropy, self.critic.for_loss(inputs, hidden), live)
+        batch = self.batches.micro_batch(inputs, logp, entropy, self.critic.for_loss(inputs, hidden), live)
         if not is_per_sequence(self.context.equation):
-            batch.step_batch, batch.step_batch_rows = self.step_batch(batch, inputs)
+            batch.step_batch, batch.step_batch_rows = self.batches.step_batch(batch, inputs)
         self.target_kl.measure(batch)
         processes = self.context.accelerator.num_processes
         self.recorder.add_portion(inputs, batch, knows_old=knows_old)
@@ -110,47 +104,6 @@ class Loss:
         for name, schedule in self.schedules.items():
             self.context.log(f"schedule/{name}", schedule.at(batch.step))
         return loss
-
-    def _batch(
-        self,
-        inputs: dict[str, Any],
-        logp: torch.Tensor,
-        entropy: torch.Tensor,
-        values: torch.Tensor | None,
-        live: torch.Tensor | None = None,
-    ) -> Batch:
-        """Return a micro-batch with everything that loss parts may name; metrics are over its `live` sequences."""
-        context, args = self.context, self.context.args
-        metric_mask = inputs["mask"] if live is None else inputs["mask"] * live.unsqueeze(1)
-        old_logp = inputs.get("old_per_token_logps")
-        share = context.accumulation / args.steps_per_generation if context.is_training else 1  # of the generation
-        num_micro_batches = float(context.accumulation * context.accelerator.num_processes)
-        return Batch(
-            group=inputs["group"],
-            mask=inputs["mask"],
-            truncated=inputs["truncated"],
-            sources=self.rollout.by_source(inputs.get("source"), len(inputs["group"])),
-            max_completion_length=args.max_completion_length,
-            step=context.step,
-            rewards=inputs["rewards"],
-            advantages=inputs["advantages"],
-            returns=inputs.get("returns"),  # type: ignore[arg-type]
-            logp=logp,
-            old_logp=logp.detach() if old_logp is None else old_logp,
-            expected_logp=inputs.get("expected_logp"),  # type: ignore[arg-type]
-            ref_logp=inputs.get("ref_per_token_logps"),  # type: ignore[arg-type]
-            rollout_logp=inputs.get("sampling_per_token_logps"),  # type: ignore[arg-type]
-            rollout_weight=inputs.get("importance_sampling_ratio"),  # type: ignore[arg-type]
-            entropy=entropy,
-            values=values,  # type: ignore[arg-type]
-            old_values=inputs.get("old_values"),  # type: ignore[arg-type]
-            num_tokens=inputs["num_tokens"].clamp(min=1.0) * share,
-            num_sequences=inputs["num_sequences"].clamp(min=1.0) * share,
-            num_sequences_all=inputs["num_sequences_all"] * share,
-            num_micro_batches=torch.tensor(num_micro_batches, device=logp.device),
-            term_counts=unflattened(inputs, share),
-            log=PartMetrics(context, self.means, metric_mask),
-        )
 
     def _skipped(self, inputs: dict[str, Any], live: torch.Tensor | None) -> tuple[torch.Tensor, ...] | None:
         """Return (B,) True for the completions without a forward pass, and their log-probs and entropies.
@@ -166,37 +119,6 @@ class Loss:
                 return ~live, *recorded
             logp, entropy, _ = self.logprobs.of(self.context.model, rows, compute_entropy=True)
         return ~live, logp, entropy
-
-    # -- statistics of the optimizer step
-
-    def step_batch(self, batch: Batch, inputs: dict[str, Any]) -> tuple[Batch, torch.Tensor]:
-        """Return the batch of the optimizer step, computed once, and (B,) the position of this micro-batch in it."""
-        if not self.context.is_training:
-            return self._step_batches(batch, [inputs])[0]
-        if not self.step_batches:
-            self.step_batches = self._step_batches(batch, self._upcoming())
-        self._accumulated = 0 if self.context.accelerator.sync_gradients else self._accumulated + 1
-        return self.step_batches.pop(0)
-
-    def _upcoming(self) -> list[dict[str, Any]]:
-        """Return this micro-batch and those after it, up to the end of the optimizer step or the generation batch."""
-        buffered, step = self.context.buffered_inputs, self.context.micro_step
-        generation = self.context.micro_steps_per_generation
-        count = min(self.context.accumulation - self._accumulated, generation - step % generation)
-        return [buffered[(step + n) % len(buffered)] for n in range(count)]
-
-    def _step_batches(self, batch: Batch, upcoming: list[dict[str, Any]]) -> list[tuple[Batch, torch.Tensor]]:
-        """Return the step batch for each of the upcoming micro-batches, of which the first is `batch`."""
-        micro_batches = [batch]
-        for inputs in upcoming[1:]:
-            with torch.no_grad():
-                logp, entropy, _ = self.logprobs.of(self.context.model, inputs, compute_entropy=True)
-                values = self.critic.values(inputs) if self.critic.critic is not None else None
-            micro_batches.append(self._batch(inputs, logp, entropy, values))
-        indices = [inputs["global_index"] for inputs in upcoming]
-        process = self.context.accelerator.process_index
-        step_batch, rows = build_step_batch(micro_batches, indices, self.context.gather_rows, process)
-        return [(step_batch, own) for own in rows]
 
 
 def _fill_skipped(logp: torch.Tensor, old_logp: torch.Tensor | None, live: torch.Tensor) -> torch.Tensor:
