@@ -27,7 +27,7 @@ from rlm_plugins.cli.check import memory
 from rlm_plugins.estimate.transformer import HEAD_TOKENS, HEAD_VOCABULARY
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.run import trainer_setup as engine
+from rlm_plugins.run import trainer_setup
 
 Record = dict[str, Any]
 
@@ -123,12 +123,12 @@ def probed(profiled: int | None) -> Iterator[list[Probe]]:
         with contextlib.redirect_stdout(io.StringIO()):
             trainer.train()
 
-    usual = engine.run
-    engine.run = run
+    usual = trainer_setup.run
+    trainer_setup.run = run
     try:
         yield made
     finally:
-        engine.run = usual
+        trainer_setup.run = usual
 
 
 def train(document: Record, profiled: int | None) -> tuple[Probe, Record]:
@@ -139,9 +139,9 @@ def train(document: Record, profiled: int | None) -> tuple[Probe, Record]:
         file.write_text(json.dumps(document))
         (stage,) = compose(recipe.load(file), Registry())
         stage.folder = Path(folder) / "run"
-        expected = memory(engine.forecast(stage))
+        expected = memory(trainer_setup.forecast(stage))
         with probed(profiled) as made:
-            stage.engine(stage)
+            stage.trainer(stage)
     return made[0], expected
 
 

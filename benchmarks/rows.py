@@ -132,8 +132,8 @@ class Job:
 def _settings_of(row: str, registry: Registry) -> set[str]:
     """Return the fields of `trainer:` that the trainer of an algorithm has."""
     part = registry.find("rlm_trainers", registry.find("rlm_algorithms", row).target.trainer)
-    engine: Any = part.bind({}, where=row).target
-    return {field.name for field in fields(engine.config_class())}
+    trainer: Any = part.bind({}, where=row).target
+    return {field.name for field in fields(trainer.config_class())}
 
 
 # ------------------------------------------------------------------ one run

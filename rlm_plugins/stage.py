@@ -22,7 +22,7 @@ class Stage:
     Args:
         name: ``01-sft``: position and name, also its folder in the run.
         body: The resolved recipe of the stage as plain data.
-        engine: The trainer: an instance of a class of `rlm_trainers`.
+        trainer: The trainer: an instance of a class of `rlm_trainers`.
         settings: ``trainer:`` of the recipe, validated against the trainer's config class.
         environment_spec: The data sets and the environment, built.
         source: The weights of the first stage; in a later stage `run` replaces it by the result of the one before.
@@ -54,7 +54,7 @@ class Stage:
 
     name: str
     body: Mapping[str, Any]
-    engine: Any
+    trainer: Any
     settings: Mapping[str, Any]
     environment_spec: EnvironmentSpec
     source: ModelSpec

@@ -296,8 +296,8 @@ def test_dft_uses_a_trainer_of_trl(monkeypatch: Any) -> None:
         raise Enough(machine)
 
     monkeypatch.setattr("rlm_plugins.run.trainer_setup.arguments", arguments)
-    for engine, settled in ((SFT, {}), (DFT, {"loss_type": "dft"})):
+    for trainer, settled in ((SFT, {}), (DFT, {"loss_type": "dft"})):
         with pytest.raises(Enough) as stopped:
-            engine()(Stage("01-x", {}, engine(), {}, EnvironmentSpec(train=[]), source=None))  # type: ignore[arg-type]
+            trainer()(Stage("01-x", {}, trainer(), {}, EnvironmentSpec(train=[]), source=None))  # type: ignore[arg-type]
         assert stopped.value.args[0] == settled
     assert "loss_type" in DFT.refused

@@ -123,10 +123,10 @@ def aggregators(ask: Callable[..., Bound]) -> None:
 
 
 def trainers(ask: Callable[..., Bound]) -> None:
-    engine, saved = ask().target, []
-    engine(SimpleNamespace(model=lambda: "model", tokenizer="tokenizer", save=lambda *what: saved.append(what)))
+    trainer, saved = ask().target, []
+    trainer(SimpleNamespace(model=lambda: "model", tokenizer="tokenizer", save=lambda *what: saved.append(what)))
     assert saved == [("model", "tokenizer")]
-    assert engine.refused == {}
+    assert trainer.refused == {}
 
 
 def callbacks(ask: Callable[..., Bound]) -> None:

@@ -230,7 +230,7 @@ def test_data_become_prompts_that_rewards_can_score(file: Path, monkeypatch: pyt
     assert row["prompt"][-1]["content"].startswith("What is $1+1$?")
     if not stage.rewards:
         wanted = {"sft": "solution", "dft": "solution"}
-        for column in stage.engine.columns:
+        for column in stage.trainer.columns:
             assert row[column] == PUBLISHED[path][wanted.get(file.stem, column)]
         return
     completions = [ANSWER % 2, ANSWER % 3]

@@ -50,24 +50,24 @@ class Preferences:
 
         from rlm_plugins.evaluation.preference_pairs import tokens_of_pair, with_head
         from rlm_plugins.models import reward_model_io as reward_files
-        from rlm_plugins.run import trainer_setup as engine
+        from rlm_plugins.run import trainer_setup
         from rlm_plugins.trainer.checkpoint import DurableCheckpoints
 
         class Trainer(DurableCheckpoints, RewardTrainer):  # type: ignore[misc]
             """RewardTrainer with atomic checkpoints."""
 
-        args = engine.arguments(stage)
-        model, tokenizer, lora = engine.weights(stage)
+        args = trainer_setup.arguments(stage)
+        model, tokenizer, lora = trainer_setup.weights(stage)
         if lora is not None:
             # with this task type PEFT trains and saves the head
             lora = LoraConfig(**{**(stage.lora or {}), "task_type": "SEQ_CLS"})
-            engine.save_initial_model(model, stage)
+            trainer_setup.save_initial_model(model, stage)
         base, digest = model.config._name_or_path, reward_files.base_digest(model.base_model)
         unused = [name for name in columns(stage.environment_spec.train) if name != "margin"]
         data = dataset(stage.environment_spec.train).map(
             lambda row: tokens_of_pair(tokenizer, row), remove_columns=unused
         )
-        with engine.refusals(stage):
+        with trainer_setup.refusals(stage):
             trainer = Trainer(
                 model=with_head(model), args=args, train_dataset=data, processing_class=tokenizer, peft_config=lora
             )
@@ -76,7 +76,7 @@ class Preferences:
             """Save which base the adapter belongs to; a relative path from a folder beside `stage.output`."""
             reward_files.save_base_reference(folder, base, digest)
 
-        engine.run(trainer, stage, None if lora is None else note_base)
+        trainer_setup.run(trainer, stage, None if lora is None else note_base)
 
     def evaluate(self, stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
         """Evaluate held-out pairs with `model`, or with the saved model of the stage."""

@@ -59,23 +59,23 @@ class SFT:
         """Train on all demonstrations and save the model."""
         from trl import SFTTrainer
 
-        from rlm_plugins.run import trainer_setup as engine
+        from rlm_plugins.run import trainer_setup
         from rlm_plugins.trainer.checkpoint import DurableCheckpoints
 
         class Trainer(DurableCheckpoints, SFTTrainer):  # type: ignore[misc]
             """SFTTrainer with atomic checkpoints."""
 
-        args = engine.arguments(stage, **self.required_args)
-        model, processing_class, lora = engine.weights(stage)
+        args = trainer_setup.arguments(stage, **self.required_args)
+        model, processing_class, lora = trainer_setup.weights(stage)
         data = dataset(stage.environment_spec.train).map(
             _prompt_completion,
             remove_columns=[name for name in columns(stage.environment_spec.train) if name not in IMAGES],
         )
-        with engine.refusals(stage):
+        with trainer_setup.refusals(stage):
             trainer = Trainer(
                 model=model, args=args, train_dataset=data, processing_class=processing_class, peft_config=lora
             )
-        engine.run(trainer, stage)
+        trainer_setup.run(trainer, stage)
 
 
 class DFT(SFT):

@@ -41,7 +41,7 @@ class GRPO:
         from rlm_plugins.rewards.fault_log import FaultLog
         from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
         from rlm_plugins.rollout.group_layout import check_whole_groups, columns_read
-        from rlm_plugins.run import trainer_setup as engine
+        from rlm_plugins.run import trainer_setup
         from rlm_plugins.trainer import EquationTrainer
         from rlm_plugins.trainer.checkpoint import save_when_buffer_is_empty
         from rlm_plugins.trainer.options import options_of
@@ -49,7 +49,7 @@ class GRPO:
         assert stage.equation is not None
         reads_reference = stage.equation.needs("ref_logp")
         weighs_engine = any("rollout_logp" in weight.part.needs for weight in stage.equation.token_weights)
-        args = engine.arguments(
+        args = trainer_setup.arguments(
             stage,
             beta=1.0 if reads_reference else 0.0,  # TRL's switch for the reference pass, no coefficient
             reward_weights=[reward.weight for reward in stage.rewards],
@@ -57,12 +57,12 @@ class GRPO:
         )
         check_whole_groups(stage.rollouts, args.num_generations, args.generation_batch_size // args.world_size)
         unseen = {"demonstration", "completion"} - {*columns_read(stage.rollouts)}
-        model, processing_class, lora = engine.weights(stage)
+        model, processing_class, lora = trainer_setup.weights(stage)
         if reads_reference and lora is None:
-            engine.save_initial_model(model, stage)
+            trainer_setup.save_initial_model(model, stage)
         data = dataset(stage.environment_spec.train, without=unseen)
         faults = FaultLog()
-        with engine.refusals(stage):
+        with trainer_setup.refusals(stage):
             options = options_of(stage, args, data, faults)
             trainer = EquationTrainer(
                 options,
@@ -75,7 +75,7 @@ class GRPO:
             )
         setup_parts(stage.parts(), trainer.model, stage.results, trainer.tokenizer)
         trainer.add_callback(save_when_buffer_is_empty(args))
-        engine.run(trainer, stage)
+        trainer_setup.run(trainer, stage)
         trainer.save_critic(stage.folder / "critic")
 
 

@@ -77,8 +77,10 @@ def evaluate(
     loaded: tuple[Any, Any] | None = None
     stages = _stages(source, overrides, stage, on) if prepare is None else _own(source, prepare(overrides), stage)
     for chosen in stages:
-        if isinstance(chosen.engine, Evaluates):
-            judged.append(Judgement(chosen.name, chosen, chosen.engine.evaluate(chosen, _examples(chosen, rows)), None))
+        if isinstance(chosen.trainer, Evaluates):
+            judged.append(
+                Judgement(chosen.name, chosen, chosen.trainer.evaluate(chosen, _examples(chosen, rows)), None)
+            )
             continue
         loaded = loaded or _load(chosen)
         sets = {chosen.name: chosen.environment_spec, **chosen.suite}

@@ -145,7 +145,7 @@ def _completion_tokens(
 
 def _trained_columns(stage: Stage) -> Sequence[str]:
     """Return the columns that a trainer takes completions from: a demonstration, or both answers of a pair."""
-    return getattr(stage.engine, "columns", ())
+    return getattr(stage.trainer, "columns", ())
 
 
 def _prompt_ids(tokenizer: Any, prompt: Any, template: Mapping[str, Any]) -> list[int]:

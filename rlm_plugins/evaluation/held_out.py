@@ -35,8 +35,8 @@ def evaluate_stage(
     """Evaluate a model with the settings of its stage, or with the method of its trainer; see `evaluate`."""
     evaluation, settings = stage.evaluation, stage.settings
     assert evaluation is not None
-    if isinstance(stage.engine, Evaluates):
-        return stage.engine.evaluate(stage, examples, model)
+    if isinstance(stage.trainer, Evaluates):
+        return stage.trainer.evaluate(stage, examples, model)
     setup_parts((reward.part for reward in stage.rewards), model, stage.results, tokenizer_of(tokenizer))
     return evaluate(
         model,

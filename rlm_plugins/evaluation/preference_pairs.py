@@ -87,7 +87,7 @@ def evaluate(stage: Stage, examples: Sequence[Mapping[str, Any]], model: Any = N
     samples = [_sample(*each) for each in zip(own, chosen, rejected, strict=True)]
     samples = gather_object(samples) if state.num_processes > 1 else samples
     accuracies = [sample["rewards"]["pair_accuracy"] for sample in samples]
-    means = {name: sum(s["rewards"][name] for s in samples) / len(samples) for name in stage.engine.metrics}
+    means = {name: sum(s["rewards"][name] for s in samples) / len(samples) for name in stage.trainer.metrics}
     low, high = interval(accuracies)
     return Report(means[stage.evaluation.metric], low, high, len(samples), means, samples)
 

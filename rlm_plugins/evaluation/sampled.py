@@ -80,7 +80,7 @@ def evaluate_sampled(
         seed: Of the random numbers.
     """
     evaluation = stage.evaluation
-    if evaluation is None or isinstance(stage.engine, Evaluates):
+    if evaluation is None or isinstance(stage.trainer, Evaluates):
         return None
     sampling = sampling_of(stage.settings)
     if evaluation.temperature is not None:

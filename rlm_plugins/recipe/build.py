@@ -15,9 +15,9 @@ from rlm_plugins.recipe.checks.dataset import check_rows
 from rlm_plugins.recipe.checks.environment import check_environment, check_playing
 from rlm_plugins.recipe.checks.required_columns import (
     check_columns,
-    check_engine_columns,
     check_parts,
     check_source_columns,
+    check_trainer_columns,
     columns,
 )
 from rlm_plugins.recipe.paths import Path, spell
@@ -56,13 +56,13 @@ def build_environment(
             known[key] = described(known[key], earlier)
         if held_out_only:
             known[key] = _with_held_out(known[key])
-    engine: Any = plan.engine.target
-    environment_spec, rewards = _prepared(known[key], engine, plan.place), spell((*plan.place, "rewards"))
-    check_rows(environment_spec, name, where, with_text="demonstration" in columns_of(engine))
+    trainer: Any = plan.trainer.target
+    environment_spec, rewards = _prepared(known[key], trainer, plan.place), spell((*plan.place, "rewards"))
+    check_rows(environment_spec, name, where, with_text="demonstration" in columns_of(trainer))
     check_environment(environment_spec, name, where)
-    check_engine_columns(environment_spec, columns_of(engine), name, where)
-    if plan.evaluation is not None and isinstance(engine, Evaluates):  # it requires the same columns
-        check_engine_columns(environment_spec, columns_of(engine), name, where, held_out=True)
+    check_trainer_columns(environment_spec, columns_of(trainer), name, where)
+    if plan.evaluation is not None and isinstance(trainer, Evaluates):  # it requires the same columns
+        check_trainer_columns(environment_spec, columns_of(trainer), name, where, held_out=True)
     if any(plan.slots.values()):
         check_playing(environment_spec, plan.slots, name, spell((*plan.place, "algorithm")))
     check_source_columns(environment_spec, plan.slots["rollouts"], name, spell((*plan.place, "algorithm", "rollouts")))
@@ -98,12 +98,12 @@ def _with_held_out(environment_spec: EnvironmentSpec) -> EnvironmentSpec:
     return environment_spec if len(test) else replace(environment_spec, test=train)  # type: ignore[arg-type]
 
 
-def _prepared(environment_spec: EnvironmentSpec, engine: Any, place: Path) -> EnvironmentSpec:
+def _prepared(environment_spec: EnvironmentSpec, trainer: Any, place: Path) -> EnvironmentSpec:
     """Return the data sets with the examples in the form that the trainer takes."""
-    if not isinstance(engine, PreparesExamples):
+    if not isinstance(trainer, PreparesExamples):
         return environment_spec
     with stands_at(spell(place)):
-        train, test = engine.prepare(environment_spec.train), engine.prepare(environment_spec.test)
+        train, test = trainer.prepare(environment_spec.train), trainer.prepare(environment_spec.test)
     if train is environment_spec.train and test is environment_spec.test:
         return environment_spec
     return replace(environment_spec, train=train, test=test)

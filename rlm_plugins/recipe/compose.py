@@ -83,7 +83,7 @@ def _compose(
             if not held_out_only:
                 check_size(environment_spec, config, spell((*plan.place, "environment")))
             _check_prompt_source(plan, environment_spec)
-            produces = product_of(plan.engine.target)
+            produces = product_of(plan.trainer.target)
             check_images(environment_spec, source, produces, plan.critic, spell((*plan.place, "environment")))
             check_stage_texts(plan, environment_spec, source, None if held_out_only else config)
             check_copied(plan.critic, source, spell((*plan.place, "critic")))
@@ -98,11 +98,11 @@ def _compose(
 
 def _check_settings(plan: Plan, registry: Registry) -> Any:
     """Check the settings of a stage: the third check. Return the trainer's config."""
-    engine: Any = plan.engine.target
+    trainer: Any = plan.trainer.target
     if lora := plan.body["model"].get("lora"):
         where = spell((*plan.place, "model", "lora"))
-        if product_of(engine) != "policy" and kind_of(lora) != LORA:
-            problem = f"the adapter of a {product_of(engine).replace('_', ' ')} is LoRA, got {kind_of(lora)}"
+        if product_of(trainer) != "policy" and kind_of(lora) != LORA:
+            problem = f"the adapter of a {product_of(trainer).replace('_', ' ')} is LoRA, got {kind_of(lora)}"
             raise RecipeError(problem, where=where)
         check(config_class(lora, where), fields_of_adapter(lora), where, refused=NOT_IN_A_RECIPE)
     if plan.critic is not None and plan.critic.lora:
@@ -110,10 +110,10 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
 
         check(LoraConfig, plan.critic.lora, spell((*plan.place, "critic", "lora")), refused=NOT_IN_A_CRITIC)
     config = check(
-        engine.config_class(),
+        trainer.config_class(),
         plan.body["trainer"],
         spell((*plan.place, "trainer")),
-        refused=refused_by(engine),
+        refused=refused_by(trainer),
         house=trainer_defaults(),
     )
     check_rows_fit(plan.slots, config, plan.place)
@@ -144,7 +144,7 @@ def stage_of(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, e
     return Stage(
         name=plan.name,
         body=plan.body,
-        engine=plan.engine.target,
+        trainer=plan.trainer.target,
         settings=plan.body["trainer"],
         environment_spec=environment_spec,
         source=source,

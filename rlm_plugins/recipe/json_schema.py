@@ -33,22 +33,22 @@ def recipe_schema(registry: Registry) -> Schema:
     sections = _sections(parts)
     parts.defs.update({f"section.{key}": schema for key, schema in sections.items()})
     keys = {key: ref(f"section.{key}") for key in sections}
-    by_engine = [_engine(parts, engine) for engine in parts.offers("trainer")]
-    parts.defs["stage"] = {**an_object(keys), "allOf": by_engine}
+    by_trainer = [_settings_of(parts, trainer) for trainer in parts.offers("trainer")]
+    parts.defs["stage"] = {**an_object(keys), "allOf": by_trainer}
     stages = {"type": "array", "items": ref("stage"), "minItems": 1}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "rlm recipe",
         **an_object({**keys, "plugins": or_null(keys_of(Plugins)), "stages": or_null(stages)}),
         "if": {"not": {"required": ["stages"]}},
-        "then": {"allOf": by_engine},
+        "then": {"allOf": by_trainer},
         "$defs": parts.defs,
     }
 
 
 def _sections(parts: PartSchemas) -> Schema:
     """Return the schemas of the keys of a stage."""
-    fields = {k: v for engine in parts.offers("trainer") for k, v in parts.config(engine)["properties"].items()}
+    fields = {k: v for trainer in parts.offers("trainer") for k, v in parts.config(trainer)["properties"].items()}
     schemas: Schema = {
         "name": {"type": "string", "pattern": FOLDER},
         "model": or_null(_model(parts)),
@@ -120,9 +120,9 @@ def _tuned(parts: PartSchemas, row: Part) -> Schema:
     return found
 
 
-def _engine(parts: PartSchemas, engine: Part) -> Schema:
+def _settings_of(parts: PartSchemas, trainer: Part) -> Schema:
     """Return the schema that ties the algorithms of a trainer to the fields of its config."""
-    rows = [row for row in parts.offers("algorithm") if row.target.trainer in names_of(engine)]
+    rows = [row for row in parts.offers("algorithm") if row.target.trainer in names_of(trainer)]
     names = {"enum": [name for row in rows for name in names_of(row)]}
     this = {"properties": {"algorithm": {"anyOf": [names, named(names)]}}, "required": ["algorithm"]}
-    return {"if": this, "then": {"properties": {"trainer": or_null(ref(key_of(engine)))}}}
+    return {"if": this, "then": {"properties": {"trainer": or_null(ref(key_of(trainer)))}}}

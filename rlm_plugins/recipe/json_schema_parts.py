@@ -99,12 +99,12 @@ class PartSchemas:
         needed = [*self._required[key_of(part)], *(["beta"] if part.hook == "rlm_penalties" else [])]
         return when_named(part, {"allOf": [ref(key_of(part)), {"required": needed}]})
 
-    def config(self, engine: Part) -> Schema:
+    def config(self, trainer: Part) -> Schema:
         """Return the schema of a trainer's config class."""
-        if key_of(engine) not in self.defs:
-            instance: Any = engine.bind({}).target
-            self.defs[key_of(engine)] = config_schema(instance.config_class(), refused_by(instance))
-        found: Schema = self.defs[key_of(engine)]
+        if key_of(trainer) not in self.defs:
+            instance: Any = trainer.bind({}).target
+            self.defs[key_of(trainer)] = config_schema(instance.config_class(), refused_by(instance))
+        found: Schema = self.defs[key_of(trainer)]
         return found
 
     def lora(self) -> Schema:

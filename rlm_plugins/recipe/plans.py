@@ -44,7 +44,7 @@ def plans_of(recipe: Recipe, registry: Registry) -> list[Plan]:
     plans = [resolve(recipe, registry, number) for number in range(len(recipe.bodies))]
     for plan in plans:
         check_sources(plan.slots, plan.place)
-        if any(symbols(plan).values()) or needs_equation(plan.engine.target):
+        if any(symbols(plan).values()) or needs_equation(plan.trainer.target):
             check_symbols(plan.slots, len(plan.rewards), plan.place, registry)
             check_refills(plan.slots["filters"], spell((*plan.place, "algorithm", "filters")))
         check_reward_names(_addressed(plan), [reward.label for reward in plan.rewards])

@@ -35,7 +35,7 @@ class Plan:
         name: ``01-sft``.
         place: Its address in the recipe.
         body: The same as plain data, with every value.
-        engine: The trainer.
+        trainer: The trainer.
         environment: The environment part.
         model: The model part; None in a later stage.
         rewards: In the order of the recipe.
@@ -50,7 +50,7 @@ class Plan:
 
     name: str
     place: Path
-    engine: Bound
+    trainer: Bound
     environment: Bound
     model: Bound | None
     rewards: list[Reward]
@@ -81,16 +81,16 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     model, body["model"] = _model(finder, own)
     environment, body["environment"] = finder.part("environment", own["environment"], ("environment",))
     rewards, body["rewards"] = rewards_of(finder, own.get("rewards") or [])
-    engine, slots, body["algorithm"] = _algorithm(finder, own)
+    trainer, slots, body["algorithm"] = _algorithm(finder, own)
     critic, section = critic_of(finder, own.get("critic"), slots, body["model"].get("lora"))
     body |= section
     speed, section = _speed(finder, own.get("speed", {}), slots)
     body |= section
-    if generates(engine):
+    if generates(trainer):
         body["generator"] = decoding
     body["trainer"] = settings
     callbacks, body["callbacks"] = finder.several("callbacks", own.get("callbacks") or [], ("callbacks",))
-    labels = labels_of(finder, engine, rewards)
+    labels = labels_of(finder, trainer, rewards)
     evaluation, suite, body["evaluation"] = evaluation_of(finder, own.get("evaluation", {}), labels)
     body |= {"on_divergence": own["on_divergence"]} if own.get("on_divergence") else {}
     body |= {"capsule": own["capsule"]} if own.get("capsule") else {}
@@ -98,7 +98,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     return Plan(
         name=f"{number + 1:02d}-{title}",
         place=place,
-        engine=engine,
+        trainer=trainer,
         environment=environment,
         model=model,
         rewards=rewards,
@@ -107,7 +107,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         suite=suite,
         critic=critic,
         speed=speed,
-        generator=generator if generates(engine) else None,
+        generator=generator if generates(trainer) else None,
         callbacks=callbacks,
         capsule=CapsuleSettings(**(own.get("capsule") or {})),
         body=body,
@@ -157,14 +157,14 @@ def _model(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound | None, dict[
 def _algorithm(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
     here = finder.address("algorithm")
     row = finder.registry.find("rlm_algorithms", said["algorithm"]["name"], where=here)
-    engine = finder.registry.find("rlm_trainers", row.target.trainer, where=f"{here} (algorithm {row.name})")
+    trainer = finder.registry.find("rlm_trainers", row.target.trainer, where=f"{here} (algorithm {row.name})")
     slots: dict[str, Any] = {}
     plain: dict[str, Any] = {"name": stable_name(row)}
     merged = merge(row, said["algorithm"], finder)
-    check_takes_parts(row, engine, merged, here)
+    check_takes_parts(row, trainer, merged, here)
     for slot, spec in merged.items():
         finder.note(spec, ("algorithm", slot), f"algorithm {row.name}")
         find: Any = finder.several if slot in MANY else finder.one
         slots[slot], plain[slot] = find(slot, spec, ("algorithm", slot))
     check_needs(slots, here, samples_elsewhere=reports_logprobs(said.get("trainer") or {}, slots["rollouts"]))
-    return engine.bind({}, where=here), slots, plain
+    return trainer.bind({}, where=here), slots, plain

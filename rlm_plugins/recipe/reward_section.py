@@ -47,15 +47,15 @@ def rewards_of(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward]
     return rewards, listed
 
 
-def labels_of(finder: Finder, engine: Bound, rewards: list[Reward]) -> list[str]:
+def labels_of(finder: Finder, trainer: Bound, rewards: list[Reward]) -> list[str]:
     """Return the metrics of a stage: the labels of its rewards, or the metrics of its trainer.
 
     Raises:
         RecipeError: The trainer takes no rewards, and the stage has some.
     """
-    own: list[str] = list(engine.target.metrics) if isinstance(engine.target, Measures) else []
+    own: list[str] = list(trainer.target.metrics) if isinstance(trainer.target, Measures) else []
     if own and rewards:
-        problem = f"the trainer '{engine.part.name}' trains on columns of the data set, and takes no rewards"
+        problem = f"the trainer '{trainer.part.name}' trains on columns of the data set, and takes no rewards"
         hint = "set `rewards:` in the stages that use them, or `rewards: []` here"
         raise RecipeError(problem, where=finder.address("rewards"), hint=hint)
     return own or [reward.label for reward in rewards]

@@ -64,7 +64,7 @@ def policy_gradient(folder: Path, capsule: Capsule, recipe: Recipe, registry: Re
     result: dict[str, torch.Tensor] = {}
     with tempfile.TemporaryDirectory() as scratch, temporary_rng_state():
         instead = partial(_compute, capsule=capsule, checkpoint=checkpoint, result=result)
-        chosen.engine(replace(chosen, folder=Path(scratch), callbacks=(), watchers=(), instead=instead))
+        chosen.trainer(replace(chosen, folder=Path(scratch), callbacks=(), watchers=(), instead=instead))
     return result
 
 

@@ -139,7 +139,7 @@ def measure_signal(stage: Stage, prompts: int) -> Signal:
 
         own.observer, own.watchers = observe, [_Clock(signal, prompts)]
         with suppress(_Enough):
-            own.engine(own)
+            own.trainer(own)
     if not signal.groups:
         raise RlmError(f"no completion of stage {stage.name} was scored")
     return signal

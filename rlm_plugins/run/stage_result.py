@@ -61,7 +61,7 @@ def result_of(stage: Stage) -> ModelSpec:
 
     A trainer that produces something else (declared by `produces`) does not change the policy.
     """
-    if product_of(stage.engine) != "policy":
+    if product_of(stage.trainer) != "policy":
         return stage.source
 
     trust = {"trust_remote_code": stage.source.runs_code}  # without it transformers would ask

@@ -194,7 +194,7 @@ def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> Learni
     stage.note, stage.sync, stage.record = partial(run.note, stage), run.sync, partial(run.record, stage)
     progress.status("loading the model")
     try:
-        stage.engine(stage)
+        stage.trainer(stage)
     except Fault as fault:
         raise _with_hints(run, stage, fault) from fault.__cause__
     finally:

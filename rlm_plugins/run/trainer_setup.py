@@ -50,7 +50,7 @@ def forecast(stage: Stage, **machine: Any) -> Forecast:
     """
     from rlm_plugins.estimate.plan import KEY, Forecast
 
-    config = stage.engine.config_class()
+    config = stage.trainer.config_class()
     settings = {**trainer_defaults(), **stage.settings, "output_dir": str(stage.folder), **machine}
     plan = Forecast(stage, config(**settings))
     if KEY not in stage.settings and not plan.needs_checkpointing():

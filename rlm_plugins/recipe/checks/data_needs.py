@@ -84,22 +84,22 @@ def standing(slots: Mapping[str, Any], where: str) -> Iterator[tuple[str, Bound,
             yield slot, chosen, f"{where}.{slot}"
 
 
-def check_takes_parts(row: Part, engine: Part, merged: Mapping[str, Any], where: str) -> None:
+def check_takes_parts(row: Part, trainer: Part, merged: Mapping[str, Any], where: str) -> None:
     """Check that a trainer with a loss of its own gets no parts of the equation, which it would ignore.
 
     Args:
         row: The algorithm; if it has parts itself, its trainer supports them.
-        engine: Its trainer.
+        trainer: Its trainer.
         merged: Key of ``algorithm:`` → the merged choice.
         where: Address of the section, for errors.
 
     Raises:
         RecipeError: It names the trainer and the slot.
     """
-    if needs_equation(engine.target) or any(row.target.slots().values()):
+    if needs_equation(trainer.target) or any(row.target.slots().values()):
         return
     for slot in (slot for slot, said in merged.items() if said and slot != "rollouts"):
-        problem = f"the trainer '{engine.name}' has a loss of its own, and takes no `{slot}`"
+        problem = f"the trainer '{trainer.name}' has a loss of its own, and takes no `{slot}`"
         raise RecipeError(
             problem, where=f"{where}.{slot}", hint=f"leave it out, or choose another algorithm than {row.name}"
         )

@@ -57,7 +57,7 @@ def _check_successes(earlier: Sequence[Plan], plan: Plan) -> None:
 
 
 def _product(plan: Plan) -> str:
-    return product_of(plan.engine.target)
+    return product_of(plan.trainer.target)
 
 
 def _wanted(reward: Any) -> str | None:

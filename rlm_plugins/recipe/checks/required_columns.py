@@ -59,7 +59,7 @@ def check_columns(
                 raise RecipeError(problem, where=f"{where}[{number}]")
 
 
-def check_engine_columns(
+def check_trainer_columns(
     environment_spec: EnvironmentSpec, needed: Sequence[str], name: str, where: str, *, held_out: bool = False
 ) -> None:
     """Check that the examples (or the held-out examples) have the columns that the trainer requires.

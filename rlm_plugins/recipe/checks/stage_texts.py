@@ -36,7 +36,7 @@ def check_stage_texts(plan: Plan, environment_spec: EnvironmentSpec, source: Mod
 
 def _written(plan: Plan, completion: int | None, config: Any) -> dict[str, int]:
     """Return the columns that the policy learns to write, each with its longest text in tokens."""
-    read = {*columns_of(plan.engine.target)}.union(*(columns_of(each.target) for each in plan.slots["rollouts"]))
+    read = {*columns_of(plan.trainer.target)}.union(*(columns_of(each.target) for each in plan.slots["rollouts"]))
     longest = completion or getattr(config, "max_length", None)
     limits: dict[str, int | None] = dict.fromkeys(sorted(read & {"demonstration", "completion"}), longest)
     rewards = [reward.part.part for reward in plan.rewards]

@@ -48,7 +48,7 @@ class StepSupervision:
         from transformers import Trainer as Stock
 
         from rlm_plugins.evaluation.preference_pairs import with_head
-        from rlm_plugins.run import trainer_setup as engine
+        from rlm_plugins.run import trainer_setup
         from rlm_plugins.trainer.checkpoint import DurableCheckpoints
         from rlm_process.labelled_steps import PadCollator, cross_entropy, tokenize_examples
         from rlm_process.prm_inputs import LONGEST, SEPARATOR, PRMTokenizer
@@ -59,10 +59,10 @@ class StepSupervision:
         if stage.lora is not None:
             problem = "`step_supervision` trains all weights and does not support LoRA"
             raise RecipeError(problem, where="model.lora", hint="remove `lora` from this stage")
-        args = engine.arguments(stage, remove_unused_columns=False)
-        model, tokenizer, _ = engine.weights(stage)
+        args = trainer_setup.arguments(stage, remove_unused_columns=False)
+        model, tokenizer, _ = trainer_setup.weights(stage)
         reader = PRMTokenizer(tokenizer, separator=SEPARATOR, longest=LONGEST)
-        with engine.refusals(stage):
+        with trainer_setup.refusals(stage):
             trainer = Trainer(
                 model=with_head(model, "TokenClassification"),
                 args=args,
@@ -71,7 +71,7 @@ class StepSupervision:
                 data_collator=PadCollator(tokenizer.pad_token_id),
                 compute_loss_func=cross_entropy,
             )
-        engine.run(trainer, stage)
+        trainer_setup.run(trainer, stage)
 
     def evaluate(self, stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
         """Evaluate held-out steps with `model`, or with the model that the stage saved."""
