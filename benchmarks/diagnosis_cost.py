@@ -56,9 +56,9 @@ def main() -> None:
     """Train, and print the ratio."""
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 60
     run_train.LiveDiagnosis = Timed  # type: ignore[misc]
-    found = recipe.of_mapping({**RECIPE, "trainer": {**RECIPE["trainer"], "max_steps": steps}})
+    document = recipe.of_mapping({**RECIPE, "trainer": {**RECIPE["trainer"], "max_steps": steps}})
     with tempfile.TemporaryDirectory() as folder:
-        run_train.train(found, Registry(), Path(folder) / "run")
+        run_train.train(document, Registry(), Path(folder) / "run")
     on, off, inside = (median(x[2:]) * 1e3 for x in (Timed.steps[True], Timed.steps[False], Timed.inside))
     print(f"step with diagnosis {on:.1f} ms, without {off:.1f} ms, ratio {on / off:.3f}")
     print(f"inside the diagnosis {inside:.3f} ms, {inside / off:.2%} of a step")

@@ -70,11 +70,11 @@ def recorded() -> Iterator[dict[str, float]]:
         largest[kind] = max(largest[kind], abs(value) / divergence.LARGEST)
         divergence.check_number(value, name, step)
 
-    def weights(found: Any, before: float, name: str, step: int) -> None:
-        value = divergence.largest(found)
+    def weights(parameters: Any, before: float, name: str, step: int) -> None:
+        value = divergence.largest(parameters)
         largest["weight"] = max(largest["weight"], value)
         largest["share"] = max(largest["share"], value / (divergence.GROWTH * (1 + before)))
-        divergence.check_weights(found, before, name, step)
+        divergence.check_weights(parameters, before, name, step)
 
     divergence_monitor.check_number, divergence_monitor.check_weights = number, weights
     try:
@@ -111,7 +111,7 @@ def papers() -> dict[str, Any]:
 
 def growth(steps: int) -> list[dict[str, Any]]:
     """Train the model of lesson 1 from scratch, at each rate."""
-    found = []
+    ratios = []
     for rate in RATES:
         with TemporaryDirectory() as name, recorded() as largest:
             document = recipe.load(LESSONS / "01-addition.yaml").bodies[0]
@@ -125,8 +125,8 @@ def growth(steps: int) -> list[dict[str, Any]]:
         losses = [line["loss"] for line in logged if "loss" in line]
         last = losses[-1] if losses and losses[-1] is not None else math.nan
         entry = {"rate": rate, "stopped": is_stopped, "first_loss": losses[0], "last_loss": round(last, 3)}
-        found.append({**entry, "weight": round(largest["weight"], 3), "share": round(largest["share"], 4)})
-    return found
+        ratios.append({**entry, "weight": round(largest["weight"], 3), "share": round(largest["share"], 4)})
+    return ratios
 
 
 def cost(steps: int) -> dict[str, Any]:
@@ -149,9 +149,9 @@ def main() -> None:
     parser.add_argument("what", nargs="*", default=["papers", "growth", "cost"])
     parser.add_argument("--steps", type=int, default=61)
     options = parser.parse_args()
-    found = {"papers": papers, "growth": lambda: growth(200), "cost": lambda: cost(options.steps)}
+    measurements = {"papers": papers, "growth": lambda: growth(200), "cost": lambda: cost(options.steps)}
     for name in options.what:
-        print(json.dumps({name: found[name]()}), flush=True)
+        print(json.dumps({name: measurements[name]()}), flush=True)
 
 
 if __name__ == "__main__":

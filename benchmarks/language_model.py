@@ -84,16 +84,16 @@ def measure(job: Job) -> Record:
     if not job.algorithm:
         return {**vars(job), **_scores(as_data(evaluate(file, k=K), samples=0))}
     with tempfile.TemporaryDirectory() as folder:
-        found = recipe.load(file, [*job.overrides, "evaluation=null"])
-        registry = Registry(found.load, block=found.block)
+        document = recipe.load(file, [*job.overrides, "evaluation=null"])
+        registry = Registry(document.load, block=document.block)
         began = time.process_time()
-        run = train(found, registry, Path(folder) / "run")
+        run = train(document, registry, Path(folder) / "run")
         seconds = round(time.process_time() - began, 1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         rewards = [record["reward"] for record in run.records() if "reward" in record]
         scored = as_data(evaluate(run.folder, ["evaluation={}"], k=K), samples=0)
         packages = json.loads((run.folder / "manifest.json").read_text())["packages"]
-        body = compose(found, registry, build_environment=False)[0].body
+        body = compose(document, registry, build_environment=False)[0].body
     facts = {"seconds": seconds, "peak": peak, "reward": rewards, "packages": packages}
     return {**vars(job), **_scores(scored), **facts, "stage": json.loads(json.dumps(body))}
 

@@ -76,16 +76,16 @@ def config(model: str, four_bit: bool) -> Any:
     """Return the config of a Qwen2.5, in bfloat16."""
     from transformers import Qwen2Config
 
-    made = Qwen2Config(**SIZES[model], **REST[model])
-    made.dtype = "bfloat16"
+    model_config = Qwen2Config(**SIZES[model], **REST[model])
+    model_config.dtype = "bfloat16"
     if four_bit:
-        made.quantization_config = {"load_in_4bit": True}
-    return made
+        model_config.quantization_config = {"load_in_4bit": True}
+    return model_config
 
 
-def needed(found: Estimate) -> float:
+def needed(estimate: Estimate) -> float:
     """Return the GiB a card must have: 1.1 × the peak, and CUDA's context."""
-    return 1.1 * found.peak / GIB + 1
+    return 1.1 * estimate.peak / GIB + 1
 
 
 def found_for(model: str, four_bit: bool, arm: str, checkpointing: bool) -> Estimate | None:
@@ -119,11 +119,11 @@ def line(model: str, four_bit: bool, checkpointing: bool) -> str:
     return f"| {model} | {'4-bit' if four_bit else 'bf16'} | {' | '.join(cells)} |"
 
 
-def _cell(found: Estimate | None) -> str:
-    if found is None:
+def _cell(estimate: Estimate | None) -> str:
+    if estimate is None:
         return "–"
-    told, fits = f"{found.peak / GIB:.1f}", [card for card in CARDS if needed(found) <= card]
-    return f"~~{told}~~" if not fits else f"**{told}**" if fits[0] == CARDS[0] else told
+    peak, fits = f"{estimate.peak / GIB:.1f}", [card for card in CARDS if needed(estimate) <= card]
+    return f"~~{peak}~~" if not fits else f"**{peak}**" if fits[0] == CARDS[0] else peak
 
 
 def _terms(model: str) -> str:

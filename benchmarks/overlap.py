@@ -76,12 +76,12 @@ def step(workload: Workload, arm: Arm, kind: str, seconds: float) -> tuple[float
 
     Means over all steps but the first, which has the self-checks.
     """
-    said = KINDS[kind]
-    bound = REGISTRY.find("rlm_rewards", said["name"]).bind({"seconds": seconds})
+    settings = KINDS[kind]
+    bound = REGISTRY.find("rlm_rewards", settings["name"]).bind({"seconds": seconds})
     torch.set_num_threads(1)
     gc.collect()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        trainer = build(workload, arm, folder, Reward(kind, bound, processes=said.get("processes")))
+        trainer = build(workload, arm, folder, Reward(kind, bound, processes=settings.get("processes")))
         clock = Clock()
         trainer.add_callback(clock)
         trainer.train()
@@ -96,7 +96,7 @@ def measure(rounds: int, workload: Workload = WORKLOAD, times: Sequence[float] =
     Raises:
         SystemExit: The weights of the arms differ.
     """
-    found = []
+    steps = []
     for kind in KINDS:
         for seconds in times:
             clock: dict[str, list[float]] = {name: [] for name in WHO}
@@ -110,26 +110,26 @@ def measure(rounds: int, workload: Workload = WORKLOAD, times: Sequence[float] =
                 if not torch.equal(*learned.values()):
                     sys.exit(f"'{kind}' with {seconds} s per completion: the weights of the arms differ")
                 print(f"{kind}, {seconds} s per completion, round {number + 1}: {clock}", file=sys.stderr, flush=True)
-            found.append({"kind": kind, "seconds": seconds, "clock": clock, "cpu": cpu})
-    return found
+            steps.append({"kind": kind, "seconds": seconds, "clock": clock, "cpu": cpu})
+    return steps
 
 
-def page(found: Record) -> str:
+def page(record: Record) -> str:
     """Return the text of ``overlap.md``."""
     lines = [
         "# Rewards during generation",
         "",
-        f"`python benchmarks/overlap.py`: wall-clock seconds per step, median of {found['rounds']} rounds. The ratio",
+        f"`python benchmarks/overlap.py`: wall-clock seconds per step, median of {record['rounds']} rounds. The ratio",
         "is that of the two arms in the same round, its median and its range. Their weights are equal bit for bit. CPU",
         "is that of the training process.",
-        f"The machine had {found['cores']} cores and a load of {found['load'][0]:.0f} before the start, "
-        f"of {found['load'][1]:.0f} at the end; a load above 1 is due to other processes.",
-        f"A step: {found['about'].replace('weights', 'parameters')}.",
+        f"The machine had {record['cores']} cores and a load of {record['load'][0]:.0f} before the start, "
+        f"of {record['load'][1]:.0f} at the end; a load above 1 is due to other processes.",
+        f"A step: {record['about'].replace('weights', 'parameters')}.",
         "",
         "| reward | per completion | without prefetch | with | × | range | CPU without | with |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for each in found["measured"]:
+    for each in record["measured"]:
         slow, fast = each["clock"]["without"], each["clock"]["with"]
         ratios = [x / y for x, y in zip(slow, fast, strict=True)]
         worked = (f"{median(each['cpu'][name]):.3f} s" for name in WHO)
@@ -145,14 +145,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each reward (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=HERE / "results", help="folder of the results")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", category=FutureWarning)
-    load, measured = os.getloadavg()[0], measure(asked.rounds)
+    load, measured = os.getloadavg()[0], measure(options.rounds)
     machine = {"cores": os.cpu_count(), "load": [load, os.getloadavg()[0]]}
-    found = {"about": WORKLOAD.about, "rounds": asked.rounds, **machine, "measured": measured}
-    (asked.out / "overlap.json").write_text(json.dumps(found, indent=1) + "\n")
-    (asked.out / "overlap.md").write_text(page(found))
-    print(page(found))
+    record = {"about": WORKLOAD.about, "rounds": options.rounds, **machine, "measured": measured}
+    (options.out / "overlap.json").write_text(json.dumps(record, indent=1) + "\n")
+    (options.out / "overlap.md").write_text(page(record))
+    print(page(record))
     return 0
 
 

@@ -110,22 +110,22 @@ def timed(rounds: int, checkpointing: bool, **model: Any) -> dict[str, list[floa
     """Return arm → seconds of each round."""
     from ppo_memory_arm import seconds_of
 
-    found: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    seconds: dict[str, list[float]] = {arm: [] for arm in ARMS}
     names = list(ARMS)
     for number in range(rounds):
         for arm in names[number % len(names) :] + names[: number % len(names)]:
-            found[arm].append(seconds_of(document(arm, checkpointing, **TIMED, **model)))
-            print(f"round {number + 1}, {arm}: {found[arm][-1]:.2f} s per step", flush=True)
-    return found
+            seconds[arm].append(seconds_of(document(arm, checkpointing, **TIMED, **model)))
+            print(f"round {number + 1}, {arm}: {seconds[arm][-1]:.2f} s per step", flush=True)
+    return seconds
 
 
 def bytes_of_arms(checkpointing: bool, **model: Any) -> dict[str, Record]:
     """Return arm → its bytes, each measured in its own process."""
-    found = {}
+    sizes = {}
     for arm in ARMS:
-        found[arm] = apart(_bytes_of, document(arm, checkpointing, **model))
-        print(f"{arm}: peak {found[arm]['peak'] / 2**20:.0f} MiB", flush=True)
-    return found
+        sizes[arm] = apart(_bytes_of, document(arm, checkpointing, **model))
+        print(f"{arm}: peak {sizes[arm]['peak'] / 2**20:.0f} MiB", flush=True)
+    return sizes
 
 
 PARTS: dict[str, Callable[[int], Record]] = {
@@ -143,18 +143,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=2, help="rounds of the timing (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results", help="folder of the results")
     parser.add_argument("--part", choices=PARTS, action="append", help="measure only this part and keep the others")
-    asked = parser.parse_args(arguments)
-    file = asked.out / "ppo_memory.json"
-    measured = {part: PARTS[part](asked.rounds) for part in asked.part or PARTS}
+    options = parser.parse_args(arguments)
+    file = options.out / "ppo_memory.json"
+    measured = {part: PARTS[part](options.rounds) for part in options.part or PARTS}
     settings = {"model": {**SIZES, "vocabulary": VOCABULARY, "lora": LORA}, "trainer": TRAINER, "timed": TIMED}
     packages = {name: version(name) for name in ("torch", "transformers", "trl", "peft")}
-    kept = json.loads(file.read_text()) if asked.part and file.exists() else {}
-    found = {**kept, "settings": settings, "packages": packages, **measured}
-    asked.out.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(found, indent=1) + "\n")
-    if all(part in found for part in PARTS):
-        (asked.out / "ppo_memory.md").write_text(report(found))
-        print(report(found))
+    kept = json.loads(file.read_text()) if options.part and file.exists() else {}
+    record = {**kept, "settings": settings, "packages": packages, **measured}
+    options.out.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(record, indent=1) + "\n")
+    if all(part in record for part in PARTS):
+        (options.out / "ppo_memory.md").write_text(report(record))
+        print(report(record))
     return 0
 
 

@@ -64,7 +64,7 @@ class Probe(TrainerCallback):
         """Return the bytes of the moments of all optimizers."""
         critic = self.trainer.components.critic.optimizer
         tutor = [] if critic is None else [critic._optimizer]
-        states = (state for made in (self.trainer.optimizer, *tutor) for state in made.state.values())
+        states = (state for optimizer in (self.trainer.optimizer, *tutor) for state in optimizer.state.values())
         return size(x for state in states for name, x in state.items() if name != "step")
 
     def _see_gradients(self) -> None:
@@ -114,11 +114,11 @@ def resident(field: str) -> int:
 @contextlib.contextmanager
 def probed(profiled: int | None) -> Iterator[list[Probe]]:
     """Measure the trainer of a stage within the context, and do not save its result."""
-    made: list[Probe] = []
+    probes: list[Probe] = []
 
     def run(trainer: Any, stage: Any) -> None:
-        made.append(Probe(trainer, profiled))
-        trainer.add_callback(made[0])
+        probes.append(Probe(trainer, profiled))
+        trainer.add_callback(probes[0])
         trainer.save_critic = lambda folder: None
         with contextlib.redirect_stdout(io.StringIO()):
             trainer.train()
@@ -126,7 +126,7 @@ def probed(profiled: int | None) -> Iterator[list[Probe]]:
     usual = trainer_setup.run
     trainer_setup.run = run
     try:
-        yield made
+        yield probes
     finally:
         trainer_setup.run = usual
 
@@ -140,9 +140,9 @@ def train(document: Record, profiled: int | None) -> tuple[Probe, Record]:
         (stage,) = compose(recipe.load(file), Registry())
         stage.folder = Path(folder) / "run"
         expected = memory(trainer_setup.forecast(stage))
-        with probed(profiled) as made:
+        with probed(profiled) as probes:
             stage.trainer(stage)
-    return made[0], expected
+    return probes[0], expected
 
 
 def bytes_of(document: Record) -> Record:
@@ -150,7 +150,7 @@ def bytes_of(document: Record) -> Record:
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
     probe, expected = train(document, profiled=2)
-    said = expected["always"]
+    terms = expected["always"]
     return {
         "parameters": size(probe.weights()),
         "gradients": probe.gradients,
@@ -158,10 +158,10 @@ def bytes_of(document: Record) -> Record:
         "peak": probe.peak - untouched(probe.trainer, expected["load"]),
         "rss": probe.rss - before,
         "expected": {
-            "parameters": sum(said[name] for name in said if "weights" in name),
-            "gradients": sum(said[name] for name in said if "gradients" in name),
-            "optimizer": sum(said[name] for name in said if "optimizer" in name),
-            "peak": expected["peak"] - said["process"],
+            "parameters": sum(terms[name] for name in terms if "weights" in name),
+            "gradients": sum(terms[name] for name in terms if "gradients" in name),
+            "optimizer": sum(terms[name] for name in terms if "optimizer" in name),
+            "peak": expected["peak"] - terms["process"],
         },
     }
 

@@ -53,14 +53,14 @@ def measure(hidden: int, layers: int) -> dict[str, float]:
     with TemporaryDirectory() as name:
         file = Path(name, "recipe.yaml")
         file.write_text(yaml.safe_dump(recipe(hidden, layers)))
-        found: dict[str, float] = {}
+        peaks: dict[str, float] = {}
         for arm, algorithms in ARMS.items():
             program = [sys.executable, __file__, "--arm", arm, str(file), str(Path(name, algorithms[-1]))]
             done = subprocess.run(program, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
             if done.returncode:
                 raise SystemExit(done.stderr[-2000:])
-            found[arm] = round(int(done.stdout.splitlines()[-1]) / 1e6)
-    return {**found, "ratio": round(found["race of 3"] / found["one run"], 3)}
+            peaks[arm] = round(int(done.stdout.splitlines()[-1]) / 1e6)
+    return {**peaks, "ratio": round(peaks["race of 3"] / peaks["one run"], 3)}
 
 
 def main() -> None:

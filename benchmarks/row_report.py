@@ -91,16 +91,16 @@ def unmeasured(rows: dict[str, list[Record]], known: Sequence[str]) -> str:
     missing = [f"`{name}`" for name in known if name not in rows]
     partial = [f"`{name}`" for name, runs in rows.items() if len(runs) < most]
     lists = {"Not measured yet": missing, f"Measured with fewer than {most} seeds": partial}
-    said = [f"{what}: {', '.join(names)}." for what, names in lists.items() if names]
-    return " ".join([*said, "The command measures what is missing."]) if said else ""
+    sentences = [f"{what}: {', '.join(names)}." for what, names in lists.items() if names]
+    return " ".join([*sentences, "The command measures what is missing."]) if sentences else ""
 
 
 def notes(rows: dict[str, list[Record]]) -> str:
     """Return the notes below the table."""
-    said = [f"- `{row}`: {NOTES[row]}" for row in rows if row in NOTES]
+    lines = [f"- `{row}`: {NOTES[row]}" for row in rows if row in NOTES]
     own = [f"- `{row}` uses `{'`, `'.join(OWN[row].overrides)}`: {OWN[row].why}." for row in rows if row in OWN]
     out = [f"- `{row}` is excluded: {why}." for row, why in LEFT_OUT.items()]
-    return "\n".join([*said, *own, *out])
+    return "\n".join([*lines, *own, *out])
 
 
 def draw(rows: dict[str, list[Record]], file: Path) -> bool:

@@ -125,8 +125,8 @@ class Job:
             "trainer": {**trainer, **writes},
         }
         own = OWN[self.row].overrides if self.row in OWN else ()
-        said = [f"stages.0.{text.replace('{pool}', str(self.pool))}" for text in (*own, *self.overrides)]
-        return recipe.load(self.lesson, [f"stages={json.dumps([row, look])}", *said])
+        changes = [f"stages.0.{text.replace('{pool}', str(self.pool))}" for text in (*own, *self.overrides)]
+        return recipe.load(self.lesson, [f"stages={json.dumps([row, look])}", *changes])
 
 
 def _settings_of(row: str, registry: Registry) -> set[str]:
@@ -150,17 +150,17 @@ def measure(job: Job) -> Record:
     if job.needs_pool and (job.again or not (job.pool.parent / "done").exists()):
         earlier = replace(job, row=EARLIER, overrides=(*job.overrides, "callbacks=[keep_successes]"))
         _train(train, earlier.recipe(registry), registry, job.pool.parent)
-    found = job.recipe(registry)
+    document = job.recipe(registry)
     if not job.row:
-        _train(train, found, registry, job.folder)
+        _train(train, document, registry, job.folder)
         return {}
-    stage = _portable(compose(found, registry, build_environment=False)[0].body, job.pool)
+    stage = _portable(compose(document, registry, build_environment=False)[0].body, job.pool)
     if not job.again:
         for record in read(job.out):
             if (record["row"], record["seed"], record["stage"]) == (job.row, job.seed, stage):
                 return record
     began = time.process_time()
-    run = _train(train, found, registry, job.folder)
+    run = _train(train, document, registry, job.folder)
     seconds = round(time.process_time() - began, 1)
     records = run.records()
     held_out = [r for r in records if r["stage"] == "01-row" and f"held_out/{_metric(stage)}" in r]
@@ -181,10 +181,10 @@ def measure(job: Job) -> Record:
     }
 
 
-def _train(train: Any, found: recipe.Recipe, registry: Registry, folder: Path) -> Any:
+def _train(train: Any, document: recipe.Recipe, registry: Registry, folder: Path) -> Any:
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.redirect_stdout(io.StringIO()):
-        return train(found, registry, folder)
+        return train(document, registry, folder)
 
 
 def _portable(body: Any, pool: Path) -> Any:
@@ -251,31 +251,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="override for all; requires its own --out",
     )
     parser.add_argument("--again", action="store_true", help="measure the named ones again, with their starts")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     known = rows_of(Registry())
-    rows = asked.rows.split(",") if asked.rows else known
-    task = {"lesson": asked.lesson, "out": asked.out.resolve(), "steps": asked.steps, "again": asked.again}
-    starts = [Job("", seed, **task) for seed in asked.seeds]
+    rows = options.rows.split(",") if options.rows else known
+    task = {"lesson": options.lesson, "out": options.out.resolve(), "steps": options.steps, "again": options.again}
+    starts = [Job("", seed, **task) for seed in options.seeds]
     missing = [job for job in starts if job.again or not (job.start.parent / "done").exists()]
-    if any(record is None for _, record in work(missing, asked.workers)):
+    if any(record is None for _, record in work(missing, options.workers)):
         return 1
     order = [*known, *(row for row in rows if row not in known)]
-    _tidy(asked.out, order)
-    said = tuple(asked.set)
-    jobs = [Job(row, seed, overrides=said, **task) for seed in asked.seeds for row in rows]  # a complete table early
+    _tidy(options.out, order)
+    overrides = tuple(options.set)
+    # seeds first: a complete table early
+    jobs = [Job(row, seed, overrides=overrides, **task) for seed in options.seeds for row in rows]
     failed = []
-    for number, (job, record) in enumerate(work(jobs, asked.workers), 1):
+    for number, (job, record) in enumerate(work(jobs, options.workers), 1):
         if record is None:
             failed.append(job.folder.name)
             continue
         with (job.out / "rows.jsonl").open("a") as file:
             file.write(_line(record))
-        told = f"{record['before']:.1%} -> {record['after']:.1%} in {record['seconds']:.0f} s"
-        print(f"{number}/{len(jobs)}  {job.row} seed {job.seed}: {told}", flush=True)
+        line = f"{record['before']:.1%} -> {record['after']:.1%} in {record['seconds']:.0f} s"
+        print(f"{number}/{len(jobs)}  {job.row} seed {job.seed}: {line}", flush=True)
     if len(failed) == len(jobs):
         return 1
-    _tidy(asked.out, order)
-    print(report(read(asked.out), asked.out, known))
+    _tidy(options.out, order)
+    print(report(read(options.out), options.out, known))
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return int(bool(failed))

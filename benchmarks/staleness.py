@@ -70,8 +70,8 @@ class StaleJob(Job):
             "trainer": {key: value for key, value in settings.items() if key in _settings_of(self.row, registry)},
         }
         own = OWN[self.row].overrides if self.row in OWN else ()
-        said = [f"stages.0.{text.replace('{pool}', str(self.pool))}" for text in own]
-        return recipe.load(self.lesson, [f"stages={json.dumps([row])}", *said])
+        changes = [f"stages.0.{text.replace('{pool}', str(self.pool))}" for text in own]
+        return recipe.load(self.lesson, [f"stages={json.dumps([row])}", *changes])
 
 
 def measured(job: StaleJob, registry: Registry) -> Record:
@@ -117,27 +117,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--minutes", type=float, default=1e9, help="begin no further run after this many minutes of CPU time"
     )
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     registry = Registry(PLUGINS)
-    rows = asked.rows.split(",") if asked.rows else [row for row in rows_of(registry) if row not in LEFT_OUT]
-    task = {"lesson": asked.lesson.resolve(), "out": asked.out.resolve(), "steps": asked.steps}
-    known = {(record["row"], record["stale"], record["seed"]) for record in read(asked.out)}
-    jobs = [StaleJob(row, seed, stale=k, **task) for row in rows for k in asked.stale for seed in asked.seeds]
-    for seed in asked.seeds:
+    rows = options.rows.split(",") if options.rows else [row for row in rows_of(registry) if row not in LEFT_OUT]
+    task = {"lesson": options.lesson.resolve(), "out": options.out.resolve(), "steps": options.steps}
+    known = {(record["row"], record["stale"], record["seed"]) for record in read(options.out)}
+    jobs = [StaleJob(row, seed, stale=k, **task) for row in rows for k in options.stale for seed in options.seeds]
+    for seed in options.seeds:
         start = StaleJob("", seed, **task)
         if not (start.start.parent / "done").exists():
             measure(start)
     for job in jobs:
-        if (job.row, job.stale, job.seed) in known or time.process_time() > 60 * asked.minutes:
+        if (job.row, job.stale, job.seed) in known or time.process_time() > 60 * options.minutes:
             continue
         record = measured(job, registry)
-        with (asked.out / FILE).open("a") as file:
+        with (options.out / FILE).open("a") as file:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
         print(
             f"{job.row} stale {job.stale} seed {job.seed}: {record['curve'][-1][1]:.3f} in {record['seconds']} s",
             flush=True,
         )
-    print(report(read(asked.out), asked.out, rows_of(registry)))
+    print(report(read(options.out), options.out, rows_of(registry)))
     return 0
 
 

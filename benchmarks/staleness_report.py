@@ -51,11 +51,11 @@ def report(records: Sequence[Record], folder: Path, known: Sequence[str]) -> str
 
 def _complete(records: Sequence[Record]) -> dict[str, dict[int, list[Record]]]:
     """Return algorithm → staleness → runs, of the algorithms that were measured with each staleness and seed."""
-    found: dict[str, dict[int, list[Record]]] = {}
+    by_row: dict[str, dict[int, list[Record]]] = {}
     for record in records:
-        found.setdefault(record["row"], {}).setdefault(record["stale"], []).append(record)
-    most = max((sum(map(len, runs.values())) for runs in found.values()), default=0)
-    return {row: runs for row, runs in found.items() if sum(map(len, runs.values())) == most}
+        by_row.setdefault(record["row"], {}).setdefault(record["stale"], []).append(record)
+    most = max((sum(map(len, runs.values())) for runs in by_row.values()), default=0)
+    return {row: runs for row, runs in by_row.items() if sum(map(len, runs.values())) == most}
 
 
 def _heading(records: Sequence[Record], measured: int, of: int) -> str:

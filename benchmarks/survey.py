@@ -103,12 +103,12 @@ def measured(name: str, seed: int, runs: Path) -> Record:
     from rlm_plugins.cli.judgement_text import as_data
     from rlm_plugins.run.train import train
 
-    said = [text.format(seed=seed, runs=runs) for text in SEEDS[name]]
+    changes = [text.format(seed=seed, runs=runs) for text in SEEDS[name]]
     file, folder = FOLDER / f"{name}.yaml", runs / f"{name}-{seed}"
-    found = recipe.load(file, [*said, f"stages.0.model.seed={seed}", f"trainer.seed={seed}"])
+    document = recipe.load(file, [*changes, f"stages.0.model.seed={seed}", f"trainer.seed={seed}"])
     if not (folder / "summary.json").exists():
         with contextlib.redirect_stdout(io.StringIO()):
-            train(found, Registry(found.load), folder)
+            train(document, Registry(document.load), folder)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     stages: dict[str, list[Record]] = {}
     for line in lines:
@@ -152,13 +152,13 @@ def main() -> None:
     parser.add_argument("recipes", nargs="*", default=list(SEEDS), help="a student after its teacher (default: all)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=RESULTS)
-    asked = parser.parse_args()
-    file = asked.out / "survey.jsonl"
+    options = parser.parse_args()
+    file = options.out / "survey.jsonl"
     known = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    for seed in asked.seeds:
-        for name in asked.recipes:
+    for seed in options.seeds:
+        for name in options.recipes:
             if not any((record["recipe"], record["seed"]) == (name, seed) for record in known):
-                known.append(measured(name, seed, asked.out.resolve() / "runs" / "survey"))
+                known.append(measured(name, seed, options.out.resolve() / "runs" / "survey"))
                 with file.open("a") as handle:
                     handle.write(json.dumps(known[-1]) + "\n")
     print(tables(known))

@@ -76,23 +76,23 @@ def read(file: Path) -> list[Record]:
 
 def curves(records: Sequence[Record]) -> dict[str, list[list[float]]]:
     """Return recipe → (step, mean over the seeds, lowest, highest), in the order of the lesson."""
-    found: dict[str, list[list[float]]] = {}
+    by_arm: dict[str, list[list[float]]] = {}
     for name in sorted({r["recipe"] for r in records}):
         runs = [dict(map(tuple, r["curve"])) for r in records if r["recipe"] == name]
         steps = sorted(set.intersection(*(set(run) for run in runs)))
-        found[name] = [[s, fmean(x := [run[s] for run in runs]), min(x), max(x)] for s in steps]
-    return found
+        by_arm[name] = [[s, fmean(x := [run[s] for run in runs]), min(x), max(x)] for s in steps]
+    return by_arm
 
 
 def table(records: Sequence[Record]) -> str:
     """Return a table with a line per recipe: the mean at each evaluation, the seeds at the last."""
-    found = curves(records)
-    steps = sorted({step for points in found.values() for step, *_ in points})
+    by_arm = curves(records)
+    steps = sorted({step for points in by_arm.values() for step, *_ in points})
     lines = [
         f"| recipe | {' | '.join(f'step {step}' for step in steps)} | seeds at the end |",
         f"|---|{'--:|' * len(steps)}---|",
     ]
-    for name, points in found.items():
+    for name, points in by_arm.items():
         means = {step: f"{mean:.3f}" for step, mean, *_ in points}
         ends = [f"{r['curve'][-1][1]:.3f}" for r in records if r["recipe"] == name]
         lines.append(f"| {name} | {' | '.join(means.get(step, '') for step in steps)} | {' · '.join(ends)} |")
@@ -103,11 +103,11 @@ def draw(records: Sequence[Record], file: Path) -> None:
     """Draw the means over the seeds, and the range from the lowest to the highest."""
     from matplotlib.figure import Figure
 
-    found = curves(records)
+    by_arm = curves(records)
     figure = Figure(figsize=(11, 5), layout="constrained")
     panels = figure.subplots(2, 4, sharex=True, sharey=True).flat
-    for axes, (name, points) in zip(panels, found.items(), strict=False):
-        for other in found.values():
+    for axes, (name, points) in zip(panels, by_arm.items(), strict=False):
+        for other in by_arm.values():
             axes.plot([p[0] for p in other], [p[1] for p in other], color="0.85", linewidth=1)
         steps, means, low, high = zip(*points, strict=True)
         axes.fill_between(steps, low, high, alpha=0.25)
@@ -125,17 +125,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--lesson", type=Path, default=LESSON)
     parser.add_argument("--runs", type=Path, default=ROOT / "benchmarks/results", help="folder of the runs")
-    asked = parser.parse_args(arguments)
-    file = asked.lesson / FILE
-    for seed in asked.seeds:
-        for turn in turns(asked.lesson):
+    options = parser.parse_args(arguments)
+    file = options.lesson / FILE
+    for seed in options.seeds:
+        for turn in turns(options.lesson):
             if any((r["recipe"], r["seed"]) == (turn.stem, seed) for r in read(file)):
                 continue
-            found = measure(turn, seed, asked.runs.resolve())
+            record = measure(turn, seed, options.runs.resolve())
             with file.open("a") as lines:
-                lines.write(json.dumps(found, ensure_ascii=False) + "\n")
-            print(f"{turn.stem} seed {seed}: {found['curve'][-1][1]:.1%} in {found['seconds']:.0f} s", flush=True)
-    draw(read(file), asked.lesson / "curves.png")
+                lines.write(json.dumps(record, ensure_ascii=False) + "\n")
+            print(f"{turn.stem} seed {seed}: {record['curve'][-1][1]:.1%} in {record['seconds']:.0f} s", flush=True)
+    draw(read(file), options.lesson / "curves.png")
     print(table(read(file)))
     return 0
 

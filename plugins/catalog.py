@@ -59,11 +59,11 @@ def packages() -> list[Package]:
     with patch.object(core, "installed", installed):
         registry = Registry()
     registry.require_sound()
-    found = []
+    listed = []
     for plugin in listing.plugins(registry):
         about = known[plugin["name"]][0] if plugin["name"] in known else BUILT_IN
-        found.append(Package(*about, plugin["parts"]))
-    return found
+        listed.append(Package(*about, plugin["parts"]))
+    return listed
 
 
 def _plugin_packages() -> Iterator[tuple[str, tuple[tuple[str, str, str], str]]]:
@@ -76,10 +76,10 @@ def _plugin_packages() -> Iterator[tuple[str, tuple[tuple[str, str, str], str]]]
             yield name, ((project["name"], file.parent.name, about), module)
 
 
-def overview(found: list[Package]) -> str:
+def overview(listed: list[Package]) -> str:
     """Return a table with one line per package: its subject and the names of its parts."""
     lines = ["| package | subject | environments | rewards | also |", "|---|---|---|---|---|"]
-    for package in found:
+    for package in listed:
         environments, rewards = (_names(package.parts.get(key, [])) for key in COLUMNS)
         others = "" if package.name == BUILT_IN[0] else _others(package)
         lines.append(
@@ -96,10 +96,10 @@ def _names(entries: list[listing.Entry]) -> str:
     return ", ".join(f"`{entry['name']}`" for entry in entries) or "–"
 
 
-def parts(found: list[Package]) -> str:
+def parts(listed: list[Package]) -> str:
     """Return a table per package: every part with its recipe key and the first sentence of its docstring."""
     tables = []
-    for package in found:
+    for package in listed:
         built_in = package.name == BUILT_IN[0]
         rows = ["| key | name | |", "|---|---|---|"]
         for key, entries in package.parts.items():
@@ -117,7 +117,7 @@ TABLES = {"overview": overview, "parts": parts}
 """Name between ``<!-- table: NAME -->`` and ``<!-- end -->`` → the function that makes the table."""
 
 
-def updated(page: Path, found: list[Package]) -> str:
+def updated(page: Path, listed: list[Package]) -> str:
     """Return the text of the page with its tables as the registry has them.
 
     Raises:
@@ -126,7 +126,7 @@ def updated(page: Path, found: list[Package]) -> str:
     text = page.read_text(encoding="utf-8")
     for name, table in TABLES.items():
         between = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.S)
-        content = f"\n{table(found)}\n\n"
+        content = f"\n{table(listed)}\n\n"
         text, count = between.subn(lambda match: match[1] + content + match[2], text)  # noqa: B023 (called at once)
         if count != 1:
             raise SystemExit(f"{page.name}: expected one `<!-- table: {name} -->` … `<!-- end -->`, got {count}")

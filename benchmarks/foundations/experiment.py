@@ -183,12 +183,12 @@ def _curve(lines: Sequence[Record], name: str) -> list[list[float]]:
     return [[line["step"], float(f"{line[name]:.5g}")] for line in lines if line.get(name) is not None]
 
 
-def _train(found: recipe.Recipe, folder: Path) -> Any:
+def _train(document: recipe.Recipe, folder: Path) -> Any:
     from rlm_plugins.run.train import train
 
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.redirect_stdout(io.StringIO()):
-        return train(found, Registry(found.load, block=found.block), folder)
+        return train(document, Registry(document.load, block=document.block), folder)
 
 
 def sampled(job: Job, folder: Path) -> Record:
@@ -201,9 +201,9 @@ def sampled(job: Job, folder: Path) -> Record:
         return {}
     second = yaml_strict.read(job.experiment.recipe).data["stages"][1]
     evaluation = {"max_new_tokens": second["trainer"]["max_completion_length"], **second["evaluation"]}
-    found = recipe.load(folder / "recipe.yaml", [f"stages.0.evaluation={json.dumps(evaluation)}"])
-    registry = Registry(found.load, block=found.block)
-    stage = finished_stage(folder, compose(found, registry, held_out_only=True), None)
+    document = recipe.load(folder / "recipe.yaml", [f"stages.0.evaluation={json.dumps(evaluation)}"])
+    registry = Registry(document.load, block=document.block)
+    stage = finished_stage(folder, compose(document, registry, held_out_only=True), None)
     # an arm may have a lower limit of the length: all are sampled alike
     settings = {name: value for name, value in stage.settings.items() if name != "max_completion_length"}
     model, tokenizer = stage.source.load(), stage.source.tokenizer()
@@ -235,15 +235,15 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override for both stages")
     parser.add_argument("--report", action="store_true", help="only write picture and page")
-    asked = parser.parse_args(arguments)
-    out = asked.out.resolve()
+    options = parser.parse_args(arguments)
+    out = options.out.resolve()
     file = out / "foundations" / f"{experiment.name}.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
-    jobs = [Job(experiment, arm, seed, out, tuple(asked.set)) for seed in asked.seeds for arm in experiment.arms]
+    jobs = [Job(experiment, arm, seed, out, tuple(options.set)) for seed in options.seeds for arm in experiment.arms]
     records = {(record["arm"], record["seed"]): record for record in read(experiment, out)}
     for job in jobs:
         known = records.get((job.arm.name, job.seed), {})
-        if asked.report or known.get("key") == job.key or (asked.arms and job.arm.name not in asked.arms):
+        if options.report or known.get("key") == job.key or (options.arms and job.arm.name not in options.arms):
             continue
         records[job.arm.name, job.seed] = record = measure(job)
         with file.open("a") as handle:

@@ -37,10 +37,10 @@ def write(experiment: Experiment, records: Sequence[Record], out: Path) -> None:
     draw(experiment, records, out / "foundations" / f"{experiment.name}.png")
     text, page = block(experiment, records), out / "foundations.md"
     if page.exists():
-        found = page.read_text(encoding="utf-8")
-        before, start, rest = found.partition(f"<!-- {experiment.name} -->")
+        page_text = page.read_text(encoding="utf-8")
+        before, start, rest = page_text.partition(f"<!-- {experiment.name} -->")
         _, end, after = rest.partition(f"<!-- /{experiment.name} -->")
-        page.write_text(f"{before}{start}\n\n{text}\n\n{end}{after}" if end else found, encoding="utf-8")
+        page.write_text(f"{before}{start}\n\n{text}\n\n{end}{after}" if end else page_text, encoding="utf-8")
     print(text)
 
 

@@ -100,16 +100,16 @@ def stage_from(
         if extras.algorithm is not None:
             check_agrees(kind, args, plan)
         fixed = {name: value for name, value in plan.body["trainer"].items() if name != "use_vllm" or value}
-        made = config(args, plan, fixed)
-        check_rows_fit(plan.slots, made, ())
-        check_suits(plan.slots, made, "algorithm")
-        check_installed(made, "args")
+        trainer_config = config(args, plan, fixed)
+        check_rows_fit(plan.slots, trainer_config, ())
+        check_suits(plan.slots, trainer_config, "algorithm")
+        check_installed(trainer_config, "args")
         labels = [reward.label for reward in plan.rewards]
-        check_groups(plan.slots, made.num_generations, labels, "algorithm", registry)
+        check_groups(plan.slots, trainer_config.num_generations, labels, "algorithm", registry)
     plan.rewards = plan.rewards if rewards else []
     environment = EnvironmentSpec(train=() if data is None else data)
     source: Any = ModelSpec(config=None, tokenizer=_in_memory, load=_in_memory)  # type: ignore[arg-type]
-    return stage_of(plan, environment, source, {}), made
+    return stage_of(plan, environment, source, {}), trainer_config
 
 
 def _chosen(extras: Extras) -> dict[str, Any]:
@@ -137,13 +137,13 @@ def check_agrees(kind: str, args: Any, plan: Plan) -> None:
     Raises:
         RecipeError: It names the field, both values, and where to say it.
     """
-    said = fields_of(kind, plan.body["algorithm"])
+    by_algorithm = fields_of(kind, plan.body["algorithm"])
     defaults = {f.name: f.default for f in dataclasses.fields(args)}
     for field in decided(kind):
         value = getattr(args, field)
-        if value == defaults[field] or (field in said and _same(said[field], value)):
+        if value == defaults[field] or (field in by_algorithm and _same(by_algorithm[field], value)):
             continue
-        other = f"{field}={said[field]!r}" if field in said else "nothing of that kind"
+        other = f"{field}={by_algorithm[field]!r}" if field in by_algorithm else "nothing of that kind"
         problem = f"{kind} has {field}={value!r}, but the algorithm '{plan.body['algorithm']['name']}' has {other}"
         hint = f"say it once: in `{slot_of(kind, field)}`, or in {kind} without `algorithm=`"
         raise RecipeError(problem, where=f"args.{field}", hint=hint)

@@ -89,12 +89,13 @@ class GRPOTrainer(EquationTrainer):
         algorithm = self.default_algorithm if algorithm is None else algorithm
         extras = Extras(algorithm, speed, critic, generator, plugins)
         adapter = lora_of(peft_config, model)
-        stage, made = stage_from(extras, self.kind, args, converted, reward_funcs, adapter, train_dataset)
+        stage, trainer_config = stage_from(extras, self.kind, args, converted, reward_funcs, adapter, train_dataset)
         if stage.equation is None:
             raise RecipeError("expected an algorithm with an equation", where="algorithm", hint="see `rlm algorithms`")
         if stage.rollouts and rollout_func is not None:
             raise RecipeError("`rollout_func` and `rollouts` of the algorithm exclude each other", where="rollout_func")
-        check_whole_groups(stage.rollouts, made.num_generations, made.generation_batch_size // made.world_size)
+        own_batch_size = trainer_config.generation_batch_size // trainer_config.world_size
+        check_whole_groups(stage.rollouts, trainer_config.num_generations, own_batch_size)
         functions = reward_funcs if isinstance(reward_funcs, list) else [] if reward_funcs is None else [reward_funcs]
         columns = getattr(train_dataset, "column_names", None)
         if isinstance(columns, list) and rollout_func is None and environment_factory is None:
@@ -106,12 +107,12 @@ class GRPOTrainer(EquationTrainer):
             for function, reward in zip(functions, stage.rewards, strict=True)
         ]
         if stage.critic is not None and stage.critic.kind == "separate" and isinstance(model, str):
-            model = trl.trainer.utils.create_model_from_path(model, **(made.model_init_kwargs or {}))
+            model = trl.trainer.utils.create_model_from_path(model, **(trainer_config.model_init_kwargs or {}))
         self.stage = stage
         super().__init__(
-            options_of(stage, made, train_dataset, faults),
+            options_of(stage, trainer_config, train_dataset, faults),
             model=model,
-            args=made,
+            args=trainer_config,
             reward_funcs=asked,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
@@ -126,7 +127,7 @@ class GRPOTrainer(EquationTrainer):
             environment_factory=environment_factory,
         )
         setup_parts(stage.parts(), self.model, {}, self.tokenizer)
-        self.add_callback(save_when_buffer_is_empty(made))
+        self.add_callback(save_when_buffer_is_empty(trainer_config))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log TRL's metrics, and the coefficient of an entropy bonus under TRL's name."""
@@ -191,13 +192,13 @@ def converted(args: Any, plan: Plan, fixed: Mapping[str, Any]) -> GRPOConfig:
         plan: The stage.
         fixed: Fields that the generator fixes.
     """
-    made = object.__new__(GRPOConfig)  # the values are checked and derived already: no second `__post_init__`
+    result = object.__new__(GRPOConfig)  # the values are checked and derived already: no second `__post_init__`
     defaults = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
-    made.__dict__.update({**defaults, **vars(args), **{name: defaults[name] for name in decided(GRPO)}, **fixed})
+    result.__dict__.update({**defaults, **vars(args), **{name: defaults[name] for name in decided(GRPO)}, **fixed})
     parts = [bound for slot in plan.slots.values() for bound in (slot if isinstance(slot, list) else [slot]) if bound]
     reads = {name for bound in parts for name in (*bound.part.needs, *bound.part.update_needs)}
-    made.beta = 1.0 if "ref_logp" in reads else 0.0  # TRL's switch for the reference pass, no coefficient
-    made.reward_weights = [reward.weight for reward in plan.rewards] if args.reward_weights is not None else None
+    result.beta = 1.0 if "ref_logp" in reads else 0.0  # TRL's switch for the reference pass, no coefficient
+    result.reward_weights = [reward.weight for reward in plan.rewards] if args.reward_weights is not None else None
     if any("rollout_logp" in weight.part.needs for weight in plan.slots["token_weights"]):
-        made.vllm_importance_sampling_correction = False  # TRL's would weigh again
-    return made
+        result.vllm_importance_sampling_correction = False  # TRL's would weigh again
+    return result

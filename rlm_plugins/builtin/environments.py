@@ -71,8 +71,8 @@ def _row(
 ) -> dict[str, Any]:
     columns, result = problem.work(forget)
     thought = f"<think>{columns}</think>" if thinking else ""
-    asked = instruction.replace("{question}", problem.question)
-    text = asked if asked != instruction else "\n\n".join(filter(None, (problem.question, instruction)))
+    text = instruction.replace("{question}", problem.question)
+    text = text if text != instruction else "\n\n".join(filter(None, (problem.question, instruction)))
     return {
         "prompt": [{"role": "user", "content": text}],
         "answer": str(problem.a + problem.b),

@@ -94,17 +94,17 @@ def replay(capsule: Capsule, equation: Equation, *, is_recorded: bool, weights: 
 
 def differences_from_record(capsule: Capsule, result: Replay) -> list[str]:
     """Return what differs in a bit between the replay under the algorithm of the run; empty if nothing does."""
-    found = []
+    different = []
     for name, recorded in capsule.scored.items():
         value = getattr(result.scored, name)
         if value is None or not _equal(value, recorded):
-            found.append(name)
+            different.append(name)
     portions = [portion for update in capsule.updates for portion in update.get("portions", ())]
     recorded_losses = [portion.get("loss") for portion in portions]
     for number, (loss, recorded) in enumerate(zip(result.losses, recorded_losses, strict=False)):
         if recorded is not None and not _equal(loss, recorded.to(loss.device)):
-            found.append(f"loss of micro-batch {number}")
-    return found
+            different.append(f"loss of micro-batch {number}")
+    return different
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -118,10 +118,10 @@ def _load_states(capsule: Capsule, equation: Equation) -> None:
     """Restore the state of each part that the step had under the same name."""
     left = [(name.partition(":")[2], state) for name, state in capsule.states.items()]
     for part in equation.parts():
-        found = next((entry for entry in left if entry[0] == part.part.full_name), None)
-        if found is not None and hasattr(part.target, "load_state_dict"):
-            left.remove(found)
-            part.target.load_state_dict(copy.deepcopy(found[1]))
+        entry = next((entry for entry in left if entry[0] == part.part.full_name), None)
+        if entry is not None and hasattr(part.target, "load_state_dict"):
+            left.remove(entry)
+            part.target.load_state_dict(copy.deepcopy(entry[1]))
 
 
 def _scored(capsule: Capsule, equation: Equation, weights: Mapping[str, float], *, is_recorded: bool) -> Batch:

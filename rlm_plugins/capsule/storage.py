@@ -155,14 +155,14 @@ def _check(capsule: Capsule) -> None:
 
 def capsules_of(run: Path) -> list[Path]:
     """Return the capsules of a run folder, in the order of stages and steps."""
-    found = [path for path in run.glob(f"*/{FOLDER}/step-*") if _NAME.fullmatch(path.name) and path.is_dir()]
-    return sorted(found, key=lambda path: (path.parent.parent.name, step_of(path), path.name))
+    folders = [path for path in run.glob(f"*/{FOLDER}/step-*") if _NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(folders, key=lambda path: (path.parent.parent.name, step_of(path), path.name))
 
 
 def step_of(folder: Path) -> int:
     """Return the number of the step in the name of a capsule; 0 for a renamed folder."""
-    found = _NAME.fullmatch(folder.name)
-    return int(found[1]) if found else 0
+    match = _NAME.fullmatch(folder.name)
+    return int(match[1]) if match else 0
 
 
 def find_capsule(place: Path, step: int | None) -> Path:
@@ -177,12 +177,12 @@ def find_capsule(place: Path, step: int | None) -> Path:
     """
     if (place / STEP_FILE).is_file():
         return place
-    found = capsules_of(place) or capsules_of(place.parent) if place.is_dir() else []
-    found = [path for path in found if place.name in (path.parent.parent.name, path.parent.parent.parent.name)]
-    chosen = [path for path in found if step is None or step_of(path) == step]
+    folders = capsules_of(place) or capsules_of(place.parent) if place.is_dir() else []
+    folders = [path for path in folders if place.name in (path.parent.parent.name, path.parent.parent.parent.name)]
+    chosen = [path for path in folders if step is None or step_of(path) == step]
     if len(chosen) == 1 or (chosen and step is not None):
         return chosen[-1]
     problem = f"no capsule of step {step}" if step is not None else "expected the number of a step"
-    steps = ", ".join(dict.fromkeys(str(step_of(path)) for path in found))
-    hint = "" if found else "`capsule: {every: 10}` in the recipe stores every tenth step"
+    steps = ", ".join(dict.fromkeys(str(step_of(path)) for path in folders))
+    hint = "" if folders else "`capsule: {every: 10}` in the recipe stores every tenth step"
     raise RlmError(problem, where=str(place), allowed=steps and f"steps {steps}", hint=hint)

@@ -53,12 +53,12 @@ def changes(capsule: Capsule, before: Replay, after: Replay) -> list[dict[str, A
     size = two.abs() if before is after else (two - one).abs()
     flips = torch.sign(one) * torch.sign(two) < 0
     order = (size + flips * (size.max() + 1)).flatten().argsort(descending=True, stable=True)
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     width = one.shape[1]
     counts: Counter[int] = Counter()
     for index in order.tolist():
         row, position = divmod(index, width)
-        if size[row, position] == 0 or len(found) == _MOST:
+        if size[row, position] == 0 or len(entries) == _MOST:
             break
         counts[row] += 1
         if counts[row] > _PER_COMPLETION:
@@ -69,8 +69,8 @@ def changes(capsule: Capsule, before: Replay, after: Replay) -> list[dict[str, A
             advantages = result.scored.advantages
             entry[f"gradient{suffix}"] = float(gradient[row, position])
             entry[f"advantage{suffix}"] = float(advantages[number, min(position, advantages.shape[1] - 1)])
-        found.append({**entry, "sign_changes": bool(flips[row, position])})
-    return found
+        entries.append({**entry, "sign_changes": bool(flips[row, position])})
+    return entries
 
 
 def completion_ids(capsule: Capsule) -> list[list[int]]:

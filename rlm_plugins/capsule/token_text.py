@@ -25,7 +25,8 @@ def text_of_tokens(tokenizer: Any, rows: Sequence[Sequence[int]]) -> dict[str, A
     texts = tokenizer.batch_decode([[token] for token in ids], clean_up_tokenization_spaces=False)
     vocabulary = {token: _spaced(name, text) for token, name, text in zip(ids, names, texts, strict=True)}
     parts = {token for token, text in vocabulary.items() if UNKNOWN in text}
-    joined = {row: found for row, tokens in enumerate(rows) if (found := list(_characters(tokenizer, tokens, parts)))}
+    characters = ((row, list(_characters(tokenizer, tokens, parts))) for row, tokens in enumerate(rows))
+    joined = {row: entries for row, entries in characters if entries}
     return {"vocabulary": vocabulary, "joined": joined}
 
 

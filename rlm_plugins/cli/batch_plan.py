@@ -129,10 +129,10 @@ def batch_plan(args: Any, examples: int | None, settings: Mapping[str, Any]) -> 
     )
 
 
-def _count(number: float | Fraction, thing: str) -> str:
+def _count(number: float | Fraction, noun: str) -> str:
     """Return a count with its noun: ``1 optimizer step``, ``4 micro-batches``, ``1/4 optimizer step``."""
-    plural = f"{thing}es" if thing.endswith(("ch", "s")) else f"{thing}s"
-    return f"{number} {plural if number > 1 else thing}"
+    plural = f"{noun}es" if noun.endswith(("ch", "s")) else f"{noun}s"
+    return f"{number} {plural if number > 1 else noun}"
 
 
 def _epochs(number: float) -> str:

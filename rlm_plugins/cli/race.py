@@ -74,10 +74,10 @@ def race(
                 check_resumable(folder, *racers[folder])
     make_folder(out)
     _run({folder: racer for folder, racer in racers.items() if not (folder / SUMMARY).is_file()}, echo)
-    found = standings(folders)
-    write_file(out / "race.json", json.dumps(plain(found), indent=2) + "\n")
+    rows = standings(folders)
+    write_file(out / "race.json", json.dumps(plain(rows), indent=2) + "\n")
     picture(folders, out / "race.png")
-    return found
+    return rows
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], Path, list[str]]:
@@ -146,13 +146,13 @@ def _run(racers: Mapping[Path, Racer], echo: Callable[[str], None]) -> None:
         raise error
 
 
-def render(found: Sequence[Mapping[str, Any]]) -> str:
+def render(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the standings as a table."""
-    first = found[0]["algorithm"]
+    first = rows[0]["algorithm"]
     lines: list[Sequence[str]] = [
         ("algorithm", "before", "after", "95 % interval", f"difference from {first}", "reward", "s/step")
     ]
-    for entry in found:
+    for entry in rows:
         interval = "" if entry["interval"] is None else "[{:.3f}, {:.3f}]".format(*entry["interval"])
         change = "–"
         if entry["difference"] is not None:

@@ -49,8 +49,9 @@ def resume_check(source: Path, overrides: Sequence[str], at: Sequence[int] = ())
                 shutil.copytree(whole, run)
                 _interrupt(run, stages[number:], step)
                 _quiet(run, resume=True)
-                found = _digests(run)
-                differs = sorted(key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key))
+                digests = _digests(run)
+                names = expected.keys() | digests.keys()
+                differs = sorted(name for name in names if expected.get(name) != digests.get(name))
                 results.append({"stage": stage, "step": step, "equal": not differs, "differs": differs})
                 shutil.rmtree(run)
     return results
@@ -82,9 +83,9 @@ def _interrupt(run: Path, stages: Sequence[str], step: int) -> None:
 
 def _digests(run: Path) -> dict[str, str]:
     """Return the checksum of each file in the checkpoints and results of a run."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for file in run.glob(f"*/*/{CHECKSUMS}"):
         entries = json.loads(file.read_bytes())["files"]
         folder = file.parent.relative_to(run)
-        found |= {f"{folder}/{name}": entry["sha256"] for name, entry in entries.items() if name not in _TIMED}
-    return found
+        digests |= {f"{folder}/{name}": entry["sha256"] for name, entry in entries.items() if name not in _TIMED}
+    return digests

@@ -56,11 +56,11 @@ def signal(
 def _chosen(stages: Sequence[Stage], name: str | None) -> int:
     sampling = [i for i, each in enumerate(stages) if each.equation is not None and each.rewards]
     named = [i for i, each in enumerate(stages) if name in (each.name, each.name[3:])]
-    found = (named or [-1])[0] if name is not None else (sampling or [-1])[0]
-    if found not in sampling:
+    number = (named or [-1])[0] if name is not None else (sampling or [-1])[0]
+    if number not in sampling:
         problem = "no stage of this recipe samples completions" if name is None else f"no stage '{name}' that samples"
         raise RlmError(problem, allowed=", ".join(stages[i].name for i in sampling))
-    return found
+    return number
 
 
 def advice(figures: dict[str, Any]) -> Iterator[str]:

@@ -52,10 +52,10 @@ def sweep(
     """
     runs = dict(combinations(recipe, overrides, seeds))
     for name, changes in runs.items():
-        found, registry = read(recipe, changes)
-        check_names(found, registry)
+        changed, registry = read(recipe, changes)
+        check_names(changed, registry)
         if (out / name / "recipe.yaml").is_file():
-            check_resumable(out / name, found, registry)
+            check_resumable(out / name, changed, registry)
     folders = []
     for number, (name, changes) in enumerate(runs.items(), 1):
         folder = out / name

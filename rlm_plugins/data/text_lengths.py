@@ -102,19 +102,19 @@ def _longest(
     The template adds tokens of its own: as many as to the prompts before, doubled while these are few.
     """
     sizes = sorted(((_bytes(example["prompt"]), -i) for i, example in enumerate(examples)), reverse=True)
-    found, added = None, 0
+    longest, added = None, 0
     for measured, (size, number) in enumerate(sizes[:MEASURED]):
         most = size + (2 * added if measured < SAMPLED else added)
-        if found is not None and most <= max(found[1], positions - max(1, completion)):
+        if longest is not None and most <= max(longest[1], positions - max(1, completion)):
             break
         prompt = examples[-number]["prompt"]
         tokens = _tokens(tokenizer, rendered(tokenizer, prompt, **template), positions)
         added = max(added, tokens - sum(_tokens(tokenizer, text, positions) for text in _texts(prompt)))
-        if found is None or tokens > found[1]:
-            found = -number, tokens
+        if longest is None or tokens > longest[1]:
+            longest = -number, tokens
         if tokens >= positions:
             break
-    return found
+    return longest
 
 
 def _texts(prompt: Any) -> list[str]:

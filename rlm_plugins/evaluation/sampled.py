@@ -122,11 +122,11 @@ def vote(completion: str, knobs: Mapping[str, Any]) -> object:
     >>> vote("so <answer>1/2</answer>", {}) == vote("\\boxed{0.5}", {}), vote("maybe\n7", {"untagged": "wrong"})
     (True, None)
     """
-    found = final_answers(completion, knobs.get("tag", "answer"), knobs.get("untagged", "boxed"))
-    if not found and "untagged" not in knobs:
-        found = final_answers(completion, "answer", "last_line")
-    numbers = [parse_number(text) for text in found]
-    answers = {text.strip() if value is None else value for text, value in zip(found, numbers, strict=True)}
+    texts = final_answers(completion, knobs.get("tag", "answer"), knobs.get("untagged", "boxed"))
+    if not texts and "untagged" not in knobs:
+        texts = final_answers(completion, "answer", "last_line")
+    numbers = [parse_number(text) for text in texts]
+    answers = {text.strip() if value is None else value for text, value in zip(texts, numbers, strict=True)}
     return answers.pop() if len(answers) == 1 else None
 
 

@@ -32,15 +32,15 @@ class SampledScores:
 
     def of_prompts(self, kind: str, k: int) -> list[float | None]:
         """Return ``pass`` or ``majority`` at k, or the ``mean``, of each prompt; None with fewer than k scores."""
-        found: list[float | None] = []
+        values: list[float | None] = []
         for scores, answers in zip(self.scores, self.answers, strict=True):
             if len(scores) < max(k, 1):
-                found.append(None)
+                values.append(None)
             elif kind == "mean":
-                found.append(sum(scores) / len(scores))
+                values.append(sum(scores) / len(scores))
             else:
-                found.append(pass_at(scores, k) if kind == "pass" else majority_at(answers, scores, k))
-        return found
+                values.append(pass_at(scores, k) if kind == "pass" else majority_at(answers, scores, k))
+        return values
 
     def estimate(self, kind: str, k: int = 1) -> list[float]:
         """Return the mean over prompts of `of_prompts`, and its 95 % interval: [mean, low, high]."""
@@ -57,9 +57,9 @@ class SampledScores:
 
 def change(before: SampledScores, after: SampledScores, kind: str, k: int) -> list[float]:
     """Return the mean paired difference over prompts with its 95 % interval: [mean, low, high]."""
-    found, largest = differences(before.of_prompts(kind, k), after.of_prompts(kind, k))
-    mean = sum(found) / len(found) if found else float("nan")
-    return [mean, *paired_interval(found, largest)]
+    changes, largest = differences(before.of_prompts(kind, k), after.of_prompts(kind, k))
+    mean = sum(changes) / len(changes) if changes else float("nan")
+    return [mean, *paired_interval(changes, largest)]
 
 
 def verdict(before: SampledScores, after: SampledScores) -> str:

@@ -96,8 +96,8 @@ class GgufFile:
         load = transformers.AutoModelForCausalLM.from_pretrained
         with redirect_stderr(io.StringIO()):  # the progress bars of each tensor
             options = {"dtype": self._dtype, "output_loading_info": True, "ignore_mismatched_sizes": True}
-            model, found = self._load(load, **options, **unpacked)
-        self._require_complete(found)
+            model, loading_info = self._load(load, **options, **unpacked)
+        self._require_complete(loading_info)
         if getattr(model, "hf_quantizer", None) is not None:
             model.hf_quantizer.remove_quantization_config(model)
         notice = self.notice()
@@ -105,12 +105,12 @@ class GgufFile:
         self._tokenizer().save_pretrained(folder)
         notice.write(folder)
 
-    def _require_complete(self, found: Mapping[str, Any]) -> None:
+    def _require_complete(self, loading_info: Mapping[str, Any]) -> None:
         """Raise an error if weights are missing, or have other shapes than the header means."""
-        if missing := sorted(found["missing_keys"]):
+        if missing := sorted(loading_info["missing_keys"]):
             more = f" and {len(missing) - 1} more" if missing[1:] else ""
             raise RecipeError(f"'{self.file}' lacks the weight {missing[0]}{more}", where=WHERE)
-        if different := sorted(found["mismatched_keys"]):
+        if different := sorted(loading_info["mismatched_keys"]):
             name, shape, meant = different[0]
             problem = f"the weight {name} has the shape {list(shape)}, and its header means {list(meant)}"
             raise RecipeError(f"'{self.file}': {problem}", where=WHERE)

@@ -67,7 +67,7 @@ def check_files(folder: Path | str) -> None:
         raise RlmError("no reward model in this folder", where=str(folder), allowed="an adapter, or a full model")
 
 
-def memory_bytes(config: Any, made: Mapping[str, Any] | Path | None, *, shares: bool) -> int:
+def memory_bytes(config: Any, adapter_or_folder: Mapping[str, Any] | Path | None, *, shares: bool) -> int:
     """Estimate the memory of a reward model in bytes, before it exists.
 
     Args:
@@ -79,11 +79,11 @@ def memory_bytes(config: Any, made: Mapping[str, Any] | Path | None, *, shares: 
 
     head = 4 * (int(config.get_text_config().hidden_size) + 1)
     base = sum(x.numel() * x.element_size() for x in skeleton(config, None).parameters())
-    if isinstance(made, Path):
-        files = sum(file.stat().st_size for file in made.glob("*.safetensors"))
-        return files + (base if _is_adapter(made) and not shares else 0)
-    adapter = 0 if made is None else trained_bytes(skeleton(config, made))
-    return adapter + head + (0 if made is not None and shares else base)
+    if isinstance(adapter_or_folder, Path):
+        files = sum(file.stat().st_size for file in adapter_or_folder.glob("*.safetensors"))
+        return files + (base if _is_adapter(adapter_or_folder) and not shares else 0)
+    adapter = 0 if adapter_or_folder is None else trained_bytes(skeleton(config, adapter_or_folder))
+    return adapter + head + (0 if adapter_or_folder is not None and shares else base)
 
 
 def load_on_policy_base(folder: Path, policy: Any) -> RewardModel | None:

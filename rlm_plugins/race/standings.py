@@ -55,7 +55,7 @@ def _difference(first: Sequence[Sequence[float | None]], own: Sequence[Sequence[
     if first is own or not all(first) or not all(own):
         return {"difference": None, "low": None, "high": None}
     pairs = [differences(a, b) for a, b in zip(first, own, strict=True)]
-    prompts = [fmean(of_prompt) for of_prompt in zip(*(found for found, _ in pairs), strict=False)]
+    prompts = [fmean(of_prompt) for of_prompt in zip(*(scores for scores, _ in pairs), strict=False)]
     low, high = paired_interval(prompts, max(largest for _, largest in pairs))
     return {"difference": _mean(prompts), "low": low, "high": high}
 

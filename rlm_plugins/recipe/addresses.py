@@ -21,11 +21,11 @@ def absolute_addresses(value: Any, folder: pathlib.Path) -> Any:
         return {key: absolute_addresses(each, folder) for key, each in value.items()}
     if isinstance(value, list):
         return [absolute_addresses(each, folder) for each in value]
-    found = _FILE.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = _FILE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         return value
-    file = folder / pathlib.Path(found["file"]).expanduser()
-    return f"{file.resolve()}:{found['name']}" if file.is_file() else value
+    file = folder / pathlib.Path(match["file"]).expanduser()
+    return f"{file.resolve()}:{match['name']}" if file.is_file() else value
 
 
 def addressed_files(value: Any) -> Iterator[tuple[pathlib.Path, str]]:
@@ -33,7 +33,7 @@ def addressed_files(value: Any) -> Iterator[tuple[pathlib.Path, str]]:
     if isinstance(value, dict | list):
         for each in value.values() if isinstance(value, dict) else value:
             yield from addressed_files(each)
-    elif isinstance(value, str) and (found := _FILE.fullmatch(value)) is not None:
-        file = pathlib.Path(found["file"]).expanduser()
+    elif isinstance(value, str) and (match := _FILE.fullmatch(value)) is not None:
+        file = pathlib.Path(match["file"]).expanduser()
         if file.is_file():
             yield file.resolve(), value

@@ -139,7 +139,7 @@ def unbuilt_source() -> ModelSpec:
 def _call(bound: Bound, kind: type[Made], place: Path, section: str) -> Made:
     where, part = spell((*place, section)), f"{section} '{bound.part.full_name}'"
     try:
-        made = bound.call({})
+        returned = bound.call({})
     except RecipeError as error:  # a part knows its section, not its stage
         address = error.where if not error.where.startswith(section) else spell(place) + f".{error.where}"
         raise RecipeError(
@@ -147,7 +147,7 @@ def _call(bound: Bound, kind: type[Made], place: Path, section: str) -> Made:
         ) from error.__cause__
     except (Exception, SystemExit) as error:
         raise RecipeError(f"the {part} failed: {type(error).__name__}: {error}", where=where) from error
-    if not isinstance(made, kind):
-        problem = f"expected rlm_plugins.specs.{kind.__name__} from the {part}, got {type(made).__name__}"
+    if not isinstance(returned, kind):
+        problem = f"expected rlm_plugins.specs.{kind.__name__} from the {part}, got {type(returned).__name__}"
         raise RecipeError(problem, where=where)
-    return made
+    return returned

@@ -61,9 +61,9 @@ class Recipe:
         if not address:
             return error
         where = f"{error.where} ({self.origins[address]})"
-        found = RecipeError(error.problem, where=where, allowed=error.allowed, hint=error.hint)
-        found.__cause__ = error.__cause__
-        return found
+        located = RecipeError(error.problem, where=where, allowed=error.allowed, hint=error.hint)
+        located.__cause__ = error.__cause__
+        return located
 
 
 def load(path: str | pathlib.Path, overrides: Sequence[str] = ()) -> Recipe:

@@ -25,8 +25,8 @@ class Draft:
     def bodies(self) -> list[tuple[Path, dict[str, Any]]]:
         """Return the top level and every stage that is a mapping."""
         stages = self.data.get("stages")
-        found = enumerate(stages) if isinstance(stages, list) else ()
-        return [((), self.data), *((("stages", i), stage) for i, stage in found if isinstance(stage, dict))]
+        numbered = enumerate(stages) if isinstance(stages, list) else ()
+        return [((), self.data), *((("stages", i), stage) for i, stage in numbered if isinstance(stage, dict))]
 
     def copy(self, value: Any, source: Path, target: Path) -> Any:
         """Return a copy of `value` (at `source`) for the address `target`, with its origins."""

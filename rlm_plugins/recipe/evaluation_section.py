@@ -13,16 +13,16 @@ from rlm_plugins.stage_settings import Evaluation
 
 
 def evaluation_of(
-    finder: Finder, said: Mapping[str, Any] | None, labels: list[str]
+    finder: Finder, section: Mapping[str, Any] | None, labels: list[str]
 ) -> tuple[Evaluation | None, dict[str, Bound], dict[str, Any] | None]:
     """Return the evaluation, the environments of its suite, and its section as plain data.
 
     Raises:
         RecipeError: An unknown metric or environment, or a key without what it uses.
     """
-    if said is None or not labels:
+    if section is None or not labels:
         return None, {}, None
-    chosen = Evaluation(**{"metric": labels[0], **{key: value for key, value in said.items() if value is not None}})
+    chosen = Evaluation(**{"metric": labels[0], **{key: value for key, value in section.items() if value is not None}})
     if chosen.metric not in labels:
         raise RecipeError(
             f"unknown metric '{chosen.metric}'",

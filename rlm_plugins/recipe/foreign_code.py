@@ -53,15 +53,15 @@ def foreign_code(recipe: Recipe, *, is_run: bool = False) -> list[ForeignCode]:
     Raises:
         RecipeError: A package is not installed.
     """
-    found = [ForeignCode("file", str(path), _digest(path)) for path in recipe.load]
+    sources = [ForeignCode("file", str(path), _digest(path)) for path in recipe.load]
     folder = recipe.path.parent.resolve()
     for path, address in addressed_files(recipe.bodies):
         if is_run or path.is_relative_to(folder):
-            found.append(ForeignCode("function", address, _digest(path)))
+            sources.append(ForeignCode("function", address, _digest(path)))
     for position, name in enumerate(recipe.packages):
-        found.append(ForeignCode("package", name, _version(name, f"plugins.packages[{position}]")))
-    found += [ForeignCode("model", name, version) for name, version in _remote(recipe.bodies)]
-    return list(dict.fromkeys(found))
+        sources.append(ForeignCode("package", name, _version(name, f"plugins.packages[{position}]")))
+    sources += [ForeignCode("model", name, version) for name, version in _remote(recipe.bodies)]
+    return list(dict.fromkeys(sources))
 
 
 def installed_plugins() -> list[str]:

@@ -112,12 +112,12 @@ def _several(parts: PartSchemas, slot: str) -> Schema:
 
 def _tuned(parts: PartSchemas, row: Part) -> Schema:
     """Return slot → schema of an override without a name: the knobs of the algorithm's part."""
-    found: Schema = {}
+    schemas: Schema = {}
     for slot, spec in ((slot, spec) for slot, spec in row.target.slots().items() if slot not in MANY):
         name = spec if isinstance(spec, str) or spec is None else spec["name"]
         knobs: Any = False if name is None else ref(key_of(parts.registry.find(HOOK_OF[slot], name)))
-        found[slot] = {"if": _UNNAMED, "then": knobs}
-    return found
+        schemas[slot] = {"if": _UNNAMED, "then": knobs}
+    return schemas
 
 
 def _settings_of(parts: PartSchemas, trainer: Part) -> Schema:

@@ -104,8 +104,8 @@ class PartSchemas:
         if key_of(trainer) not in self.defs:
             instance: Any = trainer.bind({}).target
             self.defs[key_of(trainer)] = config_schema(instance.config_class(), refused_by(instance))
-        found: Schema = self.defs[key_of(trainer)]
-        return found
+        schema: Schema = self.defs[key_of(trainer)]
+        return schema
 
     def lora(self) -> Schema:
         """Return the schema of LoraConfig; with a `peft_type`, of any kind of adapter."""

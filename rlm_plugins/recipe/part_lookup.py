@@ -45,8 +45,8 @@ class Finder:
 
     def several(self, key: str, specs: Sequence[Any], steps: Path) -> tuple[list[Bound], list[dict[str, Any]]]:
         """Return the parts of a list, and the same as plain data."""
-        found = [self.part(key, spec, (*steps, i)) for i, spec in enumerate(specs)]
-        return [bound for bound, _ in found], [plain for _, plain in found]
+        parts = [self.part(key, spec, (*steps, i)) for i, spec in enumerate(specs)]
+        return [bound for bound, _ in parts], [plain for _, plain in parts]
 
     def part(self, key: str, spec: Mapping[str, Any], steps: Path) -> tuple[Bound, dict[str, Any]]:
         """Return a part with its knobs, and the same as plain data with every knob.
@@ -60,24 +60,24 @@ class Finder:
             RecipeError: An unknown part, a wrong knob, or a penalty without its coefficient.
         """
         where = self.address(*steps)
-        found = self.registry.find(HOOK_OF[key], spec["name"], where=where)
-        beside = {name: spec[name] for name in HOOKS[found.hook].keys if spec.get(name) is not None}
+        part = self.registry.find(HOOK_OF[key], spec["name"], where=where)
+        beside = {name: spec[name] for name in HOOKS[part.hook].keys if spec.get(name) is not None}
         if key == "penalties":
             beside["beta"] = coefficient(beside.get("beta"), where)
         if "aggregator" in beside:
             own = beside["aggregator"]
             spec_of_own = own if isinstance(own, Mapping) else {"name": own}
             beside["aggregator"], _ = self.part("aggregator", spec_of_own, (*steps, "aggregator"))
-        said = {name: value for name, value in spec.items() if name not in ("name", *HOOKS[found.hook].keys)}
-        knobs = absolute_knobs(said, lambda knob: self.folder(*steps, knob), found.knobs.model_fields)
+        given_knobs = {name: value for name, value in spec.items() if name not in ("name", *HOOKS[part.hook].keys)}
+        knobs = absolute_knobs(given_knobs, lambda knob: self.folder(*steps, knob), part.knobs.model_fields)
         try:
-            bound = replace(found.bind(knobs, where=where), beside=beside)
+            bound = replace(part.bind(knobs, where=where), beside=beside)
         except RecipeError as error:
-            raise self._with_owner(error, found, knobs) from error.__cause__
+            raise self._with_owner(error, part, knobs) from error.__cause__
         plain_knobs = {name: schedule.plain(value) for name, value in bound.knobs.items()}
         aside = {name: _plain(value) for name, value in beside.items()}
-        plain = {"name": stable_name(found), **aside, **pydantic_core.to_jsonable_python(plain_knobs, fallback=repr)}
-        self.note(plain, steps, f"default of {found.name}")
+        plain = {"name": stable_name(part), **aside, **pydantic_core.to_jsonable_python(plain_knobs, fallback=repr)}
+        self.note(plain, steps, f"default of {part.name}")
         return bound, plain
 
     def _with_owner(self, error: RecipeError, part: Part, knobs: Mapping[str, Any]) -> RecipeError:
@@ -102,8 +102,8 @@ class Finder:
 
     def folder(self, *steps: str | int) -> pathlib.Path:
         """Return the folder to which a path is relative: that of the recipe, or on the command line the current one."""
-        said = self.recipe.origins.get(self.address(*steps))
-        return pathlib.Path() if said == COMMAND_LINE else self.recipe.path.parent
+        origin = self.recipe.origins.get(self.address(*steps))
+        return pathlib.Path() if origin == COMMAND_LINE else self.recipe.path.parent
 
     def note(self, value: Any, steps: Path, origin: str) -> None:
         """Record the origin of everything in `value` that has none yet."""

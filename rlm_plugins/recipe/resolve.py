@@ -133,17 +133,17 @@ def resolve_rewards(recipe: Recipe, registry: Registry) -> list[Reward]:
     return rewards_of(Finder(recipe, registry, recipe.places[0]), recipe.bodies[0].get("rewards") or [])[0]
 
 
-def _speed(finder: Finder, said: Mapping[str, Any] | None, slots: Mapping[str, Any]) -> tuple[Speed, dict[str, Any]]:
+def _speed(finder: Finder, section: Mapping[str, Any] | None, slots: Mapping[str, Any]) -> tuple[Speed, dict[str, Any]]:
     """Return the optimizations, and their section as plain data; none without an equation."""
     if slots.get("policy_loss") is None:
         return NO_SPEED, {}
-    speed = NO_SPEED if said is None else Speed(**said)
+    speed = NO_SPEED if section is None else Speed(**section)
     finder.note(vars(speed), ("speed",), "default")
     return speed, {"speed": dict(vars(speed))}
 
 
-def _model(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound | None, dict[str, Any]]:
-    spec = dict(said.get("model") or {})
+def _model(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound | None, dict[str, Any]]:
+    spec = dict(body.get("model") or {})
     lora = spec.pop("lora", None)
     adapter = {} if lora is None else {"lora": lora}
     if not spec.get("name"):
@@ -154,17 +154,18 @@ def _model(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound | None, dict[
     return bound, {**plain, **adapter}
 
 
-def _algorithm(finder: Finder, said: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
+def _algorithm(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
     here = finder.address("algorithm")
-    row = finder.registry.find("rlm_algorithms", said["algorithm"]["name"], where=here)
-    trainer = finder.registry.find("rlm_trainers", row.target.trainer, where=f"{here} (algorithm {row.name})")
+    algorithm = finder.registry.find("rlm_algorithms", body["algorithm"]["name"], where=here)
+    where = f"{here} (algorithm {algorithm.name})"
+    trainer = finder.registry.find("rlm_trainers", algorithm.target.trainer, where=where)
     slots: dict[str, Any] = {}
-    plain: dict[str, Any] = {"name": stable_name(row)}
-    merged = merge(row, said["algorithm"], finder)
-    check_takes_parts(row, trainer, merged, here)
+    plain: dict[str, Any] = {"name": stable_name(algorithm)}
+    merged = merge(algorithm, body["algorithm"], finder)
+    check_takes_parts(algorithm, trainer, merged, here)
     for slot, spec in merged.items():
-        finder.note(spec, ("algorithm", slot), f"algorithm {row.name}")
+        finder.note(spec, ("algorithm", slot), f"algorithm {algorithm.name}")
         find: Any = finder.several if slot in MANY else finder.one
         slots[slot], plain[slot] = find(slot, spec, ("algorithm", slot))
-    check_needs(slots, here, samples_elsewhere=reports_logprobs(said.get("trainer") or {}, slots["rollouts"]))
+    check_needs(slots, here, samples_elsewhere=reports_logprobs(body.get("trainer") or {}, slots["rollouts"]))
     return trainer.bind({}, where=here), slots, plain

@@ -14,8 +14,8 @@ def resolved(stages: Sequence[Stage], recipe: Recipe) -> dict[str, Any]:
     """Return a recipe with every value: it loads from any folder, and gives the same run."""
     plugins = {"load": [str(path) for path in recipe.load], "block": list(recipe.block)}
     plugins["packages"] = list(recipe.packages)
-    said = {key: value for key, value in plugins.items() if value}
-    head = {"name": recipe.name, **({"plugins": said} if said else {})}
+    non_empty = {key: value for key, value in plugins.items() if value}
+    head = {"name": recipe.name, **({"plugins": non_empty} if non_empty else {})}
     bodies = [dict(stage.body) for stage in stages]
     return {**head, "stages": bodies} if recipe.places != [()] else {**head, **bodies[0]}
 
@@ -25,8 +25,8 @@ def explain_origins(recipe: Recipe, stages: Sequence[Stage]) -> list[tuple[str, 
 
     Origins: ``recipe.yaml line 12``, ``command line``, ``algorithm grpo``, ``default of clip``, ….
     """
-    found = []
+    entries = []
     for stage, place in zip(stages, recipe.places, strict=True):
         for path, value in leaves(dict(stage.body), place):
-            found.append((spell(path), value, recipe.origins.get(spell(path), "default")))
-    return found
+            entries.append((spell(path), value, recipe.origins.get(spell(path), "default")))
+    return entries

@@ -12,7 +12,7 @@ from rlm_plugins.rewards.process_pool import check_processes
 from rlm_plugins.stage_settings import Reward
 
 
-def rewards_of(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward], list[dict[str, Any]]]:
+def rewards_of(finder: Finder, entries: list[dict[str, Any]]) -> tuple[list[Reward], list[dict[str, Any]]]:
     """Return the rewards of a stage, and their section as plain data with every default.
 
     Raises:
@@ -20,7 +20,7 @@ def rewards_of(finder: Finder, said: list[dict[str, Any]]) -> tuple[list[Reward]
     """
     rewards: list[Reward] = []
     listed = []
-    for i, spec in enumerate(map(_by_address, said)):
+    for i, spec in enumerate(map(_by_address, entries)):
         bound, knobs = finder.part("rewards", spec, ("rewards", i))
         reward = Reward(
             spec.get("as") or spec["name"],

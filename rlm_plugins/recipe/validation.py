@@ -79,12 +79,12 @@ def _error(draft: Draft, complaint: Complaint) -> RecipeError:
 
 
 def _missing_hint(complaint: Complaint) -> str:
-    key, found = str(complaint.address[-1]), complaint.value
-    if not isinstance(found, dict):
+    key, section = str(complaint.address[-1]), complaint.value
+    if not isinstance(section, dict):
         return ""
-    if similar := mistyped(key, map(str, found)):
+    if similar := mistyped(key, map(str, section)):
         return similar
-    others = ", ".join(f"{other}: …" for other in found)
+    others = ", ".join(f"{other}: …" for other in section)
     return f"add the name: `{{name: …, {others}}}`; `rlm plugins` lists the names" if key == "name" else ""
 
 

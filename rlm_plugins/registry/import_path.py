@@ -66,15 +66,15 @@ def borrow(address: str, *, where: str) -> Any:
     except (Exception, SystemExit) as error:
         problem = f"'{place}' cannot be loaded: {type(error).__name__}: {error}"
         raise RecipeError(problem, where=where, allowed=ALLOWED) from error
-    found: Any = module
+    target: Any = module
     for step in name.split("."):
-        if not hasattr(found, step):
-            hint = nearest(step, [each for each in dir(found) if not each.startswith("_")])
+        if not hasattr(target, step):
+            hint = nearest(step, [each for each in dir(target) if not each.startswith("_")])
             raise RecipeError(f"unknown name '{name}' in '{place}'", where=where, hint=hint)
-        found = getattr(found, step)
+        target = getattr(target, step)
     if _limits is not None and not is_file:
-        _require_own(found, address, where)
-    return found
+        _require_own(target, address, where)
+    return target
 
 
 def _not_named(package: str, where: str) -> RecipeError:
@@ -86,11 +86,13 @@ def _not_named(package: str, where: str) -> RecipeError:
     )
 
 
-def _require_own(found: Any, address: str, where: str) -> None:
+def _require_own(target: Any, address: str, where: str) -> None:
     """Check that an object of a package is its own, not a module or function that it has imported."""
     assert _limits is not None
-    is_code = inspect.isroutine(found) or isinstance(found, type)
-    owner = found.__name__ if isinstance(found, ModuleType) else getattr(found, "__module__", None) if is_code else ""
+    is_code = inspect.isroutine(target) or isinstance(target, type)
+    owner = getattr(target, "__module__", None) if is_code else ""
+    if isinstance(target, ModuleType):
+        owner = target.__name__
     if owner is None or (owner and owner.partition(".")[0] not in _limits.packages):
         raise RecipeError(f"'{address}' belongs to '{owner}', not to the package", where=where, allowed=ALLOWED)
 
@@ -101,10 +103,10 @@ def borrow_function(address: str, *, where: str) -> Callable[..., Any]:
     Raises:
         RecipeError: As :func:`borrow`, or the object cannot be called.
     """
-    found = borrow(address, where=where)
-    if not callable(found):
-        raise RecipeError(f"expected a function at '{address}', got {type(found).__name__}", where=where)
-    return found  # type: ignore[no-any-return]
+    function = borrow(address, where=where)
+    if not callable(function):
+        raise RecipeError(f"expected a function at '{address}', got {type(function).__name__}", where=where)
+    return function  # type: ignore[no-any-return]
 
 
 def _file(path: Path, where: str) -> ModuleType:
@@ -141,15 +143,15 @@ def called(function: Callable[..., Any], known: Mapping[str, Any]) -> Any:
     return function(**{name: value for name, value in known.items() if name in parameters})
 
 
-def settled(said: Sequence[Any]) -> list[Any]:
+def settled(entries: Sequence[Any]) -> list[Any]:
     """Return results, with those of asynchronous functions awaited together."""
-    if not any(inspect.isawaitable(each) for each in said):
-        return list(said)
+    if not any(inspect.isawaitable(each) for each in entries):
+        return list(entries)
 
     async def one(each: Any) -> Any:
         return await each if isinstance(each, Awaitable) else each
 
     async def together() -> list[Any]:
-        return await asyncio.gather(*map(one, said))
+        return await asyncio.gather(*map(one, entries))
 
     return asyncio.run(together())

@@ -64,8 +64,8 @@ def installed() -> list[Found]:
     """Return every entry point of the group by name, and a broken plugin per damaged distribution, without import."""
     tolerate_damage()
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda p: (p.name, p.value))
-    found: list[Found] = [(Plugin(p.name, origin_of(p.dist) or p.value), p.load) for p in points]
-    return found + [
+    plugins: list[Found] = [(Plugin(p.name, origin_of(p.dist) or p.value), p.load) for p in points]
+    return plugins + [
         (Plugin(origin.rpartition(" ")[0], origin), partial(_fail, problem))
         for origin, problem in sorted(DAMAGED.items())
     ]

@@ -55,8 +55,8 @@ class Registry(Catalog):
     # -- adding plugins
 
     def _add_installed(self) -> None:
-        found = installed()
-        names, off = sorted({plugin.name for plugin, _ in found}), disabled()
+        plugins = installed()
+        names, off = sorted({plugin.name for plugin, _ in plugins}), disabled()
         if unknown := sorted(self.blocked.difference(names)):
             raise RecipeError(
                 f"unknown installed plugin '{unknown[0]}'",
@@ -64,7 +64,7 @@ class Registry(Catalog):
                 allowed=", ".join(names) or "nothing: no plugin is installed",
                 hint=nearest(unknown[0], names),
             )
-        for plugin, load in found:
+        for plugin, load in plugins:
             if plugin.name in self.blocked or plugin.name in off:
                 continue
             if plugin.name in self.plugins:
@@ -113,14 +113,14 @@ class Registry(Catalog):
         hooks = hooks_of(name, module)
         others = self._manager.get_plugins()
         self._manager.register(module, f"{name}:{getattr(module, '__name__', id(module))}")
-        found: list[Part] = []
+        parts: list[Part] = []
         for hook, file in hooks.items():
             for offer in self._manager.subset_hook_caller(hook, others)() or [None]:
                 offers = offers_of(name, hook, file, offer).items()
-                found += [Part(hook, part, name, target, offered_in=file) for part, target in offers]
-        for part in found:
+                parts += [Part(hook, part, name, target, offered_in=file) for part, target in offers]
+        for part in parts:
             part.check()
-        return found
+        return parts
 
     def require_sound(self) -> None:
         """Raise for the first plugin that breaks the contract.
@@ -136,8 +136,8 @@ class Registry(Catalog):
 def _trace(outcome: Any, hook: str, implementations: Sequence[Any], _arguments: Mapping[str, Any]) -> None:
     """Print one line per hook call, for ``RLM_TRACE=1``."""
     result = repr(outcome.exception) if outcome.exception else ", ".join(map(_names, outcome.get_result()))
-    for found in implementations:
-        sys.stderr.write(f"rlm: {found.plugin_name} {hook}() → {result}\n")
+    for implementation in implementations:
+        sys.stderr.write(f"rlm: {implementation.plugin_name} {hook}() → {result}\n")
 
 
 def _names(offer: object) -> str:

@@ -80,10 +80,10 @@ class PolicyGeneration:
         """Replace the policy's `generate` by the generator; yield the list of what it returns."""
         model, outputs = self.context.accelerator.unwrap_model(self.context.model), []
         original = model.generate
-        asked: dict[str, Any] = {"return_logprobs": return_logprobs, "on_finished": on_finished}
+        options: dict[str, Any] = {"return_logprobs": return_logprobs, "on_finished": on_finished}
 
         def generate_with(*, generation_config: Any, **inputs: Any) -> torch.Tensor:
-            outputs.append(generate(self.generator, original, model, inputs, generation_config, **asked))
+            outputs.append(generate(self.generator, original, model, inputs, generation_config, **options))
             return outputs[-1].ids
 
         model.generate = generate_with

@@ -98,7 +98,7 @@ def check_takes_parts(row: Part, trainer: Part, merged: Mapping[str, Any], where
     """
     if needs_equation(trainer.target) or any(row.target.slots().values()):
         return
-    for slot in (slot for slot, said in merged.items() if said and slot != "rollouts"):
+    for slot in (slot for slot, spec in merged.items() if spec and slot != "rollouts"):
         problem = f"the trainer '{trainer.name}' has a loss of its own, and takes no `{slot}`"
         raise RecipeError(
             problem, where=f"{where}.{slot}", hint=f"leave it out, or choose another algorithm than {row.name}"

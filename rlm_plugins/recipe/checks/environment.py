@@ -31,20 +31,20 @@ def check_environment(environment_spec: EnvironmentSpec, name: str, where: str) 
     if environment_spec.environment is None:
         return
     try:
-        made = environment_spec.environment()
+        instance = environment_spec.environment()
     except Exception as error:
         problem = f"the environment of '{name}' cannot be created: {type(error).__name__}: {error}"
         raise RecipeError(problem, where=where) from error
-    kind = type(made).__name__
-    lacks = "" if has_step(made) or tools_of(made) else "neither `step` nor a tool"
-    if lacks := lacks if callable(getattr(made, "reset", None)) else "no `reset`":
+    kind = type(instance).__name__
+    lacks = "" if has_step(instance) or tools_of(instance) else "neither `step` nor a tool"
+    if lacks := lacks if callable(getattr(instance, "reset", None)) else "no `reset`":
         allowed = "a class like rlm_plugins.environment.Environment"
         raise RecipeError(f"{kind}, the environment of '{name}', has {lacks}", where=where, allowed=allowed)
     for limit, type_, allowed in _LIMITS:
-        value = getattr(made, limit, getattr(Environment, limit))
+        value = getattr(instance, limit, getattr(Environment, limit))
         if not isinstance(value, type_) or value <= 0:
             raise RecipeError(f"expected {allowed} as `{kind}.{limit}`, got {value!r}", where=where)
-    known = inspect.signature(made.reset).parameters.values()
+    known = inspect.signature(instance.reset).parameters.values()
     wanted = [
         parameter.name for parameter in known if parameter.default is parameter.empty and parameter.kind in _NAMED
     ]

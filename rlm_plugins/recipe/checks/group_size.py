@@ -65,6 +65,6 @@ def check_refills(filters: Sequence[Bound], where: str) -> None:
     """
     bounds = [(each.part.name, each.beside["refill"]) for each in filters if each.beside.get("refill")]
     if len({bound for _, bound in bounds}) > 1:
-        said = " and ".join(f"`{name}` has `refill: {bound}`" for name, bound in bounds)
+        refills = " and ".join(f"`{name}` has `refill: {bound}`" for name, bound in bounds)
         hint = "set the same `refill` in each: sampling ends when all of them keep something, or at the bound"
-        raise RecipeError(f"expected one bound for the whole batch, but {said}", where=where, hint=hint)
+        raise RecipeError(f"expected one bound for the whole batch, but {refills}", where=where, hint=hint)

@@ -27,8 +27,8 @@ def check_sources(slots: Mapping[str, Any], place: Path) -> None:
     where = spell((*place, "algorithm"))
     known = labels(slots["rollouts"], f"{where}.rollouts")
     for term, address in _terms(slots, where):
-        said = [(".source", term.beside["source"])] if "source" in term.beside else []
-        for inside, named in (*said, *names_in(term, "source")):
+        beside = [(".source", term.beside["source"])] if "source" in term.beside else []
+        for inside, named in (*beside, *names_in(term, "source")):
             if named not in known:
                 raise RecipeError(
                     f"unknown source '{named}' in `{term.part.name}`",

@@ -92,14 +92,14 @@ class Audit:
     def _draw(self, name: str, number: int, sizes: Sequence[int], purpose: str) -> list[Case]:
         """Return up to `number` different cases of a class, with `sizes` in turn."""
         generator, rng = self._family.generators[name], random.Random(f"{self._seed}/{name}/{purpose}")
-        found: dict[str, Case] = {}
+        cases: dict[str, Case] = {}
         for attempt in range(ATTEMPTS * number):
-            if len(found) == number:
+            if len(cases) == number:
                 break
             case = generator(rng, sizes[attempt % len(sizes)])
             if case is not None:
-                found.setdefault(repr((case.prompt, case.columns, case.answer)), case)
-        return [*found.values()]
+                cases.setdefault(repr((case.prompt, case.columns, case.answer)), case)
+        return [*cases.values()]
 
     def _batches(self, score: Scorer, cases: Sequence[Case], *, timed: bool = False) -> list[float | None]:
         scores: list[float | None] = []
@@ -135,9 +135,9 @@ class Audit:
         candidates = [min(mistakes, key=_length)]
         for size in range(1, MAX_SIZE):
             cases = self._draw(name, SHRINKING, [size], f"size {size}")
-            found = self._mistakes(cases, self._batches(self._score, cases))
-            if found:
-                candidates.append(min(found, key=_length))
+            wrong = self._mistakes(cases, self._batches(self._score, cases))
+            if wrong:
+                candidates.append(min(wrong, key=_length))
                 break
         return min(candidates, key=_length)
 

@@ -67,10 +67,10 @@ def _item(rng: random.Random, task: str) -> tuple[dict[str, str], dict[str, Any]
 
 def _constants(task: str) -> Generator:
     def generate(rng: random.Random, size: int) -> Case | None:
-        found = _item(rng, task)
-        if found is None:
+        drawn = _item(rng, task)
+        if drawn is None:
             return None
-        columns, item = found
+        columns, item = drawn
         answer = rng.choice(DRAWN if rng.random() < 0.6 else [*parroted(item["question"])]).strip()
         is_right = says_the_same(answer, str(item["answer"]))
         return None if is_right else Case(columns, answer, False, item["question"])
@@ -79,10 +79,10 @@ def _constants(task: str) -> Generator:
 
 
 def _references(rng: random.Random, size: int) -> Case | None:
-    found = _item(rng, rng.choice(tasks.names()))
-    if found is None or not isinstance(found[1]["answer"], str) or not found[1]["answer"].strip():
+    drawn = _item(rng, rng.choice(tasks.names()))
+    if drawn is None or not isinstance(drawn[1]["answer"], str) or not drawn[1]["answer"].strip():
         return None
-    columns, item = found
+    columns, item = drawn
     return Case(columns, item["answer"], True, item["question"])
 
 
@@ -94,9 +94,9 @@ def says_the_same(answer: str, reference: str) -> bool:
     """
     if answer.split() == reference.split() or answer.strip().casefold() == reference.strip().casefold():
         return True
-    found, expected = number(answer), number(reference)
-    if found is not None and expected is not None:
-        return found == expected
+    value, expected = number(answer), number(reference)
+    if value is not None and expected is not None:
+        return value == expected
     return _literal(answer) is not None and _literal(answer) == _literal(reference)
 
 

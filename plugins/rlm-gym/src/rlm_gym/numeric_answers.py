@@ -42,12 +42,12 @@ def is_plausible(answer: str, reference: str) -> bool:
     """
     if _NOT_FINITE.search(answer) and not _NOT_FINITE.search(reference):
         return False
-    found, expected = number(answer), number(reference)
-    if found is None or expected is None:
+    value, expected = number(answer), number(reference)
+    if value is None or expected is None:
         return True  # the scorer decides
-    if isinstance(found, Fraction) and isinstance(expected, Fraction):
-        return abs(found - expected) <= TOLERANCE * abs(expected)
+    if isinstance(value, Fraction) and isinstance(expected, Fraction):
+        return abs(value - expected) <= TOLERANCE * abs(expected)
     try:
-        return abs(complex(found) - complex(expected)) <= float(TOLERANCE) * abs(complex(expected))
+        return abs(complex(value) - complex(expected)) <= float(TOLERANCE) * abs(complex(expected))
     except OverflowError:
         return False

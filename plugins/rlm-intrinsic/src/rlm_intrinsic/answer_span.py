@@ -26,7 +26,7 @@ def span_mask(
         tokenizer: Decodes token by token.
         pattern: A regular expression; with a group, what its first group matched counts.
     """
-    found = torch.zeros_like(mask)
+    inside = torch.zeros_like(mask)
     for row, ids in enumerate(completion_ids):
         texts = [str(tokenizer.decode([token])) for token in ids]
         matches = list(re.finditer(pattern, "".join(texts), re.DOTALL))
@@ -35,9 +35,9 @@ def span_mask(
         start, end = matches[-1].span(1 if matches[-1].re.groups else 0)
         position = 0
         for column, text in enumerate(texts[: mask.shape[1]]):
-            found[row, column] = position < end and position + len(text) > start
+            inside[row, column] = position < end and position + len(text) > start
             position += len(text)
-    return found & mask
+    return inside & mask
 
 
 def ranks(x: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]:

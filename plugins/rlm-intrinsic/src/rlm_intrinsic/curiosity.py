@@ -43,10 +43,10 @@ def curiosity(
     for logp, trained, ids in zip(old_logp, mask, completion_ids, strict=True):
         texts = [str(tokenizer.decode([token])) for token in ids]
         values.append(_of_completion(logp[trained], texts, separator))
-    found = torch.stack(values).to(rewards)
+    scores = torch.stack(values).to(rewards)
     if log is not None:
-        log("curiosity", found.mean().item())
-    return rewards + weight * (found if above is None else (found > above).to(rewards.dtype))
+        log("curiosity", scores.mean().item())
+    return rewards + weight * (scores if above is None else (scores > above).to(rewards.dtype))
 
 
 def _of_completion(logp: torch.Tensor, texts: Sequence[str], separator: str) -> torch.Tensor:

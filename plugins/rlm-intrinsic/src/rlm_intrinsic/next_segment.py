@@ -90,8 +90,8 @@ class PrefixMatch:
         answers = {text.strip() for text in final_answers(completion, self._tag, self._untagged)}
         if len(answers) != 1:
             return 0.0
-        said = answers.pop()
-        return float(len(said) >= self._shortest and truth.startswith(said) and len(said) in self._ends(truth))
+        answer = answers.pop()
+        return float(len(answer) >= self._shortest and truth.startswith(answer) and len(answer) in self._ends(truth))
 
     def _ends(self, truth: str) -> set[int]:
         """Return the numbers of characters of the first tokens of the continuation, without a space at the end."""

@@ -32,15 +32,15 @@ def with_wordings(examples: Sequence[dict[str, Any]], sample: Sample, wordings: 
     """
     questions = [_text(example["prompt"]) for example in examples]
     requests = [[{"role": "user", "content": REQUEST.format(question=question)}] for question in questions]
-    found = []
+    rewordings = []
     for example, question, texts in zip(examples, questions, sample(requests, 4 * (wordings - 1)), strict=True):
         usable = [text for text in dict.fromkeys(map(str.strip, texts)) if _keeps_numbers(question, text)]
         if len(usable) >= wordings - 1:
             worded = [question, *usable[: wordings - 1]]
-            found += [
+            rewordings += [
                 {**example, "prompt": _replaced(example["prompt"], text), "question": question} for text in worded
             ]
-    return found
+    return rewordings
 
 
 def _keeps_numbers(question: str, text: str) -> bool:
@@ -65,21 +65,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("model", help="folder or hub name of a chat model")
     parser.add_argument("--wordings", type=int, default=2, help="per question, the original included")
     parser.add_argument("--longest", type=int, default=256, help="largest number of new tokens")
-    asked = parser.parse_args(arguments)
-    if asked.wordings < 2:
+    options = parser.parse_args(arguments)
+    if options.wordings < 2:
         parser.error("--wordings: 2 or more, since the original is one")
 
     def sample(prompts: list[Any], samples: int) -> list[list[str]]:
         from rlm_intrinsic.sampling import sample_completions
 
-        return sample_completions(asked.model, prompts, samples=samples, longest=asked.longest)
+        return sample_completions(options.model, prompts, samples=samples, longest=options.longest)
 
-    examples = [json.loads(line) for line in asked.questions.read_text(encoding="utf-8").splitlines()]
-    worded = with_wordings(examples, sample, asked.wordings)
-    asked.out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in worded), encoding="utf-8")
-    print(
-        f"{len(worded) // asked.wordings} of {len(examples)} questions in {asked.wordings} wordings each: {asked.out}"
-    )
+    examples = [json.loads(line) for line in options.questions.read_text(encoding="utf-8").splitlines()]
+    worded = with_wordings(examples, sample, options.wordings)
+    options.out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in worded), encoding="utf-8")
+    count = f"{len(worded) // options.wordings} of {len(examples)} questions"
+    print(f"{count} in {options.wordings} wordings each: {options.out}")
 
 
 if __name__ == "__main__":

@@ -65,13 +65,13 @@ async def judge_checklist(
     texts = [builder.judged_text(completion) for completion in completions]
     form = "N (a number from 0, not at all, to 100, completely)"
     parse = functools.partial(verdict_parsing.number, lowest=0.0, highest=HIGHEST)
-    asked = [(row, item) for row, items in enumerate(checklists) if has_content(texts[row]) for item in items]
+    questions = [(row, item) for row, items in enumerate(checklists) if has_content(texts[row]) for item in items]
     queries = [
-        builder.query({"task": prompts[row], "answer": texts[row]}, _ask(item), form, parse) for row, item in asked
+        builder.query({"task": prompts[row], "answer": texts[row]}, _ask(item), form, parse) for row, item in questions
     ]
     marks = await query_judge("judge_checklist", judge, queries, votes, log_metric, trainer_state) if queries else []
     sums: dict[int, list[tuple[float, float]]] = {}
-    for (row, item), mark in zip(asked, marks, strict=True):
+    for (row, item), mark in zip(questions, marks, strict=True):
         if mark is not None:
             share = mark / HIGHEST
             share = (share + _verify(item.program, texts[row])) / 2 if item.program else share
@@ -79,13 +79,13 @@ async def judge_checklist(
     return [_score(items, sums.get(row), texts[row]) for row, items in enumerate(checklists)]
 
 
-def _score(items: Sequence[Item], found: Sequence[tuple[float, float]] | None, text: str) -> float | None:
+def _score(items: Sequence[Item], verdicts: Sequence[tuple[float, float]] | None, text: str) -> float | None:
     if not items:
         return None
     if not has_content(text):
         return 0.0
-    total = sum(weight for weight, _ in found or ())
-    return sum(weight * share for weight, share in found or ()) / total if total else None
+    total = sum(weight for weight, _ in verdicts or ())
+    return sum(weight * share for weight, share in verdicts or ()) / total if total else None
 
 
 def _ask(item: Item) -> str:

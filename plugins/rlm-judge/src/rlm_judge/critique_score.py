@@ -68,11 +68,11 @@ class CritiqueScore(LearnedReward):
             raise PartError("requires `setup(policy, results)` first", where="critique_score")
         model, tokenizer = self._critic
         pairs = zip(prompt_messages, completion_messages, strict=True)
-        asked = [[*prompt, *answer, {"role": "user", "content": self.request}] for prompt, answer in pairs]
+        requests = [[*prompt, *answer, {"role": "user", "content": self.request}] for prompt, answer in pairs]
         critiques: list[str] = []
-        for first in range(0, len(asked), self.batch_size):
-            examples = [{"prompt": messages} for messages in asked[first : first + self.batch_size]]
+        for first in range(0, len(requests), self.batch_size):
+            examples = [{"prompt": messages} for messages in requests[first : first + self.batch_size]]
             critiques += complete(model, tokenizer, examples, self.longest, {}).texts
         written = [{"role": "assistant", "content": critique} for critique in critiques]
-        said = [[*messages, critique] for messages, critique in zip(asked, written, strict=True)]
-        return super().__call__(prompt_messages, said)
+        critiqued = [[*messages, critique] for messages, critique in zip(requests, written, strict=True)]
+        return super().__call__(prompt_messages, critiqued)

@@ -61,24 +61,25 @@ class CritiquePreferences(Preferences):
     ) -> list[dict[str, Any]]:
         """Return the pairs with a critique at the end of each answer; `seed`: of the sampling, None for greedy."""
         examples = [dict(row) for row in rows]
-        asked = [_conversation(stage, row, kind) for row in examples for kind in KINDS]
-        critiques = iter(self._write(stage, asked, seed))
+        requests = [_conversation(stage, row, kind) for row in examples for kind in KINDS]
+        critiques = iter(self._write(stage, requests, seed))
         for row in examples:
             for kind in KINDS:
                 row[kind] = [*_messages(row[kind]), {"role": "assistant", "content": next(critiques)}]
         return examples
 
-    def _write(self, stage: Stage, asked: Sequence[Messages], seed: int | None) -> list[str]:
+    def _write(self, stage: Stage, requests: Sequence[Messages], seed: int | None) -> list[str]:
         """Return one critique per conversation; greedy ones are written once per conversation."""
         known = self._critiques if seed is None else {}
-        keys = [f"{number if seed is not None else ''} {json.dumps(messages)}" for number, messages in enumerate(asked)]
-        missing = {key: messages for key, messages in zip(keys, asked, strict=True) if key not in known}
+        numbers = ["" if seed is None else number for number in range(len(requests))]
+        keys = [f"{number} {json.dumps(messages)}" for number, messages in zip(numbers, requests, strict=True)]
+        missing = {key: messages for key, messages in zip(keys, requests, strict=True) if key not in known}
         if missing:
             known.update(zip(missing, _generated(stage, list(missing.values()), seed), strict=True))
         return [known[key] for key in keys]
 
 
-def _generated(stage: Stage, asked: Sequence[Messages], seed: int | None) -> list[str]:
+def _generated(stage: Stage, requests: Sequence[Messages], seed: int | None) -> list[str]:
     import torch
 
     from rlm_plugins.distributed import processes
@@ -91,8 +92,8 @@ def _generated(stage: Stage, asked: Sequence[Messages], seed: int | None) -> lis
     texts: list[str] = []
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed or 0)
-        for first in range(0, len(asked), size):
-            examples = [{"prompt": messages} for messages in asked[first : first + size]]
+        for first in range(0, len(requests), size):
+            examples = [{"prompt": messages} for messages in requests[first : first + size]]
             texts += complete(model, tokenizer, examples, longest, {}, sampling=sampling).texts
     return texts
 

@@ -94,11 +94,11 @@ def judge_verdict(
     scores = []
     for text, right, token in zip(completions, verdict, mark, strict=True):
         behind = text_after_mark(text, token)
-        said = None if behind is None else word(behind, _VERDICTS)
-        if said is None:
+        choice = None if behind is None else word(behind, _VERDICTS)
+        if choice is None:
             scores.append(unreadable)
-        elif said == "TIE":
+        elif choice == "TIE":
             scores.append(tie)
         else:
-            scores.append(1.0 if said == right else wrong)
+            scores.append(1.0 if choice == right else wrong)
     return scores

@@ -138,14 +138,14 @@ def nim_starts(highest: int = 24, take: int = 3) -> list[Start]:
 
 def tictactoe_starts(moves: int = 2) -> list[Start]:
     """Return every board after 0, 2, … `moves` moves; with up to 4 moves none has a line."""
-    found = {FREE * 9}
+    starts = {FREE * 9}
     for number in range(2, moves + 1, 2):
         for fields in permutations(range(9), number):
             board = FREE * 9
             for field in fields:
                 board = _after(board, field)
-            found.add(board)
-    return [{"board": board} for board in sorted(found)]
+            starts.add(board)
+    return [{"board": board} for board in sorted(starts)]
 
 
 def kuhn_starts() -> list[Start]:

@@ -193,21 +193,21 @@ class PythonBlocks(CodeLanguage):
         if task.kind == "deduction":
             return f"{program}```input\n{task.inputs[0]}\n```\n{last}the output in a block that begins with ```output."
         if task.kind == "abduction":
-            asked = "an input of `f` with this output in a block that begins with ```input."
-            return f"{program}```output\n{task.outputs[0]}\n```\n{last}{asked}"
+            wanted_block = "an input of `f` with this output in a block that begins with ```input."
+            return f"{program}```output\n{task.outputs[0]}\n```\n{last}{wanted_block}"
         pairs = "\n".join(f"f({value}) = {output}" for value, output in self.shown(task))
         return f"{pairs}\n{last}the Python function `f` in a block that begins with ```python."
 
     def read_answer(self, task: Task, text: str) -> str | None:
         """Return the content of the last block; of a deduction as Python writes it."""
         name = {"deduction": "output", "abduction": "input", "induction": "python"}[task.kind]
-        found = _blocks(text, name)
-        if not found or task.kind != "deduction":
-            return found[-1] if found else None
+        blocks = _blocks(text, name)
+        if not blocks or task.kind != "deduction":
+            return blocks[-1] if blocks else None
         try:
-            return repr(ast.literal_eval(found[-1]))
+            return repr(ast.literal_eval(blocks[-1]))
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            return found[-1]
+            return blocks[-1]
 
 
 def _blocks(text: str, name: str) -> list[str]:
@@ -239,8 +239,8 @@ class Questions(Language):
 
     def read_answer(self, task: Task, text: str) -> str | None:
         """Return the one final answer."""
-        found = final_answers(text, "answer", "last_line")
-        return found[0].strip() if len(found) == 1 and found[0].strip() else None
+        blocks = final_answers(text, "answer", "last_line")
+        return blocks[0].strip() if len(blocks) == 1 and blocks[0].strip() else None
 
     def is_right(self, task: Task, answer: str) -> bool:
         """Return True for the answer of the task."""

@@ -22,10 +22,10 @@ def self_play(
     policy's answers to it. Held-out tasks are checked by execution, in the sandbox of rlm-sandbox.
     """
     rows = zip(completions, language, task, score, strict=True)
-    return [_solved(text, name, asked) if given is None else float(given) for text, name, asked, given in rows]
+    return [_solved(text, name, task_text) if given is None else float(given) for text, name, task_text, given in rows]
 
 
-def _solved(text: str, language: str, asked: str) -> float:
-    words, task = LANGUAGES[language], read(asked)
+def _solved(text: str, language: str, task_text: str) -> float:
+    words, task = LANGUAGES[language], read(task_text)
     answer = words.read_answer(task, text)
     return float(answer is not None and words.is_right(task, answer))

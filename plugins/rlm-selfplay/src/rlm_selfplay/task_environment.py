@@ -101,12 +101,12 @@ def _another(task: Task, rng: random.Random) -> Task:
 
 def _held_out(kinds: Sequence[str], count: int) -> list[Task]:
     """Return up to `count` different held-out tasks, the same for every seed."""
-    rng, found = random.Random("held-out tasks"), dict[str, Task]()
+    rng, tasks = random.Random("held-out tasks"), dict[str, Task]()
     for number in range(DRAWS * count):
         task = string_programs.random_task(kinds[number % len(kinds)], rng)
         if string_programs.is_held_out(task):
-            found[LANGUAGES["lines"].task_prompt(task)] = task
-    return list(found.values())[:count]
+            tasks[LANGUAGES["lines"].task_prompt(task)] = task
+    return list(tasks.values())[:count]
 
 
 def _row(language: str, task: Task, job: str) -> dict[str, Any]:

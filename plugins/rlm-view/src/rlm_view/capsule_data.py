@@ -32,7 +32,7 @@ def capsules_data(run: Path, tell: Callable[[str], None]) -> list[Entry]:
         run: Folder of the run.
         tell: Called with one line about each damaged capsule, and one if some are left out.
     """
-    found: list[tuple[int, Entry]] = []
+    entries: list[tuple[int, Entry]] = []
     budget, paths = TOKENS, capsules_of(run)
     for number, path in enumerate(_outside_in(paths)):
         try:
@@ -44,13 +44,13 @@ def capsules_data(run: Path, tell: Callable[[str], None]) -> list[Entry]:
             tell(f"{path}: expected the contents of a training step: {type(error).__name__}: {error}")
             continue
         size = sum(len(row["tokens"]) for row in entry["completions"])
-        if found and size > budget:
+        if entries and size > budget:
             left = f"{len(paths) - number} of {len(paths)} capsules are left out"
             tell(f"{run}: {left}, a page has {TOKENS} tokens at most")
             break
         budget -= size
-        found.append((paths.index(path), entry))
-    return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
+        entries.append((paths.index(path), entry))
+    return [entry for _, entry in sorted(entries, key=lambda pair: pair[0])]
 
 
 def _outside_in(paths: Sequence[Path]) -> list[Path]:
@@ -141,7 +141,7 @@ def _token_values(capsule: Capsule, result: Replay | None) -> Mapping[str, tuple
     scored, step = result.scored, result.step
     everywhere = {row: row for row in range(len(scored.mask))}
     advantages = scored.advantages.expand(scored.mask.shape) * scored.mask
-    found: dict[str, tuple[dict[int, int], torch.Tensor]] = {}
+    values: dict[str, tuple[dict[int, int], torch.Tensor]] = {}
     if result.losses:
         in_step = {int(row): place for place, row in enumerate(result.rows.tolist())}
         mask, gradient = step.mask, gradient_of(result)
@@ -160,10 +160,10 @@ def _token_values(capsule: Capsule, result: Replay | None) -> Mapping[str, tuple
         logged = {name: x for name, x in result.tokens.items() if name not in ("gradient", "ratio", "entropy")}
         for name, x in {**numbers, **logged}.items():
             if name == "advantage":
-                found[name] = everywhere, advantages
+                values[name] = everywhere, advantages
             elif x is not None:
-                found[name] = in_step, x.detach().float().expand(mask.shape) * mask
-    return found or {"advantage": (everywhere, advantages)}
+                values[name] = in_step, x.detach().float().expand(mask.shape) * mask
+    return values or {"advantage": (everywhere, advantages)}
 
 
 def _round(value: Any) -> float | None:

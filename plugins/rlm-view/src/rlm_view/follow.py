@@ -150,8 +150,8 @@ def _findings(run: Path) -> list[str]:
         stages = why(run, lambda _line: None)
     except Exception:  # a log in progress is no reason to stop looking
         return []
-    found = [finding for stage in stages for finding in stage["findings"] if finding["severity"] > 1]
-    return [f"{finding['name']}: {finding['evidence']}; try {finding['remedy']}" for finding in found]
+    findings = [finding for stage in stages for finding in stage["findings"] if finding["severity"] > 1]
+    return [f"{finding['name']}: {finding['evidence']}; try {finding['remedy']}" for finding in findings]
 
 
 def _one_line(text: Any) -> str:

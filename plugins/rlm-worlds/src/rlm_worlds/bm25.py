@@ -33,9 +33,9 @@ class Index:
         """Return up to `count` texts with a word of the query, best first; ties in the order of the texts."""
         scores: Counter[int] = Counter()
         for word in set(words(query)):
-            found = self._documents.get(word, [])
-            idf = math.log(1 + (len(self._texts) - len(found) + 0.5) / (len(found) + 0.5))
-            for number in found:
+            postings = self._documents.get(word, [])
+            idf = math.log(1 + (len(self._texts) - len(postings) + 0.5) / (len(postings) + 0.5))
+            for number in postings:
                 frequency = self._counts[number][word]
                 norm = self._k * (1 - self._b + self._b * self._lengths[number] / self._mean)
                 scores[number] += idf * frequency * (self._k + 1) / (frequency + norm)  # type: ignore[assignment]

@@ -28,9 +28,9 @@ def generate(rng: random.Random, people: int) -> Puzzle | None:
         statements.append(rng.choice(choices))
     if solutions(statements, people) != [kinds]:
         return None
-    said = "\n".join(f'{NAMES[i]} says: "{text}"' for i, (text, _) in enumerate(statements))
+    speech = "\n".join(f'{NAMES[i]} says: "{text}"' for i, (text, _) in enumerate(statements))
     question = (
-        f"On an island live knights, who always tell the truth, and knaves, who always lie.\n{said}\n"
+        f"On an island live knights, who always tell the truth, and knaves, who always lie.\n{speech}\n"
         f"Who is what? Answer in the form: A: knight, B: knave"
     )
     answer = ", ".join(f"{NAMES[i]}: {_kind(kind)}" for i, kind in enumerate(kinds))
@@ -46,11 +46,11 @@ def solutions(statements: list[Statement], people: int) -> list[Kinds]:
 def _statements(speaker: int, people: int) -> list[Statement]:
     """Return what a person may say: of one other, of two others, of all."""
     others = [i for i in range(people) if i != speaker]
-    found = [(f"{NAMES[i]} is a {_kind(kind)}.", _is_of_kind(i, kind)) for i in others for kind in (True, False)]
+    statements = [(f"{NAMES[i]} is a {_kind(kind)}.", _is_of_kind(i, kind)) for i in others for kind in (True, False)]
     for i, j in combinations(others, 2):
-        found.append((f"{NAMES[i]} and {NAMES[j]} are of the same kind.", _are_alike(i, j)))
-    found += [(f"Exactly {count} of us are knights.", _are_knights(count)) for count in range(people + 1)]
-    return found
+        statements.append((f"{NAMES[i]} and {NAMES[j]} are of the same kind.", _are_alike(i, j)))
+    statements += [(f"Exactly {count} of us are knights.", _are_knights(count)) for count in range(people + 1)]
+    return statements
 
 
 def _is_of_kind(person: int, kind: bool) -> Truth:

@@ -73,8 +73,8 @@ def _row(name: str, company: str, born: int, companies: dict[str, int], hops: in
 
 def _names(rng: random.Random, count: int) -> list[str]:
     """Return different invented names."""
-    found: dict[str, None] = {}
-    while len(found) < count:
+    names: dict[str, None] = {}
+    while len(names) < count:
         syllables = [rng.choice(_STARTS) + rng.choice(_MIDDLES) for _ in range(2)]
-        found[(syllables[0] + syllables[1].lower() + rng.choice(_ENDS)).capitalize()] = None
-    return [*found]
+        names[(syllables[0] + syllables[1].lower() + rng.choice(_ENDS)).capitalize()] = None
+    return [*names]

@@ -80,14 +80,14 @@ def _sorted(ends: list[Node]) -> list[Node]:
     """Return the different ends in increasing order."""
     if len(ends) > MAX_ENDPOINTS:
         raise UndefinedError("too many intervals")
-    found: list[Node] = []
+    ordered: list[Node] = []
     for end in dict.fromkeys(ends):
         index = 0
-        while index < len(found) and _order(found[index], end) < 0:
+        while index < len(ordered) and _order(ordered[index], end) < 0:
             index += 1
-        if index == len(found) or _order(found[index], end) != 0:
-            found.insert(index, end)
-    return found
+        if index == len(ordered) or _order(ordered[index], end) != 0:
+            ordered.insert(index, end)
+    return ordered
 
 
 def _order(a: Node, b: Node) -> int:

@@ -55,13 +55,13 @@ def is_enclosed(tokens: Tokens) -> bool:
 
 def kinds_of(tokens: Tokens) -> list[str]:
     """Return the kinds of the relations outside all brackets."""
-    found, depth = [], 0
+    kinds, depth = [], 0
     for token in tokens:
         if token.kind == "mark":
             depth += (token.text in OPENING) - (token.text in CLOSING)
             if depth == 0 and token.text in RELATIONS:
-                found.append(RELATIONS[token.text])
-    return found
+                kinds.append(RELATIONS[token.text])
+    return kinds
 
 
 def lone_name(tokens: Tokens) -> str:
