@@ -123,11 +123,11 @@ def _as_tuple(value: Items) -> Items:
 
 def _distinct(items: Sequence[Value], rules: Rules) -> list[Value]:
     """Return the items of a set without repetitions."""
-    distinct: list[Value] = []
+    found: list[Value] = []
     for item in dict.fromkeys(map(_simplified, items)):
-        if _is_integer(item) or not any(are_same(each, item, rules) for each in distinct if not _is_integer(each)):
-            distinct.append(item)
-    return distinct
+        if _is_integer(item) or not any(are_same(each, item, rules) for each in found if not _is_integer(each)):
+            found.append(item)
+    return found
 
 
 def _is_integer(value: Value) -> bool:

@@ -110,9 +110,9 @@ def tokenize(text: str) -> list[Token]:
             at = match.start("number") + number.index(",")
             tokens.append(Token("number", number.partition(",")[0]))
             continue
-        tokens_of_match = _tokens(match)
-        tokens += tokens_of_match
-        for token in tokens_of_match:
+        made = _tokens(match)
+        tokens += made
+        for token in made:
             depth += (token.text in OPENING) - (token.text in CLOSING)
     return tokens
 
