@@ -41,13 +41,13 @@ def critic(kind: str = "shared", **changes: Any) -> Critic:
     return Critic(kind, **{"lora": LORA if kind == "shared" else None, "learning_rate": 1e-2, **changes})
 
 
-def trainer(folder: Path, settings: Critic | None, made: Equation | None = None, **changes: Any) -> EquationTrainer:
+def trainer(folder: Path, settings: Critic | None, symbols: Equation | None = None, **changes: Any) -> EquationTrainer:
     """Return a trainer with a critic. Twelve prompts make an epoch of three steps of four."""
     given = {"words": "processing_class", "model": "model", "lora": "peft_config"}
     pieces = {given[name]: changes.pop(name) for name in given if name in changes}
     return fixtures_trainer.trainer(
         folder,
-        made or equation(),
+        symbols or equation(),
         changes.pop("score", fixtures_trainer.eighths),
         changes.pop("problems", None) or tiny.problems(12),
         pieces={"critic": settings, **pieces},
@@ -55,9 +55,9 @@ def trainer(folder: Path, settings: Critic | None, made: Equation | None = None,
     )
 
 
-def rows(made: EquationTrainer) -> dict[str, torch.Tensor]:
+def rows(equation_trainer: EquationTrainer) -> dict[str, torch.Tensor]:
     """Return two prompts with completions, in the format of TRL's dictionary."""
-    ids = torch.randint(3, 20, (2, 9), generator=torch.Generator().manual_seed(0)).to(made.model.device)
+    ids = torch.randint(3, 20, (2, 9), generator=torch.Generator().manual_seed(0)).to(equation_trainer.model.device)
     there = torch.ones_like(ids)
     there[1, -2:] = 0
     prompts, answers = slice(0, 4), slice(4, 9)

@@ -71,13 +71,13 @@ def loss_batch(**more: Any) -> Batch:
 def equation_of(name: str, **changes: Any) -> Equation:
     """Return the equation of an algorithm; `changes` set knobs of the part in a slot (a mapping) or replace it."""
     slots = slots_of(REGISTRY.find("rlm_algorithms", name).target, REGISTRY)
-    made = Equation.of(slots)
+    symbols = Equation.of(slots)
     for slot, change in changes.items():
-        old = getattr(made, slot)
+        old = getattr(symbols, slot)
         if isinstance(change, dict):
             change = [turned(one, change) for one in old] if isinstance(old, list) else turned(old, change)
-        made = replace(made, **{slot: change})
-    return made
+        symbols = replace(symbols, **{slot: change})
+    return symbols
 
 
 def turned(old: Bound, knobs: dict[str, Any]) -> Bound:
@@ -86,9 +86,9 @@ def turned(old: Bound, knobs: dict[str, Any]) -> Bound:
     return replace(old, knobs=new.knobs, target=new.target)
 
 
-def scored(batch: Batch, made: Equation) -> Batch:
+def scored(batch: Batch, symbols: Equation) -> Batch:
     """Return the scored batch as a whole optimizer step, with its own counts and step batch."""
-    found = score(batch, made)
+    found = score(batch, symbols)
     places = torch.arange(len(found.mask)) if found.step_batch_rows is None else found.step_batch_rows
     window, (rows,) = build_step_batch([found], [places])
     found = replace(found, step_batch=window, step_batch_rows=rows)
@@ -100,13 +100,13 @@ def scored(batch: Batch, made: Equation) -> Batch:
     return replace(found, **{name: count.clamp(min=1).double() for name, count in counts.items()})
 
 
-def loss_and_gradient(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
+def loss_and_gradient(batch: Batch, symbols: Equation) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the loss of a scored batch and its gradient with respect to log π."""
     logp = batch.logp.detach().clone().requires_grad_()
-    loss = objective(replace(batch, logp=logp, rollout_weight=None), made)
+    loss = objective(replace(batch, logp=logp, rollout_weight=None), symbols)
     return loss.detach(), torch.autograd.grad(loss, logp)[0]
 
 
-def loss_and_gradient_from_rewards(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
+def loss_and_gradient_from_rewards(batch: Batch, symbols: Equation) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the loss of an unscored batch and its gradient with respect to log π."""
-    return loss_and_gradient(scored(batch, made), made)
+    return loss_and_gradient(scored(batch, symbols), symbols)

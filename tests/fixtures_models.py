@@ -47,11 +47,11 @@ def model(family: str, *, temperature: float = 1.0, dtype: torch.dtype = torch.f
     """Return a model with random weights, with TRL's head for the padded forward pass."""
     torch.manual_seed(0)
     given = {**CONFIGS.get(family, _NARROW), **changes}
-    made = getattr(transformers, CLASSES.get(family, f"{family}ForCausalLM"))(
+    lm = getattr(transformers, CLASSES.get(family, f"{family}ForCausalLM"))(
         getattr(transformers, f"{family}Config")(**given)
     ).to(dtype)
-    add_fused_lm_head(made, temperature=temperature, outputs=("log_probs", "entropy"))
-    return made
+    add_fused_lm_head(lm, temperature=temperature, outputs=("log_probs", "entropy"))
+    return lm
 
 
 def adapted(base: Any, **changes: Any) -> Any:
@@ -65,17 +65,17 @@ def adapted(base: Any, **changes: Any) -> Any:
     return found.train()
 
 
-def padded(made: Any, ids: torch.Tensor, there: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+def padded(lm: Any, ids: torch.Tensor, there: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return log-probs and entropies, (B, width), by TRL's padded forward pass."""
     labels = ids.masked_fill(there == 0, -100)
     labels[:, :-width] = -100
-    found = made(input_ids=ids, attention_mask=there, labels=labels, fused_lm_head=True)
+    found = lm(input_ids=ids, attention_mask=there, labels=labels, fused_lm_head=True)
     return found.log_probs[:, -width:], found.entropy[:, -width:]
 
 
-def gradient(made: Any, loss: torch.Tensor) -> torch.Tensor:
+def gradient(lm: Any, loss: torch.Tensor) -> torch.Tensor:
     """Return the gradient of every trained weight, as one vector."""
-    weights = [x for x in made.parameters() if x.requires_grad]
+    weights = [x for x in lm.parameters() if x.requires_grad]
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, weights)])
 
 
@@ -85,11 +85,11 @@ def rows(*groups: tuple[int, list[int]]) -> tuple[torch.Tensor, torch.Tensor, in
     draw = torch.Generator().manual_seed(1)
     ids, there = [], []
     for prompt, lengths in groups:
-        asked = torch.randint(3, WORDS, (prompt,), generator=draw)
+        prompt_ids = torch.randint(3, WORDS, (prompt,), generator=draw)
         for length in lengths:
             sampled = torch.randint(3, WORDS, (length,), generator=draw)
-            left, right = asked.new_zeros(most - prompt), asked.new_zeros(width - length)
-            ids.append(torch.cat([left, asked, sampled, right]))
-            there.append(torch.cat([left, torch.ones_like(asked), torch.ones_like(sampled), right]))
+            left, right = prompt_ids.new_zeros(most - prompt), prompt_ids.new_zeros(width - length)
+            ids.append(torch.cat([left, prompt_ids, sampled, right]))
+            there.append(torch.cat([left, torch.ones_like(prompt_ids), torch.ones_like(sampled), right]))
     order = torch.randperm(len(ids), generator=draw)
     return torch.stack(ids)[order], torch.stack(there)[order], width

@@ -82,20 +82,20 @@ def trainer(
     }
     usual |= pieces
     options = TrainerOptions(**{f.name: usual.pop(f.name) for f in fields(TrainerOptions) if f.name in usual})
-    made = EquationTrainer(options, **usual)
+    equation_trainer = EquationTrainer(options, **usual)
     micro = args.steps_per_generation * args.num_iterations
-    made.add_callback(SaveWhenBufferIsEmpty(micro, args.gradient_accumulation_steps))
-    return made
+    equation_trainer.add_callback(SaveWhenBufferIsEmpty(micro, args.gradient_accumulation_steps))
+    return equation_trainer
 
 
-def weights(made: EquationTrainer) -> dict[str, torch.Tensor]:
+def weights(equation_trainer: EquationTrainer) -> dict[str, torch.Tensor]:
     """Return a copy of every weight of the trainer's model."""
-    return {name: p.detach().clone() for name, p in made.model.named_parameters()}
+    return {name: p.detach().clone() for name, p in equation_trainer.model.named_parameters()}
 
 
-def logged(made: EquationTrainer, name: str) -> list[float]:
+def logged(equation_trainer: EquationTrainer, name: str) -> list[float]:
     """Return the logged values of `name`, one per step."""
-    return [line[name] for line in made.state.log_history if name in line]
+    return [line[name] for line in equation_trainer.state.log_history if name in line]
 
 
 def interrupted(

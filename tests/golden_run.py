@@ -101,10 +101,10 @@ def train_job(file: Path, seed: int, folder: Path) -> None:
     else:
         seeds = [f"stages.{number}.trainer.seed={seed}" for number in range(len(bodies))]
         changes = [*staged(bodies), *seeds]
-    made = recipe.load(file, changes)
+    document = recipe.load(file, changes)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            train(made, Registry(made.load, made.block), folder)
+            train(document, Registry(document.load, document.block), folder)
     except Exception as error:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"FAILED{os.environ.get('RANK', '')}").write_text(type(error).__name__)

@@ -53,9 +53,9 @@ def own(name: str, wheels: Path) -> list[str]:
     """
     project = tomllib.loads((ROOT / "plugins" / name / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {name: wanted for name, wanted in project.get("optional-dependencies", {}).items() if name != "test"}
-    asked = {re.split(r"[^\w-]", wanted)[0] for wanted in sum(extras.values(), project["dependencies"])}
+    required = {re.split(r"[^\w-]", wanted)[0] for wanted in sum(extras.values(), project["dependencies"])}
     chosen = f"[{','.join(extras)}]" if extras else ""
-    return [f"{wheel(name, wheels)}{chosen}", *(str(wheel(each, wheels)) for each in sorted(asked & {*NAMES}))]
+    return [f"{wheel(name, wheels)}{chosen}", *(str(wheel(each, wheels)) for each in sorted(required & {*NAMES}))]
 
 
 def wheel(name: str, wheels: Path) -> Path:

@@ -141,13 +141,13 @@ def test_a_wrong_quantization_is_refused(chosen: dict[str, Any], problem: str) -
 
 def test_eight_bits_are_half_of_sixteen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlm_plugins.models.quantization._is_installed", lambda module: True)
-    made = quantization_config({"method": "bitsandbytes_8bit", "llm_int8_threshold": 5.0}, four_bits=False)
-    assert (made.load_in_8bit, made.llm_int8_threshold) == (True, 5.0)
+    quantized = quantization_config({"method": "bitsandbytes_8bit", "llm_int8_threshold": 5.0}, four_bits=False)
+    assert (quantized.load_in_8bit, quantized.llm_int8_threshold) == (True, 5.0)
     config = tiny.model().config
     config.dtype = torch.float16
     model = skeleton(config, {"r": 2, "target_modules": ["q_proj"]})
     whole = frozen_bytes(model, config)
-    config.quantization_config = made
+    config.quantization_config = quantized
     linear = [m for m in model.modules() if isinstance(m, torch.nn.Linear) and m is not model.get_output_embeddings()]
     assert whole - frozen_bytes(model, config) == sum(m.weight.numel() for m in linear if not m.weight.requires_grad)
 
@@ -165,8 +165,8 @@ def test_quantized_weights_need_an_adapter(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("rlm_plugins.models.quantization._is_installed", lambda module: True)
     tiny.model().save_pretrained(tmp_path)
     tiny.tokenizer("0123456789+-*=(),;? ").save_pretrained(tmp_path)
-    said = recipe() | {"model": {"name": str(tmp_path), "quantization": {"method": "bitsandbytes_8bit"}}}
+    document = recipe() | {"model": {"name": str(tmp_path), "quantization": {"method": "bitsandbytes_8bit"}}}
     plain = {"name": "dataset", "path": str(tmp_path / "d.jsonl"), "chat": False}
     (tmp_path / "d.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n' * 4)
     with pytest.raises(RlmError, match=r"(?s)quantized weights cannot be trained.*`model: \{lora"):
-        rlm.check(said | {"environment": plain})
+        rlm.check(document | {"environment": plain})

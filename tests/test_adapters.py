@@ -28,32 +28,32 @@ def policy() -> Any:
 
 def moved_critic() -> SharedCritic:
     """Return a critic whose adapter is not at its initial weights."""
-    made = SharedCritic(policy(), LORA, "cpu")
-    for name, x in made.trunk_weights().items():
+    own_critic = SharedCritic(policy(), LORA, "cpu")
+    for name, x in own_critic.trunk_weights().items():
         if "lora_B" in name:
             torch.nn.init.normal_(x)
-    return made
+    return own_critic
 
 
 def test_the_files_of_a_critic_are_pefts_own_and_load_again(tmp_path: Path) -> None:
-    made = moved_critic()
-    made.save(tmp_path)
+    own_critic = moved_critic()
+    own_critic.save(tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == {"adapter_config.json", FILE, "value_head.safetensors"}
     assert json.loads((tmp_path / "adapter_config.json").read_text())["r"] == LORA["r"]
     saved = load_file(tmp_path / FILE)
     assert "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" in saved
     theirs = PeftModel.from_pretrained(tiny.model(), tmp_path)
-    with torch.no_grad(), made.active():
-        ours = made.trunk(input_ids=IDS).last_hidden_state
+    with torch.no_grad(), own_critic.active():
+        ours = own_critic.trunk(input_ids=IDS).last_hidden_state
     assert torch.equal(ours, theirs.get_base_model().model(input_ids=IDS).last_hidden_state)
     again = SharedCritic(policy(), LORA, "cpu")
     again.load(tmp_path)
-    assert all(torch.equal(x, again.trunk_weights()[name]) for name, x in made.trunk_weights().items())
+    assert all(torch.equal(x, again.trunk_weights()[name]) for name, x in own_critic.trunk_weights().items())
 
 
 def test_frozen_adapter_matches_the_critic_and_is_not_trained(tmp_path: Path) -> None:
-    made = moved_critic()
-    made.save(tmp_path)
+    own_critic = moved_critic()
+    own_critic.save(tmp_path)
     host = policy()
     chance = torch.get_rng_state()
     found = load_adapter(host, "reward0", tmp_path)
@@ -64,8 +64,8 @@ def test_frozen_adapter_matches_the_critic_and_is_not_trained(tmp_path: Path) ->
         read = trunk(input_ids=IDS).last_hidden_state
         assert not trunk.training
     assert not read.requires_grad
-    with torch.no_grad(), made.active():
-        assert torch.equal(read, made.trunk(input_ids=IDS).last_hidden_state)
+    with torch.no_grad(), own_critic.active():
+        assert torch.equal(read, own_critic.trunk(input_ids=IDS).last_hidden_state)
     assert trunk.training
     assert not [name for name, x in found.weights().items() if x.requires_grad]
 
@@ -73,10 +73,10 @@ def test_frozen_adapter_matches_the_critic_and_is_not_trained(tmp_path: Path) ->
 def test_trainable_adapter_has_gradients_and_the_policy_none() -> None:
     host = policy()
     trained = {name for name, x in host.named_parameters() if x.requires_grad}
-    made = Adapter(host, "critic", LoraConfig(**{**LORA, "task_type": "CAUSAL_LM"}), trainable=True)
-    with made.active():
-        made.base(input_ids=IDS).logits.sum().backward()
-    assert any(x.grad is not None for x in made.weights().values())
+    adapter = Adapter(host, "critic", LoraConfig(**{**LORA, "task_type": "CAUSAL_LM"}), trainable=True)
+    with adapter.active():
+        adapter.base(input_ids=IDS).logits.sum().backward()
+    assert any(x.grad is not None for x in adapter.weights().values())
     assert not [name for name, x in host.named_parameters() if name in trained and x.grad is not None]
     assert trained <= {name for name, x in host.named_parameters() if x.requires_grad}
 

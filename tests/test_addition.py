@@ -64,16 +64,16 @@ def test_omitted_carries_change_the_result() -> None:
 
 
 def test_omission_is_sampled_only_at_a_carry() -> None:
-    asked: list[int] = []
+    calls: list[int] = []
 
     def forget() -> bool:
-        asked.append(1)
+        calls.append(1)
         return False
 
     Problem(5432, 1234).work(forget)
-    assert asked == []
+    assert calls == []
     Problem(9999, 1111).work(forget)
-    assert len(asked) == 3  # the last carry is the first digit
+    assert len(calls) == 3  # the last carry is the first digit
 
 
 def test_one_prompt_in_eight_is_held_out() -> None:

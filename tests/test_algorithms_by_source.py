@@ -36,11 +36,11 @@ def row_equation(name: str) -> Equation:
     return Equation(**{key: part for key, part in slots.items() if key not in ("sampler", "rollouts")})
 
 
-def loss_and_gradient(batch: Batch, made: Equation) -> tuple[Tensor, Tensor]:
+def loss_and_gradient(batch: Batch, symbols: Equation) -> tuple[Tensor, Tensor]:
     """Return loss and gradient of the scored batch."""
-    batch = replace(score(batch, made), rollout_weight=None)
+    batch = replace(score(batch, symbols), rollout_weight=None)
     logp = batch.logp.clone().requires_grad_()
-    loss = objective(replace(batch, logp=logp), made)
+    loss = objective(replace(batch, logp=logp), symbols)
     return loss.detach(), torch.autograd.grad(loss, logp)[0]
 
 

@@ -22,11 +22,11 @@ LENGTHS = torch.tensor([3, 1, 2])
 def policy(**changes: Any) -> Any:
     """Return a policy in training mode with dropout, whose adapter is not at its initial weights."""
     config = {**LORA, "task_type": "CAUSAL_LM", "lora_dropout": 0.5, **changes}
-    made = get_peft_model(tiny.model(), LoraConfig(**config)).train()
-    for name, x in made.named_parameters():
+    lm = get_peft_model(tiny.model(), LoraConfig(**config)).train()
+    for name, x in lm.named_parameters():
         if "lora_B" in name:
             torch.nn.init.constant_(x, 0.02)
-    return made
+    return lm
 
 
 def reader(model: Any) -> Any:
@@ -51,9 +51,9 @@ def bernoulli(logp: torch.Tensor, rows: list[int]) -> torch.Tensor:
 def test_new_auxiliary_model_equals_the_base() -> None:
     host = policy()
     chance = torch.get_rng_state()
-    made = AuxiliaryLM(host, "second", learning_rate=1e-2, batch_size=2)
+    auxiliary = AuxiliaryLM(host, "second", learning_rate=1e-2, batch_size=2)
     assert torch.equal(torch.get_rng_state(), chance), "the run's own random numbers"
-    found = made.logp(reader(host), PROMPTS, COMPLETIONS, 4)
+    found = auxiliary.logp(reader(host), PROMPTS, COMPLETIONS, 4)
     with host.disable_adapter(), torch.no_grad():
         base = reader(host)(PROMPTS, COMPLETIONS)
     there = torch.arange(4) < LENGTHS.unsqueeze(1)
@@ -65,16 +65,16 @@ def test_new_auxiliary_model_equals_the_base() -> None:
 def test_auxiliary_model_trains_like_a_separate_model() -> None:
     """Two steps of AdamW with gradient clipping, on a policy whose adapter equals the second one."""
     host = policy()
-    made = AuxiliaryLM(host, "second", learning_rate=1e-2, max_grad_norm=0.5, batch_size=2)
+    auxiliary = AuxiliaryLM(host, "second", learning_rate=1e-2, max_grad_norm=0.5, batch_size=2)
     alone = get_peft_model(tiny.model(), LoraConfig(**LORA, task_type="CAUSAL_LM"))
-    mine = {made._adapter.file_key(name): x for name, x in made._adapter.weights().items()}
+    mine = {auxiliary._adapter.file_key(name): x for name, x in auxiliary._adapter.weights().items()}
     theirs = {name.replace(".default.", "."): x for name, x in alone.named_parameters() if x.requires_grad}
     for name, x in theirs.items():
         x.data.copy_(mine[name])
     optimizer = torch.optim.AdamW(theirs.values(), lr=1e-2, weight_decay=0.0)
     before = {name: x.detach().clone() for name, x in host.named_parameters()}
     for step in range(2):
-        norm = made.train_step(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, step)
+        norm = auxiliary.train_step(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, step)
         there = torch.arange(3) < LENGTHS.unsqueeze(1)
         bernoulli(reader(alone)(PROMPTS, COMPLETIONS).where(there, 0.0), [0, 1, 2]).backward()
         assert norm == pytest.approx(torch.nn.utils.clip_grad_norm_(theirs.values(), 0.5).item(), rel=1e-4)
@@ -94,15 +94,17 @@ def test_auxiliary_model_trains_like_a_separate_model() -> None:
 
 def test_auxiliary_model_state_is_restored() -> None:
     host, other = policy(), policy()
-    made = AuxiliaryLM(host, "second", learning_rate=1e-2)
-    made.train_step(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, 0)
-    state = copy.deepcopy(made.state_dict())
+    auxiliary = AuxiliaryLM(host, "second", learning_rate=1e-2)
+    auxiliary.train_step(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, 0)
+    state = copy.deepcopy(auxiliary.state_dict())
     AuxiliaryLM(other, "second", learning_rate=1e-2)  # who comes second has another name, and the same state
     again = AuxiliaryLM(other, "second", learning_rate=1e-2, seed=7)
     again.load_state_dict(state)
-    for model, on in ((made, host), (again, other)):
+    for model, on in ((auxiliary, host), (again, other)):
         model.train_step(reader(on), PROMPTS, COMPLETIONS, 3, bernoulli, 1)
-    expected, found = (model.logp(reader(on), PROMPTS, COMPLETIONS, 3) for model, on in ((made, host), (again, other)))
+    expected, found = (
+        model.logp(reader(on), PROMPTS, COMPLETIONS, 3) for model, on in ((auxiliary, host), (again, other))
+    )
     assert torch.equal(found, expected)
     assert list(host.peft_config) == ["default"], "PEFT saves none of it"
     with pytest.raises(RlmError, match="does not fit this base"):
@@ -114,8 +116,8 @@ def test_auxiliary_model_state_is_restored() -> None:
 def test_the_gradient_is_that_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gradient is averaged over processes, one of which has no completion."""
     host = policy()
-    made = AuxiliaryLM(host, "second", learning_rate=0.0, max_grad_norm=0.0)
-    norm = made.train_step(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, 0)
+    auxiliary = AuxiliaryLM(host, "second", learning_rate=0.0, max_grad_norm=0.0)
+    norm = auxiliary.train_step(reader(host), PROMPTS, COMPLETIONS, 3, bernoulli, 0)
 
     class State:
         num_processes, process_index = 4, 0
@@ -125,13 +127,15 @@ def test_the_gradient_is_that_of_all_processes(monkeypatch: pytest.MonkeyPatch) 
         with monkeypatch.context() as patch:
             patch.setattr(processes, "processes", lambda: State)
             patch.setattr("rlm_plugins.models.auxiliary_lm.processes", lambda: State)
-            made.train_step(reader(host), PROMPTS, COMPLETIONS, 3, _remembers(made, found), 0)
+            auxiliary.train_step(reader(host), PROMPTS, COMPLETIONS, 3, _remembers(auxiliary, found), 0)
     total = torch.stack(found).mean(0)
     assert total.norm().item() == pytest.approx(norm, rel=1e-5)
 
 
-def _remembers(made: AuxiliaryLM, found: list[torch.Tensor]) -> Any:
-    made._optimizer._average_gradients = lambda weights: found.append(torch.cat([x.grad.flatten() for x in weights]))  # type: ignore[method-assign]
+def _remembers(auxiliary: AuxiliaryLM, found: list[torch.Tensor]) -> Any:
+    auxiliary._optimizer._average_gradients = lambda weights: found.append(
+        torch.cat([x.grad.flatten() for x in weights])
+    )  # type: ignore[method-assign]
     return bernoulli
 
 

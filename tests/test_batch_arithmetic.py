@@ -98,10 +98,10 @@ def test_step_count_equals_the_trainers(tmp_path: Path, problems: int, settings:
         "max_completion_length": 2,
         "save_strategy": "no",
     }
-    made = trainer(tmp_path, **{**quick, **settings})
-    made.train_dataset = tiny.problems(problems)
-    made.train()
-    assert made.state.global_step == plan.steps
+    equation_trainer = trainer(tmp_path, **{**quick, **settings})
+    equation_trainer.train_dataset = tiny.problems(problems)
+    equation_trainer.train()
+    assert equation_trainer.state.global_step == plan.steps
 
 
 @pytest.mark.slow
@@ -111,9 +111,9 @@ def test_supervised_too(tmp_path: Path, settings: dict[str, Any]) -> None:
     quiet = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "bf16": False, "save_strategy": "no"}
     args = SFTConfig(output_dir=str(tmp_path), **settings, **quiet)
     rows = tiny.problems(22).map(lambda row: {"completion": row["answer"]}, remove_columns=["answer"])
-    made = SFTTrainer(model=tiny.model(), args=args, train_dataset=rows, processing_class=tiny.tokenizer())
-    made.train()
-    assert made.state.global_step == batch_plan(args, 22, settings).steps
+    equation_trainer = SFTTrainer(model=tiny.model(), args=args, train_dataset=rows, processing_class=tiny.tokenizer())
+    equation_trainer.train()
+    assert equation_trainer.state.global_step == batch_plan(args, 22, settings).steps
 
 
 def test_defaults_are_not_reported_as_set() -> None:

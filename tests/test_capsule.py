@@ -326,9 +326,9 @@ def test_capsule_of_two_processes(tmp_path: Path) -> None:
 
 
 def test_command_tells_what_changes(run: Path) -> None:
-    told = CliRunner().invoke(app, ["replay", str(run), "2", "algorithm=dr_grpo", "--json"])
-    assert told.exit_code == 0, told.output
-    data = json.loads(told.stdout)
+    output = CliRunner().invoke(app, ["replay", str(run), "2", "algorithm=dr_grpo", "--json"])
+    assert output.exit_code == 0, output.output
+    data = json.loads(output.stdout)
     assert (data["step"], data["stage"], data["differences"]) == (2, "01-grpo", [])
     assert data["recorded"]["loss"] != data["replayed"]["loss"]
     token = data["tokens"][0]
@@ -350,10 +350,10 @@ def test_command_tells_what_changes(run: Path) -> None:
     ],
 )
 def test_wrong_words_are_errors(run: Path, words: list[str], problem: str) -> None:
-    told = CliRunner().invoke(app, ["replay", str(run), *words])
-    assert told.exit_code == 2
-    assert problem in told.stderr
-    assert "Traceback" not in told.output
+    output = CliRunner().invoke(app, ["replay", str(run), *words])
+    assert output.exit_code == 2
+    assert problem in output.stderr
+    assert "Traceback" not in output.output
 
 
 # ------------------------------------------------------------------ with the model
@@ -380,8 +380,8 @@ def test_gradient_with_the_model_is_that_of_the_step(tmp_path: Path, monkeypatch
         for name in recorded:
             torch.testing.assert_close(gradient[name], recorded[name], rtol=1e-5, atol=1e-8)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before, "a replay writes nothing"
-    told = CliRunner().invoke(app, ["replay", str(folder), "2", "--model", "--json"])
-    norms = json.loads(told.stdout)["gradient"]
+    output = CliRunner().invoke(app, ["replay", str(folder), "2", "--model", "--json"])
+    norms = json.loads(output.stdout)["gradient"]
     assert norms["replayed"] == pytest.approx(norms["recorded"], rel=1e-5)
 
 
@@ -452,9 +452,9 @@ def test_fault_is_repeated_elsewhere(place: str, tmp_path: Path) -> None:
     assert problem in capsule.fault["problem"]
     with pytest.raises(RlmError, match=problem):
         replays(elsewhere, [])
-    told = CliRunner().invoke(app, ["replay", str(elsewhere)])
-    assert told.exit_code == 2
-    assert told.stderr.startswith("error: ")
+    output = CliRunner().invoke(app, ["replay", str(elsewhere)])
+    assert output.exit_code == 2
+    assert output.stderr.startswith("error: ")
 
 
 def test_step_without_capsule_records_references_only(

@@ -172,9 +172,9 @@ def test_batch_size_is_reported(tmp_path: Path) -> None:
     )
     trainer = "stages.1.trainer.gradient_accumulation_steps=2"
 
-    def found(*said: str) -> tuple[int, int]:
+    def found(*overrides: str) -> tuple[int, int]:
         load = workload(
-            stage := stages(tmp_path, "stages.1.algorithm=dr_grpo", trainer, none, *said)[0][1], arguments(stage)
+            stage := stages(tmp_path, "stages.1.algorithm=dr_grpo", trainer, none, *overrides)[0][1], arguments(stage)
         )
         return load.micro_batch_size, load.packed_prompts
 
@@ -196,8 +196,8 @@ def test_generator_is_reported(tmp_path: Path) -> None:
     (_, grpo), registry = stages(tmp_path, "stages.1.trainer.max_completion_length=32")
 
     def output(stage: Any) -> str:
-        said: list[str] = examine(stage, registry)["speed"]
-        return said[0]
+        lines: list[str] = examine(stage, registry)["speed"]
+        return lines[0]
 
     assert output(grpo) == "generation: `fast` (falls back to transformers if its start-up self-check fails)"
     assert examine(grpo, registry)["memory"]["generation"]["merged and packed weights"] > 0

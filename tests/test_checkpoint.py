@@ -61,9 +61,9 @@ def stateful_trainer(folder: Path, **changes: Any) -> EquationTrainer:
     return trainer(folder, equation, Fading, tiny.problems(12), **settings)
 
 
-def memory(made: EquationTrainer) -> list[dict[str, float]]:
+def memory(equation_trainer: EquationTrainer) -> list[dict[str, float]]:
     """Return the state of its two stateful parts."""
-    return [part.state_dict() for part in made.components.states.by_name.values()]
+    return [part.state_dict() for part in equation_trainer.components.states.by_name.values()]
 
 
 @pytest.mark.slow
@@ -109,10 +109,10 @@ def test_unsaveable_part_state_names_its_part(how: Any) -> None:
 
 def test_unsaveable_state_is_reported_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RunningBaseline, "state_dict", lambda self: {"mean": self})
-    made = stateful_trainer(tmp_path)
+    equation_trainer = stateful_trainer(tmp_path)
     with pytest.raises(PartError, match="test/running"):
-        made.train()
-    assert made.state.global_step == 0
+        equation_trainer.train()
+    assert equation_trainer.state.global_step == 0
 
 
 class FakeTrainer:
@@ -176,9 +176,9 @@ def test_interrupted_run_without_checkpoint_restarts(
     """After Ctrl-C inside a step, as in a notebook, no completion of that step is trained on."""
     term = replace(REGISTRY.find("rlm_penalties", "kl_cov").bind({"share": 0.5}), beside={"beta": 1.0})
     equation, size = clipped(penalties=[term] * looks), {"per_device_train_batch_size": 4, "num_generations": 4}
-    made = trainer(tmp_path, equation, max_steps=2, gradient_accumulation_steps=2, **size)
+    equation_trainer = trainer(tmp_path, equation, max_steps=2, gradient_accumulation_steps=2, **size)
     step, done = ["writes", "learns", "learns"], []
-    write, learn = made._generate_single_turn, made.components.loss.of_portion
+    write, learn = equation_trainer._generate_single_turn, equation_trainer.components.loss.of_portion
 
     def writes(*args: Any, **options: Any) -> Any:
         done.append("writes")
@@ -190,10 +190,10 @@ def test_interrupted_run_without_checkpoint_restarts(
             raise KeyboardInterrupt
         return learn(*args)
 
-    monkeypatch.setattr(made, "_generate_single_turn", writes)
-    monkeypatch.setattr(made.components.loss, "of_portion", learns)
+    monkeypatch.setattr(equation_trainer, "_generate_single_turn", writes)
+    monkeypatch.setattr(equation_trainer.components.loss, "of_portion", learns)
     with pytest.raises(KeyboardInterrupt):
-        made.train()
-    made.train()
+        equation_trainer.train()
+    equation_trainer.train()
     assert done == step * 3
-    assert not made.components.loss.batches._pending
+    assert not equation_trainer.components.loss.batches._pending

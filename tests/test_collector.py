@@ -83,16 +83,16 @@ def test_group_split_over_processes_keeps_its_sources() -> None:
 
 def test_every_process_calls_every_source() -> None:
     """A collective call of a source must not wait for a process without completions of that source."""
-    asked = []
+    calls = []
 
     def it(prompts: Any) -> Any:
-        asked.append(len(prompts))
+        calls.append(len(prompts))
         return {"completion_ids": [[5]] * len(prompts)}
 
     writers = RolloutCollector([source(it, num_completions=1)], 3)
     writers(PROMPTS[:2], INPUTS[:2], 0, Trainer())
     writers(PROMPTS[2:4], INPUTS[2:4], 2, Trainer())
-    assert asked == [0, 1]
+    assert calls == [0, 1]
 
 
 def test_sources_share_a_group_from_its_end() -> None:

@@ -202,8 +202,8 @@ def test_a_checkpoint_may_be_named_where_a_part_could_be(tmp_path: Path, monkeyp
     for name in ("folder", "./folder", str(tmp_path / "folder")):
         beside = body(tmp_path, BASE, f"model={name}")["model"]
         assert (beside["name"], beside["path"]) == ("pretrained", str((tmp_path / "folder").resolve()))
-    said = body(tmp_path, BASE, "model={name: pretrained, path: gpt2}")["model"]
-    assert (said["name"], said["path"]) == ("pretrained", "gpt2")
+    model = body(tmp_path, BASE, "model={name: pretrained, path: gpt2}")["model"]
+    assert (model["name"], model["path"]) == ("pretrained", "gpt2")
     assert body(tmp_path, BASE, "model=builtin/scratch")["model"]["name"] == "scratch"
 
 
@@ -620,41 +620,45 @@ def test_every_value_has_an_origin(tmp_path: Path) -> None:
     text = BASE.replace("algorithm: grpo", "algorithm: {name: dapo, policy_loss: {epsilon: 0.1}}")
     overrides = ["algorithm.filters.0.reward=accuracy", "environment.digits=2", "model.lora={r: 4}"]
     stages, found = run(tmp_path, text, *overrides)
-    told = {address: (value, origin) for address, value, origin in explain_origins(found, stages)}
-    assert told["environment.name"] == ("addition", "recipe.yaml line 2")
-    assert told["environment.digits"] == (2, "command line")
-    assert told["environment.seed"] == (0, "default of addition")
-    assert told["rewards[1].weight"] == (0.1, "recipe.yaml line 3")
-    assert told["rewards[0].weight"] == (1.0, "default")
-    assert told["algorithm.name"] == ("dapo", "recipe.yaml line 4")
-    assert told["algorithm.policy_loss.epsilon"] == (0.1, "recipe.yaml line 4")
-    assert told["algorithm.policy_loss.epsilon_high"] == (0.28, "algorithm dapo")
-    assert told["algorithm.policy_loss.delta"] == (None, "default of clip")
-    assert told["algorithm.filters[0].name"] == ("nonzero_std", "algorithm dapo")
-    assert told["algorithm.filters[0].reward"] == ("accuracy", "command line")
-    assert told["algorithm.penalties"] == ([], "algorithm dapo")
-    assert told["model.lora.r"] == (4, "command line")
-    assert told["model.name"] == ("scratch", "recipe.yaml line 1")
-    assert told["trainer.learning_rate"] == (1e-6, "recipe.yaml line 5")
-    assert told["evaluation.metric"] == ("accuracy", "the first reward")
-    assert told["evaluation.every"] == (0, "default")
-    assert not [address for address, (_, origin) in told.items() if not origin]
+    origins = {address: (value, origin) for address, value, origin in explain_origins(found, stages)}
+    assert origins["environment.name"] == ("addition", "recipe.yaml line 2")
+    assert origins["environment.digits"] == (2, "command line")
+    assert origins["environment.seed"] == (0, "default of addition")
+    assert origins["rewards[1].weight"] == (0.1, "recipe.yaml line 3")
+    assert origins["rewards[0].weight"] == (1.0, "default")
+    assert origins["algorithm.name"] == ("dapo", "recipe.yaml line 4")
+    assert origins["algorithm.policy_loss.epsilon"] == (0.1, "recipe.yaml line 4")
+    assert origins["algorithm.policy_loss.epsilon_high"] == (0.28, "algorithm dapo")
+    assert origins["algorithm.policy_loss.delta"] == (None, "default of clip")
+    assert origins["algorithm.filters[0].name"] == ("nonzero_std", "algorithm dapo")
+    assert origins["algorithm.filters[0].reward"] == ("accuracy", "command line")
+    assert origins["algorithm.penalties"] == ([], "algorithm dapo")
+    assert origins["model.lora.r"] == (4, "command line")
+    assert origins["model.name"] == ("scratch", "recipe.yaml line 1")
+    assert origins["trainer.learning_rate"] == (1e-6, "recipe.yaml line 5")
+    assert origins["evaluation.metric"] == ("accuracy", "the first reward")
+    assert origins["evaluation.every"] == (0, "default")
+    assert not [address for address, (_, origin) in origins.items() if not origin]
 
 
 def test_override_replaces_the_earlier_value(tmp_path: Path) -> None:
     stages, found = run(tmp_path, BASE, "environment=addition", "rewards=[accuracy]", build_environment=False)
-    told = {address: origin for address, _, origin in explain_origins(found, stages)}
-    assert told["environment.train_rows"] == "default of addition"
-    assert told["environment.name"] == "command line"
+    origins = {address: origin for address, _, origin in explain_origins(found, stages)}
+    assert origins["environment.train_rows"] == "default of addition"
+    assert origins["environment.name"] == "command line"
     assert "rewards[1].name" not in found.origins
 
 
 def test_origins_of_stages_name_the_line_they_were_inherited_from(tmp_path: Path) -> None:
     stages, found = run(tmp_path, TWO_STAGES, build_environment=False)
-    told = {address: origin for address, _, origin in explain_origins(found, stages)}
-    assert told["stages[0].environment.train_rows"] == told["stages[1].environment.train_rows"] == "recipe.yaml line 1"
-    assert told["stages[1].model.lora.r"] == "recipe.yaml line 5"
-    assert told["stages[1].algorithm.filters[0].name"] == "algorithm dapo"
+    origins = {address: origin for address, _, origin in explain_origins(found, stages)}
+    assert (
+        origins["stages[0].environment.train_rows"]
+        == origins["stages[1].environment.train_rows"]
+        == "recipe.yaml line 1"
+    )
+    assert origins["stages[1].model.lora.r"] == "recipe.yaml line 5"
+    assert origins["stages[1].algorithm.filters[0].name"] == "algorithm dapo"
 
 
 def test_the_resolved_recipe_is_plain_data(tmp_path: Path) -> None:

@@ -64,14 +64,14 @@ def result_of(row: Algorithm, record: Args, case: Case) -> Out:
     return loss_of(made, case, record["args"])
 
 
-def penalty(made: Equation, args: Args, case: Case) -> Out:
+def penalty(symbols: Equation, args: Args, case: Case) -> Out:
     inline = {name: torch.tensor(args[name], dtype=torch.float64) for name in ("logp", "ref") if name in args}
     logp, ref = inline.get("logp", case.logp).requires_grad_(), inline.get("ref", case.ref_logp)
-    kl = made.penalties[0](Batch(logp=logp, ref_logp=ref))  # type: ignore[call-arg]
+    kl = symbols.penalties[0](Batch(logp=logp, ref_logp=ref))  # type: ignore[call-arg]
     return {"kl": kl.detach(), "grad_logp": torch.autograd.grad(kl.sum(), logp)[0]}
 
 
-def loss_of(made: Equation, case: Case, args: Args) -> Out:
+def loss_of(symbols: Equation, case: Case, args: Args) -> Out:
     logp, advantages = case.logp.requires_grad_(), getattr(case, args.get("advantages", "adv_seq"))
     batch = case.batch(
         logp=logp,
@@ -82,7 +82,7 @@ def loss_of(made: Equation, case: Case, args: Args) -> Out:
         num_micro_batches=torch.tensor(1.0).double(),
         step=0,
     )
-    loss = objective(with_own_step_batch(batch), made)
+    loss = objective(with_own_step_batch(batch), symbols)
     return {"loss": loss.detach(), "grad_logp": torch.autograd.grad(loss, logp)[0]}
 
 
@@ -220,9 +220,9 @@ def value_and_gradient(name: str, **knobs: Any) -> tuple[torch.Tensor, torch.Ten
     return _differentiated(batch, equation(replace(ROWS[name], penalties=(), **knobs)))
 
 
-def _differentiated(batch: Batch, made: Equation) -> tuple[torch.Tensor, torch.Tensor]:
+def _differentiated(batch: Batch, symbols: Equation) -> tuple[torch.Tensor, torch.Tensor]:
     logp = batch.logp.clone().requires_grad_()
-    loss = objective(replace(with_own_step_batch(batch), logp=logp), made)
+    loss = objective(replace(with_own_step_batch(batch), logp=logp), symbols)
     return loss.detach(), torch.autograd.grad(loss, logp)[0]
 
 

@@ -15,15 +15,15 @@ from fixtures_trainer import OFTEN, interrupted, logged
 from rlm_plugins.errors import RlmError
 
 
-def values_of(made: Any) -> torch.Tensor:
+def values_of(equation_trainer: Any) -> torch.Tensor:
     """Return the values of two fixed completions."""
-    return made.components.critic.before_update(rows(made)).clone()
+    return equation_trainer.components.critic.before_update(rows(equation_trainer)).clone()
 
 
-def log_probs_of(made: Any) -> torch.Tensor:
+def log_probs_of(equation_trainer: Any) -> torch.Tensor:
     """Return the policy's log-probs of two fixed completions."""
     with torch.no_grad():
-        return made.components.logprobs.of(made.model, rows(made))[0].clone()
+        return equation_trainer.components.logprobs.of(equation_trainer.model, rows(equation_trainer))[0].clone()
 
 
 class Trained(NamedTuple):
@@ -36,21 +36,21 @@ class Trained(NamedTuple):
 
 @pytest.fixture(scope="module", params=KINDS)
 def trained(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Trained:
-    made = trainer(tmp_path_factory.mktemp("trained"), critic(request.param), max_steps=3)
-    at_first = values_of(made)
-    made.train()
-    return Trained(request.param, made, at_first)
+    equation_trainer = trainer(tmp_path_factory.mktemp("trained"), critic(request.param), max_steps=3)
+    at_first = values_of(equation_trainer)
+    equation_trainer.train()
+    return Trained(request.param, equation_trainer, at_first)
 
 
 def test_new_critic_has_value_zero_and_trains(trained: Trained) -> None:
-    made = trained.trainer
+    equation_trainer = trained.trainer
     assert not trained.at_first.any()
-    assert values_of(made).abs().min() > 1e-4
-    assert all(norm > 0 for norm in logged(made, "critic/grad_norm"))
-    assert logged(made, "critic/learning_rate") == [1e-2] * 3
+    assert values_of(equation_trainer).abs().min() > 1e-4
+    assert all(norm > 0 for norm in logged(equation_trainer, "critic/grad_norm"))
+    assert logged(equation_trainer, "critic/learning_rate") == [1e-2] * 3
     for name in ("critic/value", "critic/return", "critic/explained_variance", "penalties/value_loss"):
-        assert len(logged(made, name)) == 3, name
-    assert logged(made, "critic/value")[0] == 0.0
+        assert len(logged(equation_trainer, name)) == 3, name
+    assert logged(equation_trainer, "critic/value")[0] == 0.0
 
 
 def test_value_depends_on_earlier_tokens_only(trained: Trained) -> None:
@@ -65,21 +65,21 @@ def test_value_depends_on_earlier_tokens_only(trained: Trained) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_critic_does_not_change_an_untrained_policy(tmp_path: Path, kind: str) -> None:
-    made = trainer(tmp_path, critic(kind), max_steps=3, learning_rate=0.0)
-    before, policy, log_probs = values_of(made), weights(made), log_probs_of(made)
-    made.train()
-    assert not torch.equal(values_of(made), before)
-    assert torch.equal(log_probs_of(made), log_probs)
-    moved = {name for name, x in weights(made).items() if not torch.equal(x, policy[name])}
+    equation_trainer = trainer(tmp_path, critic(kind), max_steps=3, learning_rate=0.0)
+    before, policy, log_probs = values_of(equation_trainer), weights(equation_trainer), log_probs_of(equation_trainer)
+    equation_trainer.train()
+    assert not torch.equal(values_of(equation_trainer), before)
+    assert torch.equal(log_probs_of(equation_trainer), log_probs)
+    moved = {name for name, x in weights(equation_trainer).items() if not torch.equal(x, policy[name])}
     assert all(".critic." in name for name in moved)
     assert bool(moved) == (kind == "shared")
 
 
 @pytest.mark.parametrize("kind", ["shared", "separate"])
 def test_policy_does_not_change_an_untrained_critic(tmp_path: Path, kind: str) -> None:
-    made = trainer(tmp_path, critic(kind), max_steps=2)
-    made.train()
-    learned = made.components.critic.optimizer.state_dict()
+    equation_trainer = trainer(tmp_path, critic(kind), max_steps=2)
+    equation_trainer.train()
+    learned = equation_trainer.components.critic.optimizer.state_dict()
     again = trainer(tmp_path / "again", critic(kind, learning_rate=0.0), max_steps=3)
     again.critic.load_state_dict({"head": learned["head"], "body": learned["body"]})
     before, log_probs = values_of(again), log_probs_of(again)
@@ -93,7 +93,7 @@ def test_the_reference_is_the_base_at_every_step(tmp_path: Path) -> None:
     """The base equals a model without adapters bit for bit, after both adapters were trained."""
     plain = equation(advantage=part("rlm_advantages", "group_relative"), penalties=[])
     bare = trainer(tmp_path / "bare", None, plain, lora=None)
-    made = trainer(
+    equation_trainer = trainer(
         tmp_path,
         critic(),
         equation(shapers=[part("rlm_shapers", "kl_in_reward", beta=0.05)]),
@@ -102,64 +102,68 @@ def test_the_reference_is_the_base_at_every_step(tmp_path: Path) -> None:
         gradient_checkpointing=True,
     )
     seen: list[Any] = []
-    scoring = made.components.scoring.batch
+    scoring = equation_trainer.components.scoring.batch
 
     def watched(out: dict[str, Any]) -> Any:
         with torch.no_grad():
             seen.append((out["ref_per_token_logps"], bare.components.logprobs.of(bare.model, out)[0]))
         return scoring(out)
 
-    made.components.scoring.batch = watched
-    made.train()
+    equation_trainer.components.scoring.batch = watched
+    equation_trainer.train()
     assert len(seen) == 3
     assert all(torch.equal(reference, alone) for reference, alone in seen)
 
 
 def test_without_a_critic_no_value_is_computed(tmp_path: Path) -> None:
     plain = equation(advantage=part("rlm_advantages", "group_relative"), penalties=[])
-    made = trainer(tmp_path, None, plain, max_steps=1)
-    made.train()
-    assert made.critic is None
-    assert not [name for line in made.state.log_history for name in line if name.startswith("critic/")]
+    equation_trainer = trainer(tmp_path, None, plain, max_steps=1)
+    equation_trainer.train()
+    assert equation_trainer.critic is None
+    assert not [name for line in equation_trainer.state.log_history for name in line if name.startswith("critic/")]
 
 
 def test_warmup_does_not_change_the_policy(tmp_path: Path) -> None:
     """Weight decay and momentum change no weight without a gradient."""
-    made = trainer(tmp_path, critic(warmup_steps=2), max_steps=2, weight_decay=0.1)
-    before, values = weights(made), values_of(made)
-    made.train()
-    assert not torch.equal(values_of(made), values)
-    assert all(torch.equal(x, before[name]) for name, x in weights(made).items() if ".critic." not in name)
-    made = trainer(tmp_path / "on", critic(warmup_steps=2), max_steps=3, weight_decay=0.1)
-    made.train()
-    assert any(not torch.equal(x, before[name]) for name, x in weights(made).items() if ".critic." not in name)
+    equation_trainer = trainer(tmp_path, critic(warmup_steps=2), max_steps=2, weight_decay=0.1)
+    before, values = weights(equation_trainer), values_of(equation_trainer)
+    equation_trainer.train()
+    assert not torch.equal(values_of(equation_trainer), values)
+    assert all(torch.equal(x, before[name]) for name, x in weights(equation_trainer).items() if ".critic." not in name)
+    equation_trainer = trainer(tmp_path / "on", critic(warmup_steps=2), max_steps=3, weight_decay=0.1)
+    equation_trainer.train()
+    assert any(
+        not torch.equal(x, before[name]) for name, x in weights(equation_trainer).items() if ".critic." not in name
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_gradient_is_that_of_the_value_loss(tmp_path: Path, kind: str) -> None:
     """The gradient passed through the leaf equals that of one graph, over two micro-batches."""
-    made = trainer(tmp_path, critic(kind, learning_rate=0.0, max_grad_norm=0.0), max_steps=1, learning_rate=0.0)
-    torch.nn.init.normal_(made.critic.head.weight, generator=torch.Generator().manual_seed(1))
+    equation_trainer = trainer(
+        tmp_path, critic(kind, learning_rate=0.0, max_grad_norm=0.0), max_steps=1, learning_rate=0.0
+    )
+    torch.nn.init.normal_(equation_trainer.critic.head.weight, generator=torch.Generator().manual_seed(1))
     taken: list[Any] = []
-    share = made.components.critic.optimizer._average_gradients
+    share = equation_trainer.components.critic.optimizer._average_gradients
 
     def watched(moved: Any) -> None:
         share(moved)
         taken.append([x.grad.clone() for x in moved])
 
-    made.components.critic.optimizer._average_gradients = watched
+    equation_trainer.components.critic.optimizer._average_gradients = watched
     batches: list[Any] = []
-    compute = made._compute_loss
-    made._compute_loss = lambda model, inputs: batches.append(inputs) or compute(model, inputs)
-    made.train()
+    compute = equation_trainer._compute_loss
+    equation_trainer._compute_loss = lambda model, inputs: batches.append(inputs) or compute(model, inputs)
+    equation_trainer.train()
     (inputs,) = batches
-    values = made.components.critic.values(inputs)
-    with made.critic.active():
+    values = equation_trainer.components.critic.values(inputs)
+    with equation_trainer.critic.active():
         wrong = (values - inputs["returns"]).square()
         kept = (inputs["old_values"] + (values - inputs["old_values"]).clamp(-0.2, 0.2) - inputs["returns"]).square()
         mask = inputs["mask"]
         loss = 0.5 * (torch.max(wrong, kept) * mask).sum() / mask.sum()
-        expected = torch.autograd.grad(loss, made.critic.parameters(), allow_unused=True)
+        expected = torch.autograd.grad(loss, equation_trainer.critic.parameters(), allow_unused=True)
     assert len(taken[0]) == len(expected)
     for ours, theirs in zip(taken[0], expected, strict=True):
         torch.testing.assert_close(ours, torch.zeros_like(ours) if theirs is None else theirs, rtol=1e-4, atol=1e-7)
@@ -168,30 +172,30 @@ def test_its_gradient_is_that_of_the_value_loss(tmp_path: Path, kind: str) -> No
 def test_critic_graph_is_built_after_the_policy_backward_pass(tmp_path: Path) -> None:
     """With two micro-batches per generation, activations of policy and critic are never in memory together."""
     halves = {"per_device_train_batch_size": 8, "steps_per_generation": 2, "num_iterations": 2, "max_steps": 4}
-    made = trainer(tmp_path, critic(), **halves)
-    policy = [x for name, x in made.model.named_parameters() if x.requires_grad and ".critic." not in name]
-    read, seen = made.critic.values, []
+    equation_trainer = trainer(tmp_path, critic(), **halves)
+    policy = [x for name, x in equation_trainer.model.named_parameters() if x.requires_grad and ".critic." not in name]
+    read, seen = equation_trainer.critic.values, []
 
     def watched(*given: Any) -> torch.Tensor:
         seen.append((torch.is_grad_enabled(), any(x.grad is not None for x in policy)))
         return read(*given)
 
-    made.critic.values = watched
-    made.train()
+    equation_trainer.critic.values = watched
+    equation_trainer.train()
     scoring, now, learning = (False, False), (False, False), (True, True)
     assert seen == [scoring, scoring, learning, *3 * [now, learning]], "before it first moves, as the rows were scored"
 
 
 def test_files_hold_the_critic(tmp_path: Path, trained: Trained) -> None:
-    made = trained.trainer
-    made.save_model(str(tmp_path / "adapter"))
-    made.save_critic(tmp_path / "critic")
+    equation_trainer = trained.trainer
+    equation_trainer.save_model(str(tmp_path / "adapter"))
+    equation_trainer.save_critic(tmp_path / "critic")
     names = {path.name for path in (tmp_path / "adapter").rglob("*")}
     assert "critic" not in names
     assert not any("critic" in name for name in held(tmp_path / "adapter"))
     again = trainer(tmp_path / "b", critic(trained.kind), max_steps=2, learning_rate=0.0)
     again.critic.load(tmp_path / "critic")
-    for x, y in zip(made.critic.parameters(), again.critic.parameters(), strict=True):
+    for x, y in zip(equation_trainer.critic.parameters(), again.critic.parameters(), strict=True):
         assert torch.equal(x, y)
     (tmp_path / "critic" / "value_head.safetensors").unlink()
     with pytest.raises(RlmError, match="no value head"):
@@ -208,13 +212,13 @@ def test_critic_adapter_is_a_peft_adapter(tmp_path: Path) -> None:
     """PEFT loads the folder and computes equal hidden states."""
     from peft import PeftModel
 
-    made = trainer(tmp_path / "run", critic(), max_steps=2)
-    made.train()
-    made.save_critic(tmp_path / "critic")
+    equation_trainer = trainer(tmp_path / "run", critic(), max_steps=2)
+    equation_trainer.train()
+    equation_trainer.save_critic(tmp_path / "critic")
     theirs = PeftModel.from_pretrained(tiny.model(), tmp_path / "critic").get_base_model().base_model
-    ids = rows(made)["completion_ids"]
-    with torch.no_grad(), made.critic.active():
-        ours = made.critic.trunk(input_ids=ids).last_hidden_state
+    ids = rows(equation_trainer)["completion_ids"]
+    with torch.no_grad(), equation_trainer.critic.active():
+        ours = equation_trainer.critic.trunk(input_ids=ids).last_hidden_state
         assert torch.equal(theirs(input_ids=ids).last_hidden_state, ours)
 
 
@@ -238,8 +242,8 @@ def test_resumed_equals_uninterrupted(
 ) -> None:
     """The run is interrupted in the warm-up, inside the first epoch, at its end, and in the next epoch."""
     often = {"max_steps": last, **OFTEN, **buffer}
-    made = partial(trainer, settings=critic(kind, warmup_steps=2), **often)
-    whole, again = interrupted(tmp_path, steps, made)
+    build = partial(trainer, settings=critic(kind, warmup_steps=2), **often)
+    whole, again = interrupted(tmp_path, steps, build)
     for step, found in again.items():
         for x, y in zip(whole.critic.parameters(), found.critic.parameters(), strict=True):
             assert torch.equal(x, y), step

@@ -29,22 +29,22 @@ def reward_of(completion_ids: list[list[int]]) -> list[float]:
     return [front[ids[0]] + 0.25 * (sorted(ids) == [ZERO, ONE]) for ids in completion_ids]
 
 
-def exact(made: EquationTrainer, question: int) -> tuple[float, list[float]]:
+def exact(equation_trainer: EquationTrainer, question: int) -> tuple[float, list[float]]:
     """Compute by enumeration the value before the first token, and after a zero and a one."""
-    asked = torch.tensor([[question, first] for first in (ZERO, ONE)])
+    ids = torch.tensor([[question, first] for first in (ZERO, ONE)])
     with torch.no_grad():
-        chance = made.model(asked).logits[:, :, ANSWERS].softmax(-1)
+        chance = equation_trainer.model(ids).logits[:, :, ANSWERS].softmax(-1)
     pay = torch.tensor([reward_of([[first, second] for second in ANSWERS]) for first in (ZERO, ONE)])
     after = (chance[:, 1] * pay).sum(1)
     return (chance[0, 0, 1:] * after).sum().item(), after.tolist()
 
 
-def values_of(made: EquationTrainer, question: int) -> tuple[float, list[float]]:
+def values_of(equation_trainer: EquationTrainer, question: int) -> tuple[float, list[float]]:
     """Return the critic's values at the same places."""
     answers = torch.tensor([[ZERO, END], [ONE, END]])
     rows = {"prompt_ids": torch.full((2, 1), question), "completion_ids": answers}
     rows |= {"prompt_mask": torch.ones_like(rows["prompt_ids"]), "completion_mask": torch.ones_like(answers)}
-    values = made.components.critic.before_update(rows)
+    values = equation_trainer.components.critic.before_update(rows)
     assert values is not None
     return values[0, 0].item(), values[:, 1].tolist()
 
@@ -75,12 +75,12 @@ RATES = {"shared": 1e-2, "head": 3e-2, "separate": 1e-2}
 )
 def test_the_critic_converges_to_the_exact_values(tmp_path: Path, kind: str) -> None:
     rate = Schedule(RATES[kind], RATES[kind] / 30, over=55)
-    made = environment_spec(tmp_path, kind, rate=rate, max_steps=60, warmup_steps=60, num_iterations=3)
-    made.train()
+    equation_trainer = environment_spec(tmp_path, kind, rate=rate, max_steps=60, warmup_steps=60, num_iterations=3)
+    equation_trainer.train()
     for question in LETTERS:
-        before, after = exact(made, question)
+        before, after = exact(equation_trainer, question)
         assert after[1] - after[0] > 0.4, "a constant would do"
-        found_before, found_after = values_of(made, question)
+        found_before, found_after = values_of(equation_trainer, question)
         assert found_before == pytest.approx(before, abs=0.05)
         assert found_after == pytest.approx(after, abs=0.05)
 
@@ -90,7 +90,7 @@ def test_ppo_finds_the_best_policy(tmp_path: Path) -> None:
 
     All weights are trained: the random head of the model, if frozen, could not separate two answers.
     """
-    made = environment_spec(tmp_path, "separate", rate=3e-3, max_steps=20, learning_rate=1e-2, lora=None)
-    assert max(exact(made, question)[0] for question in LETTERS) < 0.7
-    made.train()
-    assert min(exact(made, question)[0] for question in LETTERS) > 0.97 * BEST
+    equation_trainer = environment_spec(tmp_path, "separate", rate=3e-3, max_steps=20, learning_rate=1e-2, lora=None)
+    assert max(exact(equation_trainer, question)[0] for question in LETTERS) < 0.7
+    equation_trainer.train()
+    assert min(exact(equation_trainer, question)[0] for question in LETTERS) > 0.97 * BEST

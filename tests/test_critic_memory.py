@@ -30,18 +30,18 @@ SMALL: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_gradients_and_adam_to_the_byte(tmp_path: Path, kind: str) -> None:
-    made = trainer(tmp_path, critic(kind), max_steps=1)
+    equation_trainer = trainer(tmp_path, critic(kind), max_steps=1)
     always = estimate(tiny.model().config, POLICY, NOTHING, critic(kind)).always
-    optimizer = made.components.critic.optimizer
+    optimizer = equation_trainer.components.critic.optimizer
     move, seen = optimizer.step, []
-    optimizer.step = lambda step: seen.append(size(x.grad for x in made.critic.parameters())) or move(step)
-    made.train()
+    optimizer.step = lambda step: seen.append(size(x.grad for x in equation_trainer.critic.parameters())) or move(step)
+    equation_trainer.train()
     moments = (x for state in optimizer._optimizer.state.values() for name, x in state.items() if name != "step")
-    assert always["critic weights"] == size(made.critic.parameters())
+    assert always["critic weights"] == size(equation_trainer.critic.parameters())
     assert always["critic gradients"] == seen[0]
     assert always["critic optimizer state"] == size(moments)
     assert always["trained weights"] == size(
-        x for name, x in made.model.named_parameters() if "lora" in name and ".critic." not in name
+        x for name, x in equation_trainer.model.named_parameters() if "lora" in name and ".critic." not in name
     )
 
 
@@ -88,8 +88,8 @@ def test_memory_of_a_ppo_step_equals_the_estimate(arm: str, checkpointing: bool,
 
 
 def build_model(vocabulary: int) -> Any:
-    said = ppo_memory.document("grpo", False, SMALL["sizes"], vocabulary)["model"]
-    return scratch(**{key: value for key, value in said.items() if key not in ("name", "lora")}).load()
+    settings = ppo_memory.document("grpo", False, SMALL["sizes"], vocabulary)["model"]
+    return scratch(**{key: value for key, value in settings.items() if key not in ("name", "lora")}).load()
 
 
 def test_four_models_are_counted_once_each() -> None:

@@ -120,11 +120,11 @@ def test_kl_penalty_is_part_of_the_value_target() -> None:
     """r = (−β d₁, R − β d₂), V = (v₁, v₂), γ = 1: Â and R by hand, with λ = ½ for the policy and 1 for the critic."""
     old, ref = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -4.0]])  # d = (1, 2)
     values = torch.tensor([[0.25, 0.5]])
-    made = equation(
+    symbols = equation(
         shapers=[part("rlm_shapers", kl_in_reward, beta=0.1)],
         advantage=part("rlm_advantages", gae, lam=0.5, lam_critic=1.0, whitened=False),
     )
-    found = score(scoring([1.0], old_logp=old, ref_logp=ref, values=values), made)
+    found = score(scoring([1.0], old_logp=old, ref_logp=ref, values=values), symbols)
     second = 1.0 - 0.2 - 0.5
     first = -0.1 + 0.5 - 0.25
     torch.testing.assert_close(found.advantages, torch.tensor([[first + 0.5 * second, second]]))
@@ -135,10 +135,10 @@ def test_adaptive_coefficient_changes_the_value_target() -> None:
     """KL is 3 per completion and the target 1: the factor is 1.02 from the second generation on."""
     old, ref = torch.tensor([[-1.0, -2.0]]), torch.tensor([[-2.0, -4.0]])
     paid = Part("rlm_shapers", "adaptive_kl_in_reward", "test", AdaptiveKLInReward).bind({"beta": 0.1, "target": 1.0})
-    made = equation(shapers=[paid], advantage=part("rlm_advantages", gae, lam=1.0, whitened=False))
+    symbols = equation(shapers=[paid], advantage=part("rlm_advantages", gae, lam=1.0, whitened=False))
     batch = scoring([1.0], old_logp=old, ref_logp=ref, values=torch.zeros(1, 2))
-    first = score(batch, made)
+    first = score(batch, symbols)
     paid.target.update(old, ref, batch.mask)
-    second = score(batch, made)
+    second = score(batch, symbols)
     torch.testing.assert_close(first.returns, torch.tensor([[0.7, 0.8]]))
     torch.testing.assert_close(second.returns, torch.tensor([[1 - 0.102 * 3, 1 - 0.102 * 2]]))

@@ -86,8 +86,8 @@ def test_critic_without_adapter_is_a_separate_model(tmp_path: Path) -> None:
 
 
 def test_every_key_is_accepted(tmp_path: Path) -> None:
-    said = "critic={kind: shared, lora: {r: 4}, learning_rate: {from: 1e-3, to: 0.0, over: 9}, max_grad_norm: 0.5}"
-    found = stage(tmp_path, said, "critic.warmup_steps=7").critic
+    override = "critic={kind: shared, lora: {r: 4}, learning_rate: {from: 1e-3, to: 0.0, over: 9}, max_grad_norm: 0.5}"
+    found = stage(tmp_path, override, "critic.warmup_steps=7").critic
     assert found == Critic("shared", {"r": 4}, Schedule(1e-3, 0.0, 9), 0.5, 7)
 
 

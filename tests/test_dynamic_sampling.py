@@ -130,8 +130,8 @@ def keep_none(rewards: torch.Tensor) -> torch.Tensor:
 
 
 def sieve(target: Any, **beside: Any) -> Bound:
-    made = Part("rlm_filters", target.__name__, "test", target).bind({})
-    return Bound(made.part, made.knobs, made.target, beside=beside)
+    bound = Part("rlm_filters", target.__name__, "test", target).bind({})
+    return Bound(bound.part, bound.knobs, bound.target, beside=beside)
 
 
 SPREAD = REGISTRY.find("rlm_filters", "nonzero_std").target
@@ -161,25 +161,25 @@ def test_a_refill_that_is_not_needed_changes_nothing(tmp_path: Path) -> None:
 
 def test_batch_is_filled_with_informative_groups(tmp_path: Path) -> None:
     shown: list[Any] = []
-    made = refilling(
+    equation_trainer = refilling(
         tmp_path, [sieve(SPREAD, refill=9)], lambda step, prompts, texts, batch: shown.append((prompts, texts, batch))
     )
-    made.train()
-    draws = logged(made, "dynamic_sampling/rounds")
+    equation_trainer.train()
+    draws = logged(equation_trainer, "dynamic_sampling/rounds")
     assert max(draws) > 1
-    assert logged(made, "refill/full") == [1.0] * 3
-    assert made.components.prompts.source.state_dict() == {"epoch": 0, "place": int(sum(draws)) * 4}
-    answers = {row["prompt"]: row["answer"] for row in made.train_dataset}
+    assert logged(equation_trainer, "refill/full") == [1.0] * 3
+    assert equation_trainer.components.prompts.source.state_dict() == {"epoch": 0, "place": int(sum(draws)) * 4}
+    answers = {row["prompt"]: row["answer"] for row in equation_trainer.train_dataset}
     for prompts, texts, batch in shown:
         assert len(prompts) == len(texts) == len(batch.rewards) == 16
         assert batch.rewards.tolist() == group_reward(texts, [answers[prompt] for prompt in prompts])
         assert (batch.rewards.view(4, 4).std(1) > 0).all()
-    assert list(made._logs["prompt"]) == shown[-1][0]
-    assert list(made._logs["rewards"]["group_reward"]) == shown[-1][2].rewards.tolist()
-    assert list(made._logs["advantages"]) == shown[-1][2].advantages.squeeze(1).tolist()
-    memory = made.equation.advantage.target.state_dict()
+    assert list(equation_trainer._logs["prompt"]) == shown[-1][0]
+    assert list(equation_trainer._logs["rewards"]["group_reward"]) == shown[-1][2].rewards.tolist()
+    assert list(equation_trainer._logs["advantages"]) == shown[-1][2].advantages.squeeze(1).tolist()
+    memory = equation_trainer.equation.advantage.target.state_dict()
     assert memory["times"] == 3, "once per finished batch, not once per draw"
-    prompts = [made.train_dataset[i]["prompt"] for i in memory["problems"].tolist()]
+    prompts = [equation_trainer.train_dataset[i]["prompt"] for i in memory["problems"].tolist()]
     assert prompts == shown[-1][0]
 
 
@@ -196,15 +196,17 @@ def test_batch_at_the_round_limit_keeps_the_best_groups(tmp_path: Path, caplog: 
 
 
 def test_smallest_limit_of_refilling_filters_is_used(tmp_path: Path) -> None:
-    made = refilling(tmp_path, [sieve(keep_none, refill=5), sieve(keep_all, refill=2), sieve(keep_none)], max_steps=1)
-    made.train()
-    assert logged(made, "dynamic_sampling/rounds") == [2.0]
-    assert logged(made, "refill/full") == [0.0]
-    assert logged(made, "grad_norm") == [0.0]
-    made = refilling(tmp_path, [sieve(keep_all, refill=5), sieve(keep_none)], max_steps=1)
-    made.train()
-    assert logged(made, "dynamic_sampling/rounds") == [1.0], "a filter without refill draws no new groups"
-    assert logged(made, "grad_norm") == [0.0]
+    equation_trainer = refilling(
+        tmp_path, [sieve(keep_none, refill=5), sieve(keep_all, refill=2), sieve(keep_none)], max_steps=1
+    )
+    equation_trainer.train()
+    assert logged(equation_trainer, "dynamic_sampling/rounds") == [2.0]
+    assert logged(equation_trainer, "refill/full") == [0.0]
+    assert logged(equation_trainer, "grad_norm") == [0.0]
+    equation_trainer = refilling(tmp_path, [sieve(keep_all, refill=5), sieve(keep_none)], max_steps=1)
+    equation_trainer.train()
+    assert logged(equation_trainer, "dynamic_sampling/rounds") == [1.0], "a filter without refill draws no new groups"
+    assert logged(equation_trainer, "grad_norm") == [0.0]
 
 
 @pytest.mark.slow

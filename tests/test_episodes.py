@@ -49,13 +49,13 @@ def playing(
     **changes: Any,
 ) -> EquationTrainer:
     """Return a trainer whose completions are episodes of `world`."""
-    said = {
+    options = {
         "environment_spec": environment_spec,
         "collector": RolloutCollector((), tiny.settings()["num_generations"], plays=True),
         **(pieces or {}),
     }
     changes = {"max_steps": 2, "max_completion_length": 24, **changes}
-    return trainer(folder, equation, data=environment_spec.train, score=score, pieces=said, **changes)
+    return trainer(folder, equation, data=environment_spec.train, score=score, pieces=options, **changes)
 
 
 def speaking(folder: Path, environment_spec: EnvironmentSpec, tools: bool = False, **changes: Any) -> EquationTrainer:
@@ -65,50 +65,52 @@ def speaking(folder: Path, environment_spec: EnvironmentSpec, tools: bool = Fals
     return playing(folder, environment_spec, pieces=pieces, **{"max_completion_length": 64, **changes})
 
 
-def generated(made: EquationTrainer) -> tuple[dict[str, Any], list[EpisodeTokens]]:
+def generated(equation_trainer: EquationTrainer) -> tuple[dict[str, Any], list[EpisodeTokens]]:
     """Return TRL's dictionary of one generation, and its episodes."""
-    out = made._generate_and_score_completions([row for row in made.train_dataset.select(range(2)) for _ in range(4)])
-    assert made.components.rollout.episodes is not None
-    return out, made.components.rollout.episodes
+    out = equation_trainer._generate_and_score_completions(
+        [row for row in equation_trainer.train_dataset.select(range(2)) for _ in range(4)]
+    )
+    assert equation_trainer.components.rollout.episodes is not None
+    return out, equation_trainer.components.rollout.episodes
 
 
-def scripted(made: Any, turns: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def scripted(equation_trainer: Any, turns: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace generation by these turns in order; the number of end tokens in the ids selects the next turn."""
-    words = made.processing_class
+    words = equation_trainer.processing_class
 
     def write(ids: list[list[int]], *rest: Any, **options: Any) -> tuple[list[list[int]], None]:
         done = [row.count(words.eos_token_id) for row in ids]
         return [words(f"{turns[min(n, len(turns) - 1)]}<|end|>")["input_ids"] for n in done], None
 
-    monkeypatch.setattr(made, "_generate_single_turn", write)
+    monkeypatch.setattr(equation_trainer, "_generate_single_turn", write)
 
 
 # ------------------------------------------------------------------ tokens of an episode
 
 
 def test_observations_follow_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = speaking(tmp_path, fixtures_environments.environment_spec(chat=True))
-    scripted(made, ["1", "x", "2"], monkeypatch)
-    out, rows = generated(made)
-    words, row = made.tokenizer, rows[0]
+    equation_trainer = speaking(tmp_path, fixtures_environments.environment_spec(chat=True))
+    scripted(equation_trainer, ["1", "x", "2"], monkeypatch)
+    out, rows = generated(equation_trainer)
+    words, row = equation_trainer.tokenizer, rows[0]
     assert row.episode.prompt == [{"role": "user", "content": "a00+0="}]
     assert [m["content"] for m in row.episode.messages] == ["1", "1+1=", "x", "2+1=", "2"]
     assert row.episode.turn_rewards == [1.0, 0.0, 1.0]
     whole = words.apply_chat_template([*row.episode.prompt, *row.episode.messages], tokenize=True, return_dict=True)
     assert [*row.prompt_ids, *row.completion_ids] == whole["input_ids"], "as if the template had written it at once"
-    said = words.decode([t for t, own in zip(row.completion_ids, row.mask, strict=True) if not own])
-    assert said == "<|user|>1+1=<|assistant|><|user|>2+1=<|assistant|>"
+    observations = words.decode([t for t, own in zip(row.completion_ids, row.mask, strict=True) if not own])
+    assert observations == "<|user|>1+1=<|assistant|><|user|>2+1=<|assistant|>"
     assert words.decode(row.generated_ids) == "1<|end|>x<|end|>2<|end|>"
     assert out["mask"][0].nonzero().flatten().tolist() == [i for i, own in enumerate(row.mask) if own]
     assert out["rewards"].tolist() == [2.0] * 8
     assert not out["truncated"].any()
-    assert logged_now(made, "completions/mean_length") == 6.0, "the model's tokens, and not the world's"
-    assert logged_now(made, "episodes/turns") == 3.0
-    assert logged_now(made, "episodes/return") == 2.0
+    assert logged_now(equation_trainer, "completions/mean_length") == 6.0, "the model's tokens, and not the world's"
+    assert logged_now(equation_trainer, "episodes/turns") == 3.0
+    assert logged_now(equation_trainer, "episodes/return") == 2.0
 
 
-def logged_now(made: EquationTrainer, name: str) -> float:
-    return float(made._metrics["train"][name][-1])
+def logged_now(equation_trainer: EquationTrainer, name: str) -> float:
+    return float(equation_trainer._metrics["train"][name][-1])
 
 
 def test_plain_text_is_followed_by_plain_text(tmp_path: Path) -> None:
@@ -132,9 +134,9 @@ def test_rewards_get_generated_text_only(tmp_path: Path, monkeypatch: pytest.Mon
         seen.append((prompts[0], completions[0], completion_ids[0], completion_messages[0], environments[0]))
         return [float(i) for i in range(len(prompts))]
 
-    made = speaking(tmp_path, fixtures_environments.environment_spec(chat=True), score=look)
-    scripted(made, ["1", "x", "2"], monkeypatch)
-    _, rows = generated(made)
+    equation_trainer = speaking(tmp_path, fixtures_environments.environment_spec(chat=True), score=look)
+    scripted(equation_trainer, ["1", "x", "2"], monkeypatch)
+    _, rows = generated(equation_trainer)
     prompt, completion, ids, messages, environment = seen[0]
     assert (prompt, completion) == ("a00+0=", "1\nx\n2")
     assert ids == rows[0].generated_ids
@@ -173,7 +175,7 @@ def test_logprobs_of_observations_change_nothing(tmp_path: Path, name: str, monk
     for poisoned in (False, True):
         torch.manual_seed(0)
         pieces = {"critic": fixtures_critic.critic()} if name == "critic" else {}
-        made = playing(
+        equation_trainer = playing(
             tmp_path / str(poisoned),
             fixtures_environments.environment_spec(),
             EQUATIONS[name](),
@@ -182,9 +184,9 @@ def test_logprobs_of_observations_change_nothing(tmp_path: Path, name: str, monk
             max_steps=1,
         )
         if poisoned:
-            poison(made, monkeypatch)
-        made.train()
-        runs.append(made)
+            poison(equation_trainer, monkeypatch)
+        equation_trainer.train()
+        runs.append(equation_trainer)
     plain, poisoned = runs
     assert all(torch.equal(p, weights(poisoned)[name]) for name, p in weights(plain).items())
     assert any(logged(plain, "grad_norm"))
@@ -194,7 +196,7 @@ def test_logprobs_of_observations_change_nothing(tmp_path: Path, name: str, monk
             assert two[what] == one[what] or math.isnan(one[what]), what
 
 
-def poison(made: EquationTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+def poison(equation_trainer: EquationTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Set log-probs, entropies and values of observation tokens to NaN."""
 
     def spoiled(x: Any, inputs: dict[str, Any]) -> Any:
@@ -202,7 +204,11 @@ def poison(made: EquationTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
         assert is_observation.any()
         return x if x is None else x.masked_fill(is_observation, math.nan)
 
-    logprobs, critic, scoring = made.components.logprobs, made.components.critic, made.components.scoring
+    logprobs, critic, scoring = (
+        equation_trainer.components.logprobs,
+        equation_trainer.components.critic,
+        equation_trainer.components.scoring,
+    )
     read, values, batch = logprobs.of, critic.values, scoring.batch
 
     def reading(model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
@@ -226,9 +232,11 @@ def test_fast_paths_include_observations(tmp_path: Path) -> None:
     norms = {}
     for name, speed in speeds.items():
         torch.manual_seed(0)
-        made = playing(tmp_path / name, fixtures_environments.environment_spec(), pieces={"speed": speed}, max_steps=1)
-        made.train()
-        norms[name] = logged(made, "grad_norm")[0]
+        equation_trainer = playing(
+            tmp_path / name, fixtures_environments.environment_spec(), pieces={"speed": speed}, max_steps=1
+        )
+        equation_trainer.train()
+        norms[name] = logged(equation_trainer, "grad_norm")[0]
     assert norms["plain"] > 0
     assert norms["packed"] == pytest.approx(norms["plain"], rel=1e-4)
 
@@ -300,9 +308,9 @@ def test_evaluation_plays_episodes_as_in_training(tmp_path: Path) -> None:
         evaluate(model, tokenizer, environment_spec.test, rewards, batch_size=size, **options) for size in (3, 16)
     ]
     assert reports[0] == reports[1], "whoever is in the batch"
-    made = speaking(tmp_path, environment_spec, max_completion_length=40, pieces={"peft_config": None})
-    with made.components.generation.mode(greedy=True):
-        _, rows = generated(made)
+    equation_trainer = speaking(tmp_path, environment_spec, max_completion_length=40, pieces={"peft_config": None})
+    with equation_trainer.components.generation.mode(greedy=True):
+        _, rows = generated(equation_trainer)
     sampled = [sample["completion"] for sample in reports[0].samples[:2]]
     assert [rows[0].episode.transcript, rows[4].episode.transcript] == sampled
 
@@ -366,9 +374,9 @@ def failing(folder: Path, environment: Any, on_error: str, monkeypatch: pytest.M
     reward = Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({}), on_error=on_error)
     faults = FaultLog()
     pieces = {"rewards": [reward], "reward_funcs": [trl_reward(reward, faults)], "faults": faults}
-    made = speaking(folder, fixtures_environments.environment_spec(environment, chat=True), pieces=pieces)
-    scripted(made, ["1"], monkeypatch)
-    return made
+    equation_trainer = speaking(folder, fixtures_environments.environment_spec(environment, chat=True), pieces=pieces)
+    scripted(equation_trainer, ["1"], monkeypatch)
+    return equation_trainer
 
 
 def test_failing_environment_ends_its_episode_by_on_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,9 +388,9 @@ def test_failing_environment_ends_its_episode_by_on_error(tmp_path: Path, monkey
     assert [len(row.episode.turn_ends) for row in rows] == [2] * 4 + [3] * 4
     assert out["rewards"].isnan().tolist() == [True] * 4 + [False] * 4
     assert not out["advantages"][:4].any()
-    made = failing(tmp_path, Fragile, "zero", monkeypatch)
-    assert generated(made)[0]["rewards"].tolist() == [0.0] * 4 + [3.0] * 4
-    assert logged_now(made, "episodes/failed") == 0.5
+    equation_trainer = failing(tmp_path, Fragile, "zero", monkeypatch)
+    assert generated(equation_trainer)[0]["rewards"].tolist() == [0.0] * 4 + [3.0] * 4
+    assert logged_now(equation_trainer, "episodes/failed") == 0.5
 
 
 @pytest.mark.parametrize(
@@ -495,12 +503,12 @@ def test_completions_respect_the_length_limits(room: int, positions: int | None,
 
 
 def test_fault_is_raised_if_no_reward_requires_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = speaking(
+    equation_trainer = speaking(
         tmp_path, fixtures_environments.environment_spec(Fragile, chat=True), score=lambda completions: [0.0] * 8
     )
-    scripted(made, ["1"], monkeypatch)
+    scripted(equation_trainer, ["1"], monkeypatch)
     with pytest.raises(Fault, match="environment Fragile") as caught:
-        generated(made)
+        generated(equation_trainer)
     assert "`on_error: skip` on a reward that names `episodes`" in caught.value.hint
 
 

@@ -46,13 +46,13 @@ def config(family: type = Qwen3Config, dtype: torch.dtype = torch.float32, **siz
         "tie_word_embeddings": False,
         "max_position_embeddings": 128,
     }
-    made = family(**{**usual, **sizes})
-    made.dtype = dtype
-    return made
+    model_config = family(**{**usual, **sizes})
+    model_config.dtype = dtype
+    return model_config
 
 
-def model(made: Any, lora: Mapping[str, Any] | None = None) -> Any:
-    plain = AutoModelForCausalLM.from_config(made, dtype=made.dtype)
+def model(model_config: Any, lora: Mapping[str, Any] | None = None) -> Any:
+    plain = AutoModelForCausalLM.from_config(model_config, dtype=model_config.dtype)
     return plain if lora is None else get_peft_model(plain, LoraConfig(task_type="CAUSAL_LM", **lora))
 
 
@@ -67,8 +67,8 @@ def size(tensors: Any) -> int:
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_weights_gradients_and_adam_to_the_byte(lora: Mapping[str, Any] | None, tied: bool, dtype: torch.dtype) -> None:
-    made = config(dtype=dtype, tie_word_embeddings=tied)
-    found, real = estimate(made, lora, NOTHING), model(made, lora)
+    model_config = config(dtype=dtype, tie_word_embeddings=tied)
+    found, real = estimate(model_config, lora, NOTHING), model(model_config, lora)
     trained = [p for p in real.parameters() if p.requires_grad]
     assert found.parameters == sum(p.numel() for p in real.parameters())
     assert found.trained == sum(p.numel() for p in trained)
@@ -89,14 +89,14 @@ def test_a_reference_is_a_second_copy() -> None:
 
 
 def test_four_bits_for_the_linear_layers_of_the_blocks() -> None:
-    made = config(dtype=torch.bfloat16)
-    full = estimate(made, LORA, NOTHING).always["frozen weights"]
-    made.quantization_config = BitsAndBytesConfig(load_in_4bit=True)
-    small = estimate(made, LORA, NOTHING).always["frozen weights"]
+    model_config = config(dtype=torch.bfloat16)
+    full = estimate(model_config, LORA, NOTHING).always["frozen weights"]
+    model_config.quantization_config = BitsAndBytesConfig(load_in_4bit=True)
+    small = estimate(model_config, LORA, NOTHING).always["frozen weights"]
     linear = 2 * (48 * 64 * 2 + 48 * 32 * 2 + 3 * 48 * 80)
     assert full - small == pytest.approx(linear * (2 - 4.127 / 8), abs=1)
-    made.quantization_config = made.quantization_config.to_dict()
-    assert estimate(made, LORA, NOTHING).always["frozen weights"] == small
+    model_config.quantization_config = model_config.quantization_config.to_dict()
+    assert estimate(model_config, LORA, NOTHING).always["frozen weights"] == small
 
 
 def test_estimate_loads_no_weight() -> None:
@@ -115,8 +115,8 @@ def test_activations_equal_what_autograd_saves(
 ) -> None:
     rows, width = 2, 24
     shallow, deep = (_saved(config(family, dtype, num_hidden_layers=n), lora, rows, width, half) for n in (2, 3))
-    made = config(family, dtype)
-    block = Transformer.of(skeleton(made, lora), made, LORA["r"] if lora else 0)
+    model_config = config(family, dtype)
+    block = Transformer.of(skeleton(model_config, lora), model_config, LORA["r"] if lora else 0)
     copies = _cast_weights(config(family, dtype, num_hidden_layers=3), lora, half)
     copies -= _cast_weights(config(family, dtype, num_hidden_layers=2), lora, half)
     assert deep - shallow - copies == rows * width * block.saved(width, half)
@@ -177,24 +177,26 @@ def test_activations_of_a_fused_mlp(trees: int, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_cache() -> None:
-    made = config()
-    out = model(made)(input_ids=torch.randint(50, (3, 11)), use_cache=True)
+    model_config = config()
+    out = model(model_config)(input_ids=torch.randint(50, (3, 11)), use_cache=True)
     real = size(t for layer in out.past_key_values.layers for t in (layer.keys, layer.values))
-    found = estimate(made, None, Load(generated=3, prompt_len=5, completion_len=6, micro_batch_size=1))
+    found = estimate(model_config, None, Load(generated=3, prompt_len=5, completion_len=6, micro_batch_size=1))
     assert found.generation["KV cache"] == real
 
 
 @pytest.mark.parametrize("half", [False, True])
 def test_the_head(half: bool) -> None:
     """The estimate is within a tenth: TRL's tile has full width, of which a small vocabulary uses little."""
-    made = config(vocab_size=40000, hidden_size=32)
-    real = model(made, LORA)
+    model_config = config(vocab_size=40000, hidden_size=32)
+    real = model(model_config, LORA)
     add_fused_lm_head(real.get_base_model(), outputs=("log_probs", "entropy"))
     ids = torch.randint(40000, (2, 40))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record, _autocast(half):
         real(input_ids=ids, labels=ids, fused_lm_head=True).log_probs.sum().backward()
     measured = _peak_inside(record, "ChunkedLogProbFunctionBackward")
-    found = estimate(made, LORA, Load(generated=0, prompt_len=30, completion_len=10, micro_batch_size=2, half=half))
+    found = estimate(
+        model_config, LORA, Load(generated=0, prompt_len=30, completion_len=10, micro_batch_size=2, half=half)
+    )
     assert found.update["log-probs"] == pytest.approx(measured, rel=0.1)
 
 
@@ -239,12 +241,12 @@ def test_choosing_a_token() -> None:
 @pytest.mark.slow
 def test_a_whole_step_of_training() -> None:
     """The peak of forward, backward and AdamW on 4 sequences of 48 tokens is within a tenth of the estimate."""
-    made = config(hidden_size=128, intermediate_size=512, num_hidden_layers=4, vocab_size=2000)
+    model_config = config(hidden_size=128, intermediate_size=512, num_hidden_layers=4, vocab_size=2000)
     ids = torch.randint(2000, (4, 48))
     mask = torch.ones_like(ids)
     mask[0, :5] = 0
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
-        real = model(made, LORA)
+        real = model(model_config, LORA)
         add_fused_lm_head(real.get_base_model(), outputs=("log_probs", "entropy"))
         optimizer = torch.optim.AdamW([p for p in real.parameters() if p.requires_grad])
         for _ in range(2):
@@ -252,7 +254,7 @@ def test_a_whole_step_of_training() -> None:
             optimizer.step()
             optimizer.zero_grad()
     load = Load(generated=0, prompt_len=32, completion_len=16, micro_batch_size=4)
-    found = estimate(made, LORA, load)
+    found = estimate(model_config, LORA, load)
     spare = 4 * 47 * (32768 - 2000) * 4  # the tile's untouched width
     assert found.peak == pytest.approx(_peak(record) - spare, rel=0.1)
 
@@ -264,13 +266,13 @@ def _autocast(half: bool) -> Any:
     return torch.autocast("cpu", torch.bfloat16) if half else contextlib.nullcontext()
 
 
-def _cast_weights(made: Any, lora: Mapping[str, Any] | None, half: bool) -> int:
+def _cast_weights(model_config: Any, lora: Mapping[str, Any] | None, half: bool) -> int:
     """Return the bytes of half-precision copies of float32 weights, which autograd saves too."""
-    return estimate(made, lora, dataclasses.replace(NOTHING, half=half)).update["half-precision weights"]
+    return estimate(model_config, lora, dataclasses.replace(NOTHING, half=half)).update["half-precision weights"]
 
 
 def _saved(
-    made: Any,
+    model_config: Any,
     lora: Mapping[str, Any] | None,
     rows: int,
     width: int,
@@ -279,7 +281,7 @@ def _saved(
     fused: bool = False,
 ) -> int:
     """Return the bytes of all tensors that autograd saves in a padded forward pass, without parameters."""
-    real = _fused(model(made, lora)) if fused else model(made, lora)
+    real = _fused(model(model_config, lora)) if fused else model(model_config, lora)
     if checkpointing:
         real.train()
         real.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -299,10 +301,10 @@ def _fused(real: Any) -> Any:
 
 
 def _saved_packed(
-    made: Any, lora: Any, trees: int, prompt: int, group: int, completion: int, fused: bool = False
+    model_config: Any, lora: Any, trees: int, prompt: int, group: int, completion: int, fused: bool = False
 ) -> int:
     """Return the activations saved by a packed forward pass with sequences of one length."""
-    real = _fused(model(made, lora)) if fused else model(made, lora)
+    real = _fused(model(model_config, lora)) if fused else model(model_config, lora)
     attention.install_attention(causal_model(real))
     # First tokens differ, so that neither prompts nor completions have a common prefix.
     prompts, completions = torch.randint(50, (trees, 1, prompt)), torch.randint(50, (trees, group, completion))

@@ -50,8 +50,8 @@ def test_report() -> None:
     assert report.rows == len(report.samples) == 12
     assert report.score == report.rewards["long"] == sum(s["rewards"]["long"] for s in report.samples) / 12
     assert report.rewards["slow"] == 0.5
-    told = [s["rewards"]["some"] for s in report.samples]
-    assert None in told
+    scores = [s["rewards"]["some"] for s in report.samples]
+    assert None in scores
     assert report.rewards["some"] == 2.0, "a mean is over the rows a reward applies to"
     assert report.low <= report.score <= report.high
     assert report.samples[0]["prompt"] == "0+3="

@@ -315,10 +315,10 @@ def test_unsupported_options_fall_back_to_transformers(
 ) -> None:
     """One warning is logged, however often this happens."""
     fast._log_fallback.cache_clear()
-    made = fixtures_models.model(family, **model).train()
+    lm = fixtures_models.model(family, **model).train()
     with caplog.at_level(logging.WARNING, fast.__name__):
-        same(made, prompts(6, 3, times=2), config(**said))
-        same(made, prompts(6, times=2), config(**said))
+        same(lm, prompts(6, 3, times=2), config(**said))
+        same(lm, prompts(6, times=2), config(**said))
     (line,) = [record.getMessage() for record in caplog.records if record.name == fast.__name__]
     assert line.startswith("generation falls back to transformers: ")
     assert why in line
@@ -328,11 +328,11 @@ def test_unsupported_options_fall_back_to_transformers(
 def test_unsupported_options_are_known_before_loading(
     family: str, model: dict[str, Any], said: dict[str, Any], why: str
 ) -> None:
-    made = fixtures_models.model(family, **model).to("meta").train()
-    reason, held = dry_run(made, config(**said))
+    lm = fixtures_models.model(family, **model).to("meta").train()
+    reason, held = dry_run(lm, config(**said))
     assert why in str(reason)
     assert held == 0
-    assert {x.device.type for x in made.parameters()} == {"meta"}
+    assert {x.device.type for x in lm.parameters()} == {"meta"}
 
 
 @pytest.mark.parametrize("small", [0, products.MIN_WEIGHT], ids=["laid out", "as they are"])
@@ -343,8 +343,8 @@ def test_the_copies_are_counted_before_there_are_weights(
     monkeypatch.setattr(products, "MIN_WEIGHT", small)
     model = fixtures_models.adapted(fixtures_models.model(family))
     with merged(model):
-        made = [vars(layer)["forward"] for layer in model.modules() if "forward" in vars(layer)]
-    weights = [it.weight for it in made if isinstance(it, products.PackedLinear)]
+        forwards = [vars(layer)["forward"] for layer in model.modules() if "forward" in vars(layer)]
+    weights = [it.weight for it in forwards if isinstance(it, products.PackedLinear)]
     real = sum(x.numel() * x.element_size() for x in weights)
     assert len(weights) >= (8 if small else 9), "the head is laid out too"
     assert dry_run(model.to("meta"), config()) == (None, real)

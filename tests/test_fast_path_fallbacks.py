@@ -90,9 +90,9 @@ KINDS: dict[str, tuple[Callable[[], Made], str, str]] = {
 
 def trained(folder: Path, quick: bool, make: Callable[[], Made], **settings: Any) -> EquationTrainer:
     """Train two steps, with every fast path or with none."""
-    made = make()
-    made |= {"generator": REGISTRY.find("rlm_generators", "fast").bind({})} if quick else {}
-    pieces = {"speed": TO_THE_BIT if quick else NO_SPEED, **made}
+    options = make()
+    options |= {"generator": REGISTRY.find("rlm_generators", "fast").bind({})} if quick else {}
+    pieces = {"speed": TO_THE_BIT if quick else NO_SPEED, **options}
     it = trainer(folder, pieces=pieces, max_steps=2, learning_rate=1e-3, **settings)
     it.train()
     return it
@@ -126,10 +126,10 @@ def test_model_cast_at_call_time_generates_unchanged(
     monkeypatch.setattr(products, "MIN_WEIGHT", 0)
     fast._log_fallback.cache_clear()
     with caplog.at_level(logging.WARNING, "rlm_plugins"):
-        made = trained(
+        equation_trainer = trained(
             tmp_path, True, lambda: {"model": random_model("Llama", **HEADS), "peft_config": None}, bf16=True
         )
-    assert is_cast(made.model)
+    assert is_cast(equation_trainer.model)
     assert not [record for record in caplog.records if record.name.startswith(("rlm_plugins", "rlm_fastgen"))]
 
 
@@ -157,10 +157,12 @@ def test_load_balancing_loss_keeps_the_micro_batches(tmp_path: Path) -> None:
 
     def run(folder: str, speed: Speed) -> torch.Tensor:
         pieces = {"speed": speed, "model": random_model("Mixtral", **HEADS, num_local_experts=4), "peft_config": lora()}
-        made = trainer(tmp_path / folder, pieces=pieces, max_steps=2, learning_rate=1e-3, gradient_accumulation_steps=2)
-        assert made.aux_loss_enabled
-        made.train()
-        return weights(made)
+        equation_trainer = trainer(
+            tmp_path / folder, pieces=pieces, max_steps=2, learning_rate=1e-3, gradient_accumulation_steps=2
+        )
+        assert equation_trainer.aux_loss_enabled
+        equation_trainer.train()
+        return weights(equation_trainer)
 
     assert torch.equal(run("quick", replace(Speed(), fused_lora=False)), run("slow", NO_SPEED))
 
@@ -204,8 +206,8 @@ def image_questions() -> Dataset:
     """Return a data set of questions, each with an image of noise."""
     pillow, draw = pytest.importorskip("PIL.Image"), np.random.default_rng(0)
     images = [pillow.fromarray(draw.integers(0, 255, (SIDE, SIDE, 3), dtype=np.uint8)) for _ in range(16)]
-    asked = [[{"role": "user", "content": f"{i % 10}+1="}] for i in range(len(images))]
-    return Dataset.from_dict({"prompt": asked, "image": images}).cast_column("image", datasets.Image())
+    messages = [[{"role": "user", "content": f"{i % 10}+1="}] for i in range(len(images))]
+    return Dataset.from_dict({"prompt": messages, "image": images}).cast_column("image", datasets.Image())
 
 
 @pytest.mark.parametrize("regroup", [True, False])
@@ -215,9 +217,9 @@ def test_models_with_images_equal_trl(tmp_path: Path, caplog: pytest.LogCaptureF
     def run(folder: str, speed: Speed, **generator: Any) -> EquationTrainer:
         pieces = {"speed": speed, **vision_language_model(), **generator}
         settings = {"max_steps": 2, "learning_rate": 1e-3, "gradient_accumulation_steps": 2}
-        made = trainer(tmp_path / folder, data=image_questions(), pieces=pieces, **settings)
-        made.train()
-        return made
+        equation_trainer = trainer(tmp_path / folder, data=image_questions(), pieces=pieces, **settings)
+        equation_trainer.train()
+        return equation_trainer
 
     slow = run("slow", NO_SPEED)
     with caplog.at_level(logging.WARNING, "rlm_plugins"):

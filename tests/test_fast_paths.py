@@ -77,13 +77,13 @@ def trained(folder: Path, row: str, speed: Speed, **changes: Any) -> EquationTra
     settings |= {"learning_rate": 1e-3, "beta": float(equation.needs("ref_logp"))}
     kind = changes.pop("critic", None)
     pieces = {"speed": speed, "critic": kind and critic(kind)}
-    made = trainer(folder, equation, seldom, tiny.problems(16), pieces=pieces, **{**settings, **changes})
-    made.train()
-    return made
+    equation_trainer = trainer(folder, equation, seldom, tiny.problems(16), pieces=pieces, **{**settings, **changes})
+    equation_trainer.train()
+    return equation_trainer
 
 
-def weights(made: EquationTrainer) -> torch.Tensor:
-    return torch.cat([x.detach().flatten() for x in made.model.parameters() if x.requires_grad])
+def weights(equation_trainer: EquationTrainer) -> torch.Tensor:
+    return torch.cat([x.detach().flatten() for x in equation_trainer.model.parameters() if x.requires_grad])
 
 
 def compared(folder: Path, row: str, fast: Speed = ALL, **changes: Any) -> list[dict[str, float]]:
@@ -187,7 +187,7 @@ def drawn(seed: int) -> tuple[Batch, torch.Tensor]:
 
     dead = torch.arange(rows) % 4 < 2
     mask = torch.arange(width) < torch.randint(1, width + 1, (rows, 1), generator=draw)
-    made = Batch(
+    batch = Batch(
         group=torch.arange(rows) % 4,
         mask=mask,
         truncated=torch.zeros(rows, dtype=torch.bool),
@@ -203,25 +203,25 @@ def drawn(seed: int) -> tuple[Batch, torch.Tensor]:
         num_micro_batches=torch.tensor(1.0),
     )
     for name in ("logp", "old_logp", "ref_logp", "rollout_logp", "entropy", "values", "old_values", "returns"):
-        setattr(made, name, some())
-    return made, dead
+        setattr(batch, name, some())
+    return batch, dead
 
 
-def gradient(batch: Batch, made: Equation) -> torch.Tensor:
+def gradient(batch: Batch, symbols: Equation) -> torch.Tensor:
     logp = batch.logp.detach().requires_grad_()
-    return torch.autograd.grad(objective(replace(batch, logp=logp), made), logp)[0]
+    return torch.autograd.grad(objective(replace(batch, logp=logp), symbols), logp)[0]
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_skipped_completions_have_no_gradient(name: str) -> None:
     """If the check finds no gradient of zero-advantage completions, they have none on random batches."""
-    made = equation_of(name)
-    verdict = zero_advantage_has_no_gradient(made, 0, LABELS)
+    symbols = equation_of(name)
+    verdict = zero_advantage_has_no_gradient(symbols, 0, LABELS)
     assert not (verdict and name in KEEP_ALL), KEEP_ALL.get(name)
     for seed in range(3 if verdict else 0):
         batch, dead = drawn(seed)
         muted = batch.old_logp.where(dead.unsqueeze(1), batch.logp)
-        read, left_out = gradient(batch, made), gradient(replace(batch, logp=muted), made)
+        read, left_out = gradient(batch, symbols), gradient(replace(batch, logp=muted), symbols)
         assert not read[dead].any()
         torch.testing.assert_close(left_out[~dead], read[~dead], rtol=0, atol=0)
 
@@ -262,9 +262,9 @@ def test_a_loss_on_another_device_is_taken_for_one_that_sees_them() -> None:
 
 def test_a_coefficient_that_comes_later_counts_later() -> None:
     late = replace(REGISTRY.find("rlm_penalties", "entropy").bind({}), beside={"beta": Schedule(0.0, 0.1, over=10)})
-    made = equation_of("dr_grpo", penalties=[late])
-    assert zero_advantage_has_no_gradient(made, 0)
-    assert not zero_advantage_has_no_gradient(made, 5)
+    symbols = equation_of("dr_grpo", penalties=[late])
+    assert zero_advantage_has_no_gradient(symbols, 0)
+    assert not zero_advantage_has_no_gradient(symbols, 5)
 
 
 def test_a_coefficient_that_comes_between_two_passes_finds_the_old_policy(tmp_path: Path) -> None:

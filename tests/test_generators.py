@@ -45,9 +45,9 @@ def part(target: Any) -> Bound:
 def trained(folder: Path, generator: Bound | None, speed: Speed = NO_SPEED, **changes: Any) -> EquationTrainer:
     """Train three steps with G = 4."""
     pieces = {"generator": generator, "speed": speed, **changes.pop("pieces", {})}
-    made = trainer(folder, changes.pop("equation", None), pieces=pieces, **{"max_steps": 3, **changes})
-    made.train()
-    return made
+    equation_trainer = trainer(folder, changes.pop("equation", None), pieces=pieces, **{"max_steps": 3, **changes})
+    equation_trainer.train()
+    return equation_trainer
 
 
 @pytest.fixture
@@ -81,11 +81,11 @@ def test_a_run_is_the_same_to_the_bit(tmp_path: Path, calls: dict[str, int]) -> 
 
 
 def test_generate_of_the_model_is_restored(tmp_path: Path) -> None:
-    made = trainer(tmp_path, pieces={"generator": PORTABLE}, max_steps=1)
-    usual = made.model.generate
-    made.model.generate = own = lambda **asked: usual(**asked)
-    made.train()
-    assert made.model.generate is own
+    equation_trainer = trainer(tmp_path, pieces={"generator": PORTABLE}, max_steps=1)
+    usual = equation_trainer.model.generate
+    equation_trainer.model.generate = own = lambda **options: usual(**options)
+    equation_trainer.train()
+    assert equation_trainer.model.generate is own
 
 
 def test_rollout_sources_use_the_generator(tmp_path: Path, calls: dict[str, int]) -> None:
@@ -149,10 +149,10 @@ def test_recorded_logprobs_are_not_used_if_a_pass_would_differ(
     settings = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 1, **settings}
     reported = []
     for speed in (NO_SPEED, replace(NO_SPEED, reuse_old_logprobs=True)):
-        made = {name: make() for name, make in pieces.items()}
+        built = {name: make() for name, make in pieces.items()}
         prompts = Dataset.from_dict({"prompt": ["1+2=", "3+4+5+6=", "7="] * 8})
         data = {"train_dataset": prompts}
-        reported.append(trained(tmp_path, PORTABLE, speed, pieces={**data, **made}, **settings))
+        reported.append(trained(tmp_path, PORTABLE, speed, pieces={**data, **built}, **settings))
     slow, fast = reported
     assert not fast.components.generation.recorded
     assert torch.equal(weights(slow), weights(fast))
@@ -166,28 +166,28 @@ def test_no_logprobs_are_recorded_in_other_precisions(tmp_path: Path, calls: dic
         "max_steps": 1,
         "bf16": True,
     }
-    made = trained(tmp_path, PORTABLE, replace(NO_SPEED, reuse_old_logprobs=True), **settings)
+    equation_trainer = trained(tmp_path, PORTABLE, replace(NO_SPEED, reuse_old_logprobs=True), **settings)
     assert calls["written"] == 1
     assert calls["read"] > 0
-    assert not made.components.generation.recorded
+    assert not equation_trainer.components.generation.recorded
 
 
 def test_recorded_logprobs_belong_to_their_completions() -> None:
-    made = PolicyGeneration.__new__(PolicyGeneration)
+    generation = PolicyGeneration.__new__(PolicyGeneration)
     first = [3], [5, 1], *torch.tensor([[-1.0, -2.0, 0.0], [0.5, 0.25, 0.0]])
-    made.recorded = [first, ([3], [7], *torch.ones(2, 3))]
+    generation.recorded = [first, ([3], [7], *torch.ones(2, 3))]
     ids = torch.tensor([[3, 5, 1, 0], [3, 7, 0, 0]])
-    logp, entropy = made.recorded_logps(ids, 3) or (ids, ids)
+    logp, entropy = generation.recorded_logps(ids, 3) or (ids, ids)
     assert logp.tolist() == [[-1.0, -2.0, 0.0], [1.0, 0.0, 0.0]]
     assert entropy.tolist() == [[0.5, 0.25, 0.0], [1.0, 0.0, 0.0]]
-    assert made.recorded_logps(ids.flip(0), 3) is None
-    assert made.recorded_logps(ids[:1], 3) is None
-    assert made.recorded_logps(ids + torch.tensor([1, 0, 0, 0]), 3) is None, "another prompt"
-    chosen = made.recorded_logps(ids[1:], 3, [1])
+    assert generation.recorded_logps(ids.flip(0), 3) is None
+    assert generation.recorded_logps(ids[:1], 3) is None
+    assert generation.recorded_logps(ids + torch.tensor([1, 0, 0, 0]), 3) is None, "another prompt"
+    chosen = generation.recorded_logps(ids[1:], 3, [1])
     assert chosen is not None
     assert torch.equal(chosen[0], logp[1:])
-    assert made.recorded_logps(ids[1:], 3, [2]) is None
-    assert made.recorded_logps(ids[:, :2], 1) is None
+    assert generation.recorded_logps(ids[1:], 3, [2]) is None
+    assert generation.recorded_logps(ids[:, :2], 1) is None
 
 
 # ------------------------------------------------------------------ judging

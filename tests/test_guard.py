@@ -41,8 +41,8 @@ BATCH: dict[str, Any] = {
 def judged(function: Callable[..., Any], book: FaultLog | None = None, **beside: Any) -> list[float | None]:
     part = Part("rlm_rewards", "it", "guest", function)
     part.check()
-    said = trl_reward(Reward("it", part.bind({}), **beside), book)(**BATCH)
-    return asyncio.run(said) if asyncio.iscoroutine(said) else said
+    scores = trl_reward(Reward("it", part.bind({}), **beside), book)(**BATCH)
+    return asyncio.run(scores) if asyncio.iscoroutine(scores) else scores
 
 
 def fails(completions: list[str], answer: list[int]) -> list[float]:
@@ -174,20 +174,20 @@ def test_per_completion_reward_fails_for_one_completion(reward: Any) -> None:
 
 def test_per_completion_reward_that_always_fails_is_not_retried() -> None:
     """The error identifies the sample."""
-    asked: list[str] = []
+    calls: list[str] = []
 
     def it(completion: str) -> float:
-        asked.append(completion)
+        calls.append(completion)
         raise ValueError(completion)
 
     async def it_async(completion: str) -> float:
         return it(completion)
 
     for reward in (it, it_async):
-        asked.clear()
+        calls.clear()
         assert judged(reward, book := FaultLog(), on_error="zero") == [0.0] * 4
-        assert asked == BATCH["completions"]
-        assert [(record["sample"], record["text"]) for record in book.records] == [*enumerate(asked)]
+        assert calls == BATCH["completions"]
+        assert [(record["sample"], record["text"]) for record in book.records] == [*enumerate(calls)]
 
 
 def test_a_reward_is_of_one_completion_or_of_all() -> None:
@@ -366,7 +366,7 @@ def test_processes_of_its_own_can_be_killed(tmp_path: Path) -> None:
     recorded = {(record["sample"], record["fault"].partition("\n")[0]) for record in book.records}
     assert {(2, "gave no answer within 8 s, and was killed"), (8, "returned nan")} <= recorded
     assert (4, "ended its process: out of memory, a crash, or an exit") in recorded
-    (raised,) = [said for sample, said in recorded if sample == 6]
+    (raised,) = [problem for sample, problem in recorded if sample == 6]
     assert raised.startswith("raised ValueError: ")
     assert raised != f"raised ValueError: {os.getpid()}"
     reward, book = Reward("one", registry.find("rlm_rewards", "one").bind({}), on_error="zero", processes=1), FaultLog()

@@ -84,10 +84,10 @@ def test_undiscounted_gae_is_the_return_minus_the_value(batch: Batch) -> None:
     live = batch.mask.any(1, keepdim=True) & batch.mask
     reward = batch.rewards.unsqueeze(1).expand(live.shape).where(live, 0.0)
     surprise = (reward - batch.values).where(live, 0.0)
-    made = equation(advantage=gae)
-    found = scored(batch, made)
+    symbols = equation(advantage=gae)
+    found = scored(batch, symbols)
     close((found.advantages, found.returns), (surprise, reward))
-    close(loss_and_gradient(found, made)[1], -surprise / found.num_tokens)
+    close(loss_and_gradient(found, symbols)[1], -surprise / found.num_tokens)
 
 
 @given(batches())
@@ -117,12 +117,12 @@ SURROGATES: dict[str, dict[str, Any]] = {
 def test_on_policy_a_surrogate_has_the_gradient_of_reinforce(name: str, batch: Batch) -> None:
     """This also holds for advantages that differ between tokens."""
     loss = getattr(policy_losses, name.partition(",")[0])
-    made = equation(
+    symbols = equation(
         importance=part("rlm_importance", importance.token),
         policy_loss=part("rlm_policy_losses", loss, **SURROGATES[name]),
     )
     batch = on_policy(batch)
-    _, gradient = loss_and_gradient(batch, made)
+    _, gradient = loss_and_gradient(batch, symbols)
     close(gradient, (-batch.advantages / batch.num_tokens).expand(batch.mask.shape).where(batch.mask, 0.0))
 
 
@@ -136,22 +136,22 @@ def test_on_policy_sequence_ratio_equals_token_ratio(level: str, aggregator: str
     """This holds for one advantage per completion, and aggregators that weight the tokens of a completion equally."""
     batch = on_policy(replace(batch, advantages=batch.advantages[:, :1]))
     total = part("rlm_aggregators", getattr(aggregators, aggregator))
-    made = equation(
+    symbols = equation(
         importance=part("rlm_importance", getattr(importance, level)),
         policy_loss=part("rlm_policy_losses", policy_losses.clip),
         aggregator=total,
     )
-    close(loss_and_gradient(batch, made)[1], loss_and_gradient(batch, equation(aggregator=total))[1])
+    close(loss_and_gradient(batch, symbols)[1], loss_and_gradient(batch, equation(aggregator=total))[1])
 
 
 @pytest.mark.parametrize("name", ["grpo", "gspo", "gspo_token", "gmpo"])
 @given(batch=batches())
 def test_on_policy_gspo_and_gmpo_are_the_mean_of_sequence_means(name: str, batch: Batch) -> None:
     """The gradient is −Âᵢ / nᵢ / number of completions for every token."""
-    made = equation_of(name)
-    found = scored(on_policy(batch), made)
+    symbols = equation_of(name)
+    found = scored(on_policy(batch), symbols)
     n = found.mask.sum(1, keepdim=True).clamp(min=1)
-    close(loss_and_gradient(found, made)[1], (-found.advantages / n / found.num_sequences).where(found.mask, 0.0))
+    close(loss_and_gradient(found, symbols)[1], (-found.advantages / n / found.num_sequences).where(found.mask, 0.0))
 
 
 def product(logp: Tensor, old_logp: Tensor, mask: Tensor) -> Tensor:
@@ -270,8 +270,8 @@ SINGLE["fixed_length"] = lambda batch: 1 / batch.max_completion_length
 @pytest.mark.parametrize("aggregator", SINGLE)
 @given(batch=batches(tokens=1))
 def test_of_single_tokens_all_sums_agree_up_to_a_constant(aggregator: str, batch: Batch) -> None:
-    def of(made: Equation) -> tuple[Tensor, Tensor]:
-        return loss_and_gradient_from_rewards(batch, made)
+    def of(symbols: Equation) -> tuple[Tensor, Tensor]:
+        return loss_and_gradient_from_rewards(batch, symbols)
 
     other = REGISTRY.find("rlm_aggregators", aggregator).bind({})
     factor = SINGLE[aggregator](batch)

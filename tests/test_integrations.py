@@ -143,11 +143,11 @@ def test_pushing_to_a_hub_that_is_not_there_is_refused(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("is_adapter", [False, True])
 def test_the_result_is_pushed_and_nothing_else(hub: dict[str, Any], is_adapter: bool, tmp_path: Path) -> None:  # noqa: F811
-    said = recipe(push_to_hub=True, hub_model_id="me/model", save_strategy="steps", save_steps=1)
-    said |= {"capsule": {"every": 1}}
+    document = recipe(push_to_hub=True, hub_model_id="me/model", save_strategy="steps", save_steps=1)
+    document |= {"capsule": {"every": 1}}
     if is_adapter:  # on a base that the run made: it is merged
-        said["model"] |= {"lora": {"r": 2, "target_modules": "all-linear"}}
-    run = rlm.train(said, out=tmp_path / "run")
+        document["model"] |= {"lora": {"r": 2, "target_modules": "all-linear"}}
+    run = rlm.train(document, out=tmp_path / "run")
     assert hub["created"] == ["model"]
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= {*hub["files"]}
     others = [name for name in hub["files"] if "/" in name or name.endswith((".bin", ".jsonl", ".pt"))]
@@ -180,13 +180,13 @@ def test_settings_of_the_hub_that_are_refused(changes: dict[str, Any], message: 
 
 def tracked(folder: Path, tracker: str, **environment: str) -> list[dict[str, Any]]:
     """Train with a tracker in a process of its own, and return the lines of metrics.jsonl."""
-    said = (
+    document = (
         recipe(report_to=tracker, logging_dir=str(folder / "logs"))
         if tracker == "tensorboard"
         else recipe(report_to=tracker)
     )
-    said["trainer"].pop("logging_dir", None)
-    code = f"import rlm_plugins as rlm; rlm.train({said!r}, out={str(folder / 'run')!r})"
+    document["trainer"].pop("logging_dir", None)
+    code = f"import rlm_plugins as rlm; rlm.train({document!r}, out={str(folder / 'run')!r})"
     env = {**os.environ, "TENSORBOARD_LOGGING_DIR": str(folder / "logs"), **environment}
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True, check=False

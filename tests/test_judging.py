@@ -246,14 +246,14 @@ def test_vllm_decodes_with_the_settings_of_the_recipe(trained: Path, monkeypatch
 
     from transformers import AutoModelForCausalLM
 
-    asked: list[Any] = []
+    calls: list[Any] = []
 
     class LLM:
         def __init__(self, model: str) -> None:
             self.model = AutoModelForCausalLM.from_pretrained(model)
 
         def generate(self, requests: list[Any], sampling: Any, use_tqdm: bool) -> list[Any]:
-            asked.append(sampling)
+            calls.append(sampling)
             ids = [torch.tensor([request["prompt_token_ids"]]) for request in requests]
             out = [
                 self.model.generate(x, do_sample=False, max_new_tokens=sampling.max_tokens)[0, x.shape[1] :]
@@ -269,14 +269,14 @@ def test_vllm_decodes_with_the_settings_of_the_recipe(trained: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "vllm", module)
     judged = evaluate(trained / "run", ["generator=vllm"], k=2)
     assert judged[0].report.samples == evaluate(trained / "run")[0].report.samples
-    assert [(each.temperature, each.max_tokens) for each in asked[:2]] == [(0.0, 4), (1.0, 4)]
+    assert [(each.temperature, each.max_tokens) for each in calls[:2]] == [(0.0, 4), (1.0, 4)]
 
 
 def test_evaluation_in_a_run_decodes_with_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A substitute for TRL's vLLM engine decodes with transformers."""
     from types import ModuleType, SimpleNamespace
 
-    asked: list[tuple[float, int]] = []
+    calls: list[tuple[float, int]] = []
     synced: list[int] = []
 
     class Engine:
@@ -285,11 +285,11 @@ def test_evaluation_in_a_run_decodes_with_its_engine(tmp_path: Path, monkeypatch
             vars(self).update(options, model=model)
 
         def sync_weights(self) -> None:
-            synced.append(len(asked))
+            synced.append(len(calls))
 
         def generate(self, prompts: list[list[int]], images: None, num_generations: int, profiler: Any = None) -> Any:
-            asked.append((self.temperature, self.max_completion_length))  # type: ignore[attr-defined]
-            sampling = {"do_sample": asked[-1][0] > 0, "max_new_tokens": asked[-1][1]}
+            calls.append((self.temperature, self.max_completion_length))  # type: ignore[attr-defined]
+            sampling = {"do_sample": calls[-1][0] > 0, "max_new_tokens": calls[-1][1]}
             decode = partial(type(self.model).generate, self.model, **sampling)  # type: ignore[attr-defined]
             with torch.no_grad():
                 rows = [decode(torch.tensor([ids]))[0, len(ids) :].tolist() for ids in prompts]
@@ -299,7 +299,7 @@ def test_evaluation_in_a_run_decodes_with_its_engine(tmp_path: Path, monkeypatch
     vllm.__spec__ = SimpleNamespace(name="vllm")  # type: ignore[assignment]
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", Engine)
-    said = {
+    document = {
         "model": {"name": "scratch", "hidden": 16, "layers": 1, "heads": 2, "intermediate": 16},
         "environment": {"name": "addition", "digits": 2, "test_rows": 4},
         "rewards": [{"name": "length", "limit": 8, "as": "accuracy"}],
@@ -309,8 +309,8 @@ def test_evaluation_in_a_run_decodes_with_its_engine(tmp_path: Path, monkeypatch
     }
     scores = []
     for engine in (True, False):
-        run = rlm.train(said, {"trainer.use_vllm": engine}, out=tmp_path / str(engine))
+        run = rlm.train(document, {"trainer.use_vllm": engine}, out=tmp_path / str(engine))
         scores.append(json.loads((run.folder / "evaluations.jsonl").read_text().splitlines()[0])["scores"])
     assert scores[0] == scores[1]
-    assert asked == [(0.0, 5), (0.5, 5), (1.0, 5), (0.0, 5), (0.5, 5)]
+    assert calls == [(0.0, 5), (0.5, 5), (1.0, 5), (0.0, 5), (0.5, 5)]
     assert synced == [0, 2, 3], "before each evaluation and each generation"

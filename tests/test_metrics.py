@@ -90,8 +90,10 @@ def test_everything_a_run_logs_is_in_the_glossary(tmp_path: Path) -> None:
 def test_the_spread_of_the_advantages_is_that_of_all_trained_tokens(tmp_path: Path) -> None:
     """Whitened over the n tokens of the batch with n − 1, they have a std of √((n − 1) / n)."""
     whitened = Registry().find("rlm_advantages", "batch_whitened").bind({"unbiased": True})
-    made = trainer(tmp_path, clipped(advantage=whitened), max_steps=1)
-    made.train()
-    (tokens,) = logged(made, "num_tokens")
+    equation_trainer = trainer(tmp_path, clipped(advantage=whitened), max_steps=1)
+    equation_trainer.train()
+    (tokens,) = logged(equation_trainer, "num_tokens")
     prompts = 8 * 4  # every question has four letters
-    assert logged(made, "advantage/std")[0] == pytest.approx(((tokens - prompts - 1) / (tokens - prompts)) ** 0.5)
+    assert logged(equation_trainer, "advantage/std")[0] == pytest.approx(
+        ((tokens - prompts - 1) / (tokens - prompts)) ** 0.5
+    )

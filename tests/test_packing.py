@@ -24,9 +24,9 @@ Rows = tuple[torch.Tensor, torch.Tensor, int]
 
 @pytest.fixture(params=fixtures_models.CONFIGS)
 def model(request: pytest.FixtureRequest) -> Any:
-    made = fixtures_models.adapted(fixtures_models.model(request.param, temperature=0.8))
-    attention.install_attention(causal_model(made))
-    return made
+    lm = fixtures_models.adapted(fixtures_models.model(request.param, temperature=0.8))
+    attention.install_attention(causal_model(lm))
+    return lm
 
 
 def packed(model: Any, rows: Rows, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -56,9 +56,9 @@ def test_every_model_family_equals_the_padded_pass(model: Any) -> None:
 
 @cache
 def adapted(family: str) -> Any:
-    made = fixtures_models.adapted(fixtures_models.model(family, temperature=0.8))
-    attention.install_attention(causal_model(made))
-    return made
+    lm = fixtures_models.adapted(fixtures_models.model(family, temperature=0.8))
+    attention.install_attention(causal_model(lm))
+    return lm
 
 
 lengths = st.lists(st.integers(0, 6), min_size=1, max_size=16)
@@ -125,14 +125,14 @@ PREFIXES = {
 @pytest.mark.parametrize("family", ["Llama", "Qwen2", "GPT2", "trained Qwen3"])
 def test_prompts_with_a_common_prefix_equal_the_padded_pass(name: str, min_saved: int, family: str) -> None:
     """Values and gradients are compared; GPT-2 counts positions from the padding, so only equal lengths share."""
-    made = fixtures_models.model("Qwen3", temperature=0.8).train() if "trained" in family else adapted(family)
-    attention.install_attention(causal_model(made))
+    lm = fixtures_models.model("Qwen3", temperature=0.8).train() if "trained" in family else adapted(family)
+    attention.install_attention(causal_model(lm))
     how = {"relative": family != "GPT2", "min_saved": min_saved}
-    logp, entropy = fixtures_models.padded(made, *PREFIXES[name])
-    wanted = fixtures_models.gradient(made, (logp * logp.detach()).sum())
-    found_logp, found_entropy = packed(made, PREFIXES[name], **how)
+    logp, entropy = fixtures_models.padded(lm, *PREFIXES[name])
+    wanted = fixtures_models.gradient(lm, (logp * logp.detach()).sum())
+    found_logp, found_entropy = packed(lm, PREFIXES[name], **how)
     torch.testing.assert_close((found_logp, found_entropy), (logp, entropy), rtol=1e-5, atol=3e-6)
-    assert relative_distance(fixtures_models.gradient(made, (found_logp * logp.detach()).sum()), wanted) < 5e-6
+    assert relative_distance(fixtures_models.gradient(lm, (found_logp * logp.detach()).sum()), wanted) < 5e-6
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_equal_log_probs_are_computed_once() -> None:
 
 @pytest.mark.parametrize(("family", "relative"), [("Llama", True), ("Qwen3", True), ("Phi3", True), ("GPT2", False)])
 def test_relative_positions_are_detected(family: str, relative: bool) -> None:
-    made = fixtures_models.adapted(fixtures_models.model(family))
-    assert support.prepare(made, reader(made), temperature=1.0) == (None, relative)
+    lm = fixtures_models.adapted(fixtures_models.model(family))
+    assert support.prepare(lm, reader(lm), temperature=1.0) == (None, relative)
 
 
 def test_a_budget_counts_a_common_prefix_once() -> None:
@@ -197,18 +197,18 @@ def test_the_entropy_may_carry_a_gradient() -> None:
 
 
 def test_gradient_checkpointing_changes_nothing() -> None:
-    made = fixtures_models.adapted(fixtures_models.model("Llama", temperature=0.8))
-    attention.install_attention(causal_model(made))
-    before = fixtures_models.gradient(made, packed(made, RAGGED)[0].sum())
-    made.gradient_checkpointing_enable({"use_reentrant": False})
-    torch.testing.assert_close(fixtures_models.gradient(made, packed(made, RAGGED)[0].sum()), before)
+    lm = fixtures_models.adapted(fixtures_models.model("Llama", temperature=0.8))
+    attention.install_attention(causal_model(lm))
+    before = fixtures_models.gradient(lm, packed(lm, RAGGED)[0].sum())
+    lm.gradient_checkpointing_enable({"use_reentrant": False})
+    torch.testing.assert_close(fixtures_models.gradient(lm, packed(lm, RAGGED)[0].sum()), before)
 
 
 def test_all_weights_may_be_trained() -> None:
-    made = fixtures_models.model("Llama", temperature=0.8).train()
-    wanted = fixtures_models.gradient(made, fixtures_models.padded(made, *RAGGED)[0].sum())
-    attention.install_attention(made)
-    assert relative_distance(fixtures_models.gradient(made, packed(made, RAGGED)[0].sum()), wanted) < 5e-6
+    lm = fixtures_models.model("Llama", temperature=0.8).train()
+    wanted = fixtures_models.gradient(lm, fixtures_models.padded(lm, *RAGGED)[0].sum())
+    attention.install_attention(lm)
+    assert relative_distance(fixtures_models.gradient(lm, packed(lm, RAGGED)[0].sum()), wanted) < 5e-6
 
 
 def test_bf16_is_no_further_from_the_truth_than_the_padded_pass() -> None:
@@ -226,12 +226,12 @@ def test_bf16_is_no_further_from_the_truth_than_the_padded_pass() -> None:
 
 
 def test_passes_without_a_layout_are_unchanged() -> None:
-    made = fixtures_models.model("Llama")
-    before = made(input_ids=RAGGED[0], attention_mask=RAGGED[1]).logits
-    attention.install_attention(made)
-    assert torch.equal(made(input_ids=RAGGED[0], attention_mask=RAGGED[1]).logits, before)
-    attention.uninstall_attention(made)
-    assert not made.config._attn_implementation.startswith("rlm_")
+    lm = fixtures_models.model("Llama")
+    before = lm(input_ids=RAGGED[0], attention_mask=RAGGED[1]).logits
+    attention.install_attention(lm)
+    assert torch.equal(lm(input_ids=RAGGED[0], attention_mask=RAGGED[1]).logits, before)
+    attention.uninstall_attention(lm)
+    assert not lm.config._attn_implementation.startswith("rlm_")
 
 
 @pytest.mark.parametrize(
@@ -252,16 +252,16 @@ def test_padding_around_a_sequence_is_removed(there: list[int], packable: bool) 
 # ------------------------------------------------------------------ who is read padded
 
 
-def reader(made: Any) -> Any:
-    return lambda *rows: fixtures_models.padded(made, *rows)[0]
+def reader(lm: Any) -> Any:
+    return lambda *rows: fixtures_models.padded(lm, *rows)[0]
 
 
 @pytest.mark.parametrize("family", fixtures_models.CONFIGS)
 def test_known_families_pass_the_self_check(family: str) -> None:
-    made = fixtures_models.adapted(fixtures_models.model(family, temperature=0.8))
-    assert support.prepare(made, reader(made), temperature=0.8).reason is None
-    assert causal_model(made).config._attn_implementation == "rlm_sdpa"
-    assert support.prepare(made, reader(made), temperature=0.8).reason is None, "a second trainer of the same model"
+    lm = fixtures_models.adapted(fixtures_models.model(family, temperature=0.8))
+    assert support.prepare(lm, reader(lm), temperature=0.8).reason is None
+    assert causal_model(lm).config._attn_implementation == "rlm_sdpa"
+    assert support.prepare(lm, reader(lm), temperature=0.8).reason is None, "a second trainer of the same model"
 
 
 @pytest.mark.parametrize(
@@ -273,9 +273,9 @@ def test_known_families_pass_the_self_check(family: str) -> None:
     ],
 )
 def test_model_with_another_result_fails_the_self_check(family: str, changes: dict[str, Any]) -> None:
-    made = fixtures_models.model(family, **changes)
-    assert "packed forward pass" in str(support.prepare(made, reader(made), temperature=1.0).reason)
-    assert not made.config._attn_implementation.startswith("rlm_")
+    lm = fixtures_models.model(family, **changes)
+    assert "packed forward pass" in str(support.prepare(lm, reader(lm), temperature=1.0).reason)
+    assert not lm.config._attn_implementation.startswith("rlm_")
 
 
 @pytest.mark.parametrize(
@@ -289,8 +289,8 @@ def test_model_with_another_result_fails_the_self_check(family: str, changes: di
     ],
 )
 def test_unsupported_models_have_a_reason(make: Any, reason: str) -> None:
-    made = make()
-    assert reason in str(support.prepare(made, reader(made), temperature=1.0).reason)
+    lm = make()
+    assert reason in str(support.prepare(lm, reader(lm), temperature=1.0).reason)
 
 
 def test_modified_heads_are_not_fused() -> None:
@@ -308,24 +308,24 @@ def test_modified_heads_are_not_fused() -> None:
 def test_virtual_tokens_need_padding() -> None:
     import peft
 
-    made = peft.get_peft_model(
+    lm = peft.get_peft_model(
         fixtures_models.model("Llama"), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
     )
-    assert "virtual tokens" in str(support.prepare(made, reader(made), temperature=1.0).reason)
+    assert "virtual tokens" in str(support.prepare(lm, reader(lm), temperature=1.0).reason)
 
 
 def test_modified_attention_scores_are_detected_at_start() -> None:
     """An untrained model has small scores, which a soft cap does not change: no self-check detects it."""
-    made = fixtures_models.model("Gemma2", attn_implementation="eager", final_logit_softcapping=None)
-    assert "softcap" in str(support.prepare(made, reader(made), temperature=1.0).reason)
-    made = fixtures_models.model("Gemma2", final_logit_softcapping=None, attn_logit_softcapping=None)
-    assert support.prepare(made, reader(made), temperature=1.0).reason is None
+    lm = fixtures_models.model("Gemma2", attn_implementation="eager", final_logit_softcapping=None)
+    assert "softcap" in str(support.prepare(lm, reader(lm), temperature=1.0).reason)
+    lm = fixtures_models.model("Gemma2", final_logit_softcapping=None, attn_logit_softcapping=None)
+    assert support.prepare(lm, reader(lm), temperature=1.0).reason is None
 
 
 def test_custom_attention_mask_is_detected_before_it_applies() -> None:
     """Doge adds a bias to the scores that is initially 0."""
-    made = fixtures_models.model("Doge", attn_implementation="sdpa")
-    assert "its own attention mask" in str(support.prepare(made, reader(made), temperature=1.0).reason)
+    lm = fixtures_models.model("Doge", attn_implementation="sdpa")
+    assert "its own attention mask" in str(support.prepare(lm, reader(lm), temperature=1.0).reason)
 
 
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}

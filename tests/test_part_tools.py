@@ -52,22 +52,22 @@ def record_arguments(
 
 
 def test_scoring_parts_get_all_text_data(tmp_path: Path) -> None:
-    made = trainer(tmp_path, clipped(advantage=advantage(record_arguments)), max_steps=1)
-    made.train()
+    equation_trainer = trainer(tmp_path, clipped(advantage=advantage(record_arguments)), max_steps=1)
+    equation_trainer.train()
     seen, rows = SEEN, range(8)
-    assert seen["tokenizer"] is made.tokenizer
+    assert seen["tokenizer"] is equation_trainer.tokenizer
     assert [row["prompt"] for row in seen["inputs"]] == seen["prompts"]
-    assert seen["prompt_ids"] == made.prompt_ids(seen["prompts"])
+    assert seen["prompt_ids"] == equation_trainer.prompt_ids(seen["prompts"])
     lengths = [len(ids) for ids in seen["completion_ids"]]
     assert seen["mask"].sum(1).tolist() == lengths
     assert torch.equal(seen["logp"], seen["old_logp"]), "padded otherwise, it would differ"
     assert torch.equal(seen["scores"], seen["rewards"])
-    assert logged(made, "advantage/found") == [pytest.approx(seen["rewards"].mean().item())]
+    assert logged(equation_trainer, "advantage/found") == [pytest.approx(seen["rewards"].mean().item())]
     assert seen["greedy"][0] == seen["greedy"][1]
     assert len({tuple(row) for row in seen["rest"]}) > 1
     for i in rows:
-        assert len(seen["prefixes"][i]) + len(seen["rest"][i]) <= made.max_completion_length
-        text = made.tokenizer.decode(seen["completion_ids"][i], skip_special_tokens=True)
+        assert len(seen["prefixes"][i]) + len(seen["rest"][i]) <= equation_trainer.max_completion_length
+        text = equation_trainer.tokenizer.decode(seen["completion_ids"][i], skip_special_tokens=True)
         assert seen["rewards"][i] == eighths([text])[0]
 
 
@@ -87,11 +87,11 @@ def test_scores_of_other_completions(tmp_path: Path) -> None:
         found.append(rewards_of(prompts[:4], [tokenizer(text)["input_ids"] for text in texts], inputs[:4]))
         return rewards
 
-    made = trainer(tmp_path, clipped(advantage=advantage(asks)), answers, max_steps=1)
-    made.train()
+    equation_trainer = trainer(tmp_path, clipped(advantage=advantage(asks)), answers, max_steps=1)
+    equation_trainer.train()
     assert found[0][[0, 1, 3]].tolist() == [1.0, 1.0, 0.0]
     assert found[0][2].isnan()
-    assert len(logged(made, "recorded")) == 1, "once, for the trained completions"
+    assert len(logged(equation_trainer, "recorded")) == 1, "once, for the trained completions"
 
 
 @pytest.mark.parametrize("policy", ["stop", "skip", "zero"])
@@ -111,12 +111,12 @@ def test_fault_on_extra_completions_is_reported(tmp_path: Path, policy: str) -> 
     reward = Reward("touchy", Part("rlm_rewards", "touchy", "test", touchy).bind({}), on_error=policy)
     functions = [trl_reward(reward, book)]
     pieces = {"rewards": [reward], "reward_funcs": functions, "faults": book, "note": notes.extend}
-    made = trainer(tmp_path, clipped(advantage=advantage(asks)), touchy, pieces=pieces, max_steps=1)
+    equation_trainer = trainer(tmp_path, clipped(advantage=advantage(asks)), touchy, pieces=pieces, max_steps=1)
     if policy == "stop":
         with pytest.raises(Fault, match="not this one"):
-            made.train()
+            equation_trainer.train()
         return
-    made.train()
+    equation_trainer.train()
     assert notes, "the sample is written down"
     expected = {"skip": torch.nan, "zero": 0.0}[policy]
     assert torch.equal(found[0].nan_to_num(-1), torch.tensor([expected, eighths(["1"])[0]]).nan_to_num(-1))
@@ -126,9 +126,9 @@ def test_lists_of_different_lengths_are_refused(tmp_path: Path) -> None:
     def asks(rewards, prompts, generate):  # type: ignore[no-untyped-def]
         return generate(prompts, [[3]])
 
-    made = trainer(tmp_path, clipped(advantage=advantage(asks)), max_steps=1)
+    equation_trainer = trainer(tmp_path, clipped(advantage=advantage(asks)), max_steps=1)
     with pytest.raises(PartError, match=r"called `generate` with lists of 8, 1 entries"):
-        made.train()
+        equation_trainer.train()
 
 
 def test_rank_slices_cover_everything(monkeypatch: pytest.MonkeyPatch) -> None:

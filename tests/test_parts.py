@@ -321,10 +321,10 @@ class Learner:
 
 
 def test_update_declares_scoring_data() -> None:
-    made = part(Learner, "rlm_advantages")
-    made.check()
-    assert made.update_needs == ("prompt_index", "named_rewards")
-    assert made.update_welcomes == ("ref_logp",)
+    bound = part(Learner, "rlm_advantages")
+    bound.check()
+    assert bound.update_needs == ("prompt_index", "named_rewards")
+    assert bound.update_welcomes == ("ref_logp",)
     assert part(lambda rewards: rewards, "rlm_advantages").update_needs == ()
 
 
@@ -407,8 +407,8 @@ class Count(BaseModel):
     every: Annotated[int, Field(ge=1)]
 
 
-def nowhere(said: str) -> str:
-    raise PydanticCustomError("address", "an address ('{said}' is no address)", {"said": said})
+def nowhere(text: str) -> str:
+    raise PydanticCustomError("address", "an address ('{said}' is no address)", {"said": text})
 
 
 REFUSED: list[tuple[Any, Any, str, str]] = [

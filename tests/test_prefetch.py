@@ -107,12 +107,12 @@ def test_prefetched_request_is_sent_once(loop: Any) -> None:
 def test_cheap_reward_is_not_prefetched_again(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cost is measured in each batch, for prefetched requests and for the others."""
     function = reward()
-    for cheap, asked in ((60.0, 2), (60.0, 1), (0.0, 2), (60.0, 1)):
+    for cheap, calls in ((60.0, 2), (60.0, 1), (0.0, 2), (60.0, 1)):
         monkeypatch.setattr(ahead, "MIN_SECONDS", cheap)
         LOG.clear()
         function.begin(BATCH, loop)
         assert called(function, loop, BATCH) == [1 / 8, 2 / 8, 3 / 8, 4 / 8]
-        assert len(LOG) == asked
+        assert len(LOG) == calls
 
 
 def test_prefetch_can_be_disabled() -> None:
@@ -271,8 +271,8 @@ def test_run_prefetches_before_the_forward_pass(
     assert len(begun) == (0 if not overlap else 1 if generator is None else groups + 1)
     assert len([i for i in begun if i < written]) == (groups if overlap and generator else 0)
     assert all(i < read for i in begun)
-    asked = sorted("".join(event.split()[1:]) for event in LOG if event.startswith("asked"))
-    assert len(asked) == (groups if overlap else 1)
+    calls = sorted("".join(event.split()[1:]) for event in LOG if event.startswith("asked"))
+    assert len(calls) == (groups if overlap else 1)
 
 
 def test_the_weights_are_the_same(tmp_path: Path) -> None:

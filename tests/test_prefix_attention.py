@@ -46,9 +46,9 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     seen = SharedPrefix.attend
 
-    def watched(self: SharedPrefix, number: int, asked: torch.Tensor, *rest: Any) -> Any:
-        found.append((len(self.kv[number][0]), len(asked)))
-        return seen(self, number, asked, *rest)
+    def watched(self: SharedPrefix, number: int, query: torch.Tensor, *rest: Any) -> Any:
+        found.append((len(self.kv[number][0]), len(query)))
+        return seen(self, number, query, *rest)
 
     monkeypatch.setattr(SharedPrefix, "attend", watched)
     return found
@@ -110,14 +110,14 @@ def test_both_parts_are_one_softmax(sizes: tuple[int, ...]) -> None:
     twin = twin[torch.randperm(len(twin), generator=draw)]
     keys, values = (torch.randn(len(sizes), 2, 9, 8, generator=draw) for _ in range(2))
     own, own_values = (torch.randn(len(twin), 2, 5, 8, generator=draw) for _ in range(2))
-    asked = torch.randn(len(twin), 2, 3, 8, generator=draw)
+    query = torch.randn(len(twin), 2, 3, 8, generator=draw)
     mask = torch.zeros(len(sizes), 1, 1, 9)
     mask[0, ..., :4] = mask[-1] = torch.finfo(torch.float32).min
     mask = pad(mask[twin], (0, 5))
     k, v = (torch.cat(x, 2).double() for x in ((keys[twin], own), (values[twin], own_values)))
-    usual = scaled_dot_product_attention(asked.double(), k, v, attn_mask=mask.double(), scale=0.3)
+    usual = scaled_dot_product_attention(query.double(), k, v, attn_mask=mask.double(), scale=0.3)
     prefix = SharedPrefix([(keys, values)], twin, mask)
-    found = attend_all([prefix], 0, asked, own, own_values, None, 0.3)
+    found = attend_all([prefix], 0, query, own, own_values, None, 0.3)
     torch.testing.assert_close(found, usual.float(), rtol=1e-5, atol=1e-6)
 
 

@@ -68,7 +68,7 @@ def test_load_takes_a_mapping_and_overrides() -> None:
 @pytest.mark.slow
 def test_train_with_objects_in_the_place_of_sections(tmp_path: Path) -> None:
     data = tiny.problems()
-    said = {
+    sections = {
         "model": tiny.model(),
         "tokenizer": tiny.tokenizer(),
         "train_dataset": data,
@@ -77,7 +77,7 @@ def test_train_with_objects_in_the_place_of_sections(tmp_path: Path) -> None:
     run = rlm.train(
         recipe(algorithm={"name": "dr_grpo", "advantage": half}, evaluation={"max_new_tokens": 4}),
         out=tmp_path / "run",
-        **said,
+        **sections,
     )
     assert run.score is not None
     assert "letters" in repr(run)
@@ -125,11 +125,11 @@ def test_supervised_trainers_have_trls_weights(tmp_path: Path) -> None:
 
     def trained(kind: Any, **extra: Any) -> torch.Tensor:
         keep = {"max_steps", "learning_rate", "seed", "use_cpu", "bf16", "report_to", "disable_tqdm", "save_strategy"}
-        said = {k: v for k, v in tiny.settings(output_dir=str(tmp_path)).items() if k in keep | {"output_dir"}}
+        settings = {k: v for k, v in tiny.settings(output_dir=str(tmp_path)).items() if k in keep | {"output_dir"}}
         loss = {"loss_type": extra.pop("loss_type")} if "loss_type" in extra else {}
         trainer = kind(
             model=tiny.model(),
-            args=trl.SFTConfig(**said, **loss),
+            args=trl.SFTConfig(**settings, **loss),
             train_dataset=data,
             processing_class=tiny.tokenizer(),
             **extra,

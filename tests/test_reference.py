@@ -32,19 +32,19 @@ def generator() -> ModuleType:
 
 
 def test_the_pages_are_up_to_date() -> None:
-    made = generator().pages()
+    pages = generator().pages()
     folder = ROOT / "docs" / "reference"
-    assert {file.name for file in folder.glob("*.md")} == set(made)
-    stale = [name for name, text in made.items() if (folder / name).read_text() != text]
+    assert {file.name for file in folder.glob("*.md")} == set(pages)
+    stale = [name for name, text in pages.items() if (folder / name).read_text() != text]
     assert stale == [], "run `make reference`"
 
 
 def test_every_public_name_has_a_page_with_an_example() -> None:
-    made = generator().pages()
+    pages = generator().pages()
     for name in rlm.__all__:
         if name != "__version__":
-            assert "## Example" in made[f"{name}.md"], name
-            assert name in made["README.md"]
+            assert "## Example" in pages[f"{name}.md"], name
+            assert name in pages["README.md"]
 
 
 @pytest.mark.slow

@@ -65,11 +65,11 @@ def policy(base: Path, dropout: float = 0.5) -> Any:
     """Return a policy in training mode whose adapter is not at its initial weights."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    made = get_peft_model(model, LoraConfig(**{**LORA, "task_type": "CAUSAL_LM", "lora_dropout": dropout}))
-    for name, x in made.named_parameters():
+    lm = get_peft_model(model, LoraConfig(**{**LORA, "task_type": "CAUSAL_LM", "lora_dropout": dropout}))
+    for name, x in lm.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(x)
-    return made.train()
+    return lm.train()
 
 
 # ---- training
@@ -152,24 +152,24 @@ def test_scores_equal_transformers_on_both_bases(base: Path, adapter: Path) -> N
 
 def test_policy_and_rng_are_unchanged(base: Path, adapter: Path, tmp_path: Path) -> None:
     """Weights, `requires_grad`, mode, random state, files and the policy's logits are equal to the bit."""
-    made = policy(base)
+    lm = policy(base)
     ids = torch.tensor(conversations(adapter)[:1])
     torch.manual_seed(1)
-    said = made(input_ids=ids).logits.detach()
-    weights = {name: (x.detach().clone(), x.requires_grad) for name, x in made.named_parameters()}
+    logits = lm(input_ids=ids).logits.detach()
+    weights = {name: (x.detach().clone(), x.requires_grad) for name, x in lm.named_parameters()}
     torch.manual_seed(1)
-    judge = reward_files.load_on_policy_base(adapter, made)
+    judge = reward_files.load_on_policy_base(adapter, lm)
     assert judge is not None
     judge.scores(conversations(adapter), 2)
-    assert torch.equal(made(input_ids=ids).logits, said), "dropout is on again, and draws what it would have drawn"
-    now = dict(made.named_parameters())
+    assert torch.equal(lm(input_ids=ids).logits, logits), "dropout is on again, and draws what it would have drawn"
+    now = dict(lm.named_parameters())
     assert all(torch.equal(now[name], x) and now[name].requires_grad == moves for name, (x, moves) in weights.items())
     mine = {name for name in now if name not in weights}
     assert mine
     assert not [name for name in mine if ".reward0." not in name or now[name].requires_grad]
-    made.save_pretrained(tmp_path, state_dict=without_auxiliary(made, made.state_dict()))
+    lm.save_pretrained(tmp_path, state_dict=without_auxiliary(lm, lm.state_dict()))
     assert not [name for name in load_file(tmp_path / "adapter_model.safetensors") if "reward" in name]
-    second = reward_files.load_on_policy_base(adapter, made)
+    second = reward_files.load_on_policy_base(adapter, lm)
     assert second is not None
     assert second.scores(conversations(adapter), 2) == judge.scores(conversations(adapter), 2)
 
@@ -298,9 +298,9 @@ def test_folder_without_head_is_rejected(adapter: Path, base: Path, tmp_path: Pa
             load(folder)
     with pytest.raises(RlmError, match="requires a score head"):
         reward_files.load_with_own_base(base, "cpu")
-    said = [*SHORT, f"stages.2.rewards=[{{name: reward_model, path: {folder}}}]", "stages.2.evaluation=null"]
+    overrides = [*SHORT, f"stages.2.rewards=[{{name: reward_model, path: {folder}}}]", "stages.2.evaluation=null"]
     with pytest.raises(RecipeError, match=r"stages\[2\]\.rewards\[0\]\.path(.|\n)*requires a score head"):
-        compose(recipe.load(PIPELINE, said), Registry())
+        compose(recipe.load(PIPELINE, overrides), Registry())
 
 
 def test_unreadable_model_is_reported(tmp_path: Path) -> None:
@@ -323,9 +323,9 @@ def test_model_on_another_base_is_not_shared(adapter: Path, base: Path) -> None:
         part.setup(moving, {})
     apart = learned_reward.LearnedReward(stage="reward")
     apart.setup(other, {"reward": adapter})
-    asked, said = [[{"role": "user", "content": "7773727712?"}]] * 3, ["72", "", "777372"]
+    prompts, completions = [[{"role": "user", "content": "7773727712?"}]] * 3, ["72", "", "777372"]
     alone = reward_files.load_with_own_base(adapter, torch.device("cpu")).scores(conversations(adapter), 64)
-    assert apart(asked, said) == pytest.approx(alone, abs=1e-6)
+    assert apart(prompts, completions) == pytest.approx(alone, abs=1e-6)
 
 
 def test_memory_is_known_before_loading(done: Path, adapter: Path, base: Path) -> None:
@@ -408,9 +408,9 @@ test_LearnedReward = conformance("rlm_rewards", learned_reward.LearnedReward, kn
 
 def test_simulated_preferences_are_noisy() -> None:
     environment_spec = environments.rlm_environments()["gist"](train_rows=2000, test_rows=1, noise=0.1)  # type: ignore[operator]
-    asked = [row["prompt"][0]["content"] for row in environment_spec.train]
-    chosen = gist.gist(asked, [row["chosen"] for row in environment_spec.train])
-    rejected = gist.gist(asked, [row["rejected"] for row in environment_spec.train])
+    questions = [row["prompt"][0]["content"] for row in environment_spec.train]
+    chosen = gist.gist(questions, [row["chosen"] for row in environment_spec.train])
+    rejected = gist.gist(questions, [row["rejected"] for row in environment_spec.train])
     apart = [a - b for a, b in zip(chosen, rejected, strict=True) if abs(a - b) > 1e-9]
     clear = [x > 0 for x in apart if abs(x) > 0.4]
     close = [x > 0 for x in apart if abs(x) < 0.11]

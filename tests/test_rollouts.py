@@ -52,10 +52,10 @@ def idle(tmp_path_factory: pytest.TempPathFactory) -> EquationTrainer:
     return rollout_trainer(tmp_path_factory.mktemp("idle"))
 
 
-def logits(made: EquationTrainer, ids: list[int]) -> torch.Tensor:
+def logits(equation_trainer: EquationTrainer, ids: list[int]) -> torch.Tensor:
     """Return the logits of the policy, (1, T, V)."""
     with torch.no_grad():
-        return made.model(input_ids=torch.tensor([ids])).logits
+        return equation_trainer.model(input_ids=torch.tensor([ids])).logits
 
 
 # ------------------------------------------------------------------ what the trainer offers them
@@ -159,9 +159,9 @@ def test_an_answer_in_a_conversation_is_its_turn(template: str | None) -> None:
 
 def shown(values: list[Any], place: list[int], **knobs: Any) -> list[Any]:
     part = Demonstrations(**knobs)
-    asked = SimpleNamespace(answer_ids=lambda prompt, text: (prompt, text))
+    substitute = SimpleNamespace(answer_ids=lambda prompt, text: (prompt, text))
     inputs = [{part.column: value} for value in values]
-    return part(["p"] * len(values), inputs, place, asked)["completion_ids"]
+    return part(["p"] * len(values), inputs, place, substitute)["completion_ids"]
 
 
 def test_completion_without_demonstration_is_sampled() -> None:
@@ -186,8 +186,8 @@ def entry(prompt: Any, completion: str, reward: float = 1.0) -> dict[str, Any]:
 
 
 def drawn(part: Replay, prompts: list[Any], place: list[int], step: int = 0, seed: int = 0) -> list[Any]:
-    asked = SimpleNamespace(answer_ids=lambda prompt, text: text)
-    return part(prompts, place, step, seed, asked)["completion_ids"]
+    substitute = SimpleNamespace(answer_ids=lambda prompt, text: text)
+    return part(prompts, place, step, seed, substitute)["completion_ids"]
 
 
 def test_replay_samples_by_seed_step_and_prompt(tmp_path: Path) -> None:
@@ -329,13 +329,13 @@ def last_batch() -> Any:
 def test_two_steps(tmp_path: Path, sources: Any, rows: dict[str, int]) -> None:
     problems = [row["prompt"] for row in tiny.problems(16)]
     path = pool(tmp_path, *[entry(prompt, text) for prompt in problems for text in ("12", "34", "56")])
-    made = rollout_trainer(
+    equation_trainer = rollout_trainer(
         tmp_path, *[source(n, r, **k, **({"path": path} if n == "replay" else {})) for n, r, k in sources]
     )
-    start = {name: p.detach().clone() for name, p in made.model.named_parameters()}
-    made.train()
-    assert any(not torch.equal(p, start[name]) for name, p in made.model.named_parameters())
-    batch, log = last_batch(), made.state.log_history[-2]
+    start = {name: p.detach().clone() for name, p in equation_trainer.model.named_parameters()}
+    equation_trainer.train()
+    assert any(not torch.equal(p, start[name]) for name, p in equation_trainer.model.named_parameters())
+    batch, log = last_batch(), equation_trainer.state.log_history[-2]
     assert {label: int(own.sum()) for label, own in batch.sources.items()} == rows
     for label, count in rows.items():
         assert log[f"sources/{label}/share"] == count / 8
@@ -346,9 +346,9 @@ def test_two_steps(tmp_path: Path, sources: Any, rows: dict[str, int]) -> None:
         assert (batch.rewards[batch.sources["greedy"]] != 0).any()
     if "demonstrations" in rows:
         texts = [SEEN[-1][2][i] for i in batch.sources["demonstrations"].nonzero()]
-        asked = [SEEN[-1][1][i] for i in batch.sources["demonstrations"].nonzero()]
+        prompts = [SEEN[-1][1][i] for i in batch.sources["demonstrations"].nonzero()]
         answers = {row["prompt"]: row["answer"] for row in tiny.problems(16)}
-        assert texts == [answers[prompt] for prompt in asked]
+        assert texts == [answers[prompt] for prompt in prompts]
         assert log["sources/demonstrations/truncated"] == 0
     if "replay" in rows:
         texts = [SEEN[-1][2][i] for i in batch.sources["replay"].nonzero()]
@@ -356,23 +356,25 @@ def test_two_steps(tmp_path: Path, sources: Any, rows: dict[str, int]) -> None:
 
 
 def test_prompt_missing_in_the_pool_is_sampled(tmp_path: Path) -> None:
-    made = rollout_trainer(tmp_path, source("replay", 2, path=pool(tmp_path, entry("elsewhere", "12"))), max_steps=1)
-    made.train()
+    equation_trainer = rollout_trainer(
+        tmp_path, source("replay", 2, path=pool(tmp_path, entry("elsewhere", "12"))), max_steps=1
+    )
+    equation_trainer.train()
     assert last_batch().sources["policy"].all()
-    assert made.state.log_history[-2]["sources/replay/share"] == 0
-    assert made.state.log_history[-2]["sources/replay/filled"] == 0
+    assert equation_trainer.state.log_history[-2]["sources/replay/share"] == 0
+    assert equation_trainer.state.log_history[-2]["sources/replay/filled"] == 0
 
 
 def test_a_temperature_on_a_schedule(tmp_path: Path) -> None:
     """Generation and log-probs use the temperature of their step."""
-    made = rollout_trainer(tmp_path, source("policy", temperature={"from": 1.0, "to": 0.5, "over": 2}))
+    equation_trainer = rollout_trainer(tmp_path, source("policy", temperature={"from": 1.0, "to": 0.5, "over": 2}))
     found = []
-    made.components.scoring.observer = lambda step, *_: found.append(
-        (step, made.temperature, made.generation_config.temperature)
+    equation_trainer.components.scoring.observer = lambda step, *_: found.append(
+        (step, equation_trainer.temperature, equation_trainer.generation_config.temperature)
     )
-    made.train()
+    equation_trainer.train()
     assert found == [(0, 1.0, 1.0), (1, 0.75, 0.75)]
-    assert temperature_cell(made.model).cell_contents == 0.75
+    assert temperature_cell(equation_trainer.model).cell_contents == 0.75
 
 
 @pytest.mark.slow

@@ -55,8 +55,8 @@ def test_integer_schedule_stays_integer() -> None:
     def longest(loss: torch.Tensor, *, tokens: int = 3) -> torch.Tensor:
         return loss
 
-    made = part("rlm_aggregators", longest, tokens={"from": 8, "to": 12, "over": 8})
-    values = [schedule.at(made.knobs["tokens"], step) for step in range(9)]
+    bound = part("rlm_aggregators", longest, tokens={"from": 8, "to": 12, "over": 8})
+    values = [schedule.at(bound.knobs["tokens"], step) for step in range(9)]
     assert values == [8, 8, 9, 10, 10, 10, 11, 12, 12]
     assert all(isinstance(value, int) for value in values)
 
@@ -124,8 +124,8 @@ def test_a_class_and_the_order_of_an_epoch_take_none() -> None:
         part("rlm_advantages", Remembering, rate=moving)
     with pytest.raises(RecipeError, match="the order of an epoch"):
         part("rlm_samplers", by_epoch, power=moving)
-    asked = OnDemand(part("rlm_samplers", by_count, power=moving), size=9, seed=0)
-    assert [asked.take(2, step) for step in (0, 3)] == [[1, 2], [2, 3]]
+    on_demand = OnDemand(part("rlm_samplers", by_count, power=moving), size=9, seed=0)
+    assert [on_demand.take(2, step) for step in (0, 3)] == [[1, 2], [2, 3]]
 
 
 def test_a_mapping_for_a_knob_that_is_no_number_is_no_schedule() -> None:
@@ -143,13 +143,13 @@ def test_a_part_gets_the_value_of_its_step() -> None:
         seen.append(cap)
         return -ratio.clamp(max=cap) * advantages
 
-    made = part("rlm_policy_losses", bold, cap={"from": 1.0, "to": 3.0, "over": 4})
+    bound = part("rlm_policy_losses", bold, cap={"from": 1.0, "to": 3.0, "over": 4})
     batch = replace(loss_batch(), ratio=torch.ones(2, 3, requires_grad=True))
     for step in (0, 1, 4, 9):
-        made(replace(batch, step=step))
+        bound(replace(batch, step=step))
     assert seen == [1.0, 1.5, 3.0, 3.0]
     with pytest.raises(RlmError, match="requires a step"):
-        made(batch)
+        bound(batch)
 
 
 def test_a_coefficient_moves() -> None:

@@ -57,44 +57,47 @@ def test_config_allows_singleton_groups_and_rejects_what_trl_rejects() -> None:
 
 
 def test_one_completion_per_prompt_trains(tmp_path: Path) -> None:
-    made = spo(tmp_path)
-    before = {name: p.detach().clone() for name, p in made.model.named_parameters()}
-    made.train()
-    assert all(norm > 0 for norm in logged(made, "grad_norm"))
-    assert any(not torch.equal(p, before[name]) for name, p in made.model.named_parameters())
-    lessons = made.equation.advantage.target.lessons
+    equation_trainer = spo(tmp_path)
+    before = {name: p.detach().clone() for name, p in equation_trainer.model.named_parameters()}
+    equation_trainer.train()
+    assert all(norm > 0 for norm in logged(equation_trainer, "grad_norm"))
+    assert any(not torch.equal(p, before[name]) for name, p in equation_trainer.model.named_parameters())
+    lessons = equation_trainer.equation.advantage.target.lessons
     assert [len(set(problems)) for problems, _ in lessons] == [8] * 4, "eight problems, none twice"
-    assert made.equation.advantage.target.tracker.pairs == made.components.prompts.source.sampler.target.tracker.pairs
+    assert (
+        equation_trainer.equation.advantage.target.tracker.pairs
+        == equation_trainer.components.prompts.source.sampler.target.tracker.pairs
+    )
 
 
 def test_drift_is_the_change_of_log_prob_of_the_last_completion(tmp_path: Path) -> None:
-    made = spo(tmp_path, problems=8, max_steps=3)
+    equation_trainer = spo(tmp_path, problems=8, max_steps=3)
     answers: list[dict[int, Any]] = []
     readings: list[dict[int, float]] = []
-    measure = made.components.drift.measure
+    measure = equation_trainer.components.drift.measure
 
     def listening(out: dict[str, Any], index: Any) -> torch.Tensor:
         """Read the log-probs of the previous completions before the trainer measures their change."""
         if answers:
-            readings.append({p: _read(made, a) for p, a in answers[-1].items()})
+            readings.append({p: _read(equation_trainer, a) for p, a in answers[-1].items()})
         found = measure(out, index)
-        answers.append(dict(made.components.drift.cache._completions))
+        answers.append(dict(equation_trainer.components.drift.cache._completions))
         return found
 
-    made.components.drift.measure = listening
-    made.train()
-    lessons = made.equation.advantage.target.lessons
+    equation_trainer.components.drift.measure = listening
+    equation_trainer.train()
+    lessons = equation_trainer.equation.advantage.target.lessons
     assert lessons[0][1] == [0.0] * 8, "the first time there is nothing to compare with"
     for (problems, moved), by_hand in zip(lessons[1:], readings, strict=True):
         assert min(moved) > 0
         assert moved == pytest.approx([by_hand[problem] for problem in problems], rel=1e-3, abs=1e-6)
 
 
-def _read(made: EquationTrainer, answer: Any) -> float:
+def _read(equation_trainer: EquationTrainer, answer: Any) -> float:
     """Return the mean |Δ log π| of one completion, by a forward pass without padding."""
     ids = torch.cat([answer.prompt, answer.completion])
     with torch.no_grad():
-        logits = made.model(input_ids=ids.unsqueeze(0)).logits[0, len(answer.prompt) - 1 : -1]
+        logits = equation_trainer.model(input_ids=ids.unsqueeze(0)).logits[0, len(answer.prompt) - 1 : -1]
     logp = logits.log_softmax(-1).gather(1, answer.completion.unsqueeze(1)).squeeze(1)
     return (logp - answer.logp).abs().mean().item()
 

@@ -30,23 +30,23 @@ def decoupled(high: float = 5.0) -> Equation:
 class Watch:
     """Weights at each step, weights that generated, and batches of the loss, of one run."""
 
-    def __init__(self, made: EquationTrainer) -> None:
-        self.made, self.at_step, self.sampled_by = made, dict[int, Any](), dict[int, Any]()
+    def __init__(self, equation_trainer: EquationTrainer) -> None:
+        self.made, self.at_step, self.sampled_by = equation_trainer, dict[int, Any](), dict[int, Any]()
         self.batches: dict[int, list[Any]] = defaultdict(list)
-        batches = made.components.loss.batches
-        turn, loss = made._generate_single_turn, batches.micro_batch
+        batches = equation_trainer.components.loss.batches
+        turn, loss = equation_trainer._generate_single_turn, batches.micro_batch
 
         def generate(*args: Any, **options: Any) -> Any:
-            self.sampled_by.setdefault(made.state.global_step, weights(made))
+            self.sampled_by.setdefault(equation_trainer.state.global_step, weights(equation_trainer))
             return turn(*args, **options)
 
         def batch(*args: Any, **options: Any) -> Any:
-            self.at_step.setdefault(made.state.global_step, weights(made))
-            self.batches[made.state.global_step].append((args[0], loss(*args, **options)))
-            return self.batches[made.state.global_step][-1][1]
+            self.at_step.setdefault(equation_trainer.state.global_step, weights(equation_trainer))
+            self.batches[equation_trainer.state.global_step].append((args[0], loss(*args, **options)))
+            return self.batches[equation_trainer.state.global_step][-1][1]
 
-        made._generate_single_turn, batches.micro_batch = generate, batch
-        made.train()
+        equation_trainer._generate_single_turn, batches.micro_batch = generate, batch
+        equation_trainer.train()
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -65,21 +65,21 @@ def test_stale_zero_is_todays_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pieces", [{}, {"peft_config": None}], ids=["lora", "full"])
 def test_completions_come_from_the_policy_of_k_steps_before(tmp_path: Path, pieces: dict[str, Any]) -> None:
-    made = trainer(tmp_path, stale=2, max_steps=5, pieces=pieces)
-    seen = Watch(made)
+    equation_trainer = trainer(tmp_path, stale=2, max_steps=5, pieces=pieces)
+    seen = Watch(equation_trainer)
     for step in range(5):
         assert same(seen.sampled_by[step], seen.at_step[max(step - 2, 0)]), step
     assert not same(seen.at_step[0], seen.at_step[1])
-    assert logged(made, "stale/steps") == [0.0, 1.0, 2.0, 2.0, 2.0]
-    assert sorted(made.components.stale._weights) == [2, 3, 4]
+    assert logged(equation_trainer, "stale/steps") == [0.0, 1.0, 2.0, 2.0, 2.0]
+    assert sorted(equation_trainer.components.stale._weights) == [2, 3, 4]
 
 
 def test_several_updates_per_generation_keep_only_the_weights_that_will_generate(tmp_path: Path) -> None:
-    made = trainer(tmp_path, stale=3, max_steps=8, num_iterations=2)
-    seen = Watch(made)
+    equation_trainer = trainer(tmp_path, stale=3, max_steps=8, num_iterations=2)
+    seen = Watch(equation_trainer)
     for step in (0, 2, 4, 6):
         assert same(seen.sampled_by[step], seen.at_step[max(step - 3, 0)]), step
-    assert sorted(made.components.stale._weights) == [5, 7]
+    assert sorted(equation_trainer.components.stale._weights) == [5, 7]
 
 
 @pytest.mark.parametrize("equation", [clipped, decoupled], ids=["behavior", "proximal"])
@@ -88,17 +88,17 @@ def test_resumed_equals_uninterrupted(tmp_path: Path, equation: Any) -> None:
     interrupted(tmp_path, (1, 4), lambda folder: trainer(folder, equation(), **settings))
 
 
-def logps(made: EquationTrainer, state: dict[str, torch.Tensor], inputs: dict[str, Any]) -> torch.Tensor:
+def logps(equation_trainer: EquationTrainer, state: dict[str, torch.Tensor], inputs: dict[str, Any]) -> torch.Tensor:
     """Return log-probs (B, T) under given weights, by the model's own forward pass and log-softmax."""
-    own = weights(made)
+    own = weights(equation_trainer)
     ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], 1)
     seen = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], 1)
     with torch.no_grad():
-        for name, p in made.model.named_parameters():
+        for name, p in equation_trainer.model.named_parameters():
             p.copy_(state[name])
         positions = (seen.cumsum(1) - 1).clamp(min=0)
-        logits = made.model(input_ids=ids, attention_mask=seen, position_ids=positions).logits
-        for name, p in made.model.named_parameters():
+        logits = equation_trainer.model(input_ids=ids, attention_mask=seen, position_ids=positions).logits
+        for name, p in equation_trainer.model.named_parameters():
             p.copy_(own[name])
     chosen = logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0]
     return chosen[:, -inputs["completion_ids"].shape[1] :]
@@ -110,16 +110,18 @@ def test_three_policies_equal_an_independent_forward_pass(
     tmp_path: Path, old_policy: str, updates: dict[str, int]
 ) -> None:
     """Behavior, proximal and current log-probs are compared with the model under the weights of their steps."""
-    made = trainer(tmp_path, decoupled(), stale=2, max_steps=4, old_policy=old_policy, learning_rate=2e-2, **updates)
-    seen = Watch(made)
+    equation_trainer = trainer(
+        tmp_path, decoupled(), stale=2, max_steps=4, old_policy=old_policy, learning_rate=2e-2, **updates
+    )
+    seen = Watch(equation_trainer)
     every = updates.get("num_iterations", 1)
     far = 0.0
     for step in range(4):
         sampled_at = step - step % every
         for inputs, batch in seen.batches[step]:
-            behavior = logps(made, seen.sampled_by[sampled_at], inputs)
-            proximal = logps(made, seen.at_step[sampled_at], inputs)
-            current = logps(made, seen.at_step[step], inputs)
+            behavior = logps(equation_trainer, seen.sampled_by[sampled_at], inputs)
+            proximal = logps(equation_trainer, seen.at_step[sampled_at], inputs)
+            current = logps(equation_trainer, seen.at_step[step], inputs)
             mask = batch.mask
             close(batch.rollout_logp[mask], behavior[mask])
             close(batch.old_logp[mask], (behavior if old_policy == "behavior" else proximal)[mask])
@@ -181,21 +183,21 @@ def test_default_of_old_policy_follows_from_the_parts(tmp_path: Path) -> None:
 
 
 def test_weights_are_restored_if_generation_fails(tmp_path: Path) -> None:
-    made = trainer(tmp_path, stale=1, max_steps=2)
-    made.train()
-    before = weights(made)
-    made.model.train()
+    equation_trainer = trainer(tmp_path, stale=1, max_steps=2)
+    equation_trainer.train()
+    before = weights(equation_trainer)
+    equation_trainer.model.train()
     seen = []
 
     def fail() -> None:
-        with made.components.stale.in_place():
-            seen.append(weights(made))
+        with equation_trainer.components.stale.in_place():
+            seen.append(weights(equation_trainer))
             raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
         fail()
     assert not same(seen[0], before)
-    assert same(weights(made), before)
+    assert same(weights(equation_trainer), before)
 
 
 def test_raised_staleness_of_a_resumed_run_uses_the_oldest_weights(tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ def test_wrong_settings(settings: dict[str, Any], where: str, words: str) -> Non
 
 
 def test_sharded_models_are_refused(tmp_path: Path) -> None:
-    made = trainer(tmp_path, stale=1)
-    made.is_fsdp_enabled = True
+    equation_trainer = trainer(tmp_path, stale=1)
+    equation_trainer.is_fsdp_enabled = True
     with pytest.raises(RlmError, match=r"stale.*FSDP"):
-        made.components.stale.__post_init__()
+        equation_trainer.components.stale.__post_init__()

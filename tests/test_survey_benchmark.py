@@ -21,8 +21,8 @@ def test_every_recipe_has_seeds_and_columns_of_its_stages() -> None:
 
 @pytest.mark.parametrize("name", ["ttrl", "r1_zero"])
 def test_a_seed_is_that_of_model_trainer_and_data(name: str) -> None:
-    said = [text.format(seed=7, runs="runs") for text in survey.SEEDS[name]]
-    first, *_ = recipe.load(survey.FOLDER / f"{name}.yaml", [*said, "trainer.seed=7"]).bodies
+    overrides = [text.format(seed=7, runs="runs") for text in survey.SEEDS[name]]
+    first, *_ = recipe.load(survey.FOLDER / f"{name}.yaml", [*overrides, "trainer.seed=7"]).bodies
     assert first["trainer"]["seed"] == 7
     assert first["environment"].get("seed", 0) == (7 if name == "r1_zero" else 0)
 

@@ -26,9 +26,9 @@ def plain(folder: Path, **changes: Any) -> Any:
     return trainer(folder, None, equation(advantage=part("rlm_advantages", "group_relative"), penalties=[]), **changes)
 
 
-def logged(made: Any, name: str) -> list[float | None]:
+def logged(equation_trainer: Any, name: str) -> list[float | None]:
     """Return a metric of each step."""
-    return [line.get(name) for line in made.state.log_history if "loss" in line]
+    return [line.get(name) for line in equation_trainer.state.log_history if "loss" in line]
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -39,36 +39,36 @@ def test_remaining_updates_are_skipped(tmp_path: Path) -> None:
     """The first update of a generation is never skipped; each generation starts anew."""
     once = plain(tmp_path / "a", max_steps=1, **THRICE)
     once.train()
-    made = plain(tmp_path / "b", max_steps=3, target_kl=AT_ONCE, weight_decay=0.1, **THRICE)
+    equation_trainer = plain(tmp_path / "b", max_steps=3, target_kl=AT_ONCE, weight_decay=0.1, **THRICE)
     reads: list[int] = []
-    compute = made._compute_loss
-    made._compute_loss = lambda *given: reads.append(made._step) or compute(*given)
-    made.train()
+    compute = equation_trainer._compute_loss
+    equation_trainer._compute_loss = lambda *given: reads.append(equation_trainer._step) or compute(*given)
+    equation_trainer.train()
     decayed = plain(tmp_path / "c", max_steps=1, weight_decay=0.1, **THRICE)
     decayed.train()
-    assert same(weights(made), weights(decayed)), "not even decay moves it"
-    assert logged(made, "update/skipped") == [0.0, 1.0, 1.0]
-    assert logged(made, "update/kl")[0] == 0.0
-    assert logged(made, "update/kl")[1] > AT_ONCE
-    assert logged(made, "update/kl")[2] is None
+    assert same(weights(equation_trainer), weights(decayed)), "not even decay moves it"
+    assert logged(equation_trainer, "update/skipped") == [0.0, 1.0, 1.0]
+    assert logged(equation_trainer, "update/kl")[0] == 0.0
+    assert logged(equation_trainer, "update/kl")[1] > AT_ONCE
+    assert logged(equation_trainer, "update/kl")[2] is None
     assert reads == [0, 1], "what is passed over is not computed"
-    made = plain(tmp_path / "d", max_steps=4, target_kl=AT_ONCE, **THRICE)
-    made.train()
-    assert logged(made, "update/skipped") == [0.0, 1.0, 1.0, 0.0]
-    assert not same(weights(made), weights(once))
+    equation_trainer = plain(tmp_path / "d", max_steps=4, target_kl=AT_ONCE, **THRICE)
+    equation_trainer.train()
+    assert logged(equation_trainer, "update/skipped") == [0.0, 1.0, 1.0, 0.0]
+    assert not same(weights(equation_trainer), weights(once))
 
 
-def watched(made: Any) -> dict[int, list[float]]:
+def watched(equation_trainer: Any) -> dict[int, list[float]]:
     """Record step → w − 1 − log w of every trained token that is measured."""
     seen: dict[int, list[float]] = defaultdict(list)
-    measure = made.components.target_kl.measure
+    measure = equation_trainer.components.target_kl.measure
 
     def measuring(batch: Any) -> None:
         gap = (batch.logp - batch.old_logp).detach()[batch.mask].double()
         seen[batch.step] += (gap.exp() - 1 - gap).tolist()
         measure(batch)
 
-    made.components.target_kl.measure = measuring
+    equation_trainer.components.target_kl.measure = measuring
     return seen
 
 
@@ -80,36 +80,38 @@ def test_target_kl_uses_the_mean_over_the_update(tmp_path: Path, pieces: dict[st
     """A policy within the limit has the weights of a run without a limit."""
     free = plain(tmp_path / "a", max_steps=3, **THRICE, **pieces)
     free.train()
-    made = plain(tmp_path / "b", max_steps=3, target_kl=1e9, **THRICE, **pieces)
-    seen = watched(made)
-    made.train()
-    assert same(weights(made), weights(free))
-    assert logged(made, "update/skipped") == [0.0] * 3
+    equation_trainer = plain(tmp_path / "b", max_steps=3, target_kl=1e9, **THRICE, **pieces)
+    seen = watched(equation_trainer)
+    equation_trainer.train()
+    assert same(weights(equation_trainer), weights(free))
+    assert logged(equation_trainer, "update/skipped") == [0.0] * 3
     far = [fmean(seen[step]) for step in range(3)]
-    assert logged(made, "update/kl") == pytest.approx(far, rel=1e-3, abs=1e-9)
+    assert logged(equation_trainer, "update/kl") == pytest.approx(far, rel=1e-3, abs=1e-9)
     assert far[2] > far[1] > 0
     between = (far[1] + far[2]) / 2
-    made = plain(tmp_path / "c", max_steps=4, target_kl=between, **THRICE, **pieces)
-    made.train()
-    assert logged(made, "update/skipped") == [0.0, 0.0, 1.0, 0.0]
+    equation_trainer = plain(tmp_path / "c", max_steps=4, target_kl=between, **THRICE, **pieces)
+    equation_trainer.train()
+    assert logged(equation_trainer, "update/skipped") == [0.0, 0.0, 1.0, 0.0]
 
 
 def test_remaining_mini_batches_of_a_generation_are_skipped(tmp_path: Path) -> None:
     """A generation has two updates on different completions: the second measures the KL caused by the first."""
-    made = plain(tmp_path, max_steps=4, target_kl=AT_ONCE, steps_per_generation=2, learning_rate=1e-2)
-    made.train()
-    assert logged(made, "update/skipped") == [0.0, 1.0] * 2
+    equation_trainer = plain(tmp_path, max_steps=4, target_kl=AT_ONCE, steps_per_generation=2, learning_rate=1e-2)
+    equation_trainer.train()
+    assert logged(equation_trainer, "update/skipped") == [0.0, 1.0] * 2
 
 
 def test_with_a_critic(tmp_path: Path) -> None:
     """The critic is updated in the last update before the limit, and skipped afterwards."""
-    made = trainer(tmp_path, critic(), max_steps=3, target_kl=AT_ONCE, **THRICE)
+    equation_trainer = trainer(tmp_path, critic(), max_steps=3, target_kl=AT_ONCE, **THRICE)
     seen: list[Any] = []
-    step = made.components.critic.optimizer.step
-    made.components.critic.optimizer.step = lambda number: seen.append((number, weights(made))) or step(number)
-    made.train()
+    step = equation_trainer.components.critic.optimizer.step
+    equation_trainer.components.critic.optimizer.step = lambda number: (
+        seen.append((number, weights(equation_trainer))) or step(number)
+    )
+    equation_trainer.train()
     assert [number for number, _ in seen] == [0, 1]
-    assert same(seen[1][1], weights(made))
+    assert same(seen[1][1], weights(equation_trainer))
 
 
 def test_resumed_equals_uninterrupted(tmp_path: Path) -> None:
@@ -123,10 +125,10 @@ def test_resumed_equals_uninterrupted(tmp_path: Path) -> None:
 
 
 def test_target_kl_requires_control_of_the_gradients(tmp_path: Path) -> None:
-    made = plain(tmp_path)
-    made.is_deepspeed_enabled = True
+    equation_trainer = plain(tmp_path)
+    equation_trainer.is_deepspeed_enabled = True
     with pytest.raises(RlmError, match=r"target_kl.*DeepSpeed"):
-        made.components.context.refuse_sharding("`target_kl` cannot be kept", "trainer.target_kl")
+        equation_trainer.components.context.refuse_sharding("`target_kl` cannot be kept", "trainer.target_kl")
 
 
 @pytest.mark.parametrize(

@@ -68,22 +68,22 @@ CASES = [
 
 @pytest.mark.parametrize(("config", "field", "value", "number"), CASES)
 def test_every_value_of_every_field_comes_back(config: str, field: str, value: Any, number: int) -> None:
-    said = base(config, field)[number] | {field: value}
-    if field == "epsilon_high" and said.get("loss_type") == "cispo" and value is None:
-        said |= {"epsilon": 0.2}  # TRL uses epsilon as the cap then
+    values = base(config, field)[number] | {field: value}
+    if field == "epsilon_high" and values.get("loss_type") == "cispo" and value is None:
+        values |= {"epsilon": 0.2}  # TRL uses epsilon as the cap then
         value = 0.2
-    back = fields_of(config, algorithm_of(config, said))
+    back = fields_of(config, algorithm_of(config, values))
     assert back[field] == pytest.approx(value) if isinstance(value, float) else back[field] == value
     for other in back:
-        if other != field and not (other == "epsilon_high" and said["epsilon_high"] is None):
-            assert back[other] == pytest.approx(said[other]), other
+        if other != field and not (other == "epsilon_high" and values["epsilon_high"] is None):
+            assert back[other] == pytest.approx(values[other]), other
 
 
 @pytest.mark.parametrize(("config", "field", "value", "number"), CASES)
 def test_every_value_is_an_algorithm_of_installed_parts(config: str, field: str, value: Any, number: int) -> None:
     """Names, knobs and values are accepted by the registry, and the composed algorithm gives the same fields."""
-    said = base(config, field)[number] | {field: value}
-    args = type("Config", (), said)()
+    values = base(config, field)[number] | {field: value}
+    args = type("Config", (), values)()
     registry = Registry()
     recipe = of_mapping(
         {
@@ -95,7 +95,7 @@ def test_every_value_is_an_algorithm_of_installed_parts(config: str, field: str,
     )
     (plan,) = plans_of(recipe, registry)
     back = fields_of(config, plan.body["algorithm"])
-    if said.get("loss_type") != "cispo" or value is not None:
+    if values.get("loss_type") != "cispo" or value is not None:
         assert back[field] == pytest.approx(value) if isinstance(value, float) else back[field] in (value, _list(value))
 
 
@@ -138,8 +138,8 @@ def test_every_other_field_reaches_the_trainer_unchanged(config: str) -> None:
     names = [f.name for f in dataclasses.fields(CONFIGS[config])]
     args = object.__new__(CONFIGS[config])
     args.__dict__.update({name: object() for name in names} | {"reward_weights": None})
-    made = vars(converted(args, plan, {}))
-    changed = {name for name in names if made[name] is not vars(args)[name]}
+    fields_of_trainer = vars(converted(args, plan, {}))
+    changed = {name for name in names if fields_of_trainer[name] is not vars(args)[name]}
     assert changed == set(names) & {*decided(GRPO)}, "the equation decides these, so they have TRL's defaults"
 
 

@@ -196,7 +196,7 @@ def test_a_run_of_an_older_version_is_resumed(
         (folder / "checksums.json").unlink()
     (copy / "01-grpo" / "checkpoint-2").rename(tmp_path / "last")
     assert weights(resume(copy)) == weights(started / "run")
-    told = capsys.readouterr().out
-    assert "started by an older version" in told
-    assert "checkpoint-1 has no checksums" in told
+    output = capsys.readouterr().out
+    assert "started by an older version" in output
+    assert "checkpoint-1 has no checksums" in output
     shutil.rmtree(copy)

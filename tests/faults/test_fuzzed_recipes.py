@@ -216,8 +216,8 @@ def outcome(file: Path, text: bytes) -> str:
     file.write_bytes(text)
     try:
         with deadline():
-            made = recipes.load(file)
-            compose(made, registry(tuple(made.load), tuple(made.block)))
+            document = recipes.load(file)
+            compose(document, registry(tuple(document.load), tuple(document.block)))
     except RlmError as error:
         return str(error)
     return ""

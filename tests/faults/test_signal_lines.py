@@ -75,14 +75,14 @@ def test_at_lines_after_the_last_step(tmp_path: Path, every: int, cases: Any) ->
     for line in lines[end::every]:
         folder = tmp_path / "run"
         with cases(line):
-            status, told = in_child(traced(file, folder, line, listed), log), log.read_text()
-            assert status == 143, told
-            assert "Traceback" not in told
+            status, output = in_child(traced(file, folder, line, listed), log), log.read_text()
+            assert status == 143, output
+            assert "Traceback" not in output
             assert not (folder / "lock").exists()
             if (folder / "summary.json").exists():
-                assert f"stopped by SIGTERM; the run is finished: {folder}" in told, told
+                assert f"stopped by SIGTERM; the run is finished: {folder}" in output, output
                 assert weights(folder) == expected
             else:
-                assert f"stopped by SIGTERM; resume with: rlm train {folder} --resume" in told, told
+                assert f"stopped by SIGTERM; resume with: rlm train {folder} --resume" in output, output
                 assert weights(resume(folder)) == expected
         shutil.rmtree(folder)

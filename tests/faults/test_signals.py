@@ -77,11 +77,11 @@ def test_at_random_moments(tmp_path: Path, seed: int, count: int, cases: Any) ->
             child = start_child(lambda folder=folder: train(tmp_path / "full.yaml", folder), tmp_path / "log")
             time.sleep(moment)
             os.kill(child, number)
-            status, told = status_of(child), (tmp_path / "log").read_text()
-            assert status in (128 + number, 0), told
-            assert "Traceback" not in told
-            if status and f"resume with: rlm train {folder} --resume" not in told:
-                assert not (folder / "recipe.yaml").exists(), told
+            status, output = status_of(child), (tmp_path / "log").read_text()
+            assert status in (128 + number, 0), output
+            assert "Traceback" not in output
+            if status and f"resume with: rlm train {folder} --resume" not in output:
+                assert not (folder / "recipe.yaml").exists(), output
                 continue
             done = (folder / "summary.json").exists()
             assert weights(folder if done else resume(folder)) == weights(whole)

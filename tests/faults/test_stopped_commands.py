@@ -43,10 +43,10 @@ def test_sweep(tmp_path: Path, number: signal.Signals) -> None:
     file = recipe(tmp_path, max_steps=1000, save_steps=1000)
     arguments = ["sweep", str(file), "--seeds", "1", "--out", str(tmp_path / "out")]
     run = tmp_path / "out" / "seed=1"
-    status, told = stopped(arguments, tmp_path / "log", lambda: step_of(run) > 0, number)
-    assert status == 128 + number, told
-    assert f"stopped by {number.name}; resume with: the same command" in told
-    assert "Traceback" not in told
+    status, output = stopped(arguments, tmp_path / "log", lambda: step_of(run) > 0, number)
+    assert status == 128 + number, output
+    assert f"stopped by {number.name}; resume with: the same command" in output
+    assert "Traceback" not in output
     assert len(checkpoints(run / "01-grpo")) == 1
     assert not (run / "lock").exists()
 
@@ -57,10 +57,10 @@ def test_race(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(document))
     out = tmp_path / "out"
     arguments = ["race", "grpo", "rloo", str(file), "--out", str(out)]
-    status, told = stopped(
+    status, output = stopped(
         arguments, tmp_path / "log", lambda: len([*out.glob("*/metrics.jsonl")]) == 2, signal.SIGTERM
     )
-    assert status == 143, told
-    assert "stopped by SIGTERM; resume with: the same command" in told
-    assert "Traceback" not in told
+    assert status == 143, output
+    assert "stopped by SIGTERM; resume with: the same command" in output
+    assert "Traceback" not in output
     assert not [*out.glob("*/lock")]

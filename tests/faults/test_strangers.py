@@ -80,13 +80,13 @@ def check_inert(sound: Path, work: Path, name: str, commands: Sequence[Sequence[
             (work / "folder" / "kept").write_text("mine")
             ATTACKS[name](folder, bait)
             arguments = [str(folder) if word == "FOLDER" else word for word in command]
-            status, told = in_child(in_shell(sound, *arguments), work / "log"), (work / "log").read_text()
+            status, output = in_child(in_shell(sound, *arguments), work / "log"), (work / "log").read_text()
             assert not bait.exists(), "code of the stranger was executed"
             assert (work / "outside").read_text() == "mine"
             assert [path.name for path in (work / "folder").iterdir()] == ["kept"]
-            assert status in (0, 2), f"exit code {status}: {told[-3000:]}"
-            assert "Traceback" not in told, told[-3000:]
-            assert "\x1b" not in told
+            assert status in (0, 2), f"exit code {status}: {output[-3000:]}"
+            assert "Traceback" not in output, output[-3000:]
+            assert "\x1b" not in output
         shutil.rmtree(work)
         work.mkdir()
 

@@ -19,10 +19,10 @@ LINES = [{"stage": "01-grpo", "step": step, "nested": {"text": "ä\u2028"}} for 
 
 
 def log(folder: Path, warnings: list[str]) -> JsonLines:
-    made = JsonLines(folder / "metrics.jsonl", warnings.append)
+    lines = JsonLines(folder / "metrics.jsonl", warnings.append)
     for line in LINES:
-        made.append(line)
-    return JsonLines(made.path, warnings.append)
+        lines.append(line)
+    return JsonLines(lines.path, warnings.append)
 
 
 def test_an_incomplete_last_line_is_removed_wherever_it_was_cut(tmp_path: Path, cases: Any) -> None:
@@ -57,16 +57,16 @@ DAMAGED = {
 @pytest.mark.parametrize("line", DAMAGED.values(), ids=DAMAGED)
 def test_damaged_line_is_reported_and_kept(tmp_path: Path, line: bytes) -> None:
     warnings: list[str] = []
-    made = log(tmp_path, warnings)
-    first, *rest = made.path.read_bytes().splitlines(keepends=True)
-    made.path.write_bytes(first + line + b"\n" + b"".join(rest))
-    assert made.records() == LINES
-    assert made.records() == LINES
-    assert warnings == [f"{made.path} line 2: expected a JSON object, the line is skipped"]
-    made.keep(lambda record: record["step"] < 2)
-    assert made.path.read_bytes() == first + line + b"\n" + rest[0]
-    made.append({"step": 9})
-    assert made.records()[-1] == {"step": 9}
+    lines = log(tmp_path, warnings)
+    first, *rest = lines.path.read_bytes().splitlines(keepends=True)
+    lines.path.write_bytes(first + line + b"\n" + b"".join(rest))
+    assert lines.records() == LINES
+    assert lines.records() == LINES
+    assert warnings == [f"{lines.path} line 2: expected a JSON object, the line is skipped"]
+    lines.keep(lambda record: record["step"] < 2)
+    assert lines.path.read_bytes() == first + line + b"\n" + rest[0]
+    lines.append({"step": 9})
+    assert lines.records()[-1] == {"step": 9}
 
 
 def test_a_failed_write_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

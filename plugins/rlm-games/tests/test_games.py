@@ -133,8 +133,8 @@ def test_demonstrations_replay_exactly(name: str) -> None:
 
 @pytest.mark.parametrize("action", ["", " ", "99", "1 or 2, no: x", "-1"])
 def test_illegal_action_ends_the_game(action: str) -> None:
-    for made, _ in GAMES.values():
-        environment_spec = made()
+    for game, _ in GAMES.values():
+        environment_spec = game()
         assert start_game(environment_spec, environment_spec.train[0]).step(action) == ("no", 0.0, True)
 
 

@@ -39,9 +39,9 @@ def part_with(models: list[RecordingLM], **knobs: Any) -> CoLearners:
 
 
 def generator(models: list[RecordingLM]) -> Any:
-    def generate(asked: list[str]) -> list[list[int]]:
+    def generate(prompts: list[str]) -> list[list[int]]:
         (active,) = (number for number, model in enumerate(models) if model.is_active)
-        return [PEERS[active][prompt][n % 2] for n, prompt in enumerate(asked)]
+        return [PEERS[active][prompt][n % 2] for n, prompt in enumerate(prompts)]
 
     return generate
 
@@ -95,9 +95,9 @@ def test_a_prompt_is_answered_once_per_batch_and_anew_in_the_next() -> None:
     models = [RecordingLM(torch.zeros(2, 2)), RecordingLM(torch.zeros(2, 2))]
     part, calls = part_with(models), list[int]()
 
-    def generate(asked: list[str]) -> list[list[int]]:
-        calls.append(len(asked))
-        return generator(models)(asked)
+    def generate(prompts: list[str]) -> list[list[int]]:
+        calls.append(len(prompts))
+        return generator(models)(prompts)
 
     part(torch.zeros(2), PROMPTS[:2], OWN[:2], Tokenizer(), generate)
     part(torch.zeros(4), PROMPTS, OWN, Tokenizer(), generate)
@@ -109,7 +109,7 @@ def test_a_prompt_is_answered_once_per_batch_and_anew_in_the_next() -> None:
 
 def test_without_a_policy_it_is_an_error() -> None:
     with pytest.raises(PartError, match="requires a policy"):
-        CoLearners()(torch.zeros(1), ["p"], [[5]], Tokenizer(), lambda asked: [])
+        CoLearners()(torch.zeros(1), ["p"], [[5]], Tokenizer(), lambda prompts: [])
 
 
 @pytest.mark.full

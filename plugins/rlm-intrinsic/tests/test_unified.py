@@ -113,8 +113,8 @@ def test_entropy_minimization_descends_the_entropy() -> None:
 def test_next_segment_matches_at_ends_of_tokens(tmp_path: Path) -> None:
     reward = parts.PrefixMatch()
     reward.setup(None, {}, TOKENIZER)
-    said = ["<answer>12</answer>", "<answer>12+3</answer>", "<answer>13</answer>", "12", "<answer></answer>"]
-    assert reward(said, ["12+34=46"] * 5) == [1.0, 1.0, 0.0, 1.0, 0.0]
+    completions = ["<answer>12</answer>", "<answer>12+3</answer>", "<answer>13</answer>", "12", "<answer></answer>"]
+    assert reward(completions, ["12+34=46"] * 5) == [1.0, 1.0, 0.0, 1.0, 0.0]
     text = tmp_path / "corpus.txt"
     text.write_text(" ".join(str(n) for n in range(4000)))
     spec = parts.next_segment(path=str(text), rows=20, test_rows=5, context=50, segment=20, instruction="|")

@@ -31,9 +31,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
     """Replace the critic by one that numbers its critiques; return what it was asked, and with which seed."""
     calls: list[tuple[Any, Any]] = []
 
-    def generated(stage: Any, asked: list[Any], seed: int | None) -> list[str]:
-        calls.append((asked, seed))
-        return [f"critique {number}" for number in range(len(asked))]
+    def generated(stage: Any, requests: list[Any], seed: int | None) -> list[str]:
+        calls.append((requests, seed))
+        return [f"critique {number}" for number in range(len(requests))]
 
     monkeypatch.setattr(module, "_generated", generated)
     return calls
@@ -44,9 +44,9 @@ def test_each_answer_is_followed_by_its_own_critique(monkeypatch: pytest.MonkeyP
     calls = recorded(monkeypatch)
     rows = critiqued_sums(train_rows=2).train
     found = CritiquePreferences()._with_critiques(STAGE, rows, 7)
-    ((asked, seed),) = calls
+    ((requests, seed),) = calls
     assert seed == 7
-    assert asked == [[*row["prompt"], *row[kind]] for row in rows for kind in ("chosen", "rejected")]
+    assert requests == [[*row["prompt"], *row[kind]] for row in rows for kind in ("chosen", "rejected")]
     for number, row in enumerate(found):
         assert row["chosen"] == [*rows[number]["chosen"], {"role": "assistant", "content": f"critique {2 * number}"}]
         assert row["rejected"][-1]["content"] == f"critique {2 * number + 1}"
@@ -116,9 +116,9 @@ def _scores_are_those_of_its_critiques(folder: Path) -> None:
     answers = [[{"role": "assistant", "content": text}] for text in ("11", "14", "17")]
     expected = []
     for prompt, answer in zip(prompts, answers, strict=True):
-        asked = [*prompt, *answer, {"role": "user", "content": "="}]
-        (critique,) = complete(critic, tokenizer, [{"prompt": asked}], 4, {}).texts
-        said = [*asked, {"role": "assistant", "content": critique}]
-        expected += scorer.scores([conversation_ids(tokenizer, [], said)], 1)
+        request = [*prompt, *answer, {"role": "user", "content": "="}]
+        (critique,) = complete(critic, tokenizer, [{"prompt": request}], 4, {}).texts
+        critiqued = [*request, {"role": "assistant", "content": critique}]
+        expected += scorer.scores([conversation_ids(tokenizer, [], critiqued)], 1)
     assert reward(prompts, answers) == pytest.approx(expected, abs=1e-5)
     assert reward(prompts, [answers[0]] * 3) != reward(prompts, answers)

@@ -40,13 +40,13 @@ def test_each_pair_is_compared_in_both_orders(pairs: str) -> None:
 def test_an_exact_judge_gets_full_reward(pairs: str) -> None:
     """The package's judge of sums answers the prompts of the environment as it answers those of `judge_pairwise`."""
     rows = list(judge_pairs(path=pairs).train)
-    said = [verdict(row["prompt"][-1]["content"]) for row in rows]
+    verdicts = [verdict(row["prompt"][-1]["content"]) for row in rows]
     columns = {name: [row[name] for row in rows] for name in ("verdict", "mark")}
-    assert judge_verdict(said, **columns) == [1.0] * len(rows)
+    assert judge_verdict(verdicts, **columns) == [1.0] * len(rows)
     swapped = {**columns, "verdict": ["B" if x == "A" else "A" for x in columns["verdict"]]}
-    assert judge_verdict(said, **swapped, wrong=-1.0) == [-1.0] * len(rows)
+    assert judge_verdict(verdicts, **swapped, wrong=-1.0) == [-1.0] * len(rows)
     others = {**columns, "mark": ["ffffff"] * len(rows)}
-    assert judge_verdict(said, **others, unreadable=-0.5) == [-0.5] * len(rows)
+    assert judge_verdict(verdicts, **others, unreadable=-0.5) == [-0.5] * len(rows)
 
 
 def test_ties_and_open_thinking() -> None:
@@ -58,7 +58,7 @@ def test_judge_of_judges_prefers_the_better_judgment(pairs: str) -> None:
     """`judge_pairwise` compares judgments of one pair; verdicts quoted in them are not its own."""
     row = next(iter(judge_pairs(path=pairs, test_rows=10).train))
     task, right, wrong = row["prompt"][-1]["content"], row["verdict"], "B" if row["verdict"] == "A" else "A"
-    judgments = [f"Because.\nVerdict-{row['mark']}: {said}" for said in (right, wrong, wrong)] + [f"It is {right}."]
+    judgments = [f"Because.\nVerdict-{row['mark']}: {word}" for word in (right, wrong, wrong)] + [f"It is {right}."]
 
     def quality(_: str, judgment: str) -> float:
         return judgment.endswith(f": {right}") + 0.5 * ("Verdict" in judgment)

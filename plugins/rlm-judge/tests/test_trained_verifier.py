@@ -42,9 +42,9 @@ def test_value_and_gradient_of_the_verifier() -> None:
     part._models = [model]  # type: ignore[list-item]
     verdicts = [YES, NO, NOISE, YES, YES, NO]
 
-    def generate(asked: list[Any]) -> list[list[int]]:
+    def generate(messages: list[Any]) -> list[list[int]]:
         assert model.is_active, "verdicts are those of the verifier's adapter"
-        assert [row[0]["content"] for row in asked] == ["1+1=2"] * 3 + ["1+1=3"] * 3
+        assert [row[0]["content"] for row in messages] == ["1+1=2"] * 3 + ["1+1=3"] * 3
         return verdicts
 
     prompts = [[{"role": "user", "content": "1+1="}]] * 3
@@ -74,7 +74,7 @@ def test_every_skips_batches() -> None:
     part = TrainedVerifier(samples=1, every=3, template="{task}{answer}", accept="1", reject="0")
     part._models = [model]  # type: ignore[list-item]
     for _ in range(6):
-        part(torch.zeros(1), ["1+1="], [[50]], Tokenizer(), lambda asked: [YES])
+        part(torch.zeros(1), ["1+1="], [[50]], Tokenizer(), lambda messages: [YES])
         part.update(torch.ones(1, 1).bool(), {"accuracy": torch.ones(1)}, ["1+1="], [[50]], Tokenizer(), None, 0, print)  # type: ignore[arg-type]
     assert model.steps == 2
 

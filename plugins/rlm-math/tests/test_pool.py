@@ -26,9 +26,9 @@ BOMB = Query(SLOW, (f"{SLOW}+0",))
 
 @pytest.fixture
 def pool() -> Pool:
-    made = Pool(PROGRAM, 2)
-    yield made
-    made.close()
+    workers = Pool(PROGRAM, 2)
+    yield workers
+    workers.close()
 
 
 def alive(pid: int) -> bool:

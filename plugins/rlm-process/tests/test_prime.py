@@ -26,9 +26,9 @@ OUTCOME = torch.tensor([1.0, 0.0, 0.25, torch.nan], dtype=torch.float64)
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a new policy for each test."""
-    made = toy_policy.policy.__wrapped__()
-    monkeypatch.setattr(toy_policy, "policy", lambda: made)
-    return made
+    lm = toy_policy.policy.__wrapped__()
+    monkeypatch.setattr(toy_policy, "policy", lambda: lm)
+    return lm
 
 
 def reference(host: Any) -> torch.Tensor:
@@ -37,9 +37,9 @@ def reference(host: Any) -> torch.Tensor:
 
 
 def set_up(host: Any, **knobs: Any) -> ImplicitReward:
-    made = ImplicitReward(batch_size=2, **knobs)
-    made.setup(host, {})
-    return made
+    bound = ImplicitReward(batch_size=2, **knobs)
+    bound.setup(host, {})
+    return bound
 
 
 def update_logs(part: ImplicitReward, host: Any, **changes: Any) -> dict[str, float]:

@@ -66,12 +66,12 @@ def cut(steps: Steps, ids: list[int], tokenizer: Any) -> list[int]:
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(text=TEXTS, ended=st.booleans(), steps=st.sampled_from(RULES))
 def test_steps_partition_the_tokens(tokenizer: Any, text: str, ended: bool, steps: Any):
-    made = tokenizer()
-    ids = ids_of(made, text, ended=ended)
-    texts = token_texts(ids, made)
+    words = tokenizer()
+    ids = ids_of(words, text, ended=ended)
+    texts = token_texts(ids, words)
     assert len(texts) == len(ids)
-    assert "".join(texts) == made.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    found = cut(steps, ids, made)
+    assert "".join(texts) == words.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    found = cut(steps, ids, words)
     assert found == sorted(set(found))
     assert (found[-1] == len(ids)) if ids else not found
     if "".join(texts).strip() and not isinstance(steps, Every):
@@ -82,10 +82,10 @@ def test_steps_partition_the_tokens(tokenizer: Any, text: str, ended: bool, step
 @given(lines=st.lists(st.text(alphabet="ab .é語", min_size=1).filter(str.strip), min_size=1, max_size=5))
 def test_lines(lines: list[str]):
     """A step is a line including its break; the token with the break ends it."""
-    made = byte_level()
-    ids = ids_of(made, "\n".join(lines))
-    texts = token_texts(ids, made)
-    found = cut("lines", ids, made)
+    words = byte_level()
+    ids = ids_of(words, "\n".join(lines))
+    texts = token_texts(ids, words)
+    found = cut("lines", ids, words)
     steps = ["".join(texts[a:b]) for a, b in pairwise([0, *found])]
     assert len(steps) == len(lines)
     assert all(step.count("\n") == 1 for step in steps[:-1])
@@ -97,10 +97,10 @@ def test_token_with_separator_and_more_ends_the_step():
 
 
 def test_steps_of_a_sum():
-    made = scratch().tokenizer()
-    ids = ids_of(made, "<think>4+0+0=4;1+5+0=6</think><answer>64</answer>")
-    found = cut(Pattern(pattern=";|</think>"), ids, made)
-    texts = ["".join(made.convert_ids_to_tokens(ids[a:b])) for a, b in pairwise([0, *found])]
+    words = scratch().tokenizer()
+    ids = ids_of(words, "<think>4+0+0=4;1+5+0=6</think><answer>64</answer>")
+    found = cut(Pattern(pattern=";|</think>"), ids, words)
+    texts = ["".join(words.convert_ids_to_tokens(ids[a:b])) for a, b in pairwise([0, *found])]
     assert texts == ["<think>4+0+0=4;", "1+5+0=6</think>", "<answer>64</answer><|end|>"]
     by_three = step_cutter(Every(every=3), None, where="steps")
     found = step_numbers(step_spans([ids[:5], ids[:4], []], by_three), torch.ones(3, 5).bool())
@@ -122,10 +122,10 @@ def test_observations_belong_to_no_step():
 
 
 def test_blank_lines_and_end_token_are_no_steps():
-    made = byte_level()
-    ids = ids_of(made, "\n\na\n \n\nb\n")
-    found = cut("lines", ids, made)
-    assert [made.decode(ids[a:b]) for a, b in pairwise([0, *found])] == ["\n\na\n", " \n\nb\n<end>"]
+    words = byte_level()
+    ids = ids_of(words, "\n\na\n \n\nb\n")
+    found = cut("lines", ids, words)
+    assert [words.decode(ids[a:b]) for a, b in pairwise([0, *found])] == ["\n\na\n", " \n\nb\n<end>"]
 
 
 def two_thirds(texts: list[str]) -> list[int]:
@@ -137,11 +137,11 @@ def too_far(texts: list[str]) -> list[int]:
 
 
 def test_custom_rule():
-    made = byte_level()
-    ids = ids_of(made, "a b c d e")
-    assert cut(f"{__file__}:two_thirds", ids, made) == [2 * len(ids) // 3, len(ids)]
+    words = byte_level()
+    ids = ids_of(words, "a b c d e")
+    assert cut(f"{__file__}:two_thirds", ids, words) == [2 * len(ids) // 3, len(ids)]
     with pytest.raises(PartError, match="a step ends after"):
-        cut(f"{__file__}:too_far", ids, made)
+        cut(f"{__file__}:too_far", ids, words)
 
 
 @pytest.mark.parametrize("steps", ["line", "no.such:rule", f"{__file__}:no_such", {"every": 0}, {"pattern": "("}])

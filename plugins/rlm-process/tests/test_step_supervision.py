@@ -59,13 +59,13 @@ def test_the_loss_and_its_gradient():
     """σ(s) − y at each labeled token over their number in the optimizer step, zero elsewhere."""
     logits = torch.tensor([[[0.3], [-1.2], [0.8]]], dtype=torch.float64, requires_grad=True)
     labels = torch.tensor([[1.0, UNLABELLED, 0.25]], dtype=torch.float64)
-    said = torch.tensor([0.3, 0.8], dtype=torch.float64).sigmoid()
+    predicted = torch.tensor([0.3, 0.8], dtype=torch.float64).sigmoid()
     target = labels[0, [0, 2]]
     loss = cross_entropy(SimpleNamespace(logits=logits), labels, 5)
     loss.backward()
-    by_hand = -(target * said.log() + (1 - target) * (1 - said).log()).sum() / 5
+    by_hand = -(target * predicted.log() + (1 - target) * (1 - predicted).log()).sum() / 5
     torch.testing.assert_close(loss.double(), by_hand, atol=1e-6, rtol=1e-6)
-    slope = (said - target) / 5
+    slope = (predicted - target) / 5
     expected = torch.stack([slope[0], torch.tensor(0.0), slope[1]])
     torch.testing.assert_close(logits.grad[0, :, 0], expected, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(cross_entropy(SimpleNamespace(logits=logits), labels).double(), by_hand * 5 / 2)
@@ -155,8 +155,10 @@ def test_label_recipes_run_in_sequence(tmp_path: Path, monkeypatch: pytest.Monke
         with notes.open("w") as file:  # a policy like this one is never right: a rule that can be learned
             for number in range(4 * count):
                 good = [draw.random() < 0.5 for _ in range(3)]
-                said = ["77\n" if x else "33\n" for x in good]
-                file.write(json.dumps({"prompt": f"{first + number % 4}", "completions": said, "labels": good}) + "\n")
+                completions = ["77\n" if x else "33\n" for x in good]
+                file.write(
+                    json.dumps({"prompt": f"{first + number % 4}", "completions": completions, "labels": good}) + "\n"
+                )
     knobs = ["trainer.max_steps=30", "trainer.learning_rate=5e-3"]
     ran("train", RECIPES / "labels" / "3-model.yaml", "--name", "model", *SMALL, *knobs)
     held_out = [line["held_out/pairs"] for line in log("model") if "held_out/pairs" in line]

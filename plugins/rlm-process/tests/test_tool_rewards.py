@@ -11,8 +11,8 @@ from rlm_process.tool_rewards import tool_calls, tool_format
 from rlm_testing import conformance
 
 
-def call(*made: tuple[str, dict[str, Any]]) -> str:
-    lines = "\n".join(json.dumps({"name": name, "parameters": parameters}) for name, parameters in made)
+def call(*calls: tuple[str, dict[str, Any]]) -> str:
+    lines = "\n".join(json.dumps({"name": name, "parameters": parameters}) for name, parameters in calls)
     return f"<tool_call>\n{lines}\n</tool_call>"
 
 

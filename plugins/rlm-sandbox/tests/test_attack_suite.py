@@ -59,9 +59,9 @@ def begun(command: list[str], **more: Any) -> subprocess.Popen[str]:
 def test_no_attack_succeeds(user: str, suites: dict[str, subprocess.Popen[str]]) -> None:
     if user not in suites:
         pytest.skip("is an ordinary user already, or there is no Python 3.11 that user nobody may run")
-    said, errors = suites[user].communicate(timeout=600)
-    assert said, errors[-2000:]
-    report = json.loads(said)
+    output, errors = suites[user].communicate(timeout=600)
+    assert output, errors[-2000:]
+    report = json.loads(output)
     assert report["succeeded"] == []
     assert report["sandboxed"]
     assert report["user"] == (os.getuid() if user == "self" else NOBODY["user"])

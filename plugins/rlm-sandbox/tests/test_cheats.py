@@ -14,9 +14,9 @@ PATIENT = Limits(seconds=30.0)
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Local]:
-    made = Local(1)
-    yield made
-    made.close()
+    runner = Local(1)
+    yield runner
+    runner.close()
 
 
 def passed(sandbox: Local, source: str, limits: Limits = PATIENT) -> list[str]:

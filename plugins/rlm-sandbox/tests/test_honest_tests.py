@@ -13,9 +13,9 @@ PATIENT = Limits(seconds=30.0)
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Local]:
-    made = Local(1)
-    yield made
-    made.close()
+    runner = Local(1)
+    yield runner
+    runner.close()
 
 
 @pytest.mark.parametrize("name", HONEST_TESTS)

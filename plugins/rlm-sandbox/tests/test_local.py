@@ -24,9 +24,9 @@ PATIENT = Limits(seconds=30.0)
 
 @pytest.fixture
 def sandbox() -> Iterator[Local]:
-    made = Local(2)
-    yield made
-    made.close()
+    runner = Local(2)
+    yield runner
+    runner.close()
 
 
 def values(sandbox: Local, program: Program, *inputs: Call | Check | Stdin) -> list[object]:

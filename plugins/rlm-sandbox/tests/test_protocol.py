@@ -76,9 +76,9 @@ def test_depth_and_collisions_are_bounded() -> None:
     nested: Any = []
     for _ in range(100):
         nested = [nested]
-    for made in (lambda: encode(nested), lambda: decode(nested)):
+    for function in (lambda: encode(nested), lambda: decode(nested)):
         with pytest.raises(EncodingError):
-            made()
+            function()
     start = time.process_time()
     for tag in ("$set", "$frozenset"):
         with pytest.raises(EncodingError, match="clash"):

@@ -28,9 +28,9 @@ def test_random_tasks_and_solutions_agree_with_execution(kind: str) -> None:
     lines, rng, slipped = Lines(), random.Random(0), 0
     for _ in range(25):
         task = random_task(kind, rng)
-        asked = lines.read_proposal(kind, proposal(task), Task(kind, task.program))
-        assert asked is not None
-        assert lines.complete(asked) == task
+        read_task = lines.read_proposal(kind, proposal(task), Task(kind, task.program))
+        assert read_task is not None
+        assert lines.complete(read_task) == task
         assert lines.is_right(task, solution(task, slip=False))
         slipped += not lines.is_right(task, solution(task, slip=True))
     assert slipped > 9, "the mistake of the demonstrations is one"

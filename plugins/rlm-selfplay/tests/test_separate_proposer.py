@@ -31,8 +31,8 @@ def played(source: ProposeAndSolve, model: RecordingLM) -> dict[str, Any]:
     assert [row["job"] for row in inputs] == ["propose"] * 3 + ["solve"] * 3
     proposals, attempts = iter(["s+s;ab", "open(s);a", "hello"]), iter(["abab", "abab", "ab", "b"])
 
-    def generate(asked: list[Any]) -> list[list[int]]:
-        letters = [prompt[0]["content"][0] for prompt in asked]
+    def generate(prompts: list[Any]) -> list[list[int]]:
+        letters = [prompt[0]["content"][0] for prompt in prompts]
         assert all(model.is_active is (letter == "d") for letter in letters), "proposals are those of the adapter"
         texts = [next(proposals) if letter == "d" else next(attempts, "a") for letter in letters]
         return [list(map(ord, text)) for text in texts]

@@ -166,9 +166,9 @@ def test_keyboard_alone(browser: HeadlessBrowser, page: Path) -> None:
     browser.evaluate("document.querySelector('.completion').focus()")
     browser.press("ArrowRight")
     browser.press("ArrowRight")
-    told = browser.evaluate("document.getElementById('details').textContent")
-    assert "token 1:" in told
-    assert "share of the gradient" in told
+    details = browser.evaluate("document.getElementById('details').textContent")
+    assert "token 1:" in details
+    assert "share of the gradient" in details
     browser.press("ArrowLeft")
     assert "token 0, not trained on:" in browser.evaluate("document.getElementById('details').textContent")
     browser.evaluate("document.querySelector('[aria-label=\"Previous step\"]').click()")

@@ -65,17 +65,17 @@ def test_capsules_come_in_the_order_of_steps(run: Path) -> None:
 
 def test_large_run_keeps_first_and_last(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlm_view.capsule_data.TOKENS", 1)
-    told: list[str] = []
-    assert [entry["step"] for entry in capsules_data(run, told.append)] == [4]
-    assert told == [f"{run}: 1 of 2 capsules are left out, a page has 1 tokens at most"]
+    warnings: list[str] = []
+    assert [entry["step"] for entry in capsules_data(run, warnings.append)] == [4]
+    assert warnings == [f"{run}: 1 of 2 capsules are left out, a page has 1 tokens at most"]
 
 
 def test_damaged_capsule_is_reported(run: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(run, tmp_path / "run")
     (find_capsule(copy, 2) / "step.json").write_text("{}")
-    told: list[str] = []
-    assert [entry["step"] for entry in capsules_data(copy, told.append)] == [4]
-    assert "the capsule is damaged" in told[0]
+    warnings: list[str] = []
+    assert [entry["step"] for entry in capsules_data(copy, warnings.append)] == [4]
+    assert "the capsule is damaged" in warnings[0]
 
 
 def test_step_that_cannot_be_replayed_shows_what_is_stored(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

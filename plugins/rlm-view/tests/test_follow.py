@@ -35,21 +35,21 @@ def test_resumed_run_with_shorter_log_is_read_again(tmp_path: Path) -> None:
 
 
 def test_steps_are_printed_until_the_run_ends(tmp_path: Path) -> None:
-    run, told = run_folder(tmp_path / "run", ["1+1=?\x1b[2J"]), []  # type: ignore[var-annotated]
+    run, lines = run_folder(tmp_path / "run", ["1+1=?\x1b[2J"]), []  # type: ignore[var-annotated]
 
     def more(_: float) -> None:
         with (run / "metrics.jsonl").open("a") as file:
             file.write('po", "step": 4, "reward": 1.0}\n')
         (run / "summary.json").write_text("{}")
-        assert len(told) < 99
+        assert len(lines) < 99
 
     (run / "lock").write_text("{}")
-    follow(run, 100, told.append, pause=more)
-    steps = [line for line in told if line.startswith("step")]
+    follow(run, 100, lines.append, pause=more)
+    steps = [line for line in lines if line.startswith("step")]
     assert [line.split()[1] for line in steps] == ["1", "2", "3", "3", "4"]
     assert steps[-1].endswith("▁▃▆█")
-    assert any(line.startswith("  last  1+1=?\\u001b[2J") for line in told)
-    assert not any("\x1b" in line for line in told)
+    assert any(line.startswith("  last  1+1=?\\u001b[2J") for line in lines)
+    assert not any("\x1b" in line for line in lines)
 
 
 def test_finding_is_printed_once(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def parsed(text: str) -> Elements:
 
 
 def test_page_of_a_run_without_capsules(tmp_path: Path) -> None:
-    told: list[str] = []
-    page = view([run_folder(tmp_path / "old", ["1+1=?"])], None, told.append)
+    warnings: list[str] = []
+    page = view([run_folder(tmp_path / "old", ["1+1=?"])], None, warnings.append)
     assert page == tmp_path / "old" / "view.html"
     data = json.loads(parsed(page.read_text()).data)
     (run,) = data["runs"]
@@ -95,10 +95,10 @@ def test_hostile_name_of_a_run() -> None:
 )
 def test_wrong_runs_are_errors(names: list[str], problem: str, tmp_path: Path) -> None:
     run_folder(tmp_path / "a", [])
-    told = CliRunner().invoke(app, ["view", *(str(tmp_path / name) for name in names)])
-    assert told.exit_code == 2
-    assert problem in told.stderr
-    assert "Traceback" not in told.output
+    result = CliRunner().invoke(app, ["view", *(str(tmp_path / name) for name in names)])
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert "Traceback" not in result.output
 
 
 def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
