@@ -325,7 +325,7 @@ def test_capsule_of_two_processes(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ the command
 
 
-def test_command_tells_what_changes(run: Path) -> None:
+def test_command_prints_the_changed_tokens(run: Path) -> None:
     output = CliRunner().invoke(app, ["replay", str(run), "2", "algorithm=dr_grpo", "--json"])
     assert output.exit_code == 0, output.output
     data = json.loads(output.stdout)

@@ -75,7 +75,7 @@ def test_every_command_has_a_help_text() -> None:
 @pytest.mark.parametrize(
     "command", [["--help"], ["plugins"], ["algorithms"], ["diff", "grpo", "dapo"], ["explain", "clip"], ["--version"]]
 )
-def test_looking_around_imports_nothing_heavy(tmp_path: Path, command: list[str]) -> None:
+def test_commands_without_a_model_import_nothing_heavy(tmp_path: Path, command: list[str]) -> None:
     result = process("-X", "importtime", "-m", "rlm_plugins", *command, cwd=tmp_path)
     assert result.returncode == 0, result.stderr[-2000:]
     imported = {

@@ -69,7 +69,7 @@ def test_intervals_cover_the_mean_in_95_percent_of_experiments(prompts: int) -> 
     assert 0.93 <= paired / trials <= 1.0
 
 
-def test_few_prompts_that_differ_prove_nothing() -> None:
+def test_interval_of_few_different_prompts_includes_zero() -> None:
     assert paired_interval([1.0] * 4 + [0.0] * 96)[0] < 0 < paired_interval([1.0] * 8 + [0.0] * 92)[0]
     low, high = paired_interval([0.0] * 50)
     assert low == -high < 0

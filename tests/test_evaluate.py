@@ -135,7 +135,7 @@ def test_interval_of_scores_that_are_no_zeros_and_ones() -> None:
     assert high - 0.5 == pytest.approx(1.959964 * math.sqrt(0.5 / 3 / 4))
 
 
-def test_a_reward_with_a_memory_remembers_nothing_of_an_evaluation() -> None:
+def test_evaluation_leaves_the_state_of_a_reward_unchanged() -> None:
     class Counting:
         """Stateful reward: the number of completions so far."""
 

@@ -202,7 +202,7 @@ class RunningBaseline:
         return rewards
 
 
-def test_knobs_of_types_json_does_not_know() -> None:
+def test_knobs_of_types_that_json_lacks() -> None:
     odd.__annotations__.update(what=Odd, values=list[float] | None)
     first, second = knobs(Part("rlm_environments", "odd", "test", odd))
     assert (first["type"], first["required"]) == ("Odd", True)

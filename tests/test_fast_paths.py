@@ -260,7 +260,7 @@ def test_a_loss_on_another_device_is_taken_for_one_that_sees_them() -> None:
     assert not zero_advantage_has_no_gradient(replace(equation_of("dr_grpo"), policy_loss=part.bind({})), 0)
 
 
-def test_a_coefficient_that_comes_later_counts_later() -> None:
+def test_schedule_counts_only_while_its_coefficient_is_not_zero() -> None:
     late = replace(REGISTRY.find("rlm_penalties", "entropy").bind({}), beside={"beta": Schedule(0.0, 0.1, over=10)})
     symbols = equation_of("dr_grpo", penalties=[late])
     assert zero_advantage_has_no_gradient(symbols, 0)

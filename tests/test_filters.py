@@ -114,7 +114,7 @@ def test_truncated_completion_drops_its_group(batch: Batch) -> None:
         assert found[row] == (not batch.truncated[batch.group == label].any())
 
 
-def test_nonzero_std_keeps_groups_of_one_if_told_to() -> None:
+def test_nonzero_std_keeps_groups_of_one_with_its_knob() -> None:
     rewards, group = torch.tensor([1.0, 0.0, 1.0, 1.0, 5.0]), torch.tensor([0, 0, 1, 1, 2])
     assert nonzero_std(rewards, {}, group).tolist() == [True, True, False, False, False]
     assert nonzero_std(rewards, {}, group, singleton="reward").tolist() == [True, True, False, False, True]

@@ -63,7 +63,7 @@ def test_a_hub_name_stays(folder: Path) -> None:
     assert stage.body["environment"]["path"] == "openai/gsm8k"
 
 
-def test_a_missing_file_is_told_with_the_folder_that_was_searched(folder: Path) -> None:
+def test_error_of_a_missing_file_names_the_searched_folder(folder: Path) -> None:
     with pytest.raises(RecipeError, match=r"there is no file or folder '.*/recipes/dota.jsonl'(?s:.*)data.jsonl"):
         stages(folder, "./dota.jsonl", "algorithm=grpo", build=True)
 

@@ -93,7 +93,7 @@ def test_weight_of_an_unknown_reward_is_rejected() -> None:
         )
 
 
-def test_a_group_of_one_adds_its_reward_if_told_to() -> None:
+def test_singleton_reward_adds_the_reward_of_a_group_of_one() -> None:
     """verl uses a mean of 0 and a std of 1 for it."""
     rewards = {"a": torch.tensor([2.0, 1.0, 0.0]), "b": torch.tensor([float("nan"), 3.0, 3.0])}
     group, mask = torch.tensor([7, 1, 1]), torch.ones(3, 1, dtype=torch.bool)

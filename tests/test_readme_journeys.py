@@ -54,7 +54,7 @@ trainer: {max_steps: 1, per_device_train_batch_size: 8, num_generations: 4, max_
 
 
 @pytest.mark.slow
-def test_second_a_recipe_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_journey_writes_a_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(FROM_NOTHING)
     schema = rlm("schema", "--out", "schema.json")

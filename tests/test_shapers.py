@@ -88,7 +88,7 @@ def test_without_a_grade_a_right_answer_is_worth_a_half() -> None:
 
 
 @given(batches())
-def test_a_product_is_worth_nothing_without_one_factor(batch: Batch) -> None:
+def test_product_is_zero_if_a_factor_is_zero(batch: Batch) -> None:
     found = product(batch.named_rewards, of=["accuracy", "format"])
     pairs = zip(*(x.tolist() for x in batch.named_rewards.values()), strict=True)
     assert found.tolist() == pytest.approx([0.0 if a != a or f != f else a * f for a, f in pairs])

@@ -67,7 +67,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("config", "field", "value", "number"), CASES)
-def test_every_value_of_every_field_comes_back(config: str, field: str, value: Any, number: int) -> None:
+def test_every_value_of_every_field_is_restored(config: str, field: str, value: Any, number: int) -> None:
     values = base(config, field)[number] | {field: value}
     if field == "epsilon_high" and values.get("loss_type") == "cispo" and value is None:
         values |= {"epsilon": 0.2}  # TRL uses epsilon as the cap then

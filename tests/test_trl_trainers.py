@@ -173,7 +173,7 @@ def test_a_row_and_lists_of_functions(tmp_path: Path) -> None:
         ("ppo", {"loss_type": "grpo"}, r"args.loss_type: .* has loss_type='dapo'"),
     ],
 )
-def test_what_is_said_twice_must_agree(tmp_path: Path, algorithm: Any, said: dict[str, Any], problem: str) -> None:
+def test_config_and_algorithm_must_agree(tmp_path: Path, algorithm: Any, said: dict[str, Any], problem: str) -> None:
     with pytest.raises(RecipeError, match=problem):
         trainer_of_kind(GRPOTrainer, tmp_path, {"algorithm": algorithm}, **said)
 

@@ -192,7 +192,7 @@ def remote(path: Path, model: str) -> str:
     return code.identity
 
 
-def test_nameless_models_with_code_are_told_apart(tmp_path: Path) -> None:
+def test_unnamed_models_with_code_are_distinguished(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     models = [f"{{name: other, config: {{trust_remote_code: true, id: {name}}}}}" for name in ("a/b", "c/d")]
     assert len({remote(path, model) for model in models}) == 2
