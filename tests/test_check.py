@@ -276,15 +276,15 @@ def test_the_text_of_a_stage(examined: list[dict[str, Any]]) -> None:
     assert memory["machine"] == machine_memory() > 2**30
 
 
-@pytest.mark.parametrize(("said", "some"), [("1024\n", 1024), ("max\n", None), (None, None)])
+@pytest.mark.parametrize(("limit", "some"), [("1024\n", 1024), ("max\n", None), (None, None)])
 def test_memory_limit_of_a_container_is_used(
-    said: str | None, some: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: str | None, some: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("rlm_plugins.estimate.workload.LIMITS", [])
     whole = machine_memory()
-    if said is not None:
-        (tmp_path / "memory.max").write_text(said)
+    if limit is not None:
+        (tmp_path / "memory.max").write_text(limit)
     monkeypatch.setattr("rlm_plugins.estimate.workload.LIMITS", [str(tmp_path / "memory.max")])
     assert machine_memory() == (some or whole)
 

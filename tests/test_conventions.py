@@ -53,15 +53,15 @@ def rewards_of(record: Args, case: Case) -> torch.Tensor:
 
 def result_of(row: Algorithm, record: Args, case: Case) -> Out:
     """Return the result of the algorithm for the inputs of a record."""
-    made, out = equation(row), record["out"]
+    symbols, out = equation(row), record["out"]
     if "advantages" in out:
         rewards = rewards_of(record, case)
-        scored = score(case.batch(rewards=rewards, named_rewards={"accuracy": rewards}), made)
+        scored = score(case.batch(rewards=rewards, named_rewards={"accuracy": rewards}), symbols)
         kept = out.get("kept")
         return {"advantages": scored.advantages if kept is None else scored.advantages[kept]}
     if "kl" in out:
-        return penalty(made, record["args"], case)
-    return loss_of(made, case, record["args"])
+        return penalty(symbols, record["args"], case)
+    return loss_of(symbols, case, record["args"])
 
 
 def penalty(symbols: Equation, args: Args, case: Case) -> Out:

@@ -54,11 +54,11 @@ def test_new_critic_has_value_zero_and_trains(trained: Trained) -> None:
 
 
 def test_value_depends_on_earlier_tokens_only(trained: Trained) -> None:
-    made, given = trained.trainer, rows(trained.trainer)
-    before = made.components.critic.before_update(given)
+    equation_trainer, given = trained.trainer, rows(trained.trainer)
+    before = equation_trainer.components.critic.before_update(given)
     given["completion_ids"] = given["completion_ids"].clone()
     given["completion_ids"][:, 2] = (given["completion_ids"][:, 2] + 1) % 15 + 3
-    after = made.components.critic.before_update(given)
+    after = equation_trainer.components.critic.before_update(given)
     assert torch.equal(before[:, :3], after[:, :3])
     assert (before[:, 3:] != after[:, 3:]).all()
 

@@ -57,7 +57,9 @@ def test_a_copy_is_in_float32_whatever_it_was_copied_from() -> None:
 def test_critic_and_policy_activations_are_not_added() -> None:
     load = Load(generated=0, prompt_len=200, completion_len=100, micro_batch_size=4)
     config = tiny.model().config
-    alone, shared, head = (estimate(config, LORA, load, said) for said in (None, critic("shared"), critic("head")))
+    alone, shared, head = (
+        estimate(config, LORA, load, settings) for settings in (None, critic("shared"), critic("head"))
+    )
     assert shared.update == head.update == alone.update
     assert not alone.critic_update
     assert not head.critic_update

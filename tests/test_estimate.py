@@ -203,14 +203,17 @@ def test_the_head(half: bool) -> None:
 @pytest.mark.parametrize(("dtype", "half"), [(torch.float32, False), (torch.float32, True), (torch.bfloat16, False)])
 def test_the_packed_head(dtype: torch.dtype, half: bool) -> None:
     """Chunks of logits are computed in order: the memory of one is released before the next."""
-    made, load = config(dtype=dtype, vocab_size=40000, hidden_size=64), Load(0, 30, 100, 4, half=half, packed_prompts=1)
+    model_config, load = (
+        config(dtype=dtype, vocab_size=40000, hidden_size=64),
+        Load(0, 30, 100, 4, half=half, packed_prompts=1),
+    )
     hidden, target = torch.randn(400, 64, dtype=dtype, requires_grad=True), torch.randint(40000, (400,))
     weight = torch.randn(40000, 64, dtype=dtype)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         with _autocast(half):
             logp, _ = fused_logprobs(hidden, weight, None, target)
         logp.sum().backward()
-    assert estimate(made, LORA, load).update["log-probs"] == pytest.approx(_peak(record), rel=0.1)
+    assert estimate(model_config, LORA, load).update["log-probs"] == pytest.approx(_peak(record), rel=0.1)
 
 
 def test_a_gpu_holds_one_tile() -> None:

@@ -116,10 +116,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("said", SETTINGS.values(), ids=SETTINGS)
-def test_every_setting_of_sampling(said: dict[str, Any]) -> None:
+@pytest.mark.parametrize("changes", SETTINGS.values(), ids=SETTINGS)
+def test_every_setting_of_sampling(changes: dict[str, Any]) -> None:
     with without_fallback():
-        same(fixtures_models.adapted(fixtures_models.model("Qwen3")).eval(), prompts(5, 3, times=4), config(**said))
+        same(fixtures_models.adapted(fixtures_models.model("Qwen3")).eval(), prompts(5, 3, times=4), config(**changes))
 
 
 @pytest.mark.parametrize("lengths", [(1,), (4, 4, 4), (9, 1), (3, 1, 5, 3)])
@@ -233,7 +233,7 @@ def test_no_weight_is_touched_while_the_adapter_is_added(family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "dtype"),
+    ("changes", "dtype"),
     [
         ({"use_dora": True}, torch.float32),
         ({"lora_bias": True, "bias": "none"}, torch.float32),
@@ -242,10 +242,10 @@ def test_no_weight_is_touched_while_the_adapter_is_added(family: str) -> None:
     ],
     ids=["dora", "bias", "bfloat16", "dropout"],
 )
-def test_an_adapter_that_cannot_be_added_stays_beside(said: dict[str, Any], dtype: torch.dtype) -> None:
+def test_an_adapter_that_cannot_be_added_stays_beside(changes: dict[str, Any], dtype: torch.dtype) -> None:
     """The samples are equal; with active dropout transformers generates."""
-    model = fixtures_models.adapted(fixtures_models.model("Llama", dtype=dtype), **said)
-    model.eval() if "lora_dropout" not in said else model.train()
+    model = fixtures_models.adapted(fixtures_models.model("Llama", dtype=dtype), **changes)
+    model.eval() if "lora_dropout" not in changes else model.train()
     with merged(model):
         assert not any("forward" in vars(layer) for layer in model.modules() if hasattr(layer, "lora_A"))
     if dtype == torch.float32:
@@ -309,27 +309,27 @@ FALLS_BACK: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("family", "model", "said", "why"), FALLS_BACK.values(), ids=FALLS_BACK)
+@pytest.mark.parametrize(("family", "model", "changes", "why"), FALLS_BACK.values(), ids=FALLS_BACK)
 def test_unsupported_options_fall_back_to_transformers(
-    family: str, model: dict[str, Any], said: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+    family: str, model: dict[str, Any], changes: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One warning is logged, however often this happens."""
     fast._log_fallback.cache_clear()
     lm = fixtures_models.model(family, **model).train()
     with caplog.at_level(logging.WARNING, fast.__name__):
-        same(lm, prompts(6, 3, times=2), config(**said))
-        same(lm, prompts(6, times=2), config(**said))
+        same(lm, prompts(6, 3, times=2), config(**changes))
+        same(lm, prompts(6, times=2), config(**changes))
     (line,) = [record.getMessage() for record in caplog.records if record.name == fast.__name__]
     assert line.startswith("generation falls back to transformers: ")
     assert why in line
 
 
-@pytest.mark.parametrize(("family", "model", "said", "why"), FALLS_BACK.values(), ids=FALLS_BACK)
+@pytest.mark.parametrize(("family", "model", "changes", "why"), FALLS_BACK.values(), ids=FALLS_BACK)
 def test_unsupported_options_are_known_before_loading(
-    family: str, model: dict[str, Any], said: dict[str, Any], why: str
+    family: str, model: dict[str, Any], changes: dict[str, Any], why: str
 ) -> None:
     lm = fixtures_models.model(family, **model).to("meta").train()
-    reason, held = dry_run(lm, config(**said))
+    reason, held = dry_run(lm, config(**changes))
     assert why in str(reason)
     assert held == 0
     assert {x.device.type for x in lm.parameters()} == {"meta"}
@@ -565,12 +565,12 @@ def test_eviction_does_not_change_inverse_sampling() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [{"temperature": 0.7}, {"temperature": 1.3, "top_p": 0.8}, {"repetition_penalty": 1.3}]
+    "changes", [{"temperature": 0.7}, {"temperature": 1.3, "top_p": 0.8}, {"repetition_penalty": 1.3}]
 )
-def test_recorded_logprobs_equal_a_forward_pass(said: dict[str, Any]) -> None:
+def test_recorded_logprobs_equal_a_forward_pass(changes: dict[str, Any]) -> None:
     """They are those of the policy before top-k or other filters of logits."""
     model, inputs = fixtures_models.adapted(fixtures_models.model("Llama")).eval(), prompts(6, 3, times=4)
-    usual, found = generate_with_both(model, inputs, config(**said, suppress_tokens=[0]), return_logprobs=True)
+    usual, found = generate_with_both(model, inputs, config(**changes, suppress_tokens=[0]), return_logprobs=True)
     assert isinstance(found, Generation)
     assert torch.equal(found.ids, usual)
     assert found.logp is not None
@@ -578,7 +578,9 @@ def test_recorded_logprobs_equal_a_forward_pass(said: dict[str, Any]) -> None:
     there = torch.cat([inputs["attention_mask"], (usual[:, 6:] != 0).long()], 1)
     places = (there.cumsum(1) - 1).clamp(min=0)
     with torch.no_grad():
-        logits = model(usual, attention_mask=there, position_ids=places).logits[:, 5:-1] / said.get("temperature", 1.0)
+        logits = model(usual, attention_mask=there, position_ids=places).logits[:, 5:-1] / changes.get(
+            "temperature", 1.0
+        )
     z, live = logits.log_softmax(-1), there[:, 6:]
     logp = z.gather(-1, usual[:, 6:, None]).squeeze(-1)
     assert torch.allclose(found.logp * live, logp * live, atol=1e-5)

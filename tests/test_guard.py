@@ -106,10 +106,10 @@ def test_one_invalid_value_costs_one_completion(value: Any) -> None:
         judged(it)
 
 
-@pytest.mark.parametrize("said", [None, 1.0, {}, "abcd", [1.0], iter([1.0] * 4), torch.tensor(1.0)])
-def test_invalid_result_of_a_batch_fails_the_batch(said: Any) -> None:
+@pytest.mark.parametrize("returned", [None, 1.0, {}, "abcd", [1.0], iter([1.0] * 4), torch.tensor(1.0)])
+def test_invalid_result_of_a_batch_fails_the_batch(returned: Any) -> None:
     book = FaultLog()
-    assert judged(lambda completions: said, book, on_error="skip") == [None] * 4
+    assert judged(lambda completions: returned, book, on_error="skip") == [None] * 4
     assert book.rows == {"it": [0, 1, 2, 3]}
 
 

@@ -213,14 +213,14 @@ def test_all_weights_may_be_trained() -> None:
 
 def test_bf16_is_no_further_from_the_truth_than_the_padded_pass() -> None:
     """Distances are averaged over batches, since a single gradient is rounded by chance."""
-    truth, stock, made = (fixtures_models.adapted(fixtures_models.model("Llama", temperature=0.8)) for _ in range(3))
-    stock, made = stock.to(torch.bfloat16), made.to(torch.bfloat16)
-    attention.install_attention(causal_model(made))
+    truth, stock, lm = (fixtures_models.adapted(fixtures_models.model("Llama", temperature=0.8)) for _ in range(3))
+    stock, lm = stock.to(torch.bfloat16), lm.to(torch.bfloat16)
+    attention.install_attention(causal_model(lm))
     errors = [0.0, 0.0]
     for batch in (RAGGED, *PREFIXES.values()):
         wanted = fixtures_models.gradient(truth, fixtures_models.padded(truth, *batch)[0].sum())
-        losses = fixtures_models.padded(stock, *batch)[0].sum(), packed(made, batch, relative=True)[0].sum()
-        for arm, (each, loss) in enumerate(zip((stock, made), losses, strict=True)):
+        losses = fixtures_models.padded(stock, *batch)[0].sum(), packed(lm, batch, relative=True)[0].sum()
+        for arm, (each, loss) in enumerate(zip((stock, lm), losses, strict=True)):
             errors[arm] += relative_distance(fixtures_models.gradient(each, loss).float(), wanted)
     assert errors[1] <= 1.1 * errors[0]
 
@@ -295,10 +295,10 @@ def test_unsupported_models_have_a_reason(make: Any, reason: str) -> None:
 
 def test_modified_heads_are_not_fused() -> None:
     """A wrapped forward, as by accelerate for another device, would not be called in the padding-free pass."""
-    made, seen = fixtures_models.model("Llama"), []
-    made.lm_head.forward = lambda x: (seen.append(len(x)), torch.nn.functional.linear(x, made.lm_head.weight))[1]
-    assert "the language head has hooks" in str(support.prepare(made, reader(made), temperature=1.0).reason)
-    made(input_ids=torch.ones(1, 2, dtype=torch.long))
+    lm, seen = fixtures_models.model("Llama"), []
+    lm.lm_head.forward = lambda x: (seen.append(len(x)), torch.nn.functional.linear(x, lm.lm_head.weight))[1]
+    assert "the language head has hooks" in str(support.prepare(lm, reader(lm), temperature=1.0).reason)
+    lm(input_ids=torch.ones(1, 2, dtype=torch.long))
     assert seen == [1]
     watched = fixtures_models.model("Llama")
     watched.lm_head.register_forward_hook(lambda *_: None)

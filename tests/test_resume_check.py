@@ -55,11 +55,11 @@ def test_a_part_whose_state_is_lost_is_found(tmp_path: Path) -> None:
     "name", ["papers/dapo.yaml", "papers/ppo.yaml", "pipelines/rlhf.yaml", "lessons/06-format.yaml"]
 )
 def test_the_stand_in_keeps_algorithm_and_data(name: str) -> None:
-    made = recipes.load(Path(__file__).parents[1] / "recipes" / name)
-    document = stand_in(made)
+    published = recipes.load(Path(__file__).parents[1] / "recipes" / name)
+    document = stand_in(published)
     bodies = document.get("stages", [document])
-    assert [body["algorithm"] for body in bodies] == [body["algorithm"] for body in made.bodies]
-    assert [body["environment"] for body in bodies] == [body["environment"] for body in made.bodies]
+    assert [body["algorithm"] for body in bodies] == [body["algorithm"] for body in published.bodies]
+    assert [body["environment"] for body in bodies] == [body["environment"] for body in published.bodies]
     assert [body["trainer"]["max_steps"] for body in bodies] == [STEPS] * len(bodies)
     assert bodies[0]["model"]["name"] == "scratch"
 

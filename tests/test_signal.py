@@ -50,7 +50,7 @@ def test_figures_of_known_groups() -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "said"),
+    ("groups", "expected_line"),
     [
         ([group(0, 0), group(0, 0)], "no completion of 2 prompts earned anything"),
         ([group(0, 1), group(0, 0)], "1 of 2 prompts pay nobody"),
@@ -60,10 +60,10 @@ def test_figures_of_known_groups() -> None:
         ([group(0, 1, other=1.0)], ""),
     ],
 )
-def test_the_advice_follows_from_the_figures(groups: list[Group], said: str) -> None:
+def test_the_advice_follows_from_the_figures(groups: list[Group], expected_line: str) -> None:
     found = Signal(stage("right", "format", max_completion_length=12), groups, [1.0]).figures()
     lines = list(advice(found))
-    assert any(line.startswith(said) for line in lines) if said else lines == []
+    assert any(line.startswith(expected_line) for line in lines) if expected_line else lines == []
 
 
 def test_a_recipe_is_sampled_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

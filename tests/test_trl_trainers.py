@@ -26,14 +26,14 @@ def eighths(completions: list[str], **kwargs: Any) -> list[float]:
 
 
 def trainer_of_kind(
-    kind: Any, folder: Path, extra: dict[str, Any] | None = None, config: Any = trl.GRPOConfig, **said: Any
+    kind: Any, folder: Path, extra: dict[str, Any] | None = None, config: Any = trl.GRPOConfig, **changes: Any
 ) -> Any:
     """Return a trainer of class `kind` on the tiny task."""
     torch.set_num_threads(1)
     pieces: dict[str, Any] = {
         "model": tiny.model(),
         "reward_funcs": eighths,
-        "args": config(**tiny.settings(output_dir=str(folder), max_steps=2, **said)),
+        "args": config(**tiny.settings(output_dir=str(folder), max_steps=2, **changes)),
         "train_dataset": tiny.problems(),
         "processing_class": tiny.tokenizer(),
         "peft_config": tiny.lora(),
@@ -51,8 +51,8 @@ def weights(trainer: Any) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for _, p in named])
 
 
-def trained(*args: Any, **said: Any) -> Any:
-    trainer = trainer_of_kind(*args, **said)
+def trained(*args: Any, **changes: Any) -> Any:
+    trainer = trainer_of_kind(*args, **changes)
     trainer.train()
     return trainer
 
@@ -80,24 +80,24 @@ GRPO_CASES = [
 
 
 @pytest.mark.parametrize(
-    "said",
+    "changes",
     [pytest.param(case, id=repr(case), marks=() if n < 2 else pytest.mark.full) for n, case in enumerate(GRPO_CASES)],
 )
-def test_grpo_has_the_weights_of_trl_bit_for_bit(tmp_path: Path, said: dict[str, Any]) -> None:
-    stock = trained(trl.GRPOTrainer, tmp_path / "stock", **said)
-    ours = trained(GRPOTrainer, tmp_path / "ours", {"speed": "none"}, **said)
+def test_grpo_has_the_weights_of_trl_bit_for_bit(tmp_path: Path, changes: dict[str, Any]) -> None:
+    stock = trained(trl.GRPOTrainer, tmp_path / "stock", **changes)
+    ours = trained(GRPOTrainer, tmp_path / "ours", {"speed": "none"}, **changes)
     assert torch.equal(weights(ours), weights(stock))
     assert weights(ours).abs().max() > 0
     for name in ("loss", "reward", "kl", "entropy_coef"):
         assert logged(ours, name) == logged(stock, name), name
     for name in ("policy_loss", "clip_ratio/low_mean", "clip_ratio/region_mean", "clip_ratio/high_max"):
-        same_scale = name != "policy_loss" or not said.get("gradient_accumulation_steps")  # TRL's dapo logs a share
+        same_scale = name != "policy_loss" or not changes.get("gradient_accumulation_steps")  # TRL's dapo logs a share
         if same_scale:
             assert logged(ours, name) == pytest.approx(logged(stock, name), abs=1e-6), name
 
 
 @pytest.mark.parametrize(
-    "said",
+    "changes",
     [
         {"num_iterations": 2},
         pytest.param(
@@ -105,10 +105,10 @@ def test_grpo_has_the_weights_of_trl_bit_for_bit(tmp_path: Path, said: dict[str,
         ),
     ],
 )
-def test_rloo_has_the_weights_of_trl_to_rounding(tmp_path: Path, said: dict[str, Any]) -> None:
+def test_rloo_has_the_weights_of_trl_to_rounding(tmp_path: Path, changes: dict[str, Any]) -> None:
     """The KL is summed per token here and per completion there, which is equal up to rounding."""
-    stock = trained(trl.RLOOTrainer, tmp_path / "stock", config=trl.RLOOConfig, **said)
-    ours = trained(RLOOTrainer, tmp_path / "ours", {"speed": "none"}, config=trl.RLOOConfig, **said)
+    stock = trained(trl.RLOOTrainer, tmp_path / "stock", config=trl.RLOOConfig, **changes)
+    ours = trained(RLOOTrainer, tmp_path / "ours", {"speed": "none"}, config=trl.RLOOConfig, **changes)
     torch.testing.assert_close(weights(ours), weights(stock), rtol=0, atol=2e-5)
     assert logged(ours, "kl") == pytest.approx(logged(stock, "kl"), abs=1e-6)
 
@@ -156,7 +156,7 @@ def test_a_row_and_lists_of_functions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "said", "problem"),
+    ("algorithm", "changes", "problem"),
     [
         (
             "dapo",
@@ -173,9 +173,9 @@ def test_a_row_and_lists_of_functions(tmp_path: Path) -> None:
         ("ppo", {"loss_type": "grpo"}, r"args.loss_type: .* has loss_type='dapo'"),
     ],
 )
-def test_config_and_algorithm_must_agree(tmp_path: Path, algorithm: Any, said: dict[str, Any], problem: str) -> None:
+def test_config_and_algorithm_must_agree(tmp_path: Path, algorithm: Any, changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(RecipeError, match=problem):
-        trainer_of_kind(GRPOTrainer, tmp_path, {"algorithm": algorithm}, **said)
+        trainer_of_kind(GRPOTrainer, tmp_path, {"algorithm": algorithm}, **changes)
 
 
 def test_what_is_said_twice_may_agree(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ class GRPOTrainer(EquationTrainer):
             for number, function in enumerate(f for f in functions if callable(f) and not is_model(f)):
                 check_trl_columns(function, columns, where=f"reward_funcs[{number}]")
         faults = FaultLog()
-        asked = [
+        reward_functions = [
             function if is_model(function) else trl_reward(reward, faults)
             for function, reward in zip(functions, stage.rewards, strict=True)
         ]
@@ -113,7 +113,7 @@ class GRPOTrainer(EquationTrainer):
             options_of(stage, trainer_config, train_dataset, faults),
             model=model,
             args=trainer_config,
-            reward_funcs=asked,
+            reward_funcs=reward_functions,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
             processing_class=processing_class,

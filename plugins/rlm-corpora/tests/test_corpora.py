@@ -67,16 +67,16 @@ def test_what_was_confirmed_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ({"prompt": "x"}, "KeyError: 'answer'"),
         ({"prompt": "x", "answer": None}, "no row"),
         ({"prompt": " ", "answer": "1"}, "no row"),
     ],
 )
-def test_other_shapes_are_named(row: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_other_shapes_are_named(row: dict[str, Any], message: str, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps(row) + "\n")
-    with pytest.raises(RecipeError, match=said) as failure:
+    with pytest.raises(RecipeError, match=message) as failure:
         ENVIRONMENTS["limr"](path=str(file))
     assert failure.value.where == "environment.path"

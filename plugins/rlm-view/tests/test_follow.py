@@ -57,14 +57,14 @@ def test_finding_is_printed_once(tmp_path: Path) -> None:
     cut = {"completions/clipped_ratio": 1.0, "reward": 0.0, "grad_norm": 0.1}
     lines = [json.dumps({"stage": "01-grpo", "step": i, **cut}) for i in range(1, 9)]
     (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    told, looks = [], [0]  # type: ignore[var-annotated]
+    printed, looks = [], [0]  # type: ignore[var-annotated]
 
     def over(_: Path) -> bool:
         looks[0] += 1
         return looks[0] > 3
 
-    follow(run, 200, told.append, is_over=over, pause=lambda _: None)
-    assert sum("truncated_completions" in line for line in told) == 1
+    follow(run, 200, printed.append, is_over=over, pause=lambda _: None)
+    assert sum("truncated_completions" in line for line in printed) == 1
 
 
 def test_end_of_a_run(tmp_path: Path) -> None:
