@@ -72,6 +72,8 @@ MARKDOWN = [p for folder in ("", "docs/**/", "plugins/**/", "recipes/**/") for p
 PAGES = [*sorted(MARKDOWN), *(ROOT / "rlm_plugins" / name for name in DATA)]
 SPEAKING = ("Error", "Fault", "LawBroken", "warn", "warning", "info", "error", "echo", "Option", "Argument", "Typer")
 """Ends of the names of calls whose string arguments a user reads."""
+VAGUE = {"made", "said", "told", "asked"}
+"""Names of variables of the core that would not say what they hold."""
 MESSAGE = {"problem", "hint", "allowed", "reason", "message"}
 """Variables that hold parts of a message."""
 
@@ -135,6 +137,16 @@ def faults_of(path: Path) -> list[str]:
 def test_python_file(path: Path) -> None:
     if str(path.relative_to(ROOT)) not in ALLOWED:
         assert faults_of(path) == []
+
+
+def test_variables_of_the_core_say_what_they_hold() -> None:
+    vague = []
+    for path in sorted((ROOT / "rlm_plugins").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = node.arg if isinstance(node, ast.arg) else getattr(node, "id", "")
+            if name in VAGUE:
+                vague.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")  # type: ignore[attr-defined]
+    assert vague == []
 
 
 @pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(ROOT)))
