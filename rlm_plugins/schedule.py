@@ -53,7 +53,7 @@ class Schedule:
         value = self.start * (1 - progress) + self.end * progress
         return round(value) if self.whole else value
 
-    def said(self) -> dict[str, Any]:
+    def as_recipe_value(self) -> dict[str, Any]:
         """Return it as plain data, as a recipe has it."""
         return {"from": self.start, "to": self.end, "over": self.over, "after": self.after, "shape": self.shape}
 
@@ -89,7 +89,7 @@ def at(value: Any, step: int | None) -> Any:
 
 def plain(value: Any) -> Any:
     """Return a knob as plain data."""
-    return value.said() if isinstance(value, Schedule) else value
+    return value.as_recipe_value() if isinstance(value, Schedule) else value
 
 
 def read(value: Mapping[str, Any], where: str, *, whole: bool = False) -> Schedule:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.api.recipe_arguments import Overrides, RecipeLike, prepared, said
+from rlm_plugins.api.recipe_arguments import Overrides, RecipeLike, override_texts, prepared
 from rlm_plugins.api.results import Check, Explanation, Run, Table
 from rlm_plugins.cli import algorithm_table, check_report, explain_report
 from rlm_plugins.cli import explain as explanations
@@ -59,7 +59,7 @@ def train(recipe: RecipeLike, overrides: Overrides = (), *, out: str | Path | No
     loaded, registry = prepared(recipe, overrides, **objects)
     folder = fresh_folder(Path(out) if out is not None else RUNS / loaded.name)
     run_training(loaded, registry, folder)
-    return Run(folder, lambda more: prepared(recipe, [*said(overrides), *more], **objects))
+    return Run(folder, lambda more: prepared(recipe, [*override_texts(overrides), *more], **objects))
 
 
 def evaluate(source: str | Path | Run, overrides: Overrides = (), *, rows: int | None = None) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def evaluate(source: str | Path | Run, overrides: Overrides = (), *, rows: int |
     from rlm_plugins.cli.judgement_text import as_data
 
     folder, prepare = (source.folder, source.prepare) if isinstance(source, Run) else (Path(source), None)
-    return as_data(run_evaluation(folder, said(overrides), rows=rows, prepare=prepare), samples=0)
+    return as_data(run_evaluation(folder, override_texts(overrides), rows=rows, prepare=prepare), samples=0)
 
 
 def algorithms() -> Table:

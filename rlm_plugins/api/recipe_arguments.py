@@ -37,13 +37,13 @@ def load(recipe: RecipeLike, overrides: Overrides = ()) -> Recipe:
     """
     if isinstance(recipe, Recipe):
         return recipe
-    changes = said(overrides)
+    changes = override_texts(overrides)
     if isinstance(recipe, Mapping):
         return recipes.of_mapping(recipe, changes)
     return recipes.load(recipe, changes)
 
 
-def said(overrides: Overrides) -> list[str]:
+def override_texts(overrides: Overrides) -> list[str]:
     """Return overrides as ``key=value``."""
     if isinstance(overrides, Mapping):
         return [f"{key}={json.dumps(value)}" for key, value in overrides.items()]

@@ -11,7 +11,7 @@ from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.checks.required_columns import check_columns, columns
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.recipe.overrides import said
+from rlm_plugins.recipe.overrides import parse_override
 from rlm_plugins.registry import BUILTIN, Registry
 from rlm_plugins.reward_probe.cases import FORMS
 from rlm_plugins.reward_probe.probe import Probe
@@ -85,7 +85,7 @@ def _of_registry(
     name: str, knobs: Sequence[str], environment: str, registry: Registry
 ) -> tuple[EnvironmentSpec, list[Reward], str]:
     part = registry.find("rlm_rewards", name, where="the probe")
-    bound = part.bind(dict(map(said, knobs)), where=name)
+    bound = part.bind(dict(map(parse_override, knobs)), where=name)
     environment_spec = registry.find("rlm_environments", environment, where="--environment").bind({}).call({})
     others = [registry.find("rlm_rewards", f"{BUILTIN}/{other}") for other in COMPARED]
     compared = [Reward(other.name, other.bind({})) for other in others if other != part]

@@ -16,7 +16,7 @@ from rlm_plugins.recipe.validation import spell_out
 COMMAND_LINE = "command line"
 
 
-def said(text: str) -> tuple[str, Any]:
+def parse_override(text: str) -> tuple[str, Any]:
     """Return the address and the value of ``key=value``.
 
     Raises:
@@ -42,7 +42,7 @@ def apply(draft: Draft, text: str) -> Path:
     Raises:
         RecipeError: No ``=``, invalid YAML, or an unknown address.
     """
-    address, value = said(text)
+    address, value = parse_override(text)
     *way, last = split(address)
     here, path = _follow(draft, way)
     key = _key(draft, here, last, path)

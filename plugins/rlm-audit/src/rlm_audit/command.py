@@ -11,7 +11,7 @@ from rlm_audit.case import Case, Scorer
 from rlm_audit.families import default_family, family_of
 from rlm_audit.report import render
 from rlm_plugins.errors import RlmError
-from rlm_plugins.recipe.overrides import said
+from rlm_plugins.recipe.overrides import parse_override
 from rlm_plugins.registry import Registry
 from rlm_plugins.reward_probe.call import call_reward
 from rlm_plugins.stage_settings import Reward
@@ -55,7 +55,7 @@ def audit(
         RlmError: The reward, the family, a class or a library is unknown, or a form lacks ``{answer}``.
     """
     part = Registry(load).find("rlm_rewards", name, where="the audit")
-    reward = Reward(name, part.bind(dict(map(said, settings)), where=name), timeout=TIMEOUT, on_error="skip")
+    reward = Reward(name, part.bind(dict(map(parse_override, settings)), where=name), timeout=TIMEOUT, on_error="skip")
     chosen = cases or default_family(part.name)
     family = family_of(chosen)
     others = [*family.others] if [*beside] == ["all"] else [*beside]
