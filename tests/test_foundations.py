@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import experiment
+import measure
 import page
 import pytest
 import tasks
@@ -121,11 +122,11 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path, capsys: pytest.
     small = ["--out", str(tmp_path), "--seeds", "0", "--arms", "start", "seen"]
     few: tuple[Any, ...] = ("trainer.max_steps=1", "trainer.per_device_train_batch_size=16")
     settings = [text for change in few for text in ("--set", change)]
-    experiment.main(of("discovery"), [*small, *settings])
+    measure.main(of("discovery"), [*small, *settings])
     first = (tmp_path / "foundations/discovery.jsonl").read_text()
     assert [json.loads(line)["arm"] for line in first.splitlines()] == ["start", "seen"]
     capsys.readouterr()
-    experiment.main(of("discovery"), [*small, *settings])
+    measure.main(of("discovery"), [*small, *settings])
     assert (tmp_path / "foundations/discovery.jsonl").read_text() == first
     assert "| `seen` |" in capsys.readouterr().out
     assert (tmp_path / "foundations/discovery.png").stat().st_size > 0

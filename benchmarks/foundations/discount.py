@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from experiment import Arm, Column, Experiment, Record, main
+from experiment import Arm, Column, Experiment, Record
+from measure import main
 from page import last, mean_curves
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from experiment import START, Arm, Column, Experiment, Record, main
+from experiment import START, Arm, Column, Experiment, Record
+from measure import main
 
 from rlm_plugins.evaluation.estimators import pass_at
 

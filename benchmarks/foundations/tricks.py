@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from experiment import Arm, Column, Experiment, Record, main
+from experiment import Arm, Column, Experiment, Record
+from measure import main
 from page import last, mean_curves
 
 K = 4
