@@ -49,7 +49,7 @@ class Scoring:
     tools: PartTools
     stale: StalePolicy
     recorder: StepRecorder
-    table: dict[str, Any]
+    completions_log: dict[str, Any]  # TRL's `_logs`, which `log_completions` prints
     observer: Observer | None = None
 
     def run(self, inputs: list[dict[str, Any]], trl_generate: Generate) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Scoring:
         buffer = RefillBuffer(args.generation_batch_size // args.num_generations, self.context.tokenizer.pad_token_id)
         while not buffer.full and buffer.rounds < rounds:
             for column in self._columns().values():
-                column.clear()  # the table of this round alone
+                column.clear()  # the log of this round alone
             out, batch = self._sample(inputs, trl_generate)
             out = {name: gather(x, name) if has_batch_dim(x) else x for name, x in out.items()}
             buffer.add(SamplingRound(out, batch, {name: list(column) for name, column in self._columns().items()}))
@@ -125,9 +125,11 @@ class Scoring:
         return out, complete.batch
 
     def _columns(self) -> dict[str, Any]:
-        """Return name → column of TRL's table of completions."""
-        nested = {f"{kind}/{name}": x for kind in ("rewards", "extra") for name, x in self.table[kind].items()}
-        return {name: self.table[name] for name in ("prompt", "completion", "advantages")} | nested
+        """Return name → column of TRL's log of completions."""
+        nested = {
+            f"{kind}/{name}": x for kind in ("rewards", "extra") for name, x in self.completions_log[kind].items()
+        }
+        return {name: self.completions_log[name] for name in ("prompt", "completion", "advantages")} | nested
 
     def batch(self, out: dict[str, Any]) -> Batch:
         """Return the completions of all processes with what the scoring parts name."""
@@ -186,7 +188,7 @@ class Scoring:
         self.context.log("advantage/abs_mean", advantages.abs().mean().item())
         self.context.log("advantage/std", advantages.std(correction=0).item())
         self.context.log("advantage/nonzero", (advantages != 0).float().mean().item())
-        column = self.table["advantages"]
+        column = self.completions_log["advantages"]
         for _ in range(min(len(column), len(scored.advantages))):
             column.pop()  # TRL's advantages, which the loss does not use
         column.extend(scored.advantages.mean(1).tolist())
