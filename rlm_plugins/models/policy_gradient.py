@@ -14,7 +14,7 @@ def policy_gradient_loss(
     lengths: Sequence[int],
     aggregation: Literal["token_mean", "sequence_mean"] = "token_mean",
 ) -> Callable[[torch.Tensor, list[int]], torch.Tensor]:
-    """Return −Σᵢ cᵢ Aᵢ Σₜ log π(yᵢₜ) as the `loss` of :meth:`AuxiliaryLM.train_step`.
+    """Return −Σᵢ cᵢ Aᵢ Σₜ log π(yᵢₜ) as the `loss` of :meth:`~rlm_plugins.models.auxiliary_lm.AuxiliaryLM.train_step`.
 
     c is 1 / Σⱼ |yⱼ| for `token_mean`, and 1 / (N |yᵢ|) for `sequence_mean`. REINFORCE, or GRPO's first update on a
     generation batch, where the ratio is 1.

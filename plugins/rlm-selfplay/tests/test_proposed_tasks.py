@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from rlm_selfplay import ProposeAndSolve, proposed_tasks
-from rlm_selfplay.languages import LANGUAGES, Lines, PythonBlocks, Questions
+from rlm_selfplay.languages import LANGUAGES, Questions
+from rlm_selfplay.python_blocks import PythonBlocks
 from rlm_selfplay.rewards import role, self_play
+from rlm_selfplay.string_expressions import Lines
 from rlm_selfplay.string_programs import proposal, random_task, solution
 from rlm_selfplay.tasks import Task, TaskBuffer, read, role_number
 from rlm_testing import conformance

@@ -14,7 +14,8 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from rlm_plugins.batch import Log, LogprobsOf
 from rlm_plugins.distributed import gather_lists
 from rlm_plugins.errors import RecipeError
-from rlm_selfplay.languages import LANGUAGES, Language
+from rlm_selfplay.language import Language
+from rlm_selfplay.languages import LANGUAGES
 from rlm_selfplay.separate_proposer import ProposerSettings, SeparateProposer
 from rlm_selfplay.task_scoring import Labels, TaskScoring, Turn, as_message
 from rlm_selfplay.tasks import TaskBuffer, read, role_number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 
-from rlm_selfplay.languages import Lines
+from rlm_selfplay.string_expressions import Lines
 from rlm_selfplay.tasks import Task
 
 ATOMS = {

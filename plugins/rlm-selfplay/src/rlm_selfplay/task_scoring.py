@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rlm_selfplay.languages import Language
+from rlm_selfplay.language import Language
 from rlm_selfplay.proposer_rewards import REWARDS, repetition
 from rlm_selfplay.tasks import Task
 
