@@ -23,7 +23,7 @@ from rlm_plugins.errors import RlmError
 
 Message = Mapping[str, Any]
 Factory = Callable[[], Any]
-"""Returns an environment, usually its class; called once per episode."""
+"""Factory of an environment, usually its class; called once per episode."""
 
 
 class Environment:

@@ -1,4 +1,4 @@
-"""The engines that run a stage (hook ``rlm_trainers``): TRL's trainers behind one call."""
+"""Trainers of a stage (hook ``rlm_trainers``): those of TRL behind one call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GRPO:
         return GRPOConfig
 
     def __call__(self, stage: Stage) -> None:
-        """Trains the policy and saves it."""
+        """Train the policy and save it."""
         from rlm_plugins.rewards.fault_log import FaultLog
         from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
         from rlm_plugins.rollout.group_layout import check_whole_groups, columns_read
@@ -48,12 +48,12 @@ class GRPO:
 
         assert stage.equation is not None
         reads_reference = stage.equation.needs("ref_logp")
-        weighs_engine = any("rollout_logp" in weight.part.needs for weight in stage.equation.token_weights)
+        corrects_rollout = any("rollout_logp" in weight.part.needs for weight in stage.equation.token_weights)
         args = trainer_setup.arguments(
             stage,
             beta=1.0 if reads_reference else 0.0,  # TRL's switch for the reference pass, no coefficient
             reward_weights=[reward.weight for reward in stage.rewards],
-            **({"vllm_importance_sampling_correction": False} if weighs_engine else {}),  # TRL's would weigh again
+            **({"vllm_importance_sampling_correction": False} if corrects_rollout else {}),  # TRL's would weigh again
         )
         check_whole_groups(stage.rollouts, args.num_generations, args.generation_batch_size // args.world_size)
         unseen = {"demonstration", "completion"} - {*columns_read(stage.rollouts)}

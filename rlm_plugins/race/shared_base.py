@@ -10,7 +10,7 @@ from rlm_plugins.specs import ModelSpec
 
 
 class SharedBase:
-    """Loads the base once and returns a model per policy that shares its weights.
+    """Base that is loaded once, and a model per policy that shares its weights.
 
     Adapters are added to the modules, which each policy has for itself, so the policies are independent.
     """

@@ -39,7 +39,7 @@ class ProcessState:
 
 
 class Turns:
-    """Runs tasks in threads, of which one at a time works; a task gives its turn away with `pass_on`.
+    """Tasks in threads, of which one at a time works; `pass_on` ends the turn of a task.
 
     Args:
         tasks: Name → task.
@@ -111,7 +111,7 @@ class Turns:
 
 
 class TurnPerStep(TrainerCallback):  # type: ignore[misc]
-    """Gives the turn away before each optimizer step.
+    """Callback that ends the turn of its task before each optimizer step.
 
     Args:
         turns: Of the race.

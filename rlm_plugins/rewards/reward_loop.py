@@ -24,7 +24,7 @@ class LoopBlocked(CallTimeout):
 
 
 class RewardLoop:
-    """Runs coroutines of one reward; started when it is first needed, replaced when it is blocked.
+    """Event loop of one reward; started when it is first needed, replaced when it is blocked.
 
     Args:
         name: Label of the reward, for the thread.

@@ -13,11 +13,11 @@ from rlm_plugins.capsule.storage import FOLDER
 
 _LOG = logging.getLogger(__name__)
 Document = Callable[[], tuple[str, Sequence[Path]]]
-"""Returns the stage as a recipe in YAML without paths of this machine, and its single-file plugins."""
+"""Called for the stage as a recipe in YAML without paths of this machine, and its single-file plugins."""
 
 
 class CapsuleWriter:
-    """Writes the capsules of one trainer.
+    """Writer of the capsules of one trainer.
 
     Args:
         trainer: A transformers `Trainer`; one with a `StepRecorder` supplies whole steps, others their inputs.

@@ -21,7 +21,7 @@ from rlm_plugins.trainer.logprobs import LogProbs, prompt_completion
 
 
 class CriticUpdate:
-    """Computes values and trains the critic, where parts name `values`.
+    """Values of the critic and its training, where parts name `values`.
 
     Loss parts receive the values as leaf tensors. After the backward pass of the loss, which frees the activations of
     the policy, the gradients of these leaves are backpropagated through the critic. So policy and critic never share

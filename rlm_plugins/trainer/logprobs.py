@@ -21,7 +21,7 @@ LogpsAndEntropies = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None
 
 
 class LogProbs:
-    """Computes log-probs and entropies, without padding and with shared prompts where that is exact."""
+    """Log-probs and entropies, without padding and with shared prompts where that is exact."""
 
     def __init__(self, context: TrainerContext, trl_forward: Callable[..., LogpsAndEntropies]) -> None:
         self.context, self._trl_forward = context, trl_forward

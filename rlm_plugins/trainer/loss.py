@@ -25,7 +25,7 @@ from rlm_plugins.trainer.target_kl import TargetKL
 
 @dataclass
 class Loss:
-    """Computes the loss of micro-batches."""
+    """Loss of the micro-batches of an optimizer step."""
 
     context: TrainerContext
     batches: LossBatches

@@ -20,7 +20,7 @@ from rlm_plugins.trainer.trl_metrics import PartMetrics
 
 @dataclass
 class LossBatches:
-    """Converts TRL's dictionaries to what loss parts receive."""
+    """Batches that loss parts receive, made of TRL's dictionaries."""
 
     context: TrainerContext
     rollout: Rollout

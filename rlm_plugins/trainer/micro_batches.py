@@ -26,7 +26,7 @@ from rlm_plugins.trainer.step_recorder import StepRecorder
 
 @dataclass
 class MicroBatches:
-    """Builds the micro-batches whose forward passes cost least."""
+    """Micro-batches in the grouping whose forward passes cost least."""
 
     context: TrainerContext
     logprobs: LogProbs

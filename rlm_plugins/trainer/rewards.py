@@ -24,7 +24,7 @@ Note = Callable[[Sequence[Mapping[str, Any]]], None]
 
 @dataclass
 class Rewards:
-    """Computes rewards with TRL, shares failures with every process, and logs diagnostics.
+    """Rewards as TRL computes them, with failures shared by every process, and their diagnostics.
 
     Attributes:
         texts: Prompts and completions for logs: of an episode, its transcript.

@@ -37,7 +37,7 @@ FOR_LOSS = ("mask", "group", "truncated", "rewards", "returns", "advantages", "e
 
 @dataclass
 class Scoring:
-    """Runs the scoring phase."""
+    """Scoring phase of a generation batch."""
 
     context: TrainerContext
     prompts: Prompts

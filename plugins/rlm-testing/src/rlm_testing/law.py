@@ -11,7 +11,7 @@ from rlm_testing.part_under_test import Subject
 Draw = Callable[[Any], Any]
 """Draws an example from a hypothesis strategy."""
 Check = Callable[[Subject, Draw], None]
-"""Checks one example; raises LawBroken."""
+"""Check of one example, which raises LawBroken."""
 
 STEP = (
     "rlm_shapers",

@@ -22,7 +22,7 @@ _TEXT = 160
 
 @dataclass
 class GrowingLog:
-    """Reads a log of one JSON object per line while another process appends to it.
+    """Reader of a log of one JSON object per line, to which another process appends.
 
     A line without its end is left for the next time; a damaged line is skipped. A shorter file, which a resumed run
     leaves, is read from its start.
