@@ -24,10 +24,10 @@ from rlm_plugins.dispatch import (
     select,
     without_padding,
 )
-from rlm_plugins.divergence import LossDivergence
 from rlm_plugins.errors import PartError
 from rlm_plugins.functional.statistics import discounted, expected_logp
 from rlm_plugins.loss_term import aggregated, limited
+from rlm_plugins.nonfinite import check_rewards, loss_divergence
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.schedule import at
 from rlm_plugins.step_batch import with_own_step_batch
@@ -102,7 +102,7 @@ def shape_and_filter(batch: Batch, equation: Equation) -> Batch:
         and with `expected_logp` if a part requires it (over complete groups, before any filter). A completion without
         reward is kept, without being passed to any part; it does not count for refill.
     """
-    _check_rewards(batch)
+    check_rewards(batch)
     if equation.needs("expected_logp"):
         batch = replace(batch, expected_logp=expected_logp(batch.old_logp, batch.mask, batch.group))
     has_reward = ~batch.rewards.isnan()
@@ -166,18 +166,6 @@ def _shaped(subset: Batch, shaper: Bound) -> Batch:
     return replace(subset, token_rewards=dense, rewards=change)
 
 
-def _check_rewards(batch: Batch) -> None:
-    """Raise PartError if a reward is infinite, naming the reward function."""
-    if (infinite := batch.rewards.isinf()).any():
-        row = int(infinite.nonzero()[0])
-        causes = [name for name, values in (batch.named_rewards or {}).items() if values[row].isinf()]
-        raise PartError(
-            f"the reward of completion {row} is {batch.rewards[row].item()}",
-            where=f"reward '{causes[0]}'" if causes else "",
-            allowed="a finite number, or None where the reward does not apply",
-        )
-
-
 # ------------------------------------------------------------------ once per micro-batch
 
 
@@ -218,7 +206,7 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
             allowed="a function of `logp` or `ratio`, neither detached",
         )
     if not total.isfinite():
-        raise _not_finite(batch, equation)
+        raise loss_divergence(batch, equation)
     return total
 
 
@@ -241,23 +229,6 @@ def _normalized(batch: Batch, equation: Equation, loss: torch.Tensor, costs: Seq
         loss = loss + cost
     total = call_part(equation.aggregator, replace(batch, loss=loss.where(batch.mask, 0.0)))
     return total if own is None else own + total
-
-
-def _not_finite(batch: Batch, equation: Equation) -> LossDivergence:
-    """Return the error of a loss that is not finite; it names the first part, in batch order, with such a result."""
-    diverged = "training diverged" if batch.step is None else f"training diverged in step {batch.step + 1}"
-    if not batch.logp.isfinite().all():
-        error = LossDivergence(f"{diverged}: the policy's log-probabilities are not finite", where="the loss")
-        error.is_before_update = False  # an earlier step has made its weights so
-        return error
-    parts = [equation.importance, *equation.penalties, equation.policy_loss, *equation.token_weights]
-    for part in (part for part in parts if part is not None):
-        x = call_part(part, batch, "B 1", "B T").expand(batch.mask.shape)[batch.mask]
-        if not x.isfinite().all():
-            worst = x[~x.isfinite()][0].item()
-            problem = f"{diverged}: returned {worst} for a token"
-            return LossDivergence(problem, where=location(part), allowed="finite numbers")
-    return LossDivergence(f"{diverged}: returned a number that is not finite", where=location(equation.aggregator))
 
 
 def _logged(batch: Batch, part: Bound, x: torch.Tensor) -> torch.Tensor:

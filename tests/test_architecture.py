@@ -17,7 +17,7 @@ FLOORS = (  # bottom up; the packages of one floor may import each other, withou
     "__init__ errors messages lazy batch renamed annotations entry_points",
     "functional environment workers kernels schedule distributed durable divergence",
     "hookspecs registry algorithm specs glossary metrics diagnosis",
-    "dispatch loss_term step step_batch stage_settings stage",
+    "dispatch loss_term nonfinite step step_batch stage_settings stage",
     "data",
     "rewards",
     "rollout",
