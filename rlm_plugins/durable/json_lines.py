@@ -51,7 +51,7 @@ class JsonLines:
         with file_errors(self.path), self._opened(os.O_RDWR) as descriptor:
             data = _read(descriptor)
             complete = data.rfind(b"\n") + 1
-            if complete < len(data) and _object(data[complete:]) is not None:
+            if complete < len(data) and json_object(data[complete:]) is not None:
                 os.lseek(descriptor, 0, os.SEEK_END)
                 os.write(descriptor, b"\n")  # complete except for its end
             elif complete < len(data):
@@ -84,10 +84,10 @@ class JsonLines:
             data = self.path.read_bytes()
         lines = data.split(b"\n")
         incomplete = lines.pop()
-        if incomplete and _object(incomplete) is not None:
+        if incomplete and json_object(incomplete) is not None:
             lines.append(incomplete)
         for number, line in enumerate(lines, 1):
-            record = _object(line)
+            record = json_object(line)
             if record is None and number not in self._told:
                 self._told.add(number)
                 self._warn(f"{self.path} line {number}: expected a JSON object, the line is skipped")
@@ -111,7 +111,8 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
+def json_object(line: bytes) -> dict[str, Any] | None:
+    """Return the object of a line; None if the line is damaged, or no object."""
     try:
         value = json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError):

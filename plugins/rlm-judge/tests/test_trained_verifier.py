@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import torch
 from rlm_judge.trained_verifier import TrainedVerifier
-from rlm_testing.auxiliary_models import RecordingLM, are_equal, tiny_recipe, train_and_resume
+from rlm_testing.auxiliary_models import (
+    RecordingLM,
+    are_equal,
+    check_adapter_is_required,
+    tiny_recipe,
+    train_and_resume,
+)
 from rlm_testing.fake_packages import registered as registered_packages
-from typer.testing import CliRunner
-
-from rlm_plugins.cli import app
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "tango.yaml"
 YES, NO, NOISE = [1], [2], [3, 3]
@@ -91,8 +94,4 @@ def test_verifier_learns_in_a_run_and_resume_is_exact(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_recipe_passes_check_and_requires_an_adapter() -> None:
-    done = CliRunner().invoke(app, ["check", str(RECIPE)])
-    assert done.exit_code == 0, done.output
-    done = CliRunner().invoke(app, ["check", str(RECIPE), "stages.1.model.lora=null"])
-    assert done.exit_code != 0
-    assert "requires a frozen base" in done.output
+    check_adapter_is_required(RECIPE)

@@ -115,6 +115,23 @@ def train_and_resume(file: Path, folder: Path, part: str, *overrides: str) -> Re
     return ResumedRun(early, _of_part(late, part), weights, [line for line in lines if "loss" in line])
 
 
+def check_adapter_is_required(recipe: Path) -> None:
+    """Check that `rlm check` accepts a recipe of two stages, and refuses it without the adapter of the second.
+
+    Raises:
+        AssertionError: It does not.
+    """
+    from typer.testing import CliRunner
+
+    from rlm_plugins.cli import app
+
+    accepted = CliRunner().invoke(app, ["check", str(recipe)])
+    assert accepted.exit_code == 0, accepted.output
+    refused = CliRunner().invoke(app, ["check", str(recipe), "stages.1.model.lora=null"])
+    assert refused.exit_code != 0
+    assert "requires a frozen base" in refused.output
+
+
 def are_equal(a: Any, b: Any) -> bool:
     """Return True if two nested states are equal, tensors to the bit."""
     if isinstance(a, torch.Tensor):

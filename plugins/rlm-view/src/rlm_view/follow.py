@@ -12,6 +12,7 @@ from typing import Any
 
 from rlm_plugins.cli.recipe_argument import recorded
 from rlm_plugins.cli.why import why
+from rlm_plugins.durable.json_lines import json_object
 
 SECONDS = 0.5
 """Pause between two looks at the logs."""
@@ -45,7 +46,7 @@ class GrowingLog:
             return []
         complete = data[: data.rfind(b"\n") + 1]
         self._position += len(complete)
-        return [record for line in complete.splitlines() if (record := _object(line)) is not None]
+        return [record for line in complete.splitlines() if (record := json_object(line)) is not None]
 
 
 def follow(
@@ -162,11 +163,3 @@ def _one_line(text: Any) -> str:
 
 def _cut(line: str, width: int) -> str:
     return line if len(line) <= width else f"{line[: max(width - 1, 1)]}…"
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
