@@ -61,6 +61,7 @@ bench-full: $(READY)
 
 bench-overlap: $(READY)
 	$(BIN)/python benchmarks/overlap.py
+	$(BIN)/python benchmarks/overlap_generation.py
 
 bench-rows: $(READY)
 	$(BIN)/python benchmarks/rows.py

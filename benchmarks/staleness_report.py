@@ -19,7 +19,8 @@ READING = (
     "`gspo` with `gspo_token`: with any staleness they learn nothing, which fits their clip range of 3e-4 around 1. "
     "On this task a "
     "batch of an earlier policy is still right about which steps are missing, so an uncorrected gradient does "
-    "little harm. A longer run, or a larger learning rate, may show the opposite."
+    "little harm. A longer run, or a larger learning rate, may show the opposite. The runs with staleness predate "
+    "the random numbers of each batch (`trainer/stale_policy.py`): measured again, they draw other samples."
 )
 """Introduction to the tables, from the measurement of the first 22 algorithms."""
 

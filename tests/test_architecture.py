@@ -26,6 +26,7 @@ FLOORS = (  # bottom up; the packages of one floor may import each other, withou
     "capsule",
     "estimate",
     "models",
+    "overlap",
     "evaluation trainer",
     "run",
     "reward_probe one_page race",

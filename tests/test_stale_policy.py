@@ -17,6 +17,7 @@ from rlm_plugins.recipe.trainer_settings import check
 from rlm_plugins.registry import Registry
 from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer.stale_policy import batch_seed
 
 REGISTRY = Registry()
 
@@ -198,6 +199,23 @@ def test_weights_are_restored_if_generation_fails(tmp_path: Path) -> None:
         fail()
     assert not same(seen[0], before)
     assert same(weights(equation_trainer), before)
+
+
+def test_each_batch_has_random_numbers_of_its_own(tmp_path: Path) -> None:
+    """They follow from seed, step, call and process; the random state of the trainer stays as it is."""
+    numbers = {(1, step, call, rank) for step in range(9) for call in range(3) for rank in range(2)} | {(2, 0, 0, 0)}
+    assert len({batch_seed(*each) for each in numbers}) == len(numbers)
+    made = trainer(tmp_path, stale=1, max_steps=2)
+    made.train()
+    made.model.train()
+    before, drawn = torch.get_rng_state(), []
+    for _ in range(2):
+        with made.components.stale.sampling():
+            drawn.append(torch.rand(4))
+    assert torch.equal(torch.get_rng_state(), before)
+    for call, found in enumerate(drawn):
+        generator = torch.Generator().manual_seed(batch_seed(made.args.seed, 2, call))
+        assert torch.equal(found, torch.rand(4, generator=generator))
 
 
 def test_raised_staleness_of_a_resumed_run_uses_the_oldest_weights(tmp_path: Path) -> None:

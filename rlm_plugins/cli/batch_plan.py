@@ -26,6 +26,7 @@ class BatchPlan:
         splits: Micro-batches per process in one generation batch.
         iterations: Passes over each generation batch (``num_iterations``).
         stale: Optimizer steps by which the policy that generates is older than the one that is trained.
+        generation_device: Device of the process that generates during the update; None: the trainer generates.
         target_kl: KL at which the remaining optimizer steps on a generation batch are skipped; None: never.
     """
 
@@ -39,6 +40,7 @@ class BatchPlan:
     splits: int = 1
     iterations: int = 1
     stale: int = 0
+    generation_device: str | None = None
     target_kl: float | None = None
 
     @property
@@ -88,6 +90,7 @@ class BatchPlan:
         fewer = f", or fewer (target_kl {self.target_kl:g})" if self.target_kl is not None else ""
         steps = _count(self.steps_per_generation, "optimizer step")
         behind = f"; sampled by the policy of {_count(self.stale, 'optimizer step')} before" if self.stale else ""
+        behind += f", in a second process on {self.generation_device}" if self.generation_device else ""
         return [str(plan), f"{plan.completions} completions = {micro_batches} = {steps}{fewer}{behind}"]
 
     def _total(self) -> str:
@@ -125,6 +128,7 @@ def batch_plan(args: Any, examples: int | None, settings: Mapping[str, Any]) -> 
         splits=args.steps_per_generation if plan else 1,
         iterations=args.num_iterations if plan else 1,
         stale=getattr(args, "stale", 0),
+        generation_device=getattr(args, "generation_device", None),
         target_kl=getattr(args, "target_kl", None),
     )
 

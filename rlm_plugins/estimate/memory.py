@@ -66,6 +66,13 @@ def estimate(
     transformer = Transformer.of(model, config, rank=lora.get("r", 8) if lora is not None else 0)
     trained = trained_bytes(model)
     critic_always, critic_update = critic_memory(config, critic, load)
+    generation = {
+        "KV cache": transformer.kv_cache(load.cached_tokens),
+        "prefill activations": transformer.prefill(load.prefilled_tokens),
+        "sampling": transformer.sampling(load),
+        "merged and packed weights": load.copied_weights if load.generated else 0,
+    }
+    copy = frozen_bytes(model, config) + trained + load.process + sum(generation.values())
     return Estimate(
         parameters=sum(p.numel() for p in model.parameters()),
         trained=sum(p.numel() for p in model.parameters() if p.requires_grad),
@@ -78,14 +85,10 @@ def estimate(
             "weights of earlier steps": trained * load.past_policies,
             "models of parts": load.part_models,
             "process": load.process,
+            "process that generates": copy if load.second_process else 0,
             **critic_always,
         },
-        generation={
-            "KV cache": transformer.kv_cache(load.cached_tokens),
-            "prefill activations": transformer.prefill(load.prefilled_tokens),
-            "sampling": transformer.sampling(load),
-            "merged and packed weights": load.copied_weights if load.generated else 0,
-        },
+        generation=generation,
         update={
             "activations": transformer.activations(load),
             **_backward(transformer, load),

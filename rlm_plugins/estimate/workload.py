@@ -73,6 +73,7 @@ def workload(stage: Stage, args: Any) -> Load:
             part.target.memory_bytes(stage) for part in stage.parts() if hasattr(part.target, "memory_bytes")
         ),
         past_policies=0 if torch.cuda.is_available() else _past_policies(args),  # in host memory
+        second_process=_generates_beside(args),
         copied_weights=max((copied for _, copied in plans), default=0),
         fused_mlp=stage.equation is not None and StageFeatures(stage, args).fuses_mlp,
     )
@@ -128,6 +129,14 @@ def _past_policies(args: Any) -> int:
         max(args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps, 1) if stale else 1
     )
     return stale // updates + 1 if stale else 0
+
+
+def _generates_beside(args: Any) -> bool:
+    """Return True if a second process generates in the memory that is estimated: that of the first GPU, or the host."""
+    import torch
+
+    device = getattr(args, "generation_device", None)
+    return device in (("cuda", "cuda:0") if torch.cuda.is_available() else ("cpu",))
 
 
 def _completion_tokens(

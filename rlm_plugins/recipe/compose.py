@@ -12,6 +12,7 @@ from rlm_plugins.recipe.build import build_environment, build_source, build_suit
 from rlm_plugins.recipe.checks.critic import check_copied, check_frozen
 from rlm_plugins.recipe.checks.data_needs import standing
 from rlm_plugins.recipe.checks.dataset import check_drawn, check_refill, check_size
+from rlm_plugins.recipe.checks.generation_device import check_overlap, check_overlapped_data
 from rlm_plugins.recipe.checks.group_size import check_groups
 from rlm_plugins.recipe.checks.part_rules import check_suits
 from rlm_plugins.recipe.checks.rollouts import check_rows_fit
@@ -88,6 +89,7 @@ def _compose(
             check_stage_texts(plan, environment_spec, source, None if held_out_only else config)
             check_copied(plan.critic, source, spell((*plan.place, "critic")))
             check_frozen(plan.body["model"].get("lora"), source, spell((*plan.place, "model")))
+            check_overlapped_data(config, environment_spec, source, spell((*plan.place, "trainer")))
             check_installed(config, spell((*plan.place, "trainer")))
             if not len(environment_spec.test):
                 plan.evaluation = plan.body["evaluation"] = None
@@ -117,6 +119,7 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
         house=trainer_defaults(),
     )
     check_rows_fit(plan.slots, config, plan.place)
+    check_overlap(config, plan.slots, plan.generator, spell((*plan.place, "trainer")))
     check_suits(plan.slots, config, spell((*plan.place, "algorithm")))
     if hasattr(config, "num_generations") and any(symbols(plan).values()):
         labels, where = [reward.label for reward in plan.rewards], spell((*plan.place, "algorithm"))

@@ -26,6 +26,7 @@ from rlm_plugins.trainer.loss import Loss
 from rlm_plugins.trainer.loss_batches import LossBatches
 from rlm_plugins.trainer.micro_batches import MicroBatches, StepMeans
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
+from rlm_plugins.trainer.overlapped_generation import OverlappedGeneration
 from rlm_plugins.trainer.part_state import CRITIC, STALE, PartStates
 from rlm_plugins.trainer.part_tools import PartTools
 from rlm_plugins.trainer.policy_drift import PolicyDrift
@@ -140,6 +141,7 @@ class Collaborators:
         self.prefetch = RewardPrefetch(context, prompts, rollout, *calls, loop, is_single_turn)
         self.tools = PartTools(context, prompts, generation, logprobs, rewards, self.prefetch, recorder)
         self.stale = StalePolicy(context, logprobs)
+        self.overlapped = OverlappedGeneration(context, prompts, generation, ends, self.stale, lambda: trainer.state)
         before = prompts, rollout, old_logprobs, self.drift, critic, rewards, self.tools, self.stale
         self.scoring = Scoring(context, *before, recorder, trainer._logs, options.observer)
 

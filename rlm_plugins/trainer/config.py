@@ -1,4 +1,4 @@
-"""Configuration of the trainer: TRL's, with groups of any size, `target_kl` and `stale`."""
+"""Configuration of the trainer: TRL's, with groups of any size, `target_kl`, `stale` and `generation_device`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class _One(int):
 
 @dataclass
 class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
-    """``trl.GRPOConfig`` in which `num_generations` may be 1, with three fields.
+    """``trl.GRPOConfig`` in which `num_generations` may be 1, with four fields.
 
-    `target_kl` is described in `trainer/target_kl.py`, `stale` and `old_policy` in `trainer/stale_policy.py`.
+    `target_kl` is described in `trainer/target_kl.py`, `stale` and `old_policy` in `trainer/stale_policy.py`,
+    `generation_device` in `trainer/overlapped_generation.py`.
 
     TRL requires groups because the advantage of GRPO is 0 in a singleton group. Here the advantage is a part, and a
     tracked or learned baseline needs no group.
@@ -38,7 +39,8 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         default=0,
         metadata={
             "help": "Optimizer steps by which the policy that generates is older than the one that is trained, as in "
-            "asynchronous training. Simulated: generation and updates alternate as always. 0: on-policy."
+            "asynchronous training. Generation and updates alternate as always, unless `generation_device` is set. "
+            "0: on-policy."
         },
     )
     old_policy: Literal["behavior", "proximal"] | None = field(
@@ -46,6 +48,14 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         metadata={
             "help": "With `stale`, the policy that the ratio divides by: `behavior`, which sampled, or `proximal`, "
             "that at the start of the update. None: `proximal` if a part requires `rollout_logp`, else `behavior`."
+        },
+    )
+
+    generation_device: str | None = field(
+        default=None,
+        metadata={
+            "help": "With `stale`, the device of a second process that generates the next batches during the update: "
+            "`cpu`, `cuda:1`. It has a copy of the policy. None: this process generates before each update."
         },
     )
 
@@ -59,6 +69,9 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         if self.old_policy is not None and not self.stale:
             problem = "behavior and proximal policy are the same without `stale`"
             raise RecipeError(problem, where="trainer.old_policy", hint="set `stale`, or leave it out")
+        if self.generation_device is not None and not self.stale:
+            problem = "a batch that is generated during the update requires an earlier policy, but `stale` is 0"
+            raise RecipeError(problem, where="trainer.generation_device", hint="set `stale: 1`, or leave it out")
         generations: int = self.num_generations  # type: ignore[has-type]
         self.num_generations = _One(1) if generations == 1 else generations
         super().__post_init__()

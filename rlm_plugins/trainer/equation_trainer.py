@@ -14,6 +14,7 @@ from rlm_plugins.durable import stop_signals
 from rlm_plugins.durable.sealed import publish_sealed
 from rlm_plugins.models.adapters import without_auxiliary
 from rlm_plugins.models.critic import Critic
+from rlm_plugins.recipe.checks.generation_device import check_plain_sampling
 from rlm_plugins.rollout.episode_tokens import Fork
 from rlm_plugins.rollout.prompt_sampler import PromptSampler
 from rlm_plugins.trainer.checkpoint import DurableCheckpoints, saving
@@ -41,7 +42,10 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
     def __init__(self, options: TrainerOptions, **trl: Any) -> None:
         trunk = trunk_of(options.critic, trl["model"])  # before TRL adds an adapter
-        if options.collector is not None:
+        if getattr(trl["args"], "generation_device", None):  # a field of our config
+            check_plain_sampling(trl, has_sources=options.collector is not None)
+            trl["rollout_func"] = _overlapped
+        elif options.collector is not None:
             trl["rollout_func"] = _collect
         super().__init__(**trl)
         options = options.with_rewards(self.reward_func_names)
@@ -59,7 +63,8 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         self.components.loss.reset()
         self.components.recorder.end_step()
         self.components.target_kl.reset()
-        return super().train(*args, **kwargs)
+        with self.components.overlapped.running():
+            return super().train(*args, **kwargs)
 
     def _run_epoch(self, *args: Any, **options: Any) -> None:
         self.components.states.begin_epoch(self.state.global_step)
@@ -78,6 +83,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Run TRL's step and the critic's; skip a micro-batch that is empty or stopped by `target_kl`."""
         self.components.stale.record()
+        self.components.overlapped.begin_due()
         if self.components.micro_batches.is_empty() or self.components.target_kl.is_reached():
             self._step += 1
             self.components.target_kl.log_skipped()
@@ -107,7 +113,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     def _generate(self, prompts: list[Any]) -> Any:
         with self.components.prefetch.during_generation(prompts):
             self.components.rollout.start_batch()
-            with self.components.stale.in_place():
+            with self.components.stale.sampling():
                 generated = super()._generate(prompts)
         self.components.prefetch.begin_batch(prompts, *generated)
         return generated
@@ -233,3 +239,8 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 def _collect(prompts: Sequence[Any], trainer: EquationTrainer) -> dict[str, Any]:
     """Return the completions of all rollout sources; TRL's `rollout_func`."""
     return trainer.components.rollout.collect(prompts, trainer)
+
+
+def _overlapped(prompts: Sequence[Any], trainer: EquationTrainer) -> dict[str, Any]:
+    """Return the completions of the process that generates ahead; TRL's `rollout_func`."""
+    return trainer.components.overlapped.collect(prompts, trainer.generate)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from rlm_plugins.trainer.context import TrainerContext
@@ -15,13 +16,26 @@ from rlm_plugins.trainer.logprobs import LogProbs
 Weights = dict[str, torch.Tensor]
 
 
+def batch_seed(seed: int, step: int, call: int = 0, rank: int = 0) -> int:
+    """Return the seed of the random numbers of a generation batch.
+
+    Args:
+        seed: Of the run.
+        step: Optimizer steps done before the batch is trained on.
+        call: Generations of this step before it: sampling rounds, or several batches in one step.
+        rank: Number of the process.
+    """
+    return int(np.random.SeedSequence([seed, step, call, rank]).generate_state(1, np.uint64)[0] >> 1)
+
+
 @dataclass
 class StalePolicy:
     """Simulates asynchronous training: the behavior policy is `args.stale` optimizer steps older than the current one.
 
     An asynchronous system generates while it trains. So the policy that is trained on a completion is some steps
     ahead of the one that sampled it. Here the weights of the last steps are kept in host memory and put in place
-    while completions are generated. The result is a function of the seed alone, and no time is saved.
+    while completions are generated. The result is a function of the seed alone, and no time is saved, unless
+    `args.generation_device` has a second process generate (`overlapped_generation.py`).
 
     Three policies follow. The behavior policy π_b sampled: `rollout_logp`. The proximal policy is that at the start of
     the update. The current policy is trained: `logp`. `args.old_policy` decides which of the first two is `old_logp`,
@@ -36,6 +50,7 @@ class StalePolicy:
     context: TrainerContext
     logprobs: LogProbs
     _weights: dict[int, Weights] = field(default_factory=dict, init=False)
+    _calls: tuple[int, int] = field(default=(-1, 0), init=False)
 
     def __post_init__(self) -> None:
         if self.steps:
@@ -67,25 +82,45 @@ class StalePolicy:
         return {name: p for name, p in policy.named_parameters() if id(p) in trained}
 
     @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """Sample as the behavior policy inside a ``with`` block: with its weights, and random numbers of the batch.
+
+        The random numbers depend on the seed of the run and on the step alone. So another process can sample the same
+        completions during the update (`overlapped_generation.py`).
+        """
+        if not self.steps or not self.context.is_training or self.context.args.generation_device:
+            yield
+            return
+        step, device = self.context.step, self.context.accelerator.device
+        self._calls = step, self._calls[1] + 1 if self._calls[0] == step else 0
+        with self.in_place(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(batch_seed(self.context.args.seed, *self._calls, self.context.accelerator.process_index))
+            yield
+
+    @contextmanager
     def in_place(self) -> Iterator[None]:
         """Give the policy the weights of the behavior policy inside a ``with`` block, except in evaluation."""
         if not self.steps or not self.context.is_training:
             yield
             return
-        step = self._behavior_step()
+        behavior = self.weights_for(self.context.step)
         parameters = self._parameters()
         current = {name: p.data for name, p in parameters.items()}
         try:
             for name, p in parameters.items():
-                p.data = self._weights[step][name].to(p.device, copy=True)
+                p.data = behavior[name].to(p.device, copy=True)
             yield
         finally:
             for name, p in parameters.items():
                 p.data = current[name]
 
-    def _behavior_step(self) -> int:
+    def weights_for(self, step: int) -> Weights:
+        """Return the weights of the policy that generates the batch of a step, at most `stale` steps ahead."""
+        return self._weights[self._behavior_step(step)]
+
+    def _behavior_step(self, step: int) -> int:
         """Return the step of the behavior policy; the oldest one kept, if a resumed run has raised `stale`."""
-        wanted = self.context.step - self.steps
+        wanted = step - self.steps
         return max((step for step in self._weights if step <= wanted), default=min(self._weights))
 
     def columns(self, out: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -98,7 +133,8 @@ class StalePolicy:
         """
         if not self.steps or not self.context.is_training:
             return {}
-        self.context.log("stale/steps", float(self.context.step - self._behavior_step()))
+        step = self.context.step
+        self.context.log("stale/steps", float(step - self._behavior_step(step)))
         size = self.context.args.per_device_train_batch_size
         with self.in_place(), torch.no_grad():
             logp: torch.Tensor = self.logprobs.of(self.context.model, dict(out), size)[0]

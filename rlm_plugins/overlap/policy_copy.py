@@ -1,0 +1,162 @@
+"""Copy of the policy in another process: its architecture and settings, without its weights."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.initialization import no_init_weights
+
+from rlm_plugins.divergence import nonfinite_logits
+from rlm_plugins.errors import RlmError
+from rlm_plugins.kernels import tuning
+from rlm_plugins.kernels.fused_lora import fuse_lora
+from rlm_plugins.kernels.fused_mlp import fuse_mlps
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.rollout.generator_call import generate
+
+
+@dataclass(frozen=True)
+class PolicyDescription:
+    """Everything that a second process needs to decode as the trainer does, except the weights.
+
+    Args:
+        model_class: Class of the transformers model.
+        config: Its config.
+        defaults: `GenerationConfig` of the model.
+        adapter: Config of the policy's adapter; None: all weights are trained.
+        decoding: `GenerationConfig` of the trainer.
+        generator: Name, knobs and file of the generator part; the file is empty for an installed plugin, and None
+            stands for `transformers.generate`.
+        device: Where the copy decodes.
+        mixed_precision: That of accelerate: `no`, `bf16`.
+        fused: True if the trainer fuses LoRA layers.
+        kernels: Kernel choices of the run.
+    """
+
+    model_class: type
+    config: Any
+    defaults: Any
+    adapter: Any
+    decoding: Any
+    generator: tuple[str, dict[str, Any], str] | None
+    device: str
+    mixed_precision: str
+    fused: bool
+    kernels: Mapping[str, int]
+
+
+def describe(policy: Any, generator: Bound | None, **settings: Any) -> PolicyDescription:
+    """Return the description of a policy.
+
+    Args:
+        policy: With or without an adapter, not wrapped.
+        generator: The generator part.
+        **settings: The other fields of :class:`PolicyDescription`.
+    """
+    base = policy.get_base_model() if hasattr(policy, "get_base_model") else policy
+    adapter = policy.peft_config[policy.active_adapter] if base is not policy else None
+    return PolicyDescription(
+        model_class=type(base),
+        config=base.config,
+        defaults=base.generation_config,
+        adapter=adapter,
+        generator=None if generator is None else _described(generator),
+        kernels={key: choice.value for key, choice in tuning.CHOICES.items()},
+        **settings,
+    )
+
+
+def _described(generator: Bound) -> tuple[str, dict[str, Any], str]:
+    """Return name, knobs and file of a part; the file is empty for an installed plugin."""
+    module = generator.part.target.__module__
+    file = getattr(sys.modules.get(module), "__file__", "") if module.startswith("rlm_file_") else ""
+    return generator.part.full_name, dict(generator.knobs), file or ""
+
+
+class PolicyCopy:
+    """The policy in the process that generates.
+
+    Args:
+        description: Of the policy.
+        weights: All of its weights, by name.
+
+    Raises:
+        RlmError: The model has weights that `weights` lacks.
+    """
+
+    def __init__(self, description: PolicyDescription, weights: Mapping[str, torch.Tensor]) -> None:
+        self._decoding, self._generator = description.decoding, None
+        if description.generator is not None:
+            name, knobs, file = description.generator
+            registry = Registry([Path(file)] if file else [])
+            self._generator = registry.find("rlm_generators", name).bind(knobs)
+        for key, value in description.kernels.items():
+            if key in tuning.CHOICES:
+                tuning.CHOICES[key].set(value)
+        self._model = _built(description, weights).to(description.device).train()
+        fuse_lora(self._model, on=description.fused)
+        fuse_mlps(self._model, on=description.fused)
+        if description.mixed_precision != "no":
+            from accelerate import Accelerator
+
+            os.environ["ACCELERATE_TORCH_DEVICE"] = description.device  # otherwise it takes memory on the first GPU
+            accelerator = Accelerator(
+                mixed_precision=description.mixed_precision, cpu=description.device.startswith("cpu")
+            )
+            self._model = accelerator.prepare_model(self._model, device_placement=False, evaluation_mode=True)
+
+    def generate(
+        self,
+        weights: Mapping[str, torch.Tensor],
+        prompts: Sequence[Sequence[int]],
+        width: int,
+        pad_token_id: int,
+        seed: int,
+        step: int,
+    ) -> list[list[int]]:
+        """Return the token ids after each prompt, padding included.
+
+        Args:
+            weights: The trained weights of the behavior policy.
+            prompts: Token ids.
+            width: Tokens of each prompt after padding on the left.
+            pad_token_id: The padding.
+            seed: Of the random numbers of this batch.
+            step: Optimizer step of the batch, for errors.
+        """
+        parameters = dict(self._model.named_parameters())
+        with torch.no_grad():
+            for name, x in weights.items():
+                parameters[name].data.copy_(x)
+        rows = [[pad_token_id] * (width - len(ids)) + [*ids] for ids in prompts]
+        masks = [[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts]
+        device = next(self._model.parameters()).device
+        inputs = {name: torch.tensor(x, device=device) for name, x in (("input_ids", rows), ("attention_mask", masks))}
+        torch.manual_seed(seed)
+        with nonfinite_logits(step), torch.no_grad():
+            output = generate(self._generator, self._model.generate, self._model, inputs, self._decoding)
+        generated: list[list[int]] = output.ids[:, width:].tolist()
+        return generated
+
+
+def _built(description: PolicyDescription, weights: Mapping[str, torch.Tensor]) -> Any:
+    """Return the model with its adapter and these weights."""
+    with no_init_weights():
+        model = description.model_class(description.config)
+    model.generation_config = description.defaults
+    if description.adapter is not None:
+        from peft import get_peft_model
+
+        model = get_peft_model(model, description.adapter, low_cpu_mem_usage=True)
+    missing = model.load_state_dict(dict(weights), strict=False, assign=True).missing_keys
+    model.tie_weights()
+    if missing:
+        raise RlmError(f"lacks {len(missing)} weights of the policy, {missing[0]} among them")
+    return model

@@ -1,0 +1,167 @@
+"""Generation during the update, by a second process with a copy of the policy (`trainer.generation_device`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rlm_plugins.errors import RlmError
+from rlm_plugins.overlap.generation_process import HINT, WHERE, GenerationProcess
+from rlm_plugins.overlap.policy_copy import describe
+from rlm_plugins.rollout.prompt_source import InOrder
+from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.generation import PolicyGeneration
+from rlm_plugins.trainer.prompts import Prompts
+from rlm_plugins.trainer.stale_policy import StalePolicy, batch_seed
+
+TIMEOUT = 3600.0
+"""Seconds that the trainer waits for a batch."""
+
+
+@dataclass
+class OverlappedGeneration:
+    """Requests each generation batch as soon as the weights that sample it exist: `stale` steps before its update.
+
+    The completions are those of the simulation (`stale_policy.py`) to the bit, on the same kind of device with as many
+    threads. Prompts follow from the order of the epochs, random numbers from seed and step. So nothing is
+    added to a checkpoint: batches in flight are generated again from the weights that it holds.
+
+    Attributes:
+        process: The worker; None outside of a training run, or without `generation_device`.
+    """
+
+    context: TrainerContext
+    prompts: Prompts
+    generation: PolicyGeneration
+    eos_token_ids: Sequence[int]
+    stale: StalePolicy
+    state: Callable[[], Any]
+    process: GenerationProcess | None = field(default=None, init=False)
+    _batches: dict[int, tuple[list[list[int]], Future[Any]]] = field(default_factory=dict, init=False)
+    _next: int = field(default=-1, init=False)
+    _order: InOrder | None = field(default=None, init=False)
+    _started: Future[Any] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.device:
+            self.context.refuse_sharding("`generation_device` is not supported", WHERE)
+            if (count := self.context.accelerator.num_processes) > 1:
+                raise RlmError(f"expected one training process, got {count}", where=WHERE, hint=HINT)
+
+    @property
+    def device(self) -> str | None:
+        """Device of the second process."""
+        return getattr(self.context.args, "generation_device", None)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Have the second process inside a ``with`` block; on a CPU it takes half of the threads of this one."""
+        if not self.device:
+            yield
+            return
+        threads, own = self._threads()
+        before, process = torch.get_num_threads(), GenerationProcess(self.device, threads)
+        self._batches, self._next, self.process = {}, -1, process
+        torch.set_num_threads(own)
+        try:
+            yield
+        finally:
+            self.process = None
+            process.close()
+            torch.set_num_threads(before)
+
+    def _threads(self) -> tuple[int, int]:
+        """Return the threads of the second process and of this one."""
+        here = torch.get_num_threads()
+        if self.device != "cpu" or self.context.accelerator.device.type != "cpu":
+            return here, here
+        return max(here // 2, 1), max(here - here // 2, 1)
+
+    # -- ahead
+
+    def begin_due(self) -> None:
+        """Request the batches whose weights exist now; called at the start of each micro-batch."""
+        if self.process is None:
+            return
+        step, args = self.context.step, self.context.args
+        if self._next < 0:
+            self._start(self.process, step)
+        while self._next <= min(step + self.stale.steps, self.state().max_steps - 1):
+            assert self._order is not None
+            rows = self._order.take(args.generation_batch_size // args.num_generations)
+            texts = [self.prompts.dataset[i]["prompt"] for i in rows for _ in range(args.num_generations)]
+            ids = self.generation.tokens.prompt_ids(texts)
+            multiple = args.pad_to_multiple_of or 1
+            message = {
+                "prompts": ids,
+                "width": -(-max(map(len, ids)) // multiple) * multiple,
+                "pad_token_id": self.context.tokenizer.pad_token_id,
+                "seed": batch_seed(args.seed, self._next),
+                "step": self._next,
+            }
+            self._batches[self._next] = ids, self.process.call(message, self.stale.weights_for(self._next))
+            self._next += self._updates
+
+    @property
+    def _updates(self) -> int:
+        """Optimizer steps on each generation batch."""
+        return self.context.micro_steps_per_generation // int(self.context.args.gradient_accumulation_steps)
+
+    def _start(self, process: GenerationProcess, step: int) -> None:
+        """Send the policy, and go to the first batch of a run that starts or resumes after `step` optimizer steps."""
+        context, args = self.context, self.context.args
+        policy = context.accelerator.unwrap_model(context.model)
+        description = describe(
+            policy,
+            self.generation.generator,
+            decoding=self.generation.decoding,
+            device=self.device,
+            mixed_precision=context.accelerator.mixed_precision,
+            fused=context.features.fused_lora.on,
+        )
+        self._started = process.call(description, policy.state_dict())
+        size = len(self.prompts.dataset)
+        self._order, self._next = InOrder(lambda epoch: self.prompts.order(size, epoch, args.seed)), step
+        for _ in range(step // self._updates):
+            self._order.take(args.generation_batch_size // args.num_generations)
+
+    # -- the batch of this step
+
+    def collect(self, prompts: Sequence[Any], generate: Callable[[Sequence[Any]], Any]) -> dict[str, Any]:
+        """Return the completions of the batch that is trained on now, as TRL's `rollout_func` does.
+
+        Args:
+            prompts: One per completion.
+            generate: Generates with the policy of this process, for evaluation.
+
+        Raises:
+            RlmError: The second process ended, failed or is late.
+        """
+        ids = self.generation.tokens.prompt_ids(prompts)
+        if self.process is None or not self.context.is_training:
+            return {"prompt_ids": ids, "completion_ids": generate(prompts)[0], "logprobs": None}
+        expected, future = self._batches.pop(self.context.step)
+        if ids != expected:
+            problem = f"step {self.context.step + 1}: expected the prompts that were generated ahead, got others"
+            raise RlmError(problem, where=WHERE, hint=HINT)
+        start = time.perf_counter()
+        try:
+            if self._started is not None:  # its error is the cause of those after it
+                self._started.result(TIMEOUT)
+            rows = future.result(TIMEOUT)
+        except TimeoutError:
+            problem = f"expected completions of the process that generates on '{self.device}' within {TIMEOUT:g} s"
+            raise RlmError(f"{problem}, got none", where=WHERE, hint=f"shorter completions? {HINT}") from None
+        self.context.log("stale/wait", time.perf_counter() - start)
+        return {"prompt_ids": ids, "completion_ids": [self._until_end(row) for row in rows], "logprobs": None}
+
+    def _until_end(self, ids: list[int]) -> list[int]:
+        """Return token ids up to the first end token."""
+        end = next((i for i, token in enumerate(ids) if token in self.eos_token_ids), len(ids))
+        return ids[: end + 1]
