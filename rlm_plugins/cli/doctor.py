@@ -67,7 +67,8 @@ def _system() -> dict[str, str]:
     settings = {name: value for name, value in os.environ.items() if name in VARIABLES}
     state = git_state(Path(__file__).parent)
     return {
-        "rlm": __version__ + (f", commit {state['commit'][:12]}" + " (changed)" * state["changed"] if state else ""),
+        "rlm": __version__
+        + (f", commit {state['commit'][:12]}" + " (changed)" * state.get("changed", False) if state else ""),
         "python": f"{platform.python_version()}, {sys.executable}",
         "platform": platform.platform(),
         "processor": f"{machine['machine']}, {machine['cores']} cores, {machine['threads']} threads of torch",

@@ -76,4 +76,4 @@ def pretrained_tokenizer(folder: Path) -> Any:
     """Return the function that loads the tokenizer of a folder, padding on the left."""
     from transformers import AutoTokenizer
 
-    return lambda: AutoTokenizer.from_pretrained(folder, padding_side="left")
+    return lambda: AutoTokenizer.from_pretrained(folder, padding_side="left", trust_remote_code=False)

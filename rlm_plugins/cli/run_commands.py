@@ -46,6 +46,7 @@ def export(
     to: Annotated[str, typer.Option(metavar="TARGET", help="A new folder, or hub:OWNER/NAME.")],
     merge: Annotated[bool, typer.Option("--merge", help="Merge the adapter into its base.")] = False,
     stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
+    trust: Trust = False,
 ) -> None:
     """Write the model of a run with its model card, for transformers and PEFT without this project."""
     from rlm_plugins.cli.export import export as write
@@ -65,6 +66,7 @@ def sample(
         list[Path] | None, typer.Option(metavar="FILE", help="An image for the first message; repeatable.")
     ] = None,
     stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
+    trust: Trust = False,
 ) -> None:
     """Sample completions from the model of a run; without PROMPT, chat until the input ends."""
     from rlm_plugins.cli.sample import Sampler, chat

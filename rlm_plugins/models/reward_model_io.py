@@ -175,7 +175,7 @@ def _load(path: str) -> tuple[Any, bool]:
         config: dict[str, Any] = {} if _is_classifier(path) else {"num_labels": 1}
         with torch.random.fork_rng():
             model, loading_info = AutoModelForSequenceClassification.from_pretrained(
-                path, dtype=dtype, output_loading_info=True, **config
+                path, dtype=dtype, output_loading_info=True, trust_remote_code=False, **config
             )
     except (OSError, ValueError) as error:
         raise _unloadable("its base model", path, error) from None
@@ -188,7 +188,8 @@ def _is_classifier(path: str) -> bool:
     """Return True if the config is of a sequence classifier, and so has a number of labels."""
     from transformers import AutoConfig
 
-    return any("SequenceClassification" in name for name in AutoConfig.from_pretrained(path).architectures or ())
+    architectures = AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or ()
+    return any("SequenceClassification" in name for name in architectures)
 
 
 def _unloadable(what: str, path: str, error: Exception) -> RlmError:
@@ -199,7 +200,7 @@ def _unloadable(what: str, path: str, error: Exception) -> RlmError:
 def _tokenizer(path: str | Path) -> Any:
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(path)
+    tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

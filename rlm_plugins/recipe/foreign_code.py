@@ -17,7 +17,7 @@ from rlm_plugins.recipe.addresses import addressed_files
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.registry.loading import GROUP
 
-Kind = Literal["file", "function", "package", "model"]
+Kind = Literal["file", "function", "package", "model", "kernel"]
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,10 @@ class ForeignCode:
     """One piece of code that a recipe runs.
 
     Args:
-        kind: ``file`` (a plugin), ``function`` (of a file), ``package``, or ``model`` (`trust_remote_code`).
-        name: The file, address, package, or model.
-        version: SHA-256 of a file, version of a package, revision of a model.
+        kind: ``file`` (a plugin), ``function`` (of a file), ``package``, ``model`` (`trust_remote_code`), or ``kernel``
+            (`attn_implementation` of the hub).
+        name: The file, address, package, model, or kernel.
+        version: SHA-256 of a file, version of a package, revision of a model or kernel.
     """
 
     kind: Kind
@@ -61,6 +62,7 @@ def foreign_code(recipe: Recipe, *, is_run: bool = False) -> list[ForeignCode]:
     for position, name in enumerate(recipe.packages):
         sources.append(ForeignCode("package", name, _version(name, f"plugins.packages[{position}]")))
     sources += [ForeignCode("model", name, version) for name, version in _remote(recipe.bodies)]
+    sources += [ForeignCode("kernel", name, "of the hub") for name in _kernels(recipe.bodies)]
     return list(dict.fromkeys(sources))
 
 
@@ -106,6 +108,15 @@ def _remote(value: Any, owner: Mapping[str, Any] | None = None) -> Iterator[tupl
             yield str(owner["path"]), _code_of_folder(Path(str(owner["path"]))) or f"revision {revision}"
         for each in value.values():
             yield from _remote(each, owner)
+
+
+def _kernels(value: Any) -> Iterator[str]:
+    """Yield every attention implementation that transformers would download as compiled code: ``owner/name``."""
+    for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
+        if key == "attn_implementation" and "/" in str(each):
+            yield str(each)
+        elif isinstance(each, Mapping | list):
+            yield from _kernels(each)
 
 
 def _code_of_folder(folder: Path) -> str:

@@ -55,11 +55,23 @@ def hardware() -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """Return the commit of a working tree, and True if tracked files differ from it; empty outside of one."""
+    """Return the commit of a working tree, and True if tracked files differ from it; empty outside of one.
+
+    Without the second if the tree has filters of its own, which git would run to compare files.
+    """
     # a configuration in the tree could name programs that git would start
-    safe = ("git", "-C", str(folder), "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
+    no_programs = (
+        "core.fsmonitor=false",
+        f"core.hooksPath={os.devnull}",
+        "core.sshCommand=false",
+        "protocol.allow=never",
+    )
+    safe = ("git", "-C", str(folder), *(word for setting in no_programs for word in ("-c", setting)))
     try:
         commit = _output(*safe, "rev-parse", "HEAD")
+        settings = _output(*safe, "config", "--includes", "--show-scope", "--name-only", "--list").splitlines()
+        if any(line.startswith(("local", "worktree")) and "filter." in line for line in settings):
+            return {"commit": commit}
         changed = _output(*safe, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules")
     except (OSError, subprocess.SubprocessError):
         return {}

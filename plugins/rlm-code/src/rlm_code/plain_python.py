@@ -73,7 +73,7 @@ class PlainPython:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _RUNNER],
+            [sys.executable, "-P", "-c", _RUNNER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

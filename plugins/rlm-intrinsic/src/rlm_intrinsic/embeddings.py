@@ -35,8 +35,9 @@ class SentenceClusters:
     def _encoder(self) -> tuple[Any, Any]:
         from transformers import AutoModel, AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(self._path, padding_side="right")
-        return tokenizer, AutoModel.from_pretrained(self._path).eval().requires_grad_(False)
+        tokenizer = AutoTokenizer.from_pretrained(self._path, padding_side="right", trust_remote_code=False)
+        encoder = AutoModel.from_pretrained(self._path, trust_remote_code=False)
+        return tokenizer, encoder.eval().requires_grad_(False)
 
     def __call__(self, texts: Sequence[str]) -> list[int]:
         """Return a label for each text."""

@@ -33,8 +33,8 @@ def sample_completions(
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     torch.manual_seed(seed)
-    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left")
-    policy: Any = AutoModelForCausalLM.from_pretrained(model)
+    tokenizer = AutoTokenizer.from_pretrained(model, padding_side="left", trust_remote_code=False)
+    policy: Any = AutoModelForCausalLM.from_pretrained(model, trust_remote_code=False)
     policy = policy if adapter is None else PeftModel.from_pretrained(policy, adapter)
     policy = policy.to(torch.accelerator.current_accelerator() or "cpu").eval()
     texts: list[str] = []

@@ -53,13 +53,11 @@ class CritiqueScore(LearnedReward):
             self._load_critic(results[self.stage] if self.stage is not None else Path(str(self.path)), policy.device)
 
     def _load_critic(self, folder: Path, device: Any) -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
+        from rlm_plugins.models.pretrained import Checkpoint
         from rlm_plugins.models.reward_model_io import base_path
 
-        base = base_path(folder)
-        critic = AutoModelForCausalLM.from_pretrained(base).to(device).requires_grad_(False).eval()
-        self._critic = critic, AutoTokenizer.from_pretrained(base)
+        checkpoint = Checkpoint(str(base_path(folder)))
+        self._critic = checkpoint.model().to(device).requires_grad_(False).eval(), checkpoint.tokenizer()
 
     def __call__(self, prompt_messages: Sequence[Any], completion_messages: Sequence[Any]) -> list[float]:
         from rlm_plugins.evaluation.completions import complete

@@ -30,11 +30,12 @@ class Local:
 
     @cached_property
     def _handle(self) -> ModelHandle:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from rlm_plugins.models.pretrained import Checkpoint
 
-        model = AutoModelForCausalLM.from_pretrained(self._spec.path, dtype="auto")
+        checkpoint = Checkpoint(self._spec.path)
+        model = checkpoint.model(dtype="auto")
         device = self._spec.device or (torch.accelerator.current_accelerator() or "cpu")
-        return ModelHandle(model.to(device).requires_grad_(False), AutoTokenizer.from_pretrained(self._spec.path))
+        return ModelHandle(model.to(device).requires_grad_(False), checkpoint.tokenizer())
 
     async def ask(self, queries: Sequence[Query], usage: Usage) -> list[Answer]:
         """Answer each query; other requests run concurrently."""

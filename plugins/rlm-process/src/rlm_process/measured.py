@@ -32,8 +32,8 @@ class SampledPolicy:
     def __init__(self, path: str) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(path)
-        self.model: Any = AutoModelForCausalLM.from_pretrained(path).eval()
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+        self.model: Any = AutoModelForCausalLM.from_pretrained(path, trust_remote_code=False).eval()
 
     def generate(self, prompts: Sequence[Any], prefixes: Sequence[Sequence[int]] | None = None) -> list[list[int]]:
         """Generate continuations at temperature 1."""

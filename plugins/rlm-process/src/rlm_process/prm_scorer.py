@@ -28,7 +28,7 @@ def model_kind(path: str | Path) -> str:
     from transformers import AutoConfig
 
     try:
-        architectures = AutoConfig.from_pretrained(path).architectures or []
+        architectures = AutoConfig.from_pretrained(path, trust_remote_code=False).architectures or []
     except (OSError, ValueError) as error:
         raise RecipeError(f"unreadable model: {str(error).splitlines()[0]}", where="path") from error
     for kind in (TOKENS, WORDS):
@@ -52,8 +52,9 @@ def load(path: str, device: Any) -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
 
     kind = AutoModelForCausalLM if model_kind(path) == WORDS else AutoModelForTokenClassification
-    model = kind.from_pretrained(path, dtype="auto").to(device).eval().requires_grad_(False)
-    return model, AutoTokenizer.from_pretrained(path)
+    model = kind.from_pretrained(path, dtype="auto", trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    return model.to(device).eval().requires_grad_(False), tokenizer
 
 
 class StepScorer:

