@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_STYLES = "boldsymbol bm pmb underline emph textsf textnormal mathsf"
+_STYLES = "boldsymbol bm pmb underline emph textsf texttt textnormal mathsf"
 _SWITCHES = "bf rm it large Large LARGE huge Huge small normalsize limits nolimits"
 _DOTS = r"(?:\\(?:ldots|dots|cdots|dotsc)(?![A-Za-z])|\.\.\.)"
 _MODULUS = (
@@ -14,6 +14,8 @@ _MODULUS = (
 _PATTERNS = [
     (r"\\(?:text|mathrm)\s*\{\s*(USD|EUR|GBP)\s*\}", r"\1 "),
     (r"(?:\\text\s*\{\s*US\s*\}|US)\s*(?=\\\$)", ""),
+    (r"\\(?:left|right)\s*\.", " "),
+    (r"\\mathbf\s*\{?\s*([ijk])(?![A-Za-z])\s*\}?", r"\\vec{\1}"),
     (r"\\hspace\*?\s*\{[^{}]*\}", " "),
     (r"\\text\s*\{\s*\(\s*mod\s*(\d+)\s*\)\s*\}", r"\\pmod{\1}"),
     (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),

@@ -90,7 +90,7 @@ def normalized_base(text: str) -> str:
     ('101_2', '3A_16', '')
     """
     text = re.sub(r"^\\text\s*\{\s*([0-9A-Fa-f]+)\s*\}(?=\s*_)", r"\1", text)
-    match = re.fullmatch(r"\(?\s*([0-9A-Fa-f]+)\s*\)?\s*_\s*\{?\s*(?:\\text\s*\{)?\s*(\w+)\s*\}*", text)
+    match = re.fullmatch(r"\(?\s*([0-9A-Fa-f]+)\s*\)?\s*_\s*\{?\s*(?:\\text\s*\{)?\s*\(?\s*(\w+)\s*\)?\s*\}*", text)
     if match is None:
         return ""
     return f"{match[1].upper().lstrip('0') or '0'}_{_BASES.get(match[2], match[2])}"

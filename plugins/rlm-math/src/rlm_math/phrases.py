@@ -11,11 +11,12 @@ from rlm_math.unit_names import canonical_unit
 _WRAPPER = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _WHOLE_TEXT = re.compile(r"\\text\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _INTRODUCTION = re.compile(r"(?:\\text\s*\{\s*)?(?:the )?(?:final )?answer(?: is\b|:|=)[\s:]*\}?", re.I)
+_LETTERS = re.compile(r"[A-H](?:\s*,\s*[A-H])*,? and [A-H]")
 _QUOTED = re.compile(r"([\"`*]+)(.+)\1", re.S)
 _INTEGER_PARAMETER = re.compile(
     r"\s*,?\s*(?:\\text\s*\{[^{}]*\}|where|for)?\s*[a-z]\s*\\in\s*\\mathbb\s*\{?\s*Z\s*\}?\s*"
 )
-_PRICE = re.compile(r"(-?\s*(?:\\\$|[€£¥])\s*)(.+)")
+_PRICE = re.compile(r"(-?\s*(?:\\\$|[€£¥₹])\s*)(.+)")
 _SOLUTION = r"solutions?(?: exists?)?"
 _INFINITELY_MANY = r"\text{infinitely many}"
 _PHRASES = {
@@ -42,7 +43,7 @@ def plain_answer(text: str) -> str:
     if quoted := _QUOTED.fullmatch(text):
         text = quoted[2].strip()
     inside = _WHOLE_TEXT.fullmatch(text)
-    if inside and (re.search(r"[=\\]", inside[1]) or _INTRODUCTION.match(inside[1])):
+    if inside and (re.search(r"[=\\]", inside[1]) or _INTRODUCTION.match(inside[1]) or _LETTERS.fullmatch(inside[1])):
         text = inside[1].strip()
     text = _INTRODUCTION.sub("", text, count=1).strip() if _INTRODUCTION.match(text) else text
     without = _INTEGER_PARAMETER.sub("", text) if "\\mathbb" in text else text

@@ -11,15 +11,17 @@ from typing import Literal
 
 from rlm_math import units
 from rlm_math.clock_times import normalized_clock
+from rlm_math.dates import normalized_date
 from rlm_math.latex_normalization import normalize_latex, to_ascii
 from rlm_math.numerals import MAX_LENGTH, normalized_base, parse_number
 from rlm_math.phrases import plain_answer
 
-Kind = Literal["number", "letter", "words", "clock", "base", "formula"]
+Kind = Literal["number", "letter", "words", "clock", "date", "base", "formula"]
 
 _NAME = r"[A-Za-z]'*(?:\^\{-1\}(?=\s*[(_]))?(?:_\{?\w+\}?)?(?:\s*\(\s*[a-z](?:\s*,\s*[a-z])*\s*\))?"
+_VALUE_OF = r"[fghpqFGHPT]\s*\(\s*-?\d+\s*\)|[nP]\s*\(\s*[A-Z]\s*\)|\|\s*[A-Z]{1,2}\s*\|"
 _ANGLE = r"m?\s*\\angle\s*[A-Z]{1,3}"
-_NAMED = re.compile(rf"\s*(?:{_NAME}|{_ANGLE}|\\?[({{]\s*{_NAME}(?:\s*,\s*{_NAME})+\s*\\?[)}}])\s*=(?!=)")
+_NAMED = re.compile(rf"\s*(?:{_NAME}|{_VALUE_OF}|{_ANGLE}|\\?[({{]\s*{_NAME}(?:\s*,\s*{_NAME})+\s*\\?[)}}])\s*=(?!=)")
 _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice)\s*)?\(?\s*([A-Z])\s*[).:]?")
@@ -120,6 +122,7 @@ def normalized_words(text: str) -> str:
 NOTATIONS: dict[Kind, Callable[[str], str]] = {
     "letter": choice_letter,
     "clock": normalized_clock,
+    "date": normalized_date,
     "words": normalized_words,
     "base": normalized_base,  # no base is converted: the conversion is the problem
 }

@@ -9,7 +9,7 @@ MAX_ANSWER_LENGTH = 1000
 
 _COMMAND = re.compile(r"\\\\|\\(operatorname\s*\*?\s*\{\s*\w*\s*\}|[A-Za-z]+)")
 """A command, or a line break, which has no name."""
-_FUNCTION = re.compile(r"(a|arc|ar)?(sin|cos|tan|cot|sec|csc)h?|ln|lg|log|exp")
+_FUNCTION = re.compile(r"(a|arc|ar)?(sin|cos|tan|cot|sec|csc)h?|ln|lg|log|exp|cis")
 _KNOWN_WORDS = (
     "frac sqrt pi cdot times div pm mp circ infty leq geq lt gt neq ne cup cap setminus backslash emptyset in mid "
     "langle rangle overline mathbb mathrm mathbf mathit mathcal begin end alpha beta gamma delta epsilon varepsilon "

@@ -24,8 +24,8 @@ _CAPITALS = {"N": "newton", "J": "joule", "W": "watt", "V": "volt", "A": "ampere
 _LENGTH, _MASS, _TIME, _CALENDAR, _MONEY = ({name: 1} for name in ("length", "mass", "time", "calendar", "money"))
 _INCH = Fraction(254, 10000)
 _SIZES: dict[str, tuple[dict[str, int], Fraction]] = {
-    "mm": (_LENGTH, Fraction(1, 1000)), "cm": (_LENGTH, Fraction(1, 100)), "m": (_LENGTH, Fraction(1)),
-    "km": (_LENGTH, Fraction(1000)), "in": (_LENGTH, _INCH), "foot": (_LENGTH, 12 * _INCH),
+    "mm": (_LENGTH, Fraction(1, 1000)), "cm": (_LENGTH, Fraction(1, 100)), "dm": (_LENGTH, Fraction(1, 10)),
+    "m": (_LENGTH, Fraction(1)), "km": (_LENGTH, Fraction(1000)), "in": (_LENGTH, _INCH), "foot": (_LENGTH, 12 * _INCH),
     "yard": (_LENGTH, 36 * _INCH), "mile": (_LENGTH, 63360 * _INCH),
     "mg": (_MASS, Fraction(1, 10**6)), "g": (_MASS, Fraction(1, 1000)), "kg": (_MASS, Fraction(1)),
     "oz": (_MASS, Fraction("0.45359237") / 16), "pound": (_MASS, Fraction("0.45359237")),
@@ -36,10 +36,11 @@ _SIZES: dict[str, tuple[dict[str, int], Fraction]] = {
     "cent": (_MONEY, Fraction(1, 100)), "dollar": (_MONEY, Fraction(1)),
 }  # fmt: skip
 """Unit → its dimensions and its size."""
+_CASED = re.compile("M(?:[mglsWVJNAKCF]|Hz|Pa)|[kKMGT][bB]|N[ms]")
 _ONE_LETTER = {*"msghlLJNWVKACF"}
 _POWER = r"(?:\s*\^\s*\{?\s*-?[1-9]\s*\}?)?"
 _WORDS = re.compile(rf"[A-Za-z]+{_POWER}(?:(?: per |[ /·-]| \* )[A-Za-z]+{_POWER}){{0,3}}")
-_FACTOR = re.compile(r"(square |cubic )?([a-z][a-z ·-]*?)(?:\^(-?\d))?")
+_FACTOR = re.compile(r"(square |cubic )?([A-Za-z][A-Za-z ·-]*?)(?:\^(-?\d))?")
 
 
 def canonical_unit(words: str, power: str | None = None) -> str | None:
@@ -54,7 +55,7 @@ def canonical_unit(words: str, power: str | None = None) -> str | None:
     if not _WORDS.fullmatch(words) or (len(words) == 1 and words not in _ONE_LETTER):
         return None
     words = re.sub(r"\s*\^\s*\{?\s*(-?\d)\s*\}?", r"^\1", words).replace(" per ", "/")
-    parts = [_CAPITALS.get(part, _singular(part.lower())) for part in re.split(r"([ /·^-])", words)]
+    parts = [_CAPITALS.get(part) or _singular(_cased(part)) for part in re.split(r"([ /·^-])", words)]
     if any(map(changes_number, parts)):
         return None
     name = "".join(parts).replace("degree celsius", "celsius").replace("degree fahrenheit", "fahrenheit")
@@ -68,6 +69,15 @@ def canonical_unit(words: str, power: str | None = None) -> str | None:
         exponent = {"square ": "2", "cubic ": "3"}.get(factor[1] or "", factor[3])
         sides.append(f"{factor[2]}^{exponent}" if exponent and exponent != "1" else factor[2])
     return "/".join(sides)
+
+
+def _cased(part: str) -> str:
+    """Return a word in lower case, but a symbol whose capitals have a meaning as it is: Mm is not mm, MB not Mb.
+
+    >>> [_cased(part) for part in ("Apples", "KM", "Mm", "MB", "KB", "Nm", "kJ")]
+    ['apples', 'km', 'Mm', 'MB', 'kB', 'Nm', 'kj']
+    """
+    return part.replace("K", "k") if _CASED.fullmatch(part) else part.lower()
 
 
 def _singular(word: str) -> str:

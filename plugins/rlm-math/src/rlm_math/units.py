@@ -17,13 +17,18 @@ _BARE_WORDS = (
 _BARE = {*_BARE_WORDS.split(), "square unit"}
 """Units that need no \\text."""
 _CURRENCIES = {"\\$": "dollar", "USD": "dollar", "€": "euro", "EUR": "euro", "£": "pound", "GBP": "pound", "¥": "yen"}
+_CURRENCIES |= {"₹": "rupee"}
 _CURRENCY = "|".join(map(re.escape, _CURRENCIES))
 _PRICE = re.compile(rf"(-?)\s*({_CURRENCY})\s*(.+)|(.+?)\s*({_CURRENCY})", re.S)
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _INSIDE = r"[^{}]*(?:\{\s*-?\d\s*\}[^{}]*)*"
 _TEXT = re.compile(rf"\s*\\(?:text|mathrm)\s*\{{\s*({_INSIDE}?)\s*\}}\s*(?:\^\s*\{{?\s*([23])\s*\}}?)?\s*$")
 _TEXT_OVER_TEXT = re.compile(r"(\\(?:text|mathrm)\s*\{[^{}]*)\}\s*/\s*\\(?:text|mathrm)\s*\{([^{}]*\})")
-_TRIGONOMETRIC = re.compile("sin|cos|tan|cot|sec|csc")
+_UNIT = r"\\(?:text|mathrm)\s*\{\s*([A-Za-z]+)\s*\}"
+_UP = r"\s*(\^\s*\{?\s*[1-9]\s*\}?)?\s*"
+_QUOTIENT = re.compile(rf"\\frac\s*\{{\s*{_UNIT}{_UP}\}}\s*\{{\s*{_UNIT}{_UP}\}}$")
+_INVERSE = re.compile(rf"{_UNIT}\s*(?:\\cdot\s*)?{_UNIT}\s*\^\s*\{{\s*-([12])\s*\}}$")
+_TRIGONOMETRIC = re.compile("sin|cos|tan|cot|sec|csc|cis")
 _CIRCLE = r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)\s*"
 _DEGREES = re.compile(rf"{_CIRCLE}$")
 _TEMPERATURE = re.compile(rf"{_CIRCLE}(?:\\(?:text|mathrm)\s*\{{)?\s*([CF])\s*\}}?$")
@@ -56,7 +61,8 @@ def split(text: str) -> tuple[str, str | None]:
 
 
 def _written_unit(text: str) -> tuple[str, str | None]:
-    joined = _TEXT_OVER_TEXT.sub(r"\1/\2", text)
+    joined = _TEXT_OVER_TEXT.sub(r"\1/\2", _QUOTIENT.sub(r"\\text{\1\2/\3\4}", text))
+    joined = _INVERSE.sub(r"\\text{\1/\2^\3}", joined)
     if (match := _TEXT.search(joined)) and match.start() > 0:
         unit = canonical_unit(match[1], match[2])
         return (joined[: match.start()], unit) if unit else (text, None)

@@ -26,6 +26,7 @@ def main() -> None:
         from rlm_math.algebra.comparison import Rules, are_same
         from rlm_math.algebra.equality import Nearness
         from rlm_math.algebra.nodes import UndefinedError, UnreadableError
+        from rlm_math.algebra.unit_vectors import has_unit_vectors
         from rlm_math.algebra.value_parser import parse_value
     except ImportError as error:
         print(f"failed {error}", file=output, flush=True)
@@ -51,7 +52,8 @@ def main() -> None:
         gold, answers, tolerance, relative, ordered, ends_count, seconds = json.loads(line)
         _limit_time(seconds)
         try:
-            verdict = is_right(gold, answers, Rules(Nearness(tolerance, relative), ordered, ends_count))
+            rules = Rules(Nearness(tolerance, relative), ordered, ends_count, has_unit_vectors(gold))
+            verdict = is_right(gold, answers, rules)
         except Exception:  # also RecursionError, MemoryError: an undecidable answer is not correct
             verdict = False if answers else None
         print({True: "right", False: "wrong", None: "unreadable"}[verdict], file=output, flush=True)

@@ -13,6 +13,7 @@ from rlm_audit.mathematics import (
     huge_integers,
     integers,
     intervals,
+    named_values,
     polynomials,
     quantities,
     radicals,
@@ -71,6 +72,14 @@ SUBJECTS: dict[str, Subject] = {
     "repeating decimal": quantities.REPEATING,
     "sum": quantities.SUMS,
     "cases": quantities.PIECEWISE,
+    "vector": named_values.VECTORS,
+    "vector of unit vectors": named_values.UNIT_VECTORS,
+    "sum of parameters": named_values.PARAMETERS,
+    "neighborhood": named_values.DISTANCES,
+    "day": named_values.DAYS,
+    "symbol of a unit": named_values.SYMBOLS,
+    "polar form": named_values.POLAR,
+    "value": named_values.VALUES_OF,
 }
 """Name → kind of answer."""
 

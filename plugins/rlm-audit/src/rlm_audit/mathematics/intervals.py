@@ -123,6 +123,9 @@ DOMAINS = Subject(
     notations={
         "a difference": lambda v, rng: f"\\mathbb{{R}} \\setminus {braces([*map(str, v)])}",
         "conditions": lambda v, rng: ", ".join(f"x \\neq {point}" for point in v),
+        "a condition with both signs": lambda v, rng: (
+            f"x \\neq \\pm {v[-1]}" if len(v) == 2 and v[0] == -v[1] else None
+        ),
         "one condition": lambda v, rng: f"x \\neq {', '.join(map(str, v))}",
         "a set of real numbers": lambda v, rng: f"\\{{x \\in \\mathbb{{R}} \\mid x \\neq {', '.join(map(str, v))}\\}}",
         "intervals in another order": lambda v, rng: " \\cup ".join(reversed(_gaps(v, rng).split(" \\cup "))),

@@ -125,11 +125,18 @@ PIECEWISE = Subject(
     notations={
         "the other order": lambda v, rng: _cases(v, -1),
         "with if": lambda v, rng: _cases(v).replace("& x", ", & \\text{if } x"),
+        "otherwise": lambda v, rng: _cases(v).replace(f"x \\geq {v[2]}", "\\text{otherwise}"),
     },
     near_misses={
         "a factor": lambda v, rng: (v[0] + 1, *v[1:]),
         "the border": lambda v, rng: (*v[:2], v[2] + 1),
     },
-    wrong_texts={"an open border": lambda v, rng: _cases(v, 1, ">"), "one case": lambda v, rng: f"{v[0]}x"},
+    wrong_texts={
+        "an open border": lambda v, rng: _cases(v, 1, ">"),
+        "otherwise at the wrong case": lambda v, rng: (
+            _cases(v, -1).replace(f"x < {v[2]}", "\\text{otherwise}").replace("\\geq", ">")
+        ),
+        "one case": lambda v, rng: f"{v[0]}x",
+    },
     is_spelled=False,
 )

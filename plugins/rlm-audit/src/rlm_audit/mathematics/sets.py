@@ -123,6 +123,7 @@ PAIRS = Subject(
     notations={
         "a list": lambda v, rng: f"{v[0] + v[1]}, {v[0] - v[1]}",
         "a set": lambda v, rng: braces([str(v[0] - v[1]), str(v[0] + v[1])]),
+        "a set with a sign": lambda v, rng: f"\\{{{v[0]} \\pm {v[1]}\\}}",
         "solutions": lambda v, rng: f"x = {v[0] - v[1]} \\text{{ or }} x = {v[0] + v[1]}",
         "an equation": lambda v, rng: f"x = {v[0]} \\pm {v[1]}",
         "a root": lambda v, rng: f"{v[0]} \\pm \\sqrt{{{v[1] ** 2}}}",

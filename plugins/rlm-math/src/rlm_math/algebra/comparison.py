@@ -16,6 +16,7 @@ from rlm_math.algebra.exact import fold
 from rlm_math.algebra.nodes import Node, UndefinedError, substitute, variables
 from rlm_math.algebra.number_sets import as_numbers
 from rlm_math.algebra.real_sets import are_same_sets
+from rlm_math.algebra.unit_vectors import coordinates
 from rlm_math.algebra.values import DOTS, Congruence, Items, Matrix, Named, Numbers, Relation, Value
 
 MAX_UNORDERED = 40
@@ -30,11 +31,13 @@ class Rules:
         nearness: Tolerances of numbers.
         ordered: Whether tuples are ordered.
         ends_count: Whether (1, 2] and [1, 2) differ.
+        has_unit_vectors: Whether i, j and k of the reference are written as vectors.
     """
 
     nearness: Nearness = EXACT
     ordered: bool = True
     ends_count: bool = True
+    has_unit_vectors: bool = False
 
 
 def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
@@ -42,6 +45,7 @@ def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
     gold, answer = _simplified(gold), _simplified(answer)
     if isinstance(gold, Node) and isinstance(answer, Node):
         return are_equal(gold, answer, rules.nearness)
+    gold, answer = _as_vector(gold, answer) if rules.has_unit_vectors else gold, _as_vector(answer, gold)
     if isinstance(gold, Items) and isinstance(answer, Items):
         return _are_same_items(gold, answer, rules)
     if isinstance(gold, Numbers) or isinstance(answer, Numbers):
@@ -178,6 +182,12 @@ def _as_matrix(value: Value) -> Value:
         return value
     rows = tuple(row.items for row in value.items if isinstance(row, Items) and row.opened == "[")
     return Matrix(rows) if len(rows) == len(value.items) and len(set(map(len, rows))) == 1 else value
+
+
+def _as_vector(value: Value, other: Value) -> Value:
+    """Return a sum of multiples of the unit vectors as a tuple, if `other` is a tuple or a column."""
+    column = _as_column(other) if isinstance(value, Node) else None
+    return value if column is None else coordinates(value, len(column.items)) or value  # type: ignore[arg-type]
 
 
 def _as_column(value: Value) -> Items | None:

@@ -5,20 +5,21 @@ from __future__ import annotations
 from itertools import product
 
 from rlm_math.algebra.nodes import Node, UnreadableError
-from rlm_math.algebra.number_sets import as_numbers, combined
-from rlm_math.algebra.real_sets import REALS, point, without
+from rlm_math.algebra.number_sets import as_numbers, as_solution, combined
+from rlm_math.algebra.real_sets import REALS, without
 from rlm_math.algebra.splitting import (
     RELATIONS,
     SET_OPERATIONS,
     Parse,
     Tokens,
     contains_mark,
+    is_enclosed,
     is_mark,
     kinds_of,
     split,
 )
 from rlm_math.algebra.tokens import Token
-from rlm_math.algebra.values import Items, Named, Numbers, Value, listed
+from rlm_math.algebra.values import Items, Numbers, Value, listed
 
 MAX_SIGNS = 3
 """Signs ± of one answer."""
@@ -31,18 +32,12 @@ def alternatives(tokens: Tokens, parse: Parse) -> Value | None:
         if len(parts) > 1:
             values = [parse(_without_comma(part)) for part in parts]
             if any(isinstance(value, Numbers) for value in values):
-                values = [_as_point(value) for value in values]
+                values = [as_solution(value) for value in values]
             sets = [as_numbers(value) for value in values]
             if all(isinstance(value, Numbers) for value in values):
                 return combined(kind, sets)
             return Items("", tuple(listed(values)), "")
     return None
-
-
-def _as_point(value: Value) -> Value:
-    """Return ``x = 3`` as the set of its solution, beside inequalities."""
-    is_point = isinstance(value, Named) and isinstance(value.value, Node)
-    return Numbers(point(value.value), value.name) if is_point else value  # type: ignore[union-attr,arg-type]
 
 
 def _without_comma(tokens: Tokens) -> Tokens:
@@ -63,8 +58,13 @@ def comma_list(tokens: Tokens, parse: Parse) -> Value | None:
 
 
 def plus_minus(tokens: Tokens, parse: Parse) -> Value | None:
-    """Expand ± into the answers that it abbreviates. With ∓ all signs belong together, else each is free."""
+    """Expand ± into the answers that it abbreviates. With ∓ all signs belong together, else each is free.
+
+    The items of a set are expanded one by one.
+    """
     if not any(is_mark(token, "\\pm", "\\mp") for token in tokens) or len(split(tokens, *RELATIONS)) > 1:
+        return None
+    if is_mark(tokens[0], "\\{") and is_enclosed(tokens):
         return None
     places = [index for index, token in enumerate(tokens) if is_mark(token, "\\pm", "\\mp")]
     if len(places) > MAX_SIGNS:

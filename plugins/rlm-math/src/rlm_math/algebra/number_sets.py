@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlm_math.algebra.nodes import Node, UnreadableError
+from rlm_math.algebra.nodes import Node, UnreadableError, variables
 from rlm_math.algebra.real_sets import Combination, Interval, point
-from rlm_math.algebra.values import Items, Numbers, Value
+from rlm_math.algebra.values import Items, Named, Numbers, Value
 
 
 def combined(kind: str, sets: Sequence[Numbers | None]) -> Numbers:
@@ -31,3 +31,9 @@ def as_numbers(value: Value) -> Numbers | None:
             low, high = items
             return Numbers(Interval(low, high, has_low=value.opened == "[", has_high=value.closed == "]"))
     return None
+
+
+def as_solution(value: Value) -> Value:
+    """Return ``x = 3`` as the set of its solution; anything else unchanged."""
+    is_point = isinstance(value, Named) and isinstance(value.value, Node) and not variables(value.value)
+    return Numbers(point(value.value), value.name) if is_point else value  # type: ignore[union-attr,arg-type]

@@ -269,6 +269,8 @@ class _Parser:
         if name == "log":
             scale = Node("symbol", value="1/ln b")  # the base of a bare \\log is unknown, but the same on both sides
             node = Node("log", (argument, base)) if base else Node("*", (Node("ln", (argument,)), scale))
+        elif name == "cis":
+            node = Node("^", (Node("symbol", value="e"), Node("*", (Node("symbol", value="i"), argument))))
         else:
             node = Node(name, (argument,))
         if power is None:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from rlm_math.algebra.nodes import INFINITY, MINUS_INFINITY, Node, UnreadableError, variables
+from rlm_math.algebra.equality import are_equal, compare
+from rlm_math.algebra.nodes import (
+    INFINITY,
+    MINUS_INFINITY,
+    Node,
+    UndefinedError,
+    UnreadableError,
+    number,
+    substitute,
+    variables,
+)
 from rlm_math.algebra.number_sets import as_numbers, combined
 from rlm_math.algebra.parser import parse_expression
-from rlm_math.algebra.real_sets import Interval, RealSet, without
+from rlm_math.algebra.real_sets import Combination, Interval, RealSet, without
 from rlm_math.algebra.splitting import RELATIONS, Parse, Tokens, is_enclosed, is_mark, kinds_of, lone_name, split
 from rlm_math.algebra.values import Congruence, Items, Named, Numbers, Relation, Value, listed
 
@@ -38,6 +48,10 @@ def relation(tokens: Tokens, parse: Parse) -> Value | None:
         return Named(name, parse(parts[1])) if name else _difference(parts[0], parts[1], "=")
     if "=" in kinds or ("!=" in kinds and len(kinds) > 1):
         raise UnreadableError("a chain of equations")
+    if kinds == ["!="] and (name := lone_name(parts[0])):
+        value = parse(parts[1])
+        if isinstance(value, Items) and not value.opened:  # x ≠ ±1
+            return combined("intersection", [_excluded(each, name) for each in value.items])
     relations = [_inequality(parts[i], kind, parts[i + 1]) for i, kind in enumerate(kinds)]
     if len(relations) == 1:
         return relations[0]
@@ -68,7 +82,49 @@ def _inequality(left: Tokens, kind: str, right: Tokens) -> Value:
         bound = parse_expression(other) if name else None
         if bound is not None and not variables(bound) - {INFINITY.value}:
             return Numbers(_solutions(bound, kind, is_low), name)
-    return _difference(left, right, kind)
+    return _distance(left, kind, right) or _difference(left, right, kind)
+
+
+def _distance(left: Tokens, kind: str, right: Tokens) -> Numbers | None:
+    """Return the solutions of ``|x − a| < c`` and ``c < |x − a|`` for a positive constant c; None for anything else.
+
+    In the second c may be 0.
+    """
+    nodes = [parse_expression(left), parse_expression(right)]
+    absolute = [node.args[0] for node in nodes if node.op == "abs" and len(variables(node)) == 1]
+    bound = [node for node in nodes if not variables(node)]
+    if kind == "!=" or len(absolute) != 1 or len(bound) != 1 or not _is_positive(bound[0], nodes[1].op == "abs"):
+        return None
+    (name,) = variables(absolute[0])
+    center = _zero(absolute[0], name)
+    if center is None:
+        return None
+    ends, has_ends = (Node("+", (center, Node("-", (bound[0],)))), Node("+", (center, bound[0]))), kind == "<="
+    if nodes[0].op == "abs":
+        return Numbers(Interval(*ends, has_low=has_ends, has_high=has_ends), name)
+    below = Interval(MINUS_INFINITY, ends[0], has_low=False, has_high=has_ends)
+    above = Interval(ends[1], INFINITY, has_low=has_ends, has_high=False)
+    return Numbers(Combination("union", (below, above)), name)
+
+
+def _is_positive(bound: Node, or_zero: bool) -> bool:
+    try:
+        order = compare(bound, number(0))
+    except UndefinedError:  # a complex number
+        return False
+    return order > 0 or (or_zero and order == 0)
+
+
+def _zero(node: Node, name: str) -> Node | None:
+    """Return the number a of x − a or a − x; None for anything else."""
+    variable, at_zero = Node("symbol", value=name), substitute(node, {name: number(0)})
+    if are_equal(node, Node("+", (variable, at_zero))):
+        return Node("-", (at_zero,))
+    return at_zero if are_equal(node, Node("+", (at_zero, Node("-", (variable,))))) else None
+
+
+def _excluded(value: Value, name: str) -> Numbers | None:
+    return Numbers(without(value), name) if isinstance(value, Node) else None
 
 
 def _solutions(bound: Node, kind: str, is_low: bool) -> RealSet:

@@ -30,6 +30,7 @@ FUNCTIONS = {
             "log",
             "lg",
             "exp",
+            "cis",
             "arsinh",
             "arcosh",
             "artanh",
@@ -165,7 +166,7 @@ def _wrapped(wrapper: str, inside: str) -> list[Token]:
         return [Token("number", inside)]
     if inside == "i":
         return [Token("letter", inside)]
-    if wrapper != "text" and inside in _NAMES:
+    if inside == "cis" or (wrapper != "text" and inside in _NAMES):
         return _letters(inside)
     if wrapper in ("mathrm", "mathbf", "mathit", "operatorname") and len(inside) == 1 and inside.isalpha():
         return [Token("letter", inside)]
