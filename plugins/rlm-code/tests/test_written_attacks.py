@@ -7,6 +7,7 @@ import json
 import pytest
 from further_attacks import COMPLETIONS, FURTHER, SCRIPT_TESTS, SCRIPTS
 from late_attacks import LATE
+from near_attacks import LARGE, LATEST, NEAR
 from rlm_code import code_tests
 from written_attacks import ATTACKS, TESTS
 
@@ -14,7 +15,7 @@ HONEST = "def f(x):\n    return x * x\n"
 
 
 def scores(programs: list[str], way: str, seconds: float) -> list[float | None]:
-    tests = (TESTS | SCRIPT_TESTS)[way]
+    tests = (TESTS | SCRIPT_TESTS | LARGE)[way]
     texts = [f"```python\n{program}\n```" for program in programs]
     return code_tests(texts, [json.dumps(tests)] * len(texts), seconds=seconds, total_seconds=8 * seconds)
 
@@ -27,10 +28,17 @@ def test_an_honest_program_passes(way: str) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("way", TESTS)
 def test_no_attack_passes(way: str) -> None:
-    attacks = {**ATTACKS, **FURTHER, **LATE}
+    attacks = {**ATTACKS, **FURTHER, **LATE, **LATEST}
     found = dict(zip(attacks, scores([*attacks.values()], way, 0.7), strict=True))
     assert {name for name, score in found.items() if score} == set()
-    assert len(found) > 190
+    assert len(found) > 220
+
+
+def test_no_number_near_the_right_one_passes() -> None:
+    for way in LARGE:
+        found = dict(zip(NEAR, scores([*NEAR.values()], way, 4.0), strict=True))
+        assert {name for name, score in found.items() if score} == set(), way
+    assert scores([HONEST, HONEST.replace("x * x", "[x * x]")], "large calls", 4.0) == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("way", SCRIPT_TESTS)

@@ -13,6 +13,8 @@ _NUMBERS, _SEQUENCES = (int, float, Decimal, Fraction), (list, tuple, deque)
 def same(found: Any, expected: Any, tolerance: float = 1e-9) -> bool:
     """Return True if equal as the tests of data sets mean it: a tuple equals a list, floats are close, True is not 1.
 
+    Exact numbers must be equal, and a float within `tolerance` of an expected integer: 1e18 is not 10**18 + 1.
+
     Args:
         found: A value that `decoding.decode` returned.
         expected: A value of the same types.
@@ -20,6 +22,8 @@ def same(found: Any, expected: Any, tolerance: float = 1e-9) -> bool:
 
     >>> same([1, 2.0], (1, 2)), same(0.1 + 0.2, 0.3), same(True, 1), same({"a": [1]}, {"a": [1.0]}), same("1", 1)
     (True, True, False, True, False)
+    >>> same(1e18, 10**18 + 1), same(Fraction(10**18), 10**18 + 1), same(3.0000000000000004, 3)
+    (False, False, True)
     """
     if type(found) is bool or type(expected) is bool:
         return type(found) is type(expected) and found == expected
@@ -38,8 +42,10 @@ def _is_close(found: Any, expected: Any, tolerance: float) -> bool:
     try:
         if found == expected or (found != found and expected != expected):
             return True
-        if isinstance(found, int) and isinstance(expected, int):
+        if not isinstance(found, float) and not isinstance(expected, float):
             return False
+        if isinstance(expected, int):
+            return abs(Fraction(found) - expected) <= tolerance
         difference = abs(float(found) - float(expected))
         return difference <= tolerance * max(1.0, abs(float(expected))) < float("inf")
     except (OverflowError, ArithmeticError, ValueError):  # beyond the range of floats; a signaling NaN
