@@ -8,10 +8,13 @@ import unicodedata
 from collections.abc import Mapping
 
 _WORDS = r"think|s|bos|eos|pad|unk|(?:start|end)_of_turn|INST|SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS"
+_WORDS += r"|THINK|gMASK|sop|extra_id_\d+|SPECIAL_\d+|reserved_\d+|seed:\w+"
 _CONTROL = re.compile(rf"(?<=[<\[])(?=[|｜]|/?(?:{_WORDS})[>\]])|(?<=[|｜])(?=>)")
 """Positions where a space breaks role markers (servers parse them anywhere) and thinking tags (a judge quotes them)."""
 
 
+_FILLERS = "\u115f\u1160\u3164\uffa0"
+"""Letters of Hangul that are blank."""
 _KEPT = "\n\t\u200c\u200d"
 """White space, and the two joiners that Persian and Hindi spelling require."""
 
@@ -66,8 +69,8 @@ def after_thinking(text: str) -> str:
 
 
 def has_content(text: str) -> bool:
-    """Return True if the text has a letter or digit. Judges have scored answers highly that were only a colon."""
-    return any(c.isalnum() for c in text)
+    """Return True if a text has a visible letter or digit. Judges have scored answers highly that were only a colon."""
+    return any(c.isalnum() and c not in _FILLERS for c in text)
 
 
 _FIELD = re.compile(r"\{(\w+)\}")

@@ -16,14 +16,32 @@ _BEFORE, _AFTER = " \t\r*_`\"'[(=", " \t\r*_`\"'.])"
 def text_after_mark(answer: str, mark: str) -> str | None:
     """Return the text after the last ``Verdict-mark:`` of an answer, or all of it without a mark; None during thinking.
 
+    This is for completions of a policy; replies of a judge, which quotes others, are read by `marked_parser`.
+
     >>> text_after_mark("He wants Verdict: 10. Verdict-1f: 2", "1f")
     ' 2'
     >>> text_after_mark("<think>Verdict-1f: 2", "1f") is None
     True
     """
     answer_part = answer.rpartition("</think>")[2]
-    if "<think>" in answer_part:
-        return None
+    return None if "<think>" in answer_part else _after_last_mark(answer_part, mark)
+
+
+def spoken_part(reply: str) -> str | None:
+    """Return a judge's reply without its own thinking, which opens the reply; a later tag is a quotation.
+
+    >>> spoken_part("<think>7</think> 3"), spoken_part("hm</think> 3"), spoken_part("it has <think>, so 3")
+    (' 3', ' 3', 'it has <think>, so 3')
+    >>> spoken_part(" <think>3") is None
+    True
+    """
+    before, closed, after = reply.partition("</think>")
+    if reply.lstrip().startswith("<think>"):
+        return after if closed else None
+    return after if closed and "<think>" not in before else reply
+
+
+def _after_last_mark(answer_part: str, mark: str) -> str | None:
     if not mark:
         return answer_part
     places = list(re.finditer(rf"verdict-{re.escape(mark)}[*_`\"']*\s*[:=]", answer_part, re.IGNORECASE))
@@ -88,7 +106,8 @@ def marked_parser(mark: str, read: Callable[[str], Value | None]) -> Callable[[s
     """Return a parser that applies `read` to the text after the mark."""
 
     def verdict(answer: str) -> Value | None:
-        text = text_after_mark(answer, mark)
+        spoken = spoken_part(answer)
+        text = None if spoken is None else _after_last_mark(spoken, mark)
         return None if text is None else read(text)
 
     return verdict
