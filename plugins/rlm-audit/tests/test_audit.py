@@ -79,8 +79,13 @@ def test_same_seed_repeats_and_others_differ() -> None:
     assert seen[0] == seen[1] != seen[2]
 
 
-@pytest.mark.parametrize("share", [12, pytest.param(None, marks=pytest.mark.full)])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [
+        *((name, 12) for name in FAMILIES if name not in ("gym", "repairs")),  # their packages draw from these
+        *(pytest.param(name, None, marks=pytest.mark.full) for name in FAMILIES),
+    ],
+)
 def test_each_class_generates_cases_of_one_verdict(
     name: str, share: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,10 +108,10 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def test_accuracy_has_no_mistake_on_numbers() -> None:
-    code, output = run("accuracy", "--number", "630", "--json")
+    code, output = run("accuracy", "--number", "210", "--json")
     report = json.loads(output)
     assert code == 0
-    assert report["cases"] > 600
+    assert report["cases"] > 200
     assert not [each for each in report["classes"] if each["mistakes"]]
 
 
