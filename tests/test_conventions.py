@@ -193,6 +193,16 @@ def test_advantages_equal_the_record(name: str) -> None:
     torch.testing.assert_close(found, torch.tensor(EXPECTED[name], dtype=torch.float64))
 
 
+@pytest.mark.parametrize(("name", "lone"), [("dapo@verl", 2.0), ("grpo@verl", 2.0), ("dapo", 0.0), ("grpo@oat", 0.0)])
+def test_a_group_of_one_has_its_reward_as_advantage_in_verl(name: str, lone: float) -> None:
+    """verl takes 0 as its mean and 1 as its std; DAPO's filter drops equal rewards, and in verl no group of one."""
+    found = score(replace(example(), named_rewards={"accuracy": example().rewards}), equation(ROWS[name]))
+    others = by_group(lambda group: standard(group, less=1, eps=1e-4 if name == "dapo" else 1e-6))[:-1]
+    assert found.advantages.squeeze(1).tolist() == pytest.approx([*others, lone], abs=1e-4)
+    if name.startswith("dapo"):
+        assert found.keep_mask.tolist() == [True] * 7 + [False] * 2 + [name == "dapo@verl"]
+
+
 def whitened(to_come: torch.Tensor, mask: torch.Tensor, *, less: int) -> torch.Tensor:
     live = to_come[mask]
     std = ((live - live.mean()) ** 2).sum().div(live.numel() - less).sqrt()

@@ -28,7 +28,12 @@ A, B, C|.|-|,|#|*|?|!|+|=|==|()()|{}[]()|<>|0 0 0|1 2 3|0,0|(0,0)|-1 -1|1 1|up|d
 R R R|knight|A is a knight|Monday|Sunday|2020-01-01|January 1, 2020|00:00|12:00|12:00 AM|the|The answer is 0
 Answer: 1|0 or 1|0 1 2 3 4 5 6 7 8 9|1+1|6+6+6+6|x+1|0%|50%|$0|one|zero|red|blue|white|black|All of the above
 None of the above|I don't know|\\boxed{0}|$0$|[[0, 0], [0, 0]]|{"a": 1}|a,b,c|abc|lambda x: x|__import__('os')
-[1] * 9
+[1] * 9|[[0]]|{"A": "knight"}|knave|A is a knight, and B is a knave.|1.|1)|(A)|#1|1:1|1/3|2/3|pi|e|sqrt(2)
+1e-12|-0.0|0.5%|100%|1j*1j|((()))|I|II|IV|T|F|Y|N|YES NO|yes or no|0b1|0o7|１|①|²|""|range(10)|set()|None None
+a b c|z|aa|hello|ABC|south|east|west|forward|Tuesday|January|01/01/2020|2020-02-30|25:00|1 day|1 hour|today|never
+always|neither|both|maybe|it depends|x=1, y=1|x = 0, y = 0|a=1|0.999|1.001|99999999999|123456789|-999|3.14159|2.71828
+1.41421|0.333|0.3333333|1,2,3,4|4 3 2 1|[1, 2, 3]|[[1, 2], [3, 4]]|1-2-3|a->b|A->B|S|NSEW|((1, 2), (3, 4))|["a"]|~0
+0 ** 0|1 if 1 else 2|[0] * 99|'a' 'b'|1;2|\ufeff1|_|true false|not|and|or|A and B|(A, B)|knight knave knight
 """.strip().replace("\n", "|")
 DRAWN = tuple(CONSTANTS.split("|"))
 
