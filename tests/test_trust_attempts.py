@@ -206,9 +206,9 @@ def model_folder(**config: Any) -> Path:
     "config",
     [
         {"auto_map": AUTO_MAP, "model_type": "evil"},
-        {"auto_map": AUTO_MAP},
-        {"auto_map": {"AutoConfig": "evil/repo--evil.C"}, "model_type": "evil"},
-        {"attn_implementation": "evil/kernel"},
+        pytest.param({"auto_map": AUTO_MAP}, marks=pytest.mark.full),
+        pytest.param({"auto_map": {"AutoConfig": "evil/repo--evil.C"}, "model_type": "evil"}, marks=pytest.mark.full),
+        pytest.param({"attn_implementation": "evil/kernel"}, marks=pytest.mark.full),
     ],
     ids=["own type", "known type", "another repository", "kernel"],
 )
@@ -246,6 +246,7 @@ def test_the_folder_of_an_adapter_runs_nothing() -> None:
     assert run("eval", adapter, "--on", recipe({})).exit_code == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["data.py", "rows.pkl", "rows.tar", "link.jsonl"])
 def test_the_folder_of_a_data_set_runs_nothing(name: str) -> None:
     import pickle
