@@ -82,6 +82,19 @@ def _cheat(programs: dict[str, str]) -> Generator:
     return generate
 
 
+def _near(rng: random.Random, size: int) -> Case | None:
+    """Return a solution whose integers are slightly off, where plain Python tells them from the right ones."""
+    problem = _problem(rng)
+    if not problem.name:
+        return None
+    change = rng.choice(["value * (1 + 1e-10) + 1e-7", "value + 0.5", "value + 1.0", "float(value) - 1e-6"])
+    program = (
+        f"{problem.solution}\n_right = {problem.name}\ndef {problem.name}(*args, **kwargs):\n"
+        f"    value = _right(*args, **kwargs)\n    return {change} if type(value) is int else value\n"
+    )
+    return None if plain_python().passes(program, problem.tests) is not False else _case(problem, program, False)
+
+
 def _solved_then_ended(rng: random.Random, size: int) -> Case | None:
     """Return a mutant that fails, with an early exit at its end or in its function."""
     problem = _problem(rng)
@@ -103,6 +116,7 @@ FAMILY = Family(
         "mutants that pass in plain Python": _mutant(is_right=True),
         "mutants": _mutant(is_right=False),
         "mutants that end early": _solved_then_ended,
+        "numbers near the right ones": _near,
         "objects that agree with everything": _cheat(OBJECTS),
         "exceptions and generators": _cheat(EXCEPTIONS),
         "exits and forged messages": _cheat(EXITS),

@@ -15,6 +15,7 @@ SECONDS = 0.15
 """Processor time of a program with its tests. One that needs more is undecided."""
 _RUNNER = """
 import builtins, io, json, os, resource, signal, sys, types
+from fractions import Fraction
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 sys.set_int_max_str_digits(100_000)
 replies = os.fdopen(os.dup(1), 'w')
@@ -28,7 +29,7 @@ signal.signal(signal.SIGPROF, late)
 def close(found, right):
     if type(found) is bool or type(right) is bool: return found is right
     if isinstance(found, (int, float)) and isinstance(right, (int, float)):
-        if type(found) is type(right) is int: return found == right
+        if type(right) is int: return found == right or (type(found) is float and abs(Fraction(found) - right) <= 1e-9)
         return found == right or abs(found - right) <= 1e-9 * max(1.0, abs(right))
     if isinstance(found, (list, tuple)) and isinstance(right, (list, tuple)):
         return len(found) == len(right) and all(map(close, found, right))
