@@ -129,7 +129,7 @@ def test_explain_shows_every_row(config: str) -> None:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_every_other_field_reaches_the_trainer_unchanged(config: str) -> None:
-    from rlm_plugins.api.trl_trainers import converted
+    from rlm_plugins.api.trl_config import converted
 
     recipe = of_mapping(
         {"model": "scratch", "environment": "addition", "rewards": ["accuracy"], "algorithm": "dr_grpo"},

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import trl
 
 from rlm_plugins.api.trl_arguments import Extras, lora_of, stage_from
+from rlm_plugins.api.trl_config import converted
 from rlm_plugins.api.trl_rewards import is_model
 from rlm_plugins.builtin.foreign_rewards import check_trl_columns
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.resolve import Plan
 from rlm_plugins.recipe.trl_field_table import GRPO, RLOO
-from rlm_plugins.recipe.trl_fields import decided
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.fault_log import FaultLog
@@ -22,7 +19,6 @@ from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
 from rlm_plugins.rollout.group_layout import check_whole_groups
 from rlm_plugins.schedule import at
 from rlm_plugins.trainer.checkpoint import save_when_buffer_is_empty
-from rlm_plugins.trainer.config import GRPOConfig
 from rlm_plugins.trainer.equation_trainer import EquationTrainer
 from rlm_plugins.trainer.options import options_of
 
@@ -163,7 +159,7 @@ class GRPOTrainer(EquationTrainer):
 class RLOOTrainer(GRPOTrainer):
     """TRL's `RLOOTrainer`, whose objective is an algorithm of parts.
 
-    Without `algorithm` it is the row `rloo@trl` with the values of the config. Arguments as :class:`GRPOTrainer`.
+    Without `algorithm` it is the algorithm `rloo@trl` with the values of the config. Arguments as :class:`GRPOTrainer`.
     """
 
     kind = RLOO
@@ -175,30 +171,10 @@ class RLOOTrainer(GRPOTrainer):
 class PPOTrainer(GRPOTrainer):
     """PPO with a critic, which TRL no longer has: the arguments of :class:`GRPOTrainer`, and `critic`.
 
-    Without `algorithm` it is the row `ppo`. The critic is an adapter on the policy's frozen base if the policy has
+    Without `algorithm` it is `ppo`. The critic is an adapter on the policy's frozen base if the policy has
     LoRA, else a copy of the model; :meth:`save_critic` saves it.
     """
 
     default_algorithm = "ppo"
     _name = "PPO"
     _tag_names: tuple[str, ...] = ("trl", "ppo", "rlm-plugins")
-
-
-def converted(args: Any, plan: Plan, fixed: Mapping[str, Any]) -> GRPOConfig:
-    """Return our config with the values of TRL's: what the equation decides has TRL's default there.
-
-    Args:
-        args: :class:`trl.GRPOConfig` or :class:`trl.RLOOConfig`; unchanged.
-        plan: The stage.
-        fixed: Fields that the generator fixes.
-    """
-    result = object.__new__(GRPOConfig)  # the values are checked and derived already: no second `__post_init__`
-    defaults = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
-    result.__dict__.update({**defaults, **vars(args), **{name: defaults[name] for name in decided(GRPO)}, **fixed})
-    parts = [bound for slot in plan.slots.values() for bound in (slot if isinstance(slot, list) else [slot]) if bound]
-    reads = {name for bound in parts for name in (*bound.part.needs, *bound.part.update_needs)}
-    result.beta = 1.0 if "ref_logp" in reads else 0.0  # TRL's switch for the reference pass, no coefficient
-    result.reward_weights = [reward.weight for reward in plan.rewards] if args.reward_weights is not None else None
-    if any("rollout_logp" in weight.part.needs for weight in plan.slots["token_weights"]):
-        result.vllm_importance_sampling_correction = False  # TRL's would weigh again
-    return result

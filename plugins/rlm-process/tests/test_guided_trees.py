@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 from rlm_process.attention_influence import forward_influence, influences
-from rlm_process.guided_trees import AttentionTree, EntropyTree
+from rlm_process.attention_tree import AttentionTree
+from rlm_process.entropy_tree import EntropyTree
 from rlm_process.knobs import Pattern
 from rlm_process.turn_branches import TurnBranches
 from rlm_testing.fake_packages import registered

@@ -2,7 +2,8 @@
 
 from rlm_plugins import hookimpl
 from rlm_process import algorithms
-from rlm_process.guided_trees import AttentionTree, EntropyTree
+from rlm_process.attention_tree import AttentionTree
+from rlm_process.entropy_tree import EntropyTree
 from rlm_process.implicit_reward import ImplicitReward
 from rlm_process.prime import outcome_and_process, prime
 from rlm_process.process_model import ProcessReward, ProcessRewards
