@@ -13,8 +13,9 @@ from trl import GRPOConfig
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli import speed_report
-from rlm_plugins.cli.check import SUPPLIERS, examine
+from rlm_plugins.cli.check import examine
 from rlm_plugins.cli.check_report import render, size
+from rlm_plugins.cli.data_suppliers import SUPPLIERS
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.cli.text_layout import short
 from rlm_plugins.errors import RecipeError

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from rlm_plugins.cli import objective_text
 from rlm_plugins.cli.batch_plan import batch_plan
+from rlm_plugins.cli.data_suppliers import data_of_parts
 from rlm_plugins.cli.rollouts_report import dynamic_sampling, sources
 from rlm_plugins.cli.speed_report import fast_path_lines, generation_lines
 from rlm_plugins.data.data_facts import data_facts
@@ -19,50 +20,15 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.estimate.plan import Forecast
 from rlm_plugins.estimate.workload import machine_memory
 from rlm_plugins.hookspecs import HOOKS
-from rlm_plugins.recipe.checks.data_needs import reports_logprobs, unsupplied
 from rlm_plugins.recipe.checks.part_rules import warnings_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.registry.protocols import columns_of
 from rlm_plugins.run import kernel_choices, trainer_setup
 from rlm_plugins.stage import Stage
 from rlm_plugins.stage_settings import NO_SPEED
 
 Entry = dict[str, Any]
 
-SUPPLIERS = {
-    "prompts": "the data set",
-    "inputs": "the data set",
-    "rewards": "the rewards, weighted, summed and shaped",
-    "named_rewards": "the rewards",
-    "token_rewards": "the rewards, spread over tokens by shapers",
-    "turn_rewards": "the environment, turn by turn",
-    "dense_rewards": "the shapers with per-token rewards",
-    "logprobs_of": "a forward pass of the policy over sequences that the part supplies",
-    "generate": "the policy, from prompts and prefixes that the part supplies",
-    "rewards_of": "the rewards, on completions that the part supplies",
-    "advantages": "the advantage part",
-    "returns": "the advantage part",
-    "log_ratio": "the importance part",
-    "ratio": "the importance part",
-    "loss": "policy loss, token weights and penalties",
-    "logp": "the policy, now",
-    "entropy": "the policy, now",
-    "old_logp": "the policy, before the update",
-    "self_certainty": "the policy, before the update, from all its logits",
-    "top2_margin": "the policy, before the update, from all its logits",
-    "expected_logp": "the policy, before the update, over whole groups",
-    "ref_logp": "the frozen reference, by one more forward pass over each generation batch",
-    "rollout_logp": "the inference engine",
-    "rollout_weight": "the inference engine",
-    "values": "the critic",
-    "old_values": "the critic, before the update",
-    "sources": "the rollout sources, and the policy",
-    "policy_drift": "the policy, now, on its last completion of each prompt",
-    "prompt_index": "the prompt source",
-    "step_batch": "the policy, by one more forward pass over the micro-batches of a step (if it has several)",
-}
-"""Field of the batch → its supplier; all other fields come from the trainer."""
 _HOOKS = {hook.key: name for name, hook in HOOKS.items()}
 
 
@@ -87,7 +53,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         "name": stage.name,
         "model": str(stage.source.notice()) if stage.source.notice is not None else stage.source.origin,
         "parts": [_part(slot, part, registry) for slot, part in parts],
-        "data": list(_data(stage, parts)),
+        "data": list(data_of_parts(stage, parts)),
         "batch": [*batch_plan(args, num_examples, stage.settings).lines(), *_rollout_lines(stage, args)],
         **_objective(stage, dict(parts)["trainer"]),
         "speed": [*generation_lines(stage, args), *fast_path_lines(stage, args), *_kernel_lines(stage)],
@@ -162,35 +128,3 @@ def _parts(stage: Stage, registry: Registry) -> Iterator[tuple[str, Part]]:
             used.append(registry.find(_HOOKS[key], name))
     for hook, info in HOOKS.items():
         yield from ((info.key, part) for part in used if part.hook == hook)
-
-
-def _data(stage: Stage, parts: Sequence[tuple[str, Part]]) -> Iterator[Entry]:
-    """Yield the data that the parts name, with the parts and the supplier of each."""
-    column = f"column of {stage.body['environment']['name']}"
-    needed: dict[tuple[str, str], list[str]] = {}
-    for slot, part in parts:
-        for name in _data_names(stage, slot, part):
-            is_column = slot == "trainer" or (slot == "rewards" and name not in part.sample)
-            supplier = column if is_column else SUPPLIERS.get(name, "the trainer")
-            needed.setdefault((name, supplier), []).append(part.name)
-    for (name, supplier), users in needed.items():
-        yield {"name": name, "needed_by": list(dict.fromkeys(users)), "supplied_by": supplier}
-
-
-def _data_names(stage: Stage, slot: str, part: Part) -> list[str]:
-    """Return the data that a part is given in this stage."""
-    if slot == "trainer":
-        return list(columns_of(part.target))
-    if slot == "rewards":
-        return [*part.needs, *part.welcomes]
-    for_update = [*part.update_needs, *part.update_welcomes]
-    if stage.equation is None or slot not in vars(stage.equation):
-        return for_update
-    missing = unsupplied(
-        slot,
-        has_importance=stage.equation.importance is not None,
-        has_shapers=bool(stage.equation.shapers),
-        samples_elsewhere=reports_logprobs(stage.settings, stage.rollouts),
-    )
-    names = (*part.needs, *part.welcomes, *for_update)
-    return [name for name in names if name not in missing and name != "log"]
