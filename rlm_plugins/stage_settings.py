@@ -144,7 +144,8 @@ class Speed:
         bool, Field(description="run small micro-batches of an optimizer step in one pass (CPU)")
     ] = True
     fused_lora: Annotated[
-        bool, Field(description="add LoRA's product to that of its base layer in place (float32)")
+        bool,
+        Field(description="add LoRA's product to that of its base layer in place; gated MLPs as one function (float32)"),
     ] = True
     tune_kernels: Annotated[
         bool, Field(description="choose kernels and sizes by measurement at the start of a run (CPU)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,10 @@ def test_facts_of_the_data() -> None:
     assert data_facts(EnvironmentSpec(train=asked), tokenizer)["data/answer_in_prompt"] == 0.0
     chosen = [{"prompt": f"{n}: is it odd or even?", "answer": ("even", "odd")[n % 2]} for n in range(20)]
     assert "data/answer_in_prompt" not in data_facts(EnvironmentSpec(train=chosen), tokenizer), "labels"
+    triples = [random.Random(n).sample(range(10, 100), 3) for n in range(200)]
+    largest = [{"prompt": "The largest of {}, {}, {}?".format(*three), "answer": str(max(three))} for three in triples]
+    share = data_facts(EnvironmentSpec(train=largest), tokenizer)["data/answer_in_prompt"]
+    assert share == pytest.approx(1 / 3, abs=0.1), "a choice: the answer is in every prompt, at one of three places"
     chat = EnvironmentSpec(train=[{"prompt": [{"role": "user", "content": "1+1"}]}])
     assert data_facts(chat, tokenizer)["data/generation_prompt"] == 1.0
     assert data_facts(chat, tokenizer)["data/end_of_turn"] == 1.0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import fixtures_models
 import pytest
 import torch
-from test_cpu_linear import drawn, pair
+from test_cpu_linear import check_gradients, drawn, kept_bytes, pair
 from test_fast_generate import prompts
 
 from rlm_plugins.errors import RlmError
@@ -44,35 +43,15 @@ def is_called(model: Any, monkeypatch: pytest.MonkeyPatch) -> bool:
 
 @pytest.mark.parametrize("family", FUSED)
 def test_gradients_are_those_of_the_modules(family: str) -> None:
-    """Held to PEFT's own layers in double precision."""
-    ids = prompts(12, 12, 12)["input_ids"]
     usual, fused = fused_pair(family, r=4, lora_alpha=12)
-    exact = pair(family, r=4, lora_alpha=12)[0].double()
     assert len(mlps(fused)) == 2
-    found = []
-    for model in (exact, usual, fused):
-        logits = model(ids).logits
-        weight = drawn(*logits.shape).to(logits.dtype)
-        found.append((logits.detach().double(), fixtures_models.gradient(model, (logits * weight).sum()).double()))
-    for should, by_modules, by_us in zip(*found, strict=True):
-        assert (by_modules - should).norm() <= 5e-6 * should.norm()
-        assert (by_us - should).norm() <= 5e-6 * should.norm()
+    check_gradients(pair(family, r=4, lora_alpha=12)[0], usual, fused)
 
 
 def test_it_keeps_two_of_four_wide_tensors() -> None:
-    sizes = []
     x = drawn(7, 32).requires_grad_()
-    for model in fused_pair("Llama"):
-        kept: dict[int, int] = {}
-
-        def keep(y: torch.Tensor, kept: dict[int, int] = kept) -> torch.Tensor:
-            kept[y.untyped_storage().data_ptr()] = y.untyped_storage().nbytes()
-            return y
-
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda y: y):
-            model.base_model.model.model.layers[0].mlp(x)
-        sizes.append(sum(kept.values()))
-    assert sizes[0] - sizes[1] == 2 * 4 * 7 * 48
+    usual, fused = (kept_bytes(model.base_model.model.model.layers[0].mlp, x) for model in fused_pair("Llama"))
+    assert usual - fused == 2 * 4 * 7 * 48
 
 
 def test_a_frozen_input_has_no_gradient_and_a_second_derivative_is_refused() -> None:

@@ -202,7 +202,7 @@ def test_a_tokenizer_without_pad_token_pads_with_the_end(damaged: Path) -> None:
 
 
 def test_no_such_folder(saved: Path) -> None:
-    with pytest.raises(RecipeError, match=r"(?s)model.path: there is no file or folder .*hint: did you mean 'model"):
+    with pytest.raises(RecipeError, match=r"(?s)model: there is no file or folder .*hint: did you mean 'model"):
         pretrained(path=str(saved.parent / (saved.name + "s")))
     with pytest.raises(RecipeError, match=r"(?s)there is no file or folder '\./nowhere'.*looked in /"):
         pretrained(path="./nowhere")
@@ -220,7 +220,7 @@ def test_a_folder_without_model(tmp_path: Path) -> None:
 
 def test_a_config_of_no_known_model(damaged: Path) -> None:
     (damaged / "config.json").write_text('{"model_type": "qwen99"}')
-    with pytest.raises(RecipeError, match=r"(?s)model.path: the config of .* cannot be loaded: .*qwen99"):
+    with pytest.raises(RecipeError, match=r"(?s)model: the config of .* cannot be loaded: .*qwen99"):
         pretrained(path=str(damaged))
 
 

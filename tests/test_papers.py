@@ -317,7 +317,7 @@ def test_offline_error_has_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     run, file = CliRunner(), str(FOLDER / "grpo.yaml")
     told = run.invoke(app, ["check", file], env={"COLUMNS": "200"})
     assert told.exit_code == 2
-    assert "model.path (grpo.yaml line " in told.stderr
+    assert "model (grpo.yaml line " in told.stderr
     assert "the path of a local copy" in told.stderr
     (advice,) = re.findall(r"`rlm check RECIPE (.*?)`", told.stderr)
     rest = run.invoke(app, ["check", file, *advice.split(), "trainer.use_vllm=false"], env={"COLUMNS": "200"})

@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 
 from rlm_plugins.packing import layouts
 from rlm_plugins.packing.token_budget import (
-    KV_SHARE,
     PORTIONS,
-    TokenCounts,
     halve_until,
     merge_micro_batches,
     split_groups,
     split_into_portions,
     split_rule,
 )
+from rlm_plugins.packing.token_counts import KV_SHARE, TokenCounts
 
 
 def step_of(groups: Sequence[tuple[int, Sequence[int]]], common: int = 0) -> dict[str, torch.Tensor]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from rlm_plugins.specs import EnvironmentSpec
@@ -23,7 +24,8 @@ def data_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[str, f
     - `data/duplicated`: share of training prompts that occurred before
     - `data/prompts`, `data/held_out`: number of different training prompts, and of held-out examples
     - `data/overlap`: share of held-out prompts that are training prompts
-    - `data/answer_in_prompt`: share of prompts with their gold answer as a word; labels do not count
+    - `data/answer_in_prompt`: share of prompts with their gold answer at one place, the same in all of them; labels do
+      not count
     - `data/generation_prompt`: 0 if the chat template ignores `add_generation_prompt`; of conversations only
     - `data/end_of_turn`: 0 if the chat template ends a turn with a special token that is not `eos_token`
     - `data/pad_is_end`: 1 if the pad token is the end token
@@ -76,11 +78,22 @@ def _leaks(examples: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     answers = [str(example.get("answer") or "").strip() for example in examples[:1000]]
     if len(set(answers)) <= LABELS:
         return {}
-    leaks = [
-        len(answer) > 1 and re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", _last_text(example["prompt"])) is not None
-        for answer, example in zip(answers, examples, strict=False)
-    ]
-    return {"data/answer_in_prompt": sum(leaks) / len(leaks)}
+    texts = [_last_text(example["prompt"]) for example in examples[: len(answers)]]
+    counts = Counter(chain.from_iterable(map(_places, answers, texts)))
+    return {"data/answer_in_prompt": max(counts.values(), default=0) / len(answers)}
+
+
+def _places(answer: str, text: str) -> set[tuple[str, object]]:
+    """Return where an answer stands in a prompt: words before it, words after it, and the word before it.
+
+    A template that leaks the column of the answer puts it at one place. In a choice ("which is the largest of these")
+    the place differs from prompt to prompt.
+    """
+    places: set[tuple[str, object]] = set()
+    for match in re.finditer(rf"(?<!\w){re.escape(answer)}(?!\w)", text) if len(answer) > 1 else ():
+        before, after = (re.findall(r"\w+", side) for side in (text[: match.start()], text[match.end() :]))
+        places |= {("before", len(before)), ("after", len(after)), ("word", before[-1] if before else "")}
+    return places
 
 
 def _last_text(prompt: Any) -> str:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from rlm_plugins.estimate.stage_features import StageFeatures
 from rlm_plugins.kernels import chunk_sizes
 from rlm_plugins.packing import full_length_tokens, max_packed_length
-from rlm_plugins.stage import Stage
 
 
-def micro_batch(stage: Stage, args: Any, prompt_len: int, completion_len: int, common_len: int) -> tuple[int, int]:
+def micro_batch(features: StageFeatures, prompt_len: int, completion_len: int, common_len: int) -> tuple[int, int]:
     """Return the sequences and the prompts (0: padded) of a micro-batch at full length.
 
     Args:
-        stage: With an equation.
-        args: Config of the trainer.
+        features: Fast paths of the stage.
         prompt_len: Longest prompt, in tokens.
         completion_len: Longest completion, in tokens.
         common_len: Tokens that all prompts start with.
     """
-    features = StageFeatures(stage, args)
+    args = features.args
     size, group = args.per_device_train_batch_size, args.num_generations
-    limit = max_packed_length(stage.source.config)
+    limit = max_packed_length(features.stage.source.config)
     if not features.padding_free.on or (limit is not None and prompt_len + completion_len > limit):
         return size, 0
     step = size * args.gradient_accumulation_steps

@@ -47,7 +47,7 @@ class StageFeatures(Features):
         widths = f"in batches up to {limit} tokens wide; wider ones are padded"
         yield replace(self.padding_free, detail="" if limit is None else widths)
         if self.stage.lora is not None:
-            yield self.fused_lora
+            yield replace(self.fused_lora, detail="gated MLPs as one function" if self.fuses_mlp else "")
         yield self.skip_zero_advantage
         yield self.group_micro_batches
         dynamic, size = self.dynamic_micro_batches, self.args.per_device_train_batch_size

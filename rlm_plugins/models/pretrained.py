@@ -15,7 +15,8 @@ from rlm_plugins.models.notice import CARD, WeightsNotice, notice_of
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-WHERE = "model.path"
+WHERE = "model"
+"""Address in errors: the checkpoint may be `model`, `model.name` or `model.path`."""
 
 
 class Checkpoint:

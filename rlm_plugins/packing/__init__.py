@@ -26,7 +26,8 @@ from rlm_plugins.packing.pack import layouts
 from rlm_plugins.packing.prompt_groups import MicroBatch, group_by_prompt, has_advantage, is_per_sequence
 from rlm_plugins.packing.reader import PackedReader
 from rlm_plugins.packing.support import max_packed_length, why_unsupported
-from rlm_plugins.packing.token_budget import PORTIONS, SplitRule, full_length_tokens, split_into_portions, split_rule
+from rlm_plugins.packing.token_budget import PORTIONS, SplitRule, split_into_portions, split_rule
+from rlm_plugins.packing.token_counts import full_length_tokens
 from rlm_plugins.packing.vocab_statistics import VOCAB_STATISTICS, packed_statistics, padded_statistics
 from rlm_plugins.packing.zero_advantage import zero_advantage_has_no_gradient
 
