@@ -11,7 +11,10 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
 
 import torch
 from speed_meter import Group
@@ -27,7 +30,7 @@ READ = 2**26
 
 @dataclass(frozen=True)
 class Machine:
-    """A processor and its throughput with one thread, per second.
+    """A processor and its throughput per core, per second.
 
     Args:
         name: Name of the processor.
@@ -46,29 +49,42 @@ class Machine:
     half: float = 0.0
 
 
-def probe() -> Machine:
-    """Measure this machine, with both of its matrix libraries."""
+def probe(threads: int = 1) -> Machine:
+    """Measure a core of this machine, with both of its matrix libraries.
+
+    Args:
+        threads: Cores that do the same at once, each with a product of its own. They share caches, memory and clock
+            rate, as the threads of one product do; but no core waits for another, so the limit is the machine's.
+    """
     torch.set_num_threads(1)
+    best = partial(_best, threads=threads)
     square, thin = torch.randn(1024, 1024), torch.randn(16, 1024)
     half = square.bfloat16()
     memory, laid = torch.ones(READ // 4), PackedLinear(square, None)
     return Machine(
         name=processor(),
         date=datetime.date.today().isoformat(),
-        products=2 * 1024**3 / min(_best(lambda: square @ square), _best(lambda: laid(square))),
-        thin=2 * 16 * 1024**2 / min(_best(lambda: thin @ square), _best(lambda: laid(thin))),
-        read=READ / _best(memory.sum),
-        half=2 * 1024**3 / _best(lambda: half @ half),
+        products=2 * 1024**3 / min(best(lambda: square @ square), best(lambda: laid(square))),
+        thin=2 * 16 * 1024**2 / min(best(lambda: thin @ square), best(lambda: laid(thin))),
+        read=READ / best(memory.sum),
+        half=2 * 1024**3 / best(lambda: half @ half),
     )
 
 
-def _best(work: Callable[[], object], times: int = 20) -> float:
-    seconds = []
-    for _ in range(times):
-        began = time.process_time()
-        work()
-        seconds.append(time.process_time() - began)
-    return min(seconds)
+def _best(work: Callable[[], object], threads: int, times: int = 20) -> float:
+    """Return the CPU seconds of a call: the least of `times`, and the mean over threads that call it at once."""
+
+    def of_thread(_: int) -> float:
+        torch.set_num_threads(1)
+        seconds = []
+        for _ in range(times):
+            began = time.thread_time()
+            work()
+            seconds.append(time.thread_time() - began)
+        return min(seconds)
+
+    with ThreadPoolExecutor(threads) as pool:
+        return fmean(pool.map(of_thread, range(threads)))
 
 
 def least(workload: Workload, groups: Sequence[Group], machine: Machine) -> dict[str, float]:

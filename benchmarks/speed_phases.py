@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 from rlm_fastgen import active_sequences, loop, sampling
@@ -33,6 +34,7 @@ from speed_workloads import WORKLOADS, Workload
 from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import TrainerCallback
 
+from rlm_plugins.kernels.host_memory import keep_freed_memory
 from rlm_plugins.kernels.tuning import applied
 from rlm_plugins.run import kernel_choices
 from rlm_plugins.stage_settings import NO_SPEED
@@ -143,12 +145,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--arm", choices=(OURS, BUDGET), default=OURS)
     asked = parser.parse_args(arguments)
     warnings.filterwarnings("ignore", category=FutureWarning)
+    keep_freed_memory()
     found, made = breakdown(WORKLOADS[asked.workload], asked.arm)
     kinds = ("all", "products", "attention", OTHER, HOST)
     print(f"| phase | {' | '.join(kinds)} |\n|---|{'--:|' * len(kinds)}")
     for phase, sums in found.items():
         print(f"| {phase} | {' | '.join(f'{sums[kind]:.2f}' for kind in kinds)} |")
-    limit = least(WORKLOADS[asked.workload], made.groups[len(made.groups) // 2 :], probe())
+    machine = probe(WORKLOADS[asked.workload].threads)
+    limit = least(WORKLOADS[asked.workload], made.groups[len(made.groups) // 2 :], machine)
     print("limit:", ", ".join(f"{name} {value:.2f} s" for name, value in limit.items()))
     return 0
 

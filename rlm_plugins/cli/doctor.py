@@ -21,7 +21,8 @@ from rlm_plugins.registry.loading import required_version
 from rlm_plugins.run.provenance import git_state, hardware
 
 VARIABLES = (
-    *("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM"),
+    *("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE"),
+    "TOKENIZERS_PARALLELISM",
     *("RLM_TRUST", "RLM_DEBUG", "RLM_TRACE", "RLM_CACHE"),
 )
 """Variables of the environment that are printed; others may be secrets."""

@@ -59,6 +59,8 @@ rewards.command()(reward_commands.audit)
 
 def main() -> None:
     """Run the command ``rlm``."""
+    # OpenMP's threads wait in a loop of milliseconds. Beside another process that takes most of the CPU's time.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if os.environ.get("RLM_DEBUG") != "1":
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", category=DeprecationWarning)

@@ -21,7 +21,9 @@ from rlm_plugins.durable.files import make_folder
 from rlm_plugins.durable.lock import locked
 from rlm_plugins.durable.stop_signals import current
 from rlm_plugins.errors import PartError
+from rlm_plugins.kernels.host_memory import keep_freed_memory
 from rlm_plugins.kernels.tuning import applied
+from rlm_plugins.lazy import torch
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
@@ -77,6 +79,8 @@ def train(
         values = from_main_process(partial(_kernel_choices, run, stages, resume))
         if not resume:
             run.open({**manifest_of(stages, recipe, registry), "tuning": values} if main else {}, recipe.load)
+        if not torch.accelerator.is_available():
+            keep_freed_memory()
         with applied(values):
             _train_stages(run, stages, resume, console)
     return run
