@@ -145,7 +145,9 @@ class Speed:
     ] = True
     fused_lora: Annotated[
         bool,
-        Field(description="add LoRA's product to that of its base layer in place; gated MLPs as one function (float32)"),
+        Field(
+            description="add LoRA's product to that of its base layer in place; compute gated MLPs at once (float32)"
+        ),
     ] = True
     tune_kernels: Annotated[
         bool, Field(description="choose kernels and sizes by measurement at the start of a run (CPU)")
