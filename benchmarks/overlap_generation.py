@@ -2,9 +2,10 @@
 
 The arms train the stage GRPO of lesson 1 with `stale: 1`, each run in a process of its own, in alternating order: in
 one process with two threads or one, and with `generation_device: cpu`, which has one thread in each of two processes.
-The model is untrained, so nearly every completion has full length. The weights of the overlapped run must equal those
-of one thread bit for bit. Seconds are wall-clock time per optimizer step without the first two, so the machine should
-be idle otherwise; CPU seconds, of trainer and second process, depend less on its load.
+Every completion has full length, and rewards differ (`overlap_rewards.py`), so the update skips none. The weights of
+the overlapped run must equal those of one thread bit for bit. Seconds are wall-clock time per optimizer step without
+the first two, so the machine should be idle otherwise. CPU seconds, of trainer and second process, depend less on its
+load.
 
 ::
 
@@ -71,10 +72,18 @@ def train_once(workload: str, device: str) -> Record:
     model, tokens = WORKLOADS[workload]
     stage = yaml_strict.read(LESSON).data["stages"][1]
     stage["model"] |= model
-    settings = {"max_steps": SKIPPED + STEPS, "max_completion_length": tokens, "save_strategy": "no", "stale": 1}
+    settings: Record = {
+        "max_steps": SKIPPED + STEPS,
+        "max_completion_length": tokens,
+        "save_strategy": "no",
+        "stale": 1,
+    }
+    settings["generation_kwargs"] = {"min_new_tokens": tokens}
     stage["trainer"] |= settings | ({} if device == "null" else {"generation_device": device})
     stage["speed"] = {"tune_kernels": False}  # chosen per number of threads, so bits would differ
-    (made,) = compose(recipe.load(LESSON, [f"stages={json.dumps([stage])}"]), Registry())
+    stage["evaluation"] = None
+    changes = [f"stages={json.dumps([stage])}", "rewards=[{name: run, seconds: 0}]"]
+    (made,) = compose(recipe.load(LESSON, changes), Registry([HERE / "overlap_rewards.py"]))
     with tempfile.TemporaryDirectory() as folder:
         made.folder, made.watchers = Path(folder), [Clock()]
         made.engine(made)
