@@ -17,6 +17,7 @@ from fixtures_trainer import OFTEN, clipped, interrupted, logged, trainer, weigh
 from test_stale_policy import decoupled
 from transformers import TrainerCallback
 
+from rlm_plugins.cli import race
 from rlm_plugins.cli.batch_plan import batch_plan
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError, RlmError
@@ -234,6 +235,13 @@ def test_check_refuses_data_that_are_not_known_ahead(words: str) -> None:
 def test_python_arguments_that_generate_are_refused(name: str) -> None:
     with pytest.raises(RecipeError, match=name):
         check_plain_sampling({name: [print]}, has_sources=False)
+
+
+def test_race_refuses_a_second_process(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    with pytest.raises(RlmError, match="generation_device"):
+        race._racer(tmp_path / "recipe.yaml", [])
+    assert race._racer(tmp_path / "recipe.yaml", ["trainer.generation_device=null"])
 
 
 def test_check_names_the_device_and_counts_the_copy(tmp_path: Path) -> None:

@@ -106,13 +106,16 @@ def _racer(path: Path, overrides: Sequence[str]) -> Racer:
     """Return a recipe and its registry.
 
     Raises:
-        RlmError: The recipe is invalid, or trains no adapter.
+        RlmError: The recipe is invalid, trains no adapter, or has a second process that generates.
     """
     recipe, registry = read(path, overrides)
     (stage,) = compose(recipe, registry, build_environment=False)
     if stage.lora is None:
         hint = "`model.lora={r: 16, target_modules: all-linear}`"
         raise RlmError("`rlm race` requires an adapter: the base is shared and frozen", where=str(path), hint=hint)
+    if stage.settings.get("generation_device"):
+        problem = "`rlm race` takes turns in one process, and `generation_device` would add one for each run"
+        raise RlmError(problem, where=str(path), hint="`trainer.generation_device=null`")
     return recipe, registry
 
 
