@@ -112,10 +112,10 @@ def name_only_reward(registry: Registry, section: dict[str, Any], labels: Sequen
         section: The section ``algorithm:``; a slot that it has stays as it is.
         labels: Labels of the rewards.
     """
-    row = registry.find("rlm_algorithms", section["name"], where="algorithm").target
+    algorithm = registry.find("rlm_algorithms", section["name"], where="algorithm").target
     for slot in (slot for slot in ("shapers", "filters") if slot not in section and len(labels) == 1):
         changes: dict[str, Any] = {}
-        for number, spec in enumerate(getattr(row, slot)):
+        for number, spec in enumerate(getattr(algorithm, slot)):
             hook = HOOK_OF[slot]
             knobs = {"name": spec} if isinstance(spec, str) else dict(spec)
             part = registry.find(hook, knobs.pop("name"))

@@ -96,8 +96,10 @@ def _algorithm(parts: PartSchemas) -> Schema:
     for slot in SLOTS:
         schema = _several(parts, slot) if slot in MANY else _slot(parts, slot)
         slots[slot] = _described(Algorithm, slot, or_null(schema))
-    rows = [when_named(row, {"properties": _tuned(parts, row)}) for row in parts.offers("algorithm")]
-    table = {**an_object({"name": parts.name("algorithm"), **slots}), "required": ["name"], "allOf": rows}
+    algorithms = [
+        when_named(algorithm, {"properties": _tuned(parts, algorithm)}) for algorithm in parts.offers("algorithm")
+    ]
+    table = {**an_object({"name": parts.name("algorithm"), **slots}), "required": ["name"], "allOf": algorithms}
     return {"anyOf": [parts.name("algorithm"), table]}
 
 
@@ -110,10 +112,10 @@ def _several(parts: PartSchemas, slot: str) -> Schema:
     return {"anyOf": [{"const": "none"}, {"type": "array", "items": parts.part(slot)}, changes]}
 
 
-def _tuned(parts: PartSchemas, row: Part) -> Schema:
+def _tuned(parts: PartSchemas, algorithm: Part) -> Schema:
     """Return slot → schema of an override without a name: the knobs of the algorithm's part."""
     schemas: Schema = {}
-    for slot, spec in ((slot, spec) for slot, spec in row.target.slots().items() if slot not in MANY):
+    for slot, spec in ((slot, spec) for slot, spec in algorithm.target.slots().items() if slot not in MANY):
         name = spec if isinstance(spec, str) or spec is None else spec["name"]
         knobs: Any = False if name is None else ref(key_of(parts.registry.find(HOOK_OF[slot], name)))
         schemas[slot] = {"if": _UNNAMED, "then": knobs}
@@ -122,7 +124,7 @@ def _tuned(parts: PartSchemas, row: Part) -> Schema:
 
 def _settings_of(parts: PartSchemas, trainer: Part) -> Schema:
     """Return the schema that ties the algorithms of a trainer to the fields of its config."""
-    rows = [row for row in parts.offers("algorithm") if row.target.trainer in names_of(trainer)]
-    names = {"enum": [name for row in rows for name in names_of(row)]}
+    algorithms = [algorithm for algorithm in parts.offers("algorithm") if algorithm.target.trainer in names_of(trainer)]
+    names = {"enum": [name for algorithm in algorithms for name in names_of(algorithm)]}
     this = {"properties": {"algorithm": {"anyOf": [names, named(names)]}}, "required": ["algorithm"]}
     return {"if": this, "then": {"properties": {"trainer": or_null(ref(key_of(trainer)))}}}

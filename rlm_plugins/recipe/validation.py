@@ -33,8 +33,8 @@ def spell_out(draft: Draft) -> None:
             model.setdefault("name", "pretrained")
             draft.origins.setdefault((*here, "name"), draft.origins[(*here, "package")])
         body |= {key: None for key in _OFF if body.get(key) == "none"}
-        if isinstance(row := body.get("algorithm"), dict):
-            _spell_out(draft, row, (*path, "algorithm"), SLOTS)
+        if isinstance(section := body.get("algorithm"), dict):
+            _spell_out(draft, section, (*path, "algorithm"), SLOTS)
 
 
 def _spell_out(draft: Draft, holder: dict[str, Any], path: Path, keys: tuple[str, ...]) -> None:

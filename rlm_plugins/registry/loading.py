@@ -179,5 +179,5 @@ def offers_of(plugin: str, hook: str, file: str, offer: object) -> Mapping[str, 
 
 
 def _is_name(name: str, hook: str) -> bool:
-    row, *convention = name.split("@") if hook == "rlm_algorithms" else [name]
-    return len(convention) < 2 and all(word.replace("-", "_").isidentifier() for word in (row, *convention))
+    algorithm, *convention = name.split("@") if hook == "rlm_algorithms" else [name]
+    return len(convention) < 2 and all(word.replace("-", "_").isidentifier() for word in (algorithm, *convention))

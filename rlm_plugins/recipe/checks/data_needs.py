@@ -84,11 +84,11 @@ def standing(slots: Mapping[str, Any], where: str) -> Iterator[tuple[str, Bound,
             yield slot, chosen, f"{where}.{slot}"
 
 
-def check_takes_parts(row: Part, trainer: Part, merged: Mapping[str, Any], where: str) -> None:
+def check_takes_parts(algorithm: Part, trainer: Part, merged: Mapping[str, Any], where: str) -> None:
     """Check that a trainer with a loss of its own gets no parts of the equation, which it would ignore.
 
     Args:
-        row: The algorithm; if it has parts itself, its trainer supports them.
+        algorithm: Its algorithm; if it has parts itself, its trainer supports them.
         trainer: Its trainer.
         merged: Key of ``algorithm:`` → the merged choice.
         where: Address of the section, for errors.
@@ -96,12 +96,12 @@ def check_takes_parts(row: Part, trainer: Part, merged: Mapping[str, Any], where
     Raises:
         RecipeError: It names the trainer and the slot.
     """
-    if needs_equation(trainer.target) or any(row.target.slots().values()):
+    if needs_equation(trainer.target) or any(algorithm.target.slots().values()):
         return
     for slot in (slot for slot, spec in merged.items() if spec and slot != "rollouts"):
         problem = f"the trainer '{trainer.name}' has a loss of its own, and takes no `{slot}`"
         raise RecipeError(
-            problem, where=f"{where}.{slot}", hint=f"leave it out, or choose another algorithm than {row.name}"
+            problem, where=f"{where}.{slot}", hint=f"leave it out, or choose another algorithm than {algorithm.name}"
         )
 
 
