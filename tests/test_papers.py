@@ -31,8 +31,8 @@ CANNED = Path(__file__).parent / "fake_rollouts.py"
 FILES = sorted(FOLDER.glob("*.yaml"))
 PACKAGES = Path(__file__).parent / "paper_packages.py"
 REGISTRY, WITH_CANNED = Registry([PACKAGES]), Registry([CANNED, PACKAGES])
-MISSING = {"process_reward_model", "em_ft", "ettrl"}
-"""Without a recipe here: the first trains no policy, of `em_ft` no settings could be read, `ettrl` is in survey/."""
+MISSING = {"process_reward_model", "ettrl"}
+"""Without a recipe here: the first trains no policy, `ettrl` is in survey/."""
 
 SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|(script|ours|TRL|verl|OpenRLHF|ROLL|DAPO): ?\S")
 """What a comment must say about a number."""

@@ -27,8 +27,8 @@ em_ft = Algorithm(
     pitfalls="It needs a reward part for the held-out measure only: `rewards: [{name: accuracy, weight: 0}]`. The "
     "one-shot paper takes 10 steps on a single prompt (`environment: {max_rows: 1}`), with the prompt whose accuracy "
     "varies most, and reports that more steps harm: the entropy collapses to the policy's most likely habit, right or "
-    "wrong. Watch `entropy`, and stop where held-out accuracy turns. A learning rate of 2e-5 is the paper's, from "
-    "memory.",
+    "wrong. Watch `entropy`, and stop where held-out accuracy turns. Its script has a learning rate of 2e-5 "
+    "for all weights.",
     names={"policy_loss": "L_EM, token-level entropy"},
     advantage={"name": "group_relative", "scale": "none"},
     policy_loss="token_entropy_loss",
