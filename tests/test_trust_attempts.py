@@ -314,7 +314,7 @@ def test_other_processes_import_nothing_of_the_folder(monkeypatch: pytest.Monkey
 
 
 def test_every_model_is_loaded_with_an_answer_about_its_code() -> None:
-    """Without `trust_remote_code` transformers asks by itself, and runs code without a hash."""
+    """Without `trust_remote_code` transformers has a question of its own, and runs code without a hash."""
     silent = []
     for file in (*(ROOT / "rlm_plugins").rglob("*.py"), *(ROOT / "plugins").glob("*/src/**/*.py")):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -29,7 +29,7 @@ Player = Callable[[str, str, list[str]], str]
 
 
 def mean_return(name: str, player: Player, rows: int = 60) -> float:
-    """Play held-out and training starts with a player; a game that does not end is cut off."""
+    """Return the mean return of a player on held-out and training starts; a game that does not end is cut off."""
     spec = GAMES[name]()
     starts = [*spec.test, *spec.train]
     chosen, total = random.Random(0).sample(starts, min(rows, len(starts))), 0.0

@@ -91,7 +91,7 @@ def test_no_injection_changes_the_mark(judge: Callable[[str, str], str]) -> None
 
 
 def test_injections_work_without_the_guard() -> None:
-    """The same judge obeys a prompt without fences."""
+    """Without fences the judge obeys."""
     plain = [f"<task-000000>\n2+2\n</task-000000>\n{text}" for text in INJECTIONS.values()]
     assert sum(obedient("", user).endswith(": 10") for user in plain) > 20
 

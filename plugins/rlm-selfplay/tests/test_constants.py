@@ -1,4 +1,4 @@
-"""No constant and no parroting answer solves a proposed task, unless plain Python says so too."""
+"""No constant and no parroting answer solves a proposed task, unless it is right in plain Python too."""
 
 from __future__ import annotations
 
