@@ -220,22 +220,22 @@ def main() -> int:
     if mode == "train":
         train_all(path)
         return 0
-    found = measure()
+    actual = measure()
     if mode == "record":
-        path.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
-        print(f"{len(found)} runs, {sum(map(len, found.values()))} hashes recorded")
+        path.write_text(json.dumps(actual, indent=1, sort_keys=True) + "\n")
+        print(f"{len(actual)} runs, {sum(map(len, actual.values()))} hashes recorded")
         return 0
     expected = json.loads(path.read_text())
     only = os.environ.get("GOLDEN_ONLY", "")
     expected = {run: names for run, names in expected.items() if only in run}
     different = sorted(
         f"{run}: {name}"
-        for run in {*expected, *found}
-        for name in {*expected.get(run, {}), *found.get(run, {})}
-        if expected.get(run, {}).get(name) != found.get(run, {}).get(name)
+        for run in {*expected, *actual}
+        for name in {*expected.get(run, {}), *actual.get(run, {})}
+        if expected.get(run, {}).get(name) != actual.get(run, {}).get(name)
     )
     print("\n".join(different[:200]))
-    print(f"{len(found)} of {len(expected)} runs, {sum(map(len, expected.values()))} hashes: {len(different)} differ")
+    print(f"{len(actual)} of {len(expected)} runs, {sum(map(len, expected.values()))} hashes: {len(different)} differ")
     return bool(different)
 
 

@@ -50,8 +50,8 @@ def test_the_factor_follows_ziegler(generations: list[Batch], target: float, uni
     for batch in generations:
         for adaptive in parts:
             adaptive.update(batch.old_logp, batch.ref_logp, batch.mask)
-        if (found := measured(batch, unit)) is not None:
-            expected *= 1 + 0.1 * max(-0.2, min(0.2, found / target - 1))
+        if (actual := measured(batch, unit)) is not None:
+            expected *= 1 + 0.1 * max(-0.2, min(0.2, actual / target - 1))
     assert [adaptive.factor for adaptive in parts] == pytest.approx([expected] * 2, rel=1e-9)
 
 

@@ -54,9 +54,9 @@ def test_batch_scale_divides_by_the_std_of_raw_rewards(batch: Batch) -> None:
 
 @given(batches())
 def test_leave_one_out_is_the_reward_less_the_mean_of_the_others(batch: Batch) -> None:
-    found = leave_one_out(batch.rewards, batch.group)
+    actual = leave_one_out(batch.rewards, batch.group)
     expected = by_group(batch, lambda r, g: r - (math.fsum(g) - r) / (len(g) - 1))
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
 
 
 @given(batches())
@@ -159,10 +159,10 @@ def test_whitening_uses_returns() -> None:
     """In REINFORCE++ with KL in the reward, the return of a token is the discounted sum of later token rewards."""
     mask = torch.tensor([[True, True, False, True], [True, False, False, False]])
     dense = torch.tensor([[0.0, 2.0, 9.0, 4.0], [1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
-    found = batch_whitened(dense.sum(1), dense, torch.tensor([0, 1]), mask, gamma=0.5)
+    actual = batch_whitened(dense.sum(1), dense, torch.tensor([0, 1]), mask, gamma=0.5)
     to_come = [0.5 * (2 + 0.5 * 4), 2 + 0.5 * 4, 4.0, 1.0]
     expected = [(x - statistics.mean(to_come)) / statistics.stdev(to_come) for x in to_come]
-    torch.testing.assert_close(found[mask], torch.tensor(expected, dtype=torch.float64))
+    torch.testing.assert_close(actual[mask], torch.tensor(expected, dtype=torch.float64))
 
 
 @given(batches())

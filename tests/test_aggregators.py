@@ -35,13 +35,13 @@ def total(name: str, batch: Batch, **knobs: Any) -> torch.Tensor:
 @given(batch=batches())
 def test_every_token_has_the_weight_of_the_formula(name: str, batch: Batch) -> None:
     loss = batch.loss.requires_grad_()
-    found = total(name, batch)
+    actual = total(name, batch)
     expected = torch.zeros_like(loss)
     for row, mask in enumerate(batch.mask):
         for t in mask.nonzero():
             expected[row, t] = WEIGHTS[name](batch, int(mask.sum()))
-    torch.testing.assert_close(found, (loss.detach() * expected).sum())
-    torch.testing.assert_close(torch.autograd.grad(found, loss)[0], expected)
+    torch.testing.assert_close(actual, (loss.detach() * expected).sum())
+    torch.testing.assert_close(torch.autograd.grad(actual, loss)[0], expected)
 
 
 def own_counts(batch: Batch) -> Batch:

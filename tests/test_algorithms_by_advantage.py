@@ -165,8 +165,8 @@ def test_algorithm_equals_its_formula(name: str) -> None:
     advantage, loss = EXPECTED[name]
     expected = loss(batch, advantage(batch))
     (wanted,) = torch.autograd.grad(expected, batch.logp)
-    found, gradient = loss_and_gradient_from_rewards(batch, equation_of(name))
-    torch.testing.assert_close(found, expected.detach())
+    actual, gradient = loss_and_gradient_from_rewards(batch, equation_of(name))
+    torch.testing.assert_close(actual, expected.detach())
     torch.testing.assert_close(gradient, wanted)
     assert gradient.any()
 

@@ -44,21 +44,21 @@ def test_gmpo_equals_the_formula_of_its_paper(batch: Batch, low: float, high: fl
     d, sign = batch.logp - batch.old_logp, torch.where(batch.advantages > 0, 1.0, -1.0)
     clipped = sign * torch.min(sign * d, sign * d.clamp(-low, high))
     knobs = {"epsilon": low, "epsilon_high": high}
-    found = importance.geometric_clipped(batch.logp, batch.old_logp, batch.advantages, batch.mask, **knobs)
+    actual = importance.geometric_clipped(batch.logp, batch.old_logp, batch.advantages, batch.mask, **knobs)
     for row, mask in enumerate(batch.mask):
         expected = clipped[row, mask].mean() if mask.any() else torch.zeros((), dtype=d.dtype)
-        torch.testing.assert_close(found[row, 0], expected)
+        torch.testing.assert_close(actual[row, 0], expected)
 
 
 @given(batches())
 def test_gepo_uses_the_group_expectation(batch: Batch) -> None:
     """The expectation is Σq²/Σq; completions without tokens belong to no group."""
-    found = expected_logp(batch.old_logp, batch.mask, batch.group).exp()
+    actual = expected_logp(batch.old_logp, batch.mask, batch.group).exp()
     for row, label in enumerate(batch.group):
         members = [i for i in range(len(batch.group)) if batch.group[i] == label and batch.mask[i].any()]
         q = [batch.old_logp[i, batch.mask[i]].exp().log().mean().exp().item() for i in members]
         expected = sum(x * x for x in q) / sum(q) if q else 1.0
-        assert found[row].item() == pytest.approx(expected)
+        assert actual[row].item() == pytest.approx(expected)
 
 
 FORMULAS = {

@@ -250,13 +250,13 @@ def silent(logp: Tensor) -> Tensor:
 def test_remax_with_dense_rewards_uses_returns(batch: Batch) -> None:
     """The advantage is Σ over l ≥ t of the token rewards, minus the return of the greedy completion."""
     dense = batch.loss.where(batch.mask, 0.0)
-    found = advantages.greedy_baseline(batch.rewards, dense, batch.group, batch.mask, batch.sources)
+    actual = advantages.greedy_baseline(batch.rewards, dense, batch.group, batch.mask, batch.sources)
     for i in range(len(batch.group)):
         greedy, group = of_group(batch, i, "greedy"), of_group(batch, i)
         compared = greedy and i not in greedy and len(set(batch.rewards[group].tolist())) > 1
         for t in range(batch.mask.shape[1]):
             expected = (dense[i, t:].sum() - batch.rewards[greedy].mean()).item() if compared else 0.0
-            assert found[i, t].item() == pytest.approx(expected if batch.mask[i, t] else 0.0)
+            assert actual[i, t].item() == pytest.approx(expected if batch.mask[i, t] else 0.0)
 
 
 def test_missing_greedy_completion_is_an_error() -> None:

@@ -102,10 +102,10 @@ def test_auxiliary_model_state_is_restored() -> None:
     again.load_state_dict(state)
     for model, on in ((auxiliary, host), (again, other)):
         model.train_step(reader(on), PROMPTS, COMPLETIONS, 3, bernoulli, 1)
-    expected, found = (
+    expected, actual = (
         model.logp(reader(on), PROMPTS, COMPLETIONS, 3) for model, on in ((auxiliary, host), (again, other))
     )
-    assert torch.equal(found, expected)
+    assert torch.equal(actual, expected)
     assert list(host.peft_config) == ["default"], "PEFT saves none of it"
     with pytest.raises(RlmError, match="does not fit this base"):
         AuxiliaryLM(policy(r=2), "second", learning_rate=1e-2).load_state_dict(state)

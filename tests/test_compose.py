@@ -172,8 +172,8 @@ SLOT_CASES: list[tuple[str, list[str], str, Any]] = [
 
 @pytest.mark.parametrize(("overrides", "slot", "expected"), [c[1:] for c in SLOT_CASES], ids=[c[0] for c in SLOT_CASES])
 def test_algorithm_is_overridden_slot_by_slot(overrides: list[str], slot: str, expected: Any, tmp_path: Path) -> None:
-    found = body(tmp_path, BASE, *overrides)["algorithm"][slot]
-    listed = (found, expected) if isinstance(expected, list) else ([found], [expected])
+    actual = body(tmp_path, BASE, *overrides)["algorithm"][slot]
+    listed = (actual, expected) if isinstance(expected, list) else ([actual], [expected])
     assert len(listed[0]) == len(listed[1])
     for entry, wanted in zip(*listed, strict=True):
         assert {key: entry[key] for key in wanted} == wanted

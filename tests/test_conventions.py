@@ -92,13 +92,13 @@ def loss_of(symbols: Equation, case: Case, args: Args) -> Out:
 def test_convention_equals_the_numbers_of_its_library(name: str, record: Args, setting: Setting) -> None:
     inline = record["case"] == "inline"
     case = CASES["A" if inline else record["case"]]
-    found = result_of(setting(ROWS[name], record["args"], case), record, case)
+    actual = result_of(setting(ROWS[name], record["args"], case), record, case)
     numbers = {key: x for key, x in record["out"].items() if key in ("advantages", "loss", "kl", "grad_logp")}
     if name in NOT_THE_VALUE and not case.mask.any(1).all():
         numbers.pop("loss", None)
     assert numbers
     for key, expected in numbers.items():
-        theirs, ours = torch.tensor(expected, dtype=torch.float64), found[key]
+        theirs, ours = torch.tensor(expected, dtype=torch.float64), actual[key]
         if theirs.dim() == 1 and ours.dim() == 2:
             ours = ours.squeeze(1)
         if theirs.dim() == 2 and not inline:

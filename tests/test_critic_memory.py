@@ -82,11 +82,11 @@ def test_model_page_equals_the_estimate() -> None:
 @pytest.mark.parametrize(("arm", "checkpointing", "close"), [("ppo, shared", False, 0.1), ("ppo, separate", True, 0.2)])
 def test_memory_of_a_ppo_step_equals_the_estimate(arm: str, checkpointing: bool, close: float) -> None:
     """Memory at rest is equal to the byte, the peak closely: a copy has no gradients during the policy update."""
-    found = bytes_of(ppo_memory.document(arm, checkpointing, **SMALL))
-    expected = found["expected"]
+    actual = bytes_of(ppo_memory.document(arm, checkpointing, **SMALL))
+    expected = actual["expected"]
     for name in ("parameters", "gradients", "optimizer"):
-        assert expected[name] == found[name], name
-    assert expected["peak"] == pytest.approx(found["peak"], rel=close)
+        assert expected[name] == actual[name], name
+    assert expected["peak"] == pytest.approx(actual["peak"], rel=close)
 
 
 def build_model(vocabulary: int) -> Any:

@@ -205,11 +205,11 @@ def test_adaptive_parts_gather_over_processes(runs: Path) -> None:
     assert all(abs(new / old - 1) < 0.0199 for old, new in pairwise(factors)), "at its bound any KL says the same"
     paid = [line["penalties/entropy_coefficient"] for line in one]
     assert paid == pytest.approx([0.01, 0.02, 0.0]), "the entropy was never above its target, or never below"
-    expected, found = (remembered(runs / side / "adaptive" / "01-dapo" / "checkpoint-3") for side in ("one", "two"))
+    expected, actual = (remembered(runs / side / "adaptive" / "01-dapo" / "checkpoint-3") for side in ("one", "two"))
     assert len(expected) == 3
-    assert expected.keys() == found.keys()
+    assert expected.keys() == actual.keys()
     for part, memory in expected.items():
-        assert found[part] == pytest.approx(memory, rel=1e-5), part
+        assert actual[part] == pytest.approx(memory, rel=1e-5), part
 
 
 def remembered(checkpoint: Path) -> dict[str, Any]:

@@ -534,11 +534,11 @@ def test_inverse_sampling_has_the_same_distribution() -> None:
     scores = torch.tensor([2.0, 0.5, -torch.inf, 0.0, 1.0, -1.0, 0.3, -2.0, 1.5, -torch.inf])
     torch.manual_seed(0)
     n = 100_000
-    found = torch.bincount(sample_inverse_cdf(scores.expand(n, -1), torch.arange(n), n), minlength=10)
+    actual = torch.bincount(sample_inverse_cdf(scores.expand(n, -1), torch.arange(n), n), minlength=10)
     expected = n * scores.softmax(-1)
     possible = expected > 0
-    assert found[~possible].sum() == 0
-    assert ((found - expected)[possible] ** 2 / expected[possible]).sum() < 24.3
+    assert actual[~possible].sum() == 0
+    assert ((actual - expected)[possible] ** 2 / expected[possible]).sum() < 24.3
 
 
 def test_the_inverse_finds_unlikely_words_of_a_large_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,9 +93,9 @@ def test_only_the_tokens_after_the_answer_are_trained() -> None:
     ids = [[5, 9, 1, 1], [5, 9, 1], [5, 5], [9]]
     mask = torch.tensor([[True] * len(row) + [False] * (4 - len(row)) for row in ids])
     for scale, size in (("none", torch.ones(())), ("group", rewards.std() + 1e-4)):
-        found = tasks.only_idle(rewards, group, mask, ids, Tokenizer(), scale=scale)
+        actual = tasks.only_idle(rewards, group, mask, ids, Tokenizer(), scale=scale)
         expected = torch.tensor([[0, 0, 0.75, 0.75], [0, 0, -0.25, 0], [0] * 4, [0] * 4]) / size
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(actual, expected)
 
 
 def test_interval_is_students() -> None:

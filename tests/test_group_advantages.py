@@ -35,14 +35,14 @@ def alone(rewards: list[float]) -> tuple[Tensor, Tensor]:
 
 @given(batches())
 def test_the_baseline_is_the_mean_over_tokens(batch: Batch) -> None:
-    found = optimal_baseline(batch.rewards, batch.mask, batch.group)
+    actual = optimal_baseline(batch.rewards, batch.mask, batch.group)
     for label in batch.group.unique():
         rows = [i for i, g in enumerate(batch.group) if g == label]
         rewards, lengths = batch.rewards[rows].tolist(), batch.mask[rows].sum(1).tolist()
         tokens = [r for r, n in zip(rewards, lengths, strict=True) for _ in range(n)]
         informative = tokens and len(set(rewards)) > 1
         expected = [r - statistics.mean(tokens) if informative else 0.0 for r in rewards]
-        assert found[rows].tolist() == pytest.approx(expected)
+        assert actual[rows].tolist() == pytest.approx(expected)
 
 
 def test_the_baseline_has_the_least_variance_when_a_gradient_grows_with_the_root_of_its_length() -> None:
@@ -140,10 +140,10 @@ def test_threshold_decides_correctness() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_groups_of_any_size_in_lower_precision(dtype: torch.dtype) -> None:
     rewards, group = torch.tensor([1, 0, 0, 1, 0, 0, 0], dtype=dtype), torch.tensor([0, 0, 0, 5, 5, 5, 5])
-    found = pass_at_k(rewards, group, k=2)
-    assert found.dtype == dtype
+    actual = pass_at_k(rewards, group, k=2)
+    assert actual.dtype == dtype
     expected = by_enumeration([1.0, 0.0, 0.0], 2) + by_enumeration([1.0, 0.0, 0.0, 0.0], 2)
-    assert found.tolist() == pytest.approx(expected, rel=0.02)
+    assert actual.tolist() == pytest.approx(expected, rel=0.02)
 
 
 def test_large_groups_do_not_overflow() -> None:

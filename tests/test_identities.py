@@ -62,11 +62,11 @@ def test_rloo_is_reinforce_times_n_over_n_minus_one(batch: Batch) -> None:
 @given(batches(groups=1))
 def test_rloo_of_one_group_is_a_multiple_in_value_too(batch: Batch) -> None:
     n = len(batch.group)
-    found, expected = (
+    actual, expected = (
         loss_and_gradient_from_rewards(batch, equation_of("rloo", shapers=())),
         loss_and_gradient_from_rewards(batch, equation_of("reinforce")),
     )
-    close(found, tuple(x * n / (n - 1) if n > 1 else x * 0 for x in expected))
+    close(actual, tuple(x * n / (n - 1) if n > 1 else x * 0 for x in expected))
 
 
 @given(batches())

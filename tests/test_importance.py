@@ -13,11 +13,11 @@ from rlm_plugins.builtin.importance import sequence, token
 
 @given(batches())
 def test_a_sequences_ratio_is_the_geometric_mean_of_its_tokens(batch: Batch) -> None:
-    found = sequence(batch.logp, batch.old_logp, batch.mask)
+    actual = sequence(batch.logp, batch.old_logp, batch.mask)
     ratios = (batch.logp - batch.old_logp).exp()
     for row, mask in enumerate(batch.mask):
         expected = ratios[row, mask].prod() ** (1 / max(1, int(mask.sum())))
-        torch.testing.assert_close(found[row, 0].exp(), expected)
+        torch.testing.assert_close(actual[row, 0].exp(), expected)
 
 
 @given(batches())

@@ -132,8 +132,8 @@ def sampled(solved: list[int], n: int = 8) -> SampledScores:
 )
 def test_verdict(before: list[int], after: list[int], expected: str) -> None:
     assert verdict(sampled(before), sampled(after)) == expected
-    found = compared(sampled(before), sampled(after), [1, 8])
-    mean, low, high = found["change"]["pass"]["1"]
+    actual = compared(sampled(before), sampled(after), [1, 8])
+    mean, low, high = actual["change"]["pass"]["1"]
     assert mean == pytest.approx((sum(after) - sum(before)) / 8 / len(before))
     assert low < mean < high or abs(mean) > 0.4
 

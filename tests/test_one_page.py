@@ -118,8 +118,8 @@ def test_same_loss_and_same_gradient_of_every_weight(page: dict[str, Any], beta:
 
     assert expected.abs() > 1e-3
     torch.testing.assert_close(ours, expected, **SAME)
-    for found, wanted in zip(gradients, expected_gradients, strict=True):
-        torch.testing.assert_close(found, wanted, **SAME)
+    for actual, wanted in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(actual, wanted, **SAME)
     assert all(gradient.abs().max() > 0 for gradient in expected_gradients)
 
 

@@ -118,7 +118,7 @@ def compare(
         )
         for f, w in ((eighths, 1.0), (length, 0.5))
     ]
-    found = train(
+    actual = train(
         EquationTrainer(
             TrainerOptions(
                 equation=equation(loss_type, scale, level, beta, top_entropy, **clip),
@@ -130,9 +130,9 @@ def compare(
             **pieces(),
         )
     )
-    assert found[0] == expected[0]
+    assert actual[0] == expected[0]
     start = dict(pieces()["model"].named_parameters())
-    assert all(torch.equal(found[1][name], weight) for name, weight in expected[1].items())
+    assert all(torch.equal(actual[1][name], weight) for name, weight in expected[1].items())
     moved = [n for n, w in expected[1].items() if "lora_B" in n or (not lora and not torch.equal(w, start[n]))]
     assert any(expected[1][name].abs().max() > 0 for name in moved), "nothing was trained: the comparison is empty"
 

@@ -101,10 +101,10 @@ def test_fault_on_extra_completions_is_reported(tmp_path: Path, policy: str) -> 
             raise ValueError("not this one")
         return eighths(completions)
 
-    found: list[Any] = []
+    actual: list[Any] = []
 
     def asks(rewards, prompts, inputs, rewards_of, tokenizer):  # type: ignore[no-untyped-def]
-        found.append(rewards_of(prompts[::4], [tokenizer(text)["input_ids"] for text in ("777", "1")], inputs[::4]))
+        actual.append(rewards_of(prompts[::4], [tokenizer(text)["input_ids"] for text in ("777", "1")], inputs[::4]))
         return rewards
 
     book, notes = FaultLog(), []
@@ -119,7 +119,7 @@ def test_fault_on_extra_completions_is_reported(tmp_path: Path, policy: str) -> 
     equation_trainer.train()
     assert notes, "the sample is written down"
     expected = {"skip": torch.nan, "zero": 0.0}[policy]
-    assert torch.equal(found[0].nan_to_num(-1), torch.tensor([expected, eighths(["1"])[0]]).nan_to_num(-1))
+    assert torch.equal(actual[0].nan_to_num(-1), torch.tensor([expected, eighths(["1"])[0]]).nan_to_num(-1))
 
 
 def test_lists_of_different_lengths_are_refused(tmp_path: Path) -> None:

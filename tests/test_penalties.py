@@ -124,14 +124,14 @@ def test_the_absolute_distance() -> None:
 @given(batches(group_size=6), st.floats(0.05, 0.9))
 def test_penalty_applies_to_the_tokens_of_largest_covariance(batch: Batch, share: float) -> None:
     logp, advantages = batch.logp.requires_grad_(), batch.advantages.expand_as(batch.logp)
-    found = kl_cov(
+    actual = kl_cov(
         logp,
         batch.old_logp,
         with_own_step_batch(batch).step_batch,
         with_own_step_batch(batch).step_batch_rows,
         share=share,
     )
-    (slope,) = torch.autograd.grad(found.sum(), logp)
+    (slope,) = torch.autograd.grad(actual.sum(), logp)
     live = batch.mask.nonzero().tolist()
     means = [sum(x[i, t].item() for i, t in live) / max(1, len(live)) for x in (logp, advantages)]
     shared = {(i, t): (logp[i, t].item() - means[0]) * (advantages[i, t].item() - means[1]) for i, t in live}
@@ -143,7 +143,7 @@ def test_penalty_applies_to_the_tokens_of_largest_covariance(batch: Batch, share
         if (place in paying) != near or shared[place] == 0 or abs(shared[place]) < 1e-12:
             continue  # ties, and rounding where nothing varies
         expected = distance[place].abs().item() if place in paying else 0.0
-        assert found[place].item() == pytest.approx(expected)
+        assert actual[place].item() == pytest.approx(expected)
         assert slope[place].item() == (distance[place].sign().item() if place in paying else 0.0)
 
 

@@ -100,6 +100,6 @@ def test_singleton_reward_adds_the_reward_of_a_group_of_one() -> None:
     pair = 0.5 / (math.sqrt(0.5) + 1e-4)
     total = [2.0, pair, -pair]
     for singleton, expected in (("reward", total), ("zero", [0.0, pair, -pair])):
-        found = per_reward(rewards, group, mask, singleton=singleton)  # type: ignore[arg-type]
+        actual = per_reward(rewards, group, mask, singleton=singleton)  # type: ignore[arg-type]
         spread = statistics.stdev(expected) + 1e-4
-        assert found.tolist() == pytest.approx([x / spread for x in expected], rel=1e-5)
+        assert actual.tolist() == pytest.approx([x / spread for x in expected], rel=1e-5)

@@ -87,9 +87,9 @@ def test_loss_equals_bradley_terry(tmp_path: Path) -> None:
         output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none", gradient_checkpointing=False
     )
     trainer = RewardTrainer(judge, args, train_dataset=tiny.Dataset.from_list(data), processing_class=tiny.tokenizer())
-    found = trainer.compute_loss(judge, dict(trainer.data_collator(data)))
+    actual = trainer.compute_loss(judge, dict(trainer.data_collator(data)))
     learned = [x for x in judge.parameters() if x.requires_grad]
-    gradient = torch.autograd.grad(found, learned)
+    gradient = torch.autograd.grad(actual, learned)
 
     def score(ids: list[int]) -> torch.Tensor:
         plain = judge.get_base_model()
@@ -98,7 +98,7 @@ def test_loss_equals_bradley_terry(tmp_path: Path) -> None:
 
     margins = torch.stack([score(chosen) - score(rejected) for chosen, rejected in pairs])
     expected = (1 + (-margins).exp()).log().mean()
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, learned))
     assert margins.abs().min() > 1e-2
 
@@ -179,10 +179,10 @@ def test_head_is_exact_in_bf16(base: Path, adapter: Path) -> None:
     whole = reward_files.load_with_own_base(adapter, torch.device("cpu"))
     expected = whole.scores(rows, 3)
     whole.trunk.to(torch.bfloat16)
-    found = whole.scores(rows, 3)
+    actual = whole.scores(rows, 3)
     assert whole.head.weight.dtype == torch.float32
-    assert found != expected
-    torch.testing.assert_close(found, expected, rtol=0, atol=0.05 * max(map(abs, expected)))
+    assert actual != expected
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0.05 * max(map(abs, expected)))
 
 
 def test_a_whole_model_is_a_reward_model_too(base: Path, tmp_path: Path, adapter: Path) -> None:
@@ -239,8 +239,8 @@ def test_resumed_reward_model_equals_uninterrupted(tmp_path: Path) -> None:
     """Adapter, head and optimizer are restored from an intermediate checkpoint."""
     short = [*SHORT, "stages.1.trainer.save_strategy=steps", "stages.1.trainer.save_steps=3"]
     whole = recipe.load(PIPELINE, short)
-    for found in (whole.bodies, whole.places):
-        del found[2:]
+    for actual in (whole.bodies, whole.places):
+        del actual[2:]
     folder = train(whole, Registry(), tmp_path / "run").folder
     expected = load_file(folder / "02-reward/adapter/adapter_model.safetensors")
     for name in ("checkpoint-6", "adapter"):

@@ -105,9 +105,9 @@ def test_temperature_applies_to_sampling_and_log_probs(idle: EquationTrainer, te
     mask = torch.ones_like(ids)
     inputs = {"prompt_ids": ids, "prompt_mask": mask, "completion_ids": ids, "completion_mask": mask}
     with torch.no_grad():
-        found, entropy, _ = idle.components.logprobs.of(idle.model, inputs, compute_entropy=True)
+        actual, entropy, _ = idle.components.logprobs.of(idle.model, inputs, compute_entropy=True)
     expected = (logits(idle, [5, 6, 7, 8] * 2)[:, 3:-1] / temperature).log_softmax(-1)
-    torch.testing.assert_close(found, expected.gather(2, ids.unsqueeze(2)).squeeze(2), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(actual, expected.gather(2, ids.unsqueeze(2)).squeeze(2), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(entropy, -(expected.exp() * expected).sum(-1), rtol=1e-4, atol=1e-5)
     assert idle.generation_config.temperature == idle.generation_kwargs["temperature"] == temperature
 

@@ -26,14 +26,14 @@ def row(length: int, width: int = 40) -> torch.Tensor:
 def test_overlong_is_paid_for_in_proportion(length: int, limit: int, cache: int, factor: float) -> None:
     cache = min(cache, limit)
     reward = torch.tensor([0.5], dtype=torch.float64)
-    found = overlong(reward, row(length), 99, max_length=limit, cache=cache, factor=factor).item()
+    actual = overlong(reward, row(length), 99, max_length=limit, cache=cache, factor=factor).item()
     if length <= limit - cache:
         expected = 0.0
     elif length <= limit:
         expected = ((limit - cache) - length) / cache
     else:
         expected = -1.0
-    assert found == pytest.approx(0.5 + factor * expected)
+    assert actual == pytest.approx(0.5 + factor * expected)
 
 
 def test_soft_overlong_interval_defaults_to_a_fifth() -> None:
@@ -47,10 +47,10 @@ def test_a_limit_of_a_few_tokens_still_means_something() -> None:
 
 @given(batches(), st.sampled_from([0.0, 0.05, 1.0]))
 def test_drift_is_paid_for_where_it_happens(batch: Batch, beta: float) -> None:
-    found = kl_in_reward(batch.old_logp, batch.ref_logp, batch.mask, beta=beta)
+    actual = kl_in_reward(batch.old_logp, batch.ref_logp, batch.mask, beta=beta)
     expected = -beta * (batch.old_logp - batch.ref_logp)
-    torch.testing.assert_close(found[batch.mask], expected[batch.mask])
-    assert not found[~batch.mask].any()
+    torch.testing.assert_close(actual[batch.mask], expected[batch.mask])
+    assert not actual[~batch.mask].any()
 
 
 def test_kl_in_sequence_reward_is_the_sequence_divergence() -> None:
@@ -75,10 +75,10 @@ named_scores = st.lists(st.tuples(st.floats(-30, 30), st.sampled_from([0.0, 1.0]
 @given(named_scores, st.sampled_from([0.5, 2.0]))
 def test_the_verifier_has_the_last_word(scores: list[tuple[float, float]], alpha: float) -> None:
     grades, rights = (torch.tensor(column, dtype=torch.float64) for column in zip(*scores, strict=True))
-    found = sigmoid_shaping({"rm": grades, "right": rights}, model="rm", verifier="right", alpha=alpha)
+    actual = sigmoid_shaping({"rm": grades, "right": rights}, model="rm", verifier="right", alpha=alpha)
     expected = [1 / (1 + math.exp(-alpha * grade)) + (right - 1) for grade, right in scores]
-    assert found.tolist() == pytest.approx(expected)
-    assert all((r > 0) == (right == 1) for r, (_, right) in zip(found.tolist(), scores, strict=True))
+    assert actual.tolist() == pytest.approx(expected)
+    assert all((r > 0) == (right == 1) for r, (_, right) in zip(actual.tolist(), scores, strict=True))
 
 
 def test_without_a_grade_a_right_answer_is_worth_a_half() -> None:

@@ -67,7 +67,7 @@ def test_the_loss_and_its_gradient_are_trls_bit_by_bit(
             num_micro_batches=torch.tensor(float(accumulation)),
             max_completion_length=32,
         )
-        found = objective(batch, parts)
+        actual = objective(batch, parts)
         options = {
             "level": level,
             "high": 5.0 if kind == "cispo" else 0.25,
@@ -77,8 +77,8 @@ def test_the_loss_and_its_gradient_are_trls_bit_by_bit(
         expected = trl_formulas.loss(
             **data | {"logp": theirs}, kind=kind, tokens=tokens, beta=beta, weighted=weighted, **options
         )
-        assert torch.equal(found, expected)
-        assert torch.equal(*(torch.autograd.grad(x, y)[0] for x, y in ((found, ours), (expected, theirs))))
+        assert torch.equal(actual, expected)
+        assert torch.equal(*(torch.autograd.grad(x, y)[0] for x, y in ((actual, ours), (expected, theirs))))
 
 
 def scored(rewards: torch.Tensor, generations: int, scale: str) -> torch.Tensor:

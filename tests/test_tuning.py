@@ -58,8 +58,8 @@ def test_no_candidate_changes_more_than_rounding(key: str) -> None:
     expected = tuning._resolve(choice.workload)()()
     for value in choice.candidates:
         with applied({key: value}):
-            found = tuning._resolve(choice.workload)()()
-        torch.testing.assert_close(list(found), list(expected), rtol=1e-4, atol=1e-4)
+            actual = tuning._resolve(choice.workload)()()
+        torch.testing.assert_close(list(actual), list(expected), rtol=1e-4, atol=1e-4)
 
 
 def test_every_choice_is_a_constant_of_its_module() -> None:

@@ -26,11 +26,11 @@ def test_record(record: Args) -> None:
     inline = record["case"] == "inline"  # it brings its inputs along
     case = CASES["A" if inline else record["case"]]
     (say,) = speakers(record)
-    found = say(case, record["args"])
+    actual = say(case, record["args"])
     numbers = {name: value for name, value in record["out"].items() if name not in NOTES}
     assert numbers, "a record without a number proves nothing"
     for name, expected in numbers.items():
-        theirs, ours = torch.tensor(expected, dtype=torch.float64), found[name]
+        theirs, ours = torch.tensor(expected, dtype=torch.float64), actual[name]
         if theirs.dim() == 1 and ours.dim() == 2:
             ours = ours.squeeze(1)  # one advantage per row
         if theirs.dim() == 2 and not inline:

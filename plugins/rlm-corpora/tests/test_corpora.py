@@ -27,9 +27,9 @@ def test_row_of_the_published_shape_is_read(name: str, tmp_path: Path) -> None:
     row = expected.pop("row")
     (tmp_path / "rows.jsonl").write_text(f"{row}\n{row}\n")
     spec = ENVIRONMENTS[name](path=str(tmp_path / "rows.jsonl"))
-    (found,) = list(spec.train)
-    assert {key: value for key, value in found.items() if key != "prompt"} == expected
-    assert found["prompt"][-1]["content"] == expected["question"]
+    (actual,) = list(spec.train)
+    assert {key: value for key, value in actual.items() if key != "prompt"} == expected
+    assert actual["prompt"][-1]["content"] == expected["question"]
     assert {*expected} == {key for key in ("question", "answer", "demonstration") if getattr(corpus, key)}
     assert corpus.license in (ENVIRONMENTS[name].__doc__ or "")
 
@@ -47,8 +47,8 @@ def test_one_local_file_needs_no_split(name: str, suffix: str, tmp_path: Path) -
         row = {key: value for key, value in row.items() if isinstance(value, str)}
     table = datasets.Dataset.from_list([row])
     {"csv": table.to_csv, "parquet": table.to_parquet}.get(suffix, table.to_json)(str(file))
-    (found,) = list(ENVIRONMENTS[name](path=str(file)).train)
-    assert found["question"] == expected["question"]
+    (actual,) = list(ENVIRONMENTS[name](path=str(file)).train)
+    assert actual["question"] == expected["question"]
     assert corpus.split in ("main", "split_0", "train")
 
 

@@ -26,9 +26,9 @@ def test_gradient_ascends_the_probability_that_two_samples_agree() -> None:
     logp = torch.stack([torch.stack([table[0, a], table[1 + a, b]]) for a, b in completions])
     probability = logp.sum(1).exp()
     loss = self_confidence(logp, logp.detach(), torch.ones(4, 2, dtype=torch.bool), alpha=0.0).sum(1)
-    (found,) = torch.autograd.grad((probability.detach() * loss).sum(), logits, retain_graph=True)
+    (actual,) = torch.autograd.grad((probability.detach() * loss).sum(), logits, retain_graph=True)
     (expected,) = torch.autograd.grad(-0.5 * (probability**2).sum(), logits)
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
 
 
 def test_algorithm_equals_the_formula_of_its_paper() -> None:
@@ -36,11 +36,11 @@ def test_algorithm_equals_the_formula_of_its_paper() -> None:
     mask, old = torch.tensor([[True, True], [True, False]]), logp.detach() - 0.1
     counts = {"num_sequences": torch.tensor(2.0), "num_sequences_all": torch.tensor(2.0)}
     batch = Batch(group=torch.tensor([0, 0]), mask=mask, old_logp=old, advantages=torch.zeros(2, 1), step=0, **counts)
-    found = objective(replace(batch, logp=logp), Equation.of(slots_of(rlsc, Registry())))
+    actual = objective(replace(batch, logp=logp), Equation.of(slots_of(rlsc, Registry())))
     weights = torch.tensor([-0.9, -1.6], dtype=torch.float64).exp() + 0.1
     expected = -(weights * torch.stack([logp[0].sum(), logp[1, 0]])).mean()
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(x, logp)[0] for x in (found, expected)))
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(x, logp)[0] for x in (actual, expected)))
 
 
 def test_shaper_warns_where_it_vanishes() -> None:

@@ -87,8 +87,8 @@ def test_curiosity_equals_the_formula_of_the_code() -> None:
     logp = LOGP[1, :5].tolist()
     expected = sum(map(of_step, (logp[:2], logp[2:4], logp[4:]))) / 3
     given: Any = (ZERO, LOGP, MASK, IDS, TOKENIZER)
-    found = parts.curiosity(*given, separator=";", above=None, weight=1.0)
-    assert found[1].item() == pytest.approx(expected)
+    actual = parts.curiosity(*given, separator=";", above=None, weight=1.0)
+    assert actual[1].item() == pytest.approx(expected)
     bonus = parts.curiosity(*given, separator=";", above=expected - 1e-6)
     assert bonus[1].item() == pytest.approx(0.4)
     assert parts.curiosity(*given, separator=";", above=expected + 1e-6)[1].item() == 0.0
@@ -103,11 +103,11 @@ def test_entropy_minimization_descends_the_entropy() -> None:
         group=torch.zeros(1).long(), mask=mask, advantages=torch.zeros(1, 1), step=0, num_tokens=torch.tensor(1.0)
     )
     loss = objective(replace(batch, logp=logp[..., 0], entropy=entropy), Equation.of(slots_of(parts.em_ft, Registry())))
-    (found,) = torch.autograd.grad(loss, logits)
+    (actual,) = torch.autograd.grad(loss, logits)
     p = logits.detach()[0, 0].softmax(-1)
     expected = -p * (p.log() + entropy[0, 0].detach())
-    torch.testing.assert_close(found[0, 0], expected)
-    assert not found[0, 1].any()
+    torch.testing.assert_close(actual[0, 0], expected)
+    assert not actual[0, 1].any()
 
 
 def test_next_segment_matches_at_ends_of_tokens(tmp_path: Path) -> None:

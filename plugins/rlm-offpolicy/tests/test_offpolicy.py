@@ -37,8 +37,8 @@ def test_flowrl_equals_the_formula_of_its_paper() -> None:
     equation = Equation.of(slots_of(algorithms.flowrl, Registry()))
 
     leaf = logp.clone().requires_grad_()
-    found = objective(with_own_step_batch(replace(batch, logp=leaf)), equation)
-    (gradient,) = torch.autograd.grad(found, leaf)
+    actual = objective(with_own_step_batch(replace(batch, logp=leaf)), equation)
+    (gradient,) = torch.autograd.grad(actual, leaf)
 
     expected = logp.clone().requires_grad_()
     total = torch.zeros((), dtype=torch.float64)
@@ -50,7 +50,7 @@ def test_flowrl_equals_the_formula_of_its_paper() -> None:
         weight = math.exp((logp - old)[i, own].sum().item())
         delta = log_z + expected[i, own].mean() - 15 * advantages[i, 0] - ref[i, own].mean()
         total = total + min(max(weight, 0.8), 1.2) * delta**2 / 4
-    torch.testing.assert_close(found, total)
+    torch.testing.assert_close(actual, total)
     torch.testing.assert_close(gradient, torch.autograd.grad(total, expected)[0])
 
 
@@ -100,9 +100,9 @@ def test_relift_equals_the_formula_of_its_repository(batch: Batch) -> None:
     logp = batch.logp.clone().requires_grad_()
     expected = relift_of_its_repository(batch, logp)
     leaf = batch.logp.clone().requires_grad_()
-    found = objective(replace(score(batch, RELIFT), logp=leaf, rollout_weight=None), RELIFT)
-    torch.testing.assert_close(found, expected)
-    (gradient,) = torch.autograd.grad(found, leaf)
+    actual = objective(replace(score(batch, RELIFT), logp=leaf, rollout_weight=None), RELIFT)
+    torch.testing.assert_close(actual, expected)
+    (gradient,) = torch.autograd.grad(actual, leaf)
     wanted = torch.autograd.grad(expected, logp)[0] if expected.requires_grad else torch.zeros_like(logp)
     torch.testing.assert_close(gradient, wanted)
 

@@ -165,7 +165,7 @@ def test_influence_of_a_model_is_that_of_its_attention_weights() -> None:
     model = policy()
     prompt, row, ends = [3, 4], [5, 6, 7, 8, 9, 10], [2, 3, 5, 6]
     before = model.get_base_model().config._attn_implementation
-    found = influences(model, prompt, row, ends, gap=1)
+    actual = influences(model, prompt, row, ends, gap=1)
     assert model.get_base_model().config._attn_implementation == before
     layer = model.get_base_model().model.layers[0].self_attn
     seen: dict[str, torch.Tensor] = {}
@@ -189,7 +189,7 @@ def test_influence_of_a_model_is_that_of_its_attention_weights() -> None:
         weights = scores.masked_fill(torch.ones(8, 8).triu(1).bool(), -torch.inf).softmax(-1)[0]
     spans = [(2 + a, 2 + b) for a, b in pairwise((0, *ends))]
     expected = forward_influence(weights.float(), spans, gap=1).amax(0)
-    torch.testing.assert_close(torch.tensor(found), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.tensor(actual), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_points_are_the_most_influential_steps_at_a_distance() -> None:

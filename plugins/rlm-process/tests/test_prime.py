@@ -111,9 +111,9 @@ def test_cross_entropy_of_a_new_adapter(host: Any) -> None:
     beyond = {"accuracy": torch.tensor([7.0, -1.0, 0.0, 1.0], dtype=torch.float64)}
     expected = set_up(host)
     update_logs(expected, host, named_rewards={"accuracy": beyond["accuracy"].clamp(0, 1)})
-    found = set_up(host)
-    update_logs(found, host, named_rewards=beyond)
-    assert torch.equal(rewards_of(found, host), rewards_of(expected, host)), "labels lie between 0 and 1"
+    actual = set_up(host)
+    update_logs(actual, host, named_rewards=beyond)
+    assert torch.equal(rewards_of(actual, host), rewards_of(expected, host)), "labels lie between 0 and 1"
 
 
 def test_uninformative_completions_are_not_trained_on(host: Any) -> None:
@@ -188,10 +188,10 @@ def test_advantage_matches_explicit_sums(gamma: float, stretched: bool) -> None:
     dense = torch.zeros(4, 4, dtype=torch.float64)
     dense[mask] = torch.tensor([x for row in rho for x in row], dtype=torch.float64)
     rewards = torch.tensor(o, dtype=torch.float64) + dense.sum(1)
-    found = outcome_and_process(rewards, torch.zeros(4).long(), mask, dense, gamma=gamma, stretched=stretched)
+    actual = outcome_and_process(rewards, torch.zeros(4).long(), mask, dense, gamma=gamma, stretched=stretched)
     expected = [x for row in by_loops(o, rho, gamma, stretched) for x in row]
-    torch.testing.assert_close(found[mask], torch.tensor(expected, dtype=torch.float64))
-    assert not found[~mask].any()
+    torch.testing.assert_close(actual[mask], torch.tensor(expected, dtype=torch.float64))
+    assert not actual[~mask].any()
 
 
 def test_without_dense_rewards_it_is_leave_one_out() -> None:

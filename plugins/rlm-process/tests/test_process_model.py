@@ -86,11 +86,11 @@ def test_score_is_read_at_the_last_token_of_each_step(kind: str) -> None:
         good, bad = (logits[:, tokenizer()(word)["input_ids"][0]] for word in "+-")
         expected = (good - bad).sigmoid()
     more = [scorer.encode("2?", ["1"]), PRMInput([5, 6], []), encode]  # read in another company, padded
-    found = scorer.scores([encode, *more])
-    assert found[0] == pytest.approx(expected.tolist(), abs=1e-5)
-    assert found[3] == pytest.approx(found[0], abs=1e-5)
-    assert found[2] == []
-    assert len({round(x, 3) for x in found[0]}) > 1
+    actual = scorer.scores([encode, *more])
+    assert actual[0] == pytest.approx(expected.tolist(), abs=1e-5)
+    assert actual[3] == pytest.approx(actual[0], abs=1e-5)
+    assert actual[2] == []
+    assert len({round(x, 3) for x in actual[0]}) > 1
 
 
 def test_steps_beyond_the_limit_score_zero() -> None:
@@ -136,14 +136,14 @@ def test_reward_and_shaper_agree(kind: str) -> None:
     dense = ProcessRewards(path=folder(kind), weight=2.0)
     ids = [[*tokenizer()(text)["input_ids"], 1] for text in (SOLUTION, "5", "")]
     mask = torch.arange(20) < torch.tensor([[len(row)] for row in ids])
-    found = dense(mask, ["1+1?"] * 3, ids, tokenizer()) / 2
+    actual = dense(mask, ["1+1?"] * 3, ids, tokenizer()) / 2
     steps, places = nonblank_texts(ids[0], tokenizer(), step_spans(ids, LINES)[0])
     scorer = reward.scorer
     expected = scorer.scores([scorer.encode("1+1?", steps)])[0]
-    assert found[0][places].tolist() == pytest.approx(expected, abs=1e-6)
-    assert found.count_nonzero(1).tolist() == [3, 1, 0]
+    assert actual[0][places].tolist() == pytest.approx(expected, abs=1e-6)
+    assert actual.count_nonzero(1).tolist() == [3, 1, 0]
     scores = reward(["1+1?"] * 3, [SOLUTION, "5", ""])
-    assert scores == pytest.approx([found[0][places].prod().item(), found[1].sum().item(), 0.0], abs=1e-6)
+    assert scores == pytest.approx([actual[0][places].prod().item(), actual[1].sum().item(), 0.0], abs=1e-6)
 
 
 def test_observations_are_not_scored() -> None:

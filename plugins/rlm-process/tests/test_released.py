@@ -32,11 +32,11 @@ def rows(case: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor
 @pytest.mark.parametrize("case", SAID["prime"])
 def test_the_advantage_of_prime(case: dict[str, Any]):
     outcome, dense, group, mask = rows(case)
-    found = outcome_and_process(outcome + dense.sum(1), group, mask, dense, stretched=True, whitened=True)
+    actual = outcome_and_process(outcome + dense.sum(1), group, mask, dense, stretched=True, whitened=True)
     expected = torch.tensor(case["advantages"], dtype=torch.float64)
-    torch.testing.assert_close(found, expected.where(mask, 0.0), rtol=0.0, atol=1e-6)
+    torch.testing.assert_close(actual, expected.where(mask, 0.0), rtol=0.0, atol=1e-6)
     paper = outcome_and_process(outcome + dense.sum(1), group, mask, dense, whitened=True)
-    assert (paper - found).abs().max() > 0.01  # the two baselines are not the same
+    assert (paper - actual).abs().max() > 0.01  # the two baselines are not the same
 
 
 @pytest.mark.parametrize("case", SAID["prime"])

@@ -33,7 +33,7 @@ def test_every_step_of_every_row(rows: Any, size: int, alike: Any, gamma: float,
     paid = torch.tensor([[*row, *[0.0] * (width - len(row))] for row in rows], dtype=torch.float64)
     group = [i % 2 for i in range(len(rows))]
     knobs: dict[str, Any] = {"steps": Every(every=size), "alike": alike, "gamma": gamma, "scale": scale}
-    found = step_relative(paid, torch.tensor(group), mask, rows, None, **knobs)
+    actual = step_relative(paid, torch.tensor(group), mask, rows, None, **knobs)
     steps = [[sum(row[a : a + size]) for a in range(0, len(row), size)] for row in rows]
 
     def relative(i: int, k: int) -> float:
@@ -52,8 +52,8 @@ def test_every_step_of_every_row(rows: Any, size: int, alike: Any, gamma: float,
         for t in range(len(row)):
             first = t // size
             expected = sum(gamma ** (k - first) * relative(i, k) for k in range(first, len(steps[i])))
-            torch.testing.assert_close(found[i, t].item(), expected, atol=1e-9, rtol=1e-9)
-        assert not found[i, len(row) :].any()
+            torch.testing.assert_close(actual[i, t].item(), expected, atol=1e-9, rtol=1e-9)
+        assert not actual[i, len(row) :].any()
 
 
 def test_multi_turn_steps_exclude_observations():

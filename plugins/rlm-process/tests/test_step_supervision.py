@@ -82,8 +82,8 @@ def test_pairwise_wins_compare_equal_positions():
         }
         for _ in range(20)
     ]
-    found = pairwise_wins(samples)
-    for sample, own in zip(samples, found, strict=True):
+    actual = pairwise_wins(samples)
+    for sample, own in zip(samples, actual, strict=True):
         expected = []
         for k in range(3):
             wrong = [x["scores"][k] for x in samples if x["labels"][k] is False and x["prompt"] == sample["prompt"]]

@@ -66,8 +66,8 @@ def test_tree_by_hand():
         [at_b, at_b3, 1 - root + 1 - b3],
         [at_b, at_b3, 0.5 - root + 0.5 - b3],
     ]
-    found = tree(rewards, rows, torch.zeros(5).long(), live(rows))
-    torch.testing.assert_close(found, torch.tensor(expected))
+    actual = tree(rewards, rows, torch.zeros(5).long(), live(rows))
+    torch.testing.assert_close(actual, torch.tensor(expected))
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

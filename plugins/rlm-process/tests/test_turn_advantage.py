@@ -65,9 +65,9 @@ def read(rows: list[Any]) -> tuple[torch.Tensor, list[list[int]], torch.Tensor]:
 def test_turn_relative_matches_the_oracle(rows: Any, alike: Any, gamma: float, scale: Any):
     mask, ids, paid = read(rows)
     group = torch.tensor([i % 2 for i in range(len(rows))])
-    found = turn_relative(paid.sum(1), paid, ids, group, mask, alike=alike, gamma=gamma, scale=scale)
+    actual = turn_relative(paid.sum(1), paid, ids, group, mask, alike=alike, gamma=gamma, scale=scale)
     expected = by_hand(rows, group.tolist(), alike=alike, gamma=gamma, scale=scale)
-    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64).where(mask, 0.0))
+    torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64).where(mask, 0.0))
 
 
 def test_single_turn_is_group_relative():

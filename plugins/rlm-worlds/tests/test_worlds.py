@@ -53,12 +53,12 @@ def test_knights_have_one_solution() -> None:
     """Count the solutions of the question's text with a reader of its own."""
     for row in rows(knights(people=3, train_rows=40, test_rows=0)):
         statements = [line.split('"')[1] for line in row["question"].splitlines() if "says" in line]
-        found = [
+        actual = [
             kinds
             for kinds in range(8)
             if all(holds(text, kinds) == bool(kinds >> i & 1) for i, text in enumerate(statements))
         ]
-        (kinds,) = found
+        (kinds,) = actual
         expected = ", ".join(f"{'ABC'[i]}: {'knight' if kinds >> i & 1 else 'knave'}" for i in range(3))
         assert row["answer"] == expected
 
