@@ -103,6 +103,7 @@ def measured(name: str, seed: int, runs: Path) -> Record:
     from rlm_plugins.cli.judgement_text import as_data
     from rlm_plugins.run.train import train
 
+    teacher = measured("r1_teacher", seed, runs) if name == "r1_student" else None
     changes = [text.format(seed=seed, runs=runs) for text in SEEDS[name]]
     file, folder = FOLDER / f"{name}.yaml", runs / f"{name}-{seed}"
     document = recipe.load(file, [*changes, f"stages.0.model.seed={seed}", f"trainer.seed={seed}"])
@@ -114,8 +115,8 @@ def measured(name: str, seed: int, runs: Path) -> Record:
     for line in lines:
         stages.setdefault(str(line["stage"])[3:], []).append(line)
     record: Record = {"recipe": name, "seed": seed, "stages": {name: _stage(of) for name, of in stages.items()}}
-    if name == "r1_student":
-        taught = measured("r1_teacher", seed, runs)["stages"]["teacher"]["accuracy"]
+    if teacher:
+        taught = teacher["stages"]["teacher"]["accuracy"]
         on = evaluate(folder, on=[FOLDER / "r1_teacher.yaml"])
         record["stages"]["student"] = {"accuracy": [taught[-1], as_data(on, samples=0)["score"]]}
     return record
