@@ -35,7 +35,7 @@ def train(
         from rlm_plugins.cli.recipe_argument import read
         from rlm_plugins.recipe.plans import check_names
 
-        check_names(*read(recipe, overrides, allow_changed or ()))  # a typing error is told before torch is imported
+        check_names(*read(recipe, overrides, allow_changed or ()))  # before torch is imported
         from rlm_plugins.cli.launch import launch
 
         launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed or ())
