@@ -20,7 +20,8 @@ GOALS = {
 """Minimum speed-up over stock TRL with checkpointing, and without it with both sides tuned."""
 WRITING = {"B1": 2.0, "B2": 2.4, "B3": 3.3}
 """Minimum speed-up of generation alone."""
-
+LIMIT = {"B5": 0.5, "B5t": 0.5}
+"""Minimum share of the limit in the time of a step."""
 MEMORY = {"M": (6.0, 3.5), "B5": (3.0, 3.0)}
 """Minimum ratio of peak memory, stock over ours, with checkpointing on both sides and without it."""
 
@@ -143,6 +144,9 @@ def _goals(found: Record) -> Iterator[str]:
                 yield _goal(f"{name}, {ours}, × {stock}", times(work, stock, ours), goal)
         if name in WRITING:
             yield _goal(f"{name}, generation alone", times(work, DEFAULT, OURS, "writing"), WRITING[name])
+        if name in LIMIT:
+            shares = [sum(work["least"].values()) / each for each in seconds(work, OURS)]
+            yield _goal(f"{name}, of the limit", shares, LIMIT[name])
         if OFF in work["rounds"][0]:
             yield _goal(f"{name}, all off, × stock", times(work, STOCK, OFF), 0.97)
     for workload, held in found["memory"].items():

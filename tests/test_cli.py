@@ -72,6 +72,20 @@ def test_every_command_has_a_help_text() -> None:
     assert output_of("--version") == f"rlm {__version__}\n"
 
 
+@pytest.mark.parametrize("chosen", ["", "ACTIVE"])
+def test_waiting_threads_sleep_unless_the_environment_says_otherwise(tmp_path: Path, chosen: str) -> None:
+    """OpenMP reads the variable once, when torch is imported."""
+    program = (
+        "import os, sys; from rlm_plugins.cli import typer_app as cli\n"
+        "cli.run_to_end = lambda app: print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)\n"
+        "cli.main()"
+    )
+    before = {"OMP_WAIT_POLICY": chosen} if chosen else {}
+    outside = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | before
+    run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=outside, capture_output=True, text=True)
+    assert run.stdout == f"{chosen or 'PASSIVE'} False\n"
+
+
 @pytest.mark.parametrize(
     "command", [["--help"], ["plugins"], ["algorithms"], ["diff", "grpo", "dapo"], ["explain", "clip"], ["--version"]]
 )
