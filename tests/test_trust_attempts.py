@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from rlm_plugins.cli import app, trust
 from rlm_plugins.cli.sweep import sweep
+from rlm_plugins.data.image_loading import open_images
 from rlm_plugins.data.model_packages import ModelPackage
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.models import packages
@@ -289,6 +290,19 @@ def test_a_repository_of_the_folder_starts_no_program() -> None:
     assert [*state] == ["commit"]
     subprocess.run(["git", "status"], check=True, capture_output=True)
     assert (Path.cwd().parent / "ran").exists(), "the configuration is effective"
+
+
+def test_an_image_starts_no_interpreter_of_postscript(monkeypatch: pytest.MonkeyPatch) -> None:
+    eps_plugin = pytest.importorskip("PIL.EpsImagePlugin", reason="needs Pillow")
+    monkeypatch.setattr(eps_plugin, "gs_binary", None)
+    Path("gs").write_text(f"#!/bin/sh\ntouch {Path.cwd().parent / 'ran'}\n")
+    Path("gs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(Path.cwd()), prepend=os.pathsep)
+    header = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 4 4\n%%EndComments\nshowpage\n%%EOF\n"
+    Path("image.eps").write_text(header)
+    with pytest.raises(RlmError, match="cannot be opened"):
+        open_images([Path("image.eps")])
+    assert not (Path.cwd().parent / "ran").exists()
 
 
 @pytest.mark.full

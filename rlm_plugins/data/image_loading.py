@@ -110,7 +110,8 @@ def _defect(images: Sequence[Any]) -> str:
 
 def _require_pillow() -> None:
     try:
-        import PIL  # noqa: F401
+        from PIL import EpsImagePlugin
     except ImportError:
         problem = "the examples have images, and Pillow is not installed"
         raise RecipeError(problem, where="environment", hint="pip install pillow") from None
+    EpsImagePlugin.gs_binary = False  # PostScript of a data set is a program, which Pillow would give to Ghostscript
