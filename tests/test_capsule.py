@@ -466,7 +466,7 @@ def test_step_without_capsule_records_references_only(
         return lambda *args, **options: calls.append(name)
 
     monkeypatch.setattr("rlm_plugins.trainer.step_recorder.rng_state", forbid("rng"))
-    monkeypatch.setattr("rlm_plugins.trainer.step_recorder.text_of_tokens", forbid("text"))
+    monkeypatch.setattr("rlm_plugins.trainer.step_capsule.text_of_tokens", forbid("text"))
     monkeypatch.setattr("rlm_plugins.trainer.capsule_writer.write_capsule", forbid("write"))
     run_of(tmp_path, "capsule={every: 0}", "trainer.max_steps=1", "trainer.save_strategy='no'")
     assert calls == []

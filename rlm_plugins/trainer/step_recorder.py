@@ -13,14 +13,9 @@ import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.capsule import Capsule
-from rlm_plugins.capsule.tensor_tree import TreeEncoder, decode_tree
-from rlm_plugins.capsule.token_text import text_of_tokens
-from rlm_plugins.distributed import gather_lists, processes
 from rlm_plugins.functional.rng_state import rng_state
 from rlm_plugins.trainer.context import TrainerContext
-
-SCORED = ("advantages", "mask", "returns", "rewards", "token_rewards", "expected_logp", "keep_mask")
-"""Results of the scoring phase in a capsule."""
+from rlm_plugins.trainer.step_capsule import capsule_of
 
 
 @dataclass
@@ -145,39 +140,11 @@ class StepRecorder:
         Args:
             fault: Of the step; this process then stores what it has itself.
         """
-        generation, args = dict(self._generation), self.context.args
-        scored, sampled, batch = (generation.get(name) for name in ("scored", "sampled", "batch"))
-        is_fault, results = bool(fault), {name: getattr(scored, name, None) for name in SCORED}
-        updates = [self._own_update()] if is_fault else _gathered_updates(self._own_update())
-        rows = batch.completion_ids if batch is not None and batch.completion_ids else None
-        if rows is None:
-            rows = [list(map(int, ids)) for ids in (sampled or {}).get("completion_ids", ())]
-        capsule = Capsule(
-            step=self.context.step + 1,
-            stage="",
-            processes=self.context.accelerator.num_processes,
-            sampled=sampled if is_fault or sampled is None else _gathered(sampled),
-            batch=batch
-            and replace(batch, **dict.fromkeys(("logprobs_of", "generate", "rewards_of", "tokenizer", "log"))),
-            is_shaped=generation.get("is_shaped", False),
-            scored={name: x for name, x in results.items() if x is not None},
-            calls=generation.get("calls", []),
-            updates=updates,
-            tokens=text_of_tokens(self.context.tokenizer, rows),
-            turns=generation.get("turns", []) if is_fault else gather_lists(generation.get("turns", [])),
-            measured={
-                "accumulation": args.gradient_accumulation_steps,
-                "steps_per_generation": args.steps_per_generation,
-                "generated_at": self._first_step,
-                "grad_norm": None if self.grad_norm is None else float(self.grad_norm),
-                "temperature": float(self.context.temperature),
-            },
-            fault=dict(fault or {}),
-        )
-        known = self.snapshot()
-        capsule.states = known.get("states", {})
-        capsule.rng = {"step": known.get("rng"), "scoring": generation.get("scoring_rng")}
-        return capsule
+        measured = {
+            "generated_at": self._first_step,
+            "grad_norm": None if self.grad_norm is None else float(self.grad_norm),
+        }
+        return capsule_of(self.context, self._generation, self._own_update(), self.snapshot(), measured, fault or {})
 
     def _own_update(self) -> dict[str, Any]:
         """Return the loss phase of this process."""
@@ -191,16 +158,3 @@ class StepRecorder:
 
 def _detached(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
-
-
-def _gathered(sampled: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: gather_lists(list(rows)) for name, rows in sampled.items()}
-
-
-def _gathered_updates(own: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the loss phase of every process; other processes receive tensors on the CPU."""
-    if processes().num_processes == 1:
-        return [own]
-    encoder = TreeEncoder()
-    tree = encoder.encode(own, "update")
-    return [decode_tree(*encoded) for encoded in gather_lists([(tree, encoder.tensors)])]
