@@ -54,7 +54,7 @@ evaluation: {metric: accuracy, max_new_tokens: 4}
 model: {name: scratch, hidden: 16, heads: 2, intermediate: 16, lora: {r: 2, target_modules: all-linear}}
 algorithm: {name: dapo, filters: []}
 trainer:
-  {stale: 2, generation_device: cpu, max_steps: 4, per_device_train_batch_size: 8, num_generations: 4,
+  {stale: 2, generation_device: cpu, max_steps: 8, per_device_train_batch_size: 8, num_generations: 4,
    max_completion_length: 8, save_strategy: steps, save_steps: 1, use_cpu: true}
 """
 
