@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -86,7 +86,7 @@ def train_once(workload: str, device: str) -> Record:
     (made,) = compose(recipe.load(LESSON, changes), Registry([HERE / "overlap_rewards.py"]))
     with tempfile.TemporaryDirectory() as folder:
         made.folder, made.watchers = Path(folder), [Clock()]
-        made.engine(made)
+        made.trainer(made)
         digest = hashlib.sha256((made.output / "adapter_model.safetensors").read_bytes()).hexdigest()
     wall, own, other = ((y - x) / STEPS for x, y in zip(marks[SKIPPED - 1], marks[-1], strict=True))
     return {"wall": wall, "trainer": own, "second": other, "weights": digest}
@@ -108,8 +108,8 @@ def run(workload: str, arm: str) -> Record:
     return record
 
 
-def measure(rounds: int, workload: str) -> Record:
-    """Return the load of the machine before and after, and per round: arm → record.
+def measure(rounds: int, workload: str) -> Iterator[Record]:
+    """Yield the load of the machine before and after, and per round, arm → record; once after each round.
 
     Raises:
         SystemExit: The weights of the overlapped run differ from those of one thread.
@@ -121,7 +121,7 @@ def measure(rounds: int, workload: str) -> Record:
             sys.exit(f"{workload}: the weights of '{ONE}' and '{OVERLAPPED}' differ")
         found.append(records)
         print(workload, number, {arm: round(x["wall"], 3) for arm, x in records.items()}, file=sys.stderr)
-    return {"cores": os.cpu_count(), "load": [load, os.getloadavg()[0]], "rounds": found}
+        yield {"cores": os.cpu_count(), "load": [load, os.getloadavg()[0]], "rounds": found}
 
 
 def page(measured: dict[str, Record]) -> str:
@@ -178,14 +178,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(train_once(*asked.one)))
         return 0
     for workload in [asked.only] if asked.only else WORKLOADS:
-        found = measure(asked.rounds, workload)
-        file = asked.out / f"{NAME}.json"
-        known = json.loads(file.read_text()) if file.exists() else {}
-        known = {name: found if name == workload else known.get(name) for name in WORKLOADS}
-        known = {name: each for name, each in known.items() if each}
-        file.write_text(json.dumps(known, indent=1) + "\n")
-        (asked.out / f"{NAME}.md").write_text(page(known))
-    print(page(known))
+        for found in measure(asked.rounds, workload):
+            file = asked.out / f"{NAME}.json"
+            known = json.loads(file.read_text()) if file.exists() else {}
+            known = {name: found if name == workload else known.get(name) for name in WORKLOADS}
+            known = {name: each for name, each in known.items() if each}
+            file.write_text(json.dumps(known, indent=1) + "\n")
+            (asked.out / f"{NAME}.md").write_text(page(known))
+    print((asked.out / f"{NAME}.md").read_text())
     return 0
 
 
