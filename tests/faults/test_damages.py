@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from fault_cases import KINDS, resume, run, unfinished, weights
-from fault_damages import damaged, flip, halve
+from fault_damages import DAMAGES, MORE, damaged, flip, halve, swap
 
-from rlm_plugins.durable.sealed import damages
+from rlm_plugins.durable.sealed import CHECKSUMS, damages
 from rlm_plugins.errors import RlmError
 from rlm_plugins.run.resume_point import sound_checkpoint
 
@@ -34,7 +34,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def test_every_damage_is_named_and_the_checkpoint_before_it_is_used(whole: Any, tmp_path: Path, cases: Any) -> None:
     stage = tmp_path / "run" / "01-ppo"
     shutil.copytree(whole("critic"), tmp_path / "run")
-    for name, file, damage in list(damaged(stage)):
+    for name, file, damage in list(damaged(stage, DAMAGES | MORE)):
         with cases(name):
             shutil.copytree(stage, tmp_path / "kept")
             damage(file)
@@ -43,9 +43,28 @@ def test_every_damage_is_named_and_the_checkpoint_before_it_is_used(whole: Any, 
             assert found is not None
             assert found.name == "checkpoint-3"
             assert len(reported) == 1
-            assert (file.name if name != "checksums.json: older" else "differs from its checksum") in reported[0]
+            assert (file.name if file.name != CHECKSUMS else "checksum") in reported[0]
         shutil.rmtree(stage)
         shutil.move(tmp_path / "kept", stage)
+
+
+def test_files_swapped_between_checkpoints_damage_both(whole: Any, tmp_path: Path, cases: Any) -> None:
+    stages = whole("critic") / "01-ppo", tmp_path / "run" / "01-ppo"
+    last, before = (stages[0] / f"checkpoint-{step}" for step in (4, 3))
+    names = [file.name for file in sorted(last.iterdir()) if file.read_bytes() != (before / file.name).read_bytes()]
+    for name in ["", *names]:
+        with cases(name or "both folders"):
+            shutil.copytree(whole("critic"), tmp_path / "run")
+            swap(stages[1] / "checkpoint-4" / name, stages[1] / "checkpoint-3" / name)
+            check_two_are_damaged(stages[1])
+        shutil.rmtree(tmp_path / "run")
+
+
+def check_two_are_damaged(stage: Path) -> None:
+    reported: list[str] = []
+    assert sound_checkpoint(stage, reported.append, unsealed=False) == stage / "checkpoint-2"
+    assert "checkpoint-4 is damaged" in reported[0]
+    assert "checkpoint-3 is damaged" in reported[0]
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.full, pytest.mark.matrix]) for kind in KINDS])
