@@ -45,6 +45,7 @@ class Stage:
         companions: Callbacks of runs that are trained together.
         observer: Called with every scored generation batch; see `trainer.EquationTrainer`.
         note: Called with the samples on which a reward failed, as plain data.
+        owner: Name of run and stage, recorded in its checkpoints.
         sync: Writes the logs of the run to disk.
         record: Writes what is known of the stage when it begins into the manifest of the run.
         checkpoint: The checkpoint to resume from; None: the start.
@@ -77,6 +78,7 @@ class Stage:
     companions: Sequence[Any] = ()
     observer: Callable[..., None] | None = None
     note: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
+    owner: str = ""
     sync: Callable[[], None] | None = None
     record: Callable[..., None] | None = None
     checkpoint: Path | None = None

@@ -26,11 +26,12 @@ _LOADED = (".bin", ".json", ".pkl", ".pt", ".pth", ".py", ".safetensors")
 _THREADS = 8
 
 
-def seal(folder: Path, *, sync: bool = True) -> None:
+def seal(folder: Path, *, owner: str = "", sync: bool = True) -> None:
     """Write the checksums of every file of a folder, and everything to disk.
 
     Args:
         folder: The folder.
+        owner: What the folder belongs to, as :func:`owner_of` returns it.
         sync: False: a power failure may damage the folder, which its checksums show.
 
     Raises:
@@ -42,7 +43,8 @@ def seal(folder: Path, *, sync: bool = True) -> None:
             entries = list(pool.map(lambda name: _entry(folder / name, sync=True), files))
     else:
         entries = [_entry(folder / name) for name in files]
-    document = json.dumps({"files": dict(zip(files, entries, strict=True))}, indent=2) + "\n"
+    listed = {**({"owner": owner} if owner else {}), "files": dict(zip(files, entries, strict=True))}
+    document = json.dumps(listed, indent=2) + "\n"
     if not sync:
         (folder / CHECKSUMS).write_text(document, encoding="utf-8")
         return
@@ -65,6 +67,11 @@ def is_sealed(folder: Path) -> bool:
 def seal_digest(folder: Path) -> str:
     """Return a digest of all files of a sealed folder; empty if it has no checksums."""
     return hashlib.sha256((folder / CHECKSUMS).read_bytes()).hexdigest() if is_sealed(folder) else ""
+
+
+def owner_of(folder: Path) -> str:
+    """Return what a sealed folder without damage belongs to; empty if that was not recorded."""
+    return str(json.loads((folder / CHECKSUMS).read_bytes()).get("owner", ""))
 
 
 def damages(folder: Path) -> list[str]:

@@ -182,6 +182,11 @@ class Run:
         """Return True if the stage is complete."""
         return (self.folder / stage.name / DONE).exists()
 
+    def owner_of(self, stage: Stage) -> str:
+        """Return the name under which a stage seals its checkpoints; empty if the run was started without an id."""
+        identity = self.manifest().get("id")
+        return f"{identity} {stage.name}" if identity else ""
+
     def has_checksums(self) -> bool:
         """Return True if the run was started by a version that seals checkpoints with checksums."""
         return bool(self.manifest().get("checksums"))

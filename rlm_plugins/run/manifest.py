@@ -2,6 +2,7 @@
 
 ::
 
+    id                                a random number, also in the checkpoints of the run
     started, command, folder, git     when, how, and from which commit
     python, platform, hardware        on what
     processes                         how many of them
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,7 @@ def manifest_of(stages: Sequence[Stage], recipe: Recipe, registry: Registry) -> 
         for stage in stages
     }
     described = {
+        "id": uuid.uuid4().hex,
         **provenance(),
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "overrides": list(recipe.overrides),

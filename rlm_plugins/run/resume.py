@@ -66,7 +66,7 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
         write_file(folder / KEPT, (folder / "recipe.yaml").read_bytes())
         history = [*recorded.get("changes", ()), *({"key": k, "old": a, "new": b} for k, a, b in changed)]
         kept: dict[str, Any] = {
-            key: recorded[key] for key in ("started", "stages", "checksums", "tuning") if key in recorded
+            key: recorded[key] for key in ("id", "started", "stages", "checksums", "tuning") if key in recorded
         }
         run.open({**current, "checksums": False, **kept, "changes": history}, recipe.load)
 

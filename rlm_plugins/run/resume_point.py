@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rlm_plugins.durable.files import file_errors, remove
-from rlm_plugins.durable.sealed import CHECKSUMS, damages, is_sealed
+from rlm_plugins.durable.sealed import CHECKSUMS, damages, is_sealed, owner_of
 from rlm_plugins.errors import RlmError
 from rlm_plugins.trainer.checkpoint import STATE, checkpoints
 
@@ -16,20 +16,21 @@ _SINGLE = ("optimizer.pt", "scheduler.pt")
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 
-def sound_checkpoint(stage: Path, tell: Callable[[str], None], *, unsealed: bool) -> Path | None:
+def sound_checkpoint(stage: Path, tell: Callable[[str], None], *, unsealed: bool, owner: str = "") -> Path | None:
     """Return the newest sound checkpoint of a stage; damaged ones are renamed and reported.
 
     Args:
         stage: Folder of the stage.
         tell: Called with one line per damaged checkpoint.
         unsealed: True if checkpoints without checksums are accepted: the run was started by an older version.
+        owner: As recorded in the checkpoints of this run and stage; empty: any.
 
     Raises:
         RlmError: There are checkpoints, and all are damaged.
     """
     found: list[str] = []
     for checkpoint in reversed(checkpoints(stage)):
-        reasons = reasons_against(checkpoint, unsealed=unsealed)
+        reasons = reasons_against(checkpoint, unsealed=unsealed, owner=owner)
         if not reasons:
             if found:
                 tell(f"{stage.name}: {'; '.join(found)}; resuming from {checkpoint.name}")
@@ -53,13 +54,19 @@ def _set_aside(checkpoint: Path) -> None:
         checkpoint.rename(aside)
 
 
-def reasons_against(checkpoint: Path, *, unsealed: bool) -> list[str]:
+def reasons_against(checkpoint: Path, *, unsealed: bool, owner: str = "") -> list[str]:
     """Return why a checkpoint cannot be used; empty if it is sound."""
     if checkpoint.is_symlink() or not checkpoint.is_dir():
         return ["it is not a folder"]
     if is_sealed(checkpoint):
-        return damages(checkpoint) or _wrong_step(checkpoint)
+        return damages(checkpoint) or _of_another_run(checkpoint, owner) or _wrong_step(checkpoint)
     return _incomplete(checkpoint) if unsealed else [f"{CHECKSUMS} is missing"]
+
+
+def _of_another_run(checkpoint: Path, owner: str) -> list[str]:
+    """Return a reason if the checkpoint was copied from another run or stage, whose weights are sound too."""
+    recorded = owner_of(checkpoint)
+    return ["it was saved by another run or stage"] if owner and recorded and recorded != owner else []
 
 
 def _wrong_step(checkpoint: Path) -> list[str]:

@@ -142,7 +142,7 @@ def _silence_libraries() -> None:
 def _rewind(run: Run, stage: Stage) -> None:
     """Set the checkpoint at which a stage resumes, and remove what was logged after it."""
     unsealed = not run.has_checksums()
-    choose = partial(sound_checkpoint, stage.folder, run.tell, unsealed=unsealed)
+    choose = partial(sound_checkpoint, stage.folder, run.tell, unsealed=unsealed, owner=run.owner_of(stage))
     stage.checkpoint = from_main_process(choose)
     run.rewind(stage, int(stage.checkpoint.name.split("-")[1]) if stage.checkpoint else -1)
 
@@ -196,6 +196,7 @@ def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> Learni
     ]
     stage.observer = partial(run.observe, stage)
     stage.note, stage.sync, stage.record = partial(run.note, stage), run.sync, partial(run.record, stage)
+    stage.owner = run.owner_of(stage) if run.main else ""
     progress.status("loading the model")
     try:
         stage.trainer(stage)

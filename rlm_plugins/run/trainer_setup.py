@@ -108,7 +108,7 @@ def run(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None 
             curve.judged = lambda _: TrainingEngine(trainer)
     for callback in (StopAtSafePoint(trainer, stop_signals.current()), *stage.watchers):
         trainer.add_callback(callback)
-    trainer.before_publish = stage.sync
+    trainer.before_publish, trainer.owner = stage.sync, stage.owner
     DivergenceMonitor(trainer, CapsuleWriter(trainer, stage.name, stage.folder, partial(capsule_recipe, stage)))
     if stage.rate_scale != 1:
         trainer._load_optimizer_and_scheduler = rescale_rates(trainer, trainer._load_optimizer_and_scheduler)

@@ -31,9 +31,11 @@ class DurableCheckpoints:
     """Mixin for a transformers `Trainer`: a checkpoint is written to another folder, sealed with checksums and renamed.
 
     Attributes:
+        owner: The run and the stage, recorded in each checkpoint.
         before_publish: Called on the main process before a checkpoint appears under its name.
     """
 
+    owner: str = ""
     _staged: Path | None = None
     before_publish: Callable[[], None] | None = None
 
@@ -52,7 +54,7 @@ class DurableCheckpoints:
                     self._write_extras(self._staged / name)
                 wait()
                 if main:
-                    seal(self._staged / name)
+                    seal(self._staged / name, owner=self.owner)
                     if self.before_publish is not None:
                         self.before_publish()
                     _publish(self._staged / name, stage / name, keep=self.args.save_total_limit)  # type: ignore[attr-defined]

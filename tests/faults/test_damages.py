@@ -11,7 +11,7 @@ import pytest
 from fault_cases import KINDS, resume, run, unfinished, weights
 from fault_damages import DAMAGES, MORE, damaged, flip, halve, swap
 
-from rlm_plugins.durable.sealed import CHECKSUMS, damages
+from rlm_plugins.durable.sealed import CHECKSUMS, damages, owner_of, seal
 from rlm_plugins.errors import RlmError
 from rlm_plugins.run.resume_point import sound_checkpoint
 
@@ -58,6 +58,25 @@ def test_files_swapped_between_checkpoints_damage_both(whole: Any, tmp_path: Pat
             swap(stages[1] / "checkpoint-4" / name, stages[1] / "checkpoint-3" / name)
             check_two_are_damaged(stages[1])
         shutil.rmtree(tmp_path / "run")
+
+
+def test_sound_checkpoint_of_another_run_is_not_used(
+    whole: Any, tmp_path: Path, cases: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its checksums are valid, and its weights are those of another seed, or of another stage."""
+    other = run(tmp_path, "adapter", seed=7)
+    for name in ("another run", "another stage"):
+        with cases(name):
+            copy = unfinished(whole("adapter"), tmp_path / name)
+            last = copy / "01-grpo" / "checkpoint-4"
+            if name == "another run":
+                shutil.rmtree(last)
+                shutil.copytree(other / "01-grpo" / "checkpoint-4", last)
+            else:
+                seal(last, owner=owner_of(last).replace("01-grpo", "02-grpo"))
+            assert weights(resume(copy)) == weights(whole("adapter"))
+            assert "checkpoint-4 is damaged (it was saved by another run or stage)" in capsys.readouterr().out
+    assert weights(other) != weights(whole("adapter"))
 
 
 def check_two_are_damaged(stage: Path) -> None:
