@@ -6,16 +6,20 @@ from __future__ import annotations
 import asyncio
 import builtins
 import decimal
+import faulthandler
 import gc
 import io
 import locale
 import logging
+import logging.config
+import multiprocessing
 import os
 import random
 import resource
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -318,6 +322,26 @@ CHANGES: dict[str, tuple[Callable[[], Any], str]] = {
     "hooks of tensors": (lambda: entered(torch.autograd.graph.saved_tensors_hooks(abs, abs)), "hooks of saved tensors"),
     "file size": (lambda: limited(resource.RLIMIT_FSIZE, 2**40), "limits"),
     "open files": (lambda: limited(resource.RLIMIT_NOFILE, 300), "limits"),
+    "TF32 of one backend": (lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"), "kernels"),
+    "bfloat16 of one backend": (lambda: setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16"), "kernels"),
+    "forward-mode gradients": (lambda: entered(torch.autograd.forward_ad.dual_level()), "forward-mode"),
+    "root level": (lambda: logging.getLogger().setLevel(logging.CRITICAL), "level of the root logger"),
+    "root handlers": (lambda: logging.getLogger().handlers.clear(), "loggers"),
+    "loggers disabled": (lambda: logging.config.dictConfig({"version": 1}), "loggers"),
+    "our loggers silent": (lambda: logging.getLogger("rlm_plugins.rewards.guard").setLevel(99), "loggers"),
+    "a folder in front of sys.path": (lambda: sys.path.insert(0, "/hostile"), "sys.path"),
+    "threading.stack_size": (lambda: threading.stack_size(2**20), "stack size"),
+    "tempfile.tempdir": (lambda: setattr(tempfile, "tempdir", "/nowhere"), "temporary files"),
+    "sys.excepthook": (lambda: setattr(sys, "excepthook", print), "hooks for exceptions"),
+    "threading.excepthook": (lambda: setattr(threading, "excepthook", print), "hooks for exceptions"),
+    "start method": (lambda: multiprocessing.set_start_method("spawn", force=True), "start method"),
+    "decimal rounding": (lambda: setattr(decimal.getcontext(), "rounding", decimal.ROUND_UP), "decimal"),
+    "decimal traps": (lambda: decimal.getcontext().clear_traps(), "decimal"),
+    "gc debug": (lambda: gc.set_debug(gc.DEBUG_UNCOLLECTABLE), "garbage"),
+    "faulthandler": (lambda: (faulthandler.disable if faulthandler.is_enabled() else faulthandler.enable)(), "fault"),
+    "profile": (lambda: sys.setprofile(lambda *_: None), "trace"),
+    "stack of the process": (lambda: limited(resource.RLIMIT_STACK, 2**22), "limits"),
+    "nice": (lambda: os.nice(1), "priority"),
     "sys.path cleared": (lambda: sys.path.clear(), "sys.path"),
     "collection threshold": (lambda: gc.set_threshold(0), "garbage"),
     "digits of integers": (lambda: sys.set_int_max_str_digits(640), "longest integer"),

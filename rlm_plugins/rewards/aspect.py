@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +14,12 @@ class Aspect:
     """One item of the state.
 
     Args:
-        name: Its name in messages.
+        name: Its name in messages; several items may share one.
         read: Returns it.
         restore: Sets it.
         module: It is read only if this module has been imported.
         same: Compares two values.
+        main_thread: True if only the main thread can set it.
     """
 
     name: str
@@ -24,3 +27,25 @@ class Aspect:
     restore: Callable[[Any], Any]
     module: str = "sys"
     same: Callable[[Any, Any], bool] = lambda before, after: bool(before == after)
+    main_thread: bool = False
+
+
+def functions(name: str, module: str, read: str, restore: str) -> Aspect:
+    """Return the item that one function of a module returns and another one sets.
+
+    >>> functions("the recursion limit", "sys", "getrecursionlimit", "setrecursionlimit").read() > 0
+    True
+    """
+    reader, setter = operator.attrgetter(read), operator.attrgetter(restore)
+    return Aspect(name, lambda: reader(sys.modules[module])(), lambda x: setter(sys.modules[module])(x), module)
+
+
+def variable(name: str, module: str, path: str) -> Aspect:
+    """Return the item that an attribute of a module is, compared by identity."""
+    owner, _, last = path.rpartition(".")
+    read = operator.attrgetter(path)
+
+    def restore(value: Any) -> None:
+        setattr(operator.attrgetter(owner)(sys.modules[module]) if owner else sys.modules[module], last, value)
+
+    return Aspect(name, lambda: read(sys.modules[module]), restore, module, lambda one, two: one is two)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlm_plugins.rewards.call_marker import marked
-from rlm_plugins.rewards.process_state import unchanged
+from rlm_plugins.rewards.process_state import STAYS, unchanged
 
 _LOG = logging.getLogger(__name__)
 _reported: set[tuple[str, str]] = set()
@@ -59,7 +59,8 @@ def _report(label: str, where: str, changed: list[str]) -> None:
     _reported.update((label, name) for name in new)
     if new:
         advice = "give it a random generator of its own" if any("random" in name for name in new) else "undo it there"
-        _LOG.warning("%s changed %s; restored. hint: %s", where, ", ".join(new), advice)
+        done = "restored" if not any(STAYS in name for name in new) else "all else is restored"
+        _LOG.warning("%s changed %s; %s. hint: %s", where, ", ".join(new), done, advice)
 
 
 def end_threads(seconds: float = 10.0) -> list[str]:

@@ -1,51 +1,21 @@
-"""State of the interpreter and of the operating system that a reward must not change: limits, masks, filters."""
+"""State of the Python interpreter and its library that a reward must not change: limits, hooks, loggers."""
 
 from __future__ import annotations
 
 import builtins
-import contextlib
+import decimal
+import faulthandler
 import gc
-import importlib
 import logging
-import os
-import signal
 import sys
 import warnings
 from typing import Any
 
-from rlm_plugins.rewards.aspect import Aspect
+from rlm_plugins.rewards import streams
+from rlm_plugins.rewards.aspect import Aspect, functions, variable
 
-_signal: Any = importlib.import_module("_signal")  # the functions of `signal` convert all numbers to enums
-with contextlib.suppress(ImportError):  # Windows has no such limits
-    import resource
-
-
-def _mask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def _blocked() -> set[int]:
-    """Return the signals that this thread blocks: they would no longer end the run."""
-    return set(_signal.pthread_sigmask(signal.SIG_BLOCK, ()))
-
-
-def _limits() -> dict[int, tuple[int, int]]:
-    return {kind: resource.getrlimit(kind) for kind in _LIMITS}
-
-
-def _set_limits(limits: dict[int, tuple[int, int]]) -> None:
-    for kind, limit in limits.items():
-        with contextlib.suppress(ValueError, OSError):  # a hard limit cannot be raised again
-            resource.setrlimit(kind, limit)
-
-
-_LIMITS = [
-    getattr(resource, name)
-    for name in ("RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_DATA", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_NPROC")
-    if "resource" in sys.modules and hasattr(resource, name)
-]
+_OURS = "rlm_plugins"
+_DECIMAL = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 
 
 def _error_filters() -> list[Any]:
@@ -60,66 +30,85 @@ def _set_error_filters(before: list[Any]) -> None:
 
 
 def _set_path(before: list[str]) -> None:
-    """Put back what was removed; what was added stays, because later calls import from there."""
-    sys.path[:] = [*before, *(entry for entry in sys.path if entry not in before)]
+    """Move what was added behind what was there: later calls import from it, and it hides no other module."""
+    sys.path[:] = [*before, *dict.fromkeys(entry for entry in sys.path if entry not in before)]
 
 
 def _same_path(before: list[str], after: list[str]) -> bool:
-    return before == after or set(before) <= set(after)
+    return after[: len(before)] == before
 
 
-def _set_collection(state: tuple[bool, tuple[int, int, int]]) -> None:
+def _set_collection(state: tuple[bool, tuple[int, int, int], int]) -> None:
     (gc.enable if state[0] else gc.disable)()
     gc.set_threshold(*state[1])
+    gc.set_debug(state[2])
 
 
 def _same_builtins(before: dict[str, Any], after: dict[str, Any]) -> bool:
     return before == after or all(after.get(name) is value for name, value in before.items() if name != "_")
 
 
-def _timer(kind: int) -> Aspect:
-    return Aspect(
-        f"the timer of {'SIGVTALRM' if kind == signal.ITIMER_VIRTUAL else 'SIGPROF'}",
-        lambda: signal.getitimer(kind),
-        lambda timer: signal.setitimer(kind, *timer),
-        same=same_timer,
-    )
+def _decimal() -> tuple[list[Any], dict[Any, bool]]:
+    context = decimal.getcontext()
+    return [getattr(context, name) for name in _DECIMAL], dict(context.traps)
 
 
-def same_timer(before: tuple[float, float], after: tuple[float, float]) -> bool:
-    """Return True if both run, or neither; a running timer counts down."""
-    return (before[0] > 0) == (after[0] > 0)
+def _set_decimal(state: tuple[list[Any], dict[Any, bool]]) -> None:
+    context = decimal.getcontext()
+    for name, value in zip(_DECIMAL, state[0], strict=True):
+        setattr(context, name, value)
+    context.traps.update(state[1])  # type: ignore[arg-type]
+
+
+_Loggers = tuple[list[Any], dict[str, tuple[int, bool]]]
+
+
+def _loggers() -> _Loggers:
+    """Return the handlers of the root logger, and level and switch of each logger of this package."""
+    named = {name: found for name, found in logging.root.manager.loggerDict.items() if name.startswith(_OURS)}
+    own = {name: found for name, found in named.items() if isinstance(found, logging.Logger)}
+    return list(logging.root.handlers), {name: (logger.level, logger.disabled) for name, logger in own.items()}
+
+
+def _set_loggers(before: _Loggers) -> None:
+    logging.root.handlers += [handler for handler in before[0] if handler not in logging.root.handlers]
+    for name, (level, is_disabled) in before[1].items():
+        logging.getLogger(name).setLevel(level)
+        logging.getLogger(name).disabled = is_disabled
+
+
+def _same_loggers(before: _Loggers, after: _Loggers) -> bool:
+    return all(handler in after[0] for handler in before[0]) and before[1].items() <= after[1].items()
+
+
+def _set_fault_handler(is_enabled: bool) -> None:
+    if is_enabled:
+        faulthandler.enable(file=sys.__stderr__ or sys.stderr)
+    else:
+        faulthandler.disable()
 
 
 ASPECTS = (
-    Aspect("the recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
-    Aspect("the switch interval", sys.getswitchinterval, sys.setswitchinterval),
-    Aspect("the longest integer that is printed", sys.get_int_max_str_digits, sys.set_int_max_str_digits),
-    Aspect("garbage collection", lambda: (gc.isenabled(), gc.get_threshold()), _set_collection),
+    functions("the recursion limit", "sys", "getrecursionlimit", "setrecursionlimit"),
+    functions("the switch interval", "sys", "getswitchinterval", "setswitchinterval"),
+    functions("the longest integer that is printed", "sys", "get_int_max_str_digits", "set_int_max_str_digits"),
+    functions("the trace function", "sys", "gettrace", "settrace"),
+    functions("the trace function", "sys", "getprofile", "setprofile"),
+    functions("the stack size of threads", "threading", "stack_size", "stack_size"),
+    functions("the timeout of sockets", "socket", "getdefaulttimeout", "setdefaulttimeout"),
+    functions("the level of the root logger", "logging", "root.getEffectiveLevel", "root.setLevel"),
+    Aspect("`logging.disable`", lambda: logging.root.manager.disable, logging.disable),
+    variable("the hooks for exceptions", "sys", "excepthook"),
+    variable("the hooks for exceptions", "sys", "unraisablehook"),
+    variable("the hooks for exceptions", "threading", "excepthook"),
+    variable("the folder of temporary files", "tempfile", "tempdir"),
+    variable("the start method of processes", "multiprocessing.context", "_default_context._actual_context"),
+    Aspect("the loggers", _loggers, _set_loggers, same=_same_loggers),
+    Aspect("garbage collection", lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()), _set_collection),
     Aspect("the built-in functions", lambda: dict(vars(builtins)), vars(builtins).update, same=_same_builtins),
     Aspect("sys.path", lambda: list(sys.path), _set_path, same=_same_path),
     Aspect("the filters of warnings", _error_filters, _set_error_filters),
-    Aspect("`logging.disable`", lambda: logging.root.manager.disable, logging.disable),
-    Aspect("the permissions of new files (umask)", _mask, os.umask),
-    Aspect("the limits of the process", _limits, _set_limits, "resource"),
-    Aspect(
-        "the timeout of sockets",
-        lambda: sys.modules["socket"].getdefaulttimeout(),
-        lambda seconds: sys.modules["socket"].setdefaulttimeout(seconds),
-        "socket",
-    ),
-    *(
-        [Aspect("the processor cores", lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores))]
-        if hasattr(os, "sched_getaffinity")
-        else []
-    ),
+    Aspect("the decimal context", _decimal, _set_decimal),
+    Aspect("the fault handler", faulthandler.is_enabled, _set_fault_handler),
+    Aspect("the standard streams", streams.current, streams.restore, same=streams.unchanged),
 )
-OF_SIGNALS = (
-    *(
-        [Aspect("the blocked signals", _blocked, lambda numbers: signal.pthread_sigmask(signal.SIG_SETMASK, numbers))]
-        if hasattr(signal, "pthread_sigmask")
-        else []
-    ),
-    *(map(_timer, (signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)) if hasattr(signal, "ITIMER_PROF") else ()),
-)
-"""Only in the main thread."""

@@ -27,15 +27,15 @@ def unchanged(before: list[Any], after: list[Any]) -> bool:
 
 
 def restore(before: list[Any]) -> None:
-    """Reopen descriptors and streams that were closed, and set the streams."""
+    """Reopen descriptors and streams that were closed, also in `before`, and set the streams."""
     for number, copy in _copies.items():
         if not _is_open(number):
             os.dup2(copy, number)
-    for name, number, stream in zip(NAMES, (1, 2), before, strict=True):
+    for place, (name, number, stream) in enumerate(zip(NAMES, (1, 2), tuple(before), strict=True)):
         if _is_closed(stream) and number in _copies:
             raw = io.BufferedWriter(io.FileIO(number, "wb", closefd=False))
-            stream = io.TextIOWrapper(raw, encoding="utf-8", errors="replace", line_buffering=True)
-        setattr(sys, name, stream)
+            before[place] = io.TextIOWrapper(raw, encoding="utf-8", errors="replace", line_buffering=True)
+        setattr(sys, name, before[place])
 
 
 def _is_closed(stream: Any) -> bool:

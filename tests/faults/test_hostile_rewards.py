@@ -18,6 +18,7 @@ from hostile_rewards import CHANGES, HANGS, RAISES, RETURNS, SCORES, RaisingFloa
 
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards import containment, process_state, reward_loop, trl_adapter
+from rlm_plugins.rewards.aspect import Aspect
 from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage_settings import Reward
@@ -62,7 +63,8 @@ def nothing_changes() -> Iterator[None]:
     changed: list[str] = []
     with process_state.unchanged(changed.extend):
         yield
-    assert set(changed) <= {"the standard streams"}, f"left behind: {changed}"  # reopened, but other objects
+    lasting = [name for name in changed if process_state.STAYS not in name]  # only root may raise the priority again
+    assert set(lasting) <= {"the standard streams"}, f"left behind: {changed}"  # reopened, but other objects
     assert not sys.stdout.closed
     assert not sys.stderr.closed
 
@@ -181,12 +183,40 @@ def test_hanging_rewards_end_at_their_timeout(cases: Any, monkeypatch: pytest.Mo
 
 
 def test_state_is_read_by_every_item() -> None:
-    """Each item is restored to its value, and an unchanged item reports no change."""
+    """An unchanged item reports no change, and one that cannot be read is left out."""
     changed: list[str] = []
-    with process_state.unchanged(changed.extend):
-        pass
+    torch.backends.cuda.matmul.fp32_precision = "tf32"  # the setting for all backends then raises when it is read
+    try:
+        with process_state.unchanged(changed.extend):
+            pass
+        with pytest.raises(RuntimeError, match="mix of the legacy and new"):
+            torch.get_float32_matmul_precision()
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "none"
     assert changed == []
-    names = [aspect.name for aspect in process_state.ASPECTS]
-    assert len(set(names)) == len(names)
-    assert torch.is_grad_enabled()
-    assert sys.stdout is not None
+    unread = [aspect.name for aspect in process_state.ASPECTS if not is_read(aspect)]
+    assert unread == []
+
+
+def is_read(aspect: Aspect) -> bool:
+    with contextlib.suppress(Exception):
+        return bool(aspect.same(aspect.read(), aspect.read()))
+    return False
+
+
+@pytest.mark.faults(group="F6")
+def test_what_cannot_be_restored_is_said(cases: Any, caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
+    """A process may lower its priority, and only root may raise it."""
+
+    def refused(*_: Any) -> None:
+        raise PermissionError
+
+    def it(completions: list[str]) -> list[float]:
+        monkeypatch.setattr(os, "getpriority", lambda *_: 19)
+        return [1.0] * 4
+
+    monkeypatch.setattr(os, "setpriority", refused)
+    with cases("nice without the right to undo it"), caplog.at_level(logging.WARNING):
+        containment._reported.clear()
+        assert scored(it, batch(), FaultLog()) == [1.0] * 4
+        assert "changed the priority of the process (cannot be restored); all else is restored" in caplog.text
