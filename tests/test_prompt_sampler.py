@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
+from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, SkipBatchSampler
+from torch.utils.data import BatchSampler
 from trl.trainer.utils import RepeatSampler
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
-from rlm_plugins.rollout.prompt_sampler import PromptSampler
+from rlm_plugins.rollout.prompt_sampler import PromptSampler, order_of
+from rlm_plugins.trainer.prompts import Prompts
 
 SHUFFLED = Registry().find("rlm_samplers", "shuffled").target
 
@@ -38,6 +44,18 @@ def test_an_epoch_depends_on_its_number_only() -> None:
     walked.set_epoch(2)
     fresh.set_epoch(2)
     assert list(walked) == list(fresh)
+
+
+def test_the_epoch_reaches_a_run_resumed_on_several_processes() -> None:
+    """Two samplers of batches then lie above that of the prompts, and the data loader reaches neither's epoch."""
+    args = SimpleNamespace(seed=7, generation_batch_size=2, num_generations=1)
+    context: Any = SimpleNamespace(args=args, micro_steps_per_generation=1)
+    prompts = Prompts(context, order_of(None), source=None, dataset=range(8))
+    shard = BatchSamplerShard(BatchSampler(prompts.sampler(), 1, drop_last=False), num_processes=2, process_index=1)
+    resumed = DataLoaderShard(list(range(8)), batch_sampler=SkipBatchSampler(shard, skip_batches=1))
+    resumed.set_epoch(2)
+    prompts.begin_epoch(2)
+    assert [batch.item() for batch in resumed] == SHUFFLED(8, 2, 7)[3::2] != SHUFFLED(8, 0, 7)[3::2]
 
 
 def test_sampler_may_return_a_subset() -> None:

@@ -54,8 +54,12 @@ def check_texts(
     """
     rows = without_images(rows)
     examples = list(rows if hasattr(rows, "__len__") else islice(rows, STREAMED))
-    for example in _of_every_character(examples):
-        check_tokenizer(tokenizer, example)
+    for number, example in _of_every_character(examples):
+        try:
+            check_tokenizer(tokenizer, example, **(template or {}))
+        except RecipeError as error:
+            problem = f"{kind} example {number}: {error.problem}"
+            raise RecipeError(problem, where=error.where, hint=error.hint) from None
     longest = _longest(tokenizer, examples, positions, completion or 0, template or {}) if positions else None
     if longest is None or positions is None:
         return
@@ -76,15 +80,29 @@ def check_texts(
         _LOG.warning("%s: %s\n  hint: %s", where, problem, hint)
 
 
-def _of_every_character(examples: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield the examples that contain a character for the first time: a few dozen stand for all."""
+def _of_every_character(examples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield number and example of those with a new character or form of conversation: a few dozen stand for all."""
     seen: set[str] = set()
-    for example in examples:
+    forms: set[Any] = set()
+    for number, example in enumerate(examples):
+        form = _form(example["prompt"])
         text = str(example.get("prompt")) + "".join(str(example.get(name) or "") for name in COLUMNS)
-        if not seen.issuperset(text):
+        if form not in forms or not seen.issuperset(text):
             new = set(text) - seen
             seen |= new
-            yield {**example, "prompt": _shortened(example["prompt"], new)}
+            forms.add(form)
+            yield number, {**example, "prompt": _shortened(example["prompt"], new)}
+
+
+def _form(prompt: Any) -> Any:
+    """Return what a chat template may object to: roles, types of contents, and further keys."""
+    if isinstance(prompt, str):
+        return ""
+    forms = []
+    for message in prompt:
+        keys = sorted(key for key, value in message.items() if value is not None)
+        forms.append((message.get("role"), type(message.get("content")).__name__, *keys))
+    return tuple(forms)
 
 
 def _shortened(prompt: Any, characters: set[str], limit: int = 20_000) -> Any:

@@ -11,16 +11,21 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-def check_tokenizer(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any]) -> None:
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any], **template: Any) -> None:
     """Check that a tokenizer can encode an example, its prompt, its demonstration and its answer.
 
+    Args:
+        tokenizer: Of the policy.
+        row: An example.
+        **template: ``chat_template_kwargs`` of the recipe.
+
     Raises:
-        RecipeError: The prompt is a conversation and the tokenizer has no chat template, or the text has characters
+        RecipeError: The prompt is a conversation that the chat template cannot render, or the text has characters
             outside the vocabulary.
     """
     answer = row.get("answer")
     written = _text(row.get("demonstration")) + (answer if isinstance(answer, str) else "")
-    text = rendered(tokenizer, row["prompt"]) + written
+    text = rendered(tokenizer, row["prompt"], **template) + written
     if tokenizer.unk_token is None or not tokenizer.is_fast:
         return
     encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -67,7 +72,7 @@ def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Any, **template: Any) -
         **template: ``chat_template_kwargs`` of the recipe.
 
     Raises:
-        RecipeError: A conversation, and the tokenizer has no chat template.
+        RecipeError: A conversation, and the tokenizer has no chat template, or one that does not render it.
     """
     if isinstance(prompt, str):
         return prompt
@@ -77,4 +82,10 @@ def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Any, **template: Any) -
             where="model",
             hint="start from an instruct model, or give the data set `chat: false` to keep plain text",
         )
-    return str(tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **template))
+    try:
+        return str(tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True, **template))
+    except Exception as error:  # of a template any: it is a program
+        roles = ", ".join(f"{message.get('role')}: {type(message.get('content')).__name__}" for message in prompt[:8])
+        problem = f"the chat template cannot render the conversation [{roles}]: {type(error).__name__}: {error}"
+        hint = "the order of its roles, or the type of a content, is none that this model was trained with"
+        raise RecipeError(problem, where="model", hint=hint) from None

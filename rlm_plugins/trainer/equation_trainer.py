@@ -68,6 +68,7 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
 
     def _run_epoch(self, *args: Any, **options: Any) -> None:
         self.components.states.begin_epoch(self.state.global_step)
+        self.components.prompts.begin_epoch(options["epoch"])
         super()._run_epoch(*args, **options)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:

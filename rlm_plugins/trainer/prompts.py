@@ -28,18 +28,29 @@ class Prompts:
     dataset: Any
     inputs: Sequence[Mapping[str, Any]] = field(default=(), init=False)
     index: torch.Tensor | None = field(default=None, init=False)
+    _sampler: PromptSampler | None = field(default=None, init=False)
 
     def sampler(self, dataset: Any = None) -> PromptSampler:
         """Return the sampler of TRL's data loader."""
         args = self.context.args
         size = len(self.dataset if dataset is None else dataset)
-        return PromptSampler(
+        self._sampler = PromptSampler(
             order=lambda epoch: self.order(size, epoch, args.seed),
             size=size,
             prompts=args.generation_batch_size // args.num_generations,
             generations=args.num_generations,
             repeats=self.context.micro_steps_per_generation,
         )
+        return self._sampler
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Set the epoch of the sampler.
+
+        The data loader does not, if it resumes within an epoch on several processes: it passes the epoch on to the
+        sampler of its batches and to the one below, and here two others lie above the sampler of prompts.
+        """
+        if self._sampler is not None:
+            self._sampler.set_epoch(epoch)
 
     def next(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the examples to complete now: those of the data loader, or those of the prompt source."""

@@ -63,6 +63,24 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
         for text in NO_GOLD
     },
     "null answers": (every(answer=None), "40 of 40 .* have no answer"),
+    **{
+        f"answers {value!r} everywhere": (every(answer=value), "40 of 40 .* have no answer")
+        for value in ([], {"value": None}, ["", None], float("inf"))
+    },
+    "lists as answers": ([{**row, "answer": [row["answer"]]} for row in GOOD], "40 of 40 .* have a list or an object"),
+    "objects as answers": ([{**row, "answer": {"x": row["answer"]}} for row in GOOD], "40 of 40 .* have a list or an"),
+    "blocks of content": (chat(role="user", content=[{"type": "text", "text": "1"}]), "39: the chat template cannot"),
+    "a call without content": (
+        chat(role="assistant", content=None, tool_calls=[{"type": "function", "function": {"name": "f"}}]),
+        "39 .* has only empty messages",
+    ),
+    "a message without role": (chat(content="1"), "example 39 .* messages with `role` and `content`"),
+    "a role that is a number": (chat(role=1, content="1"), "a message of the role 1"),
+    "a message of another format": (chat(**{"from": "human", "value": "1"}), "example 39 .* `role` and `content`"),
+    "a prompt without messages": ([*chat(role="user", content="1")[:-1], {"prompt": [], "answer": "1"}], "is empty"),
+    "a mark of direction": (rows(prompt="\u202e1+1=?"), "no token for '.u202e'"),
+    "a hyphen without width": (rows(prompt="1+\u00ad1=?"), "no token for"),
+    "a space that does not break": (rows(prompt="\u00a0"), "column 'prompt' is empty"),
     "a tenth without answer": ([*rows()[:36], *every(answer="N/A")[:4]], "4 of 40 .* have no answer .* 36, 37, 38, 39"),
     "two answers for all": ([*GOOD[:20], *every(answer="5")[:20]], "19 of 40 .* repeat a prompt with another answer"),
     **{
@@ -74,6 +92,8 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
         for text in ("x", ".", ",", "√", "½", "%", "\\", "{", "π", "-1")
     },
 }
+USER = {"role": "user", "content": "1+1=?"}
+LATE = {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": {"name": "f"}}]}
 PLAIN = "".join(json.dumps(row) + "\n" for row in GOOD).encode()
 FILES: dict[str, tuple[bytes, str]] = {
     "half a line": (PLAIN[:-20], "rows.jsonl"),
@@ -82,6 +102,22 @@ FILES: dict[str, tuple[bytes, str]] = {
     "a line that is a number": (PLAIN + b"7\n", "rows.jsonl"),
     "not UTF-8": (PLAIN.replace(b"39+1", b"\xff\xfe+1"), "rows.jsonl"),
     "zeros": (bytes(4096), "rows.jsonl"),
+    "UTF-16": (PLAIN.decode().encode("utf-16"), "rows.jsonl"),
+    "no bytes": (b"", "it has no examples"),
+    "lines without text": (b"\n\n\n", "it has no examples"),
+    "a number too large": (PLAIN.replace(b'"answer": "1"', b'"answer": 1e400'), "Number too big"),
+    "an answer twice": (PLAIN.replace(b'"answer"', b'"answer": "7", "answer"'), "specified twice"),
+    "2000 levels": (PLAIN + b'{"prompt": "1", "answer": "1", "x": ' + b"[" * 2000 + b"]" * 2000 + b"}\n", "recursion"),
+    "half a surrogate as answer": (PLAIN + b'{"prompt": "1", "answer": "\\ud800"}\n', "surrogate"),
+    "columns in one object": (json.dumps({"prompt": ["1"], "answer": ["1"]}).encode(), "row 0 .* got list"),
+    "a page": (b"<html>404</html>", "rows.jsonl"),
+    "a pointer of Git LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 5\n", "rows.jsonl"),
+    "text of Python": (repr(GOOD).encode(), "rows.jsonl"),
+    "YAML": (b"- prompt: a\n  answer: b\n", "rows.jsonl"),
+    "a call at the end": (
+        b"".join(json.dumps({"prompt": [USER, *more], "answer": "2"}).encode() + b"\n" for more in ([], [LATE])),
+        "example 1: the chat template cannot render",
+    ),
     "half of a compressed file": (gzip.compress(PLAIN)[:-40], "rows.jsonl"),
     "a prompt of another type": (PLAIN + b'{"prompt": {"text": "1+1=?"}, "answer": "2"}\n', "rows.jsonl|prompt"),
     "a number as prompt": (PLAIN + b'{"prompt": 7, "answer": "2"}\n', "prompt|rows.jsonl"),
@@ -105,7 +141,7 @@ WARNED: dict[str, tuple[list[dict[str, Any]], str]] = {
 def checked(folder: Path, data: list[dict[str, Any]] | bytes, *overrides: str) -> None:
     written = data if isinstance(data, bytes) else "".join(json.dumps(row) + "\n" for row in data).encode()
     (folder / "rows.jsonl").write_bytes(written)
-    is_chat = isinstance(data, list) and bool(data) and isinstance(data[0].get("prompt"), list)
+    is_chat = written.startswith(b'{"prompt": [{"role"')
     (folder / "r.yaml").write_text(RECIPE.replace("CHAT", str(is_chat).lower()), encoding="utf-8")
     path = f"environment.path={folder / 'rows.jsonl'}"
     with hang_guard():
@@ -145,7 +181,24 @@ def test_all_defects_of_data_are_named(tmp_path: Path, cases: Any, caplog: pytes
         assert "are also training examples" in caplog.text
 
 
-def test_sound_data_are_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        checked(tmp_path, GOOD)
-    assert caplog.messages == []
+SOUND: dict[str, list[dict[str, Any]] | bytes] = {
+    "plain": GOOD,
+    "a mark of the byte order": b"\xef\xbb\xbf" + PLAIN,
+    "lines of Windows": PLAIN.replace(b"\n", b"\r\n"),
+    "empty lines": PLAIN.replace(b"\n", b"\n\n"),
+    "an array": json.dumps(GOOD).encode(),
+    "compressed under another name": gzip.compress(PLAIN),
+    "numbers as answers": [{**row, "answer": number + 1} for number, row in enumerate(GOOD)],
+    "nested columns": every(meta={"a": [{"b": 1}]}),
+    "columns with odd names": every(**{"": 1, "a b": 2, "\n": 3, "self": 4, "class": 5}),
+}
+
+
+@pytest.mark.faults(group="F7")
+def test_sound_data_are_silent(tmp_path: Path, cases: Any, caplog: pytest.LogCaptureFixture) -> None:
+    for number, (name, data) in enumerate(SOUND.items()):
+        (folder := tmp_path / str(number)).mkdir()
+        caplog.clear()
+        with cases(name), caplog.at_level(logging.WARNING):
+            checked(folder, data)
+            assert caplog.messages == []

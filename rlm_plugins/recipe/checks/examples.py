@@ -7,6 +7,7 @@ a warning with the numbers of the examples.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -87,6 +88,10 @@ def check_content(
                 _judge(missing, len(listed), title, without, where)
             elif not generated:  # in a mixture of tasks, other rewards score the rest
                 _warn(missing, len(listed), title, without, where)
+            if column == "answer" and any(reward.part.part.name.endswith("accuracy") for reward in rewards):
+                nested = [i for i, answer in enumerate(listed) if isinstance(answer, list | Mapping)]
+                defect = "have a list or an object in the column 'answer', and a correct answer is text or a number"
+                _judge(sorted({*nested} - {*missing}), len(listed), title, defect, where)
         if kind == "training" and not generated:
             _check_repeats([*map(str.__add__, texts, shown)], answers, title, where)
     if "held-out" in prompts:
@@ -124,7 +129,9 @@ def _spelled(text: str) -> str:
 
 def _is_missing(answer: Any) -> bool:
     if isinstance(answer, float):
-        return answer != answer  # NaN, an empty cell of a table
+        return not math.isfinite(answer)  # NaN: an empty cell of a table
+    if isinstance(answer, list | tuple | Mapping):
+        return all(map(_is_missing, answer.values() if isinstance(answer, Mapping) else answer))
     return answer is None or (isinstance(answer, str) and answer.strip().casefold() in _NO_ANSWER)
 
 
