@@ -128,7 +128,7 @@ def state_of(folder: Path) -> str:
 
 
 class States:
-    """Copies of the distinct states of a folder.
+    """Copies of the distinct states of a folder; one that another process writes into is copied between its writes.
 
     Args:
         folder: The folder.
@@ -140,13 +140,24 @@ class States:
 
     def add(self, number: int, operation: str = "") -> None:
         """Copy the folder, unless it had the same contents before."""
-        state = state_of(self._folder)
-        if state not in self._seen:
-            self._seen.add(state)
-            (self._into / str(number)).mkdir(parents=True)
-            (self._into / str(number) / "operation").write_text(operation)
-            if self._folder.exists():
-                shutil.copytree(self._folder, self._into / str(number) / "run", symlinks=True)
+        is_shared = os.environ.get("WORLD_SIZE", "1") != "1"
+        copy = self._into / str(number)
+        while True:
+            try:
+                state = state_of(self._folder)
+                if state in self._seen:
+                    return
+                copy.mkdir(parents=True)
+                if self._folder.exists():
+                    shutil.copytree(self._folder, copy / "run", symlinks=True)
+                if not is_shared or state_of(copy / "run") == state_of(self._folder) == state:
+                    break
+            except OSError:  # a file was renamed meanwhile; `shutil.Error` is one of them
+                if not is_shared:
+                    raise
+            shutil.rmtree(copy, ignore_errors=True)
+        self._seen.add(state)
+        (copy / "operation").write_text(operation)
 
 
 def copied(into: Path) -> Iterable[tuple[int, str, Path]]:

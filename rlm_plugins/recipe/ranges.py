@@ -38,11 +38,13 @@ class Range:
         return value == self.also or (from_low and to_high)
 
     def wanted(self, value: float) -> str:
-        """Return the end that a value exceeds, as a phrase.
+        """Return the end that a value exceeds, as a phrase; of NaN, that it is none.
 
         >>> Range(0, 1, below=True).wanted(1.5), Range(1, also=-1).wanted(-5)
         ('less than 1', '-1, or 1 or more')
         """
+        if math.isnan(value):
+            return "a finite number"
         if value > self.high or (self.below and value == self.high):
             return f"less than {_text(self.high)}" if self.below else f"{_text(self.high)} or less"
         low = f"more than {_text(self.low)}" if self.above else f"{_text(self.low)} or more"
@@ -66,6 +68,11 @@ _AVERAGE = Range(0, 1, below=True, why="an average over past gradients with this
 _WEIGHT = Range(-1e6, 1e6, why="the sum of rewards would be this term alone")
 _RATIO = Range(0, 1e4, why="ratios this far from 1 do not occur; `null` or a large value in the range turns it off")
 _RATE = Range(0, 100, why="the weights would diverge in the first step")
+
+_MADE = Range(1, 10_000_000, why="examples are generated in memory")
+_FEW = Range(1, 10_000, why="each of them is generated on its own")
+ANY = Range(-1e12, 1e12, why="no count, size or rate is that large")
+"""The range of every other number."""
 
 RANGES: dict[str, Range] = {
     # optimizer
@@ -161,7 +168,12 @@ RANGES: dict[str, Range] = {
     "layers": Range(1, 10_000),
     "heads": Range(1, 10_000),
     "max_positions": Range(1, 100_000_000),
-    "train_rows": Range(1, 10_000_000, why="examples are generated in memory"),
+    "train_rows": _MADE,
+    "games": _MADE,
+    "test_games": _MADE,
+    **dict.fromkeys(
+        ("attempts", "branches", "continuations", "forks", "opponents", "peers", "trunks", "wordings"), _FEW
+    ),
     "test_rows": _EXAMPLES,
     "max_rows": _EXAMPLES,
 }
@@ -170,8 +182,8 @@ RANGES: dict[str, Range] = {
 
 def problem(key: str, value: object) -> tuple[str, str]:
     """Return the problem of a value, and the hint; both are empty if it is plausible or not a number."""
-    limits = RANGES.get(key)
-    if limits is None or not is_number(value) or limits.contains(value):
+    limits = RANGES.get(key, ANY)
+    if not is_number(value) or limits.contains(value):
         return "", ""
     return expected(limits.wanted(value), value), limits.why
 
