@@ -19,6 +19,39 @@ def digest_of_file(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+def digest_of_path(path: Path) -> str:
+    """Return a digest of a file, or of the names and contents of all files of a folder."""
+    if path.is_file():
+        return digest_of_file(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # hashing releases the interpreter's lock
+        lines = [
+            f"{file.relative_to(path)} {digest}"
+            for file, digest in zip(files, pool.map(digest_of_file, files), strict=True)
+        ]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def digest_of_tokenizer(processing_class: Any) -> str:
+    """Return a digest of what turns text into tokens: vocabulary, rules, special tokens, chat template.
+
+    Args:
+        processing_class: A tokenizer, or a processor with one; of its images the settings count.
+    """
+    tokenizer = getattr(processing_class, "tokenizer", processing_class)
+    fast = getattr(tokenizer, "backend_tokenizer", None)
+    rules = json.loads(fast.to_str()) if fast is not None else {"vocab": tokenizer.get_vocab()}
+    rules = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}  # set by each call
+    images = getattr(processing_class, "image_processor", None)
+    described = {
+        "rules": rules,
+        "special": {name: str(token) for name, token in tokenizer.special_tokens_map.items()},
+        "templates": [getattr(owner, "chat_template", None) for owner in (tokenizer, processing_class)],
+        "images": images.to_dict() if images is not None else None,
+    }
+    return hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()
+
+
 def digest_of_rows(rows: Any) -> str:
     """Return a digest of examples in their order, which is that of a data set and of the same rows in a list.
 

@@ -42,6 +42,8 @@ DONE = "done"
 MANIFEST = "manifest.json"
 SUMMARY = "summary.json"
 EVALUATIONS = "evaluations.jsonl"
+BASE = {"base": "other base weights", "tokenizer": "another tokenizer or chat template"}
+"""Entries of a stage in the manifest that must not change → what differs, for errors."""
 LOGS = {
     "metrics.jsonl": "held_out/rows",
     EVALUATIONS: "scores",
@@ -100,20 +102,21 @@ class Run:
         """Write what is known of a stage when it begins into the manifest.
 
         Raises:
-            RlmError: Its base weights differ from those with which it began.
+            RlmError: Its base weights or its tokenizer differ from those with which it began.
         """
         if not self.main:
             return
         manifest = self.manifest()
         stages = manifest.setdefault("stages", {})
-        recorded, current = stages.get(stage.name, {}).get("base"), entries.get("base")
-        key = f"base.{stage.name}"
-        if recorded and current and recorded != current and not {key, "base"} & set(self.allowed):
-            raise RlmError(
-                f"other base weights than at the start of the stage: {recorded[:12]}… then, {current[:12]}… now",
-                where=f"{self.folder}: {stage.name}",
-                hint=f"restore the model of the recipe, or add --allow-changed {key}",
-            )
+        for kind, what in BASE.items():
+            recorded, current = stages.get(stage.name, {}).get(kind), entries.get(kind)
+            key = f"{kind}.{stage.name}"
+            if recorded and current and recorded != current and not {key, kind} & set(self.allowed):
+                raise RlmError(
+                    f"{what} than at the start of the stage: {recorded[:12]}… then, {current[:12]}… now",
+                    where=f"{self.folder}: {stage.name}",
+                    hint=f"restore the model of the recipe, or add --allow-changed {key}",
+                )
         stages[stage.name] = {**stages.get(stage.name, {}), **json.loads(json.dumps(plain(entries), default=str))}
         self._write_manifest(manifest)
 

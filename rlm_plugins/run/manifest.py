@@ -8,8 +8,9 @@
     processes                         how many of them
     packages, version                 versions of libraries and of plugins
     recipe                            the resolved recipe: every knob, seed and default of the parts
-    code, data                        digests of files with code, and of the examples in their order
-    stages                            of each stage that began: digest of the base weights, all fields of its trainer
+    code, data, files                 digests of files with code, of the examples in their order, of paths of parts
+    stages                            of each stage that began: digests of the base weights and of the tokenizer, all
+                                      fields of its trainer
     tuning                            values of kernels that were chosen by measurement
     changes                           what was allowed to differ when the run was resumed
 """
@@ -25,9 +26,11 @@ from typing import Any
 
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.foreign_code import ForeignCode, foreign_code
+from rlm_plugins.recipe.local_paths import KNOBS
+from rlm_plugins.recipe.paths import leaves, spell
 from rlm_plugins.recipe.resolved_values import resolved
 from rlm_plugins.registry import Registry
-from rlm_plugins.run.fingerprints import digest_of_rows
+from rlm_plugins.run.fingerprints import digest_of_path, digest_of_rows
 from rlm_plugins.run.provenance import provenance
 from rlm_plugins.stage import Stage
 
@@ -35,6 +38,7 @@ FILE_MARK = " sha256:"
 """Between path and digest in the origin of a single-file plugin."""
 PLUGINS = "plugins"
 """Folder of the copies of single-file plugins."""
+_TRAINER_FILES = ("deepspeed", "fsdp_config", "accelerator_config")
 
 
 def manifest_of(stages: Sequence[Stage], recipe: Recipe, registry: Registry) -> dict[str, Any]:
@@ -57,11 +61,26 @@ def manifest_of(stages: Sequence[Stage], recipe: Recipe, registry: Registry) -> 
         "version": {name: origin for name, origin in origins.items() if FILE_MARK not in origin},
         "code": code_of(foreign_code(recipe, is_run=True)),
         "data": data,
+        "files": files_of(resolved(stages, recipe)),
         "stages": {},
         "checksums": True,
     }
     plain: dict[str, Any] = json.loads(json.dumps(described, default=str))
     return plain
+
+
+def files_of(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return address → digest of each file or folder that a part or the trainer reads: a reward model, a judge.
+
+    >>> files_of({"rewards": [{"name": "reward_model", "path": "org/model"}], "environment": {"path": "/etc/hosts"}})
+    {}
+    """
+    found = {}
+    for path, value in leaves(document):
+        is_path = isinstance(value, str) and path[-1] in (*KNOBS, *_TRAINER_FILES) and os.path.isabs(value)
+        if is_path and not {"environment", "model"} & set(path[:-1]) and Path(value).exists():
+            found[spell(path)] = digest_of_path(Path(value))
+    return found
 
 
 def portable(document: Mapping[str, Any]) -> dict[str, Any]:

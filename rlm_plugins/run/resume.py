@@ -25,7 +25,7 @@ from rlm_plugins.run.migration import KEPT, migrate, with_current_names
 from rlm_plugins.stage import Stage
 
 _ABSENT = object()
-_COMPARED = ("processes", "version", "packages", "code", "data", "result")
+_COMPARED = ("processes", "version", "packages", "code", "data", "files", "result")
 _LEGACY = "this run was started by an older version: its data, code and weights are not compared"
 
 Change = tuple[str, str, str]
@@ -58,6 +58,8 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
     new["result"] = {name: seal_digest(_output(folder, stages, name)) for name in old["result"]}
     changed = without_new_defaults(changes(old, new), recipe, stages)
     refuse(folder, changed, allow_changed)
+    for key, before, now in changes(_numeric(recorded), _numeric(current)):
+        run.tell(f"{folder}: {key}: {before} in the run, {now} now; results are then equal except for rounding")
     if (count := next((change for change in changed if change[0] == "processes"), None)) is not None:
         run.tell(
             f"{folder}: processes: {count[1]} before, {count[2]} now; the random numbers start again from the seed"
@@ -69,6 +71,12 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
             key: recorded[key] for key in ("id", "started", "stages", "checksums", "tuning") if key in recorded
         }
         run.open({**current, "checksums": False, **kept, "changes": history}, recipe.load)
+
+
+def _numeric(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a machine changes the rounding of sums; of an older version that recorded none, nothing."""
+    hardware = manifest.get("hardware", {})
+    return {f"hardware.{key}": hardware[key] for key in ("machine", "threads", "accelerators") if key in hardware}
 
 
 def refuse(folder: Path, changed: Sequence[Change], allowed: Collection[str]) -> None:

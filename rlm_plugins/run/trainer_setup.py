@@ -18,7 +18,7 @@ from rlm_plugins.evaluation.vllm_model import TrainingEngine
 from rlm_plugins.recipe.adapter_kinds import adapter_config
 from rlm_plugins.recipe.trainer_defaults import trainer_defaults
 from rlm_plugins.run.capsule_recipe import capsule_recipe
-from rlm_plugins.run.fingerprints import digest_of_weights
+from rlm_plugins.run.fingerprints import digest_of_tokenizer, digest_of_weights
 from rlm_plugins.run.integration_errors import integration_errors
 from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.run.stage_result import save_result
@@ -63,7 +63,8 @@ def weights(stage: Stage) -> tuple[PreTrainedModel, Any, Any]:
     processing_class = stage.source.processing_class()
     model = stage.source.load()
     if stage.record is not None and not stage.results and processes().is_main_process:
-        stage.record(base=digest_of_weights(model))  # of a later stage, the results before it are compared
+        # of a later stage, the results before it are compared
+        stage.record(base=digest_of_weights(model), tokenizer=digest_of_tokenizer(processing_class))
     if stage.lora is None:
         return model, processing_class, None
     return model, processing_class, adapter_config(stage.lora)

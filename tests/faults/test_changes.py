@@ -13,6 +13,7 @@ import yaml
 from fault_cases import recipe, resume, unfinished, weights
 from repetition import one_in
 
+from rlm_plugins.builtin.models import scratch
 from rlm_plugins.cli.launch import launch
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RlmError
@@ -106,7 +107,7 @@ def edit_processes(run: Path) -> None:
     (run / "manifest.json").write_text(json.dumps(manifest | {"processes": 4}))
 
 
-def edit_manifest(section: str, key: str, value: str) -> Callable[[Path], None]:
+def edit_manifest(section: str, key: str, value: object) -> Callable[[Path], None]:
     def edit(run: Path) -> None:
         manifest = json.loads((run / "manifest.json").read_text())
         section_of = manifest[section]
@@ -150,6 +151,50 @@ def test_other_base_weights_at_the_same_path(started: Path, tmp_path: Path) -> N
         resume(copy)
     allowed = launch(copy, [], resume=True, allow_changed=("base",)).folder
     assert weights(allowed) == weights(started / "run")
+
+
+def test_other_tokenizer_at_the_same_path(started: Path, tmp_path: Path) -> None:
+    copy = unfinished(started / "run", tmp_path / "run")
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["stages"]["01-grpo"]["tokenizer"] = "0" * 64
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(RlmError, match=r"another tokenizer or chat template.*\n.*--allow-changed tokenizer\.01-grpo"):
+        resume(copy)
+
+
+def test_a_tokenizer_is_known_by_vocabulary_and_template() -> None:
+    from rlm_plugins.run.fingerprints import digest_of_tokenizer
+
+    def made(**knobs: Any) -> Any:
+        return scratch(hidden=16, heads=2, intermediate=16, **knobs).tokenizer()
+
+    used, same, other = made(), made(), made(characters="0123456789+=?abc")
+    used(["1+1", "1"], padding=True, truncation=True, max_length=2)
+    assert digest_of_tokenizer(used) == digest_of_tokenizer(same) != digest_of_tokenizer(other)
+    same.chat_template = f"{same.chat_template} "
+    assert digest_of_tokenizer(used) != digest_of_tokenizer(same)
+
+
+def test_a_reward_model_at_the_same_path(tmp_path: Path) -> None:
+    """The digest of a path of a part changes with the content and the number of its files."""
+    from rlm_plugins.run.manifest import files_of
+
+    (folder := tmp_path / "model").mkdir()
+    (folder / "weights").write_text("1")
+    document = {"rewards": [{"name": "reward_model", "path": str(folder)}], "environment": {"path": str(folder)}}
+    found = [files_of(document)]
+    for change in (lambda: (folder / "weights").write_text("2"), lambda: (folder / "more").write_text("2")):
+        change()
+        found.append(files_of(document))
+    assert [[*each] for each in found] == [["rewards[0].path"]] * 3
+    assert len({each["rewards[0].path"] for each in found}) == 3
+
+
+def test_another_machine_is_said(started: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = unfinished(started / "run", tmp_path / "run")
+    edit_manifest("hardware", "threads", 99)(copy)
+    check(copy, copy)
+    assert "hardware.threads: 99 in the run" in capsys.readouterr().out
 
 
 def test_order_of_the_examples_is_part_of_their_digest(tmp_path: Path) -> None:
