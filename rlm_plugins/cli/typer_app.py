@@ -18,6 +18,7 @@ from rlm_plugins import __version__
 from rlm_plugins.cli import comparison_commands, part_commands, recipe_commands, reward_commands, run_commands
 from rlm_plugins.cli.error_report import DEBUG, ErrorReportingGroup, WarningHandler, run_to_end
 from rlm_plugins.entry_points import tolerate_damage
+from rlm_plugins.errors import RlmError
 
 app = typer.Typer(
     cls=ErrorReportingGroup,
@@ -88,3 +89,7 @@ def rlm(
     """Every symbol of the reinforcement-learning equation for reasoning models is a plugin."""
     if debug:
         os.environ["RLM_DEBUG"] = "1"
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise RlmError("the working directory was removed", hint="change to a folder that exists") from None

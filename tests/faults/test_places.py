@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,6 +86,18 @@ def test_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Non
     assert result.exit_code == (0 if not name else 2), result.output
     assert "Traceback" not in result.stderr
     assert not (tmp_path.parent.parent / "escape").exists()
+
+
+@pytest.mark.parametrize("command", ["doctor", "train", "plugins"])
+def test_in_a_folder_that_was_removed(tmp_path: Path, command: str) -> None:
+    """Python itself starts there."""
+    (gone := tmp_path / "gone").mkdir()
+    arguments = [sys.executable, "-m", "rlm_plugins", command, *(["recipe.yaml"] if command == "train" else [])]
+    shell = ["sh", "-c", 'cd "$0" && rmdir "$0" && exec "$@"', str(gone), *arguments]
+    done = subprocess.run(shell, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "the working directory was removed" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("target", ["file", "folder"])
