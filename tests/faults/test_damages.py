@@ -32,11 +32,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 def test_every_damage_is_named_and_the_checkpoint_before_it_is_used(whole: Any, tmp_path: Path, cases: Any) -> None:
-    stage = tmp_path / "run" / "01-ppo"
-    shutil.copytree(whole("critic"), tmp_path / "run")
+    pristine, stage = whole("critic") / "01-ppo", tmp_path / "01-ppo"
+    for step in (3, 4):
+        shutil.copytree(pristine / f"checkpoint-{step}", stage / f"checkpoint-{step}")
     for name, file, damage in list(damaged(stage, DAMAGES | MORE)):
         with cases(name):
-            shutil.copytree(stage, tmp_path / "kept")
             damage(file)
             reported: list[str] = []
             found = sound_checkpoint(stage, reported.append, unsealed=False)
@@ -44,8 +44,9 @@ def test_every_damage_is_named_and_the_checkpoint_before_it_is_used(whole: Any, 
             assert found.name == "checkpoint-3"
             assert len(reported) == 1
             assert (file.name if file.name != CHECKSUMS else "checksum") in reported[0]
-        shutil.rmtree(stage)
-        shutil.move(tmp_path / "kept", stage)
+        for folder in stage.glob("checkpoint-4*"):
+            shutil.rmtree(folder)
+        shutil.copytree(pristine / "checkpoint-4", stage / "checkpoint-4")
 
 
 def test_files_swapped_between_checkpoints_damage_both(whole: Any, tmp_path: Path, cases: Any) -> None:

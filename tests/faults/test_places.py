@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fault_cases import recipe
+from repetition import one_in
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
@@ -70,7 +71,7 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", one_in(3, PLACES))
 def test_out(tmp_path: Path, place: Callable[[Path], Path]) -> None:
     out = place(tmp_path)
     result = CliRunner().invoke(app, ["train", str(recipe(tmp_path)), "--out", str(out)])
@@ -79,7 +80,7 @@ def test_out(tmp_path: Path, place: Callable[[Path], Path]) -> None:
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("name", ["../../escape", "/absolute", "..", "a/b", "", "x" * 300])
+@pytest.mark.parametrize("name", one_in(3, ["../../escape", "/absolute", "..", "", "a/b", "x" * 300]))
 def test_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["train", str(recipe(tmp_path)), "--name", name, "trainer.max_steps=1"])
@@ -88,7 +89,7 @@ def test_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Non
     assert not (tmp_path.parent.parent / "escape").exists()
 
 
-@pytest.mark.parametrize("command", ["doctor", "train", "plugins"])
+@pytest.mark.parametrize("command", one_in(3, ["train", "doctor", "plugins"]))
 def test_in_a_folder_that_was_removed(tmp_path: Path, command: str) -> None:
     """Python itself starts there."""
     (gone := tmp_path / "gone").mkdir()

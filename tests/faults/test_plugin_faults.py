@@ -158,19 +158,21 @@ DAMAGED = {
 @pytest.mark.faults(group="F9")
 def test_damaged_entry_points_cost_one_distribution(tmp_path: Path, cases: Any) -> None:
     """The entry points of all distributions are also read by pydantic and torch, which must not fail."""
-    for number, (name, content) in enumerate(DAMAGED.items()):
+    for number, content in enumerate(DAMAGED.values()):
+        folder = tmp_path / f"rlm_damaged{number}-0.3.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: rlm-damaged{number}\nVersion: 0.3\n")
+        (folder / "entry_points.txt").write_bytes(content)
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH", ""))))
+    command = [sys.executable, "-m", "rlm_plugins", "plugins", "--json"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    errors = {entry["name"]: entry["error"] for entry in json.loads(done.stdout)}
+    assert errors["builtin"] is None
+    for number, name in enumerate(DAMAGED):
         with cases(name):
-            folder = tmp_path / str(number) / "rlm_damaged-0.3.dist-info"
-            folder.mkdir(parents=True)
-            (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: rlm-damaged\nVersion: 0.3\n")
-            (folder / "entry_points.txt").write_bytes(content)
-            path = os.pathsep.join(filter(None, (str(folder.parent), os.environ.get("PYTHONPATH", ""))))
-            command = [sys.executable, "-m", "rlm_plugins", "plugins", "--json"]
-            done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr[-2000:]
-            errors = {entry["name"]: entry["error"] for entry in json.loads(done.stdout)}
-            assert errors["builtin"] is None
-            assert "entry_points.txt of rlm-damaged 0.3 cannot be read" in errors["rlm-damaged"]
+            told = f"entry_points.txt of rlm-damaged{number} 0.3 cannot be read"
+            assert told in errors[f"rlm-damaged{number}"]
 
 
 @pytest.mark.faults(group="F9")
