@@ -74,6 +74,10 @@ class Registry(Catalog):
 
     def _refuse_twin(self, twin: Plugin) -> None:
         plugin = self.plugins[twin.name]
+        if twin.name == BUILTIN:
+            twin.error = PluginError(f"the name '{BUILTIN}' is reserved", hint=f"uninstall {twin.origin}")
+            self.plugins[twin.origin] = twin
+            return
         plugin.at_fault = True
         plugin.error = PluginError(
             f"two plugins have the name '{twin.name}': {plugin.origin} and {twin.origin}",

@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry, registry
 from rlm_plugins.registry.loading import required_version
 
@@ -173,6 +174,20 @@ def test_damaged_entry_points_cost_one_distribution(tmp_path: Path, cases: Any) 
         with cases(name):
             told = f"entry_points.txt of rlm-damaged{number} 0.3 cannot be read"
             assert told in errors[f"rlm-damaged{number}"]
+
+
+@pytest.mark.faults(group="F9")
+def test_a_plugin_with_the_name_of_our_own_parts_costs_itself(offered: Callable[..., None], cases: Any) -> None:
+    with cases("builtin"):
+        offered(Point("builtin", SOUND), Point("sound", SOUND.replace("sound_reward", "other_reward")))
+        found = Registry()
+        found.require_sound()
+        assert found.plugins["builtin"].error is None
+        assert "the name 'builtin' is reserved" in str(found.plugins["rlm-builtin 1.2"].error)
+        assert found.find("rlm_rewards", "accuracy").plugin == "builtin"
+        assert found.find("rlm_rewards", "other_reward").plugin == "sound"
+        with pytest.raises(RecipeError, match="sound_reward"):
+            found.find("rlm_rewards", "sound_reward")
 
 
 @pytest.mark.faults(group="F9")
