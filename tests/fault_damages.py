@@ -36,7 +36,7 @@ def replace_by_older(file: Path) -> None:
 
 
 def swap(one: Path, other: Path) -> None:
-    """Swap two files or folders."""
+    """Replace each of two files or folders by the other."""
     one.rename(aside := one.with_name("aside"))
     other.rename(one)
     aside.rename(other)

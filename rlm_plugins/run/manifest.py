@@ -2,15 +2,13 @@
 
 ::
 
-    id                                a random number, also in the checkpoints of the run
-    started, command, folder, git     when, how, and from which commit
+    id, started, command, folder, git an identity, also in checkpoints; when, how, from which commit
     python, platform, hardware        on what
     processes                         how many of them
     packages, version                 versions of libraries and of plugins
     recipe                            the resolved recipe: every knob, seed and default of the parts
-    code, data, files                 digests of files with code, of the examples in their order, of paths of parts
-    stages                            of each stage that began: digests of the base weights and of the tokenizer, all
-                                      fields of its trainer
+    code, data, files                 digests of code, of the examples in their order, of paths of parts
+    stages                            per stage that began: digests of base weights and tokenizer, fields of its trainer
     tuning                            values of kernels that were chosen by measurement
     changes                           what was allowed to differ when the run was resumed
 """

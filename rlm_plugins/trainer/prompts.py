@@ -46,8 +46,8 @@ class Prompts:
     def begin_epoch(self, epoch: int) -> None:
         """Set the epoch of the sampler.
 
-        The data loader does not, if it resumes within an epoch on several processes: it passes the epoch on to the
-        sampler of its batches and to the one below, and here two others lie above the sampler of prompts.
+        The data loader passes it on through two samplers of batches. If it resumes within an epoch on several
+        processes, three lie above this one.
         """
         if self._sampler is not None:
             self._sampler.set_epoch(epoch)

@@ -84,10 +84,11 @@ def test_one_process_is_killed(tmp_path: Path, kind: str, cases: Any) -> None:
             check_last_save(run)
             if (run / "recipe.yaml").exists():
                 assert resumed(run) == expected
-            else:  # the folder was no run yet: the same command starts it
+            else:  # the folder was no run yet: the same command starts one, in the next folder
                 assert in_ranks(lambda run=run: launch(file, [], out=run), tmp_path) == [0, 0], output(tmp_path)
-                assert weights(run) == expected
-        shutil.rmtree(run)
+                assert weights(tmp_path / "run-2") == expected
+        for folder in tmp_path.glob("run*/"):
+            shutil.rmtree(folder)
 
 
 def killed(rank: int, operation: int, folder: Path, task: Callable[[], Any]) -> Callable[[], Any]:
