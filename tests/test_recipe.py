@@ -279,6 +279,7 @@ WRONG = [
     (SMALL + "evaluation: {evry: 1}\n", "evaluation.evry (recipe.yaml line 6)", "did you mean 'every'?"),
     (SMALL + "plugins: {laod: []}\n", "plugins.laod (recipe.yaml line 6)", "did you mean 'load'?"),
     (SMALL.replace("grpo", "{name: grpo, advantag: gae}"), "algorithm.advantag (recipe.yaml line 4)", "'advantage'?"),
+    (SMALL.replace("grpo", "{name: ppo, critic: {}}"), "algorithm.critic", "`critic:` is a section of its own, beside"),
     (SMALL.replace("grpo", "{name: grpo, epsilon: 1}"), "algorithm.epsilon", "a knob belongs inside its slot"),
     (
         SMALL + "stages:\n  - {algorithm: sft, stages: []}\n",

@@ -71,8 +71,9 @@ _RATE = Range(0, 100, why="the weights would diverge in the first step")
 
 _MADE = Range(1, 10_000_000, why="examples are generated in memory")
 _FEW = Range(1, 10_000, why="each of them is generated on its own")
-ANY = Range(-1e12, 1e12, why="no count, size or rate is that large")
-"""The range of every other number."""
+_INTEGER = Range(-1e12, 1e12, why="no count or size is that large")
+_FLOAT = Range(-3e38, 3e38, why="it does not fit into float32")
+"""The ranges of every other number."""
 
 RANGES: dict[str, Range] = {
     # optimizer
@@ -182,7 +183,7 @@ RANGES: dict[str, Range] = {
 
 def problem(key: str, value: object) -> tuple[str, str]:
     """Return the problem of a value, and the hint; both are empty if it is plausible or not a number."""
-    limits = RANGES.get(key, ANY)
+    limits = RANGES.get(key, _INTEGER if isinstance(value, int) else _FLOAT)
     if not is_number(value) or limits.contains(value):
         return "", ""
     return expected(limits.wanted(value), value), limits.why

@@ -14,7 +14,7 @@ from rlm_plugins.glossary import suggest
 from rlm_plugins.hookspecs import beside
 from rlm_plugins.recipe.draft import Draft
 from rlm_plugins.recipe.paths import Path
-from rlm_plugins.recipe.sections import MANY, Document, keys_of_section
+from rlm_plugins.recipe.sections import MANY, SECTIONS, Document, keys_of_section
 from rlm_plugins.registry.validation_errors import Complaint, first_complaint
 
 _NAMED = ("model", "environment", "rewards", "algorithm", "generator", "callbacks")
@@ -93,7 +93,9 @@ def _unknown_key(draft: Draft, address: Path) -> RecipeError:
     section = str(address[-2]) if address[1:] else ""
     names = keys_of_section(section)
     hint = renamed.hint(renamed.KEYS, f"{section}.{key}") or suggest(key, names)
-    if section == "algorithm":
+    if section in SECTIONS and key in SECTIONS:
+        hint = hint or f"`{key}:` is a section of its own, beside `{section}:`"
+    elif section == "algorithm":
         hint = hint or beside(key) or "a knob belongs inside its slot: `policy_loss: {epsilon: 0.3}`"
     elif key in SLOTS:
         hint = hint or f"it belongs under `algorithm:`, as `algorithm: {{name: …, {key}: …}}`"
