@@ -52,7 +52,7 @@ class Range:
 
 
 def _text(number: float) -> str:
-    return f"{number:,.0f}" if abs(number) >= 1e6 and number % 1 == 0 else f"{number:g}"
+    return f"{number:,.0f}" if 1e6 <= abs(number) < 1e15 and number % 1 == 0 else f"{number:g}"
 
 
 _COUNT = Range(1, 1_000_000)
