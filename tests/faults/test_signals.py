@@ -82,9 +82,9 @@ def test_at_random_moments(tmp_path: Path, seed: int, count: int, cases: Any) ->
             assert "Traceback" not in output
             if status and f"resume with: rlm train {folder} --resume" not in output:
                 assert not (folder / "recipe.yaml").exists(), output
-                continue
-            done = (folder / "summary.json").exists()
-            assert weights(folder if done else resume(folder)) == weights(whole)
+            else:
+                done = (folder / "summary.json").exists()
+                assert weights(folder if done else resume(folder)) == weights(whole)
         shutil.rmtree(folder, ignore_errors=True)
 
 
