@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as `rlm` does: waiting is no work, of stock TRL neither
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as `rlm` does: waiting is no work, of stock TRL neither
 os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
 
 from speed_arms import ARMS, BUDGET, DEFAULT, OFF, OTHER, OURS, SPARED, STOCK

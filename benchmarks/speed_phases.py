@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as `rlm` does
 
 import torch
 from rlm_fastgen import active_sequences, loop, sampling

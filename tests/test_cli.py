@@ -72,18 +72,22 @@ def test_every_command_has_a_help_text() -> None:
     assert output_of("--version") == f"rlm {__version__}\n"
 
 
-@pytest.mark.parametrize("chosen", ["", "ACTIVE"])
-def test_waiting_threads_sleep_unless_the_environment_says_otherwise(tmp_path: Path, chosen: str) -> None:
+@pytest.mark.parametrize(
+    ("chosen", "expected"), [({}, "3000"), ({"GOMP_SPINCOUNT": "9"}, "9"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)]
+)
+def test_threads_wait_briefly_unless_the_environment_sets_it(
+    tmp_path: Path, chosen: dict[str, str], expected: str | None
+) -> None:
     """OpenMP reads the variable once, when torch is imported."""
     program = (
         "import os, sys; from rlm_plugins.cli import typer_app as cli\n"
-        "cli.run_to_end = lambda app: print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)\n"
+        "cli.run_to_end = lambda app: print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)\n"
         "cli.main()"
     )
-    before = {"OMP_WAIT_POLICY": chosen} if chosen else {}
-    outside = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | before
+    unset = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    outside = unset | chosen
     run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=outside, capture_output=True, text=True)
-    assert run.stdout == f"{chosen or 'PASSIVE'} False\n"
+    assert run.stdout == f"{expected} False\n"
 
 
 @pytest.mark.parametrize(

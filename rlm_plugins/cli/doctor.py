@@ -21,7 +21,7 @@ from rlm_plugins.registry.loading import required_version
 from rlm_plugins.run.provenance import git_state, hardware
 
 VARIABLES = (
-    *("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE"),
+    *("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE"),
     "TOKENIZERS_PARALLELISM",
     *("RLM_TRUST", "RLM_DEBUG", "RLM_TRACE", "RLM_CACHE"),
 )

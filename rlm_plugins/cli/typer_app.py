@@ -60,8 +60,9 @@ rewards.command()(reward_commands.audit)
 
 def main() -> None:
     """Run the command ``rlm``."""
-    # OpenMP's threads wait in a loop of milliseconds. Beside another process that takes most of the CPU's time.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if "OMP_WAIT_POLICY" not in os.environ:
+        # GNU OpenMP's threads wait in a loop of milliseconds; beside another process that takes most of the CPU time
+        os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     if os.environ.get("RLM_DEBUG") != "1":
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", category=DeprecationWarning)
