@@ -281,14 +281,14 @@ def test_a_repository_of_the_folder_starts_no_program() -> None:
     touch = f"touch {Path.cwd().parent / 'ran'}; cat"
     Path(".git/info/attributes").write_text("* filter=evil")
     with Path(".git/config").open("a") as file:
-        file.write(f'[filter "evil"]\n clean = {touch!r}\n process = {touch!r}\n[core]\n fsmonitor = {touch!r}\n')
+        file.write(f'[filter "evil"]\n clean = "{touch}"\n process = "{touch}"\n[core]\n fsmonitor = "{touch}"\n')
     Path(".git/hooks/post-index-change").write_text(f"#!/bin/sh\n{touch}")
     Path(".git/hooks/post-index-change").chmod(0o755)
     os.utime("f", (1, 1))
     state = git_state(Path())
     assert not (Path.cwd().parent / "ran").exists()
     assert [*state] == ["commit"]
-    subprocess.run(["git", "status"], check=True, capture_output=True)
+    subprocess.run(["git", "status"], check=False, capture_output=True)  # may fail: the filter speaks no protocol
     assert (Path.cwd().parent / "ran").exists(), "the configuration is effective"
 
 

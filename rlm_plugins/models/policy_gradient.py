@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from jaxtyping import Float
+if TYPE_CHECKING:  # packages of plugins import this, and are loaded to list their parts
+    import torch
+    from jaxtyping import Float
 
 
 def policy_gradient_loss(
@@ -24,13 +25,14 @@ def policy_gradient_loss(
         lengths: Tokens of each sequence.
         aggregation: Names as in `algorithm.aggregator`.
 
+    >>> import torch
     >>> loss = policy_gradient_loss(torch.tensor([1.0, -1.0]), [1, 2])
     >>> loss(torch.tensor([[-0.3, 0.0], [-0.5, -1.0]]), [0, 1])
     tensor(-0.4000)
     """
     weights, tokens = advantages, sum(lengths)
     if aggregation == "sequence_mean":
-        weights, tokens = advantages / torch.tensor(lengths).clamp(min=1) / len(lengths), 1
+        weights, tokens = advantages / advantages.new_tensor(lengths).clamp(min=1) / len(lengths), 1
 
     def loss(logp: Float[torch.Tensor, "b T"], rows: list[int]) -> Float[torch.Tensor, ""]:
         return -(weights[rows].to(logp.device).unsqueeze(1) * logp).sum() / tokens

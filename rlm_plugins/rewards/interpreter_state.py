@@ -60,20 +60,21 @@ def _set_decimal(state: tuple[list[Any], dict[Any, bool]]) -> None:
     context.traps.update(state[1])  # type: ignore[arg-type]
 
 
-_Loggers = tuple[list[Any], dict[str, tuple[int, bool]]]
+_Loggers = tuple[list[Any], dict[str, tuple[int | None, bool]]]
 
 
 def _loggers() -> _Loggers:
-    """Return the handlers of the root logger, and level and switch of each logger of this package."""
-    named = {name: found for name, found in logging.root.manager.loggerDict.items() if name.startswith(_OURS)}
-    own = {name: found for name, found in named.items() if isinstance(found, logging.Logger)}
-    return list(logging.root.handlers), {name: (logger.level, logger.disabled) for name, logger in own.items()}
+    """Return the handlers of the root logger, the switch of each logger, and the level of those of this package."""
+    loggers = {name: x for name, x in logging.root.manager.loggerDict.items() if isinstance(x, logging.Logger)}
+    settings = {name: (x.level if name.startswith(_OURS) else None, x.disabled) for name, x in loggers.items()}
+    return list(logging.root.handlers), settings
 
 
 def _set_loggers(before: _Loggers) -> None:
     logging.root.handlers += [handler for handler in before[0] if handler not in logging.root.handlers]
     for name, (level, is_disabled) in before[1].items():
-        logging.getLogger(name).setLevel(level)
+        if level is not None:
+            logging.getLogger(name).setLevel(level)
         logging.getLogger(name).disabled = is_disabled
 
 
