@@ -274,6 +274,7 @@ class Operators(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+LOGGER = logging.getLogger("another_package")
 CHANGES: dict[str, tuple[Callable[[], Any], str]] = {
     "random.seed": (lambda: random.seed(0), "`random`"),
     "random.random": (random.random, "`random`"),
@@ -328,7 +329,7 @@ CHANGES: dict[str, tuple[Callable[[], Any], str]] = {
     "root level": (lambda: logging.getLogger().setLevel(logging.CRITICAL), "level of the root logger"),
     "root handlers": (lambda: logging.getLogger().handlers.clear(), "loggers"),
     "loggers disabled": (lambda: logging.config.dictConfig({"version": 1}), "loggers"),
-    "a logger disabled": (lambda: setattr(logging.getLogger("transformers"), "disabled", True), "loggers"),
+    "a logger disabled": (lambda: setattr(LOGGER, "disabled", True), "loggers"),
     "our loggers silent": (lambda: logging.getLogger("rlm_plugins.rewards.guard").setLevel(99), "loggers"),
     "a folder in front of sys.path": (lambda: sys.path.insert(0, "/hostile"), "sys.path"),
     "threading.stack_size": (lambda: threading.stack_size(2**20), "stack size"),
