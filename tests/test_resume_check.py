@@ -40,6 +40,15 @@ def test_a_recipe_with_a_critic_resumes_to_the_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_recipe_that_keeps_the_best_checkpoint_resumes_to_the_bit(tmp_path: Path) -> None:
+    file = recipe(tmp_path)
+    body = yaml.safe_load(file.read_text())
+    body["evaluation"] |= {"every": 4, "keep": "best", "stop": 3}
+    file.write_text(yaml.safe_dump(body))
+    assert [result["equal"] for result in resume_check(file, [], at=[2])] == [True]
+
+
+@pytest.mark.slow
 def test_a_part_whose_state_is_lost_is_found(tmp_path: Path) -> None:
     (tmp_path / "part.py").write_text(FORGETFUL)
     file = recipe(tmp_path)

@@ -73,9 +73,14 @@ def _interrupt(run: Path, stages: Sequence[str], step: int) -> None:
     """Leave what a run has on disk that was killed in the first of the stages, after a step."""
     for later in stages[1:]:
         shutil.rmtree(run / later)
+    from rlm_plugins.run.best_model import SCORE  # imports torch
+
     stage = run / stages[0]
+    best, kept = stage / "best", checkpoints(stage)[:step]
+    if best.is_dir() and json.loads((best / SCORE).read_bytes())["step"] <= step:
+        kept.append(best)
     for path in (*stage.iterdir(), run / SUMMARY, run / "curve.png"):
-        if path.is_dir() and path not in checkpoints(stage)[:step]:
+        if path.is_dir() and path not in kept:
             shutil.rmtree(path)
         elif path.is_file():
             path.unlink()

@@ -35,12 +35,24 @@ def locked(folder: Path, tell: Callable[[str], None] = print) -> Iterator[None]:
         return
     _HELD[key] = _acquire(folder / LOCK, tell)
     try:
-        yield
+        try:
+            yield
+        finally:
+            _release(key)
     finally:
-        if (descriptor := _HELD.pop(key, None)) is not None:  # None in a forked child: the lock is its parent's
-            with contextlib.suppress(OSError):
-                (folder / LOCK).unlink()  # before it is released: another process must not lock a removed file
-            os.close(descriptor)
+        _release(key)  # again, because a signal may have interrupted the first call
+
+
+def _release(key: str) -> None:
+    """Remove and release the lock of a folder, unless that is done or the lock is that of a parent process."""
+    if (descriptor := _HELD.get(key)) is None:
+        return
+    file = Path(key) / LOCK
+    with contextlib.suppress(OSError):
+        if _is_same(file, descriptor):
+            file.unlink()  # before it is released: another process must not lock a removed file
+    del _HELD[key]
+    os.close(descriptor)
 
 
 def _acquire(file: Path, tell: Callable[[str], None]) -> int:

@@ -55,6 +55,8 @@ def _small(body: dict[str, Any], *, first: bool) -> dict[str, Any]:
     kept = {key: value for key, value in {**trainer, **sizes}.items() if value is not None}
     body["trainer"] = {**kept, **{key: value for key, value in ALWAYS.items() if value is not None}}
     body["trainer"].pop("save_total_limit", None)
-    if body.get("evaluation"):
-        body["evaluation"] |= {"rows": 2, "every": 0}
+    if evaluation := body.get("evaluation"):
+        evaluation.pop("stop", None)
+        keeps_best = evaluation.get("keep", "last") != "last"  # requires evaluations during training
+        body["evaluation"] |= {"rows": 2, "every": int(keeps_best)}
     return body
