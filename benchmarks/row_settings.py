@@ -93,8 +93,8 @@ OWN: dict[str, Own] = {
 LEFT_OUT: dict[str, str] = {
     "reward_model": "trains a reward model, not a policy",
     "process_reward_model": "trains a process reward model, not a policy",
-    "gigpo": "needs an environment of several turns",
-    "arpo": "branches after tool calls, so it needs an environment of several turns",
+    "gigpo": "needs an environment of several turns: measured in plugins/rlm-process",
+    "arpo": "branches after tool calls, so it needs an environment of several turns: measured in plugins/rlm-process",
     "vine_ppo": "generates seven times as many completions for its values: measured in plugins/rlm-process",
 }
 """Algorithms without a result on this task, with the reason."""
