@@ -88,6 +88,7 @@ def test_second_broken_in_five_ways(tmp_path: Path, right: str, wrong: str, plac
     assert "Traceback" not in printed
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_third_a_new_variant_in_a_file(tmp_path: Path) -> None:
     part = ROOT / "recipes" / "lessons" / "median.py"

@@ -76,6 +76,7 @@ def test_no_command_runs_new_code_without_confirmation(command: str, recipe: Pat
     assert not recipe.with_name("ran").exists()
 
 
+@pytest.mark.full
 def test_python_m_runs_nothing_of_the_working_directory(tmp_path: Path) -> None:
     """A folder with a recipe may hold modules, and metadata of a package with plugins."""
     trace = f"open({str(tmp_path / 'ran')!r}, 'w')\n"

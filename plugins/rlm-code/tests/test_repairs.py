@@ -36,6 +36,7 @@ def test_every_function_has_bugs_and_held_out_ones_are_not_trained_on(world: Env
     assert [row["broken"] for row in repairs().test] == [row["broken"] for row in world.test]
 
 
+@pytest.mark.full
 def test_original_is_right_and_the_bug_is_not(world: EnvironmentSpec) -> None:
     found = rows(world)
     assert scores([row["demonstration"] for row in found], world) == [1.0] * len(found)
