@@ -42,15 +42,15 @@ class Stage:
         earlier: Name of an earlier stage (``02-reward``, ``reward``) → its adapter, as `lora`.
         results: Name of an earlier stage (``02-reward``, ``reward``) → path of its result; set when a run starts.
         watchers: Callbacks of the run itself (metrics log, learning curve, progress).
-        companions: Callbacks of runs that are trained together.
+        race_callbacks: Callbacks of runs that are trained together.
         observer: Called with every scored generation batch; see `trainer.EquationTrainer`.
-        note: Called with the samples on which a reward failed, as plain data.
+        log_faults: Called with the samples on which a reward failed, as plain data.
         owner: Name of run and stage, recorded in its checkpoints.
         sync: Writes the logs of the run to disk.
         record: Writes what is known of the stage when it begins into the manifest of the run.
         checkpoint: The checkpoint to resume from; None: the start.
         rate_scale: Factor of the learning rates, below 1 after a divergence.
-        instead: Called with the trainer in the place of the training: a replay. None: train.
+        replay: Called with the trainer in place of training. None: train.
     """
 
     name: str
@@ -75,15 +75,15 @@ class Stage:
     earlier: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
     results: Mapping[str, Path] = field(default_factory=dict)
     watchers: Sequence[Any] = ()
-    companions: Sequence[Any] = ()
+    race_callbacks: Sequence[Any] = ()
     observer: Callable[..., None] | None = None
-    note: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
+    log_faults: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
     owner: str = ""
     sync: Callable[[], None] | None = None
     record: Callable[..., None] | None = None
     checkpoint: Path | None = None
     rate_scale: float = 1.0
-    instead: Callable[[Any], None] | None = None
+    replay: Callable[[Any], None] | None = None
 
     @property
     def output(self) -> Path:

@@ -158,7 +158,7 @@ def test_checkpointing_is_on_where_a_step_would_not_fit(tmp_path: Path, monkeypa
     monkeypatch.setattr(forecast, "machine_memory", lambda: entry["peak"] / 0.79)
     assert not workload(grpo, arguments(grpo)).checkpointing
     monkeypatch.setattr(forecast, "estimate", None)
-    assert workload(grpo, arguments(grpo)).checkpointing, "where nobody can tell"
+    assert workload(grpo, arguments(grpo)).checkpointing, "an unknown model is assumed to use it"
 
 
 def test_batch_size_is_reported(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_fault_on_extra_completions_is_reported(tmp_path: Path, policy: str) -> 
     book, notes = FaultLog(), []
     reward = Reward("touchy", Part("rlm_rewards", "touchy", "test", touchy).bind({}), on_error=policy)
     functions = [trl_reward(reward, book)]
-    pieces = {"rewards": [reward], "reward_funcs": functions, "faults": book, "note": notes.extend}
+    pieces = {"rewards": [reward], "reward_funcs": functions, "faults": book, "log_faults": notes.extend}
     equation_trainer = trainer(tmp_path, clipped(advantage=advantage(asks)), touchy, pieces=pieces, max_steps=1)
     if policy == "stop":
         with pytest.raises(Fault, match="not this one"):

@@ -46,14 +46,15 @@ def test_figures_of_known_groups() -> None:
     assert "pass@4          75.0% of the prompts" in text
     assert "2 of 4 groups" in text
     assert "30 steps take about 1.5 min" in text
-    assert text.index("to change:") < text.index("1 of 4 prompts pay nobody: ") < text.index("earn the same")
+    unrewarded = text.index("1 of 4 prompts have no completion with a reward: ")
+    assert text.index("to change:") < unrewarded < text.index("earn the same")
 
 
 @pytest.mark.parametrize(
     ("groups", "expected_line"),
     [
         ([group(0, 0), group(0, 0)], "no completion of 2 prompts earned anything"),
-        ([group(0, 1), group(0, 0)], "1 of 2 prompts pay nobody"),
+        ([group(0, 1), group(0, 0)], "1 of 2 prompts have no completion with a reward"),
         ([group(1, 1), group(0, 1)], "the completions of 1 of 2 prompts earn the same: harder prompts"),
         ([group(0, 1, ended=False)], "100% of the completions are cut: trainer.max_completion_length=48"),
         ([group(0, 1)], "the reward 'format' is 0 for all completions"),

@@ -131,7 +131,7 @@ def _run(racers: Mapping[Path, Racer], echo: Callable[[str], None]) -> None:
     def task(folder: Path, recipe: Recipe, registry: Registry) -> None:
         def prepare(stages: Sequence[Stage]) -> None:
             stages[0].source = base.source(stages[0].source)
-            stages[0].companions = [TurnPerStep(turns, str(folder))]
+            stages[0].race_callbacks = [TurnPerStep(turns, str(folder))]
 
         resume = (folder / "recipe.yaml").is_file()
         train(recipe, registry, folder, resume=resume, console=Console(quiet=True), prepare=prepare)

@@ -74,8 +74,8 @@ def advice(figures: dict[str, Any]) -> Iterator[str]:
         )
     elif nothing:
         yield (
-            f"{nothing} of {prompts} prompts pay nobody: easier prompts, more completions per prompt "
-            f"(trainer.num_generations={2 * size}), or `filters: [{{name: nonzero_std, refill: 4}}]`"
+            f"{nothing} of {prompts} prompts have no completion with a reward: easier prompts, more completions per "
+            f"prompt (trainer.num_generations={2 * size}), or `filters: [{{name: nonzero_std, refill: 4}}]`"
         )
     if alike := figures["groups_alike_otherwise"]:
         yield f"the completions of {alike} of {prompts} prompts earn the same: harder prompts, or a finer reward"

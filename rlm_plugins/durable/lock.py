@@ -19,12 +19,12 @@ _HELD: dict[str, int] = {}
 
 
 @contextlib.contextmanager
-def locked(folder: Path, tell: Callable[[str], None] = print) -> Iterator[None]:
+def locked(folder: Path, log_line: Callable[[str], None] = print) -> Iterator[None]:
     """Hold the lock of a folder; it ends with the process, however that ends.
 
     Args:
         folder: An existing folder.
-        tell: Called with one line if the lock is taken over from a process that did not end cleanly.
+        log_line: Called with one line if the lock is taken over from a process that did not end cleanly.
 
     Raises:
         RlmError: Another process holds it; the error has its host and process id.
@@ -33,7 +33,7 @@ def locked(folder: Path, tell: Callable[[str], None] = print) -> Iterator[None]:
     if key in _HELD:
         yield
         return
-    _HELD[key] = _acquire(folder / LOCK, tell)
+    _HELD[key] = _acquire(folder / LOCK, log_line)
     try:
         try:
             yield
@@ -55,7 +55,7 @@ def _release(key: str) -> None:
     os.close(descriptor)
 
 
-def _acquire(file: Path, tell: Callable[[str], None]) -> int:
+def _acquire(file: Path, log_line: Callable[[str], None]) -> int:
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     while True:
         with file_errors(file):
@@ -65,7 +65,7 @@ def _acquire(file: Path, tell: Callable[[str], None]) -> int:
             os.close(descriptor)  # removed or replaced meanwhile
         elif is_locked or (is_locked is None and (not holder or _is_gone(holder))):
             if holder:
-                tell(f"{file.parent}: taken over from {_name(holder)}, which did not end cleanly")
+                log_line(f"{file.parent}: taken over from {_name(holder)}, which did not end cleanly")
             with file_errors(file):
                 _write_holder(descriptor)
             return descriptor

@@ -63,7 +63,7 @@ def _refuse_revision(revision: str | None, name: str) -> None:
 
 
 def _notice(package: ModelPackage, file: Path) -> WeightsNotice | None:
-    """Return the origin of the weights of a package; None if only the file can tell."""
+    """Return the origin of the weights of a package; None if only the file states it."""
     if not package.source:
         return None
     return WeightsNotice(f"{file.name} of {package.requirement}", package.source, package.license)

@@ -140,7 +140,7 @@ def _call(bound: Bound, kind: type[Made], place: Path, section: str) -> Made:
     where, part = spell((*place, section)), f"{section} '{bound.part.full_name}'"
     try:
         returned = bound.call({})
-    except RecipeError as error:  # a part knows its section, not its stage
+    except RecipeError as error:  # the error names the section of the part, not the stage
         address = error.where if not error.where.startswith(section) else spell(place) + f".{error.where}"
         raise RecipeError(
             error.problem, where=address.lstrip(".") or where, allowed=error.allowed, hint=error.hint

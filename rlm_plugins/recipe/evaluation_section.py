@@ -31,8 +31,8 @@ def evaluation_of(
             hint=nearest(chosen.metric, labels),
         )
     _check(chosen, finder.address("evaluation"))
-    finder.note(chosen.metric, ("evaluation", "metric"), "the first reward")
-    finder.note(asdict(chosen), ("evaluation",), "default")
+    finder.record_origin(chosen.metric, ("evaluation", "metric"), "the first reward")
+    finder.record_origin(asdict(chosen), ("evaluation",), "default")
     suite, plain = {}, {}
     for name, spec in chosen.suite.items():
         suite[name], plain[name] = finder.part("environment", spec, ("evaluation", "suite", name))

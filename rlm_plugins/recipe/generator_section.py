@@ -38,7 +38,7 @@ def generator_of(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[s
             problem = f"the generator '{bound.part.name}' requires `{name}: {value}`, got {settings[name]}"
             where = finder.address("trainer", name)
             raise RecipeError(problem, where=where, hint="leave it out: it follows from the generator")
-        finder.note(value, ("trainer", name), f"generator {bound.part.name}")
+        finder.record_origin(value, ("trainer", name), f"generator {bound.part.name}")
     return bound, plain, settings
 
 

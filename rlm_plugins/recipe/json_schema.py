@@ -1,6 +1,6 @@
 """JSON Schema of recipes, generated from the installed parts, for completion and validation in editors.
 
-It knows names, knobs and settings; the other checks (data requirements, batch sizes, columns) are those of ``rlm
+The schema has names, knobs and settings; the other checks (data requirements, batch sizes, columns) are those of ``rlm
 check``.
 """
 

@@ -77,7 +77,7 @@ class Finder:
         plain_knobs = {name: schedule.plain(value) for name, value in bound.knobs.items()}
         aside = {name: _plain(value) for name, value in beside.items()}
         plain = {"name": stable_name(part), **aside, **pydantic_core.to_jsonable_python(plain_knobs, fallback=repr)}
-        self.note(plain, steps, f"default of {part.name}")
+        self.record_origin(plain, steps, f"default of {part.name}")
         return bound, plain
 
     def _with_owner(self, error: RecipeError, part: Part, knobs: Mapping[str, Any]) -> RecipeError:
@@ -105,7 +105,7 @@ class Finder:
         origin = self.recipe.origins.get(self.address(*steps))
         return pathlib.Path() if origin == COMMAND_LINE else self.recipe.path.parent
 
-    def note(self, value: Any, steps: Path, origin: str) -> None:
+    def record_origin(self, value: Any, steps: Path, origin: str) -> None:
         """Record the origin of everything in `value` that has none yet."""
         for path, _ in leaves(value, steps):
             self.recipe.origins.setdefault(self.address(*path), origin)

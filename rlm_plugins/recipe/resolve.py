@@ -138,7 +138,7 @@ def _speed(finder: Finder, section: Mapping[str, Any] | None, slots: Mapping[str
     if slots.get("policy_loss") is None:
         return NO_SPEED, {}
     speed = NO_SPEED if section is None else Speed(**section)
-    finder.note(vars(speed), ("speed",), "default")
+    finder.record_origin(vars(speed), ("speed",), "default")
     return speed, {"speed": dict(vars(speed))}
 
 
@@ -149,7 +149,7 @@ def _model(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound | None, dict[
     if not spec.get("name"):
         return None, adapter
     full = in_full(spec, finder.registry, finder.folder("model", "name"), finder.address("model"))
-    finder.note(full, ("model",), finder.recipe.origins[finder.address("model", "name")])
+    finder.record_origin(full, ("model",), finder.recipe.origins[finder.address("model", "name")])
     bound, plain = finder.part("model", full, ("model",))
     return bound, {**plain, **adapter}
 
@@ -164,7 +164,7 @@ def _algorithm(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str
     merged = merge(algorithm, body["algorithm"], finder)
     check_takes_parts(algorithm, trainer, merged, here)
     for slot, spec in merged.items():
-        finder.note(spec, ("algorithm", slot), f"algorithm {algorithm.name}")
+        finder.record_origin(spec, ("algorithm", slot), f"algorithm {algorithm.name}")
         find: Any = finder.several if slot in MANY else finder.one
         slots[slot], plain[slot] = find(slot, spec, ("algorithm", slot))
     check_needs(slots, here, samples_elsewhere=reports_logprobs(body.get("trainer") or {}, slots["rollouts"]))

@@ -41,7 +41,7 @@ def rewards_of(finder: Finder, entries: list[dict[str, Any]]) -> tuple[list[Rewa
             )
         plain = {"name": knobs.pop("name"), **knobs, "as": reward.label, "weight": reward.weight}
         plain["on_error"] = reward.on_error
-        finder.note(plain, ("rewards", i), "default")
+        finder.record_origin(plain, ("rewards", i), "default")
         rewards.append(reward)
         listed.append(plain)
     return rewards, listed

@@ -21,16 +21,16 @@ _HINT = "`processes: 1` beside this reward calls it in a process of its own, whi
 
 
 @contextlib.contextmanager
-def marked_calls(folder: Path, tell: Callable[[str], None]) -> Iterator[None]:
+def marked_calls(folder: Path, log_line: Callable[[str], None]) -> Iterator[None]:
     """Mark calls of rewards during the block, in a file per process in `folder`.
 
     Args:
         folder: The run folder.
-        tell: Called with a line for each reward that was running when a process of the last run ended.
+        log_line: Called with a line for each reward that was running when a process of the last run ended.
     """
     global _map
     for call in interrupted_calls(folder):
-        tell(f"the last process of this run ended without an error during a call of {call}\n  hint: {_HINT}")
+        log_line(f"the last process of this run ended without an error during a call of {call}\n  hint: {_HINT}")
     path = folder / f"{_NAME}.{os.environ.get('RANK', '0')}"
     with contextlib.suppress(OSError):  # a read-only or full disk: training does not depend on it
         file = os.open(path, _FLAGS, 0o644)

@@ -63,7 +63,7 @@ class Run:
         held_out: The latest held-out score of each reward, on every process.
         observers: Functions called with every scored generation batch of this process: (stage, step, prompts,
             completions, batch).
-        tell: Called with one line about each damage of a log.
+        log_line: Called with one line about each damage of a log.
         allowed: Keys that may differ from the start of the run.
     """
 
@@ -71,7 +71,7 @@ class Run:
     main: bool = True
     held_out: dict[str, float] = field(default_factory=dict)
     observers: list[Callable[..., None]] = field(default_factory=list)
-    tell: Callable[[str], None] = print
+    log_line: Callable[[str], None] = print
     allowed: Collection[str] = ()
     _logs: dict[str, JsonLines] = field(default_factory=dict, init=False, repr=False)
 
@@ -150,7 +150,7 @@ class Run:
                 },
             )
 
-    def note(self, stage: Stage, faults: Sequence[Mapping[str, Any]]) -> None:
+    def log_faults(self, stage: Stage, faults: Sequence[Mapping[str, Any]]) -> None:
         """Append samples on which a reward failed to faults.jsonl."""
         for fault in faults:
             self.append("faults.jsonl", {"stage": stage.name, **fault})
@@ -229,5 +229,5 @@ class Run:
 
     def _log(self, file: str) -> JsonLines:
         if file not in self._logs:
-            self._logs[file] = JsonLines(self.folder / file, self.tell)
+            self._logs[file] = JsonLines(self.folder / file, self.log_line)
         return self._logs[file]

@@ -25,7 +25,7 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         before: Report of the first evaluation.
         now: Report of the latest evaluation.
         seconds: Duration of the latest evaluation.
-        tell: Called with what the evaluation is about to do.
+        log_line: Called with what the evaluation is about to do.
         judged: Returns the model that generates, for the policy; TRL's vLLM has the weights of the policy.
         from_start: True if `before` was made before the first step; False in a resumed stage.
     """
@@ -38,7 +38,7 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         self.now: Report | None = None
         self.from_start = True
         self.seconds = 0.0
-        self.tell: Callable[[str], None] = lambda text: None
+        self.log_line: Callable[[str], None] = lambda text: None
         self.judged: Callable[[Any], Any] = lambda model: model
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -59,7 +59,7 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         assert evaluation is not None
         if evaluation.stop and (count := evaluations_without_improvement(self._scores)) >= evaluation.stop:
             reason = f"{count} evaluations in a row without a certain improvement"
-            self._run.tell(f"{self._stage.name}: stopped at step {state.global_step}, {reason}")
+            self._run.log_line(f"{self._stage.name}: stopped at step {state.global_step}, {reason}")
             control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -87,7 +87,7 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
             return
         examples = list(self._stage.environment_spec.test)[: evaluation.rows or None]
         began = time.perf_counter()
-        self.tell(f"evaluating {len(examples)} held-out prompts")
+        self.log_line(f"evaluating {len(examples)} held-out prompts")
         judged = self.judged(model)
         report = evaluate_stage(self._stage, examples, judged, processing_class)
         self.before, self.now = self.before or report, report

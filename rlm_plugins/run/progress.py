@@ -68,7 +68,7 @@ class ProgressDisplay(TrainerCallback):  # type: ignore[misc]
         )
         self._task = self._bar.add_task(title, total=None, scores="")
         self._logged, self._began, self._seconds, self._started = "", 0.0, list[float](), False
-        curve.tell = self.status
+        curve.log_line = self.status
 
     def status(self, text: str) -> None:
         """Show what is done before or between the steps; as a line only before the first step."""

@@ -63,8 +63,8 @@ def policy_gradient(folder: Path, capsule: Capsule, recipe: Recipe, registry: Re
     chosen = next(stage for stage in stages if stage.name == stage_folder.name)
     result: dict[str, torch.Tensor] = {}
     with tempfile.TemporaryDirectory() as scratch, temporary_rng_state():
-        instead = partial(_compute, capsule=capsule, checkpoint=checkpoint, result=result)
-        chosen.trainer(replace(chosen, folder=Path(scratch), callbacks=(), watchers=(), instead=instead))
+        replay = partial(_compute, capsule=capsule, checkpoint=checkpoint, result=result)
+        chosen.trainer(replace(chosen, folder=Path(scratch), callbacks=(), watchers=(), replay=replay))
     return result
 
 

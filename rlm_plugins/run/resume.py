@@ -50,7 +50,7 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
     old = _recorded(folder, recorded)
     new = current["recipe"] | {key: current[key] for key in _COMPARED if key in old and key in current}
     if "recipe" not in recorded:
-        run.tell(f"{folder}: {_LEGACY}")
+        run.log_line(f"{folder}: {_LEGACY}")
         # a plugin that was a part of the core then has no version of its own in the run
         new["version"] = {name: origin for name, origin in new["version"].items() if name in old["version"]}
     new["packages"] = {name: version for name, version in new["packages"].items() if name in old["packages"]}
@@ -59,9 +59,9 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
     changed = without_new_defaults(changes(old, new), recipe, stages)
     refuse(folder, changed, allow_changed)
     for key, before, now in changes(_numeric(recorded), _numeric(current)):
-        run.tell(f"{folder}: {key}: {before} in the run, {now} now; results are then equal except for rounding")
+        run.log_line(f"{folder}: {key}: {before} in the run, {now} now; results are then equal except for rounding")
     if (count := next((change for change in changed if change[0] == "processes"), None)) is not None:
-        run.tell(
+        run.log_line(
             f"{folder}: processes: {count[1]} before, {count[2]} now; the random numbers start again from the seed"
         )
     if any(not key.startswith("result.") for key, *_ in changed):

@@ -16,12 +16,12 @@ _SINGLE = ("optimizer.pt", "scheduler.pt")
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 
-def sound_checkpoint(stage: Path, tell: Callable[[str], None], *, unsealed: bool, owner: str = "") -> Path | None:
+def sound_checkpoint(stage: Path, log_line: Callable[[str], None], *, unsealed: bool, owner: str = "") -> Path | None:
     """Return the newest sound checkpoint of a stage; damaged ones are renamed and reported.
 
     Args:
         stage: Folder of the stage.
-        tell: Called with one line per damaged checkpoint.
+        log_line: Called with one line per damaged checkpoint.
         unsealed: True if checkpoints without checksums are accepted: the run was started by an older version.
         owner: As recorded in the checkpoints of this run and stage; empty: any.
 
@@ -33,9 +33,9 @@ def sound_checkpoint(stage: Path, tell: Callable[[str], None], *, unsealed: bool
         reasons = reasons_against(checkpoint, unsealed=unsealed, owner=owner)
         if not reasons:
             if found:
-                tell(f"{stage.name}: {'; '.join(found)}; resuming from {checkpoint.name}")
+                log_line(f"{stage.name}: {'; '.join(found)}; resuming from {checkpoint.name}")
             elif not is_sealed(checkpoint):
-                tell(f"{stage.name}: {checkpoint.name} has no checksums (an older version saved it)")
+                log_line(f"{stage.name}: {checkpoint.name} has no checksums (an older version saved it)")
             return checkpoint
         found.append(f"{checkpoint.name} is damaged ({', '.join(reasons)})")
         _set_aside(checkpoint)

@@ -1,4 +1,4 @@
-"""Signal of the initial policy: what the rewards would tell a training that starts here. Nothing is trained."""
+"""Signal of the initial policy: the rewards that a training from here would start with. Nothing is trained."""
 
 from __future__ import annotations
 

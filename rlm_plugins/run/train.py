@@ -73,8 +73,8 @@ def train(
     stages = compose(recipe, registry)
     if prepare is not None:
         prepare(stages)
-    tell = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    run = Run(folder, main, tell=tell, allowed=allow_changed)
+    log_line = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    run = Run(folder, main, log_line=log_line, allowed=allow_changed)
     with _writing(run):
         values = from_main_process(partial(_kernel_choices, run, stages, resume))
         if not resume:
@@ -100,9 +100,9 @@ def _writing(run: Run) -> Iterator[None]:
     with ExitStack() as context:
         if run.main:
             make_folder(run.folder)
-            context.enter_context(locked(run.folder, run.tell))
+            context.enter_context(locked(run.folder, run.log_line))
         context.enter_context(current())
-        context.enter_context(marked_calls(run.folder, run.tell))
+        context.enter_context(marked_calls(run.folder, run.log_line))
         current().folder = run.folder
         yield
 
@@ -142,7 +142,7 @@ def _silence_libraries() -> None:
 def _rewind(run: Run, stage: Stage) -> None:
     """Set the checkpoint at which a stage resumes, and remove what was logged after it."""
     unsealed = not run.has_checksums()
-    choose = partial(sound_checkpoint, stage.folder, run.tell, unsealed=unsealed, owner=run.owner_of(stage))
+    choose = partial(sound_checkpoint, stage.folder, run.log_line, unsealed=unsealed, owner=run.owner_of(stage))
     stage.checkpoint = from_main_process(choose)
     run.rewind(stage, int(stage.checkpoint.name.split("-")[1]) if stage.checkpoint else -1)
 
@@ -165,7 +165,9 @@ def _train_or_back_off(run: Run, stage: Stage, title: str, console: Console) -> 
                 rate = stage.critic.learning_rate * BACK_OFF
                 stage.critic = dataclasses.replace(stage.critic, learning_rate=rate)
             start = f"the checkpoint of step {kept}" if kept > 0 else "its start"
-            run.tell(f"{error.problem}: {stage.name} is repeated from {start}, learning rates × {stage.rate_scale:g}")
+            run.log_line(
+                f"{error.problem}: {stage.name} is repeated from {start}, learning rates × {stage.rate_scale:g}"
+            )
             _rewind(run, stage)
     raise AssertionError("the last attempt returns or raises")
 
@@ -192,10 +194,10 @@ def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> Learni
         progress,
         LiveDiagnosis(stage, console),
         *own,
-        *stage.companions,
+        *stage.race_callbacks,
     ]
     stage.observer = partial(run.observe, stage)
-    stage.note, stage.sync, stage.record = partial(run.note, stage), run.sync, partial(run.record, stage)
+    stage.log_faults, stage.sync, stage.record = partial(run.log_faults, stage), run.sync, partial(run.record, stage)
     stage.owner = run.owner_of(stage) if run.main else ""
     progress.status("loading the model")
     try:
@@ -209,7 +211,7 @@ def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> Learni
 
 def _with_hints(run: Run, stage: Stage, fault: Fault) -> Fault:
     """Log the samples of a fault and return it with hints on how to resume."""
-    run.note(stage, fault.records)
+    run.log_faults(stage, fault.records)
     hint = [fault.hint, f"the sample is in {run.folder / 'faults.jsonl'}"] if fault.records else [fault.hint]
     if (step := latest_step(stage.folder)) > 0:
         hint.append(f"`rlm train {run.folder} --resume` resumes from step {step}")

@@ -97,8 +97,8 @@ def run(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None 
     """
     from transformers.trainer_callback import PrinterCallback
 
-    if stage.instead is not None:
-        stage.instead(trainer)
+    if stage.replay is not None:
+        stage.replay(trainer)
         return
     _check_keep(trainer, stage)
     if stage.record is not None:

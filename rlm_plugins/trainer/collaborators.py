@@ -32,7 +32,7 @@ from rlm_plugins.trainer.part_tools import PartTools
 from rlm_plugins.trainer.policy_drift import PolicyDrift
 from rlm_plugins.trainer.prompts import Prompts, PromptTokens
 from rlm_plugins.trainer.reward_prefetch import RewardPrefetch
-from rlm_plugins.trainer.rewards import Note, Rewards
+from rlm_plugins.trainer.rewards import LogFaults, Rewards
 from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.trainer.scoring import Observer, Scoring
 from rlm_plugins.trainer.stale_policy import StalePolicy
@@ -56,7 +56,7 @@ class TrainerOptions:
         speed: Optimizations that are switched on.
         schedules: Name → schedule of a knob, to be logged.
         faults: Failures that the rewards report; None: they raise.
-        note: Called with the samples on which rewards failed, of every process.
+        log_faults: Called with the samples on which rewards failed, of every process.
         observer: Called with the scored completions of this process: (step, prompts, completions, batch).
         capsule_every: Optimizer steps between capsules; 0: only at a fault.
     """
@@ -72,7 +72,7 @@ class TrainerOptions:
     speed: stage_settings.Speed = stage_settings.NO_SPEED
     schedules: Mapping[str, Schedule] | None = None
     faults: FaultLog | None = None
-    note: Note | None = None
+    log_faults: LogFaults | None = None
     observer: Observer | None = None
     capsule_every: int = 0
 
@@ -134,7 +134,7 @@ class Collaborators:
         self.critic = critic = CriticUpdate(context, logprobs, options.critic, trunk)
 
         self.rewards = rewards = Rewards(
-            context, rollout, trainer.reward_weights, options.faults, options.note, recorder
+            context, rollout, trainer.reward_weights, options.faults, options.log_faults, recorder
         )
         calls = trainer.reward_funcs, processor.batch_decode, partial(_reward_arguments, trainer)
         loop = getattr(trainer, "async_loop", None)  # TRL has one if a reward is asynchronous

@@ -48,7 +48,7 @@ def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog) -> TrainerO
         speed=stage.speed,
         schedules=named((HOOKS[part.part.hook].key, part) for part in stage.parts()),
         faults=faults,
-        note=stage.note,
+        log_faults=stage.log_faults,
         observer=stage.observer,
         capsule_every=stage.capsule.every,
     )

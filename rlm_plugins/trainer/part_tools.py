@@ -135,8 +135,8 @@ class PartTools:
             raise_on_all_processes(faults.stop)
             skipped = faults.skipped
             records = gather_lists(faults.records)
-            if records and self.rewards.note is not None:
-                self.rewards.note(records)
+            if records and self.rewards.log_faults is not None:
+                self.rewards.log_faults(records)
         rows = zip(*scores, strict=True)
         return [[torch.nan if i in skipped or x is None else x for x in row] for i, row in enumerate(rows)]
 

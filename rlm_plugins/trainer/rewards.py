@@ -18,7 +18,7 @@ from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.trainer.step_recorder import StepRecorder
 
-Note = Callable[[Sequence[Mapping[str, Any]]], None]
+LogFaults = Callable[[Sequence[Mapping[str, Any]]], None]
 """Called with the samples of every process on which rewards failed."""
 
 
@@ -36,7 +36,7 @@ class Rewards:
     rollout: Rollout
     weights: torch.Tensor
     faults: FaultLog | None
-    note: Note | None
+    log_faults: LogFaults | None
     recorder: StepRecorder
     texts: tuple[Sequence[Any], Sequence[Any]] = field(default=((), ()), init=False)
     truncated: list[bool] = field(default_factory=list, init=False)
@@ -104,8 +104,8 @@ class Rewards:
             raise_on_all_processes(faults.stop)
             records = [{"process": accelerator.process_index, **record} for record in faults.records]
             records = gather_object(records) if accelerator.num_processes > 1 else records
-            if self.note is not None:
-                self.note(records)
+            if self.log_faults is not None:
+                self.log_faults(records)
         self._skipped = failed[:, -1].bool()
         seconds = torch.tensor([[faults.seconds.get(label, 0.0) for label in labels]], device=accelerator.device)
         slowest = accelerator.gather(seconds).amax(0).tolist()

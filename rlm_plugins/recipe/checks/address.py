@@ -1,4 +1,4 @@
-"""Addresses of errors: a part knows its knobs, not where it stands in a recipe."""
+"""Addresses of errors: a part raises with its knob, and the recipe adds the path to the part."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlm_plugins.errors import RecipeError
 
 @contextmanager
 def stands_at(where: str) -> Iterator[None]:
-    """Prefix the address of errors inside the block; a part knows its knobs, not its address."""
+    """Prefix the address of errors inside the block, since a part raises with its knob alone."""
     try:
         yield
     except RecipeError as error:

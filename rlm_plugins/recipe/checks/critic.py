@@ -60,8 +60,8 @@ def critic_of(
         own = {key: value for key, value in (lora or {}).items() if key not in _NOT_TAKEN_OVER}
         critic = Critic(**{**vars(critic), "lora": own})
     plain = {key: schedule.plain(value) for key, value in vars(critic).items() if key != "lora" or value is not None}
-    finder.note(plain.get("lora"), ("critic", "lora"), "as the policy's")
-    finder.note(plain, ("critic",), "default")
+    finder.record_origin(plain.get("lora"), ("critic", "lora"), "as the policy's")
+    finder.record_origin(plain, ("critic",), "default")
     return critic, {"critic": plain}
 
 

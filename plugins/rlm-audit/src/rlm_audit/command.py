@@ -46,7 +46,7 @@ def audit(
         seed: Seed of the cases.
         form: Text around an answer, with ``{answer}``; empty: the family's own.
         accepted: A score above this number pays the answer.
-        beside: Other libraries to compare with; ``all``: every one that the family knows.
+        beside: Other libraries to compare with; ``all``: all of the family.
         classes: Classes of cases; empty: all.
         load: Single files to load as plugins.
         log: Called with a line of progress.

@@ -65,7 +65,7 @@ def pairwise_wins(samples: Sequence[Mapping[str, Any]]) -> list[list[float]]:
     """Return, for each step labelled correct, the share of comparable wrong steps with a lower score, per example.
 
     Comparable are steps at the same position of other answers to the same prompt; a tie counts half. The mean of all is
-    the area under the ROC curve, prompt by prompt: a model that only knows hard prompts, or that late steps are more
+    the area under the ROC curve, prompt by prompt: a model that only detects hard prompts, or that late steps are more
     often wrong, gets ½. Steps without a comparable wrong one, and labels of exactly ½, are left out.
 
     >>> right, wrong = {"labels": [True, True], "scores": [0.3, 0.9]}, {"labels": [False, None], "scores": [0.2, 0.1]}

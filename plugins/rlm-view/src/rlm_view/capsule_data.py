@@ -25,12 +25,12 @@ TOKENS = 400_000
 _DIGITS = 4
 
 
-def capsules_data(run: Path, tell: Callable[[str], None]) -> list[Entry]:
+def capsules_data(run: Path, log_line: Callable[[str], None]) -> list[Entry]:
     """Return the capsules of a run, oldest first.
 
     Args:
         run: Folder of the run.
-        tell: Called with one line about each damaged capsule, and one if some are left out.
+        log_line: Called with one line about each damaged capsule, and one if some are left out.
     """
     entries: list[tuple[int, Entry]] = []
     budget, paths = TOKENS, capsules_of(run)
@@ -38,15 +38,15 @@ def capsules_data(run: Path, tell: Callable[[str], None]) -> list[Entry]:
         try:
             entry = capsule_data(path)
         except RlmError as error:
-            tell(str(error))
+            log_line(str(error))
             continue
         except MALFORMED as error:
-            tell(f"{path}: expected the contents of a training step: {type(error).__name__}: {error}")
+            log_line(f"{path}: expected the contents of a training step: {type(error).__name__}: {error}")
             continue
         size = sum(len(row["tokens"]) for row in entry["completions"])
         if entries and size > budget:
             left = f"{len(paths) - number} of {len(paths)} capsules are left out"
-            tell(f"{run}: {left}, a page has {TOKENS} tokens at most")
+            log_line(f"{run}: {left}, a page has {TOKENS} tokens at most")
             break
         budget -= size
         entries.append((paths.index(path), entry))

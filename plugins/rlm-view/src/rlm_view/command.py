@@ -13,13 +13,13 @@ from rlm_view.page import write_page
 MOST_RUNS = 2
 
 
-def view(runs: Sequence[Path], out: Path | None, tell: Callable[[str], None]) -> Path:
+def view(runs: Sequence[Path], out: Path | None, log_line: Callable[[str], None]) -> Path:
     """Write the page of one or two runs.
 
     Args:
         runs: Their folders.
         out: The HTML file; None: ``view.html`` in the folder of the first.
-        tell: Called with one line about each damage, and about what is left out.
+        log_line: Called with one line about each damage, and about what is left out.
 
     Raises:
         RlmError: A folder is not that of a run, there are more than two, or the file cannot be written.
@@ -28,7 +28,7 @@ def view(runs: Sequence[Path], out: Path | None, tell: Callable[[str], None]) ->
         hint = "`rlm compare` compares any number of runs"
         raise RlmError(f"expected one or two runs, got {len(runs)}", where="rlm view", hint=hint)
     target = runs[0] / "view.html" if out is None else out
-    return write_page(runs, target, tell)
+    return write_page(runs, target, log_line)
 
 
 def displayed(run: Path) -> DisplayedPage:
@@ -40,7 +40,7 @@ def displayed(run: Path) -> DisplayedPage:
     return DisplayedPage(view([run], None, print))
 
 
-def view_live(runs: Sequence[Path], width: int, tell: Callable[[str], None]) -> None:
+def view_live(runs: Sequence[Path], width: int, log_line: Callable[[str], None]) -> None:
     """Print the essentials of a run while it goes on, and return at its end.
 
     Raises:
@@ -48,4 +48,4 @@ def view_live(runs: Sequence[Path], width: int, tell: Callable[[str], None]) -> 
     """
     if len(runs) != 1:
         raise RlmError(f"expected one run, got {len(runs)}", where="rlm view --follow")
-    follow(runs[0], width, tell)
+    follow(runs[0], width, log_line)

@@ -52,7 +52,7 @@ class GrowingLog:
 def follow(
     run: Path,
     width: int,
-    tell: Callable[[str], None],
+    log_line: Callable[[str], None],
     *,
     is_over: Callable[[Path], bool] | None = None,
     pause: Callable[[float], None] = time.sleep,
@@ -62,7 +62,7 @@ def follow(
     Args:
         run: Folder of the run; it may have just begun.
         width: Columns of the terminal.
-        tell: Called with each line.
+        log_line: Called with each line.
         is_over: Returns True if no further line will come; default: a summary exists, or no process writes.
         pause: Called with the seconds between two looks.
 
@@ -76,9 +76,9 @@ def follow(
         over = ended(run)  # before the logs are read, so that the last lines are seen
         samples = logs["samples"].new_records()
         for record in logs["metrics"].new_records():
-            tell(step_line(record, rewards, width))
+            log_line(step_line(record, rewards, width))
         if samples:
-            tell(
+            log_line(
                 _cut(
                     f"  last  {_one_line(samples[-1].get('prompt'))} → {_one_line(samples[-1].get('completion'))}",
                     width,
@@ -87,7 +87,7 @@ def follow(
         for line in _findings(run):
             if line not in findings:
                 findings.add(line)
-                tell(_cut(f"  ! {line}", width * 3))
+                log_line(_cut(f"  ! {line}", width * 3))
         if over:
             return
         pause(SECONDS)

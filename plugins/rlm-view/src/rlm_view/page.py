@@ -19,18 +19,18 @@ _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 """Characters that could end a script element."""
 
 
-def write_page(runs: Sequence[Path], out: Path, tell: Callable[[str], None]) -> Path:
+def write_page(runs: Sequence[Path], out: Path, log_line: Callable[[str], None]) -> Path:
     """Write the page of one run, or of two beside each other.
 
     Args:
         runs: Folders of one or two runs.
         out: The HTML file.
-        tell: Called with one line about each damage, and about what is left out.
+        log_line: Called with one line about each damage, and about what is left out.
 
     Raises:
         RlmError: A folder is not that of a run, or the file cannot be written.
     """
-    data = {"runs": [{**run_data(run, tell), "capsules": capsules_data(run, tell)} for run in runs]}
+    data = {"runs": [{**run_data(run, log_line), "capsules": capsules_data(run, log_line)} for run in runs]}
     write_file(out, page_of(data))
     return out
 

@@ -20,21 +20,21 @@ _NO_CURVE = ("stage", "step", "epoch", "total_flos")
 _INTERVALS = {"low": "/low", "high": "/high"}
 
 
-def run_data(folder: Path, tell: Callable[[str], None]) -> Entry:
+def run_data(folder: Path, log_line: Callable[[str], None]) -> Entry:
     """Return a run as plain data, without its capsules.
 
     Args:
         folder: Folder of a run, finished or running, with or without capsules.
-        tell: Called with one line about damages and about what is left out.
+        log_line: Called with one line about damages and about what is left out.
 
     Raises:
         RlmError: The folder is not that of a run.
     """
     document = recorded(folder, "rlm view runs/NAME")
-    records = JsonLines(folder / "metrics.jsonl", tell).records()
-    samples = JsonLines(folder / "samples.jsonl", tell).records()
+    records = JsonLines(folder / "metrics.jsonl", log_line).records()
+    samples = JsonLines(folder / "samples.jsonl", log_line).records()
     if len(samples) > SAMPLES:
-        tell(f"{folder}: {len(samples) - SAMPLES} older samples are left out")
+        log_line(f"{folder}: {len(samples) - SAMPLES} older samples are left out")
     return {
         "name": folder.resolve().name,
         "summary": _summary(folder),

@@ -23,7 +23,7 @@ class Remote:
 
     @staticmethod
     def number_of(remote: Remote) -> int:
-        """Return the number by which the program knows the object."""
+        """Return the number of the object in the program."""
         return int(object.__getattribute__(remote, "_remote")[1])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
