@@ -7,6 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+_SPACE = " \t\r\n\f\v"
 _NUMBERS, _SEQUENCES = (int, float, Decimal, Fraction), (list, tuple, deque)
 
 
@@ -55,11 +56,15 @@ def _is_close(found: Any, expected: Any, tolerance: float) -> bool:
 def same_text(found: str, expected: str) -> bool:
     """Return True if equal up to white space at the ends of lines and of the text, as in programming contests.
 
-    >>> same_text("1 \\n2\\n\\n", "1\\n2"), same_text("1 2", "1\\n2")
+    A line ends with a line feed alone. White space is that of ASCII: a separator of Unicode is part of the output.
+
+    >>> same_text("1 \\r\\n2\\n\\n", "1\\n2"), same_text("1 2", "1\\n2")
     (True, False)
+    >>> same_text("1\\v2", "1\\n2"), same_text("1\\x85", "1")
+    (False, False)
     """
     return _lines(found) == _lines(expected)
 
 
 def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.rstrip().splitlines()]
+    return [line.rstrip(_SPACE) for line in text.rstrip(_SPACE).split("\n")]

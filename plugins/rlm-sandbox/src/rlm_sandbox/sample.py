@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from rlm_sandbox.connection import Connection, SampleFailure
-from rlm_sandbox.inside.decoding import decode
+from rlm_sandbox.inside.decoding import decode, without_names
 from rlm_sandbox.inside.encoding import encode
 from rlm_sandbox.inside.protocol import EncodingError, Json, Message
 from rlm_sandbox.interface import Call, Check, Input, Limits, Output, Stdin
@@ -51,6 +51,8 @@ class Sample:
     def _script(self, item: Stdin) -> Output:
         connection = self._start("script", stdin=item.text)
         output = _output(connection.receive(self._deadline()))
+        if output.status == "ok" and type(output.value) is not str:  # the program holds the socket
+            raise SampleFailure("garbled", "the output of a script is no text")
         self.close()
         return output
 
@@ -136,7 +138,7 @@ def _output(reply: Message) -> Output:
     if reply.keys() != {"value"}:
         raise SampleFailure("garbled", "not an answer")
     try:
-        value: Any = decode(reply["value"])
+        value: Any = decode(reply["value"], named=without_names)
     except EncodingError as error:
         raise SampleFailure("garbled", str(error)) from None
     return Output("ok", value)

@@ -19,16 +19,37 @@ from rlm_sandbox.inside.protocol import EncodingError, Json
 MAX_COLLISIONS = 64
 """Largest number of keys with one hash in a dict or set; crafted keys would take minutes to insert."""
 
+MAX_FRACTION_BITS = 1 << 16
+"""Bound of a fraction's parts: to reduce one of 2 million bits takes 5 s."""
+
 Decoders = dict[str, Callable[[Json], Any]]
 
 
-def decode(value: Json, depth: int = 0, extra: Decoders | None = None) -> Any:
+Named = Callable[[str, list[str], list[Any]], Any]
+"""Builds a named tuple from its name, fields and items."""
+
+
+def named_tuple(name: str, fields: list[str], items: list[Any]) -> Any:
+    """Return a named tuple of a new class; raise EncodingError if its name or a field is no identifier."""
+    for word in (name, *fields):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,80}", word) or keyword.iskeyword(word):
+            raise EncodingError("no field names")
+    return namedtuple(name, fields, rename=True)(*items)  # type: ignore[misc]
+
+
+def without_names(name: str, fields: list[str], items: list[Any]) -> Any:
+    """Return a tuple. For the trainer: a class for each of 40,000 named tuples takes 4 s, outside all limits."""
+    return tuple(items)
+
+
+def decode(value: Json, depth: int = 0, extra: Decoders | None = None, named: Named = named_tuple) -> Any:
     """Return the value that JSON from another process represents, in exact declared types.
 
     Args:
         value: Parsed JSON.
         depth: Its depth.
         extra: Tag → decoder of what is not of a declared type.
+        named: Builds named tuples: `named_tuple` or `without_names`.
 
     Raises:
         EncodingError: It represents none.
@@ -36,7 +57,7 @@ def decode(value: Json, depth: int = 0, extra: Decoders | None = None) -> Any:
     if depth > MAX_DEPTH:
         raise EncodingError("a value nested too deeply")
     if type(value) is list:
-        return [decode(item, depth + 1, extra) for item in value]
+        return [decode(item, depth + 1, extra, named) for item in value]
     if type(value) is not dict:
         return value
     tag, content = next(iter(value.items())) if len(value) == 1 else ("", [])
@@ -44,28 +65,21 @@ def decode(value: Json, depth: int = 0, extra: Decoders | None = None) -> Any:
         if tag in _OF_CONTENT:
             return _OF_CONTENT[tag](content)
         if tag in _OF_ITEMS:
-            return _OF_ITEMS[tag](_decoded_items(content, depth, extra))
+            return _OF_ITEMS[tag](_decoded_items(content, depth, extra, named))
         if extra and tag in extra:
             return extra[tag](content)
         if tag == "$named":
             name, fields, items = content
-            return _named(name, fields, _decoded_items(items, depth, extra))
+            return named(name, fields, _decoded_items(items, depth, extra, named))
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
         raise EncodingError(f"no {tag[1:]}") from None
     raise EncodingError("no such type")
 
 
-def _decoded_items(content: Json, depth: int, extra: Decoders | None) -> list[Any]:
+def _decoded_items(content: Json, depth: int, extra: Decoders | None, named: Named) -> list[Any]:
     if type(content) is not list:
         raise EncodingError("no list of items")
-    return [decode(item, depth + 1, extra) for item in content]
-
-
-def _named(name: str, fields: list[str], items: list[Any]) -> Any:
-    for word in (name, *fields):
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,80}", word) or keyword.iskeyword(word):
-            raise EncodingError("no field names")
-    return namedtuple(name, fields, rename=True)(*items)  # type: ignore[misc]
+    return [decode(item, depth + 1, extra, named) for item in content]
 
 
 def _distinct(items: list[Any]) -> list[Any]:
@@ -91,6 +105,13 @@ def _builtin(name: str) -> Any:
     return value
 
 
+def _fraction(content: list[str]) -> Fraction:
+    parts = [int(part, 16) for part in content]
+    if any(part.bit_length() > MAX_FRACTION_BITS for part in parts):
+        raise EncodingError("a fraction with too many digits")
+    return Fraction(*parts)
+
+
 _OF_CONTENT: dict[str, Callable[[Any], Any]] = {
     "$int": lambda content: int(content, 16),
     "$float": float,
@@ -99,7 +120,7 @@ _OF_CONTENT: dict[str, Callable[[Any], Any]] = {
     "$complex": lambda content: complex(float(content[0]), float(content[1])),
     "$range": lambda content: range(*(int(part, 16) for part in content)),
     "$decimal": Decimal,
-    "$fraction": lambda content: Fraction(*(int(part, 16) for part in content)),
+    "$fraction": _fraction,
     "$datetime": datetime.datetime.fromisoformat,
     "$date": datetime.date.fromisoformat,
     "$time": datetime.time.fromisoformat,

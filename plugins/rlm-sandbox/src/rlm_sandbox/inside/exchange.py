@@ -44,6 +44,8 @@ class Exchange:
             return Missing(error)
         if name in self._classes and type(value) is Remote:
             value = self._remote(Remote.number_of(value), constructs=True)
+        if isinstance(value, type) and issubclass(value, BaseException) and issubclass(AssertionError, value):
+            return type(value.__name__, (value,), {})  # `except MyError` must not catch a failed assertion of the tests
         return value
 
     def fault(self) -> str:

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Sequence
 
 _MODULES = """
-abc argparse array ast atexit base64 binascii bisect bz2 calendar cmath codecs collections.abc
-concurrent.futures.thread contextlib contextvars copy csv ctypes dataclasses datetime decimal difflib dis enum errno
-fractions functools gc glob graphlib hashlib heapq hmac inspect io itertools json linecache locale logging math
-numbers operator os.path pathlib pickle platform pprint queue random re reprlib resource secrets select selectors
-shlex signal socket stat statistics string stringprep struct subprocess sys tempfile textwrap threading time timeit
-token tokenize traceback types typing unicodedata unittest uuid warnings weakref zlib _strptime encodings.ascii
+abc argparse array ast asyncio atexit base64 binascii bisect bz2 calendar cmath cmd codecs collections.abc colorsys
+concurrent.futures.thread configparser contextlib contextvars copy csv ctypes dataclasses datetime decimal difflib dis
+doctest enum errno fileinput fractions functools gc getpass glob graphlib hashlib heapq hmac html.parser inspect io
+ipaddress itertools json linecache locale logging math numbers operator os.path pathlib pickle platform pprint queue
+random re reprlib resource sched secrets select selectors shlex signal socket stat statistics string stringprep struct
+subprocess sys tempfile textwrap threading time timeit token tokenize tomllib traceback types typing unicodedata
+unittest.mock urllib.parse uuid warnings weakref xml.etree.ElementTree zlib zoneinfo _strptime encodings.ascii
 encodings.latin_1 encodings.utf_16 encodings.idna encodings.hex_codec
 """
 MODULES = tuple(_MODULES.split())

@@ -14,6 +14,8 @@ from rlm_sandbox.inside.channel import Channel
 from rlm_sandbox.inside.errors import error_message
 
 _STREAMS = ((0, "r"), (1, "w"))
+WRITTEN = 4
+"""Second descriptor of the standard output: the program may close 1, as `open(1, "w")` does."""
 
 
 def prepare(text: str) -> None:
@@ -25,6 +27,7 @@ def prepare(text: str) -> None:
         while data:
             data = data[os.write(descriptor, data) :]
         os.lseek(descriptor, 0, os.SEEK_SET)
+    os.dup2(1, WRITTEN)
 
 
 def run_script(channel: Channel, job: dict[str, Any]) -> None:
@@ -76,9 +79,9 @@ def _join() -> None:
 
 
 def _output() -> str:
-    size = os.lseek(1, 0, os.SEEK_END)
-    os.lseek(1, 0, os.SEEK_SET)
+    size = os.lseek(WRITTEN, 0, os.SEEK_END)
+    os.lseek(WRITTEN, 0, os.SEEK_SET)
     data = b""
-    while len(data) < size and (chunk := os.read(1, size - len(data))):
+    while len(data) < size and (chunk := os.read(WRITTEN, size - len(data))):
         data += chunk
     return data.decode("utf-8", "replace")

@@ -63,6 +63,11 @@ CALLED: dict[str, Honest] = {
     "parametrised": ("def double(x): return 2 * x", [(Check("test_double()",
         setup="import pytest\n@pytest.mark.parametrize('x, y', [(1, 2), (3, 6)])\ndef test_double(x, y): assert double(x) == pytest.approx(y)",
         names=("double",)), True)]),
+    "coroutine": ("import asyncio\nasync def g(x): return x * x\ndef f(x):\n    try: g(x).send(None)\n    except StopIteration as e: return e.value", [(Call("f", (3,)), 9)]),
+    "rare_modules": ("import doctest, colorsys, ipaddress, html.parser, urllib.parse, zoneinfo, sched, tomllib, configparser, unittest.mock\nimport xml.etree.ElementTree as E\ndef f(s): return E.fromstring(s).text", [(Call("f", ("<a>x</a>",)), "x")]),
+    "match_and_walrus": ("def f(x):\n    match x:\n        case [a, *_] if (b := a * 2): return b\n        case {'k': v}: return v", [(Call("f", ([2, 3],)), 4), (Call("f", ({"k": 5},)), 5)]),
+    "windows_lines": ("def f(x):\r\n    return x\r\n", [(Call("f", (3,)), 3)]),
+    "static_method": ("class Solution:\n    @staticmethod\n    def f(x): return x\n    @classmethod\n    def g(cls, x): return cls.f(x)", [(Call("f", (3,)), 3), (Call("g", (4,)), 4)]),
     "a_wrong_one_fails": ("def f(x): return x", [(Check("assert f(1) == 1", names=("f",)), True), (Check("assert f(1) == 2", names=("f",)), "AssertionError")]),
 }  # fmt: skip
 """Name → program, and for each input the value or the name of the error."""
@@ -84,6 +89,11 @@ SCRIPTS: dict[str, tuple[str, str, str]] = {
     "stderr": ("import sys\nprint('debug', file=sys.stderr)\nprint(1)", "", "1\n"),
     "big_input": ("import sys\nprint(sum(map(int, sys.stdin.read().split())))", "7 " * 300_000, "2100000\n"),
     "os_write": ("import os\nos.write(1, b'hi\\n')", "", "hi\n"),
+    "file_input": ("import fileinput\nprint(sum(int(line) for line in fileinput.input()))", "1\n2\n", "3\n"),
+    "open_one": ("open(1, 'w').write(input())", "x", "x"),
+    "redirected": ("import io, contextlib\nb = io.StringIO()\nwith contextlib.redirect_stdout(b): print(input())\nprint(b.getvalue())", "x", "x\n\n"),
+    "end_of_input": ("t = 0\nwhile True:\n    try: t += int(input())\n    except EOFError: break\nprint(t)", "1\n2", "3\n"),
+    "own_wrapper": ("import io\ni = io.TextIOWrapper(io.BufferedReader(io.FileIO(0)))\nprint(i.readline(), end='')", "x\ny\n", "x\n"),
     "time_and_random": ("import time, random\nrandom.seed(1)\nt = time.time()\ntime.sleep(0.01)\nprint(time.time() > t, random.random() < 1)", "", "True True\n"),
 }  # fmt: skip
 

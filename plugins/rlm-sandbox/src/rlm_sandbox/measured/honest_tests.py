@@ -152,4 +152,16 @@ HONEST_TESTS = {
         "assert cheapest([Item('a', 2), Item('b', 1)]).name == 'b' and Item('a').price == 0",
         "assert later(date(2024, 1, 1), 1) == date(2024, 1, 2) and total([Decimal('1.5')]) == Decimal('1.5')",
     ), "Item Color", "from collections import *\nfrom datetime import *\nfrom decimal import Decimal\nfrom fractions import Fraction"),
+    "pytest": Tested(
+        "from fractions import Fraction\nfrom decimal import Decimal\nimport math\nclass Negative(ValueError):\n    def __init__(self, code):\n        super().__init__(f'bad {code}')\n        self.code = code\n"
+        "def f(x):\n    if x < 0: raise Negative(x)\n    return x * x\ndef third(): return Fraction(1, 3)\ndef half(): return Decimal('0.5')\ndef none(): return math.nan\ndef most(): return math.inf\ndef turn(): return 1j\n",
+        "Negative f third half none most turn", (
+        "pytest.raises(ValueError, f, -1)\npytest.raises(Negative, lambda: f(-1))\ne = pytest.raises(ValueError, f, x=-1)\nassert e.value.code == -1 and e.type is Negative",
+        "try:\n    f(-3)\n    assert False\nexcept Negative as e: assert e.code == -3",
+        "@pytest.mark.parametrize('x, y', [(1, 1), pytest.param(2, 4, id='two')])\ndef test(x, y): assert f(x) == y\ntest()",
+        "assert third() == pytest.approx(1 / 3) and half() == pytest.approx(0.5) and turn() == pytest.approx(1j)",
+        "assert 100.4 == pytest.approx(f(10), abs=0.5) and 100.2 != pytest.approx(f(10), abs=0.1) and 101 == pytest.approx(f(10), rel=0.1)",
+        "assert none() == pytest.approx(math.nan, nan_ok=True) and none() != pytest.approx(math.nan)",
+        "assert most() == pytest.approx(math.inf) and most() != pytest.approx(-math.inf) and most() != pytest.approx(1.0) and 1.0 != pytest.approx(most())",
+    ), "", "import math, pytest"),
 }  # fmt: skip
