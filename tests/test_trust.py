@@ -173,7 +173,7 @@ def test_addresses_resolve_only_in_the_folder_and_in_named_packages(
 def test_a_changed_file_is_not_executed(tmp_path: Path) -> None:
     file = tmp_path / "f.py"
     file.write_text("f = len")
-    import_path.limit(Limits({file: hashlib.sha256(b"f = max").hexdigest()}, frozenset()))
+    import_path.limit(Limits({}, frozenset(), {f"{file}:f": hashlib.sha256(b"f = max").hexdigest()}))
     with pytest.raises(RecipeError, match="has changed"):
         borrow(f"{file}:f", where="it")
 

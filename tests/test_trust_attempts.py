@@ -85,6 +85,13 @@ NAMED: dict[str, tuple[dict[str, Any], str]] = {
     "a reward of the evaluation": ({"evaluation": {"metric": "accuracy", "options": [EVIL]}}, "function"),
     "a package": ({"plugins": {"packages": ["trl"]}}, "package"),
     "code of a model": ({"model": {"name": "pretrained", "path": "./model", "trust_remote_code": True}}, "model"),
+    "a server": ({"trainer": {**BASE["trainer"], "vllm_server_base_url": "https://evil.example"}}, "server"),
+    "a server without a scheme": ({"trainer": {**BASE["trainer"], "vllm_server_host": "evil.example"}}, "server"),
+    "a judge": (
+        {"rewards": [{"name": "judge_score", "judge": {"url": "https://evil.example/v1", "api_key_env": "HF_TOKEN"}}]},
+        "server",
+    ),
+    "an upload": ({"trainer": {**BASE["trainer"], "push_to_hub": True, "hub_model_id": "evil/model"}}, "upload"),
     "a kernel of the hub": ({"model": {"name": "pretrained", "path": "a/b", "attn_implementation": "a/k"}}, "kernel"),
 }
 """Name → keys of a recipe, and the kind under which its code is listed."""
@@ -102,6 +109,43 @@ def test_code_of_a_recipe_is_named(name: str) -> None:
         assert "not trusted" in result.output or "unknown" in result.output
     if name != "a reward of the evaluation":  # no such key
         assert [each.kind for each in foreign_code(load(path))] == [kind]
+
+
+@pytest.mark.parametrize("other", ["./evil.py:os.system", "./x y/../evil.py:os.system", "./evil.py:f.__globals__"])
+def test_consent_to_a_function_is_none_to_what_its_file_imports(other: str) -> None:
+    path = recipe({"rewards": [EVIL]})
+    source = "import os\ndef f(completions, **columns): return [1.0] * len(completions)\n"
+    Path("evil.py").write_text(source)
+    assert run("check", path, "--trust").exit_code == 0
+    assert run("check", path).exit_code == 0
+    options = {"command": f"touch {Path.cwd().parent / 'ran'}"}
+    path = recipe({"rewards": [{"name": "trl", "function": other, "options": options}]})
+    Path("evil.py").write_text(source)
+    for command in ("check", "train"):
+        result = run(command, path)
+        assert result.exit_code == 2, result.output
+
+
+def test_consent_to_a_package_is_for_the_functions_that_the_recipe_names() -> None:
+    named = {"plugins": {"packages": ["torch"]}}
+    assert run("check", recipe(named), "--trust").exit_code == 0
+    options = {"command": f"touch {Path.cwd().parent / 'ran'}"}
+    reward = {"name": "trl", "function": "torch.utils.collect_env:run", "options": options}
+    path = recipe({**named, "rewards": [reward]})
+    for command in ("check", "train"):
+        result = run(command, path)
+        assert result.exit_code == 2, result.output
+        assert "torch.utils.collect_env:run" in result.output
+
+
+def test_a_server_of_this_machine_needs_no_consent() -> None:
+    def listed(address: str) -> bool:
+        return bool(foreign_code(load(recipe({"rewards": [{"name": "judge_score", "judge": {"url": address}}]}))))
+
+    assert not any(map(listed, ["http://localhost:8000/v1", "http://127.0.0.1/v1", "http://[::1]:8000/v1"]))
+    assert all(
+        map(listed, ["http://127.0.0.1.evil.example/v1", "http://localhost@evil.example", "https://a#@localhost"])
+    )
 
 
 COMMANDS = [

@@ -17,8 +17,8 @@ import typer
 from rlm_plugins.cli.text_layout import columns, printable, titled
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.document import Recipe
-from rlm_plugins.recipe.foreign_code import ForeignCode, foreign_code, installed_plugins
-from rlm_plugins.registry.import_path import Limits, limit
+from rlm_plugins.recipe.foreign_code import RECEIVERS, ForeignCode, foreign_code, installed_plugins
+from rlm_plugins.registry.import_path import Limits, canonical, limit
 
 VARIABLE = "RLM_TRUST"
 _granted: set[str] = set()
@@ -55,16 +55,17 @@ def require_trust(recipe: Recipe, *, is_run: bool = False) -> None:
     if unknown and not (_grants_all or os.environ.get(VARIABLE) == "1"):
         typer.echo(report(code), err=True)
         if not _confirmed(recipe):
+            sends = " or sends data" if any(each.kind in RECEIVERS for each in unknown) else ""
             raise RlmError(
-                f"{recipe.path.name} runs code that is not trusted: {', '.join(_short(each) for each in unknown)}",
+                f"{recipe.path.name} runs code{sends} that is not trusted: {', '.join(map(_short, unknown))}",
                 where=str(recipe.path),
                 hint="read this code, then repeat the command with --trust; it is remembered until the code changes",
             )
     if unknown and os.environ.get(VARIABLE) != "1":
         _remember(unknown)
-    files = {Path(each.name.rpartition(":")[0]): each.version for each in code if each.kind == "function"}
-    files |= {Path(each.name): each.version for each in code if each.kind == "file"}
-    limit(Limits(files, frozenset(recipe.packages)))
+    files = {Path(each.name): each.version for each in code if each.kind == "file"}
+    functions = {canonical(each.name): each.version for each in code if each.kind == "function"}
+    limit(Limits(files, frozenset(recipe.packages), functions))
 
 
 def report(code: Sequence[ForeignCode]) -> str:
@@ -79,7 +80,8 @@ def report(code: Sequence[ForeignCode]) -> str:
 
 
 def _version(code: ForeignCode) -> str:
-    return f"sha256:{code.version}" if code.kind in ("file", "function") else code.version
+    version = f"sha256:{code.version}" if code.kind in ("file", "function") else code.version
+    return " ".join((version, *code.addresses))
 
 
 def _short(code: ForeignCode) -> str:

@@ -37,3 +37,16 @@ def addressed_files(value: Any) -> Iterator[tuple[pathlib.Path, str]]:
         file = pathlib.Path(match["file"]).expanduser()
         if file.is_file():
             yield file.resolve(), value
+
+
+def package_addresses(value: Any, package: str) -> tuple[str, ...]:
+    """Return the texts that are addresses in a package, sorted.
+
+    >>> package_addresses({"rewards": [{"function": "trl.rewards:f"}, {"function": "os:system"}]}, "trl")
+    ('trl.rewards:f',)
+    """
+    if isinstance(value, dict | list | tuple):
+        parts = value.values() if isinstance(value, dict) else value
+        return tuple(sorted({address for each in parts for address in package_addresses(each, package)}))
+    module, colon, _ = value.partition(":") if isinstance(value, str) else ("", "", "")
+    return (value,) if colon and module.partition(".")[0] == package else ()

@@ -1,4 +1,7 @@
-"""Foreign code that a recipe runs: plugin files, addressed functions, packages, code of models. Nothing is imported."""
+"""Foreign code that a recipe runs: plugin files, addressed functions, packages, code of models. Nothing is imported.
+
+Servers and repositories of the hub to which a recipe sends data are listed with it.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from rlm_plugins.entry_points import origin_of, tolerate_damage
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.addresses import addressed_files
+from rlm_plugins.recipe.addresses import addressed_files, package_addresses
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.registry.loading import GROUP
 
-Kind = Literal["file", "function", "package", "model", "kernel"]
+Kind = Literal["file", "function", "package", "model", "kernel", "server", "upload"]
+RECEIVERS = ("server", "upload")
+"""Kinds that run no code here: they receive texts, a key, or the model."""
 
 
 @dataclass(frozen=True)
@@ -25,22 +31,29 @@ class ForeignCode:
     """One piece of code that a recipe runs.
 
     Args:
-        kind: ``file`` (a plugin), ``function`` (of a file), ``package``, ``model`` (`trust_remote_code`), or ``kernel``
-            (`attn_implementation` of the hub).
-        name: The file, address, package, model, or kernel.
-        version: SHA-256 of a file, version of a package, revision of a model or kernel.
+        kind: ``file`` (a plugin), ``function`` (of a file), ``package``, ``model`` (`trust_remote_code`), ``kernel``
+            (`attn_implementation` of the hub), ``server``, or ``upload`` (to the hub).
+        name: The file, address, package, model, kernel, URL, or repository.
+        version: SHA-256 of a file, version of a package, revision of a model or kernel; the key that a server receives.
+        addresses: Functions of a package that the recipe names.
     """
 
     kind: Kind
     name: str
     version: str
+    addresses: tuple[str, ...] = ()
 
     @property
     def identity(self) -> str:
-        """The name that is remembered: contents of a file, whatever its path; package and version."""
-        if self.kind in ("file", "function"):
+        """The name that is remembered: contents of a file, whatever its path, and the function; package and functions.
+
+        Consent to one function is none to another one: a module that a file imports has functions that run commands.
+        """
+        if self.kind == "file":
             return f"sha256:{self.version}"
-        return f"{self.kind} {self.name} {self.version}"
+        if self.kind == "function":
+            return f"sha256:{self.version}:{self.name.rpartition(':')[2]}"
+        return " ".join((self.kind, self.name, self.version, *self.addresses))
 
 
 def foreign_code(recipe: Recipe, *, is_run: bool = False) -> list[ForeignCode]:
@@ -60,9 +73,11 @@ def foreign_code(recipe: Recipe, *, is_run: bool = False) -> list[ForeignCode]:
         if is_run or path.is_relative_to(folder):
             sources.append(ForeignCode("function", address, _digest(path)))
     for position, name in enumerate(recipe.packages):
-        sources.append(ForeignCode("package", name, _version(name, f"plugins.packages[{position}]")))
+        version = _version(name, f"plugins.packages[{position}]")
+        sources.append(ForeignCode("package", name, version, package_addresses(recipe.bodies, name)))
     sources += [ForeignCode("model", name, version) for name, version in _remote(recipe.bodies)]
     sources += [ForeignCode("kernel", name, "of the hub") for name in _kernels(recipe.bodies)]
+    sources += receivers(recipe.bodies)
     return list(dict.fromkeys(sources))
 
 
@@ -108,6 +123,31 @@ def _remote(value: Any, owner: Mapping[str, Any] | None = None) -> Iterator[tupl
             yield str(owner["path"]), _code_of_folder(Path(str(owner["path"]))) or f"revision {revision}"
         for each in value.values():
             yield from _remote(each, owner)
+
+
+def receivers(value: Any) -> Iterator[ForeignCode]:
+    """Yield the servers and repositories that receive data: texts of a judge's prompts, a key, or the model.
+
+    A server is the value of `url`, or of a key that ends in ``_url`` or ``_host``; those of this machine are left out.
+    """
+    if isinstance(value, Mapping):
+        keys = [str(each) for key, each in value.items() if str(key).endswith("_env") and each]
+        for key, each in value.items():
+            is_server = key == "url" or str(key).endswith(("_url", "_host"))
+            if is_server and isinstance(each, str) and not _is_this_machine(each):
+                yield ForeignCode("server", each, f"receives {', '.join(keys)}" if keys else "receives no key")
+        if value.get("push_to_hub"):
+            yield ForeignCode("upload", str(value.get("hub_model_id")), "of the hub")
+    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
+        yield from receivers(each)
+
+
+def _is_this_machine(address: str) -> bool:
+    try:
+        host = urlsplit(address if "://" in address else f"//{address}").hostname
+    except ValueError:
+        return False
+    return host in ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
 
 def _kernels(value: Any) -> Iterator[str]:

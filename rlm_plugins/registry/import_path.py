@@ -11,7 +11,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,12 +26,14 @@ class Limits:
     """Files and packages that a recipe may run by address.
 
     Args:
-        files: File → SHA-256 of its bytes.
+        files: Plugin file → SHA-256 of its bytes.
         packages: Top-level names of installed packages.
+        functions: Canonical address of a function of a file → SHA-256 of the file.
     """
 
     files: Mapping[Path, str]
     packages: frozenset[str]
+    functions: Mapping[str, str] = field(default_factory=dict)
 
 
 _limits: Limits | None = None
@@ -41,6 +43,12 @@ def limit(limits: Limits | None) -> None:
     """Limit the addresses that :func:`borrow` resolves in this process; None: no limit, as for Python callers."""
     global _limits
     _limits = limits
+
+
+def canonical(address: str) -> str:
+    """Return the address of a function of a file with its resolved path."""
+    place, _, name = address.rpartition(":")
+    return f"{Path(place).expanduser().resolve()}:{name}"
 
 
 def borrow(address: str, *, where: str) -> Any:
@@ -60,7 +68,7 @@ def borrow(address: str, *, where: str) -> Any:
     if _limits is not None and not is_file and place.partition(".")[0] not in _limits.packages:
         raise _not_named(place.partition(".")[0], where)
     try:
-        module = _file(Path(place).expanduser(), where) if is_file else importlib.import_module(place)
+        module = _file(address, where) if is_file else importlib.import_module(place)
     except RecipeError:
         raise
     except (Exception, SystemExit) as error:
@@ -109,14 +117,15 @@ def borrow_function(address: str, *, where: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _file(path: Path, where: str) -> ModuleType:
-    """Execute a file as a module; the bytes that run are those that are trusted."""
-    known = None if _limits is None else _limits.files.get(path.resolve(), "")
+def _file(address: str, where: str) -> ModuleType:
+    """Execute the file of an address as a module; the bytes that run are those that are trusted."""
+    path = Path(address.rpartition(":")[0]).expanduser()
+    known = None if _limits is None else _limits.functions.get(canonical(address), "")
     if known == "":
         problem = f"'{path}' is no file in the folder of the recipe"
         raise RecipeError(problem, where=where, allowed=ALLOWED, hint="copy the file beside the recipe")
     source = path.read_bytes()
-    require_unchanged(path, source, where)
+    _require_digest(path, source, known, where)
     module = ModuleType(f"rlm_borrowed_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses look themselves up there
@@ -125,12 +134,15 @@ def _file(path: Path, where: str) -> ModuleType:
 
 
 def require_unchanged(path: Path, source: bytes, where: str) -> None:
-    """Return if the bytes of a file are those that the user trusts, or if nothing limits it.
+    """Return if the bytes of a plugin file are those that the user trusts, or if nothing limits it.
 
     Raises:
         RecipeError: The file was trusted with other contents.
     """
-    known = None if _limits is None else _limits.files.get(path.resolve())
+    _require_digest(path, source, None if _limits is None else _limits.files.get(path.resolve()), where)
+
+
+def _require_digest(path: Path, source: bytes, known: str | None, where: str) -> None:
     if known is not None and hashlib.sha256(source).hexdigest() != known:
         raise RecipeError(f"'{path}' has changed since the command started", where=where, hint="run it again")
 

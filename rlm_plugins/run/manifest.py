@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm_plugins.recipe import Recipe
-from rlm_plugins.recipe.foreign_code import ForeignCode, foreign_code
+from rlm_plugins.recipe.foreign_code import RECEIVERS, ForeignCode, foreign_code
 from rlm_plugins.recipe.local_paths import KNOBS
 from rlm_plugins.recipe.paths import leaves, spell
 from rlm_plugins.recipe.resolved_values import resolved
@@ -95,7 +95,11 @@ def portable(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def code_of(code: Sequence[ForeignCode]) -> dict[str, str]:
     """Return the name of each piece of foreign code → its hash or version."""
-    return {Path(each.name).name if each.kind == "file" else each.name: each.version for each in code}
+    return {
+        Path(each.name).name if each.kind == "file" else each.name: each.version
+        for each in code
+        if each.kind not in RECEIVERS
+    }
 
 
 def older_code(plugins: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
