@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but line feed and tab, marks of the direction of text, separators, lone surrogates."""
 _CONTAINERS: dict[type, str] = {dict: "a mapping", list: "a list"}
+
+
+def visible(text: str) -> str:
+    r"""Return a text for a terminal: a character that would move the cursor or reorder the text becomes its code.
+
+    The code has the form of JSON, so that JSON remains the same data.
+
+    >>> visible("a\x1b[2Kb\n"), visible("\u202eabc")
+    ('a\\u001b[2Kb\n', '\\u202eabc')
+    """
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def describe(value: object) -> str:

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from rlm_plugins.cli.output import echo
+
 Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe (YAML), or the folder of a run.")]
 Overrides = Annotated[
     list[str] | None,
@@ -44,4 +46,4 @@ def print_result(data: Any, text: str, as_json: bool) -> None:
         text: What a person reads.
         as_json: Whether `--json` was given.
     """
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False, default=str) if as_json else text)
+    echo(json.dumps(data, indent=2, ensure_ascii=False, default=str) if as_json else text)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rlm_plugins.cli.arguments import AsJson, Recipe, Trust, print_result
+from rlm_plugins.cli.output import echo
 
 
 def compare(
@@ -41,8 +42,8 @@ def sweep(
     from rlm_plugins.cli.sweep import sweep as run_sweep
 
     folder = out or Path("runs") / f"{recipe.stem}-sweep"
-    folders = run_sweep(recipe, overrides or [], seeds, folder, typer.echo, trust=trust)
-    typer.echo(render(compare_runs(folders)))
+    folders = run_sweep(recipe, overrides or [], seeds, folder, echo, trust=trust)
+    echo(render(compare_runs(folders)))
 
 
 def race(
@@ -66,5 +67,5 @@ def race(
 
     algorithms, recipe, overrides = split_words(words)
     folder = out or Path("runs") / f"{recipe.stem}-race"
-    data = run_race(algorithms, recipe, overrides, seeds, folder, lambda line: typer.echo(line, err=True))
+    data = run_race(algorithms, recipe, overrides, seeds, folder, lambda line: echo(line, err=True))
     print_result(data, render(data), as_json)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from rlm_plugins.cli.output import echo
 from rlm_plugins.cli.tracebacks import traceback_of_cause
 from rlm_plugins.durable import stop_signals
 from rlm_plugins.durable.files import file_error
@@ -37,7 +38,7 @@ class ErrorReportingGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
-            typer.echo("; ".join(filter(None, [_reason(stop), stop_signals.current().advice])), err=True)
+            echo("; ".join(filter(None, [_reason(stop), stop_signals.current().advice])), err=True)
             raise typer.Exit(stop.exit_code if isinstance(stop, Interrupted) else 130) from None
         except Exception as error:
             expected = as_message(error)
@@ -52,7 +53,7 @@ class WarningHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record."""
-        typer.secho(f"{record.levelname.lower()}: {record.getMessage()}", fg="yellow", err=True)
+        echo(f"{record.levelname.lower()}: {record.getMessage()}", fg="yellow", err=True)
 
 
 def _reason(stop: KeyboardInterrupt) -> str:
@@ -74,9 +75,9 @@ def print_error(error: RlmError) -> None:
     """Print an error to stderr, with the traceback of third-party code that caused it."""
     rank = os.environ.get("RANK", "0")
     process = "" if rank == "0" else f"[process {rank}] "
-    typer.secho(f"{process}error: {error}", fg="red", err=True)
+    echo(f"{process}error: {error}", fg="red", err=True)
     if trace := traceback_of_cause(error):
-        typer.echo(f"\ncaused by\n{trace}", err=True)
+        echo(f"\ncaused by\n{trace}", err=True)
 
 
 def run_to_end(command: Callable[[], Any]) -> NoReturn:
@@ -92,7 +93,7 @@ def run_to_end(command: Callable[[], Any]) -> NoReturn:
         code = end.code
     containment = sys.modules.get("rlm_plugins.rewards.containment")
     if containment is not None and (alive := containment.end_threads()):
-        typer.secho(f"ended with threads that were still running: {', '.join(alive)}", fg="yellow", err=True)
+        echo(f"ended with threads that were still running: {', '.join(alive)}", fg="yellow", err=True)
         atexit._run_exitfuncs()
         sys.stdout.flush()
         os._exit(code if isinstance(code, int) else 1)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rlm_plugins.cli.arguments import AsJson, Load, print_result, terminal_width
+from rlm_plugins.cli.output import echo
 
 
 def plugins(
@@ -26,7 +27,7 @@ def plugins(
     for name, off in ((disable, True), (enable, False)):
         if name is not None:
             set_disabled(name, disable=off)
-            typer.echo(f"disabled: {', '.join(sorted(disabled())) or 'none'}")
+            echo(f"disabled: {', '.join(sorted(disabled())) or 'none'}")
     if disable is not None or enable is not None:
         return
     from rlm_plugins.cli.plugins import plugins as list_plugins
@@ -101,8 +102,8 @@ def new(
 
     files = scaffold.create(kind, name, folder)
     package = os.path.commonpath(files)
-    typer.echo("\n".join(map(str, files)))
-    typer.echo(f"next: pip install -e {package}, pytest {package}, then edit the part")
+    echo("\n".join(map(str, files)))
+    echo(f"next: pip install -e {package}, pytest {package}, then edit the part")
 
 
 def doctor(as_json: AsJson = False) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rlm_plugins.cli.arguments import AsJson, Load, Overrides, Recipe, Trust, print_result
+from rlm_plugins.cli.output import echo
 
 
 def train(
@@ -117,10 +118,10 @@ def schema(
 
     text = json.dumps(recipe_schema(Registry(load or [])), indent=2, ensure_ascii=False)
     if out is None:
-        typer.echo(text)
+        echo(text)
     else:
         out.write_text(text + "\n", encoding="utf-8")
-        typer.echo(f"{out}: put `# yaml-language-server: $schema={out}` on the first line of a recipe")
+        echo(f"{out}: put `# yaml-language-server: $schema={out}` on the first line of a recipe")
 
 
 def resume_check(

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from rlm_plugins.cli.arguments import AsJson, Overrides, Trust, print_result, terminal_width
+from rlm_plugins.cli.output import echo
 from rlm_plugins.errors import RlmError
 
 
@@ -51,7 +52,7 @@ def export(
     """Write the model of a run with its model card, for transformers and PEFT without this project."""
     from rlm_plugins.cli.export import export as write
 
-    typer.echo(f"exported: {write(run, to, merge=merge, stage=stage)}")
+    echo(f"exported: {write(run, to, merge=merge, stage=stage)}")
 
 
 def sample(
@@ -75,9 +76,9 @@ def sample(
     if prompt is None:
         prefix = "> " if sys.stdin.isatty() else ""
         for answer in chat(sampler, lambda: input(prefix), temperature=temperature, max_new_tokens=max_new_tokens):
-            typer.echo(answer)
+            echo(answer)
     else:
-        typer.echo("\n".join(sampler.complete(prompt, count, temperature, max_new_tokens)))
+        echo("\n".join(sampler.complete(prompt, count, temperature, max_new_tokens)))
 
 
 def why(
@@ -108,9 +109,9 @@ def view(
     """Write a run as one HTML file: curves, groups, and each token by its share of the gradient (package rlm-view)."""
     command = view_package()
     if live:
-        command.view_live(runs, terminal_width(), typer.echo)
+        command.view_live(runs, terminal_width(), echo)
     else:
-        typer.echo(f"written: {command.view(runs, out, lambda line: typer.echo(line, err=True))}")
+        echo(f"written: {command.view(runs, out, lambda line: echo(line, err=True))}")
 
 
 def view_package() -> Any:

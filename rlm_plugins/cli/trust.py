@@ -14,6 +14,7 @@ from pathlib import Path
 
 import typer
 
+from rlm_plugins.cli.output import echo
 from rlm_plugins.cli.text_layout import columns, printable, titled
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.document import Recipe
@@ -53,7 +54,7 @@ def require_trust(recipe: Recipe, *, is_run: bool = False) -> None:
     code = code_of(recipe)
     unknown = [each for each in code if each.identity not in remembered()]
     if unknown and not (_grants_all or os.environ.get(VARIABLE) == "1"):
-        typer.echo(report(code), err=True)
+        echo(report(code), err=True)
         if not _confirmed(recipe):
             sends = " or sends data" if any(each.kind in RECEIVERS for each in unknown) else ""
             raise RlmError(

@@ -17,6 +17,7 @@ import typer
 from rlm_plugins import __version__
 from rlm_plugins.cli import comparison_commands, part_commands, recipe_commands, reward_commands, run_commands
 from rlm_plugins.cli.error_report import DEBUG, ErrorReportingGroup, WarningHandler, run_to_end
+from rlm_plugins.cli.output import echo
 from rlm_plugins.entry_points import tolerate_damage
 from rlm_plugins.errors import RlmError
 
@@ -76,7 +77,7 @@ def main() -> None:
 
 def _version(requested: bool) -> None:
     if requested:
-        typer.echo(f"rlm {__version__}")
+        echo(f"rlm {__version__}")
         raise typer.Exit
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlm_plugins.cli.output import echo
 from rlm_plugins.cli.recipe_argument import recorded
 from rlm_plugins.cli.text_layout import printable
 from rlm_plugins.diagnosis import StageSettings, diagnose
@@ -16,7 +16,7 @@ SEVERITY = {3: "cannot learn", 2: "learns badly", 1: "note"}
 
 
 def _warn(line: str) -> None:
-    print(line, file=sys.stderr)  # standard output is the report, or JSON
+    echo(line, err=True)  # standard output is the report, or JSON
 
 
 def why(folder: Path, warn: Callable[[str], None] = _warn) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from transformers import TrainerCallback
 
 from rlm_plugins.estimate.decoding import decoding_plans
 from rlm_plugins.estimate.stage_features import StageFeatures
+from rlm_plugins.messages import visible
 from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.stage import Stage
 from rlm_plugins.stage_settings import NO_SPEED
@@ -61,7 +62,7 @@ class ProgressDisplay(TrainerCallback):  # type: ignore[misc]
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[scores]}"),
+            TextColumn("{task.fields[scores]}", markup=False),
             TimeElapsedColumn(),
             console=console,
             disable=not console.is_terminal,
@@ -73,7 +74,7 @@ class ProgressDisplay(TrainerCallback):  # type: ignore[misc]
     def status(self, text: str) -> None:
         """Show what is done before or between the steps; as a line only before the first step."""
         self._bar.start()
-        self._bar.update(self._task, scores=text)
+        self._bar.update(self._task, scores=visible(text))
         if not self._started and not self._console.is_terminal:
             self._print(text)
 
@@ -118,7 +119,7 @@ class ProgressDisplay(TrainerCallback):  # type: ignore[misc]
         parts = [*self._speed(state), *([self._logged] if self._logged else [])]
         if now is not None and evaluation is not None:
             parts.append(f"held-out {evaluation.metric} {now.text_of(now.score)}")
-        self._bar.update(self._task, completed=state.global_step, scores="  ".join(parts))
+        self._bar.update(self._task, completed=state.global_step, scores=visible("  ".join(parts)))
         if line and not self._console.is_terminal:
             self._print("  ".join([f"step {state.global_step}/{state.max_steps}", *parts]))
 

@@ -31,6 +31,7 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.call_marker import marked_calls
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.run import kernel_choices, stage_result
+from rlm_plugins.run.console import TextConsole
 from rlm_plugins.run.folder import SUMMARY, Run
 from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.run.live_diagnosis import LiveDiagnosis
@@ -69,7 +70,7 @@ def train(
     """
     _silence_libraries()
     main = processes().is_main_process
-    console = console or Console(quiet=not main)
+    console = console or TextConsole(quiet=not main)
     stages = compose(recipe, registry)
     if prepare is not None:
         prepare(stages)

@@ -1,0 +1,92 @@
+"""Texts of recipes, file names and completions do not act on the terminal, whichever command prints them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from test_trust_attempts import BASE
+from typer.testing import CliRunner
+
+from rlm_plugins.cli import app
+from rlm_plugins.messages import visible
+
+ROOT = Path(__file__).resolve().parents[1] / "rlm_plugins"
+HOSTILE = "x\x1b]0;title\x07\x9b31m\x7f\u202egpj\u2028[bold red]y[/]"
+ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029]")
+TRAINER = BASE["trainer"]
+PLACES: dict[str, dict[str, Any]] = {
+    "a section": {HOSTILE: 1},
+    "a reward": {"rewards": [HOSTILE]},
+    "a knob": {"rewards": [{"name": "accuracy", HOSTILE: 1}]},
+    "an alias": {"rewards": [{"name": "accuracy", "as": HOSTILE}]},
+    "an algorithm": {"algorithm": HOSTILE},
+    "a shaper": {"algorithm": {"name": "grpo", "shapers": [HOSTILE]}},
+    "an environment": {"environment": {"name": HOSTILE}},
+    "a data set": {"environment": {"name": "dataset", "path": HOSTILE}},
+    "a model": {"model": {"name": "pretrained", "path": f"./{HOSTILE}"}},
+    "an adapter": {"model": {"name": "scratch", "lora": {"r": 2, "target_modules": HOSTILE}}},
+    "a field of the trainer": {"trainer": {**TRAINER, HOSTILE: 1}},
+    "a tracker": {"trainer": {**TRAINER, "report_to": [HOSTILE]}},
+    "a run": {"trainer": {**TRAINER, "run_name": HOSTILE}},
+    "a plugin": {"plugins": {"load": [f"{HOSTILE}.py"]}},
+    "a package": {"plugins": {"packages": [HOSTILE]}},
+    "a function": {"rewards": [{"name": "trl", "function": f"./{HOSTILE}.py:f"}]},
+    "a server": {"trainer": {**TRAINER, "vllm_server_base_url": f"http://{HOSTILE}"}},
+    "a metric": {"evaluation": {"metric": HOSTILE}},
+}
+"""Place of a name → keys of a recipe."""
+
+
+def printed(*arguments: object) -> str:
+    return CliRunner().invoke(app, list(map(str, arguments))).output
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_names_of_a_recipe_are_text(place: str, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump({**BASE, **PLACES[place]}))
+    for command in ("check", "show"):
+        output = printed(command, path)
+        assert output
+        assert ACTS.search(output) is None
+
+
+def test_a_run_prints_names_as_text(tmp_path: Path) -> None:
+    path = tmp_path / f"{HOSTILE.replace('/', '')}.yaml"
+    path.write_text(yaml.safe_dump({**BASE, **PLACES["an alias"], "trainer": {**TRAINER, "logging_steps": 1}}))
+    output = printed("train", path, "--out", tmp_path / "run")
+    assert "u009b" in output
+    assert ACTS.search(output) is None
+    for command in (("why",), ("show", "--json")):
+        output = printed(command[0], tmp_path / "run", *command[1:])
+        assert ACTS.search(output) is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("explain",), ("diff", "grpo"), ("why",), ("view",), ("check",), ("reward", "probe"), ("reward", "audit")],
+)
+def test_words_of_a_command_are_text(command: tuple[str, ...]) -> None:
+    output = printed(*command, HOSTILE)
+    assert "u009b" in output
+    assert ACTS.search(output) is None
+
+
+def test_json_remains_the_same_data() -> None:
+    assert json.loads(visible(json.dumps(HOSTILE, ensure_ascii=False))) == HOSTILE
+    assert visible("ä\n\té 日本 👩‍👧 \u00a0") == "ä\n\té 日本 👩‍👧 \u00a0"
+
+
+def test_every_command_prints_by_echo() -> None:
+    others = []
+    for file in (ROOT / "cli").rglob("*.py"):
+        calls = [node.func for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
+        names = {ast.unparse(function) for function in calls} & {"print", "typer.echo", "typer.secho", "click.echo"}
+        others += [f"{file.name}: {name}" for name in names if file.name != "output.py"]
+    assert others == []
