@@ -15,6 +15,7 @@ import pytest
 import tiny
 import torch
 from fixtures_equations import equation_of, loss_and_gradient_from_rewards
+from rlm_testing.fake_packages import registered
 from test_algorithms_by_advantage import example
 from typer.testing import CliRunner
 
@@ -25,6 +26,8 @@ from rlm_plugins.cli.objective_text import objective, slots_of
 from rlm_plugins.hookspecs import HOOKS
 from rlm_plugins.recipe import sections, yaml_strict
 from rlm_plugins.recipe.compose import compose
+from rlm_plugins.recipe.generator_section import generates
+from rlm_plugins.recipe.plans import plans_of
 from rlm_plugins.registry import Registry, protocols
 from rlm_plugins.trainer import EquationTrainer
 
@@ -94,6 +97,46 @@ def test_recipe_fragments_have_known_keys(page: Path) -> None:
             assert set(document) <= known, text
 
 
+PACKAGES = sorted(path.parent.name.removeprefix("rlm-") for path in (ROOT / "plugins").glob("rlm-*/src"))
+installed = registered(*(name for name in PACKAGES if importlib.util.find_spec(f"rlm_{name}")))
+REST: dict[str, Any] = {
+    "model": {"name": "scratch", "lora": {"r": 8, "target_modules": "all-linear"}},
+    "environment": "addition",
+    "rewards": ["accuracy"],
+    "algorithm": "grpo",
+}
+"""The sections that a fragment of a recipe may lack."""
+WITH_RECIPES = [page for page in PAGES if "```yaml" in page.read_text() and page.name != "writing-parts.md"]
+"""The recipe of `docs/writing-parts.md` has a test of its own."""
+
+
+@pytest.mark.parametrize("page", WITH_RECIPES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_recipe_fragments_resolve(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: None) -> None:
+    """Every part, knob and section exists; `…` marks what a fragment leaves out.
+
+    The files that fragments name are here: a model folder, and `scores.py`, if the page has no block of that name.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EXAMPLE_KEY", "x")
+    (tmp_path / "my-model").mkdir()
+    scores = [text for text in blocks("python", page.read_text()) if text.startswith("# scores.py")]
+    (tmp_path / "scores.py").write_text("\n".join(scores) or "def compute_score(solution_str): return 0.0")
+    registry = Registry()
+    for text in blocks("yaml", page.read_text()):
+        document = yaml_strict.parse(text, str(page)).data
+        if "…" in text:
+            continue
+        algorithm = document.get("algorithm", "grpo")
+        name = algorithm if isinstance(algorithm, str) else algorithm["name"]
+        trainer = registry.find("rlm_trainers", registry.find("rlm_algorithms", name).target.trainer)
+        rest = REST if generates(trainer.bind({})) else {**REST, "rewards": []}
+        model = document.get("model", {})
+        merged = {**rest, **document}
+        if isinstance(model, dict):
+            merged["model"] = {**(REST["model"] if "name" not in model else {}), **model}
+        assert plans_of(recipe.of_mapping(merged), registry), text
+
+
 COMMANDS = {
     command
     for page in PAGES
@@ -160,6 +203,12 @@ def test_the_table_of_algorithms_lists_all_of_them() -> None:
     short = re.findall(r"^\| `[a-z0-9_@/]+` \|.*$", README, flags=re.M)
     assert len(short) > 10
     assert set(short) <= set(page.splitlines())
+
+
+def test_the_table_of_algorithms_lists_those_of_packages() -> None:
+    page, packages = (ROOT / "docs" / "algorithms.md").read_text(), (ROOT / "plugins" / "README.md").read_text()
+    names = re.findall(r"^\| `[a-z]+/([a-z0-9_]+)` \|", page, flags=re.M)
+    assert sorted(names) == sorted(re.findall(r"^\| algorithm \| `([a-z0-9_]+)` \|", packages, flags=re.M))
 
 
 def readme_recipe() -> str:
