@@ -11,9 +11,11 @@ from typing import Literal, NamedTuple
 
 from rlm_math import units
 from rlm_math.clock_times import normalized_clock, ratio
+from rlm_math.combinatorics import in_binomials
 from rlm_math.latex_normalization import normalize_latex, strip_spaces, to_ascii
 from rlm_math.numerals import is_near, numeral, parse_number
 from rlm_math.phrases import plain_answer
+from rlm_math.quantity_names import is_quantity_name
 from rlm_math.reference import (
     NOTATIONS,
     Reference,
@@ -69,7 +71,9 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
     text = plain_answer(normalize_latex(ascii_text)) if ascii_text else ""
     if not text:
         return False
-    letter, rest = split_choice(text)
+    if "\\binom" in gold.text:
+        text = in_binomials(text)
+    letter, rest = split_choice(text, is_option=gold.kind == "letter" or bool(gold.choice))
     if letter:
         right_letter = gold.value if gold.kind == "letter" else gold.choice or letter
         text = letter if gold.kind == "letter" else rest
@@ -89,14 +93,28 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
 
 def _compare_equations(gold: Reference, text: str, rules: Rules) -> bool | Query:
     """Compare what may be an equation, a chain of them, or several answers with names."""
+    if gold.exact is not None and not gold.name:
+        text = _without_quantity_name(text)
     name, value = split_name(text)
-    if "=" in text and _JOINED.search(text) and ("=" in value or not name):
+    is_joined = _JOINED.search(text) and ("=" in value or not name)
+    if "=" in text and (is_joined or "\\equiv" in gold.text):
         return not rejection_reason(text, gold.text) and _query(gold.text, text, rules)
     is_other = name and gold.name and strip_spaces(name) != strip_spaces(gold.name)
     if "=" in text and "=" in gold.text and (is_other or not (name and gold.name)):
         chain = text.count("=") > gold.text.count("=") or rejection_reason(text, gold.text)
         return False if chain else _query(gold.text, text, rules)
     return _compare_chain(gold, split_equation(value), rules)
+
+
+def _without_quantity_name(text: str) -> str:
+    """Return the value of ``m + n = 73``, ``73 = m + n`` or ``73 = x``; anything else as it is."""
+    sides = split_equation(text)
+    if len(sides) != 2:
+        return text
+    left, right = sides
+    if is_quantity_name(left):
+        return right
+    return left if is_quantity_name(right) or split_name(f"{right}=")[0] else text
 
 
 def _compare_chain(gold: Reference, parts: list[str], rules: Rules) -> bool | Query:
@@ -114,7 +132,7 @@ def _compare_chain(gold: Reference, parts: list[str], rules: Rules) -> bool | Qu
 
 def _compare_value(gold: Reference, text: str, rules: Rules) -> bool | Query:
     """Compare a value and its unit with the reference."""
-    value, unit = units.split(text)
+    value, unit = units.split(text, gold.unit)
     if not value or rejection_reason(value, gold.value):
         return False
     if _is_other_angle(gold.unit, value, unit):
@@ -122,6 +140,11 @@ def _compare_value(gold: Reference, text: str, rules: Rules) -> bool | Query:
     if _is_other_angle(unit, gold.value, gold.unit):
         return rules.units == "compare" and _query(gold.value, rf"({value})^\circ", rules)
     exact, factor = parse_number(value), Fraction(1)
+    is_one = exact is not None and abs(exact) <= 1  # 1 apple
+    if unit and unit != gold.unit and not is_one and not units.is_certain(unit, text.removeprefix(value)):
+        return False
+    if unit is None and rules.units == "compare" and units.is_compound(gold.text):
+        return False
     if not _same_unit(gold.unit, unit, rules.units):
         factor = units.conversion(unit, gold.unit) or Fraction(0)
     if not factor:
@@ -142,7 +165,9 @@ def _is_other_angle(unit: str | None, other: str, other_unit: str | None) -> boo
 
 
 def _same_unit(gold: str | None, unit: str | None, policy: Units) -> bool:
-    """Return True if the units agree under the policy."""
+    """Return True if the units agree under the policy. A percent sign is no unit, and agrees with none."""
+    if PERCENT in (gold, unit) and {gold, unit} - {None, PERCENT}:
+        return policy == "ignore"
     gold, unit = (None if name == PERCENT else name for name in (gold, unit))
     if policy == "ignore" or gold == unit:
         return True

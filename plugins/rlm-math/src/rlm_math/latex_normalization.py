@@ -7,11 +7,13 @@ import unicodedata
 from collections.abc import Sequence
 from itertools import groupby
 
+from rlm_math.chinese import translate
 from rlm_math.latex_rewrites import rewrite
 
-_FORMS = {"<super>": "^{%s}", "<sub>": "_{%s}", "<circle>": "(%s)"}
+_FORMS = {"<super>": "^{%s}", "<sub>": "_{%s}", "<circle>": "%s"}
 """Form of a Unicode character, which NFKC would drop → LaTeX of a run of them."""
 _GREEK = ["alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "sigma", "phi", "omega"]
+_MARKS = "lfloor rfloor lceil rceil land lor angle"
 _SYMBOLS = {
     "⁄": "/",
     "−": "-",
@@ -33,6 +35,13 @@ _SYMBOLS = {
     "≠": r"\neq ",
     "∈": r"\in ",
     "∖": r"\setminus ",
+    "℃": r"^\circ C",
+    "∶": ":",
+    **dict.fromkeys("，、", ", "),
+    "。": ".",
+    **dict.fromkeys("⩽≦", r"\leq "),
+    **dict.fromkeys("⩾≧", r"\geq "),
+    **{mark: rf"\{name} " for mark, name in zip("⌊⌋⌈⌉∧∨∠", _MARKS.split(), strict=True)},
     "≡": r"\equiv ",
     "⟨": r"\langle ",
     "⟩": r"\rangle ",
@@ -41,7 +50,9 @@ _SYMBOLS = {
 }
 _SYMBOL_PATTERN = re.compile("|".join(map(re.escape, _SYMBOLS)))
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.S)
-_REMOVED = {r"\left", r"\right", r"\displaystyle", r"\big", r"\Big", r"\bigl", r"\bigr", r"\!"}
+_SIZES = ("big", "Big", "bigg", "Bigg")
+_REMOVED = {r"\left", r"\middle", r"\right", r"\displaystyle", r"\!"}
+_REMOVED |= {rf"\{size}{side}" for size in _SIZES for side in ("", "l", "m", "r")}
 _SPACES = {
     *("\\ ", r"\,", r"\;", r"\:", r"\>", r"\quad", r"\qquad", r"\enspace", r"\enskip"),
     *(r"\thinspace", r"\medspace", r"\thickspace", r"\nobreakspace"),
@@ -61,6 +72,8 @@ _SYNONYMS = {
     r"\textit": r"\text",
     r"\mathbf": r"\mathrm",
     r"\degree": r"^\circ",
+    r"\bigcup": r"\cup",
+    r"\bigcap": r"\cap",
 }
 
 
@@ -73,6 +86,8 @@ def _form(character: str) -> str:
 def _written(form: str, run: Sequence[str]) -> str:
     """Return the LaTeX of characters of one form."""
     plain = [unicodedata.normalize("NFKC", character) for character in run] if form else run
+    if form == "<circle>":
+        plain = [f"({label})" for label in plain]  # ①③ are two labels, not 13
     if form == "<fraction>":
         return "".join(rf"\frac{{{top}}}{{{bottom}}}" for top, _, bottom in (text.partition("⁄") for text in plain))
     return _FORMS.get(form, "%s") % "".join(plain)
@@ -96,7 +111,7 @@ def to_ascii(text: str) -> str | None:
     text = unicodedata.normalize("NFKC", text)
     if any(unicodedata.category(character) in ("Cf", "Cs", "Cc", "Co") for character in text):
         return None
-    return "".join(c if c.isascii() or not c.isdecimal() else str(unicodedata.decimal(c)) for c in text)
+    return translate("".join(c if c.isascii() or not c.isdecimal() else str(unicodedata.decimal(c)) for c in text))
 
 
 def normalize_latex(text: str) -> str:

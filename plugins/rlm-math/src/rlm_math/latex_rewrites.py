@@ -11,7 +11,28 @@ _MODULUS = (
     r"(?:\\(?:mathrm|text|operatorname)\s*\{\s*mod\s*\}|\\(?:mod|bmod)(?![A-Za-z])|mod(?![a-z])|\\text\s*\{\s*mod)"
 )
 
+_TH = r"\{\s*(?:st|nd|rd|th)\s*\}"
+_ORDINAL = rf"(?:(?:\^\s*)?\\(?:text|mathrm)\s*{_TH}|\^\s*\{{\s*\\(?:text|mathrm)\s*{_TH}\s*\}}|\^\s*{_TH})"
+_SYSTEM = r"\\(?:begin|end)\s*\{(?:array|aligned|matrix)\}"
+
 _PATTERNS = [
+    (r"(?<=\d)(?:\\!)?,\s*\\!\s*(?=\d{3}(?!\d))", ","),
+    (r"\\(?:text|math)dollar(?![A-Za-z])|\\text\s*\{\s*\\\$\s*\}", r"\\$"),
+    (r"\\text\s*\{\s*([¢€£¥₹])\s*\}", r"\1"),
+    (rf"(?<=\d)\s*{_ORDINAL}(?!\s*\d)", ""),
+    (r"\^\s*\{\s*\\(?:mathsf|mathrm|text)\s*\{?\s*T\s*\}?\s*\}", "^T"),
+    (r"(\d+)\s*(?:\\text\s*\{\s*out of\s*\}|out of)\s*(\d+)", r"\\frac{\1}{\2}"),
+    (r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm)\s*\]|\\cr(?![A-Za-z])", r"\\\\"),
+    (
+        rf"\\left\s*\\(?:\{{|lbrace)\s*{_SYSTEM}\s*(?:\{{[lcr ]+\}})?(.*?){_SYSTEM}\s*\\right\s*\.",
+        r"\\begin{cases}\1\\end{cases}",
+    ),
+    (r"\\in\s*(?:\\(?:mathbf|mathrm|text)\s*\{\s*([RZNQC])\s*\}|([RZNQC])(?![A-Za-z(]))", r"\\in \\mathbb{\1\2}"),
+    (r"^\s*\\mathbf\s*\{\s*R\s*\}\s*$", r"\\mathbb{R}"),
+    (r"\\overrightarrow(?![A-Za-z])", r"\\vec"),
+    (r"\\colon(?![A-Za-z])|\{:\}", ":"),
+    (r"(?<=[\d.])\\(?:bar|overline)\s*(\d)", r"\\overline{\1}"),
+    (r"(?<![A-Za-z\\])oo(?![A-Za-z])", r"\\infty "),
     (r"\\(?:text|mathrm)\s*\{\s*(USD|EUR|GBP)\s*\}", r"\1 "),
     (r"(?:\\text\s*\{\s*US\s*\}|US)\s*(?=\\\$)", ""),
     (r"\\(?:left|right)\s*\.", " "),

@@ -13,9 +13,15 @@ _WHOLE_TEXT = re.compile(r"\\text\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _INTRODUCTION = re.compile(r"(?:\\text\s*\{\s*)?(?:the )?(?:final )?answer(?: is\b|:|=)[\s:]*\}?", re.I)
 _LETTERS = re.compile(r"[A-H](?:\s*,\s*[A-H])*,? and [A-H]")
 _QUOTED = re.compile(r"([\"`*]+)(.+)\1", re.S)
+_IN_Z = r"[a-z]\s*\\in\s*\\mathbb\s*\{?\s*Z\s*\}?"
 _INTEGER_PARAMETER = re.compile(
-    r"\s*,?\s*(?:\\text\s*\{[^{}]*\}|where|for)?\s*[a-z]\s*\\in\s*\\mathbb\s*\{?\s*Z\s*\}?\s*"
+    rf"\s*,?\s*(?:\(\s*{_IN_Z}\s*\)|(?:\\text\s*\{{[^{{}}]*\}}|where|for)?\s*{_IN_Z}"
+    r"|\\text\s*\{[ ,]*(?:where|for|with)\s*\}\s*[a-z]\s*\\text\s*\{\s*(?:is )?(?:an|any)\s+integer\s*\}"
+    r"|\\text\s*\{[ ,]*for (?:any |all |every |some )?integers?\s*\}\s*[a-z])\s*"
 )
+_ORDER = r"(?:<|>|\\(?:leq?|geq?|lt|gt|neq?|leqslant|geqslant)(?![A-Za-z]))"
+_INDEX = re.compile(r"\s*,?\s*\(?\s*n\s*\\in\s*(?:\\mathbb\s*\{?\s*)?N\s*\}?\s*(?:[\^_]\s*\{?\s*[*+]\s*\}?)?\s*\)?\s*$")
+_MULTIPLES = re.compile(r"\\\{\s*([a-z])\s*(?:\\mid|\||:)\s*(\1\s*=[^{}]*(?:\{[^{}]*\}[^{}]*)*)\\\}")
 _PRICE = re.compile(r"(-?\s*(?:\\\$|[€£¥₹])\s*)(.+)")
 _SOLUTION = r"solutions?(?: exists?)?"
 _INFINITELY_MANY = r"\text{infinitely many}"
@@ -46,8 +52,24 @@ def plain_answer(text: str) -> str:
     if inside and (re.search(r"[=\\]", inside[1]) or _INTRODUCTION.match(inside[1]) or _LETTERS.fullmatch(inside[1])):
         text = inside[1].strip()
     text = _INTRODUCTION.sub("", text, count=1).strip() if _INTRODUCTION.match(text) else text
-    without = _INTEGER_PARAMETER.sub("", text) if "\\mathbb" in text else text
-    return _from_words(without or text)
+    return _from_words(_without_domain(text))
+
+
+def _without_domain(text: str) -> str:
+    """Return a text without the domain of its integer parameter, or of the index of a sequence."""
+    without = _INTEGER_PARAMETER.sub(lambda match: match[0] if _is_bounded(match[0], text) else "", text)
+    if without != text and (solutions := _MULTIPLES.fullmatch(without)):
+        return solutions[2].strip()
+    if re.match(r"[A-Za-z]_\{?\s*n\s*\}?\s*=", text):
+        without = _INDEX.sub("", without)
+    return without or text
+
+
+def _is_bounded(domain: str, text: str) -> bool:
+    """Return True if the variable of a domain is a side of an inequality, which the domain then restricts."""
+    name = re.search(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])", domain)
+    side = rf"(?<![\w\\]){name[0]}" if name else ""
+    return bool(re.search(rf"{side}\s*{_ORDER}|{_ORDER}\s*{side}\s*(?:$|[^\s\w+\\^-]|\\(?:text|mid))", text))
 
 
 def _from_words(text: str) -> str:

@@ -9,14 +9,15 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Literal
 
-from rlm_math import units
+from rlm_math import chinese, units
 from rlm_math.clock_times import normalized_clock
 from rlm_math.dates import normalized_date
+from rlm_math.labels import normalized_labels
 from rlm_math.latex_normalization import normalize_latex, to_ascii
 from rlm_math.numerals import MAX_LENGTH, normalized_base, parse_number
 from rlm_math.phrases import plain_answer
 
-Kind = Literal["number", "letter", "words", "clock", "date", "base", "formula"]
+Kind = Literal["number", "letter", "labels", "words", "clock", "date", "base", "formula"]
 
 _NAME = r"[A-Za-z]'*(?:\^\{-1\}(?=\s*[(_]))?(?:_\{?\w+\}?)?(?:\s*\(\s*[a-z](?:\s*,\s*[a-z])*\s*\))?"
 _VALUE_OF = r"[fghpqFGHPT]\s*\(\s*-?\d+\s*\)|[nP]\s*\(\s*[A-Z]\s*\)|\|\s*[A-Z]{1,2}\s*\|"
@@ -25,10 +26,12 @@ _NAMED = re.compile(rf"\s*(?:{_NAME}|{_VALUE_OF}|{_ANGLE}|\\?[({{]\s*{_NAME}(?:\
 _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice)\s*)?\(?\s*([A-Z])\s*[).:]?")
-_CHOICE = re.compile(r"\\(?:text|mathrm)\s*\{\s*\(\s*([A-H])\s*\)\s*([^{}]*)\}\s*(.*)", re.S)
+_CHOICE = re.compile(r"\\(?:text|mathrm)\s*\{\s*\(?\s*([A-H])\s*[).:]\s*([^{}]*)\}\s*(.*)", re.S)
+_BARE_CHOICE = re.compile(r"\(?\s*([A-H])\s*[).:]\s*()(.+)", re.S)
 _HEDGE = re.compile(r"(?<![A-Za-z])(?:(?i:or|and|nor|not|but|maybe)|[A-H])(?![A-Za-z])")
 """What offers another option, or takes one back."""
 _WORDS = re.compile(r"[A-Za-z][A-Za-z'.-]*(?: [A-Za-z0-9][A-Za-z0-9'.,-]*)*")
+_ARTICLE = re.compile(r"(?:an?|the) (?=[a-z]{3})", re.I)
 _SHORT = {"yes", "no", "odd", "even", "dne", "all", "one", "two", "six", "ten"}
 
 
@@ -96,13 +99,15 @@ def choice_letter(text: str) -> str:
     return match[1] if match else ""
 
 
-def split_choice(text: str) -> tuple[str, str]:
+def split_choice(text: str, *, is_option: bool = False) -> tuple[str, str]:
     """Return (letter, answer) of an option that is written with its answer, else ("", text).
 
-    >>> split_choice(r"\\text{(B) } 12"), split_choice(r"\\text{(C)}")
-    (('B', '12'), ('', '\\\\text{(C)}'))
+    Without \\text, C) may be a constant in a product, unless the reference `is_option`.
+
+    >>> split_choice(r"\\text{(B) } 12"), split_choice(r"\\text{(C)}"), split_choice("C) 12", is_option=True)
+    (('B', '12'), ('', '\\\\text{(C)}'), ('C', '12'))
     """
-    match = _CHOICE.fullmatch(text)
+    match = _CHOICE.fullmatch(text) or (_BARE_CHOICE.fullmatch(text) if is_option else None)
     if match is None or not (match[2] or match[3]) or _HEDGE.search(f"{match[2]} {match[3]}"):
         return "", text
     letter, inside, after = match.groups()
@@ -112,15 +117,18 @@ def split_choice(text: str) -> tuple[str, str]:
 def normalized_words(text: str) -> str:
     """Return words in lower case; empty for a possible product of variables, or anything but words."""
     unwrapped = _WRAPPED.sub(r" \1 ", text)
-    words = " ".join(unwrapped.split()).removesuffix(".")
+    words = _ARTICLE.sub("", " ".join(unwrapped.split()).removesuffix("."))
+    if chinese.WORDS.fullmatch(words):
+        return words
     if not _WORDS.fullmatch(words):
         return ""
-    is_certain = _WRAPPED.fullmatch(text) or words.lower() in _SHORT or any(len(w) > 3 for w in words.split())
+    is_certain = _WRAPPED.fullmatch(text) or any(len(w) > 3 or w.lower() in _SHORT for w in words.split())
     return words.lower() if is_certain else ""
 
 
 NOTATIONS: dict[Kind, Callable[[str], str]] = {
     "letter": choice_letter,
+    "labels": normalized_labels,
     "clock": normalized_clock,
     "date": normalized_date,
     "words": normalized_words,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from rlm_math.combinatorics import has_counts
+
 MAX_ANSWER_LENGTH = 1000
 """Largest length of an answer in characters, unless the reference has more than a quarter of it."""
 
@@ -15,7 +17,7 @@ _KNOWN_WORDS = (
     "langle rangle overline mathbb mathrm mathbf mathit mathcal begin end alpha beta gamma delta epsilon varepsilon "
     "zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau phi varphi chi psi omega Gamma Delta Theta "
     "Lambda Xi Pi Sigma Phi Psi Omega ell vec prime text ldots dots cdots vert lvert rvert lor land vee wedge or and "
-    "leqslant geqslant equiv i imath jmath hat"
+    "leqslant geqslant equiv i imath jmath hat top intercal approx"
 )
 _KNOWN = set(_KNOWN_WORDS.split())
 """Commands allowed in any answer; others only if the reference contains them. Omitted on purpose: commands that
@@ -29,13 +31,15 @@ def rejection_reason(answer: str, gold: str) -> str:
     """Return why `answer` is wrong whatever its value; empty if it must be evaluated. Expects normalized texts."""
     if len(answer) > max(MAX_ANSWER_LENGTH, 4 * len(gold)):
         return "too long"
-    allowed = set(_COMMAND.findall(gold))
+    allowed, may_count = set(_COMMAND.findall(gold)), has_counts(gold)
+    if may_count:
+        allowed.add("binom")
     if allowed & _ROUNDED:
         allowed |= _ROUNDED
     unknown = [name for name in _COMMAND.findall(answer) if name and name not in allowed and not _is_known(name)]
     if unknown:
         return f"\\{unknown[0]}"
-    return "!" if "!" in answer and "!" not in gold else ""
+    return "!" if "!" in answer and not may_count else ""
 
 
 def _is_known(command: str) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from fractions import Fraction
 
+from rlm_math import chinese
 from rlm_math.unit_words import changes_number
 
 PERCENT = "%"
@@ -49,12 +50,15 @@ def canonical_unit(words: str, power: str | None = None) -> str | None:
     >>> [canonical_unit(words) for words in ("km per hour", "m/s^2", "square feet", "Red Apples", "or more")]
     ['km/hour', 'm/second^2', 'foot^2', 'red apple', None]
     """
-    words = " ".join(words.split()).removesuffix(".")
-    if words.lower() in ("percent", "per cent"):
+    words = re.sub(r"\b(sq|cu)\.", r"\1", " ".join(words.split()).removesuffix("."))
+    if words.lower() in ("percent", "per cent", "percentage points"):
         return PERCENT
+    if chinese.is_unit(words):
+        return chinese.unit_name(words)
     if not _WORDS.fullmatch(words) or (len(words) == 1 and words not in _ONE_LETTER):
         return None
     words = re.sub(r"\s*\^\s*\{?\s*(-?\d)\s*\}?", r"^\1", words).replace(" per ", "/")
+    words = re.sub(r"[ ·](\w+)\^-(\d)$", r"/\1^\2", words)
     parts = [_CAPITALS.get(part) or _singular(_cased(part)) for part in re.split(r"([ /·^-])", words)]
     if any(map(changes_number, parts)):
         return None
@@ -69,6 +73,26 @@ def canonical_unit(words: str, power: str | None = None) -> str | None:
         exponent = {"square ": "2", "cubic ": "3"}.get(factor[1] or "", factor[3])
         sides.append(f"{factor[2]}^{exponent}" if exponent and exponent != "1" else factor[2])
     return "/".join(sides)
+
+
+_FURTHER = (
+    "unit degree radian celsius fahrenheit dollar euro yen yuan rupee pound won people men women children feet teeth "
+    "mice geese fish sheep deer kwh kj kn kpa kcal cal mol ohm rpm psi bit byte GB MB kB Nm square cubic"
+)
+_KNOWN = {*_SIZES, *_ABBREVIATIONS.values(), *_CAPITALS.values(), *_FURTHER.split()} - {"square", "cubic"}
+_PLURAL = re.compile(r"[a-z]{2,}(?<![su])(?<!i)s", re.I)
+
+
+def is_named(unit: str, words: str) -> bool:
+    """Return True if a unit is a known one, or one of the words that it is written with is a plural.
+
+    Any other word after a number may change it: 18 bn, 18 mil, 18 impossible.
+
+    >>> is_named("red apple", "red apples"), is_named("m/second", "m/s"), is_named("bn", "bn"), is_named("人", "人")
+    (True, True, False, True)
+    """
+    known = not _KNOWN.isdisjoint(re.split(r"[ /·^-]", unit)) or chinese.is_unit(unit)
+    return known or any(map(_PLURAL.fullmatch, re.findall("[A-Za-z]+", words)))
 
 
 def _cased(part: str) -> str:

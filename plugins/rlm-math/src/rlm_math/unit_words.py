@@ -10,12 +10,12 @@ _OF_ANOTHER_VALUE = (
     "thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty "
     "ninety hundred thousand million billion trillion dozen score gross myriad lakh crore grand kilo mega giga "
     "milli micro nano permille ppm ppb bp bps basis mille fold twice double triple percent pi infinity squared "
-    "cubed"
+    "cubed bn mn mil thou pct"
 )
 _OF_AN_OPERATION = (
     "plus minus mod modulo base factorial choose over inverse reciprocal negative positive opposite complement sqrt "
-    "log ln sine cosine tangent sin cos tan less more fewer increased decreased reduced doubled tripled estimated "
-    "quadrupled halved added subtracted multiplied divided negated raised rounded off short shy"
+    "abs log ln sine cosine tangent sin cos tan less more fewer increased decreased reduced doubled tripled estimated "
+    "quadrupled halved added subtracted multiplied divided negated raised rounded off short shy time"
 )
 _OF_DOUBT = (
     "or and not no nor but wrong false incorrect is if maybe perhaps about around than most least under from to "
@@ -23,7 +23,7 @@ _OF_DOUBT = (
     "upward downward minimum maximum almost close near ish some several many few something anything nothing none "
     "never other another also by with without mistaken untrue invalid undefined error respective would could should "
     "may might can be estimate depend depending optional unknown question after before then otherwise rather "
-    "possible probable"
+    "possible probable impossible fail excluded"
 )
 _WORDS = {*f"{_OF_ANOTHER_VALUE} {_OF_AN_OPERATION} {_OF_DOUBT}".split()}
 _ADVERB = re.compile(r".*[a-z]{2}ly")
@@ -37,4 +37,5 @@ def changes_number(word: str) -> bool:
     [True, True, True, False, False, False]
     """
     is_adverb = _ADVERB.fullmatch(word) is not None and word not in _NOUNS_IN_LY
-    return is_adverb or bool(_WORDS & {word, word.removesuffix("s"), f"{word}s"})  # "perhap" is a singular of units
+    singular = re.sub(r"(?<=o)es?$|s$", "", word)  # "perhap" is a singular of units, and "zeroe"
+    return is_adverb or bool(_WORDS & {word, singular, f"{word}s"})

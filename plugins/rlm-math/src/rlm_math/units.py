@@ -6,9 +6,9 @@ import re
 from fractions import Fraction
 
 from rlm_math.numerals import numeral, parse_number
-from rlm_math.unit_names import PERCENT, canonical_unit, conversion
+from rlm_math.unit_names import PERCENT, canonical_unit, conversion, is_named
 
-__all__ = ["PERCENT", "conversion", "split"]
+__all__ = ["PERCENT", "conversion", "is_certain", "is_compound", "split"]
 
 _BARE_WORDS = (
     "mm cm km mg kg ml inch foot yard mile minute hour second day week month year dollar cent degree unit gram meter "
@@ -17,7 +17,7 @@ _BARE_WORDS = (
 _BARE = {*_BARE_WORDS.split(), "square unit"}
 """Units that need no \\text."""
 _CURRENCIES = {"\\$": "dollar", "USD": "dollar", "€": "euro", "EUR": "euro", "£": "pound", "GBP": "pound", "¥": "yen"}
-_CURRENCIES |= {"₹": "rupee"}
+_CURRENCIES |= {"₹": "rupee", "Rs.": "rupee", "¢": "cent"}
 _CURRENCY = "|".join(map(re.escape, _CURRENCIES))
 _PRICE = re.compile(rf"(-?)\s*({_CURRENCY})\s*(.+)|(.+?)\s*({_CURRENCY})", re.S)
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
@@ -34,14 +34,21 @@ _DEGREES = re.compile(rf"{_CIRCLE}$")
 _TEMPERATURE = re.compile(rf"{_CIRCLE}(?:\\(?:text|mathrm)\s*\{{)?\s*([CF])\s*\}}?$")
 _MINUTES = re.compile(rf"(\d+){_CIRCLE}(\d+)\s*(?:'|\^\s*\{{?\s*\\prime\s*\}}?)")
 _TRAILING = re.compile(r"(?<=[\d}]) ?([A-Za-z]+(?: [A-Za-z]+)?)(?:\^\{?([23])\}?)?$")
+_SEPARATE = re.compile(r"(?<=[\d}]) ([A-Za-z]{2,}(?:\.? [A-Za-z]{2,}){0,3}|[a-z]+/[a-z]+)(?:\^\{?([23])\}?)?$")
+_LETTERS = re.compile(r"(?<=[\d}]) ([A-Za-z]+(?:/[A-Za-z]+)?)(?:\^\{?([23])\}?)?$")
+_AND = re.compile(r"(?:\s*(?:[,;]|\\text\s*\{\s*,?\s*and\s*\}|(?<![A-Za-z])and(?![A-Za-z])))+\s*")
+_AND_IN_TEXT = re.compile(r"(\\text\s*\{[^{}]*?),?\s+and\s*\}")
+_CHINESE = re.compile(r"(?<=[\d}])\s*([\u4e00-\u9fff]+)()$")
 _COMPOUND = re.compile(r"\s*(\d[\d.]*)\s*([A-Za-z]+)\s*(?:,|and)?\s*(\d[\d.]*)\s*([A-Za-z]+)\s*")
 
 
-def split(text: str) -> tuple[str, str | None]:
+def split(text: str, expected: str | None = None) -> tuple[str, str | None]:
     """Return (value, unit) of a normalized text. The unit is None if there is none, or a word changes the number.
 
-    >>> split(r"4\\text{ cm}"), split("90^\\\\circ"), split(r"\\$5"), split("50\\\\%"), split("3 apples")
-    (('4', 'cm'), ('90', 'degree'), ('5', 'dollar'), ('50', '%'), ('3 apples', None))
+    Letters after a number are a product, unless they are the unit that is `expected`: 18 m for 18 meters.
+
+    >>> split(r"4\\text{ cm}"), split("90^\\\\circ"), split(r"\\$5"), split("50\\\\%"), split("3 xy")
+    (('4', 'cm'), ('90', 'degree'), ('5', 'dollar'), ('50', '%'), ('3 xy', None))
     >>> split(r"4\\text{ million}"), split(r"4\\text{ metres}"), split("2x"), split("5 cm^2")
     (('4\\\\text{ million}', None), ('4', 'm'), ('2x', None), ('5', 'cm^2'))
     """
@@ -57,7 +64,21 @@ def split(text: str) -> tuple[str, str | None]:
     if match := _PRICE.fullmatch(text):
         value, currency = (f"{match[1]}{match[3]}", match[2]) if match[3] else (match[4], match[5])
         return value, _CURRENCIES[currency]
-    return _compound(text) or _written_unit(text)
+    if expected and (match := _LETTERS.search(text)) and canonical_unit(match[1], match[2]) == expected:
+        return text[: match.start()], expected
+    return _compound(text) or _of_each(text) or _written_unit(text)
+
+
+def _of_each(text: str) -> tuple[str, str] | None:
+    """Return numbers in one unit as a list without it; None for anything else.
+
+    >>> _of_each(r"3\\text{ cm and }4\\text{ cm}"), _of_each(r"3\\text{ cm}, 4\\text{ m}")
+    (('3; 4', 'cm'), None)
+    """
+    parts = [_written_unit(part.strip()) for part in _AND.split(_AND_IN_TEXT.sub(r"\1},", text))]
+    unit = parts[0][1]
+    is_list = len(parts) > 1 and unit and all(each[1] == unit and parse_number(each[0]) is not None for each in parts)
+    return ("; ".join(value for value, _ in parts), unit) if is_list and unit else None
 
 
 def _written_unit(text: str) -> tuple[str, str | None]:
@@ -70,7 +91,33 @@ def _written_unit(text: str) -> tuple[str, str | None]:
         words = match[1].lower()
         if words.removesuffix("s") in _BARE and (unit := canonical_unit(match[1], match[2])):
             return text[: match.start()], unit
+    if match := _SEPARATE.search(text) or _CHINESE.search(text):
+        words, unit = match[1], canonical_unit(match[1], match[2])
+        if unit and _is_bare(unit, words):  # 18 xyz is a product
+            return text[: match.start()], unit
     return text, None
+
+
+def _is_bare(unit: str, words: str) -> bool:
+    """Return True for words that name a unit also without \\text: known ones, or a plural."""
+    if "/" in words:
+        return all(is_named(part, part) for part in unit.split("/"))
+    return is_named(unit, words)
+
+
+def is_certain(unit: str, tail: str) -> bool:
+    """Return True if what follows a number only names a unit; a word that is no known one may change the number.
+
+    Args:
+        unit: The unit as `split` returns it.
+        tail: The text after the number.
+    """
+    return unit == PERCENT or is_named(unit, re.sub(r"\\[A-Za-z]+", " ", tail))
+
+
+def is_compound(text: str) -> bool:
+    """Return True for a quantity in two units, such as 1 hour 30 minutes."""
+    return _compound(text) is not None
 
 
 def _compound(text: str) -> tuple[str, str] | None:

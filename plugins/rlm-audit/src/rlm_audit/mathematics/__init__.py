@@ -13,6 +13,7 @@ from rlm_audit.mathematics import (
     huge_integers,
     integers,
     intervals,
+    labels,
     named_values,
     polynomials,
     quantities,
@@ -20,6 +21,7 @@ from rlm_audit.mathematics import (
     rare_differences,
     residues_and_times,
     sets,
+    systems,
     wordings,
 )
 from rlm_audit.mathematics.others import OTHERS
@@ -80,6 +82,21 @@ SUBJECTS: dict[str, Subject] = {
     "symbol of a unit": named_values.SYMBOLS,
     "polar form": named_values.POLAR,
     "value": named_values.VALUES_OF,
+    "lengths": quantities.LENGTH_LISTS,
+    "rounded number": quantities.APPROXIMATED,
+    "options": labels.OPTIONS,
+    "statements": labels.STATEMENTS,
+    "named quantity": labels.NAMED,
+    "share": labels.SHARES,
+    "alternatives in Chinese": labels.CHINESE,
+    "unit in Chinese": labels.CHINESE_UNITS,
+    "system": systems.SYSTEMS,
+    "solutions": systems.SOLUTIONS,
+    "asymptotes": systems.ASYMPTOTES,
+    "residue class": systems.RESIDUE_CLASSES,
+    "periodic solutions": systems.PERIODIC,
+    "condition": systems.CONDITIONS,
+    "binomial coefficient": systems.BINOMIALS,
 }
 """Name → kind of answer."""
 

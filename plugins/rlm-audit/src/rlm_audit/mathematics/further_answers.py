@@ -61,6 +61,7 @@ LENGTHS = Subject(
         "the other unit": lambda v, rng: f"{latex_fraction(v[0])}\\text{{ {'m' if v[1] == 'cm' else 'cm'}}}",
         "a squared unit": lambda v, rng: f"{latex_fraction(v[0])}\\text{{ {v[1]}}}^2",
         "a unit of mass": lambda v, rng: f"{latex_fraction(v[0])}\\text{{ kg}}",
+        "a percent sign": lambda v, rng: f"{latex_fraction(v[0])}\\%",
     },
 )
 

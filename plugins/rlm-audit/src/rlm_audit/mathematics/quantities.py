@@ -1,7 +1,8 @@
-"""Angles in degrees and radians, rates, compound quantities, repeating decimals, sums and functions by cases."""
+"""Angles, rates, compound quantities, lists with units, repeating and rounded decimals, sums, functions by cases."""
 
 from __future__ import annotations
 
+import math
 import random
 from fractions import Fraction
 
@@ -137,6 +138,46 @@ PIECEWISE = Subject(
             _cases(v, -1).replace(f"x < {v[2]}", "\\text{otherwise}").replace("\\geq", ">")
         ),
         "one case": lambda v, rng: f"{v[0]}x",
+    },
+    is_spelled=False,
+)
+
+LENGTH_LISTS = Subject(
+    draw=lambda rng, size: (rng.randint(1, 9 * size), rng.randint(9 * size + 1, 10 ** (size + 1))),
+    write=lambda v, rng: f"{v[0]}\\text{{ cm}}, {v[1]}\\text{{ cm}}",
+    notations={
+        "and": lambda v, rng: f"{v[1]}\\text{{ cm and }}{v[0]}\\text{{ cm}}",
+        "without the unit": lambda v, rng: f"{v[0]}, {v[1]}",
+    },
+    near_misses={"one more": lambda v, rng: (v[0], v[1] + 1)},
+    wrong_texts={
+        "another unit": lambda v, rng: f"{v[0]}\\text{{ m}}, {v[1]}\\text{{ m}}",
+        "two units": lambda v, rng: f"{v[0]}\\text{{ cm}}, {v[1]}\\text{{ m}}",
+        "one of them": lambda v, rng: f"{v[1]}\\text{{ cm}}",
+        "digits together": lambda v, rng: f"{v[0]}{v[1]}\\text{{ cm}}",
+    },
+    is_spelled=False,
+)
+
+
+def _rounded(value: int, places: int = 3) -> str:
+    return f"{math.sqrt(value):.{places}f}"
+
+
+APPROXIMATED = Subject(
+    draw=lambda rng, size: rng.choice([k for k in range(2, 60 * size) if math.isqrt(k) ** 2 != k]),
+    write=lambda v, rng: f"\\sqrt{{{v}}}",
+    notations={
+        "with its decimals": lambda v, rng: f"\\sqrt{{{v}}} \\approx {_rounded(v, rng.randint(1, 5))}",
+        "with a name": lambda v, rng: f"x = \\sqrt{{{v}}} \\approx {_rounded(v)}",
+    },
+    near_misses={"one more": lambda v, rng: v + 1 if math.isqrt(v + 1) ** 2 != v + 1 else None},
+    wrong_texts={
+        "only decimals": lambda v, rng: _rounded(v),
+        "the decimals first": lambda v, rng: f"{_rounded(v)} \\approx \\sqrt{{{v}}}",
+        "other decimals": lambda v, rng: f"\\sqrt{{{v}}} \\approx {_rounded(v + 1)}",
+        "the decimals of another number": lambda v, rng: f"\\sqrt{{{v + 1}}} \\approx {_rounded(v)}",
+        "another number": lambda v, rng: f"\\sqrt{{{v}}} \\approx \\sqrt{{{v + 1}}}",
     },
     is_spelled=False,
 )

@@ -22,6 +22,8 @@ def brackets(tokens: Tokens, parse: Parse) -> Value | None:
         return DOTS
     if len(tokens) == 1 and tokens[0].text.startswith("\\mathbb"):
         return Node("symbol", value=tokens[0].text)
+    if _is_point(tokens):
+        return parse(tokens[1:])
     if not is_enclosed(tokens) or len(tokens) < 2:
         return _scaled_matrix(tokens, parse)
     if is_mark(tokens[0], "\\begin"):
@@ -40,6 +42,13 @@ def brackets(tokens: Tokens, parse: Parse) -> Value | None:
     return parse(inside) if opened == "{" else None
 
 
+def _is_point(tokens: Tokens) -> bool:
+    """Return True for coordinates with the name of a point, such as P(1,2)."""
+    is_named = len(tokens) > 2 and tokens[0].kind == "letter" and tokens[0].text.isupper() and is_mark(tokens[1], "(")
+    is_named = is_named and is_mark(tokens[-1], ")")
+    return is_named and is_enclosed(tokens[1:]) and len(split(tokens[2:-1], ",")) > 1
+
+
 def _grouped(opened: str, inside: Tokens, parse: Parse) -> Value | None:
     """Parse what brackets group although it is no expression, such as (x > 2); None for an expression."""
     if inside and is_mark(inside[0], "\\begin") and opened in ("(", "["):
@@ -56,15 +65,21 @@ def _set(inside: Tokens, parse: Parse) -> Value:
         return Items("{", (), "}")
     parts = split(inside, "\\mid", "|", ":")
     if len(parts) == 2 and (lone_name(parts[0]) or len(split(parts[0], "\\in")) == 2):
-        condition = as_numbers(parse(parts[1]))
-        domain = None if lone_name(parts[0]) else as_numbers(parse(parts[0]))
-        if condition is None:
-            raise UnreadableError("a condition")
-        return condition if domain is None else combined("intersection", [domain, condition])
+        conditions = [parse(part) for part in _conditions(parts[1])]
+        domain = [] if lone_name(parts[0]) else [parse(parts[0])]
+        name = lone_name(split(parts[0], "\\in")[0])
+        elements = combined("intersection", [as_numbers(each) for each in (*domain, *conditions)])
+        return Numbers(elements.elements) if elements.variable == name else elements  # {x | x > 2} is {y | y > 2}
     if len(parts) == 2 and len(split(inside, "|")) == 1:
         raise UnreadableError("a condition")
     values = listed([parse(part) for part in split(inside, ",", ";")])
     return Items("{", tuple(values), "}")
+
+
+def _conditions(tokens: Tokens) -> list[Tokens]:
+    """Return ``x > 0, x \\neq 1`` as two conditions; ``x \\neq 0, 1`` is one."""
+    parts = split(tokens, ",")
+    return parts if all(len(split(part, *RELATIONS, "\\in")) > 1 for part in parts) else [tokens]
 
 
 def _scaled_matrix(tokens: Tokens, parse: Parse) -> Matrix | None:
@@ -88,6 +103,8 @@ def _piecewise(tokens: Tokens, parse: Parse) -> Items:
         cells = [_plain_cell(cell) for cell in split(row, "&")]
         if any(cells):
             pairs.append(cells)
+    if pairs and all(len(cells) == 1 for cells in pairs):  # a system of equations
+        return Items("", tuple(listed([parse(cell) for (cell,) in pairs])), "")
     if any(len(cells) != 2 or not all(cells) for cells in pairs):
         raise UnreadableError("cases without conditions")
     conditions = _without_otherwise([as_solution(parse(condition)) for _, condition in pairs])

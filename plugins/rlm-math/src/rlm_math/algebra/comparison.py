@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import flint
-
-from rlm_math.algebra.balls import Evaluation, precision
 from rlm_math.algebra.equality import EXACT, Nearness, are_equal
 from rlm_math.algebra.exact import fold
-from rlm_math.algebra.nodes import Node, UndefinedError, substitute, variables
+from rlm_math.algebra.nodes import Node, UndefinedError, variables
 from rlm_math.algebra.number_sets import as_numbers
 from rlm_math.algebra.real_sets import are_same_sets
+from rlm_math.algebra.relations import are_proportional, are_same_residues, as_congruence
 from rlm_math.algebra.unit_vectors import coordinates
 from rlm_math.algebra.values import DOTS, Congruence, Items, Matrix, Named, Numbers, Relation, Value
 
@@ -50,14 +46,15 @@ def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
         return _are_same_items(gold, answer, rules)
     if isinstance(gold, Numbers) or isinstance(answer, Numbers):
         return _are_same_numbers(gold, answer, rules)
+    if isinstance(gold, Congruence):
+        residues = as_congruence(answer)
+        return residues is not None and are_same_residues(gold, residues)
     if isinstance(gold, Matrix) or isinstance(answer, Matrix):
         return _are_same_matrices(gold, answer, rules)
     if isinstance(gold, Named) or isinstance(answer, Named):
         return _are_same_named(gold, answer, rules)
     if isinstance(gold, Relation) and isinstance(answer, Relation):
-        return gold.kind == answer.kind and _are_proportional(gold, answer)
-    if isinstance(gold, Congruence) and isinstance(answer, Congruence):
-        return _are_same_residues(gold, answer)
+        return gold.kind == answer.kind and are_proportional(gold, answer)
     return False
 
 
@@ -69,6 +66,8 @@ def _simplified(value: Value) -> Value:
         names = value.name.strip("()").split(",")
         if len(names) == len(value.value.items) and value.value.opened == "(":
             return Items("", tuple(map(Named, names, value.value.items)), "")
+    if isinstance(value, Named) and isinstance(value.value, Items) and not value.value.opened:  # y = ±x
+        return Items("", tuple(Named(value.name, item) for item in value.value.items), "")
     return value
 
 
@@ -96,13 +95,19 @@ def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
         elif answer.opened == "{":
             others = _distinct(others, rules)
         return _are_permuted(items, others, rules)
-    brackets = [(each.opened.replace("<", "("), each.closed.replace(">", ")")) for each in (gold, answer)]
+    brackets = [_brackets(each) for each in (gold, answer)]
     if brackets[0] != brackets[1] and rules.ends_count:
         return False
     if not rules.ordered:
         return _are_permuted([*gold.items], [*answer.items], rules)
     pairs = zip(gold.items, answer.items, strict=False)
     return len(gold.items) == len(answer.items) and all(are_same(a, b, rules) for a, b in pairs)
+
+
+def _brackets(value: Items) -> tuple[str, str]:
+    """Return the brackets of a list, those of a vector as parentheses, and none for a set with dots."""
+    is_set = value.opened == "{"
+    return ("", "") if is_set else (value.opened.replace("<", "("), value.closed.replace(">", ")"))
 
 
 def _is_unordered(value: Items) -> bool:
@@ -194,6 +199,8 @@ def _as_column(value: Value) -> Items | None:
     if isinstance(value, Matrix):
         is_column = not value.bars and len(value.rows) > 1 and len(value.rows[0]) == 1
         return Items("(", tuple(row[0] for row in value.rows), ")") if is_column else None
+    if isinstance(value, Items) and _is_assignment(value):
+        return _as_tuple(value)
     return value if isinstance(value, Items) and value.opened in ("(", "<") else None
 
 
@@ -221,43 +228,3 @@ def _as_relation(value: Value) -> Relation | None:
     if isinstance(value, Named) and isinstance(value.value, Node):
         return Relation(Node("+", (Node("symbol", value=value.name), Node("-", (value.value,)))), "=")
     return value if isinstance(value, Relation) else None
-
-
-def _are_same_residues(gold: Congruence, answer: Congruence) -> bool:
-    if len({gold.name, answer.name} - {""}) > 1 or not are_equal(gold.modulus, answer.modulus):
-        return False
-    try:
-        values = [fold(each) for each in (gold.residue, answer.residue, gold.modulus)]
-    except UndefinedError:
-        return False
-    if any(each.op != "number" or each.value.denominator != 1 for each in values) or values[2].value == 0:
-        return are_equal(gold.residue, answer.residue)
-    return bool((values[0].value - values[1].value).numerator % values[2].value.numerator == 0)
-
-
-def _are_proportional(gold: Relation, answer: Relation) -> bool:
-    """Return True if the differences are multiples of each other, by a positive factor for inequalities."""
-    names = sorted(variables(gold.difference) | variables(answer.difference))
-    rng, values = random.Random(f"{gold}{answer}"), list[list[Any]]()
-    if not names or not (variables(gold.difference) == variables(answer.difference) == {*names}):
-        return False
-    try:
-        with precision(2048):
-            while len(values) < 6:
-                point = {name: _complex(rng) for name in names}
-                pair = [Evaluation().value(fold(substitute(each.difference, point))) for each in (gold, answer)]
-                values.append(pair)
-            ratio = values[0][1] / values[0][0]
-            is_constant = all(_is_tiny(b - ratio * a) for a, b in values) and not ratio.contains(0)
-    except UndefinedError:
-        return False
-    return is_constant and (gold.kind in ("=", "!=") or (ratio.imag.contains(0) and ratio.real > 0))
-
-
-def _is_tiny(ball: Any) -> bool:
-    return bool(ball.contains(0)) and bool(ball.abs_upper() < flint.arb(2) ** -1024)
-
-
-def _complex(rng: random.Random) -> Node:
-    real, imaginary = (Node("number", value=flint.fmpq(rng.randint(1, 1 << 16), 1 << 14)) for _ in range(2))
-    return Node("+", (real, Node("*", (imaginary, Node("symbol", value="i")))))

@@ -19,7 +19,7 @@ from rlm_math.algebra.splitting import (
     split,
 )
 from rlm_math.algebra.tokens import Token
-from rlm_math.algebra.values import Items, Numbers, Value, listed
+from rlm_math.algebra.values import Items, Named, Numbers, Value, listed
 
 MAX_SIGNS = 3
 """Signs ± of one answer."""
@@ -31,6 +31,8 @@ def alternatives(tokens: Tokens, parse: Parse) -> Value | None:
         parts = split(tokens, word)
         if len(parts) > 1:
             values = [parse(_without_comma(part)) for part in parts]
+            if solutions := _solutions(values):
+                return Items("", tuple(solutions), "")
             if any(isinstance(value, Numbers) for value in values):
                 values = [as_solution(value) for value in values]
             sets = [as_numbers(value) for value in values]
@@ -38,6 +40,19 @@ def alternatives(tokens: Tokens, parse: Parse) -> Value | None:
                 return combined(kind, sets)
             return Items("", tuple(listed(values)), "")
     return None
+
+
+def _solutions(values: list[Value]) -> list[Value]:
+    """Return ``x=1, y=2`` and ``x=3, y=4`` as tuples in the order of the names; none for anything else."""
+    names, solutions = set(), list[Value]()
+    for value in values:
+        items = value.items if isinstance(value, Items) and not value.opened else ()
+        named = sorted((item for item in items if isinstance(item, Named)), key=lambda item: item.name)
+        names.add(tuple(item.name for item in named))
+        if len(named) < 2 or len(named) < len(items) or len({item.name for item in named}) < len(named):
+            return []
+        solutions.append(Items("(", tuple(item.value for item in named), ")"))
+    return solutions if len(names) == 1 else []
 
 
 def _without_comma(tokens: Tokens) -> Tokens:
@@ -54,6 +69,14 @@ def comma_list(tokens: Tokens, parse: Parse) -> Value | None:
         name = getattr(values[0], "variable", "")  # x ≠ 0, 1 excludes both
         excluded = [Numbers(without(each), name) if isinstance(each, Node) else as_numbers(each) for each in values]
         return combined("intersection", excluded)
+    return _without_reals(values)
+
+
+def _without_reals(values: list[Value]) -> Value:
+    """Return a list; ``x > 0, x \\in \\mathbb{R}`` is its first condition."""
+    names = [value.variable if isinstance(value, Numbers) else "" for value in values]
+    if len(values) == 2 and names[0] == names[1] != "" and Numbers(REALS, names[0]) in values:
+        return combined("intersection", [as_numbers(value) for value in values])
     return Items("", tuple(values), "")
 
 
@@ -62,10 +85,18 @@ def plus_minus(tokens: Tokens, parse: Parse) -> Value | None:
 
     The items of a set are expanded one by one.
     """
-    if not any(is_mark(token, "\\pm", "\\mp") for token in tokens) or len(split(tokens, *RELATIONS)) > 1:
+    if not has_signs(tokens) or len(split(tokens, *RELATIONS)) > 1:
         return None
-    if is_mark(tokens[0], "\\{") and is_enclosed(tokens):
-        return None
+    return None if is_mark(tokens[0], "\\{") and is_enclosed(tokens) else with_each_sign(tokens, parse)
+
+
+def has_signs(tokens: Tokens) -> bool:
+    """Return True if ± or ∓ occurs."""
+    return any(is_mark(token, "\\pm", "\\mp") for token in tokens)
+
+
+def with_each_sign(tokens: Tokens, parse: Parse) -> Items:
+    """Return the list of what the tokens are with each choice of the signs."""
     places = [index for index, token in enumerate(tokens) if is_mark(token, "\\pm", "\\mp")]
     if len(places) > MAX_SIGNS:
         raise UnreadableError("too many signs ±")

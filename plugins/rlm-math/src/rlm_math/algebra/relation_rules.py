@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rlm_math.algebra.equality import are_equal, compare
+from rlm_math.algebra.equality import Nearness, are_equal, compare
+from rlm_math.algebra.list_rules import has_signs, with_each_sign
 from rlm_math.algebra.nodes import (
     INFINITY,
     MINUS_INFINITY,
@@ -20,19 +21,39 @@ from rlm_math.algebra.splitting import RELATIONS, Parse, Tokens, is_enclosed, is
 from rlm_math.algebra.values import Congruence, Items, Named, Numbers, Relation, Value, listed
 
 
+def approximation(tokens: Tokens, parse: Parse) -> Value | None:
+    """Parse ``\\sqrt{5} \\approx 2.24``, a number with decimals that it rounds to, as this number."""
+    exact, *decimals = split(tokens, "\\approx")
+    if not decimals:
+        return None
+    value = parse(exact)
+    node = value.value if isinstance(value, Named) else value
+    rounded = [parse_expression(each) for each in decimals]
+    if not isinstance(node, Node) or variables(node) or not all(_rounds_to(node, each) for each in rounded):
+        raise UnreadableError("\\approx")
+    return value
+
+
+def _rounds_to(node: Node, decimal: Node) -> bool:
+    places = decimal.places or (decimal.args[0].places if decimal.op == "-" else 0)
+    return places > 0 and are_equal(decimal, node, Nearness(absolute=0.5 / 10**places))
+
+
 def membership(tokens: Tokens, parse: Parse) -> Value | None:
     """Parse ``x \\in S``."""
     parts = split(tokens, "\\in")
     if len(parts) == 1 or len(split(tokens, ",")) > 1:
         return None
-    name = lone_name(parts[0]) if len(parts) == 2 else ""
+    name = _name(parts[0]) if len(parts) == 2 else ""
     if not name:
         raise UnreadableError("\\in")
     value = parse(parts[1])
     if isinstance(value, Items) and value.opened == "{":
         return Items("{", tuple(Named(name, item) for item in value.items), "}")
+    if isinstance(value, Node) and str(value.value).startswith("\\mathbb"):
+        return Named(name, value)
     numbers = as_numbers(value)
-    if numbers is None:
+    if numbers is None or name.startswith("("):
         raise UnreadableError("\\in")
     return Numbers(numbers.elements, name)
 
@@ -45,6 +66,8 @@ def relation(tokens: Tokens, parse: Parse) -> Value | None:
     kinds = kinds_of(tokens)
     if kinds == ["="]:
         name = _name(parts[0])
+        if not name and has_signs(tokens):
+            return with_each_sign(tokens, parse)
         return Named(name, parse(parts[1])) if name else _difference(parts[0], parts[1], "=")
     if "=" in kinds or ("!=" in kinds and len(kinds) > 1):
         raise UnreadableError("a chain of equations")

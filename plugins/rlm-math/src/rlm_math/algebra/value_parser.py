@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from rlm_math.algebra import bracket_rules, list_rules, relation_rules
+from rlm_math.algebra import bracket_rules, list_rules, relation_rules, transposes
 from rlm_math.algebra.nodes import UnreadableError
 from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.splitting import Parse, Tokens
@@ -47,12 +47,14 @@ def _parse(tokens: Tokens) -> Value:
 
 _RULES: tuple[Callable[[Tokens, Parse], Value | None], ...] = (
     relation_rules.congruence,
+    relation_rules.approximation,
     list_rules.alternatives,
     relation_rules.membership,
     list_rules.set_operation,
     list_rules.comma_list,
     relation_rules.relation,
     list_rules.plus_minus,
+    transposes.transposed,
     bracket_rules.brackets,
 )
 """Tried in this order: what binds weakest comes first."""

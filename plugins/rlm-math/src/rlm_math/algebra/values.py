@@ -84,7 +84,10 @@ def listed(values: Sequence[Value]) -> list[Value]:
     """Return the items of a list: lists of signs are opened, and a name is distributed (x = 1, 2)."""
     items: list[Value] = []
     for value in values:
-        items += value.items if isinstance(value, Items) and not value.opened else [value]
-    if isinstance(items[0], Named) and not any(isinstance(item, Named) for item in items[1:]):
+        inside = value.value if isinstance(value, Named) else value
+        is_open = isinstance(inside, Items) and not inside.opened
+        each = inside.items if is_open else [inside]  # type: ignore[union-attr]
+        items += [Named(value.name, item) for item in each] if isinstance(value, Named) else each
+    if isinstance(items[0], Named) and not any(isinstance(item, (Named, Numbers)) for item in items[1:]):
         items[1:] = [Named(items[0].name, item) for item in items[1:]]
     return items
