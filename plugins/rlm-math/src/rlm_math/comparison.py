@@ -36,6 +36,7 @@ LONGEST = 5
 _MAX_SIDES = 4
 _CIRCULAR = re.compile(r"\\pi(?![A-Za-z])|\\arc|\^\s*\{\s*-1\s*\}")
 _DEGREE, _RADIANS = "degree", (None, "radian")
+_EQUAL_NAMES = re.compile(r"\s*(?:[A-Za-z]\s*=\s*){2,}(?!.*=)")
 _JOINED = re.compile(r"[,;]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|land|vee|wedge)(?![A-Za-z])")
 
 
@@ -97,7 +98,7 @@ def _compare_equations(gold: Reference, text: str, rules: Rules) -> bool | Query
         text = _without_quantity_name(text)
     name, value = split_name(text)
     is_joined = _JOINED.search(text) and ("=" in value or not name)
-    if "=" in text and (is_joined or "\\equiv" in gold.text):
+    if "=" in text and (is_joined or "\\equiv" in gold.text or (gold.exact is None and _EQUAL_NAMES.match(text))):
         return not rejection_reason(text, gold.text) and _query(gold.text, text, rules)
     is_other = name and gold.name and strip_spaces(name) != strip_spaces(gold.name)
     if "=" in text and "=" in gold.text and (is_other or not (name and gold.name)):

@@ -20,6 +20,15 @@ _INTEGER_PARAMETER = re.compile(
     r"|\\text\s*\{[ ,]*for (?:any |all |every |some )?integers?\s*\}\s*[a-z])\s*"
 )
 _ORDER = r"(?:<|>|\\(?:leq?|geq?|lt|gt|neq?|leqslant|geqslant)(?![A-Za-z]))"
+_REAL = r"[a-z]\s*\\in\s*\\mathbb\s*\{?\s*R\s*\}?"
+_WHICH = r"(?:an?|any|all|some|every|arbitrary|real|constants?|numbers?| )+"
+_CONSTANT = re.compile(
+    rf"\s*,?\s*(?:\\text\s*\{{[ ,]*(?:for|where|with) {_WHICH}\}}\s*(?:{_REAL}|[a-z])"
+    rf"|(?:\\text\s*\{{[ ,]*(?:for|where|with)\s*\}}\s*)?(?:{_REAL}|[a-z]\s*\\text\s*\{{ is {_WHICH}\}})"
+    rf"|\(\s*{_REAL}\s*\))\s*$"
+)
+"""Declaration of a real constant, at the end of a function."""
+_FUNCTION_OF_X = re.compile(r"[A-Za-z]\s*\(\s*[a-z]\s*\)\s*=")
 _INDEX = re.compile(r"\s*,?\s*\(?\s*n\s*\\in\s*(?:\\mathbb\s*\{?\s*)?N\s*\}?\s*(?:[\^_]\s*\{?\s*[*+]\s*\}?)?\s*\)?\s*$")
 _MULTIPLES = re.compile(r"\\\{\s*([a-z])\s*(?:\\mid|\||:)\s*(\1\s*=[^{}]*(?:\{[^{}]*\}[^{}]*)*)\\\}")
 _PRICE = re.compile(r"(-?\s*(?:\\\$|[€£¥₹])\s*)(.+)")
@@ -39,8 +48,10 @@ _KNOWN = [(re.compile(pattern), answer) for pattern, answer in _PHRASES.items()]
 _MOST_WORDS = 30
 
 
-def plain_answer(text: str) -> str:
+def plain_answer(text: str, *, has_name: bool = False) -> str:
     """Return a normalized answer without quotation marks and introduction, and with words in LaTeX where they have one.
+
+    After a name, which was removed from the text (`has_name`), the domain of a parameter stays.
 
     >>> [plain_answer(text) for text in (r"\\text{twenty-one}", "three apples", r"\\text{No solutions}", "'x'")]
     ['21', '3\\\\text{ apples}', '\\\\emptyset', "'x'"]
@@ -52,7 +63,7 @@ def plain_answer(text: str) -> str:
     if inside and (re.search(r"[=\\]", inside[1]) or _INTRODUCTION.match(inside[1]) or _LETTERS.fullmatch(inside[1])):
         text = inside[1].strip()
     text = _INTRODUCTION.sub("", text, count=1).strip() if _INTRODUCTION.match(text) else text
-    return _from_words(_without_domain(text))
+    return _from_words(text if has_name else _without_domain(text))
 
 
 def _without_domain(text: str) -> str:
@@ -60,14 +71,18 @@ def _without_domain(text: str) -> str:
     without = _INTEGER_PARAMETER.sub(lambda match: match[0] if _is_bounded(match[0], text) else "", text)
     if without != text and (solutions := _MULTIPLES.fullmatch(without)):
         return solutions[2].strip()
+    if _FUNCTION_OF_X.match(text):
+        without = _CONSTANT.sub("", without)
     if re.match(r"[A-Za-z]_\{?\s*n\s*\}?\s*=", text):
         without = _INDEX.sub("", without)
     return without or text
 
 
 def _is_bounded(domain: str, text: str) -> bool:
-    """Return True if the variable of a domain is a side of an inequality, which the domain then restricts."""
+    """Return True if a domain restricts the answer: that of a side of an inequality, or of a function's constant."""
     name = re.search(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])", domain)
+    if name and (function := _FUNCTION_OF_X.match(text)) and name[0] not in function[0].partition("(")[2]:
+        return True
     side = rf"(?<![\w\\]){name[0]}" if name else ""
     return bool(re.search(rf"{side}\s*{_ORDER}|{_ORDER}\s*{side}\s*(?:$|[^\s\w+\\^-]|\\(?:text|mid))", text))
 

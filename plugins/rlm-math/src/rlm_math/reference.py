@@ -30,7 +30,7 @@ _CHOICE = re.compile(r"\\(?:text|mathrm)\s*\{\s*\(?\s*([A-H])\s*[).:]\s*([^{}]*)
 _BARE_CHOICE = re.compile(r"\(?\s*([A-H])\s*[).:]\s*()(.+)", re.S)
 _HEDGE = re.compile(r"(?<![A-Za-z])(?:(?i:or|and|nor|not|but|maybe)|[A-H])(?![A-Za-z])")
 """What offers another option, or takes one back."""
-_WORDS = re.compile(r"[A-Za-z][A-Za-z'.-]*(?: [A-Za-z0-9][A-Za-z0-9'.,-]*)*")
+_WORDS = re.compile(r"[A-Za-z][A-Za-z'.,-]*(?: [A-Za-z0-9][A-Za-z0-9'.,-]*)*")
 _ARTICLE = re.compile(r"(?:an?|the) (?=[a-z]{3})", re.I)
 _SHORT = {"yes", "no", "odd", "even", "dne", "all", "one", "two", "six", "ten"}
 
@@ -140,7 +140,7 @@ NOTATIONS: dict[Kind, Callable[[str], str]] = {
 def split_name(text: str) -> tuple[str, str]:
     """Return (name, value) of ``x = 4`` or ``(x, y) = (1, 2)``, else ("", text)."""
     match = _NAMED.match(text)
-    return (match[0].rstrip("= "), plain_answer(text[match.end() :].strip())) if match else ("", text)
+    return (match[0].rstrip("= "), plain_answer(text[match.end() :].strip(), has_name=True)) if match else ("", text)
 
 
 def split_equation(text: str) -> list[str]:

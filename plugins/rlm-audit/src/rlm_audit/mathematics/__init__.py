@@ -97,6 +97,9 @@ SUBJECTS: dict[str, Subject] = {
     "periodic solutions": systems.PERIODIC,
     "condition": systems.CONDITIONS,
     "binomial coefficient": systems.BINOMIALS,
+    "equal unknowns": systems.EQUAL_NAMES,
+    "ratio": systems.RATIOS,
+    "function with a constant": systems.LINEAR_FUNCTIONS,
 }
 """Name → kind of answer."""
 

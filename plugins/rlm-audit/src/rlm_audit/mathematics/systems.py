@@ -1,4 +1,4 @@
-"""Systems of equations, several solutions, asymptotes, columns, residue classes, parameters and binomials."""
+"""Systems of equations, several solutions, asymptotes, residue classes, parameters, binomials, ratios, functions."""
 
 from __future__ import annotations
 
@@ -159,6 +159,57 @@ BINOMIALS = Subject(
         "exchanged": lambda v, rng: f"C({v[1]},{v[0]})",
         "ordered": lambda v, rng: f"\\frac{{{v[0]}!}}{{{v[0] - v[1]}!}}",
         "a factorial missing": lambda v, rng: f"\\frac{{{v[0]}!}}{{{v[1]}!}}" if v[0] - v[1] > 1 else None,
+    },
+    is_spelled=False,
+)
+
+EQUAL_NAMES = Subject(
+    draw=_draw_pair,
+    write=lambda v, rng: f"x={v[0]}, y={v[1]}, z={v[1]}",
+    notations={
+        "a chain": lambda v, rng: f"x={v[0]}, y=z={v[1]}",
+        "a tuple": lambda v, rng: f"({v[0]},{v[1]},{v[1]})",
+    },
+    near_misses=_SWAPPED,
+    wrong_texts={
+        "a chain of all": lambda v, rng: f"x=y=z={v[1]}",
+        "a chain of others": lambda v, rng: f"x=y={v[0]}, z={v[1]}",
+        "a name missing": lambda v, rng: f"y=z={v[1]}",
+        "a false chain": lambda v, rng: f"x={v[0]}, y={v[1] + 1}={v[1]}, z={v[1]}",
+    },
+    is_spelled=False,
+)
+
+RATIOS = Subject(
+    draw=lambda rng, size: (rng.randint(2, 9 * size), rng.choice([2, 3, 5, 7])),
+    write=lambda v, rng: f"{v[0]}:\\sqrt{{{v[1]}}}",
+    notations={
+        "spaces": lambda v, rng: f"{v[0]} : \\sqrt{{{v[1]}}}",
+        "a power": lambda v, rng: f"{v[0]}:{v[1]}^{{1/2}}",
+    },
+    near_misses={"one more": lambda v, rng: (v[0] + 1, v[1]), "another root": lambda v, rng: (v[0], v[1] + 1)},
+    wrong_texts={
+        "exchanged": lambda v, rng: f"\\sqrt{{{v[1]}}}:{v[0]}",
+        "a third": lambda v, rng: f"{v[0]}:\\sqrt{{{v[1]}}}:1",
+        "a list": lambda v, rng: f"{v[0]},\\sqrt{{{v[1]}}}",
+    },
+    is_spelled=False,
+)
+
+LINEAR_FUNCTIONS = Subject(
+    draw=lambda rng, size: rng.randint(1, 9 * size),
+    write=lambda v, rng: f"f(x)=cx+{v}",
+    notations={
+        "a real constant": lambda v, rng: f"f(x)=cx+{v}, c\\in\\mathbb{{R}}",
+        "some constant": lambda v, rng: f"f(x)={v}+cx\\text{{ for some constant }}c",
+        "any number": lambda v, rng: f"f(x)=cx+{v}\\text{{ where }}c\\text{{ is any real number}}",
+    },
+    near_misses={"one more": lambda v, rng: v + 1},
+    wrong_texts={
+        "an integer": lambda v, rng: f"f(x)=cx+{v}, c\\in\\mathbb{{Z}}",
+        "no constant": lambda v, rng: f"f(x)=cx+{v}\\text{{ for no constant }}c",
+        "a positive one": lambda v, rng: f"f(x)=cx+{v}, c>0",
+        "without the constant": lambda v, rng: f"f(x)=x+{v}",
     },
     is_spelled=False,
 )

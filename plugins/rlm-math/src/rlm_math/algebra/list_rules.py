@@ -80,6 +80,15 @@ def _without_reals(values: list[Value]) -> Value:
     return Items("", tuple(values), "")
 
 
+def ratio(tokens: Tokens, parse: Parse) -> Value | None:
+    """Parse ``1:\\sqrt{3}:2``, which is equal to no multiple of itself."""
+    parts = split(tokens, ":")
+    if len(parts) == 1 or len(split(tokens, *RELATIONS)) > 1:
+        return None
+    terms = [parse(part) for part in parts]
+    return Items(":", tuple(terms), "") if all(isinstance(term, Node) for term in terms) else None
+
+
 def plus_minus(tokens: Tokens, parse: Parse) -> Value | None:
     """Expand ± into the answers that it abbreviates. With ∓ all signs belong together, else each is free.
 

@@ -69,6 +69,8 @@ def relation(tokens: Tokens, parse: Parse) -> Value | None:
         if not name and has_signs(tokens):
             return with_each_sign(tokens, parse)
         return Named(name, parse(parts[1])) if name else _difference(parts[0], parts[1], "=")
+    if {*kinds} == {"="} and (named := _equal_names(parts, parse)):
+        return named
     if "=" in kinds or ("!=" in kinds and len(kinds) > 1):
         raise UnreadableError("a chain of equations")
     if kinds == ["!="] and (name := lone_name(parts[0])):
@@ -81,6 +83,14 @@ def relation(tokens: Tokens, parse: Parse) -> Value | None:
     if all(isinstance(each, Numbers) for each in relations):
         return combined("intersection", [as_numbers(each) for each in relations])
     return Items("", tuple(relations), "")
+
+
+def _equal_names(parts: list[Tokens], parse: Parse) -> Items | None:
+    """Return ``a = b = c = 1`` as the value of each of different names; None for anything else."""
+    names = [lone_name(part) for part in parts[:-1]]
+    if not all(names) or len({*names}) < len(names):
+        return None
+    return Items("", tuple(Named(name, parse(parts[-1])) for name in names), "")
 
 
 def _name(tokens: Tokens) -> str:

@@ -53,6 +53,7 @@ _RULES: tuple[Callable[[Tokens, Parse], Value | None], ...] = (
     list_rules.set_operation,
     list_rules.comma_list,
     relation_rules.relation,
+    list_rules.ratio,
     list_rules.plus_minus,
     transposes.transposed,
     bracket_rules.brackets,
