@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from rlm_plugins.models.quoted_text import messages_without_special_tokens, without_special_tokens
+
 Context = Callable[[], Any]
 
 
@@ -84,6 +86,8 @@ class RewardModel:
 def conversation_ids(tokenizer: Any, prompt: Any, completion: Any) -> list[int]:
     """Return the input of a reward model for a prompt and a completion, in training and in scoring.
 
+    A special token that the completion spells is broken up.
+
     Args:
         tokenizer: Of the reward model.
         prompt: Text, or chat messages.
@@ -92,9 +96,9 @@ def conversation_ids(tokenizer: Any, prompt: Any, completion: Any) -> list[int]:
     """
     if isinstance(prompt, str):
         end = tokenizer.eos_token
-        text = prompt + completion
-        return list(tokenizer(text if text.endswith(end) else text + end)["input_ids"])
+        completion = without_special_tokens(tokenizer, completion.removesuffix(end))
+        return list(tokenizer(prompt + completion + end)["input_ids"])
     messages = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else list(completion)
-    if messages[: len(prompt)] != list(prompt):
-        messages = [*prompt, *messages]
+    own = messages[len(prompt) :] if messages[: len(prompt)] == list(prompt) else messages
+    messages = [*prompt, *messages_without_special_tokens(tokenizer, own)]
     return list(tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True)["input_ids"])

@@ -29,6 +29,10 @@ registered = registered_packages("judge")
 
 class Tokenizer:
     eos_token_id = 9
+    all_special_tokens = ()
+
+    def __init__(self) -> None:
+        self.added_tokens_decoder: dict[int, Any] = {}
 
     def batch_decode(self, rows: list[list[int]], skip_special_tokens: bool) -> list[str]:
         return ["".join(TEXTS.get(token, chr(token)) for token in row) for row in rows]

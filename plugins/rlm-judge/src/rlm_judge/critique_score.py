@@ -61,11 +61,13 @@ class CritiqueScore(LearnedReward):
 
     def __call__(self, prompt_messages: Sequence[Any], completion_messages: Sequence[Any]) -> list[float]:
         from rlm_plugins.evaluation.completions import complete
+        from rlm_plugins.models.quoted_text import messages_without_special_tokens
 
         if self._critic is None:
             raise PartError("requires `setup(policy, results)` first", where="critique_score")
         model, tokenizer = self._critic
-        pairs = zip(prompt_messages, completion_messages, strict=True)
+        answers = [messages_without_special_tokens(tokenizer, messages) for messages in completion_messages]
+        pairs = zip(prompt_messages, answers, strict=True)
         requests = [[*prompt, *answer, {"role": "user", "content": self.request}] for prompt, answer in pairs]
         critiques: list[str] = []
         for first in range(0, len(requests), self.batch_size):

@@ -13,6 +13,7 @@ from rlm_judge.records import Answer, Query, Usage
 from rlm_judge.spec import LocalSpec, PolicySpec
 from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
+from rlm_plugins.models.quoted_text import messages_without_special_tokens
 
 _model_lock = threading.Lock()
 """Disabling adapters affects the whole model, and two judges may share it."""
@@ -133,5 +134,6 @@ def _truncate_at_eos(ids: list[int], eos_token_ids: Sequence[int]) -> list[int] 
 
 
 def _text(tokenizer: Any, query: Query) -> str:
-    text: str = tokenizer.apply_chat_template(query.messages, tokenize=False, add_generation_prompt=True)
+    messages = messages_without_special_tokens(tokenizer, query.messages)
+    text: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     return text

@@ -8,8 +8,10 @@ import unicodedata
 from collections.abc import Mapping
 
 _WORDS = r"think|s|bos|eos|pad|unk|(?:start|end)_of_turn|INST|SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS"
-_WORDS += r"|THINK|gMASK|sop|extra_id_\d+|SPECIAL_\d+|reserved_\d+|seed:\w+"
-_CONTROL = re.compile(rf"(?<=[<\[])(?=[|｜]|/?(?:{_WORDS})[>\]])|(?<=[|｜])(?=>)")
+_WORDS += r"|gMASK|sop|extra_id_\d+|SPECIAL_\d+|reserved_\d+|seed:\w+|system|tool_call|tool_response|mask:\d+"
+_CONTROL = re.compile(
+    rf"(?<=[<\[])(?=[|｜]|/?(?:{_WORDS})\s*[>\]])|(?<=[|｜])(?=[>\]])|(?<=\])(?=~\w\])|(?<=\[)(?=e~\[)", re.IGNORECASE
+)
 """Positions where a space breaks role markers (servers parse them anywhere) and thinking tags (a judge quotes them)."""
 
 

@@ -8,12 +8,14 @@ from typing import Annotated, Any
 from jaxtyping import Bool, Float
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
+from rlm_judge.prompt_guard import fill_template
 from rlm_plugins.annotations import RewardName, named
 from rlm_plugins.batch import Log, LogprobsOf
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.lazy import torch
 from rlm_plugins.models.auxiliary_part import AuxiliaryPart
 from rlm_plugins.models.policy_gradient import policy_gradient_loss
+from rlm_plugins.models.quoted_text import without_special_tokens
 
 Ids = list[list[int]]
 Generate = Callable[..., Ids]
@@ -125,10 +127,11 @@ class TrainedVerifier(AuxiliaryPart):
         log("trained_verifier/norm", norm)
 
     def _questions(self, prompts: Sequence[Any], completion_ids: Ids, tokenizer: Any) -> list[str]:
-        answers = tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
+        decoded = tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
+        answers = [without_special_tokens(tokenizer, answer) for answer in decoded]
         tasks = [prompt if isinstance(prompt, str) else prompt[-1]["content"] for prompt in prompts]
         pairs = zip(tasks, answers, strict=True)
-        return [self.template.replace("{answer}", answer).replace("{task}", task) for task, answer in pairs]
+        return [fill_template(self.template, {"answer": answer, "task": task}) for task, answer in pairs]
 
     def _read(self, verdicts: Ids, tokenizer: Any) -> list[bool | None]:
         """Return True for each verdict that accepts, False for one that rejects, else None."""

@@ -47,6 +47,7 @@ class PRMTokenizer:
             steps: Their texts. Trailing white space follows the separator, or is dropped if the separator is white
                 space.
         """
+        from rlm_plugins.models.quoted_text import without_special_tokens
         from rlm_plugins.rewards.columns import text_of
 
         if isinstance(prompt, str) or self.tokenizer.chat_template is None:
@@ -58,10 +59,10 @@ class PRMTokenizer:
             ids = list(encoded["input_ids"])
         positions, trailing_space = [], ""
         for step in steps:
-            text = step.rstrip()
+            text = without_special_tokens(self.tokenizer, step.rstrip())
             ids += self._ids(trailing_space + text) + self._ids(self._separator)
             positions.append(len(ids) - 1)
-            trailing_space = "" if self._separator.isspace() else step[len(text) :]
+            trailing_space = "" if self._separator.isspace() else step[len(step.rstrip()) :]
         within_limit = [position for position in positions if position < self._longest]
         return PRMInput(
             ids[: within_limit[-1] + 1] if within_limit else [], within_limit, len(positions) - len(within_limit)
