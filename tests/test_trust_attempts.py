@@ -124,6 +124,8 @@ def test_consent_to_a_function_is_none_to_what_its_file_imports(other: str) -> N
     for command in ("check", "train"):
         result = run(command, path)
         assert result.exit_code == 2, result.output
+    if "system" in other:
+        assert run("train", path, "--trust").exit_code == 2, "a module that the file imports is refused in any case"
 
 
 def test_consent_to_a_package_is_for_the_functions_that_the_recipe_names() -> None:

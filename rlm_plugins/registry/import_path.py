@@ -80,6 +80,8 @@ def borrow(address: str, *, where: str) -> Any:
             hint = nearest(step, [each for each in dir(target) if not each.startswith("_")])
             raise RecipeError(f"unknown name '{name}' in '{place}'", where=where, hint=hint)
         target = getattr(target, step)
+        if _limits is not None and is_file and isinstance(target, ModuleType):
+            raise RecipeError(f"'{address}' leads to '{target.__name__}', not to the file", where=where, allowed=ALLOWED)
     if _limits is not None and not is_file:
         _require_own(target, address, where)
     return target
