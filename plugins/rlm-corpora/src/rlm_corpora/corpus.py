@@ -1,4 +1,4 @@
-"""One row of the table `corpora.toml`: a data set, and where a row has question, answer and demonstration."""
+"""An entry of `corpora.toml`: a data set, and the fields of question, answer and demonstration."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Corpus:
-    """A data set and the places of its values.
+    """A data set and the paths of its fields.
 
     Args:
         about: Description.
-        path: Its name on the hub; empty: it is not there, and the recipe names a file.
-        question: Path in a row, for `at`, or several whose texts are joined by empty lines.
-        answer, demonstration: Path of each in a row; empty: there is none.
-        license: As its card names it.
-        config: Configuration among several under one name.
+        path: Its name on the hub; empty if it is not on the hub, and the recipe must name a file.
+        question: Path in an example, for `at`, or several paths whose texts are joined by empty lines.
+        answer, demonstration: Path of each in an example; empty if there is none.
+        license: License named by its card.
+        config: Name of the configuration, if there are several.
         split: The training split.
-        confirmed: What public code that reads the data set shows; the rest is from memory.
+        confirmed: Fields verified in public code that reads the data set; the other fields are from memory.
     """
 
     about: str
@@ -36,7 +36,7 @@ class Corpus:
     confirmed: Sequence[str] = ()
 
 
-def at(row: Any, path: str) -> str | None:
+def at(example: Any, path: str) -> str | None:
     """Return the value at a path as text; None if an entry of a list is missing, or the value is null.
 
     Raises:
@@ -47,7 +47,7 @@ def at(row: Any, path: str) -> str | None:
     >>> at({"info": '{"truth": 4}'}, "info.json.truth")
     '4'
     """
-    value = row
+    value = example
     for step in path.split("."):
         if value is None:
             return None
@@ -63,13 +63,13 @@ def at(row: Any, path: str) -> str | None:
     return json.dumps(value, ensure_ascii=False)
 
 
-def text_at(row: Any, paths: str | Sequence[str]) -> str | None:
+def text_at(example: Any, paths: str | Sequence[str]) -> str | None:
     r"""Return the value at a path, or those at several paths, joined by empty lines; None if all are missing.
 
     >>> text_at({"a": "X:1", "b": "Which key?"}, ["a", "b"])
     'X:1\n\nWhich key?'
     """
-    texts = [at(row, path) for path in ([paths] if isinstance(paths, str) else paths)]
+    texts = [at(example, path) for path in ([paths] if isinstance(paths, str) else paths)]
     return "\n\n".join(text for text in texts if text) or None
 
 

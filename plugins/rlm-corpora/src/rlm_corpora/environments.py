@@ -25,10 +25,10 @@ def _read(corpus: Corpus, table: Any, path: str) -> Any:
     import datasets
 
     names = [name for name in ("question", "answer", "demonstration") if getattr(corpus, name)]
-    required, seen, kept = names[1], set[str](), list[dict[str, str]]()
-    for number, row in enumerate(table):
+    required, questions, examples = names[1], set[str](), list[dict[str, str]]()
+    for number, example in enumerate(table):
         try:
-            values = {name: text_at(row, getattr(corpus, name)) for name in names}
+            values = {name: text_at(example, getattr(corpus, name)) for name in names}
         except (KeyError, ValueError, TypeError) as error:
             paths = ", ".join(f"{name}: {getattr(corpus, name)}" for name in names)
             problem = (
@@ -37,19 +37,19 @@ def _read(corpus: Corpus, table: Any, path: str) -> Any:
             hint = "for other shapes: the environment `dataset` with `columns`"
             raise RecipeError(problem, where="environment.path", allowed=paths, hint=hint) from None
         question = (values["question"] or "").strip()
-        if question and values[required] and question not in seen:
-            seen.add(question)
-            kept.append({**{name: value or "" for name, value in values.items()}, "question": question})
-    if not kept:
+        if question and values[required] and question not in questions:
+            questions.add(question)
+            examples.append({**{name: value or "" for name, value in values.items()}, "question": question})
+    if not examples:
         raise RecipeError(f"no row of '{path}' has a question and its {required}", where="environment.path")
-    return datasets.Dataset.from_list(kept)
+    return datasets.Dataset.from_list(examples)
 
 
 def _knobs(corpus: Corpus) -> str:
     columns = [f"``{name}``" for name in ("answer", "demonstration") if getattr(corpus, name)]
     required = "an answer" if corpus.answer else "a demonstration"
-    seen = ", ".join(corpus.confirmed)
-    source = f"Public code shows: {seen}. The rest is from memory." if seen else "From memory; not re-read."
+    confirmed = ", ".join(corpus.confirmed)
+    source = f"Public code shows: {confirmed}. The rest is from memory." if confirmed else "From memory; not re-read."
     return _KNOBS.format(license=corpus.license, columns=" and ".join(columns), required=required, source=source)
 
 

@@ -1,4 +1,4 @@
-"""TextArena itself: the names of its games, and a random generator for each game."""
+"""Access to TextArena: the names of its games, and a random generator for each game."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from rlm_plugins.errors import RecipeError, nearest
 class GameRng:
     """State of Python's global generator that belongs to one game.
 
-    TextArena uses the global generator, which all games would share. So each game swaps in a state of its own.
+    TextArena uses the global generator, which all games would share. So each game has its own state, which is set
+    while the game runs.
 
     >>> first, second = GameRng(0), GameRng(0)
     >>> with first.active():
@@ -55,6 +56,6 @@ def check_game(name: str, *, package: str, where: tuple[str, str]) -> None:
         raise RecipeError(problem, where=where[0], hint=hint)
     from textarena.envs.registration import ENV_REGISTRY
 
-    names = [known.removesuffix("-raw") for known in ENV_REGISTRY if known.endswith("-raw")]
+    names = [env_id.removesuffix("-raw") for env_id in ENV_REGISTRY if env_id.endswith("-raw")]
     if name not in names:
         raise RecipeError(f"unknown TextArena game '{name}'", where=where[1], hint=nearest(name, names))

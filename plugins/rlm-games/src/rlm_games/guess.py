@@ -18,7 +18,7 @@ class Guess(Game):
     """Guess a number in a range; each miss is answered with larger or smaller. Reward 1 once it is found.
 
     Bisection finds any of 2ⁿ − 1 numbers in n guesses. An evasive number is always on the longer side of a guess,
-    as far as the hints allow. Then luck never pays, and only a plan that is certain to succeed does.
+    as far as the hints allow. Then only a strategy that is certain to succeed is rewarded.
     """
 
     def __init__(self, guesses: int, evasive: bool = False) -> None:

@@ -58,9 +58,9 @@ def nim(
     """Build Nim with one heap of up to `highest`, of which 1 to `take` are taken in turn; taking the last one wins.
 
     The observation is the heap (``17``), an action is the number taken (``1``). The model begins, and every heap can be
-    won. The opponent punishes the first mistake unless it blunders: with probability `blunder` it takes any number
-    instead. Each heap starts `games` games, which differ in where it blunders. Heaps are held out as starts only; they
-    occur in the course of other games.
+    won. After the first mistake of the model the opponent wins, unless it blunders: with probability `blunder` it takes
+    any number instead. Each heap starts `games` games, which differ in where it blunders. Heaps are held out as starts
+    only; they occur in the course of other games.
 
     >>> game = nim(highest=9).environment()
     >>> game.reset(7)

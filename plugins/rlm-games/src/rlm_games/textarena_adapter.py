@@ -60,10 +60,10 @@ def textarena(
 ) -> EnvironmentSpec:
     """Build an environment from a single-player game of TextArena (`GuessTheNumber-v0`, `FrozenLake-v0-random`, …).
 
-    An example is a seed. The game states its rules itself, in English, after the prompt (``Game 17.``). Moves are
-    mostly in square brackets. `knobs` go to the game (`max_turns: 10`). Games for two players are an error: there is no
-    opponent. With `show`, a list of moves (``["[accept]", "[continue]"]``), an example is one move, drawn uniformly
-    from the list, for a supervised stage. Requires textarena.
+    An example is a seed. The first observation, after the prompt (``Game 17.``), has the rules in English. Moves are
+    mostly in square brackets. `knobs` are those of the game (`max_turns: 10`). Games for two players are an error,
+    because there is no opponent. With `show`, a list of moves (``["[accept]", "[continue]"]``), an example is one move,
+    drawn uniformly from the list, for a supervised stage. Requires textarena.
     """
     _check(game, knobs or {})
     examples: list[dict[str, Any]] = [

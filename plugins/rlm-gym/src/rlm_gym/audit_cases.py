@@ -1,4 +1,4 @@
-"""Cases for ``rlm reward audit gym_score``: constants and parroting answers to every task, and reference answers."""
+"""Cases for ``rlm reward audit gym_score``: constants, text copied from the question, and reference answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DRAWN = tuple(CONSTANTS.split("|"))
 
 
 def parroted(question: str) -> Iterator[str]:
-    """Yield answers made of the question's own words: all of it, its lines, blocks, numbers and ends of lines."""
+    """Yield answers copied from the question: the whole text, its lines, blocks, numbers and ends of lines."""
     lines = [line.strip() for line in question.splitlines() if line.strip()]
     numbers, words = re.findall(r"-?\d+(?:\.\d+)?", question), question.split()
     yield from (question, *lines, *words[:1], *words[-1:], *numbers)
@@ -51,7 +51,7 @@ def parroted(question: str) -> Iterator[str]:
 
 @lru_cache(maxsize=2048)
 def drawn_items(task: str, level: int | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the settings of a task at a level and its first items; none where the task refuses the level."""
+    """Return the settings of a task at a level and its first items; none if the level is an error."""
     try:
         settings = tasks.settings(task, level, {}, task)
         return settings, [*islice(tasks.items(task, settings, "audit"), ITEMS)]

@@ -59,8 +59,8 @@ def gym(
     answer in its block), ``task``, ``level``, and ``entry``, the input of `gym_score`. A few tasks have no reference
     answer, hence no demonstration. ``python -m rlm_gym list`` lists all tasks with families and levels.
 
-    `levels` are reasoning-gym's own: level k of a range includes everything below it. A task with fewer levels uses its
-    last one; a task without levels uses its defaults. Training examples come in equal blocks, one per level, in the
+    `levels` are those of reasoning-gym: level k of a range includes everything below it. A task with fewer levels uses
+    its last one; a task without levels uses its defaults. Training examples come in equal blocks, one per level, in the
     given order. So the sampler `in_order` trains on one level after the other.
 
     One item in eight, chosen by a hash of its question, is never trained on, whatever seed, size, level or mixture.
@@ -82,9 +82,9 @@ def gym(
     if slip:
         _truncate_demonstrations(train, slip, random.Random(f"slips {seed}"))
     test = [
-        row
+        example
         for task_sources in zip(*blocks, strict=True)
-        for row in _test_examples(task_sources, test_rows, instruction)
+        for example in _test_examples(task_sources, test_rows, instruction)
     ]
     return EnvironmentSpec(train=train, test=test)
 
@@ -138,7 +138,7 @@ def _test_examples(levels: Sequence[TaskSource], count: int, instruction: str) -
 
 
 def _examples(source: TaskSource, seed: str, instruction: str, *, held_out: bool) -> Iterator[Example]:
-    """Yield the held-out examples of a task, or the others; stop when none seem to be left."""
+    """Yield the held-out examples of a task, or the others; stop after `MAX_REPEATS` items without one."""
     task, level, settings = source
     repeats = 0
     for item in gym_tasks.items(task, settings, f"{seed} {level}"):

@@ -1,4 +1,4 @@
-"""Numbers in answers: a scorer with an absolute tolerance, or none for "nan", would pay a constant."""
+"""Check of numbers in answers, because some scorers accept constants: by an absolute tolerance, or as "nan"."""
 
 from __future__ import annotations
 

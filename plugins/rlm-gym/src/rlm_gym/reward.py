@@ -80,7 +80,7 @@ def gym_score(
         log_metric("gym/failed", float(sum(score.how not in ("ok", "late") for score in score_of.values())))
         for name in dict.fromkeys(filter(None, task)):
             task_values = [
-                value for value, other in zip(result, task, strict=True) if other == name and value is not None
+                value for value, task_name in zip(result, task, strict=True) if task_name == name and value is not None
             ]
             log_metric(f"gym/{name}", sum(task_values) / max(1, len(task_values)))
     return result

@@ -1,8 +1,8 @@
 """The scorers of reasoning-gym, imported in the sandbox process before its locks close; no trainer imports this module.
 
 Nine scorers evaluate an answer as Python (reasoning-gym 0.1.25). The sandbox isolates the answer from the machine,
-but the answer would still share a process with its own score. So this module executes no answer either.
-Where the answer may be a list, `eval` parses literals only. Where it is an expression, only arithmetic is passed on.
+but an executed answer could change its own score in the same process. So this module executes no answer. Where the
+answer may be a list, `eval` parses only literals. Where it is an expression, only arithmetic is accepted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rewards without reference answers: votes, clusters and certainty, and the controls to compare them with."""
+"""Rewards without reference answers: votes, clusters, certainty, and control rewards for comparison."""
 
 from rlm_intrinsic.certainty import (
     cross_entropy,

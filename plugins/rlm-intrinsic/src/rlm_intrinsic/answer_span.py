@@ -27,7 +27,7 @@ def span_mask(
         pattern: A regular expression; with a group, what its first group matched counts.
     """
     inside = torch.zeros_like(mask)
-    for row, ids in enumerate(completion_ids):
+    for index, ids in enumerate(completion_ids):
         texts = [str(tokenizer.decode([token])) for token in ids]
         matches = list(re.finditer(pattern, "".join(texts), re.DOTALL))
         if not matches:
@@ -35,19 +35,19 @@ def span_mask(
         start, end = matches[-1].span(1 if matches[-1].re.groups else 0)
         position = 0
         for column, text in enumerate(texts[: mask.shape[1]]):
-            inside[row, column] = position < end and position + len(text) > start
+            inside[index, column] = position < end and position + len(text) > start
             position += len(text)
     return inside & mask
 
 
 def ranks(x: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]:
-    """Return the share of the others in the group that a completion exceeds; a tie counts half, a group of one 0.
+    """Return the share of the group's other completions with a lower value; a tie counts half, a group of one 0.
 
     >>> ranks(torch.tensor([0.3, 0.1, 0.3, 9.0]), torch.tensor([0, 0, 0, 1])).tolist()
     [0.75, 0.0, 0.75, 0.0]
     """
     table = Groups(x, group).table
-    others = (~table.isnan()).sum(1, keepdim=True) - 1
+    num_peers = (~table.isnan()).sum(1, keepdim=True) - 1
     below = (table.unsqueeze(2) > table.unsqueeze(1)).sum(2)
     ties = (table.unsqueeze(2) == table.unsqueeze(1)).sum(2) - 1
-    return Groups(x, group).flatten((below + 0.5 * ties) / others.clamp(min=1)).clamp(min=0.0)
+    return Groups(x, group).flatten((below + 0.5 * ties) / num_peers.clamp(min=1)).clamp(min=0.0)

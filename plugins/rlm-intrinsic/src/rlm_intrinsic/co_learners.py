@@ -31,13 +31,13 @@ class CoLearners(AuxiliaryPart):
         L = −1/T Σⱼ Aⱼ Σₜ log π(yⱼₜ),    Aⱼ = (ρⱼ − mean ρ) / (std ρ + 10⁻⁴) over its answers to one prompt.
 
     ρⱼ = 1[aⱼ = a*], and T counts the tokens of all its answers with a label. RLCCF, arXiv 2508.12338: all models train,
-    each on the vote of all. There they are different models; here adapters on one base, which start equal and differ by
-    their samples alone. So they share the errors of their start, and later ones less.
+    each on the vote of all. There they are different models. Here they are adapters on one base with equal initial
+    weights, so at first they have the same errors and differ only by their samples.
 
     A tie has no label: neither policy nor peers train on that prompt. A completion without an answer does not vote.
-    The peers sample with the policy's temperature, up to `max_completion_length`; their time is that of sampling
-    `samples` · `peers` more completions per prompt, and of training on them. Their state is in checkpoints; PEFT does
-    not know them, so they are in no file of the policy.
+    The peers sample with the policy's temperature, up to `max_completion_length`. The cost is to sample
+    `samples` · `peers` more completions per prompt, and to train on them. Their state is in checkpoints. They are no
+    adapters of the PEFT model, so they are not saved with the policy.
 
     Metrics: `labelled`, the share of prompts with a label; `consistency`, the mean of SC; `agreement`, the share of
     prompts where all have the same most frequent answer; `norm`. With `monitor`, the column of reference answers, also
@@ -79,18 +79,19 @@ class CoLearners(AuxiliaryPart):
         generate: Generate,
     ) -> Float[torch.Tensor, "B"]:
         """Sample the peers' answers and reward the policy's answers that equal the label."""
-        first = {repr(prompt): prompt for prompt in prompts}
-        for model, known in zip(self.models, self._sampled, strict=True):
-            new = [key for key in first if key not in known]
+        prompt_of = {repr(prompt): prompt for prompt in prompts}
+        for model, completions_of in zip(self.models, self._sampled, strict=True):
+            missing = [key for key in prompt_of if key not in completions_of]
             with model.active():
-                sampled = generate([first[key] for key in new for _ in range(self.samples)])
-            known |= {key: sampled[n * self.samples : (n + 1) * self.samples] for n, key in enumerate(new)}
+                sampled = generate([prompt_of[key] for key in missing for _ in range(self.samples)])
+            completions_of |= {key: sampled[n * self.samples : (n + 1) * self.samples] for n, key in enumerate(missing)}
         answers, matches = self._answers(completion_ids, tokenizer), [0.0] * len(prompts)
-        for key, rows in group_indices(prompts).items():
-            own = [answers[row] for row in rows]
-            label = self._vote(key, own, tokenizer).label
-            for row, match in zip(rows, matches_label(own, label) if label is not None else (), strict=False):
-                matches[row] = match
+        for key, group in group_indices(prompts).items():
+            group_answers = [answers[index] for index in group]
+            label = self._vote(key, group_answers, tokenizer).label
+            if label is not None:
+                for index, match in zip(group, matches_label(group_answers, label), strict=True):
+                    matches[index] = match
         return rewards + self.weight * torch.tensor(matches, dtype=rewards.dtype, device=rewards.device)
 
     def update(
@@ -106,42 +107,43 @@ class CoLearners(AuxiliaryPart):
     ) -> None:
         """Take one optimizer step on each peer, on its answers to the prompts with a label."""
         answers, groups = self._answers(completion_ids, tokenizer), group_indices(prompts)
-        votes = {key: self._vote(key, [answers[row] for row in rows], tokenizer) for key, rows in groups.items()}
+        votes = {key: self._vote(key, [answers[index] for index in group], tokenizer) for key, group in groups.items()}
         labelled = [key for key, vote in votes.items() if vote.label is not None]
         sampled, self._sampled = self._sampled, [{} for _ in self.models]
         log("co_learners/labelled", len(labelled) / len(votes))
         log("co_learners/consistency", sum(vote.consistency for vote in votes.values()) / len(votes))
         log("co_learners/agreement", sum(vote.unanimous for vote in votes.values()) / len(votes))
         if self.monitor is not None:
-            references = {key: normalize(inputs[rows[0]][self.monitor]) for key, rows in groups.items()}
-            right = [
+            references = {key: normalize(inputs[group[0]][self.monitor]) for key, group in groups.items()}
+            is_right = [
                 peer_answer == references[key]
-                for by_prompt in sampled
+                for completions_of in sampled
                 for key in votes
-                for peer_answer in self._answers(by_prompt[key], tokenizer)
+                for peer_answer in self._answers(completions_of[key], tokenizer)
             ]
-            log("co_learners/right", sum(right) / len(right))
+            log("co_learners/right", sum(is_right) / len(is_right))
         if not labelled:
             log("co_learners/norm", 0.0)
             return
         repeated_prompts = [prompt_ids[groups[key][0]] for key in labelled for _ in range(self.samples)]
         norms = []
-        for model, by_prompt in zip(self.models, sampled, strict=True):
-            completions = [ids or [tokenizer.eos_token_id] for key in labelled for ids in by_prompt[key]]
+        for model, completions_of in zip(self.models, sampled, strict=True):
+            completions = [ids or [tokenizer.eos_token_id] for key in labelled for ids in completions_of[key]]
             matches: list[float] = []
             for key in labelled:
-                matches += matches_label(self._answers(by_prompt[key], tokenizer), votes[key].label)
+                matches += matches_label(self._answers(completions_of[key], tokenizer), votes[key].label)
             advantages = group_relative(torch.tensor(matches), torch.arange(len(matches)) // self.samples)
             lengths = [len(ids) for ids in completions]
             loss = policy_gradient_loss(advantages, lengths)
             norms.append(model.train_step(logprobs_of, repeated_prompts, completions, max(lengths), loss, step))
         log("co_learners/norm", sum(norms) / len(norms))
 
-    def _vote(self, key: str, own: Sequence[Answer | None], tokenizer: Any) -> Ballot:
-        return collective_votes([own, *(self._answers(known[key], tokenizer) for known in self._sampled)])
+    def _vote(self, key: str, group_answers: Sequence[Answer | None], tokenizer: Any) -> Ballot:
+        peer_answers = [self._answers(completions_of[key], tokenizer) for completions_of in self._sampled]
+        return collective_votes([group_answers, *peer_answers])
 
-    def _answers(self, rows: Ids, tokenizer: Any) -> list[Answer | None]:
-        texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
+    def _answers(self, completion_ids: Ids, tokenizer: Any) -> list[Answer | None]:
+        texts = tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
         return [answer(text, self.tag, self.untagged) for text in texts]
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""r′: curiosity, the surprise of each step of a completion (hook ``rlm_shapers``)."""
+"""r′: curiosity, the perplexity of each step of a completion (hook ``rlm_shapers``)."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ def curiosity(
     above: float | None = 2.0,
     weight: float = 0.4,
 ) -> Float[torch.Tensor, "B"]:
-    """Add a bonus for completions whose steps surprise the policy evenly.
+    """Add a bonus for completions whose steps have evenly high perplexity.
 
     r′ = r + weight · 1[c > above], or weight · c for null, where c = meanₛ ( exp(−meanₜ log π) − log(1 + KL(p ‖ U)^⅓) )
     over the steps s. The first term is the perplexity of the step's tokens. p are their log-probs divided by the sum,
-    so the second term is large where a few tokens hold all the surprise. CoVo, arXiv 2506.08745, the curiosity of its
-    code (`kl_divergence` in score.py): 0.4 above 2. With `path_consistency` of `threshold` 0.5 it is the whole reward.
+    so the second term is large if few tokens have most of the negative log-likelihood. CoVo, arXiv 2506.08745, the
+    curiosity of its code (`kl_divergence` in score.py): 0.4 above 2. With `path_consistency` of `threshold` 0.5 it is
+    the whole reward.
 
-    It opposes the collapse that consistency alone leads to. On its own it rewards improbable text. A completion
-    without trained tokens gets nothing.
+    It opposes the entropy collapse of `path_consistency`. Alone it rewards improbable text. A completion without
+    trained tokens gets 0.
     """
     values = []
     for logp, trained, ids in zip(old_logp, mask, completion_ids, strict=True):

@@ -72,5 +72,5 @@ def connected_components(vectors: torch.Tensor, similarity: float) -> list[int]:
             index = stack.pop()
             if labels[index] is None:
                 labels[index] = start
-                stack += [other for other, similar in enumerate(is_similar[index]) if similar]
+                stack += [neighbor for neighbor, similar in enumerate(is_similar[index]) if similar]
     return [label for label in labels if label is not None]

@@ -26,8 +26,8 @@ em_ft = Algorithm(
     source="EM-FT, arXiv 2505.15134; on one prompt: one-shot entropy minimization, 2505.20282",
     pitfalls="It needs a reward part for the held-out measure only: `rewards: [{name: accuracy, weight: 0}]`. The "
     "one-shot paper takes 10 steps on a single prompt (`environment: {max_rows: 1}`), with the prompt whose accuracy "
-    "varies most, and reports that more steps harm: the entropy collapses to the policy's most likely habit, right or "
-    "wrong. Watch `entropy`, and stop where held-out accuracy turns. Its script has a learning rate of 2e-5 "
+    "varies most, and reports that more steps harm: the policy collapses to its most likely answers, right or "
+    "wrong. Monitor `entropy`, and stop when held-out accuracy falls. Its script has a learning rate of 2e-5 "
     "for all weights.",
     names={"policy_loss": "L_EM, token-level entropy"},
     advantage={"name": "group_relative", "scale": "none"},

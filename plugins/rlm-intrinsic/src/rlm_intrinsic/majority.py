@@ -32,8 +32,8 @@ def majority_vote(
 ) -> Scores:
     """Return 1 for the answer of most completions in the group, else 0.
 
-    r = 1[aᵢ = argmax_a count(a)], where that answer has at least `threshold` of the votes cast. TTRL, arXiv 2504.16084
-    (threshold 0); SRT, arXiv 2505.21444 (a threshold).
+    r = 1[aᵢ = argmax_a count(a)], where that answer has at least the share `threshold` of the votes. TTRL, arXiv
+    2504.16084 (threshold 0); SRT, arXiv 2505.21444 (a threshold).
 
     A completion without an answer, or with two, does not vote and scores 0. With a tie, or a share below `threshold`,
     the group is not scored: None. (TTRL's code takes the first of a tie, and counts unparseable answers as votes.) A
@@ -75,8 +75,8 @@ def vote_share(
     r = count(aᵢ) / Σ_a count(a). The soft variant of SRT, arXiv 2505.21444: no label, so ties and small majorities need
     no rule. A completion without an answer does not vote and scores 0; a group of one scores 1.
 
-    Pitfalls: those of `majority_vote`. Since every answer gets some reward, a popular wrong one keeps a positive reward
-    for long.
+    Pitfalls: those of `majority_vote`. Since every answer gets some reward, a frequent wrong answer keeps a positive
+    reward for long.
 
     >>> vote_share(["2*3="] * 4, ["6", "6", "5", ""])
     [0.6666666666666666, 0.6666666666666666, 0.3333333333333333, 0.0]
@@ -102,14 +102,13 @@ def cross_view(
     """Return 1 for the majority answer of the *other* wordings of the question, else 0.
 
     r = 1[aᵢ = argmax_a count_{x′}(a)], x′: the completions with the same `question` and another prompt. Co-Reward,
-    arXiv 2508.00410 (its code; the survey's table adds the own majority).
+    arXiv 2508.00410 (its code; in the survey's table the same wording votes too).
 
     `question` is a column of the data set that exactly the wordings of one question share. They must be in one
     batch and on one process: sort the data set by it and use the sampler `side_by_side`. Without another wording, or
     with a tie of its votes, the completion is not scored: None.
 
-    Pitfalls: two wordings can agree on an error, too; it takes longer. A rewording that changes the answer gives wrong
-    labels.
+    Pitfalls: two wordings can also agree on an error. A rewording that changes the answer gives wrong labels.
 
     >>> cross_view(["2*3=", "2*3=", "3*2=", "3*2="], ["6", "5", "6", "6"], ["a"] * 4)
     [1.0, 0.0, None, None]

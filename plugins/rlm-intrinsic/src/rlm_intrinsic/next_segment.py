@@ -31,8 +31,8 @@ def next_segment(
     """A plain text whose continuation is to be predicted: the environment of reinforcement pre-training.
 
     Each prompt is up to `context` characters of the text, cut at a space, and `instruction`. The column
-    ``continuation`` holds the `segment` characters after it. RPT, arXiv 2506.08007. The places are drawn at random; the
-    last tenth of the text is for the held-out examples alone. `path`: a text file, relative to the recipe.
+    ``continuation`` holds the `segment` characters after it. RPT, arXiv 2506.08007. The positions are drawn at random.
+    The last tenth of the text is only for the held-out examples. `path` is a text file, relative to the recipe.
 
     Raises:
         RecipeError: The file cannot be read, or is too short.
@@ -41,12 +41,12 @@ def next_segment(
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"'{path}' cannot be read: {error}", where="environment.path") from None
-    border = len(text) * 9 // 10
-    if border < 10 * (context + segment):
+    split = len(text) * 9 // 10
+    if split < 10 * (context + segment):
         problem = f"'{path}' has {len(text)} characters"
         raise RecipeError(problem, where="environment.path", allowed=f"{12 * (context + segment)} or more")
-    train = _examples(text[:border], context, segment, rows, instruction, random.Random(f"train {seed}"))
-    test = _examples(text[border:], context, segment, test_rows, instruction, random.Random("test"))
+    train = _examples(text[:split], context, segment, rows, instruction, random.Random(f"train {seed}"))
+    test = _examples(text[split:], context, segment, test_rows, instruction, random.Random("test"))
     return EnvironmentSpec(train=train, test=test)
 
 
@@ -54,24 +54,24 @@ def _examples(
     text: str, context: int, segment: int, count: int, instruction: str, rng: random.Random
 ) -> list[dict[str, Any]]:
     spaces = [match.end() for match in re.finditer(r"\s+", text) if match.end() < len(text) - segment]
-    places = [rng.choice(spaces) for _ in range(count)] if spaces else []
+    positions = [rng.choice(spaces) for _ in range(count)] if spaces else []
     return [
         {
-            "prompt": [{"role": "user", "content": text[max(0, place - context) : place].lstrip() + instruction}],
-            "continuation": text[place : place + segment],
+            "prompt": [{"role": "user", "content": text[max(0, position - context) : position].lstrip() + instruction}],
+            "continuation": text[position : position + segment],
         }
-        for place in places
+        for position in positions
     ]
 
 
 class PrefixMatch:
-    """1 if the answer is the beginning of the true continuation and ends with one of its tokens, else 0.
+    """1 if the answer is a prefix of the true continuation and ends at the end of one of its tokens, else 0.
 
     r = 1[y is a prefix of x and |y| ∈ {lengths of the first k tokens of x}], x the column ``continuation``. RPT, arXiv
-    2506.08007 eq. 3, whose match is in bytes. The tokens are those of the policy's tokenizer, so an answer may not stop
-    inside of one. An answer of any number of tokens counts 1: `shortest` asks for that many characters at least.
+    2506.08007 eq. 3, whose match is in bytes. The tokens are those of the policy's tokenizer, so an answer may not end
+    within one. An answer of any number of tokens scores 1, if it has at least `shortest` characters.
 
-    No label is needed, so a corpus is the data set; but a text that the model has memorized rewards recall.
+    No label is required, so any corpus is a data set. For a text that the model has memorized, recall is rewarded.
     """
 
     def __init__(self, *, shortest: Count = 1, tag: str = "answer", untagged: Untagged = "last_line") -> None:
@@ -84,7 +84,7 @@ class PrefixMatch:
 
     def __call__(self, completions: Sequence[str], continuation: Sequence[str]) -> list[float]:
         """Return the score of each completion."""
-        return [self._score(*pair) for pair in zip(completions, continuation, strict=True)]
+        return [self._score(text, truth) for text, truth in zip(completions, continuation, strict=True)]
 
     def _score(self, completion: str, truth: str) -> float:
         answers = {text.strip() for text in final_answers(completion, self._tag, self._untagged)}

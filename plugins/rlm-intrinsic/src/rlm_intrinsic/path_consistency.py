@@ -19,23 +19,25 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class PathConsistency:
-    """Consistency of the steps with the own answer, against the other answers of the group.
+    """Consistency of a completion's steps with its answer, compared with the other answers of the group.
 
     r = ‖ mean_{j: aⱼ = aᵢ} Conⱼ · (cos Volⱼ, sin Volⱼ) ‖. CoVo, arXiv 2506.08745. A completion has the states s₁ … s_S,
     the ends of its steps before the one with the answer. From each state the answers y of the group have the distances
-    d(s, y) = −1/|y| Σ log π(y | s, `lead`). Con is the share of states in which the own answer is the nearest. Vol is 1
-    minus the share of final states in which no other is nearer. With `threshold` r is 1 or 0, as in the authors' code
-    (0.5).
+    d(s, y) = −1/|y| Σ log π(y | s, `lead`). Con is the share of states in which the completion's answer is the nearest.
+    Vol is 1 minus the share of final states in which no other answer is nearer. With `threshold` r is 1 or 0, as in the
+    authors' code (0.5).
 
     `separator` is a regular expression for the end of a step; at most `most` states are used, evenly spaced.
-    Answers are extracted as for `majority_vote`; without one the score is 0. A group with a single answer has nothing
-    to compare and is not scored: None. A completion without a state has Con = 0. The likelihoods come from the policy
+    Answers are extracted as for `majority_vote`; without one the score is 0. A group with a single answer has no
+    comparison and is not scored: None. A completion without a state has Con = 0. The likelihoods come from the policy
     itself, in one pass per completion where its attention supports trees, else in a padded batch.
 
-    The authors' further curiosity reward is the shaper `curiosity`. Their code counts the whole answer as a last state.
+    The curiosity reward of the authors is the shaper `curiosity`. Their code also counts the whole answer as a last
+    state.
 
-    Pitfalls: Vol only rotates the vector, so a group of equal volatility loses nothing by it. The distance is a mean
-    over tokens, so a long answer with a certain tail is near everywhere. And like every vote it rewards certainty.
+    Pitfalls: Vol only rotates the vector, so equal volatility in a group does not change the norm. The distance is a
+    mean over tokens, so a long answer with a certain tail is near in every state. Like every vote, this rewards
+    certainty.
     """
 
     def __init__(
@@ -80,8 +82,10 @@ class PathConsistency:
                 }
                 paths += [path for path in paths_of.values() if path]
                 for member in group:
-                    agreeing = [path for other, path in paths_of.items() if path and answers[other] == answers[member]]
-                    scores[member] = self._reward(agreeing) if paths_of[member] else 0.0
+                    same_answer = [
+                        path for index, path in paths_of.items() if path and answers[index] == answers[member]
+                    ]
+                    scores[member] = self._reward(same_answer) if paths_of[member] else 0.0
         for index, name in enumerate(("consistency", "volatility")):
             if log_metric is not None and paths:
                 log_metric(f"path_consistency/{name}", sum(path[index] for path in paths) / len(paths))
@@ -90,23 +94,22 @@ class PathConsistency:
     def _spellings(self, answers: Mapping[int, Answer | None], completions: Sequence[str]) -> dict[Answer, str]:
         """Return answer → its text; among several spellings the alphabetically first, independent of order."""
         texts_of: dict[Answer, set[str]] = {}
-        for index, final in answers.items():
-            if final is not None:
-                texts_of.setdefault(final, set()).update(final_answers(completions[index], self._tag, self._untagged))
-        return {final: min(texts).strip() for final, texts in texts_of.items()}
+        for index, final_answer in answers.items():
+            if final_answer is not None:
+                texts = final_answers(completions[index], self._tag, self._untagged)
+                texts_of.setdefault(final_answer, set()).update(texts)
+        return {final_answer: min(texts).strip() for final_answer, texts in texts_of.items()}
 
     def _consistency(
-        self, prompt: Any, ids: Sequence[int], own: Answer | None, spellings: Mapping[Answer, str]
+        self, prompt: Any, ids: Sequence[int], final_answer: Answer | None, spellings: Mapping[Answer, str]
     ) -> tuple[float, float] | None:
         """Return Con and Vol of a completion; None without an answer."""
-        if own is None:
+        if final_answer is None:
             return None
         assert self._likelihoods is not None
         cuts = step_ends(self._likelihoods.token_texts(ids), self._separator, self._most)
-        others = [text for other, text in spellings.items() if other != own]
-        return consistency_and_volatility(
-            self._likelihoods.distances(prompt, ids, cuts, self._lead, [spellings[own], *others])
-        )
+        texts = [spellings[final_answer], *(text for key, text in spellings.items() if key != final_answer)]
+        return consistency_and_volatility(self._likelihoods.distances(prompt, ids, cuts, self._lead, texts))
 
     def _reward(self, paths: Sequence[tuple[float, float]]) -> float:
         value = joint_consistency(paths)
@@ -114,14 +117,14 @@ class PathConsistency:
 
 
 def consistency_and_volatility(distances: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return Con and Vol from each state's distances to the own answer (first) and to the others.
+    """Return Con and Vol from each state's distances to the completion's answer (first) and to the other answers.
 
     >>> consistency_and_volatility([[2.0, 1.0], [1.0, 2.0], [0.5, 2.0], [0.5, 3.0]])
     (0.75, 0.25)
     """
     if not distances:
         return 0.0, 1.0
-    margins = [own - min(others) for own, *others in distances]
+    margins = [distance - min(alternatives) for distance, *alternatives in distances]
     stable = next((count for count, margin in enumerate(reversed(margins)) if margin > 0), len(margins))
     return sum(margin < 0 for margin in margins) / len(margins), 1 - stable / len(margins)
 
@@ -132,6 +135,6 @@ def joint_consistency(paths: Sequence[tuple[float, float]]) -> float:
     >>> joint_consistency([(0.5, 0.3), (1.0, 0.3)])
     0.75
     """
-    east = sum(con * math.cos(vol) for con, vol in paths) / len(paths)
-    north = sum(con * math.sin(vol) for con, vol in paths) / len(paths)
-    return math.hypot(east, north)
+    x = sum(con * math.cos(vol) for con, vol in paths) / len(paths)
+    y = sum(con * math.sin(vol) for con, vol in paths) / len(paths)
+    return math.hypot(x, y)

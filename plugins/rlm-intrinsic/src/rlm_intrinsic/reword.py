@@ -45,8 +45,8 @@ def with_wordings(examples: Sequence[dict[str, Any]], sample: Sample, wordings: 
 
 def _keeps_numbers(question: str, text: str) -> bool:
     """Return True if both have the same numbers, as often, and the texts differ."""
-    numbers = [sorted(re.findall(r"\d+(?:\.\d+)?", each)) for each in (question, text)]
-    return bool(text) and text != question and numbers[0] == numbers[1]
+    numbers = re.compile(r"\d+(?:\.\d+)?")
+    return bool(text) and text != question and sorted(numbers.findall(question)) == sorted(numbers.findall(text))
 
 
 def _text(prompt: Any) -> str:
@@ -76,7 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     examples = [json.loads(line) for line in options.questions.read_text(encoding="utf-8").splitlines()]
     worded = with_wordings(examples, sample, options.wordings)
-    options.out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in worded), encoding="utf-8")
+    options.out.write_text(
+        "".join(json.dumps(example, ensure_ascii=False) + "\n" for example in worded), encoding="utf-8"
+    )
     count = f"{len(worded) // options.wordings} of {len(examples)} questions"
     print(f"{count} in {options.wordings} wordings each: {options.out}")
 

@@ -27,15 +27,15 @@ def format_and_length(
 ) -> list[float]:
     """Return 1 for a well-formed answer, plus up to 1 for a length near `best · length`.
 
-    r = f + ℓ(n / length) where the form is right (f = 1), else min(0, ℓ): ℓ(x) = 1 − (1 − x/p)² up to p = `best`, then
+    r = f + ℓ(n / length) if the format is right (f = 1), else min(0, ℓ): ℓ(x) = 1 − (1 − x/p)² up to p = `best`, then
     1 − 2((x − p)/(1 − p))². After «Surrogate Signals from Format and Length», arXiv 2505.19439; the formula was not
     compared with the paper, so verify it before comparing numbers.
 
-    n is the length in tokens, at most `length`. The form is right if exactly one answer is given, as for
+    n is the length in tokens, at most `length`. The format is right if exactly one answer is given, as for
     `majority_vote`.
 
-    Pitfalls: it does not depend on correctness. It rewards format (an answer that can be extracted at all) and then
-    padding. It measures how much of another reward's gain is due to format.
+    Pitfalls: it does not depend on correctness. It rewards the format (an answer that can be extracted), and then
+    padding. As a control it shows how much of another reward's gain comes from the format.
 
     >>> format_and_length(["<answer>4</answer>", "<answer>4</answer>", "4"], [[1] * 5, [1] * 10, [1] * 10], length=10)
     [2.0, 0.0, -1.0]

@@ -10,6 +10,7 @@ In the tree the text occurs once. Each continuation is a branch that attends to 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from jaxtyping import Float
@@ -42,7 +43,7 @@ def tree_forward(
         input_ids=torch.tensor([ids], device=device),
         position_ids=torch.tensor([position_ids], device=device),
         attention_mask=mask[None, None],
-        logits_to_keep=torch.tensor([position for row in logit_positions for position in row], device=device),
+        logits_to_keep=torch.tensor(list(chain.from_iterable(logit_positions)), device=device),
         use_cache=False,
     ).logits[0]
     return _mean_nll(logits, [answer for _ in cuts for _, answer in branches]).view(len(cuts), len(branches))
@@ -79,8 +80,8 @@ def padded_forward(
     logits = model(input_ids=ids, attention_mask=attention_mask, use_cache=False).logits
     answers = [answer for _ in cuts for _, answer in branches]
     answer_logits = [
-        row_logits[len(sequence) - len(answer) - 1 : len(sequence) - 1]
-        for row_logits, sequence, answer in zip(logits, sequences, answers, strict=True)
+        sequence_logits[len(sequence) - len(answer) - 1 : len(sequence) - 1]
+        for sequence_logits, sequence, answer in zip(logits, sequences, answers, strict=True)
     ]
     return _mean_nll(torch.cat(answer_logits), answers).view(len(cuts), len(branches))
 

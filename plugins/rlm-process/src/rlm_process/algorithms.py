@@ -39,7 +39,7 @@ tree = Algorithm(
 )
 
 tree_rl = Algorithm(
-    about="A group that forms trees, forked at the tokens of which the policy was least certain.",
+    about="A group that forms trees, forked at the tokens of highest surprisal.",
     source="TreeRL, arXiv 2506.11902 §3",
     pitfalls="Uncertain tokens of one completion are often neighbors, and forks of neighbors are alike. The most "
     "uncertain token may be the first of a wrong step or of a synonym. Tokens after the answer should not be forked: "
@@ -71,7 +71,7 @@ attn_rl = Algorithm(
 )
 
 arpo = Algorithm(
-    about="GRPO on episodes that branch after tool calls, where the next turn begins uncertainly.",
+    about="GRPO on episodes that branch after tool calls, where the next turn begins with high entropy.",
     source="ARPO, arXiv 2507.19849 §3",
     pitfalls="It requires a multi-turn environment whose episodes depend on example and actions alone, since a branch "
     "replays turns. A policy that is equally certain everywhere never branches beyond α. Shared turns are in the batch "

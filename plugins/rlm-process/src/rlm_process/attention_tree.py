@@ -24,14 +24,14 @@ class AttentionTree:
     aˡʰⱼₖ is the mean attention of the tokens of step j to those of step k in head h of layer l. AttnRL, arXiv
     2509.26628, with Δ called `gap`, 4 in its code.
 
-    Points are the steps within the top `share` of a completion, at least `distance` tokens apart and from its
-    start. The code has 512, for completions of thousands of tokens. The first step is no point. The code takes the
-    points in the order of the text, here those with the largest influence come first. `steps` defines a step. The pass
-    that computes attention keeps all weights of a layer, (heads, T, T): long completions need memory. With `until`
-    steps after a match of this regular expression are no points.
+    Fork points are the starts of steps in the top `share` of a completion by influence. They are at least `distance`
+    tokens apart and from its start; the code has 512, for completions of thousands of tokens. The first step is no fork
+    point. The code takes the points in the order of the text, here those with the largest influence come first. `steps`
+    defines a step. The forward pass keeps all attention weights of a layer, (heads, T, T): long completions need
+    memory. With `until`, steps after a match of this regular expression are not forked.
 
-    Every token is trained on in every completion that keeps it; the advantage `tree` weights for that. A completion
-    of one step has no point; a tree without points is forked at its beginning.
+    A shared token is trained on in every completion that contains it; the advantage `tree` weights it accordingly. A
+    completion of one step has no fork point; a tree without fork points is forked at its beginning.
     """
 
     whole_groups = True
@@ -59,30 +59,34 @@ class AttentionTree:
         cut = step_cutter(self.steps, tokenizer, where="rollouts: attention_tree.steps")
         policy = trainer.accelerator.unwrap_model(trainer.model)
 
-        def find(new: Sequence[int], rows: Sequence[Sequence[int]], starts: Sequence[int]) -> list[list[ForkPoint]]:
+        def find(
+            new: Sequence[int], completion_ids: Sequence[Sequence[int]], starts: Sequence[int]
+        ) -> list[list[ForkPoint]]:
             points = []
-            for i, row, start in zip(new, rows, starts, strict=True):
-                ends = cut(row)
-                scores = influences(policy, prompt_ids[i], row, ends, gap=self.gap)
-                points.append(self._points(row, start, ends, scores, tokenizer))
+            for i, ids, start in zip(new, completion_ids, starts, strict=True):
+                ends = cut(ids)
+                scores = influences(policy, prompt_ids[i], ids, ends, gap=self.gap)
+                points.append(self._points(ids, start, ends, scores, tokenizer))
             return points
 
-        rows = grow_at_points(generate, prompts, source_index, trunks=self.trunks, forks=self.forks, find=find)
-        return {"completion_ids": rows}
+        completion_ids = grow_at_points(
+            generate, prompts, source_index, trunks=self.trunks, forks=self.forks, find=find
+        )
+        return {"completion_ids": completion_ids}
 
     def _points(
-        self, row: Sequence[int], start: int, ends: Sequence[int], scores: Sequence[float], tokenizer: Any
+        self, ids: Sequence[int], start: int, ends: Sequence[int], scores: Sequence[float], tokenizer: Any
     ) -> list[ForkPoint]:
-        """Return points before the steps of the largest influence, at a distance from each other."""
-        last = len(row)
+        """Return fork points before the steps of the largest influence, at least `distance` tokens apart."""
+        limit = len(ids)
         if self.until is not None:
-            last = min([last, *match_ends(self.until, token_texts(row, tokenizer))])
-        number = max(1, round(self.share * len(scores)))
-        ranked = sorted(range(1, len(scores)), key=lambda k: (-scores[k], k))[:number]
-        kept: list[ForkPoint] = []
-        for k in ranked:
+            limit = min([limit, *match_ends(self.until, token_texts(ids, tokenizer))])
+        num_steps = max(1, round(self.share * len(scores)))
+        ranked_steps = sorted(range(1, len(scores)), key=lambda k: (-scores[k], k))[:num_steps]
+        points: list[ForkPoint] = []
+        for k in ranked_steps:
             position = ends[k - 1]
-            apart = all(abs(position - point.kept) >= self.distance for point in kept)
-            if apart and max(start, self.distance) <= position < last and position > start - (start == 0):
-                kept.append(ForkPoint(scores[k], position))
-        return kept
+            is_distant = all(abs(position - point.kept) >= self.distance for point in points)
+            if is_distant and max(start, self.distance) <= position < limit and position > start - (start == 0):
+                points.append(ForkPoint(scores[k], position))
+        return points

@@ -1,4 +1,4 @@
-"""Groups of completions that grow as a tree, forked at the best of some points."""
+"""Generation of groups as trees, whose completions are forked at the points with the highest scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlm_plugins.builtin.tree_rollouts import Generate, fork
 
 
 class ForkPoint(NamedTuple):
-    """A place where a completion may be forked.
+    """A position at which a completion may be forked.
 
     Args:
         score: Points with the highest scores are forked first.
@@ -27,25 +27,26 @@ FindPoints = Callable[[Sequence[int], Sequence[Sequence[int]], Sequence[int]], l
 
 @dataclass
 class _Tree:
-    """The completions that grow from one trunk.
+    """The completions that are forked from one trunk.
 
     Args:
-        points: Completion → its points that were not forked yet, best first.
+        trunk: Index of the completion that is generated from the prompt.
+        points: Index of a completion → its points that are not forked yet, best first.
     """
 
     trunk: int
     points: dict[int, list[ForkPoint]] = field(default_factory=dict)
 
     def take(self, number: int, branches: int) -> list[tuple[int, int]]:
-        """Remove the best points; return completion and kept tokens of `number` forks, `branches` at each point.
+        """Remove the best points; return index and kept tokens of `number` forks, `branches` at each point.
 
-        Where points are missing, forks start at the beginning of the trunk.
+        If there are too few points, forks start at the beginning of the trunk.
         """
-        open_points = [(point, row) for row, points in self.points.items() for point in points]
-        best = sorted(open_points, key=lambda pair: (-pair[0].score, pair[1], pair[0].kept))[: -(-number // branches)]
-        for point, row in best:
-            self.points[row].remove(point)
-        forks = [(row, point.kept) for point, row in best for _ in range(branches)]
+        candidates = [(-point.score, index, point.kept, point) for index in self.points for point in self.points[index]]
+        best = sorted(candidates)[: -(-number // branches)]
+        for _, index, _, point in best:
+            self.points[index].remove(point)
+        forks = [(index, kept) for _, index, kept, _ in best for _ in range(branches)]
         return [*forks, *[(self.trunk, 0)] * (number - len(forks))][:number]
 
 
@@ -59,7 +60,7 @@ def grow_at_points(
     find: FindPoints,
     branches: int = 1,
 ) -> list[list[int]]:
-    """Generate complete groups as trees: each trunk is forked at its `forks` best points per round, until all is full.
+    """Generate complete groups as trees: each is forked at its `forks` best points per round, until the group is full.
 
     Args:
         generate: The function of that name that a rollout source receives.
@@ -69,26 +70,30 @@ def grow_at_points(
         forks: Forks of each tree per round.
         find: Returns the points of new completions; called once per round.
         branches: Forks at each point.
+
+    Returns:
+        Token ids of each completion.
     """
-    size = max(source_index, default=-1) + 1
-    first = [start for start, number in enumerate(source_index) if number == 0]
-    trees = {start: [_Tree(start + n) for n in range(min(trunks, size))] for start in first}
+    group_size = max(source_index, default=-1) + 1
+    group_starts = [index for index, number in enumerate(source_index) if number == 0]
+    trees = {start: [_Tree(start + n) for n in range(min(trunks, group_size))] for start in group_starts}
     new = [tree.trunk for group in trees.values() for tree in group]
-    rows = dict(zip(new, generate([prompts[i] for i in new]), strict=True))
-    owner, shared = {tree.trunk: tree for group in trees.values() for tree in group}, dict.fromkeys(new, 0)
-    grown = min(trunks, size)
-    while grown < size:
-        for row, points in zip(new, find(new, [rows[i] for i in new], [shared[i] for i in new]), strict=True):
-            owner[row].points[row] = points
+    completions = dict(zip(new, generate([prompts[i] for i in new]), strict=True))
+    tree_of, prefix_lengths = {tree.trunk: tree for group in trees.values() for tree in group}, dict.fromkeys(new, 0)
+    num_generated = min(trunks, group_size)
+    while num_generated < group_size:
+        points_of_new = find(new, [completions[i] for i in new], [prefix_lengths[i] for i in new])
+        for index, points in zip(new, points_of_new, strict=True):
+            tree_of[index].points[index] = points
         new, parents = [], list[list[int]]()
         for start, group in trees.items():
-            taken = [(tree, *place) for tree in group for place in tree.take(forks, branches)][: size - grown]
-            for number, (tree, parent, kept) in enumerate(taken):
-                row = start + grown + number
-                owner[row], shared[row] = tree, kept
-                new.append(row)
-                parents.append(rows[parent])
-        kept_lengths = [shared[row] for row in new]
-        rows |= dict(zip(new, fork(generate, [prompts[i] for i in new], parents, kept_lengths), strict=True))
-        grown += len(new) // max(len(trees), 1)
-    return [rows[i] for i in range(len(prompts))]
+            group_forks = [(tree, *position) for tree in group for position in tree.take(forks, branches)]
+            for number, (tree, parent, kept) in enumerate(group_forks[: group_size - num_generated]):
+                index = start + num_generated + number
+                tree_of[index], prefix_lengths[index] = tree, kept
+                new.append(index)
+                parents.append(completions[parent])
+        forked = fork(generate, [prompts[i] for i in new], parents, [prefix_lengths[i] for i in new])
+        completions |= dict(zip(new, forked, strict=True))
+        num_generated += len(new) // max(len(trees), 1)
+    return [completions[i] for i in range(len(prompts))]

@@ -16,35 +16,35 @@ UNLABELLED = -100.0
 Label = bool | float | None
 
 
-def tokenize_examples(reader: PRMTokenizer, rows: Any) -> Any:
+def tokenize_examples(reader: PRMTokenizer, dataset: Any) -> Any:
     """Return the examples of a data set with at least one label, as token ids and targets.
 
     The targets have a column of their own: an existing column keeps its type, and −100 as a boolean would be true.
     """
     from rlm_plugins.builtin.sft_trainer import columns
 
-    tokenized = rows.map(lambda row: tokenize_example(reader, row), remove_columns=columns(rows))
-    return tokenized.filter(lambda row: row["input_ids"])
+    tokenized = dataset.map(lambda example: tokenize_example(reader, example), remove_columns=columns(dataset))
+    return tokenized.filter(lambda example: example["input_ids"])
 
 
-def tokenize_example(reader: PRMTokenizer, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an example as token ids, and the label of each token: a step's label at its end, elsewhere none.
+def tokenize_example(reader: PRMTokenizer, example: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the token ids of an example, and the label of each token: a step's label at its end, elsewhere −100.
 
     Both are empty for an example without a labelled step.
     """
-    steps, known_labels = nonblank_steps(row)
-    encoded = reader.encode(row["prompt"], steps)
+    steps, step_labels = nonblank_steps(example)
+    encoded = reader.encode(example["prompt"], steps)
     labels = [UNLABELLED] * len(encoded.ids)
-    for position, label in zip(encoded.places, known_labels, strict=False):
+    for position, label in zip(encoded.places, step_labels, strict=False):
         labels[position] = UNLABELLED if label is None else float(label)
     labelled = any(label != UNLABELLED for label in labels)
     return {"input_ids": encoded.ids if labelled else [], "targets": labels if labelled else []}
 
 
-def nonblank_steps(row: Mapping[str, Any]) -> tuple[list[str], list[Label]]:
+def nonblank_steps(example: Mapping[str, Any]) -> tuple[list[str], list[Label]]:
     """Return the non-blank steps of an example, and their labels."""
-    pairs = [(step, label) for step, label in zip(row["steps"], row["labels"], strict=True) if step.strip()]
-    return [step for step, _ in pairs], [label for _, label in pairs]
+    labelled = [(step, label) for step, label in zip(example["steps"], example["labels"], strict=True) if step.strip()]
+    return [step for step, _ in labelled], [label for _, label in labelled]
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,16 @@ class PadCollator:
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Return `input_ids`, `attention_mask` and `labels`, each (B, T)."""
-        width = max(len(row["input_ids"]) for row in examples)
+        lengths = [len(example["input_ids"]) for example in examples]
+        width = max(lengths)
 
-        def pad_column(name: str, blank: float) -> torch.Tensor:
-            return torch.tensor([[*row[name], *[blank] * (width - len(row[name]))] for row in examples])
+        def pad_column(name: str, pad_value: float) -> torch.Tensor:
+            columns = [example[name] for example in examples]
+            return torch.tensor([[*values, *[pad_value] * (width - len(values))] for values in columns])
 
-        attention_mask = torch.tensor([[t < len(row["input_ids"]) for t in range(width)] for row in examples])
-        ids = pad_column("input_ids", self.pad or 0).long()
+        attention_mask = torch.tensor([[t < length for t in range(width)] for length in lengths])
         return {
-            "input_ids": ids,
+            "input_ids": pad_column("input_ids", self.pad or 0).long(),
             "attention_mask": attention_mask.long(),
             "labels": pad_column("targets", UNLABELLED).float(),
         }
@@ -77,7 +78,7 @@ def cross_entropy(
     outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
     """Compute −1/n Σ [y log σ(s) + (1 − y) log(1 − σ(s))] over the n labelled tokens of the optimizer step."""
-    known = labels != UNLABELLED
-    logits = outputs.logits.squeeze(-1)[known].float()
-    total = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels[known], reduction="sum")
-    return total / (known.sum() if num_items_in_batch is None else num_items_in_batch)
+    is_labelled = labels != UNLABELLED
+    logits = outputs.logits.squeeze(-1)[is_labelled].float()
+    total = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels[is_labelled], reduction="sum")
+    return total / (is_labelled.sum() if num_items_in_batch is None else num_items_in_batch)

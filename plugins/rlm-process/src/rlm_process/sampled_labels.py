@@ -55,8 +55,8 @@ def step_labels(
     """Reward each step, on its last token, if a correct answer can still be reached from its end.
 
     r′ᵢₜ = rᵢₜ + weight · yₖ on the last token t of step k: yₖ is 1 if any of K continuations from the state after
-    step k is correct (hard), or the share of them that is (`soft`); for the last step, whether the completion itself
-    is. Math-Shepherd, arXiv 2312.08935 eq. 3–4; K is `continuations`, 8 there.
+    step k is correct (hard), or the share of them that is (`soft`). For the last step it is 1 if the completion itself
+    is correct. Math-Shepherd, arXiv 2312.08935 eq. 3–4; K is `continuations`, 8 there.
 
     An answer is correct if its reward is at least `right`: the recipe's rewards, before any shaper. With `save`
     every completion is appended to that file, a line of JSON with ``prompt``, ``completions`` (the steps) and
@@ -70,21 +70,21 @@ def step_labels(
 
     >>> from rlm_process.knobs import Every
     >>> context = dict(prompts=["?"], inputs=[{}], tokenizer=None, step=0, log=lambda name, x: None)
-    >>> short = lambda prompts, ids, inputs: torch.tensor([float(len(each) < 4) for each in ids])
-    >>> wrong = dict(generate=lambda asked, starts: [[9, 9]] * len(asked), rewards_of=short, steps=Every(every=2))
-    >>> step_labels(torch.zeros(1, 3), torch.tensor([1.0]), [[4, 5, 6]], **context, **wrong).tolist()
+    >>> short = lambda prompts, ids, inputs: torch.tensor([float(len(completion) < 4) for completion in ids])
+    >>> calls = dict(generate=lambda prompts, starts: [[9, 9]] * len(prompts), rewards_of=short, steps=Every(every=2))
+    >>> step_labels(torch.zeros(1, 3), torch.tensor([1.0]), [[4, 5, 6]], **context, **calls).tolist()
     [[0.0, 0.0, 1.0]]
     """
     cut = step_cutter(steps, tokenizer, where="shapers: step_labels.steps")
     ends_of, states_before = cut_into_states(group.tolist(), completion_ids, cut)
-    states_after = [row_states[1:] for row_states in states_before]
+    states_after = [states[1:] for states in states_before]
     sampler = ContinuationSampler(prompts, inputs, generate, rewards_of)
     scores = sample_continuations(states_after, sampler, continuations=continuations)
-    # after the last step there is nothing to continue: the completion's own score decides
+    # the last step is labelled by the score of the completion itself
     own_scores = [[] if x is None else [x] for x in sampler.score_answers(range(len(prompts)), completion_ids)]
     labels = [
-        [step_label(values, right=right, soft=soft) for values in (*map(scores.__getitem__, row_states), own)]
-        for row_states, own in zip(states_after, own_scores, strict=True)
+        [step_label(values, right=right, soft=soft) for values in (*map(scores.__getitem__, states), own_score)]
+        for states, own_score in zip(states_after, own_scores, strict=True)
     ]
     rewards = torch.zeros_like(token_rewards)
     known_labels: list[float] = []
@@ -95,8 +95,8 @@ def step_labels(
     log("label", sum(known_labels) / max(1, len(known_labels)))
     log("continuations", float(len(scores) * continuations))
     if save is not None:
-        rows = zip(prompts, completion_ids, ends_of, labels, strict=True)
-        _append(save, [_record(*row, tokenizer, step) for row in rows])
+        examples = zip(prompts, completion_ids, ends_of, labels, strict=True)
+        _append(save, [_record(*example, tokenizer, step) for example in examples])
     return rewards
 
 

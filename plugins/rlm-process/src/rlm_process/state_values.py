@@ -60,8 +60,8 @@ def step_states(
     [[(4, ()), (4, (1,))], [(4, ()), (4, (1,))]]
     """
     return [
-        [(int(group_id), tuple(row[:start])) for start in (0, *row_ends[:-1])] if row_ends else []
-        for group_id, row, row_ends in zip(group, completions, ends, strict=True)
+        [(int(group_id), tuple(ids[:start])) for start in (0, *step_ends[:-1])] if step_ends else []
+        for group_id, ids, step_ends in zip(group, completions, ends, strict=True)
     ]
 
 
@@ -86,15 +86,15 @@ def sample_continuations(
     Returns:
         State → scores; fewer than K where no reward applied to some.
     """
-    owner: dict[State, int] = {}
-    for index, row_states in enumerate(states):
-        for state in row_states:
-            owner.setdefault(state, index)
-    indices = [index for index in owner.values() for _ in range(continuations)]
-    scores = continue_and_score(indices, [state[1] for state in owner for _ in range(continuations)])
+    completion_of: dict[State, int] = {}
+    for index, completion_states in enumerate(states):
+        for state in completion_states:
+            completion_of.setdefault(state, index)
+    indices = [index for index in completion_of.values() for _ in range(continuations)]
+    scores = continue_and_score(indices, [state[1] for state in completion_of for _ in range(continuations)])
     chunks = [scores[i : i + continuations] for i in range(0, len(indices), continuations)]
-    pairs = zip(owner, chunks, strict=True)
-    return {state: [score for score in chunk if score is not None] for state, chunk in pairs}
+    scores_of = zip(completion_of, chunks, strict=True)
+    return {state: [score for score in chunk if score is not None] for state, chunk in scores_of}
 
 
 def mean_values(scores: Mapping[State, Sequence[float]]) -> dict[State, float | None]:

@@ -27,15 +27,15 @@ def sums(
 
     A line lists the column sums, from the right, carry included: 47+85 is 7+5 = 12 and 4+8+1 = 13. The lines are
     independent: each is correct or wrong by itself, and a completion is correct only if all are.
-    With `carries` each column but the first starts with the carry, ``12,1=13``, so that a line shows by itself
-    whether a carry was forgotten.
+    With `carries` each column but the first starts with the carry, ``12,1=13``, so that a missing carry is visible in
+    the line.
 
     Columns: ``prompt``, ``demonstration`` and ``lines``, the correct ones. With probability `slip` a training
-    demonstration forgets a due carry. One sum in eight, chosen by its hash as in `addition`, is
+    demonstration omits a carry. One sum in eight, chosen by its hash as in `addition`, is
     never trained on; test prompts consist of these alone.
 
-    >>> [row] = sums(count=2, test_rows=0, train_rows=1).train
-    >>> row["prompt"][0]["content"], row["demonstration"]
+    >>> [example] = sums(count=2, test_rows=0, train_rows=1).train
+    >>> example["prompt"][0]["content"], example["demonstration"]
     ('73+16;20+94', '09,08\\n04,11')
     """
     kind, rng = Kind(range(digits, digits + 1), 0, digits), random.Random(f"slips {seed}")
@@ -87,7 +87,7 @@ def right_lines(
     """
     lines_of = [[line for line in texts.split("\n") if line.strip()] for texts in completions]
     correct = [each_line(texts, expected) for texts, expected in zip(lines_of, lines, strict=True)]
-    shares = [sum(row) / max(len(row), len(expected)) for row, expected in zip(correct, lines, strict=True)]
+    shares = [sum(scores) / max(len(scores), len(expected)) for scores, expected in zip(correct, lines, strict=True)]
     return [float(share == 1) if pay == "all" else share for share in shares]
 
 

@@ -32,8 +32,8 @@ def tree_nodes(
     """Reconstruct the tree of each group from its token ids.
 
     Two completions share a node as long as their tokens from the start are equal; a new node begins where some
-    of them diverge. So fork positions need not be recorded, and completions that agree by chance share a node, too:
-    it is the same state.
+    of them diverge. So fork positions need not be recorded. Completions that are equal by chance also share a node,
+    because it is the same state.
     """
     state = torch.unique(group, return_inverse=True)[1]
     leaves, value = _leaves_and_mean(state, rewards)
@@ -44,7 +44,7 @@ def tree_nodes(
         parent_value = parent_value.where(count == leaves, value)
         leaves, value = count, mean
         columns.append(TreeNodes(value, parent_value, leaves))
-    return TreeNodes(*(torch.stack(each, 1) for each in zip(*columns, strict=True)))
+    return TreeNodes(*(torch.stack(field, 1) for field in zip(*columns, strict=True)))
 
 
 def _leaves_and_mean(
@@ -56,10 +56,11 @@ def _leaves_and_mean(
     return count[state], (total / count)[state]
 
 
-def pad_ids(rows: Sequence[Sequence[int]], mask: Bool[torch.Tensor, "B T"]) -> Int[torch.Tensor, "B T"]:
-    """Return token ids as a table, −1 beyond the end of a completion."""
+def pad_ids(completion_ids: Sequence[Sequence[int]], mask: Bool[torch.Tensor, "B T"]) -> Int[torch.Tensor, "B T"]:
+    """Return token ids as a tensor, −1 beyond the end of a completion."""
     width = mask.shape[1]
-    return torch.tensor([[*row, *[-1] * (width - len(row))] for row in rows], device=mask.device).view(mask.shape)
+    padded = [[*ids, *[-1] * (width - len(ids))] for ids in completion_ids]
+    return torch.tensor(padded, device=mask.device).view(mask.shape)
 
 
 def tree(
@@ -75,12 +76,11 @@ def tree(
     Âᵢₜ = [(V(node) − V(root)) + (V(node) − V(parent))] / n^shared: V is the mean reward of the completions through a
     node, n their number, and the node that of token t. TreeRL, arXiv 2506.11902; AttnRL, 2509.26628, has the same.
 
-    A token that n completions share is in the batch n times. With `shared` 1/2, the papers' √n, it counts √n times in
-    the sum; with 1 once, with 0 n times. This assumes that shared tokens are trained on in every completion, as the
-    rollout source `tree` does. If each is trained on in one completion alone (`branches`), 0 is right. The completions
-    of a group form the tree: see :func:`tree_nodes`. Without shared tokens: Âᵢ = 2 (rᵢ − mean_g). All rewards of a
-    group
-    equal: exactly 0.
+    A token that n completions share is in the batch n times. With `shared` 1/2, the √n of both papers, it counts √n
+    times in the sum; with 1 once, with 0 n times. This assumes that shared tokens are trained on in every completion,
+    as the rollout source `tree` does. If each is trained on in one completion alone (`branches`), 0 is right. The
+    completions of a group form the tree: see :func:`tree_nodes`. Without shared tokens: Âᵢ = 2 (rᵢ − mean_g). All
+    rewards of a group equal: exactly 0.
 
     >>> ids, mask = [[7, 1], [7, 2], [8, 1]], torch.ones(3, 2).bool()
     >>> tree(torch.tensor([1.0, 0.0, 0.5]), ids, torch.zeros(3).long(), mask, shared=0.0).tolist()

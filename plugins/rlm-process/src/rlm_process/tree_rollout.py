@@ -19,10 +19,10 @@ class Tree:
     The first `trunks` completions are generated from the prompt. Then, in rounds, each existing completion is forked
     `forks` times until the group is full: with 1 and 1 a group of 8 grows 1, 2, 4, 8. A fork keeps a completion up to
     the end of one of the steps generated in it, never all of it. The end is drawn at random, as a function of seed,
-    step and prompt. A completion without such an end is forked at its own start. EPTree, arXiv 2506.11902, forks where
-    the policy is least certain; AttnRL, 2509.26628, by attention. `steps` defines a step.
+    step and prompt. A completion without such an end is forked where its own tokens begin. EPTree, arXiv 2506.11902,
+    forks where the entropy is highest; AttnRL, 2509.26628, by attention. `steps` defines a step.
 
-    Every token is trained on in every completion that keeps it; the advantage `tree` weights for that.
+    A shared token is trained on in every completion that contains it; the advantage `tree` weights it accordingly.
     """
 
     whole_groups = True
@@ -41,12 +41,12 @@ class Tree:
     ) -> dict[str, Any]:
         """Return the completions of each group."""
         cut_steps = step_cutter(self.steps, tokenizer, where="rollouts: tree.steps")
-        forked = [0] * len(prompts)  # times each was forked, so that each fork of a completion draws another number
+        num_forks = [0] * len(prompts)  # per completion, so that each of its forks draws another number
 
         def choose(index: int, tokens: Sequence[int], start: int) -> int:
-            forked[index] += 1
+            num_forks[index] += 1
             ends = [end for end in cut_steps(tokens)[:-1] if end > start]
-            rng = random.Random(f"{seed} {step} {prompts[index]} {source_index[index]} {forked[index]}")
+            rng = random.Random(f"{seed} {step} {prompts[index]} {source_index[index]} {num_forks[index]}")
             return rng.choice(ends) if ends else start
 
         completions, _ = grow_trees(

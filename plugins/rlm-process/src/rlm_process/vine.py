@@ -40,37 +40,37 @@ def vine(
     Âᵢₜ = rₖ + Vₖ₊₁ − Vₖ for every token t of step k: Vₖ is the mean reward of K continuations from the state
     before step k, and 0 after the last. VinePPO, arXiv 2410.01679: K is `continuations`, 9 there.
 
-    rₖ is the sum of the step's token rewards, with the completion's own reward in the last one. It needs no critic and
-    no comparison within groups: a group may have one completion, and equal rewards still give a signal. `steps` defines
-    a step; with `first` only so many states of a completion are evaluated, the prompt among them. The step after the
-    last of these includes all that follow. `whiten`: over all trained tokens of the batch, as in the authors'
-    settings. A state shared by completions of a group is evaluated once. Logged: `advantage/continuations`, their
-    number, and `advantage/shared_states`, the share of states that needed none.
+    rₖ is the sum of the step's token rewards; the last step includes the reward of the completion. Neither a critic nor
+    a comparison within groups is needed: a group may have one completion, and equal rewards still have a gradient.
+    `steps` defines a step. With `first`, only the first states of a completion are evaluated, including the prompt; the
+    step after the last of these includes all later steps. `whiten`: over all trained tokens of the batch, as in the
+    authors' settings. A state shared by completions of a group is evaluated once. Logged: `advantage/continuations`,
+    their number, and `advantage/shared_states`, the share of states that required none.
 
     Pitfalls: the cost is (states · K) continuations per generation batch. Continuations are scored by the rewards
-    without shapers, unlike the completion itself. They are a single turn: no environment answers in between.
+    without shapers, unlike the completion itself. They have a single turn, without replies of an environment.
 
     >>> from rlm_process.knobs import Every
-    >>> given = dict(prompts=["?"], inputs=[{}], tokenizer=None, log=lambda name, x: None, steps=Every(every=2))
-    >>> asked = dict(generate=lambda p, starts: [[9]] * len(p), rewards_of=lambda p, ids, rows: torch.ones(len(ids)))
-    >>> vine(torch.tensor([[0.0, 0.0, 0.5]]), torch.ones(1, 3).bool(), torch.zeros(1), [[4, 5, 6]], **given, **asked)
+    >>> inputs = dict(prompts=["?"], inputs=[{}], tokenizer=None, log=lambda name, x: None, steps=Every(every=2))
+    >>> calls = dict(generate=lambda p, starts: [[9]] * len(p), rewards_of=lambda p, ids, xs: torch.ones(len(ids)))
+    >>> vine(torch.tensor([[0.0, 0.0, 0.5]]), torch.ones(1, 3).bool(), torch.zeros(1), [[4, 5, 6]], **inputs, **calls)
     tensor([[ 0.0000,  0.0000, -0.5000]])
     """
     cut = step_cutter(steps, tokenizer, where="advantage: vine.steps")
     ends_of, before = cut_into_states(group.tolist(), completion_ids, cut)
-    selected = [row_states[:first] for row_states in before]
+    selected = [states[:first] for states in before]
     scores = sample_continuations(
         selected, ContinuationSampler(prompts, inputs, generate, rewards_of), continuations=continuations
     )
     _log_cost(log, selected, scores, continuations)
     values, token_rewards = mean_values(scores), token_rewards.where(mask, 0.0)
     advantages = torch.zeros_like(token_rewards)
-    for row, (row_states, ends) in enumerate(zip(before, ends_of, strict=True)):
+    for index, (states, ends) in enumerate(zip(before, ends_of, strict=True)):
         spans = list(pairwise((0, *ends)))
-        step_rewards = [token_rewards[row, a:b].sum().item() for a, b in spans]
-        gains = step_advantages(step_rewards, [values.get(state) for state in row_states])
+        step_rewards = [token_rewards[index, a:b].sum().item() for a, b in spans]
+        gains = step_advantages(step_rewards, [values.get(state) for state in states])
         for (a, b), gain in zip(spans, gains, strict=True):
-            advantages[row, a:b] = gain
+            advantages[index, a:b] = gain
     return whiten_over_mask(advantages, mask) if whiten else advantages.where(mask, 0.0)
 
 

@@ -53,7 +53,7 @@ class TicTacToe(TwoPlayerGame):
         self.board = board
 
     def view(self) -> str:
-        """Return the board as the player who moves next sees it."""
+        """Return the board from the perspective of the player who moves next."""
         return self.board
 
     public = view
@@ -78,7 +78,7 @@ class TicTacToe(TwoPlayerGame):
 
 
 def _after(board: str, field: int) -> str:
-    """Return the board after a move, as the other player sees it."""
+    """Return the board after a move, from the perspective of the other player."""
     return (board[:field] + "x" + board[field + 1 :]).translate(str.maketrans("xo", "ox"))
 
 

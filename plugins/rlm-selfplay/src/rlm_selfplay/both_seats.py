@@ -15,14 +15,14 @@ from rlm_selfplay.starts import begin
 class BothSeats:
     """Games of the policy against itself; each gives one completion per player.
 
-    A completion has the turns of one player, and what that player sees of the others' moves. In a game of two,
-    completions 2k and 2k + 1 of a group are the players of its k-th game, all from one start. A player sees the game,
-    never the others' text, so reasoning before a move is hidden. The payoff is the reward of the last turn. The column
-    `role` is the player, 0 or 1. SPIRAL, arXiv 2506.24119 §3.
+    A completion has the turns of one player, and the observations of that player between them. In a game of two,
+    completions 2k and 2k + 1 of a group are the players of its k-th game, all from one start. Observations have the
+    state of the game, never the other player's text, so reasoning before a move is hidden. The payoff is the reward of
+    the last turn. The column `role` is the player, 0 or 1. SPIRAL, arXiv 2506.24119 §3.
 
-    A move that is illegal, or cut off by the length limit, forfeits the game: −1, and 0 for the others. A player
-    whose opponent ended the game before the first move has no trained token. It requires rows of `duel`. With N
-    players `num_generations` must be a multiple of N.
+    A move that is illegal, or truncated by the length limit, ends the game with −1, and 0 for the other players. If a
+    game ends before the first move of a player, its completion has no trained token. The examples must be those of
+    `duel`. With N players `num_generations` must be a multiple of N.
     """
 
     whole_groups = True
@@ -38,15 +38,15 @@ class BothSeats:
             PartError: A group has no whole number of games.
         """
         chat = ChatTokens(trainer.tokenizer, [], trainer.chat_template_kwargs)
-        ends, matches, left = {*trainer.eos_token_ids}, list[_Match](), 0
-        for prompt, row, number in zip(prompts, inputs, source_index, strict=True):
-            if left and not number:
+        ends, matches, num_missing = {*trainer.eos_token_ids}, list[_Match](), 0
+        for prompt, example, number in zip(prompts, inputs, source_index, strict=True):
+            if num_missing and not number:
                 break
-            if not left:
-                matches.append(_Match(prompt, row["start"], chat, trainer.max_completion_length, ends))
-                left = matches[-1].game.players
-            left -= 1
-        if left:
+            if not num_missing:
+                matches.append(_Match(prompt, example["start"], chat, trainer.max_completion_length, ends))
+                num_missing = matches[-1].game.players
+            num_missing -= 1
+        if num_missing:
             problem = f"a game has {matches[-1].game.players} players, which does not divide the completions of a group"
             raise PartError(problem, where="trainer.num_generations", allowed="a multiple of the number of players")
         generation, running = trainer.components.generation, matches
@@ -75,22 +75,22 @@ class _Match:
     """One game and the conversations of its players.
 
     Args:
-        prompt: Of the row; it ends with the number of its player, which is replaced.
-        start: Text of the start.
-        chat: Renders observations.
-        room: Largest number of tokens of a completion.
+        prompt: Prompt of the example; the number of the player at its end is replaced.
+        start: Start of the game, as text.
+        chat: Renderer of observations.
+        max_tokens: Largest number of tokens of a completion.
         ends: Token ids that end a turn.
     """
 
-    def __init__(self, prompt: Any, start: str, chat: ChatTokens, room: int, ends: set[int]) -> None:
-        self.game, self._chat, self._room, self._ends = begin(start), chat, room, ends
+    def __init__(self, prompt: Any, start: str, chat: ChatTokens, max_tokens: int, ends: set[int]) -> None:
+        self.game, self._chat, self._max_tokens, self._ends = begin(start), chat, max_tokens, ends
         text = prompt[-1]["content"][: -len("1:")]
         roles = range(self.game.players)
         self._prompts = [[*prompt[:-1], {**prompt[-1], "content": f"{text}{role + 1}:"}] for role in roles]
         self._players: dict[int, EpisodeTokens] = {}
 
     def next_turn(self) -> bool:
-        """Append what the next player sees; return False if the game is over."""
+        """Append the observation of the next player; return False if the game is over."""
         if self.game.payoffs is None:
             player = self._players.get(self.game.mover)
             if player is None:
@@ -98,7 +98,7 @@ class _Match:
             else:
                 observation = [{"role": "user", "content": self.game.view()}]
                 ids = self._chat.render_reply(observation, chat=True)
-                if len(player.completion_ids) + len(ids) < self._room:
+                if len(player.completion_ids) + len(ids) < self._max_tokens:
                     player.append(ids, False, [0.0] * len(ids))
                     player.episode.messages += observation
                 else:
@@ -111,14 +111,14 @@ class _Match:
         return EpisodeTokens(Episode(self.game, prompt), ids)
 
     def so_far(self) -> list[int]:
-        """Return the tokens after which the next player moves."""
+        """Return the token ids before the next player's turn."""
         player = self._players[self.game.mover]
         return [*player.prompt_ids, *player.completion_ids]
 
     def take(self, ids: list[int], logprobs: Sequence[float] | None) -> None:
-        """Append a generated turn and play it."""
+        """Append a generated turn, and make its move in the game."""
         player = self._players[self.game.mover]
-        ids = ids[: self._room - len(player.completion_ids)]
+        ids = ids[: self._max_tokens - len(player.completion_ids)]
         message = self._chat.parse_turn(ids, self.so_far())
         player.append(ids, True, None if logprobs is None else logprobs[: len(ids)])
         player.episode.messages.append(message)

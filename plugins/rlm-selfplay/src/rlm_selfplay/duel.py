@@ -65,17 +65,16 @@ def duel(
 
     With the rollout source `both_seats` the policy plays both sides in training. Evaluation, and training without that
     source, is against `opponent`: uniformly random legal moves, or optimal play. The prompt has the public start and
-    the player's number (``17 1:``), with `explain` after the rules; the game appends what that player sees. `knobs` go
-    to the game: ``{highest: 24, take: 3}`` of Nim, ``{moves: 2}`` of tic-tac-toe (moves before it starts). With
-    ``game: textarena`` they are ``{name: TicTacToe-v0, players: 2, seeds: 64, moves: ["[0]", "[1]"]}``: its name, the
-    number of players and of starts, and the actions of random opponents. The game states its rules itself.
+    the player's number (``17 1:``), with `explain` after the rules; the game appends the player's observation. `knobs`
+    are those of the game: ``{highest: 24, take: 3}`` of Nim, ``{moves: 2}`` of tic-tac-toe (moves before the start).
+    With ``game: textarena`` they are ``{name: TicTacToe-v0, players: 2, seeds: 64, moves: ["[0]", "[1]"]}``: its name,
+    the number of players and of starts, and the actions of random opponents. Its observations include the rules.
 
-    A row is a start and a player (column `role`). One start in eight, by its hash, is held out; positions in the course
-    of other games may be the same. Games with fewer than eight starts (Kuhn poker's deals) hold out none. Each start
-    has `games` rows per player, held-out ones `test_games`, which differ in the opponent's choices. With `show: moves`
-    a row is one random legal move (column `demonstration`) for a supervised stage, so that a model learns the rules.
+    An example is a start and a player (column `role`). One start in eight, by its hash, is held out; positions within
+    other games may be equal. Games with fewer than eight starts (Kuhn poker's deals) hold out none. Each start has
+    `games` examples per player, held-out ones `test_games`, which differ in the opponent's choices. With `show: moves`
+    an example is one random legal move (column `demonstration`) for a supervised stage, to train the rules.
 
-    >>> row = duel(knobs={"highest": 9}, opponent="best").train[0]
     >>> player = Duel("best")
     >>> player.reset('{"game": "nim", "heap": 7}', role=0, luck=0), player.step("3"), player.step("1")
     ('7', ('3', 0.0, False), ('', -1.0, True))
@@ -88,41 +87,45 @@ def duel(
     if len(starts) >= ENOUGH:
         train = [start for start in starts if not _is_held_out(start)]
         test = [start for start in starts if _is_held_out(start)]
-    rows, test_set = _rows(train, explain, range(games)), _rows(test, explain, range(games, games + test_games))
-    random.Random(f"order {seed}").shuffle(rows)
+    training_set = _examples(train, explain, range(games))
+    test_set = _examples(test, explain, range(games, games + test_games))
+    random.Random(f"order {seed}").shuffle(training_set)
     random.Random("order of the test set").shuffle(test_set)
     if show == "moves":
-        rows = [move for number, row in enumerate(rows) for move in _random_play(row, seed + number)]
-    return EnvironmentSpec(train=rows, test=test_set[:test_rows], environment=partial(Duel, opponent))
+        training_set = [
+            move for number, example in enumerate(training_set) for move in _random_play(example, seed + number)
+        ]
+    return EnvironmentSpec(train=training_set, test=test_set[:test_rows], environment=partial(Duel, opponent))
 
 
 def prompt_of(game: TwoPlayerGame, role: int, explain: bool) -> list[dict[str, str]]:
-    """Return the prompt of a player before the first view."""
+    """Return the prompt of a player, without the first observation."""
     return [{"role": "user", "content": f"{game.rules if explain else ''}{game.public()} {role + 1}:"}]
 
 
-def _rows(starts: list[str], explain: bool, luck: range) -> list[dict[str, Any]]:
-    rows = []
+def _examples(starts: list[str], explain: bool, seeds: range) -> list[dict[str, Any]]:
+    """Return an example per start, player and seed of the opponent."""
+    examples = []
     for start in starts:
         game = begin(start)
         for role in range(game.players):
             prompt = prompt_of(game, role, explain)
-            rows += [{"prompt": prompt, "start": start, "role": role, "luck": number} for number in luck]
-    return rows
+            examples += [{"prompt": prompt, "start": start, "role": role, "luck": seed} for seed in seeds]
+    return examples
 
 
 def _is_held_out(start: str) -> bool:
     return hashlib.sha256(start.encode()).digest()[0] % 8 == 0
 
 
-def _random_play(row: dict[str, Any], seed: int) -> list[dict[str, Any]]:
+def _random_play(example: dict[str, Any], seed: int) -> list[dict[str, Any]]:
     """Return each move of a player with random legal moves, with the conversation before it."""
     rng, player, moves = random.Random(seed), Duel(), list[dict[str, Any]]()
-    view, over = player.reset(row["start"], row["role"], row["luck"]), False
-    messages = [{"role": "user", "content": row["prompt"][0]["content"] + view}]
-    while not over and player.game.payoffs is None:
+    observation, done = player.reset(example["start"], example["role"], example["luck"]), False
+    messages = [{"role": "user", "content": example["prompt"][0]["content"] + observation}]
+    while not done and player.game.payoffs is None:
         move = rng.choice(player.game.legal())
-        moves.append({**row, "prompt": messages, "demonstration": move})
-        view, _, over = player.step(move)
-        messages = [*messages, {"role": "assistant", "content": move}, {"role": "user", "content": view}]
+        moves.append({**example, "prompt": messages, "demonstration": move})
+        observation, _, done = player.step(move)
+        messages = [*messages, {"role": "assistant", "content": move}, {"role": "user", "content": observation}]
     return moves

@@ -25,27 +25,27 @@ Generate = Callable[..., list[list[int]]]
 
 
 class ProposeAndSolve:
-    """Completions of two roles of one policy: new tasks, and solutions of tasks that were proposed before.
+    """Completions of two roles of one policy: new tasks, and solutions of tasks that were proposed earlier.
 
-    The row says which: `job` (propose, solve) and `kind`. A group that proposes gets one earlier task as reference, a
-    group that solves one task; both are drawn from the buffer of valid tasks, or are the row's while it is empty. The
-    column `score` is the reward, `role` the number of the role. Absolute Zero, arXiv 2505.03335; R-Zero, 2508.05004;
-    SeRL, 2505.20347; SQLM, 2508.03682.
+    The columns `job` (propose, solve) and `kind` of an example define the role. The prompt of a proposal has one
+    earlier task as reference, and that of a solution one task. Both are drawn from the buffer of valid tasks, or are
+    the example's own while the buffer is empty. The column `score` is the reward, `role` the number of the role.
+    Absolute Zero, arXiv 2505.03335; R-Zero, 2508.05004; SeRL, 2505.20347; SQLM, 2508.03682.
 
-    **Proposals.** The policy answers each valid one `attempts` times; these answers are not trained on. p̂ is the share
-    of right ones. The score is `reward` of p̂, less `repetition` · |C| / B (see `proposer_rewards`), at least 0. An
-    invalid proposal scores `wrong`, and one that is not in the format `unreadable`. Tasks with p̂ in `keep` enter the
-    buffer after the batch, the latest `capacity` of each kind.
+    **Proposals.** The policy answers each valid proposal `attempts` times; these answers are not trained on. p̂ is the
+    share of right answers. The score is `reward` of p̂, less `repetition` · |C| / B (see `proposer_rewards`), at least
+    0. An invalid proposal scores `wrong`, and one that is not in the format `unreadable`. After the batch, tasks with
+    p̂ in `keep` are added to the buffer, which has the latest `capacity` tasks of each kind.
 
     **Solutions** score 1, `wrong` or `unreadable` (Absolute Zero, eq. 6: −0.5 and −1).
 
-    With `labels: majority` the most frequent answer of the attempts is the right one, and p̂ its share: for questions,
-    which nothing can execute. With `train_proposer: false` proposals are not trained on (SeRL). With
-    ``proposer: {learning_rate: …}`` an adapter of its own writes them and is trained on their scores (R-Zero); the
-    policy must train an adapter, too.
+    With `labels: majority` the most frequent answer of the attempts is the right one, and p̂ is its share. Questions
+    require this, because they cannot be executed. With `train_proposer: false` proposals are not trained on (SeRL).
+    With ``proposer: {learning_rate: …}`` a separate adapter writes them and is trained on their scores (R-Zero); the
+    policy must then be an adapter too.
 
-    In Absolute Zero, a step solves the tasks that it has just proposed; here they are available from the next step on.
-    Draws depend on (seed, step, row) and the buffer, which is in the checkpoint.
+    In Absolute Zero, a step solves the tasks that were proposed in the same step; here they are available from the next
+    step on. Random draws depend on seed, step, example and the buffer, which is in the checkpoint.
     """
 
     whole_groups = True
@@ -87,7 +87,7 @@ class ProposeAndSolve:
             raise RecipeError(problem, where="labels", allowed="majority")
 
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
-        """Create the proposer's adapter, if it has one."""
+        """Create the adapter of a separate proposer."""
         if self.proposer is not None:
             self.proposer.setup(policy, results)
 
@@ -113,8 +113,9 @@ class ProposeAndSolve:
             return texts
 
         turns: list[Turn] = []
-        for row, number in zip(inputs, source_index, strict=True):
-            turns.append(replace(turns[-1]) if number else self._draw(row, random.Random(f"{seed}/{step}/{row}")))
+        for example, number in zip(inputs, source_index, strict=True):
+            rng = random.Random(f"{seed}/{step}/{example}")
+            turns.append(replace(turns[-1]) if number else self._draw(example, rng))
         turn_prompts = [self._prompt(turn) for turn in turns]
         ids = self._write(turns, turn_prompts, generate)
         self.scoring.score(turns, tokenizer.batch_decode(ids, skip_special_tokens=True), write)
@@ -134,18 +135,18 @@ class ProposeAndSolve:
         }
 
     def _write(self, turns: Sequence[Turn], prompts: Sequence[Any], generate: Generate) -> list[list[int]]:
-        """Return one completion per turn: proposals by the proposer, if it has weights of its own."""
+        """Return one completion per turn; a separate proposer writes the proposals."""
         if self.proposer is None:
             return generate(prompts)
         ids: list[list[int]] = [[] for _ in turns]
         for job, write in (("propose", partial(self.proposer.write, generate=generate)), ("solve", generate)):
-            rows = [number for number, turn in enumerate(turns) if turn.job == job]
-            for number, written in zip(rows, write([prompts[number] for number in rows]), strict=True):
-                ids[number] = written
+            indices = [index for index, turn in enumerate(turns) if turn.job == job]
+            for index, completion in zip(indices, write([prompts[index] for index in indices]), strict=True):
+                ids[index] = completion
         return ids
 
     def update(self, log: Log, step: int | None = None, logprobs_of: LogprobsOf | None = None) -> None:
-        """Add the tasks of the batch to the buffer, and train the proposer if it has weights of its own."""
+        """Add the tasks of the batch to the buffer, and train a separate proposer."""
         if self.proposer is not None and logprobs_of is not None:
             self.proposer.train(logprobs_of, step or 0, log)
         self.buffer.add(self._new)
@@ -153,7 +154,7 @@ class ProposeAndSolve:
         log("self_play/buffer", sum(map(self.buffer.count, self.language.kinds)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the buffer, and the proposer if it has weights of its own."""
+        """Return the state of the buffer, and of a separate proposer."""
         buffer = self.buffer.state_dict()
         return buffer if self.proposer is None else {"buffer": buffer, "proposer": self.proposer.state_dict()}
 
@@ -164,8 +165,9 @@ class ProposeAndSolve:
             self.proposer.load_state_dict(state["proposer"])
         self._new = []
 
-    def _draw(self, row: Mapping[str, Any], rng: random.Random) -> Turn:
-        return Turn(row["job"], row["kind"], self.buffer.draw(row["kind"], rng) or read(row["task"]))
+    def _draw(self, example: Mapping[str, Any], rng: random.Random) -> Turn:
+        task = self.buffer.draw(example["kind"], rng) or read(example["task"])
+        return Turn(example["job"], example["kind"], task)
 
     def _prompt(self, turn: Turn) -> list[dict[str, str]]:
         if turn.job == "solve":

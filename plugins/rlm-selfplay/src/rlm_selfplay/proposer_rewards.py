@@ -51,7 +51,7 @@ def repetition(texts: Sequence[str], threshold: float) -> list[float]:
 
     R-Zero, arXiv 2508.05004 eq. 4: the penalty λ |C_k| / B is subtracted from the uncertainty, and the result is not
     below 0. The paper clusters by BLEU with average linkage. Here two texts are linked if the Jaccard index of their
-    trigrams of characters is `threshold` or more; a cluster is what is linked, directly or not.
+    trigrams of characters is `threshold` or more; a cluster is a connected component of these links.
 
     >>> repetition(["3+4*x", "3+4*x", "abcdef"], 0.5)
     [0.6666666666666666, 0.6666666666666666, 0.3333333333333333]

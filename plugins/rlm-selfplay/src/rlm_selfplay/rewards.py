@@ -18,14 +18,16 @@ def self_play(
 ) -> list[float]:
     """Return the score of the source `propose_and_solve`; of a held-out task 1 if it is solved, else 0.
 
-    In training, completions were scored when they were generated, since the reward of a proposal requires the
+    In training, completions are scored when they are generated, because the reward of a proposal requires the
     policy's answers to it. Held-out tasks are checked by execution, in the sandbox of rlm-sandbox.
     """
-    rows = zip(completions, language, task, score, strict=True)
-    return [_solved(text, name, task_text) if given is None else float(given) for text, name, task_text, given in rows]
+    return [
+        _solution_score(text, name, task_text) if source_score is None else float(source_score)
+        for text, name, task_text, source_score in zip(completions, language, task, score, strict=True)
+    ]
 
 
-def _solved(text: str, language: str, task_text: str) -> float:
-    words, task = LANGUAGES[language], read(task_text)
-    answer = words.read_answer(task, text)
-    return float(answer is not None and words.is_right(task, answer))
+def _solution_score(text: str, name: str, task_text: str) -> float:
+    language, task = LANGUAGES[name], read(task_text)
+    answer = language.read_answer(task, text)
+    return float(answer is not None and language.is_right(task, answer))

@@ -22,9 +22,9 @@ class RoleBaseline:
     baseline for both players would be 0, although the first or the second player may win more often.
 
     The roles are the values of the reward `role` (weight 0). The paper keeps a baseline per game and role: number the
-    roles of several games differently. The paper updates b before it subtracts it; here b is that of the batches
-    before, so it does not depend on the completion's own reward. b starts at 0. A completion without a trained token is
-    in no b.
+    roles of several games differently. The paper updates b before it subtracts it; here b is that of the previous
+    batches, so it does not depend on the completion's own reward. b starts at 0. A completion without a trained token
+    does not change b.
 
     >>> baseline = RoleBaseline(decay=0.5)
     >>> r, roles, mask = torch.tensor([1.0, -1.0]), {"role": torch.tensor([0.0, 1.0])}, torch.ones(2, 1).bool()

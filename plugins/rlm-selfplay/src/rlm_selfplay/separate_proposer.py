@@ -1,4 +1,4 @@
-"""A proposer with weights of its own: an adapter that is trained on the scores of its proposals (R-Zero)."""
+"""A separate proposer: an adapter that is trained on the scores of its proposals (R-Zero)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Ids = list[list[int]]
 
 @dataclass(frozen=True)
 class ProposerSettings:
-    """Settings of a proposer with weights of its own.
+    """Settings of a separate proposer.
 
     Args:
-        learning_rate: Of AdamW.
-        every: It takes a step after each generation batch whose number is a multiple of this.
+        learning_rate: Learning rate of AdamW.
+        every: Number of generation batches per optimizer step.
         max_grad_norm: Gradient clipping threshold; 0: no clipping.
         lora: Fields of ``peft.LoraConfig``; None: those of the policy's adapter.
         batch_size: Proposals per forward pass.
@@ -62,8 +62,8 @@ class SeparateProposer(AuxiliaryPart):
 
         L = −1/N Σᵢ Âᵢ 1/|yᵢ| Σₜ log π_p(yᵢₜ),    Âᵢ = (rᵢ − mean r) / (std r + 10⁻⁴) over the proposals of its group.
 
-    This is GRPO after one update per batch, where w = 1. R-Zero (arXiv 2508.05004 §3.2) trains its challenger so, on
-    several batches in a row, while the solver is frozen; here both take a step per batch.
+    This is GRPO with one update per batch, where w = 1. R-Zero (arXiv 2508.05004 §3.2) trains its challenger this way,
+    on several batches in a row, while the solver is frozen; here both take one step per batch.
     """
 
     def __init__(self, settings: ProposerSettings) -> None:
@@ -80,7 +80,7 @@ class SeparateProposer(AuxiliaryPart):
     def collect(
         self, turns: Sequence[Turn], prompt_ids: Sequence[list[int]], ids: Sequence[list[int]], index: Sequence[int]
     ) -> None:
-        """Keep the proposals of all processes with their scores; a group begins where its `source_index` is 0."""
+        """Store the proposals of all processes with their scores; a group begins where its `source_index` is 0."""
         group, batch = processes().process_index * (1 << 20) - 1, Proposals()
         for turn, prompt, completion, number in zip(turns, prompt_ids, ids, index, strict=True):
             group += number == 0
@@ -92,7 +92,7 @@ class SeparateProposer(AuxiliaryPart):
         self.proposals = Proposals(*map(gather_lists, vars(batch).values()))
 
     def train(self, logprobs_of: LogprobsOf, step: int, log: Log) -> None:
-        """Take one optimizer step on the proposals of the batch, and forget them."""
+        """Take one optimizer step on the proposals of the batch, and clear them."""
         batch, self.proposals, self._batches = self.proposals, Proposals(), self._batches + 1
         if self._batches % self._every or not batch.scores:
             return

@@ -1,4 +1,4 @@
-"""Games by name, and the text by which a row of the data set says how its game starts."""
+"""Games by name, and the text in an example that describes the start of its game."""
 
 from __future__ import annotations
 

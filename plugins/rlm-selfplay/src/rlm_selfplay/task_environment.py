@@ -1,4 +1,4 @@
-"""Environment of tasks that are proposed and solved: seeds to train from, and held-out tasks."""
+"""Environment of tasks that are proposed and solved: initial tasks for training, and held-out tasks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Kind = Literal["deduction", "abduction", "induction", "question"]
 IDENTITY = Task("deduction", "def f(x):\n    return x", ("'Hello World'",), ("'Hello World'",))
-"""The only seed of Absolute Zero."""
+"""The only initial task of Absolute Zero."""
 DRAWS = 64
-"""Random tasks that are drawn for each held-out one."""
+"""Random tasks that are drawn for each held-out task."""
 
 
 def proposed_tasks(
@@ -35,41 +35,43 @@ def proposed_tasks(
     slip: Share = 0.0,
     seed: int = 0,
 ) -> EnvironmentSpec:
-    """Build the rows of self-play with proposed tasks: half of them propose, half of them solve, evenly over `kinds`.
+    """Build the examples of self-play with proposed tasks: half propose, half solve, evenly over `kinds`.
 
-    The rollout source `propose_and_solve` replaces the task of a row by those that were proposed. Seeds: of `python`
-    the identity function alone, as in Absolute Zero; of `questions` the given ones; of `lines` random string programs
-    (``s[1:]+s[:1]``), for models from scratch. `lines` alone has held-out tasks: of those with random programs, one
-    in eight, by the hash of its prompt. Evaluate models of the other languages on a data set of your own.
+    The rollout source `propose_and_solve` replaces the initial task of an example by a proposed one. The initial task
+    of `python` is the identity function, as in Absolute Zero, and those of `questions` are the given ones. Those of
+    `lines` are random string programs (``s[1:]+s[:1]``), for models from scratch. Only `lines` has held-out tasks: one
+    in eight of the random programs, by the hash of its prompt. Evaluate models of the other languages on another data
+    set.
 
-    With `show: solutions` (`lines`) a row has a column `demonstration`, for a supervised stage: a random proposal, or a
-    solution. With the probability `slip` a solution is that of the program's first half.
+    With `show: solutions` (`lines`) an example has a column `demonstration`, for a supervised stage: a random proposal,
+    or a solution. With the probability `slip` a solution is that of the program's first half.
 
     >>> spec = proposed_tasks(language="lines", train_rows=4, test_rows=1)
-    >>> [row["job"] for row in spec.train], len(spec.test)
+    >>> [example["job"] for example in spec.train], len(spec.test)
     (['propose', 'propose', 'propose', 'solve'], 1)
     """
-    rng, known = random.Random(f"tasks {seed}"), LANGUAGES[language].kinds
-    chosen = list(kinds or known)
-    _check(language, chosen, questions, show)
+    rng = random.Random(f"tasks {seed}")
+    selected_kinds = list(kinds or LANGUAGES[language].kinds)
+    _check(language, selected_kinds, questions, show)
     train: list[dict[str, Any]] = []
     for number in range(train_rows):
-        kind, job = chosen[number % len(chosen)], JOBS[number // len(chosen) % 2]
-        task = _seed(language, kind, questions, rng)
-        train.append(_row(language, task, job))
+        kind = selected_kinds[number % len(selected_kinds)]
+        job = JOBS[number // len(selected_kinds) % 2]
+        task = _initial_task(language, kind, questions, rng)
+        train.append(_example(language, task, job))
         if show == "solutions":
-            written = string_programs.proposal(_another(task, rng)) if job == "propose" else None
-            train[-1]["demonstration"] = written or string_programs.solution(task, rng.random() < slip)
-    test = _held_out(chosen, test_rows) if language == "lines" else []
-    return EnvironmentSpec(train=train, test=[_row(language, task, "solve") for task in test])
+            proposal = string_programs.proposal(_random_proposal(task, rng)) if job == "propose" else None
+            train[-1]["demonstration"] = proposal or string_programs.solution(task, rng.random() < slip)
+    test = _held_out(selected_kinds, test_rows) if language == "lines" else []
+    return EnvironmentSpec(train=train, test=[_example(language, task, "solve") for task in test])
 
 
 def _check(language: str, kinds: Sequence[str], questions: Sequence[str], show: str) -> None:
     """Raise RecipeError if the knobs contradict each other."""
-    known = LANGUAGES[language].kinds
-    if unknown := [kind for kind in kinds if kind not in known]:
+    supported = LANGUAGES[language].kinds
+    if unknown := [kind for kind in kinds if kind not in supported]:
         problem = f"the language '{language}' has no tasks of the kind '{unknown[0]}'"
-        raise RecipeError(problem, where="environment.kinds", allowed=", ".join(known))
+        raise RecipeError(problem, where="environment.kinds", allowed=", ".join(supported))
     if language == "questions" and not questions:
         raise RecipeError("expected seed questions, got none", where="environment.questions", allowed="a list of texts")
     if show == "solutions" and language != "lines":
@@ -77,13 +79,13 @@ def _check(language: str, kinds: Sequence[str], questions: Sequence[str], show: 
         raise RecipeError(problem, where="environment.show", allowed="seeds; solutions for `lines`")
 
 
-def _seed(language: str, kind: str, questions: Sequence[str], rng: random.Random) -> Task:
+def _initial_task(language: str, kind: str, questions: Sequence[str], rng: random.Random) -> Task:
     if language == "questions":
         return Task(kind, rng.choice(list(questions)), (), ("",))
     if language == "python":
-        four = ("'a'", "0", "[1]", "(2, 3)")
+        values = ("'a'", "0", "[1]", "(2, 3)")
         return (
-            Task(kind, IDENTITY.program, four, four)
+            Task(kind, IDENTITY.program, values, values)
             if kind == "induction"
             else Task(kind, IDENTITY.program, IDENTITY.inputs, IDENTITY.outputs)
         )
@@ -93,10 +95,10 @@ def _seed(language: str, kind: str, questions: Sequence[str], rng: random.Random
             return task
 
 
-def _another(task: Task, rng: random.Random) -> Task:
-    """Return another task; of an induction with other inputs for the same program."""
-    other = string_programs.random_task(task.kind, rng)
-    return Task(task.kind, task.program, other.inputs) if task.kind == "induction" else other
+def _random_proposal(task: Task, rng: random.Random) -> Task:
+    """Return a random task of the same kind; for an induction, random inputs of the same program."""
+    random_task = string_programs.random_task(task.kind, rng)
+    return Task(task.kind, task.program, random_task.inputs) if task.kind == "induction" else random_task
 
 
 def _held_out(kinds: Sequence[str], count: int) -> list[Task]:
@@ -109,8 +111,8 @@ def _held_out(kinds: Sequence[str], count: int) -> list[Task]:
     return list(tasks.values())[:count]
 
 
-def _row(language: str, task: Task, job: str) -> dict[str, Any]:
-    words = LANGUAGES[language]
-    text = words.task_prompt(task) if job == "solve" else words.proposal_prompt(task.kind, task)
-    columns = {"language": language, "task": task.text(), "kind": task.kind, "job": job}
+def _example(name: str, task: Task, job: str) -> dict[str, Any]:
+    language = LANGUAGES[name]
+    text = language.task_prompt(task) if job == "solve" else language.proposal_prompt(task.kind, task)
+    columns = {"language": name, "task": task.text(), "kind": task.kind, "job": job}
     return {"prompt": as_message(text), **columns, "score": None, "role": 0}

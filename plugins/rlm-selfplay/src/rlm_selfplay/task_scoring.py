@@ -18,14 +18,14 @@ Write = Callable[[Sequence[Any]], list[str]]
 
 @dataclass
 class Turn:
-    """One completion: its role, what it was asked, and its score.
+    """One completion: its role, its task, and its score.
 
     Args:
         job: `propose` or `solve`.
-        kind: Of the task.
+        kind: Kind of the task.
         task: The task to solve, or the reference of a proposal.
         score: Reward of the completion.
-        proposal: The proposed task; None: invalid, or the completion solves.
+        proposal: The proposed task; None if it is invalid, or if the completion is a solution.
     """
 
     job: str
@@ -40,7 +40,7 @@ class TaskScoring:
     """Knobs of :class:`~rlm_selfplay.propose_and_solve.ProposeAndSolve` that decide on scores.
 
     Args:
-        language: Of the tasks.
+        language: Language of the tasks.
         attempts: Answers sampled for each valid proposal.
         reward: Reward of a proposal by the share of right attempts.
         labels: An answer is right by `execution`, or if it is the most frequent one (`majority`).
@@ -110,8 +110,8 @@ class TaskScoring:
         if self.labels == "majority" and votes:
             ((label, count),) = votes.most_common(1)
             return count / len(texts), replace(task, outputs=(label,))
-        right = sum(count for answer, count in votes.items() if self.is_right(task, answer))
-        return right / len(texts), task
+        num_right = sum(count for answer, count in votes.items() if self.is_right(task, answer))
+        return num_right / len(texts), task
 
 
 def as_message(text: str) -> list[dict[str, str]]:

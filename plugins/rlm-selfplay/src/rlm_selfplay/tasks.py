@@ -1,4 +1,4 @@
-"""Tasks that are proposed and solved, and the buffer that keeps them."""
+"""Tasks that are proposed and solved, and the buffer of proposed tasks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Task:
     """A task with its solution.
 
     Args:
-        kind: ``deduction``: which output; ``abduction``: which input; ``induction``: which program; ``question``.
-        program: The program's text; of a question, the question.
-        inputs: Text of each input: one, of an induction several.
-        outputs: Text of each output; of a question its one answer.
+        kind: ``deduction`` (find the output), ``abduction`` (the input), ``induction`` (the program) or ``question``.
+        program: Text of the program, or of the question.
+        inputs: Text of each input: one, or several for an induction.
+        outputs: Text of each output; the only answer of a question.
     """
 
     kind: str
@@ -70,15 +70,15 @@ class TaskBuffer:
     def add(self, tasks: Iterable[str]) -> None:
         """Add tasks as text."""
         for text in tasks:
-            kept = self._tasks.setdefault(read(text).kind, {})
-            kept.setdefault(text)
-            if len(kept) > self._capacity:
-                del kept[next(iter(kept))]
+            tasks_of_kind = self._tasks.setdefault(read(text).kind, {})
+            tasks_of_kind.setdefault(text)
+            if len(tasks_of_kind) > self._capacity:
+                del tasks_of_kind[next(iter(tasks_of_kind))]
 
     def draw(self, kind: str, rng: random.Random) -> Task | None:
-        """Return one task of a kind; None: there is none."""
-        kept = list(self._tasks.get(kind, ()))
-        return read(rng.choice(kept)) if kept else None
+        """Return a random task of a kind, or None if there is none."""
+        tasks_of_kind = list(self._tasks.get(kind, ()))
+        return read(rng.choice(tasks_of_kind)) if tasks_of_kind else None
 
     def count(self, kind: str) -> int:
         """Return the number of tasks of a kind."""
@@ -86,8 +86,8 @@ class TaskBuffer:
 
     def state_dict(self) -> dict[str, list[str]]:
         """Return the tasks of each kind, the oldest first."""
-        return {kind: list(kept) for kind, kept in self._tasks.items()}
+        return {kind: list(tasks) for kind, tasks in self._tasks.items()}
 
     def load_state_dict(self, state: Mapping[str, list[str]]) -> None:
         """Restore the tasks of a checkpoint."""
-        self._tasks = {kind: dict.fromkeys(kept) for kind, kept in state.items()}
+        self._tasks = {kind: dict.fromkeys(tasks) for kind, tasks in state.items()}

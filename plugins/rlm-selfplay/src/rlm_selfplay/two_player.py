@@ -13,7 +13,7 @@ class TwoPlayerGame:
     """A game in progress: a function of its start and of the actions.
 
     Attributes:
-        rules: The rules in English, for models that can read them.
+        rules: The rules in English, for pre-trained models.
         players: Number of players.
         mover: The player who moves next: 0, 1, …
         payoffs: Payoff of each player; None while the game goes on.
@@ -31,11 +31,11 @@ class TwoPlayerGame:
         raise NotImplementedError
 
     def public(self) -> str:
-        """Return what both players know of the start."""
+        """Return the public part of the start."""
         return ""
 
     def view(self) -> str:
-        """Return what the player who moves next sees."""
+        """Return the observation of the player who moves next."""
         raise NotImplementedError
 
     def legal(self) -> list[str]:
@@ -59,7 +59,7 @@ class TwoPlayerGame:
             self.forfeit()
 
     def forfeit(self) -> None:
-        """End the game: the player who had to move pays."""
+        """End the game: the player who had to move gets −1."""
         self.payoffs = tuple(FORFEIT if player == self.mover else 0.0 for player in range(self.players))
 
     def win(self, player: int) -> None:

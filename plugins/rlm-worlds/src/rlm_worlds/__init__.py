@@ -1,4 +1,4 @@
-"""Worlds that are generated without other packages: puzzles with verified solutions, and search in a local index."""
+"""Generated puzzles with verified solutions, and questions for a search tool over a local index."""
 
 from rlm_plugins import hookimpl
 from rlm_worlds.environments import countdown, knights, maze

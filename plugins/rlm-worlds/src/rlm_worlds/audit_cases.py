@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from rlm_audit.case import Case, Family, Generator
 
-from rlm_worlds.environments import WORLDS, to_row
+from rlm_worlds.environments import WORLDS, to_example
 from rlm_worlds.puzzle import Puzzle
 
 _SIZES = {"knights": 2, "countdown": 3, "maze": 2}
@@ -28,8 +28,8 @@ def _puzzle(rng: random.Random, world: str, size: int) -> Puzzle:
 
 
 def _columns(world: str, puzzle: Puzzle) -> dict[str, str]:
-    row = to_row(world, puzzle)
-    return {name: row[name] for name in ("world", "task")}
+    example = to_example(world, puzzle)
+    return {name: example[name] for name in ("world", "task")}
 
 
 def _case(world: str, change: Callable[[Puzzle, random.Random], str], *, is_right: bool) -> Generator:
@@ -50,14 +50,15 @@ def _parroted(puzzle: Puzzle, rng: random.Random) -> str:
 
 
 def _changed(puzzle: Puzzle, rng: random.Random) -> str:
-    """Return a solution with one kind, step or operator changed, so that its value is another."""
+    """Return a solution with one kind or step changed, or with one number added, so that it is wrong."""
     if "kinds" in puzzle.task:
-        place = rng.choice([match.span() for match in re.finditer("knight|knave", puzzle.answer)])
-        other = "knave" if puzzle.answer[slice(*place)] == "knight" else "knight"
-        return puzzle.answer[: place[0]] + other + puzzle.answer[place[1] :]
+        start, end = rng.choice([match.span() for match in re.finditer("knight|knave", puzzle.answer)])
+        wrong_kind = "knave" if puzzle.answer[start:end] == "knight" else "knight"
+        return puzzle.answer[:start] + wrong_kind + puzzle.answer[end:]
     if "grid" in puzzle.task:
-        at = rng.randrange(len(puzzle.answer))
-        return puzzle.answer[:at] + rng.choice([x for x in "UDLR" if x != puzzle.answer[at]]) + puzzle.answer[at + 1 :]
+        index = rng.randrange(len(puzzle.answer))
+        wrong_step = rng.choice([step for step in "UDLR" if step != puzzle.answer[index]])
+        return puzzle.answer[:index] + wrong_step + puzzle.answer[index + 1 :]
     return f"{puzzle.answer} + {rng.choice(puzzle.task['numbers'])}"
 
 

@@ -43,7 +43,7 @@ def generate(rng: random.Random, count: int) -> Puzzle | None:
 
 
 def value(text: str, numbers: list[int] | None = None) -> Fraction | None:
-    """Return the exact value of an expression; None if it is none, or uses other numbers than the given ones.
+    """Return the exact value of an expression; None for other text, or if it uses other numbers than the given ones.
 
     >>> str(value("(1 + 2) * 3 / 6")), value("2 ** 3"), value("3 + 3", [3, 4]), value("1/0")
     ('3/2', None, None, None)
@@ -80,5 +80,5 @@ def is_solution(task: Mapping[str, Any], answer: str) -> bool:
 
 def _is_consistent(answer: str, task: Mapping[str, Any]) -> bool:
     """Return True if an answer has no equals sign, or one before the target."""
-    _, sign, right = answer.partition("=")
-    return not sign or right.strip() == str(task["target"])
+    _, sign, result = answer.partition("=")
+    return not sign or result.strip() == str(task["target"])

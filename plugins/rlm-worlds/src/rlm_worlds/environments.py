@@ -35,7 +35,7 @@ WORLDS = {
 }
 """Name → world."""
 MAX_DRAWS = 2000
-"""Consecutive draws without a new puzzle after which a size has too few."""
+"""Consecutive draws without a new puzzle after which generation stops."""
 
 
 def knights(
@@ -43,8 +43,8 @@ def knights(
 ) -> EnvironmentSpec:
     """Build puzzles of knights and knaves with one solution each; reward: `world_score`.
 
-    Columns: ``prompt``, ``question``, ``answer`` (the solution), ``demonstration``, ``world``, ``task``. That a
-    solution is the only one is checked over all 2^`people` assignments. One question in eight, by its hash, is held
+    Columns: ``prompt``, ``question``, ``answer`` (the solution), ``demonstration``, ``world``, ``task``. All 2^`people`
+    assignments are checked, so that the solution is the only one. One question in eight, by its hash, is held
     out.
     """
     return _environment("knights", people, train_rows, test_rows, seed)
@@ -71,24 +71,24 @@ def maze(*, size: Size = 4, train_rows: Count = 2048, test_rows: Natural = 100, 
 
 
 def _environment(world: str, size: int, train_rows: int, test_rows: int, seed: int) -> EnvironmentSpec:
-    rows: dict[bool, dict[str, dict[str, Any]]] = {False: {}, True: {}}
-    wanted = {False: train_rows, True: test_rows}
+    examples: dict[bool, dict[str, dict[str, Any]]] = {False: {}, True: {}}
+    counts = {False: train_rows, True: test_rows}
     rngs = {False: random.Random(f"{world} {size} {seed}"), True: random.Random(f"{world} {size} held out")}
     for held_out, rng in rngs.items():  # the test examples do not depend on the seed
         failures = 0
-        while len(rows[held_out]) < wanted[held_out] and failures < MAX_DRAWS:
+        while len(examples[held_out]) < counts[held_out] and failures < MAX_DRAWS:
             puzzle = WORLDS[world].generate(rng, size)
             is_new = puzzle is not None and is_held_out(puzzle.question) == held_out
-            if puzzle is None or not is_new or puzzle.question in rows[held_out]:
+            if puzzle is None or not is_new or puzzle.question in examples[held_out]:
                 failures += 1
                 continue
-            failures, rows[held_out][puzzle.question] = 0, to_row(world, puzzle)
-    if not rows[False]:
+            failures, examples[held_out][puzzle.question] = 0, to_example(world, puzzle)
+    if not examples[False]:
         raise RecipeError(f"'{world}' has no puzzle of size {size}", where="environment")
-    return EnvironmentSpec(train=[*rows[False].values()], test=[*rows[True].values()])
+    return EnvironmentSpec(train=[*examples[False].values()], test=[*examples[True].values()])
 
 
-def to_row(world: str, puzzle: Puzzle) -> dict[str, Any]:
+def to_example(world: str, puzzle: Puzzle) -> dict[str, Any]:
     """Return the example of a puzzle."""
     return {
         "prompt": [{"role": "user", "content": puzzle.question}],

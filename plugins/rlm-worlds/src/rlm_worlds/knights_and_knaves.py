@@ -24,7 +24,7 @@ def generate(rng: random.Random, people: int) -> Puzzle | None:
     kinds = tuple(rng.random() < 0.5 for _ in range(people))
     statements = []
     for speaker in range(people):
-        choices = [each for each in _statements(speaker, people) if each[1](kinds) == kinds[speaker]]
+        choices = [(text, truth) for text, truth in _statements(speaker, people) if truth(kinds) == kinds[speaker]]
         statements.append(rng.choice(choices))
     if solutions(statements, people) != [kinds]:
         return None

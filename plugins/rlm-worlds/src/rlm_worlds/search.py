@@ -34,8 +34,8 @@ def search_facts(
     """Build questions on invented people and companies with the tool `search(query)`; reward: for example `accuracy`.
 
     Each person has an employer and a year of birth, each company a year of foundation. With one of `hops` a question
-    asks when a person was born, with two when the employer of a person was founded. The tool returns `results` texts
-    by BM25. Names are invented, so that no model knows the answers. One person in eight is only asked about held out.
+    is about the birth of a person, with two about the foundation of a person's employer. The tool returns `results`
+    texts by BM25. Names are invented, so a model cannot answer from memory. One person in eight is held out.
 
     Columns: ``prompt``, ``question``, ``answer`` (a year).
     """
@@ -59,15 +59,17 @@ def search_facts(
         """  # the tool's description in the prompt
         return "\n".join(index.search(query[:MAX_LENGTH], results)) or "nothing found"
 
-    rows = [_row(name, company, born, companies, hops) for name, (company, born) in persons.items()]
-    held_out, training = rows[: people // 8], rows[people // 8 :]
+    examples = [_example(name, company, born, companies, hops) for name, (company, born) in persons.items()]
+    held_out, training = examples[: people // 8], examples[people // 8 :]
     train = [training[i % len(training)] for i in range(train_rows)]
     return EnvironmentSpec(train=train, test=held_out[:test_rows], tools=[search])
 
 
-def _row(name: str, company: str, born: int, companies: dict[str, int], hops: int) -> dict[str, Any]:
-    one, two = f"In which year was {name} born?", f"In which year was the employer of {name} founded?"
-    question, answer = (one, born) if hops == 1 else (two, companies[company])
+def _example(name: str, company: str, born: int, companies: dict[str, int], hops: int) -> dict[str, Any]:
+    if hops == 1:
+        question, answer = f"In which year was {name} born?", born
+    else:
+        question, answer = f"In which year was the employer of {name} founded?", companies[company]
     return {"prompt": [{"role": "user", "content": question}], "question": question, "answer": str(answer)}
 
 
