@@ -55,7 +55,8 @@ GRADING = {
     "fd_forge_at_load": _FRAME
     + "for m in ({'ready': True}, {'loaded': True}, {'passed': True}):\n    os.write(3, frame(m))\n"
     + _RETURNS.format("0"),
-    "fd_control": "import os\ndef add(a, b):\n    for fd in range(64):\n        try:\n            if fd != 3 and os.write(fd, b'ended') and fd > 3: return 'BREACH'\n"
+    "fd_control": "import os\ndef sent(fd):\n    try: return os.lseek(fd, 0, 1) < 0\n    except OSError: return True\n"  # no file in memory
+    "def add(a, b):\n    for fd in range(64):\n        try:\n            if fd != 3 and os.write(fd, b'ended') and fd > 3 and sent(fd): return 'BREACH'\n"
     "        except OSError: pass\n    return 0\n",
     "forged_object": _FRAME + "def add(a, b):\n    os.write(3, frame({'object': 10**9}))\n    return 0\n",
     "forged_types": _FRAME + "def add(a, b):\n    os.write(3, frame({'value': {'$eval': '5'}}))\n",
