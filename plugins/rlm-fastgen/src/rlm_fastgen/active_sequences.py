@@ -25,7 +25,7 @@ class ActiveSequences:
         model_kwargs: Inputs of the model besides token ids.
         processors: Logits processors.
         step: Replaces the model's one-token forward if position ids are two-dimensional.
-        share: Prefill what prompts start with only once.
+        share: True to prefill common prefixes of prompts only once.
 
     Attributes:
         total: Number of all sequences, B.
@@ -70,7 +70,7 @@ class ActiveSequences:
         output = self._model._prefill(self.ids[first], self._config, inputs)
         self._model_kwargs = self._model._update_model_kwargs_for_generation(output, self._model_kwargs)
         position_ids = self._model_kwargs.get("position_ids")
-        # The step computes rotary angles per sequence, so it needs one position for each.
+        # the step computes rotary angles per sequence, which requires one position for each
         if self._step is not None and position_ids is not None and position_ids.dim() == 2:
             position = position_ids[:, -1:].expand(self.total, 1)
             self._state = KVState(self._cache, prompt_of, position, self._model_kwargs.get("attention_mask"))
@@ -83,7 +83,7 @@ class ActiveSequences:
     ) -> torch.Tensor:
         """Prefill the first `common` tokens of all prompts once, then the rest of each prompt.
 
-        Padding moves behind these tokens, in the KV cache and in the inputs of the model.
+        In the KV cache and in the inputs of the model, padding is between these tokens and the rest of the prompt.
 
         Args:
             common: Tokens that all prompts start with.

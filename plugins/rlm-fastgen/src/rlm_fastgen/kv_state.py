@@ -1,7 +1,7 @@
 """State of decoding before the next token: KV cache, positions and padding mask.
 
 The KV cache of a prompt is shared by its sequences while that is faster (`prefix_attention.py`), then copied to each.
-So is that of the tokens that all prompts start with.
+The same holds for the common prefix of all prompts.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ class KVState:
         prefixes = [prefix for prefix in (self._common, self._prompts) if prefix is not None]
         mask = None if self._mask is None else self._mask[..., sum(prefix.tokens for prefix in prefixes) :]
         if prefixes:
-            # Own tokens have no padding, unless they include those of the prompt.
-            own = mask if self._prompts is None else None
-            return attend_all(prefixes, layer, query, keys, values, own, scale)
+            # the tokens after the prefixes have no padding, unless they include those of the prompt
+            suffix_mask = mask if self._prompts is None else None
+            return attend_all(prefixes, layer, query, keys, values, suffix_mask, scale)
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
 
     def advance(self) -> None:
-        """Move positions and mask on by one token."""
+        """Advance positions and mask by one token."""
         self.position = self.position + 1
         if self._mask is not None:
             self._mask = F.pad(self._mask, (0, 1))

@@ -1,8 +1,8 @@
 """Merged LoRA weights for decoding: one product per linear layer, its weight packed for few sequences.
 
-An adapter is merged into its base, ``W + s · B A``, in a copy that computes the layer's output for a while. No weight
-of the model changes, so nothing must be restored, and tied weights stay tied. Merging is done in float32 only: in
-bfloat16 the sum keeps eight bits, and the update of a young adapter would be rounded away.
+An adapter is merged into its base, ``W + s · B A``, in a copy that computes the layer's output during decoding. No
+weight of the model changes, so nothing must be restored, and tied weights stay tied. Merging is done in float32 only:
+bfloat16 has eight bits of precision, so rounding would remove the small updates of a new adapter.
 """
 
 from __future__ import annotations

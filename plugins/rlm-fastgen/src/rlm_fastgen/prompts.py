@@ -1,4 +1,4 @@
-"""Prompts of a batch: which are distinct, their tokens without padding, and what all of them start with."""
+"""Distinct prompts of a batch, their tokens without padding, and their common prefix."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def unpadded(
         return None
     if ((position_ids != mask.cumsum(1) - 1) & (mask != 0)).any():
         return None
-    return [row[there].tolist() for row, there in zip(ids, mask.bool(), strict=True)]
+    return [prompt[is_token].tolist() for prompt, is_token in zip(ids, mask.bool(), strict=True)]
 
 
 def common_tokens(prompts: Sequence[Sequence[int]]) -> int:
-    """Return how many tokens all prompts start with; each keeps at least one of its own."""
+    """Return the length of the common prefix of all prompts; at least one token of each prompt is excluded."""
     return min(common_length(prompts), min(map(len, prompts)) - 1)

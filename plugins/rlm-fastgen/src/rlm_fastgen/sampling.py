@@ -61,11 +61,11 @@ def _exponential_from_uniform(u: torch.Tensor) -> torch.Tensor:
 def exponential_is_inverse() -> bool:
     """Return True if this build of PyTorch computes Exp(1) from its uniform numbers by −log(1 − u), bit for bit."""
     count = 1 << 14
-    # Own generators: the check must not touch the global RNG state.
-    one, other = (torch.Generator().manual_seed(0) for _ in range(2))
-    expected = torch.empty(count).exponential_(generator=one)
-    noise = _exponential_from_uniform(torch.rand(count, dtype=torch.float64, generator=other))
-    return torch.equal(noise, expected) and torch.equal(other.get_state(), one.get_state())
+    # separate generators, because the check must not change the global RNG state
+    exponential, uniform = (torch.Generator().manual_seed(0) for _ in range(2))
+    expected = torch.empty(count).exponential_(generator=exponential)
+    noise = _exponential_from_uniform(torch.rand(count, dtype=torch.float64, generator=uniform))
+    return torch.equal(noise, expected) and torch.equal(uniform.get_state(), exponential.get_state())
 
 
 def argmax(x: Float[torch.Tensor, "L V"]) -> Int[torch.Tensor, "L"]:  # noqa: F821

@@ -1,4 +1,4 @@
-"""Algorithms that mix samples with demonstrations, or match a distribution of rewards."""
+"""Algorithms that combine samples with demonstrations, or match a distribution of rewards."""
 
 from rlm_offpolicy import algorithms
 from rlm_offpolicy.prefixes import prefixes

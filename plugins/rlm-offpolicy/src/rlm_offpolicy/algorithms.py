@@ -5,12 +5,13 @@ from __future__ import annotations
 from rlm_plugins.algorithm import Algorithm
 
 flowrl = Algorithm(
-    about="Squared trajectory balance: samples in proportion to exp(β r̂), in place of the largest reward.",
+    about="Squared trajectory balance: sampling in proportion to exp(β r̂), not only the largest reward.",
     source="FlowRL, arXiv 2509.15207 eq. 6; settings of its repository",
     pitfalls="log Z is estimated from the group; the paper trains a network for it. The reference is the initial "
     "model: with β 15 it hardly counts, with a small β it dominates. The loss is a square, so its scale grows with β². "
-    "Groups of equal rewards are pulled to the reference. The sequence ratio is a product over tokens: with several "
-    "updates per generation batch it leaves the clip range soon, but the clip bounds a weight and keeps the gradient.",
+    "In groups of equal rewards only the term of the reference remains. The sequence ratio is a product over tokens: "
+    "with several updates per generation batch it leaves the clip range soon, but the clip bounds a weight and keeps "
+    "the gradient.",
     names={"policy_loss": "trajectory balance, log Z_φ(x)", "advantage": "r̂, group-normalized reward"},
     advantage="group_relative",
     importance="sequence_sum",
@@ -19,7 +20,7 @@ flowrl = Algorithm(
 )
 
 prefix_rft = Algorithm(
-    about="Dr. GRPO on groups with one completion that begins with a part of a demonstration.",
+    about="Dr. GRPO on groups with one completion that continues a prefix of a demonstration.",
     source="Prefix-RFT, arXiv 2507.01679; code of ZeroYuHuang/prefix_rft",
     pitfalls="`num_generations` counts the hybrid completion: 8 is 7 samples and 1. The prefix is treated as on "
     "policy: its old log-probs are the policy's. The paper's schedule of its shortest length is `rollouts: "

@@ -1,4 +1,4 @@
-"""y: completions that begin with a part of a demonstration (hook ``rlm_rollouts``)."""
+"""y: completions that continue a prefix of a demonstration (hook ``rlm_rollouts``)."""
 
 from __future__ import annotations
 
@@ -29,49 +29,49 @@ def prefixes(
     high: Share = 0.95,
     trained: Share = 0.2,
 ) -> dict[str, Any]:
-    """Continue the beginning of a demonstration with the policy.
+    """Continue a prefix of a demonstration with the policy.
 
-    Each completion is the first k of the demonstration's n tokens and what the policy writes after them. The share
+    Each completion is the first k of the demonstration's n tokens, and the policy's continuation. The share
     k / n is drawn from U(low, high). Prefix-RFT, arXiv 2507.01679, has one such completion per group. There `low` falls
     from `high` to 0.05 along a cosine: ``low: {from: 0.95, to: 0.05, over: 500, shape: cosine}``.
 
-    Of the prefix only the tokens with the highest entropy are trained on, the share `trained` (0.2 in the paper). The
-    rest of a foreign text would dominate the gradient.
+    Of the prefix, only the share `trained` of tokens with the highest entropy is trained on (0.2 in the paper).
+    Otherwise the prefix, which the policy did not sample, would dominate the gradient.
 
-    The draw depends on (seed, step, prompt) only, so a resumed run repeats it. The column ``demonstration`` holds text,
-    or a list of texts, one per completion; where it is empty the policy generates the completion. The prefix counts
+    The draw depends only on seed, step and prompt, so a resumed run repeats it. The column ``demonstration`` has a
+    text, or a list of texts, one per completion. If it is empty, the policy generates the completion. The prefix counts
     towards `max_completion_length`.
 
     Raises:
-        PartError: The data set has no such column, or it holds something else than text.
+        PartError: The data set has no such column, or it has values other than text.
     """
     starts = []
-    for prompt, row, number in zip(prompts, inputs, source_index, strict=True):
-        answer = _answer_ids(trainer, prompt, row, number)
+    for prompt, example, number in zip(prompts, inputs, source_index, strict=True):
+        answer = _answer_ids(trainer, prompt, example, number)
         share = random.Random(f"{seed}/{step}/{number}/{prompt}").uniform(min(low, high), high)
         starts.append(answer[: min(round(share * len(answer)), len(answer) - 1)])
     continuations = generate(prompts, starts)
     completion_ids: list[Any] = []
     masks: list[Any] = []
-    for prompt_ids, start, rest in zip(trainer.prompt_ids(prompts), starts, continuations, strict=True):
-        completion_ids.append([*start, *rest] if start else None)
-        masks.append([*_uncertain(trainer.model, prompt_ids, start, trained), *[True] * len(rest)])
+    for prompt_ids, start, continuation in zip(trainer.prompt_ids(prompts), starts, continuations, strict=True):
+        completion_ids.append([*start, *continuation] if start else None)
+        masks.append([*_entropy_mask(trainer.model, prompt_ids, start, trained), *[True] * len(continuation)])
     return {"completion_ids": completion_ids, "mask": masks}
 
 
 prefixes.columns = (COLUMN,)  # type: ignore[attr-defined]
 
 
-def _answer_ids(trainer: Any, prompt: Any, row: Mapping[str, Any], number: int) -> list[int]:
+def _answer_ids(trainer: Any, prompt: Any, example: Mapping[str, Any], number: int) -> list[int]:
     """Return the token ids of a demonstration; empty if there is none."""
-    if COLUMN not in row:
+    if COLUMN not in example:
         raise PartError(f"no column '{COLUMN}'", allowed="text, or a list of texts")
-    text = demonstration_text(row[COLUMN], number, COLUMN)
+    text = demonstration_text(example[COLUMN], number, COLUMN)
     return list(trainer.answer_ids(prompt, text)) if text else []
 
 
-def _uncertain(model: Any, prompt_ids: Sequence[int], start: Sequence[int], share: float) -> list[bool]:
-    """Return True for the share of the tokens of `start` before which the policy has the highest entropy."""
+def _entropy_mask(model: Any, prompt_ids: Sequence[int], start: Sequence[int], share: float) -> list[bool]:
+    """Return True for the share of tokens of `start` at which the policy has the highest entropy."""
     from rlm_plugins.models.adapters import evaluation_mode
 
     count = round(share * len(start))

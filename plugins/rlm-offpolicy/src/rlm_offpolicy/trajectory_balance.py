@@ -28,16 +28,16 @@ def trajectory_balance(
     of the completion. FlowRL, arXiv 2509.15207 eq. 6, with w of `sequence_sum`, Â of `group_relative`, and β 15. Every
     completion has one loss: use the aggregator `sequence_mean`.
 
-    Minimized for each prompt by π ∝ π_ref · exp(β r̂): good completions in proportion, not the best one alone. The
-    paper learns Z by a network on the prompt. Here log Z is its least-squares value before the update (VarGrad, arXiv
-    2010.10436): the mean of beta · Â + mean log π_ref − mean log π_old over the group. The authors' code computes the
-    clip of w and does not use it. Equal rewards leave the pull to the reference.
+    The minimum for each prompt is π ∝ π_ref · exp(β r̂): completions in proportion to their reward, not only the best.
+    The paper learns Z by a network on the prompt. Here log Z is its least-squares value before the update (VarGrad,
+    arXiv 2010.10436): the mean of beta · Â + mean log π_ref − mean log π_old over the group. The authors' code computes
+    the clip of w and does not use it. With equal rewards only the term of the reference remains.
 
-    >>> one, mask = torch.tensor([[-1.0], [-1.0]]), torch.ones(2, 1, dtype=torch.bool)
-    >>> given = {"ref_logp": one, "advantages": torch.tensor([[1.0], [-1.0]]), "mask": mask}
-    >>> step = Batch(group=torch.tensor([0, 0]), old_logp=one, **given)
+    >>> logp, mask = torch.tensor([[-1.0], [-1.0]]), torch.ones(2, 1, dtype=torch.bool)
+    >>> inputs = {"ref_logp": logp, "advantages": torch.tensor([[1.0], [-1.0]]), "mask": mask}
+    >>> step = Batch(group=torch.tensor([0, 0]), old_logp=logp, **inputs)
     >>> rows = torch.tensor([0, 1])
-    >>> trajectory_balance(one, ratio=-one, step_batch=step, step_batch_rows=rows, beta=2.0, **given).tolist()
+    >>> trajectory_balance(logp, ratio=-logp, step_batch=step, step_batch_rows=rows, beta=2.0, **inputs).tolist()
     [[4.0], [4.0]]
     """
     log_z = _log_partition(step_batch, beta)[step_batch_rows].unsqueeze(1)
@@ -48,8 +48,8 @@ def trajectory_balance(
 
 def _log_partition(step: Batch, beta: float) -> Float[torch.Tensor, "B"]:
     """Return log Z of each completion's group; completions without tokens are left out."""
-    own = beta * _mean(step.advantages, step.mask) + _mean(step.ref_logp, step.mask) - _mean(step.old_logp, step.mask)
-    groups = Groups(own.squeeze(1).masked_fill(~step.mask.any(1), torch.nan), step.group)
+    terms = beta * _mean(step.advantages, step.mask) + _mean(step.ref_logp, step.mask) - _mean(step.old_logp, step.mask)
+    groups = Groups(terms.squeeze(1).masked_fill(~step.mask.any(1), torch.nan), step.group)
     return groups.flatten(groups.table.nanmean(1, keepdim=True)).nan_to_num(nan=0.0)
 
 

@@ -44,19 +44,19 @@ class SampledPolicy:
             context for a in range(0, len(contexts), 512) for context in self._generate_batch(contexts[a : a + 512])
         ]
 
-    def _generate_batch(self, rows: list[list[int]]) -> list[list[int]]:
-        width, end = max(map(len, rows)), self.tokenizer.eos_token_id
-        padded = self.tokenizer.pad({"input_ids": rows}, padding="longest", return_tensors="pt")
+    def _generate_batch(self, contexts: list[list[int]]) -> list[list[int]]:
+        width, end = max(map(len, contexts)), self.tokenizer.eos_token_id
+        padded = self.tokenizer.pad({"input_ids": contexts}, padding="longest", return_tensors="pt")
         with torch.no_grad():
             generated = self.model.generate(**padded, do_sample=True, top_k=0, max_new_tokens=LONGEST)[
                 :, width:
             ].tolist()
-        return [row[: row.index(end) + 1] if end in row else row for row in generated]
+        return [ids[: ids.index(end) + 1] if end in ids else ids for ids in generated]
 
     def rewards_of(self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], inputs: Sequence[Any]) -> Any:
         """Return 1 for each correct sum, else 0."""
         texts = self.tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
-        return torch.tensor(accuracy(texts, [row["answer"] for row in inputs]))
+        return torch.tensor(accuracy(texts, [example["answer"] for example in inputs]))
 
 
 def first_wrong(question: str, texts: Sequence[str]) -> int | None:
@@ -68,7 +68,8 @@ def first_wrong(question: str, texts: Sequence[str]) -> int | None:
     a, b = map(int, re.findall(r"\d+", question))
     expected = Problem(a, b).work()[0].split(";")
     columns = [re.sub(r"</?think>|;", "", text) for text in texts]
-    return next((k for k, pair in enumerate(zip(columns, expected, strict=False)) if pair[0] != pair[1]), None)
+    is_wrong = [column != right for column, right in zip(columns, expected, strict=False)]
+    return is_wrong.index(True) if True in is_wrong else None
 
 
 def main() -> None:
@@ -79,29 +80,29 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     policy, logged = SampledPolicy(options.model), dict[str, float]()
-    inputs = [row for row in list(addition(digits=5).test)[:64] for _ in range(4)]
-    prompts = [row["prompt"] for row in inputs]
-    rows = policy.generate(prompts)
-    width, rewards = max(map(len, rows)), policy.rewards_of(prompts, rows, inputs)
-    mask = torch.tensor([[t < len(row) for t in range(width)] for row in rows])
+    inputs = [example for example in list(addition(digits=5).test)[:64] for _ in range(4)]
+    prompts = [example["prompt"] for example in inputs]
+    completions = policy.generate(prompts)
+    width, rewards = max(map(len, completions)), policy.rewards_of(prompts, completions, inputs)
+    mask = torch.tensor([[t < len(ids) for t in range(width)] for ids in completions])
     token_rewards = torch.zeros(mask.shape)
-    token_rewards[torch.arange(len(rows)), mask.sum(1) - 1] = rewards
-    group = torch.arange(len(rows)) // 4
+    token_rewards[torch.arange(len(completions)), mask.sum(1) - 1] = rewards
+    group = torch.arange(len(completions)) // 4
     functions = (policy.generate, policy.rewards_of, policy.tokenizer, logged.__setitem__)
     knobs: Any = {"steps": COLUMNS, "continuations": options.continuations}
-    advantages = vine(token_rewards, mask, group, rows, prompts, inputs, *functions, **knobs)
+    advantages = vine(token_rewards, mask, group, completions, prompts, inputs, *functions, **knobs)
     cut_steps = step_cutter(COLUMNS, policy.tokenizer, where="steps")
     advantages_at: dict[str, list[float]] = {"before": [], "at": [], "after": []}
-    for row, ids in enumerate(rows):
+    for index, ids in enumerate(completions):
         spans = list(pairwise((0, *cut_steps(ids))))
         texts = [policy.tokenizer.decode(ids[a:b], skip_special_tokens=True) for a, b in spans]
-        wrong_column = first_wrong(prompts[row][0]["content"], texts)
-        if wrong_column is None or rewards[row]:
+        wrong_column = first_wrong(prompts[index][0]["content"], texts)
+        if wrong_column is None or rewards[index]:
             continue
         for k, (start, _) in enumerate(spans):
             position = "before" if k < wrong_column else "after"
             position = "at" if k == wrong_column else position
-            advantages_at[position].append(advantages[row, start].item())
+            advantages_at[position].append(advantages[index, start].item())
     print(f"correct {rewards.mean():.3f}, continuations {logged['continuations']:.0f}", end=", ")
     print(f"shared {logged['shared_states']:.2f}")
     for position, x in advantages_at.items():

@@ -37,13 +37,13 @@ def evaluate(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None)
     options: dict[str, Any] = {"separator": SEPARATOR, "words": ("+", "-"), "longest": LONGEST}
     scorer = StepScorer(scored_model, tokenizer, **options, batch_size=stage.evaluation.batch_size)
     own_examples = list(rows)[state.process_index :: state.num_processes]
-    steps_and_labels = [nonblank_steps(row) for row in own_examples]
+    steps_and_labels = [nonblank_steps(example) for example in own_examples]
     with evaluation_mode(scored_model):
         pairs = zip(own_examples, steps_and_labels, strict=True)
-        scores = scorer.scores([scorer.encode(row["prompt"], steps) for row, (steps, _) in pairs])
+        scores = scorer.scores([scorer.encode(example["prompt"], steps) for example, (steps, _) in pairs])
     samples = [
-        _sample(row, known, steps)
-        for row, (_, known), steps in zip(own_examples, steps_and_labels, scores, strict=True)
+        _sample(example, labels, step_scores)
+        for example, (_, labels), step_scores in zip(own_examples, steps_and_labels, scores, strict=True)
     ]
     samples = gather_object(samples) if state.num_processes > 1 else samples
     values_by_metric = {"pairs": pairwise_wins(samples), "step_accuracy": list(map(correct_sides, samples))}
@@ -54,7 +54,7 @@ def evaluate(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None)
         name: [x for sample_values in per_sample for x in sample_values]
         for name, per_sample in values_by_metric.items()
     }
-    # without any comparison the metrics are at chance
+    # without any comparison the metrics are ½, the value of chance
     mean_values = {name: sum(values) / len(values) if values else 0.5 for name, values in all_values.items()}
     metric = stage.evaluation.metric
     low, high = interval(all_values[metric]) if all_values[metric] else (0.0, 1.0)
@@ -64,9 +64,9 @@ def evaluate(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None)
 def pairwise_wins(samples: Sequence[Mapping[str, Any]]) -> list[list[float]]:
     """Return, for each step labelled correct, the share of comparable wrong steps with a lower score, per example.
 
-    Comparable are steps at the same position of other answers to the same prompt; a tie counts half. The mean of all is
-    the area under the ROC curve, prompt by prompt: a model that only detects hard prompts, or that late steps are more
-    often wrong, gets ½. Steps without a comparable wrong one, and labels of exactly ½, are left out.
+    Comparable are steps at the same position of other answers to the same prompt; a tie counts half. The mean is the
+    area under the ROC curve per prompt and position. So a model that only detects hard prompts, or late steps, gets ½.
+    Steps without a comparable wrong step, and labels of exactly ½, are left out.
 
     >>> right, wrong = {"labels": [True, True], "scores": [0.3, 0.9]}, {"labels": [False, None], "scores": [0.2, 0.1]}
     >>> pairwise_wins([right | {"prompt": "?"}, wrong | {"prompt": "?"}])
@@ -113,9 +113,9 @@ def _labelled_steps(sample: Mapping[str, Any]) -> list[tuple[tuple[str, int], fl
     ]
 
 
-def _sample(row: Mapping[str, Any], labels: Sequence[Label], scores: Sequence[float]) -> dict[str, Any]:
+def _sample(example: Mapping[str, Any], labels: Sequence[Label], scores: Sequence[float]) -> dict[str, Any]:
     """Return the report of an example: its steps with their scores."""
-    steps = zip(nonblank_steps(row)[0], scores, strict=True)
+    steps = zip(nonblank_steps(example)[0], scores, strict=True)
     report = "\n".join(f"{step.strip()}  [{score:.2f}]" for step, score in steps)
-    sample = {"prompt": text_of(row["prompt"]), "completion": report, "rewards": {}}
+    sample = {"prompt": text_of(example["prompt"]), "completion": report, "rewards": {}}
     return {**sample, "labels": list(labels), "scores": list(scores)}

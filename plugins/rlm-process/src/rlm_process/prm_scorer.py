@@ -61,7 +61,7 @@ class StepScorer:
     """Scorer of the steps of completions, between 0 and 1.
 
     Args:
-        model: Of either kind; it is not trained.
+        model: The model, of either kind; it is not trained.
         tokenizer: The model's tokenizer.
         separator: Text after each step; the score is read at its last token.
         words: Tokens of a causal language model for a good and a bad step.
@@ -89,13 +89,13 @@ class StepScorer:
 
     def scores(self, inputs: Sequence[PRMInput]) -> list[list[float]]:
         """Score each step of each completion, in batches of similar length."""
-        order = sorted(range(len(inputs)), key=lambda row: len(inputs[row].ids))
-        scores_of: list[list[float]] = [[0.0] * row.num_unread for row in inputs]
+        order = sorted(range(len(inputs)), key=lambda index: len(inputs[index].ids))
+        scores_of: list[list[float]] = [[0.0] * prm_input.num_unread for prm_input in inputs]
         for start in range(0, len(order), self._batch_size):
-            batch = [row for row in order[start : start + self._batch_size] if inputs[row].places]
+            batch = [index for index in order[start : start + self._batch_size] if inputs[index].places]
             if batch:
-                for row, scores in zip(batch, self._score_batch([inputs[row] for row in batch]), strict=True):
-                    scores_of[row] = scores + scores_of[row]
+                for index, scores in zip(batch, self._score_batch([inputs[index] for index in batch]), strict=True):
+                    scores_of[index] = scores + scores_of[index]
         return scores_of
 
     def _score_batch(self, inputs: Sequence[PRMInput]) -> list[list[float]]:
@@ -103,14 +103,14 @@ class StepScorer:
         padding = [width - len(prm_input.ids) for prm_input in inputs]
         ids = torch.tensor([x.ids + [0] * pad for x, pad in zip(inputs, padding, strict=True)], device=device)
         attention_mask = torch.tensor([[1] * (width - pad) + [0] * pad for pad in padding], device=device)
-        locations = [(row, position) for row, prm_input in enumerate(inputs) for position in prm_input.places]
-        rows, places = torch.tensor(locations, device=device).unbind(1)
+        locations = [(index, position) for index, prm_input in enumerate(inputs) for position in prm_input.places]
+        indices, positions = torch.tensor(locations, device=device).unbind(1)
         with torch.no_grad():
             if self._causal:
                 hidden = self._model.base_model(input_ids=ids, attention_mask=attention_mask).last_hidden_state
-                logits = self._model.get_output_embeddings()(hidden[rows, places])[:, self._words].flip(1)
+                logits = self._model.get_output_embeddings()(hidden[indices, positions])[:, self._words].flip(1)
             else:
-                logits = self._model(input_ids=ids, attention_mask=attention_mask).logits[rows, places]
+                logits = self._model(input_ids=ids, attention_mask=attention_mask).logits[indices, positions]
         logits = logits.double()
         good = logits.softmax(-1)[:, -1] if logits.shape[1] > 1 else logits.sigmoid()[:, 0]
         scores = iter(good.tolist())

@@ -55,7 +55,7 @@ class ProcessReward(ProcessModelPart):
         """Return the reward of each completion."""
         scorer, inputs = self.scorer, []
         cut_steps = step_cutter(self._steps, scorer.tokenizer, where="rewards: process_model.steps")
-        for prompt, text in zip(prompt_messages, completions, strict=True):  # the model has a tokenizer of its own
+        for prompt, text in zip(prompt_messages, completions, strict=True):  # tokenized with the model's tokenizer
             ids = scorer.tokenizer(text, add_special_tokens=False)["input_ids"][: self._settings["longest"] + 1]
             inputs.append(
                 scorer.encode(prompt, nonblank_texts(ids, scorer.tokenizer, step_spans([ids], cut_steps)[0])[0])
@@ -70,8 +70,8 @@ class ProcessRewards(ProcessModelPart):
     tokens if the advantage sums future rewards (`batch_whitened`, `gae`). In a multi-turn environment only the policy's
     turns are scored, and a step never extends beyond its turn.
 
-    Pitfall: there is no baseline at 0. Summed up, many mediocre steps are worth more than few good ones; the other
-    completions of a group, or a critic, are the baseline.
+    Pitfall: scores are positive, so the sum over many mediocre steps exceeds that over few good ones. Use a baseline:
+    the other completions of a group, or a critic.
     """
 
     def __init__(
@@ -111,8 +111,8 @@ class ProcessRewards(ProcessModelPart):
             positions_of.append(positions)
         scores = gather_lists(list(zip(positions_of, self.scorer.scores(inputs), strict=True)))
         dense = zero_rewards(mask, turn_rewards)
-        for row, (positions, step_scores) in enumerate(scores):
-            dense[row, positions] = self.weight * torch.tensor(step_scores, dtype=dense.dtype, device=mask.device)
+        for index, (positions, step_scores) in enumerate(scores):
+            dense[index, positions] = self.weight * torch.tensor(step_scores, dtype=dense.dtype, device=mask.device)
         return dense * mask
 
 

@@ -11,9 +11,9 @@ from rlm_selfplay.two_player import Start, TwoPlayerGame
 
 
 class Arena(TwoPlayerGame):
-    """One game of TextArena, seeded; a player sees the new messages of the game and of the other players.
+    """One game of TextArena, seeded; an observation has the new messages of the game and of the other players.
 
-    The payoffs are its rewards. An invalid move may be repeated once, as TextArena decides.
+    The payoffs are its rewards. An invalid move may be repeated once, by the rules of TextArena.
     """
 
     def start(self, name: str, seed: int, players: int, moves: Sequence[str]) -> None:

@@ -20,9 +20,9 @@ SHOWN = 2
 class CodeLanguage(Language):
     """Tasks of code, checked by execution in the sandbox (Absolute Zero, arXiv 2505.03335 §3.2).
 
-    Deduction asks for the output, abduction for any input that gives the output, induction for a program with the same
-    outputs on hidden inputs. A proposal is valid if its program returns a value for each input, and the same when it
-    is called again.
+    The answer of a deduction is the output, of an abduction any input with that output, of an induction a program with
+    the same outputs on hidden inputs. A proposal is valid if its program returns a value for each input, and the same
+    when it is called again.
     """
 
     kinds = ("deduction", "abduction", "induction")
@@ -62,7 +62,7 @@ class CodeLanguage(Language):
         return replace(task, outputs=outputs[:number])
 
     def shown(self, task: Task) -> list[tuple[str, str]]:
-        """Return the pairs of inputs and outputs that the solver of an induction sees: the first half."""
+        """Return the pairs of inputs and outputs in the prompt of an induction: the first half."""
         pairs = list(zip(task.inputs, task.outputs, strict=True))
         return pairs[: max(1, len(pairs) // SHOWN)]
 

@@ -11,8 +11,9 @@ from rlm_selfplay.tasks import Task
 class Lines(CodeLanguage):
     """One line per task, for models with a small vocabulary: programs are expressions of a string ``s``.
 
-    ``d s+s;ab`` asks for a deduction like that one, ``D s[1:];abc`` is one; likewise ``a`` and ``A`` (``A s[1:];bc``),
-    ``i`` and ``I`` (``I abc>bc,ba>a``). A proposal is ``s[1:];abc``, of an induction four inputs: ``abc,ba,c,abca``.
+    ``d s+s;ab`` is a request for a deduction like that one, ``D s[1:];abc`` is one; likewise ``a`` and ``A`` (``A
+    s[1:];bc``), ``i`` and ``I`` (``I abc>bc,ba>a``). A proposal is ``s[1:];abc``, of an induction four inputs:
+    ``abc,ba,c,abca``.
 
     >>> lines = Lines()
     >>> task = lines.read_proposal("deduction", "s[1:]+s[:1];abc", Task("deduction", "s"))

@@ -37,7 +37,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class TaskScoring:
-    """Knobs of :class:`~rlm_selfplay.propose_and_solve.ProposeAndSolve` that decide on scores.
+    """Knobs of :class:`~rlm_selfplay.propose_and_solve.ProposeAndSolve` that determine scores.
 
     Args:
         language: Language of the tasks.

@@ -21,9 +21,9 @@ class Letters:
         """Return the text of a sequence."""
         return "".join(chr(ord("a") + token) for token in ids)
 
-    def batch_decode(self, rows: Sequence[Sequence[int]], **_: Any) -> list[str]:
+    def batch_decode(self, sequences: Sequence[Sequence[int]], **_: Any) -> list[str]:
         """Return the texts of sequences."""
-        return [self.decode(row) for row in rows]
+        return [self.decode(ids) for ids in sequences]
 
 
 @cache

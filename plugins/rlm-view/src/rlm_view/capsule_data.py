@@ -43,18 +43,18 @@ def capsules_data(run: Path, log_line: Callable[[str], None]) -> list[Entry]:
         except MALFORMED as error:
             log_line(f"{path}: expected the contents of a training step: {type(error).__name__}: {error}")
             continue
-        size = sum(len(row["tokens"]) for row in entry["completions"])
+        size = sum(len(completion["tokens"]) for completion in entry["completions"])
         if entries and size > budget:
-            left = f"{len(paths) - number} of {len(paths)} capsules are left out"
-            log_line(f"{run}: {left}, a page has {TOKENS} tokens at most")
+            omitted = f"{len(paths) - number} of {len(paths)} capsules are left out"
+            log_line(f"{run}: {omitted}, a page has {TOKENS} tokens at most")
             break
         budget -= size
         entries.append((paths.index(path), entry))
-    return [entry for _, entry in sorted(entries, key=lambda pair: pair[0])]
+    return [entry for _, entry in sorted(entries, key=lambda item: item[0])]
 
 
 def _outside_in(paths: Sequence[Path]) -> list[Path]:
-    """Return the last, the first, the one in the middle, …: whatever is left out, the rest spans the run.
+    """Return the last path, the first, the middle one, …, so that any number of them spans the run.
 
     >>> [p.name for p in _outside_in([Path(c) for c in "abcde"])]
     ['e', 'a', 'c', 'b', 'd']
@@ -86,10 +86,10 @@ def capsule_data(path: Path) -> Entry:
     result, note = None, ""
     try:
         result = replays(path, []).recorded
-    except RlmError as error:  # a fault, a missing plugin, code that is not trusted: what is stored is shown
+    except RlmError as error:  # a fault, a missing plugin, untrusted code: the page has the stored data only
         note = f"{error.where}: {error.problem}" if error.where else error.problem
     completions = _completions(capsule, result)
-    quantities = list(dict.fromkeys(name for row in completions for name in row["values"]))
+    quantities = list(dict.fromkeys(name for completion in completions for name in completion["values"]))
     return {
         "step": capsule.step,
         "stage": capsule.stage,
@@ -107,43 +107,43 @@ def _completions(capsule: Capsule, result: Replay | None) -> list[Entry]:
     scores = {} if result is None else {"advantage": result.scored.advantages, "reward": result.scored.rewards}
     mask = capsule.scored.get("mask", None if batch is None else batch.mask)
     values = _token_values(capsule, result)
-    rows = []
-    for row, tokens in enumerate(ids):
+    entries = []
+    for index, tokens in enumerate(ids):
         count = len(tokens)
         advantages = scores.get("advantage", capsule.scored.get("advantages"))
         rewards = scores.get("reward", None if batch is None else batch.rewards)
         entry: Entry = {
-            "group": row if batch is None else int(batch.group[row]),
-            "prompt": text_of(prompts[row]) if row < len(prompts) else "",
-            "reward": None if rewards is None else _round(rewards[row]),
+            "group": index if batch is None else int(batch.group[index]),
+            "prompt": text_of(prompts[index]) if index < len(prompts) else "",
+            "reward": None if rewards is None else _round(rewards[index]),
             "rewards": {
-                str(label): _round(x[row]) for label, x in ((batch.named_rewards if batch else None) or {}).items()
+                str(label): _round(x[index]) for label, x in ((batch.named_rewards if batch else None) or {}).items()
             },
-            "advantage": None if advantages is None else _round(advantages[row].mean()),
-            "truncated": bool(batch is not None and batch.truncated is not None and batch.truncated[row]),
-            "tokens": pieces(capsule.tokens, row, tokens),
-            "mask": "".join("1" if x else "0" for x in mask[row, :count].tolist()) if mask is not None else "1" * count,
-            "turns": [int(x) for x in capsule.turns[row]] if row < len(capsule.turns) else [],
+            "advantage": None if advantages is None else _round(advantages[index].mean()),
+            "truncated": bool(batch is not None and batch.truncated is not None and batch.truncated[index]),
+            "tokens": pieces(capsule.tokens, index, tokens),
+            "mask": "1" * count if mask is None else "".join("1" if x else "0" for x in mask[index, :count].tolist()),
+            "turns": [int(x) for x in capsule.turns[index]] if index < len(capsule.turns) else [],
             "values": {},
         }
-        for name, (places, numbers) in values.items():
-            place = places.get(row)
-            if place is not None:
-                entry["values"][name] = [_round(x) for x in numbers[place, :count].tolist()]
-        rows.append(entry)
-    return rows
+        for name, (row_of, numbers) in values.items():
+            row = row_of.get(index)
+            if row is not None:
+                entry["values"][name] = [_round(x) for x in numbers[row, :count].tolist()]
+        entries.append(entry)
+    return entries
 
 
 def _token_values(capsule: Capsule, result: Replay | None) -> Mapping[str, tuple[dict[int, int], torch.Tensor]]:
-    """Return per quantity: completion → row, and the numbers (R, T)."""
+    """Return for each quantity: index of a completion → row of the tensor, and the tensor (R, T)."""
     if result is None:
         return {}
     scored, step = result.scored, result.step
-    everywhere = {row: row for row in range(len(scored.mask))}
+    all_completions = {index: index for index in range(len(scored.mask))}
     advantages = scored.advantages.expand(scored.mask.shape) * scored.mask
     values: dict[str, tuple[dict[int, int], torch.Tensor]] = {}
     if result.losses:
-        in_step = {int(row): place for place, row in enumerate(result.rows.tolist())}
+        in_step = {int(index): row for row, index in enumerate(result.rows.tolist())}
         mask, gradient = step.mask, gradient_of(result)
         nonzero = (step.advantages.expand(mask.shape) != 0) & mask
         numbers: dict[str, torch.Tensor | None] = {
@@ -160,10 +160,10 @@ def _token_values(capsule: Capsule, result: Replay | None) -> Mapping[str, tuple
         logged = {name: x for name, x in result.tokens.items() if name not in ("gradient", "ratio", "entropy")}
         for name, x in {**numbers, **logged}.items():
             if name == "advantage":
-                values[name] = everywhere, advantages
+                values[name] = all_completions, advantages
             elif x is not None:
                 values[name] = in_step, x.detach().float().expand(mask.shape) * mask
-    return values or {"advantage": (everywhere, advantages)}
+    return values or {"advantage": (all_completions, advantages)}
 
 
 def _round(value: Any) -> float | None:

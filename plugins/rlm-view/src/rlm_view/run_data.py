@@ -15,7 +15,7 @@ from rlm_plugins.recipe.paths import leaves
 
 Entry = dict[str, Any]
 SAMPLES = 2000
-"""Most samples of a page: the latest."""
+"""Largest number of samples of a page; the latest are used."""
 _NO_CURVE = ("stage", "step", "epoch", "total_flos")
 _INTERVALS = {"low": "/low", "high": "/high"}
 
@@ -25,7 +25,7 @@ def run_data(folder: Path, log_line: Callable[[str], None]) -> Entry:
 
     Args:
         folder: Folder of a run, finished or running, with or without capsules.
-        log_line: Called with one line about damages and about what is left out.
+        log_line: Called with one line about damaged lines, and one about samples that are left out.
 
     Raises:
         RlmError: The folder is not that of a run.
@@ -94,9 +94,9 @@ def _number(value: Any) -> float | None:
 
 
 def _sample(sample: Mapping[str, Any]) -> Entry:
-    """Return a sample with the keys of the page; a line of another version lacks some."""
-    given = sample.get("rewards")
-    rewards = given if isinstance(given, Mapping) else {}
+    """Return a sample with the keys of the page; lines of older versions may lack some."""
+    rewards = sample.get("rewards")
+    rewards = rewards if isinstance(rewards, Mapping) else {}
     texts = {key: str(sample.get(key, "")) for key in ("stage", "prompt", "completion")}
     numbers = {key: _number(sample.get(key)) for key in ("step", "reward", "advantage")}
     return {**texts, **numbers, "rewards": {str(name): _number(value) for name, value in rewards.items()}}
