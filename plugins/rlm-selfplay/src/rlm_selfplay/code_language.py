@@ -20,9 +20,9 @@ SHOWN = 2
 class CodeLanguage(Language):
     """Tasks of code, checked by execution in the sandbox (Absolute Zero, arXiv 2505.03335 §3.2).
 
-    The answer of a deduction is the output, of an abduction any input with that output, of an induction a program with
-    the same outputs on hidden inputs. A proposal is valid if its program returns a value for each input, and the same
-    when it is called again.
+    The answer of a deduction is the output. That of an abduction is any input with that output, and that of an
+    induction a program with the same outputs on hidden inputs. A proposal is valid if its program returns a value for
+    each input, and the same when it is called again.
     """
 
     kinds = ("deduction", "abduction", "induction")
