@@ -67,13 +67,13 @@ def recorded() -> Iterator[dict[str, float]]:
 
     def number(value: float, name: str, step: int) -> None:
         kind = "loss" if "loss" in name else "norm"
-        largest[kind] = max(largest[kind], abs(value) / divergence.LARGEST)
+        largest[kind] = max(largest[kind], abs(value) / divergence.MAX_LOSS_OR_NORM)
         divergence.check_number(value, name, step)
 
     def weights(parameters: Any, before: float, name: str, step: int) -> None:
-        value = divergence.largest(parameters)
+        value = divergence.max_abs(parameters)
         largest["weight"] = max(largest["weight"], value)
-        largest["share"] = max(largest["share"], value / (divergence.GROWTH * (1 + before)))
+        largest["share"] = max(largest["share"], value / (divergence.MAX_WEIGHT_GROWTH * (1 + before)))
         divergence.check_weights(parameters, before, name, step)
 
     divergence_monitor.check_number, divergence_monitor.check_weights = number, weights

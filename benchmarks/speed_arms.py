@@ -16,6 +16,7 @@ from speed_world import LORA, eighths, model, problems, tokenizer
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
+from rlm_plugins.equation import Equation
 from rlm_plugins.recipe.trainer_defaults import trainer_defaults
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
@@ -23,7 +24,6 @@ from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.rollout.prompt_sampler import order_of
 from rlm_plugins.rollout.prompt_source import prompt_source_for
 from rlm_plugins.stage_settings import NO_SPEED, Reward
-from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
 REGISTRY = Registry()
@@ -144,5 +144,5 @@ def _equation(beta: float) -> Equation:
         importance=part("rlm_importance", "token"),
         policy_loss=part("rlm_policy_losses", "clip"),
         aggregator=part("rlm_aggregators", "token_mean"),
-        penalties=[replace(kl, beside={"beta": beta})] if beta else [],
+        penalties=[replace(kl, options={"beta": beta})] if beta else [],
     )

@@ -23,7 +23,7 @@ _LAZY = {
     "SFTTrainer": "api.offline_trainers",
     "RewardTrainer": "api.offline_trainers",
     "GRPOConfig": "trainer.config",
-    "Equation": "step",
+    "Equation": "equation",
     "Run": "api.results",
     "load": "api.recipe_arguments",
     **dict.fromkeys(("check", "train", "evaluate", "algorithms", "explain", "part"), "api.functions"),

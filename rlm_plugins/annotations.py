@@ -28,7 +28,7 @@ SourceName = Annotated[str, NameOf("source")]
 
 
 def named(rewards: Mapping[str, torch.Tensor], name: str, *, where: str) -> torch.Tensor:
-    """Return the reward called `name`, (B,), NaN where it did not apply.
+    """Return the reward called `name`, (B,); NaN: it did not apply.
 
     Args:
         rewards: `Batch.named_rewards`.

@@ -18,7 +18,7 @@ from rlm_plugins.registry.part import Bound
 def without_padding(batch: Batch) -> Batch:
     """Return the batch with 0 in every per-token field where the mask is False.
 
-    A part masks padding out of its result. But no formula can mask an inf or NaN out of its gradient (0 · ∞ = NaN),
+    A part masks padding out of its result. But an inf or NaN cannot be masked out of a gradient (0 · ∞ = NaN),
     so parts never receive one.
     """
 
@@ -30,21 +30,21 @@ def without_padding(batch: Batch) -> Batch:
 
 
 def select(batch: Batch, keep: Bool[torch.Tensor, "B"] | Int[torch.Tensor, "B"] | slice) -> Batch:
-    """Return the completions of `keep` (a mask, indices or a slice), in every field that has a batch dimension."""
+    """Index every field that has a batch dimension by `keep`: a mask (B,), indices, or a slice."""
     indices = torch.arange(len(batch.group))[keep.cpu() if isinstance(keep, torch.Tensor) else keep].tolist()
 
-    def pick(value: Any) -> Any:
+    def index_field(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: pick(x) for name, x in value.items()}
+            return {name: index_field(x) for name, x in value.items()}
         if isinstance(value, list):
             return [value[i] for i in indices]
         return value[keep] if isinstance(value, torch.Tensor) and value.dim() else value
 
-    return Batch(**{f.name: pick(getattr(batch, f.name)) for f in fields(batch)})
+    return Batch(**{f.name: index_field(getattr(batch, f.name)) for f in fields(batch)})
 
 
 def scatter(x: torch.Tensor, where: Bool[torch.Tensor, "B"], fill: torch.Tensor | float | None = 0.0) -> torch.Tensor:
-    """Return a tensor of B completions that holds `x` where the mask is True and `fill` elsewhere (None: 0)."""
+    """Return a tensor (B, …) with `x` where the mask `where` (B,) is True and `fill` elsewhere (None: 0)."""
     out = fill.clone() if isinstance(fill, torch.Tensor) else x.new_full((len(where), *x.shape[1:]), fill or 0)
     out[where] = x.to(out.dtype)
     return out
@@ -62,12 +62,12 @@ def call_part(part: Bound, batch: Batch, *shapes: str) -> torch.Tensor:
     Raises:
         PartError: The part failed, requires data that is not available, or returned another shape.
     """
-    return check_shape(part, call_unchecked(part, batch), batch, *shapes)
+    return check_shape(part, call_without_checks(part, batch), batch, *shapes)
 
 
-def call_unchecked(part: Bound, batch: Batch) -> object:
+def call_without_checks(part: Bound, batch: Batch) -> object:
     """Return the result of `part` on `batch` without validation; errors name the part."""
-    for name in part.part.needs:
+    for name in part.part.required_data:
         if getattr(batch, name) is None:
             raise PartError(f"requires `{name}`, which this configuration does not provide", where=location(part))
     with attribute_errors(part):
@@ -76,7 +76,7 @@ def call_unchecked(part: Bound, batch: Batch) -> object:
 
 def update_part(part: Bound, batch: Batch) -> None:
     """Update the state of `part` from a scored `batch`, if it has a method `update`."""
-    for name in part.part.update_needs:
+    for name in part.part.update_required_data:
         if getattr(batch, name) is None:
             problem = f"`update` requires `{name}`, which this configuration does not provide"
             raise PartError(problem, where=location(part))
@@ -86,7 +86,7 @@ def update_part(part: Bound, batch: Batch) -> None:
 
 @contextmanager
 def attribute_errors(part: Bound) -> Iterator[None]:
-    """Re-raise every error of the block with the name of `part`; `sys.exit` cannot end a run without a message."""
+    """Re-raise every error of the block, SystemExit too, as a `PartError` that names `part`."""
     try:
         yield
     except (RlmError, torch.OutOfMemoryError):
@@ -102,9 +102,9 @@ def check_shape(part: Bound, x: object, batch: Batch, *shapes: str) -> torch.Ten
     allowed = {sizes[shape] for shape in shapes} or {()}
     if isinstance(x, torch.Tensor) and tuple(x.shape) in allowed:
         return x
-    got = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else type(x).__name__
+    actual = f"a tensor of shape {tuple(x.shape)}" if isinstance(x, torch.Tensor) else type(x).__name__
     expected = "a tensor of shape " + " or ".join(map(str, sorted(allowed)))
-    raise PartError(f"returned {got}", where=location(part), allowed=expected)
+    raise PartError(f"returned {actual}", where=location(part), allowed=expected)
 
 
 def check_finite(part: Bound, x: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 def processes() -> PartialState:
     """Return accelerate's state: rank, number of ranks and device of this process.
 
-    Without an accelerator, accelerate needs `cpu=True`; otherwise each process is taken for the only one.
+    Without an accelerator, `cpu=True` is required: otherwise accelerate sets the number of processes to 1.
     """
     import torch
     from accelerate import PartialState
@@ -32,18 +32,20 @@ def rank_slice(count: int) -> slice:
     return slice(per_rank * state.process_index, per_rank * (state.process_index + 1))
 
 
-def gather_lists(mine: list[T]) -> list[T]:
+def gather_lists(local: list[T]) -> list[T]:
     """Return the concatenation of every rank's list, in rank order, on all ranks."""
     from accelerate.utils import gather_object
 
-    return gather_object(mine) if processes().num_processes > 1 else mine
+    return gather_object(local) if processes().num_processes > 1 else local
 
 
 def from_main_process(choose: Callable[[], T]) -> T:
-    """Return the result of the main process on every process: another one might see files it has just created.
+    """Call `choose` on the main process and return its result on every process.
+
+    Other processes must not read the files themselves: the main process may just have created some.
 
     Raises:
-        RlmError: That of the main process, on all of them.
+        RlmError: Raised by the main process; re-raised on every process.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return choose()

@@ -1,4 +1,4 @@
-"""Divergence of a training: numbers that are not finite, or larger than any that training can recover from."""
+"""Limits of loss, gradient norm and weights beyond which training has diverged."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.lazy import torch
 
-LARGEST = 1e8
+MAX_LOSS_OR_NORM = 1e8
 """Largest loss and largest norm of a gradient."""
-GROWTH = 10.0
-"""The largest weight may be this many times 1 + what it was before the first step."""
+MAX_WEIGHT_GROWTH = 10.0
+"""Largest ratio of max |w| to 1 + max |w| before the first step."""
 
 
 class Divergence(RlmError):
@@ -28,7 +28,7 @@ class Divergence(RlmError):
 
 
 class LossDivergence(Divergence, PartError):
-    """Loss that is not finite; its place is the policy or a part, whichever comes first."""
+    """Loss that is not finite; `where` is the policy, or the first part that returned such a number."""
 
     is_before_update = True
 
@@ -39,13 +39,13 @@ def check_number(value: float, name: str, step: int) -> None:
     Raises:
         Divergence: It is not finite, or too large.
     """
-    if not abs(value) <= LARGEST:
+    if not abs(value) <= MAX_LOSS_OR_NORM:
         error = Divergence(f"training diverged in step {step + 1}: {name} is {value:g}")
         error.is_before_update = True
         raise error
 
 
-def largest(weights: Sequence[torch.Tensor]) -> float:
+def max_abs(weights: Sequence[torch.Tensor]) -> float:
     """Return max |w|; NaN if any weight is."""
     if not weights:
         return 0.0
@@ -53,27 +53,27 @@ def largest(weights: Sequence[torch.Tensor]) -> float:
     return float(torch.stack([norm.float().to(norms[0].device) for norm in norms]).amax())
 
 
-def check_weights(weights: Sequence[torch.Tensor], before: float, name: str, step: int) -> None:
+def check_weights(weights: Sequence[torch.Tensor], initial: float, name: str, step: int) -> None:
     """Check weights after an optimizer step.
 
     Args:
-        weights: Those that are trained.
-        before: max |w| before the first step.
-        name: Of the model.
+        weights: The trained parameters.
+        initial: max |w| before the first step.
+        name: Name of the model, for the error.
         step: Number of optimizer steps done before.
 
     Raises:
         Divergence: One of them is not finite, or has grown too much.
     """
-    value = largest(weights)
-    if not value <= GROWTH * (1 + before):
-        grown = f"; before the first step it was {before:g}" if math.isfinite(value) else ""
+    value = max_abs(weights)
+    if not value <= MAX_WEIGHT_GROWTH * (1 + initial):
+        grown = f"; before the first step it was {initial:g}" if math.isfinite(value) else ""
         raise Divergence(f"training diverged in step {step + 1}: the largest weight of {name} is {value:g}{grown}")
 
 
 @contextmanager
 def nonfinite_logits(step: int) -> Iterator[None]:
-    """Raise the error of torch for probabilities that are not finite as a :class:`Divergence`."""
+    """Convert torch's error for sampling from probabilities that are not finite into a :class:`Divergence`."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Entry points of installed distributions; one whose ``entry_points.txt`` is damaged has none and is remembered."""
+"""Entry points of installed distributions; those with a damaged ``entry_points.txt`` are recorded and have none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.metadata
 from importlib.metadata import Distribution, EntryPoints
 
 DAMAGED: dict[str, str] = {}
-"""Distribution and version → the problem of its ``entry_points.txt``, as far as it was read."""
+"""Distribution and version → the problem of its ``entry_points.txt``; filled as distributions are read."""
 
 
 def origin_of(distribution: Distribution | None) -> str:
@@ -20,19 +20,19 @@ def origin_of(distribution: Distribution | None) -> str:
 
 
 def tolerate_damage() -> None:
-    """Return no entry points for a distribution whose ``entry_points.txt`` is damaged, in the whole process.
+    """Patch importlib.metadata in this process: a distribution with a damaged ``entry_points.txt`` has no entry points.
 
-    The library raises for all distributions as soon as one is damaged, and pydantic, torch and fsspec read all.
+    Otherwise it raises for all distributions as soon as one is damaged, and pydantic, torch and fsspec read all.
     """
     original = Distribution.entry_points
-    if not isinstance(original, property) or original.fget is _sound:
+    if not isinstance(original, property) or original.fget is _entry_points:
         return
     global _read
     _read = original
-    Distribution.entry_points = property(_sound)  # type: ignore[assignment, method-assign]
+    Distribution.entry_points = property(_entry_points)  # type: ignore[assignment, method-assign]
 
 
-def _sound(distribution: Distribution) -> EntryPoints:
+def _entry_points(distribution: Distribution) -> EntryPoints:
     try:
         assert _read.fget is not None
         points: EntryPoints = _read.fget(distribution)

@@ -3,13 +3,13 @@
 This is the Markov decision process of multi-turn learning, in these terms:
 
 - **state** s: the attributes of an environment object, together with the conversation so far;
-- **action** a: one turn of the model, up to its end token; at a finer grain, each of its tokens;
+- **action** a: one turn of the model, up to its end token; at a finer level, each of its tokens;
 - **transition** s′ = T(s, a): `step`, or the tools that a turn calls. It is deterministic, a function of the example
   passed to `reset` and of the actions, so that an episode can be replayed on any rank;
 - **observation**: the text that the model receives of s′. Its tokens are part of the completion but never trained on;
 - **reward** r: the reward of a turn. **Return** G = Σₖ γᵏ rₖ over the turns k of an episode (reward `episode_return`).
 
-Three grains of credit: the **token** (every token has its own term in the equation); the **step** or turn (r, which
+Three levels of credit: the **token** (every token has its own term in the equation); the **step** or turn (r, which
 the shaper `by_turn` puts on the turn's last token); the **trajectory** (G, one number per completion).
 """
 
@@ -92,7 +92,7 @@ class Episode:
         """Reward of each turn.
 
         Raises:
-            RlmError: The environment failed; the `on_error` of the reward that reads this decides what follows.
+            RlmError: The environment failed. The `on_error` of the reward that reads this property applies.
         """
         if self.fault is not None:
             raise self.fault
@@ -113,8 +113,12 @@ def _line(message: Message) -> str:
     if message["role"] != "assistant":
         return f"> {message['content']}"
     calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
-    called = [f"{call['name']}({', '.join(f'{k}={v!r}' for k, v in call['arguments'].items())})" for call in calls]
-    return "\n".join(filter(None, (message["content"], *called)))
+    return "\n".join(filter(None, (message["content"], *map(_call_text, calls))))
+
+
+def _call_text(call: Mapping[str, Any]) -> str:
+    arguments = ", ".join(f"{name}={value!r}" for name, value in call["arguments"].items())
+    return f"{call['name']}({arguments})"
 
 
 def has_step(environment: Any) -> bool:

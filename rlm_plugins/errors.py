@@ -66,6 +66,6 @@ def mistyped(word: str, present: Iterable[str]) -> str:
 
 
 def _close(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
-    spelled = {choice.casefold(): choice for choice in choices}
-    close = difflib.get_close_matches(word.casefold(), spelled, n=1, cutoff=cutoff)
-    return spelled[close[0]] if close else ""
+    by_casefold = {choice.casefold(): choice for choice in choices}
+    close = difflib.get_close_matches(word.casefold(), by_casefold, n=1, cutoff=cutoff)
+    return by_casefold[close[0]] if close else ""

@@ -1,6 +1,6 @@
-"""The glossary: a term of the field → the part, knob, recipe key, batch field, metric or hook that stands for it here.
+"""The glossary: a term of the field → the part, knob, recipe key, batch field, metric or hook of this project.
 
-Terms are compared without case, hyphens and blanks: ``KL coef``, ``kl-coef`` and ``kl_coef`` are one term.
+Terms are compared without case, hyphens and blanks: ``KL coef``, ``kl-coef`` and ``kl_coef`` are equal.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ def describe(name: str) -> str:
     >>> describe("batch:mask"), describe("metric:reward")
     ('`mask` of the batch', 'the metric `reward`')
     """
-    kind, _, rest = name.rpartition(":")
+    kind, _, entry = name.rpartition(":")
     if kind:
-        return f"`{rest}` of the batch" if kind == "batch" else f"the {kind} `{rest}`"
+        return f"`{entry}` of the batch" if kind == "batch" else f"the {kind} `{entry}`"
     key, _, part = name.rpartition("/")
     if not key:
         return f"`{name}`"
@@ -85,7 +85,7 @@ def describe(name: str) -> str:
 def suggest(term: str, allowed: Iterable[str]) -> str:
     """Return a hint for an unknown knob or key; empty if nothing is close.
 
-    The glossary comes before spelling: a term of the field is no typing error.
+    The glossary has priority over similar spellings: a term of the field is not a typing error.
 
     Args:
         term: The unknown name, as the recipe has it.
@@ -98,10 +98,10 @@ def suggest(term: str, allowed: Iterable[str]) -> str:
     """
     valid = list(allowed)
     names = translate(term)
-    leaves = [normalized(term), *(re.split(r"[/.:]", name)[-1] for name in names)]
-    for leaf in leaves:
-        if leaf in valid:
-            return f"did you mean '{leaf}'?"
+    candidates = [normalized(term), *(re.split(r"[/.:]", name)[-1] for name in names)]
+    for candidate in candidates:
+        if candidate in valid:
+            return f"did you mean '{candidate}'?"
     if names:
         meaning = " or ".join(describe(name) for name in names)
         return f"'{term}' is {meaning}: see `rlm explain {term}`"

@@ -7,95 +7,21 @@ and returns ``{name: part}``; the training loop calls none. A part is a plain fu
 - **after** ``*``: **its knobs**, annotated, set by recipes. A scheduled knob has its value at the current step.
 
 The signature is the schema. Each docstring below ends in a complete part. Optional members of parts are declared in
-:mod:`rlm_plugins.registry.protocols`.
+:mod:`rlm_plugins.registry.protocols`, recipe key and data of each hook in :mod:`rlm_plugins.hooks`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from rlm_plugins.batch import LOSS, SCORING
-
 if TYPE_CHECKING:
     from rlm_plugins.algorithm import Algorithm
 
-ROLLOUT = ("prompts", "inputs", "source_index", "generate", "tokenizer", "step", "seed", "trainer")
-"""Data of a rollout source: see :func:`rlm_rollouts`."""
-
-GENERATING = ("generate", "model", "inputs", "config", "return_logprobs", "on_finished")
-"""Data of a generator: see :func:`rlm_generators`."""
-
-API = 1
-"""Version of the hooks. A plugin module that needs a later one says so: ``rlm_api = 2``."""
-
 hookspec = pluggy.HookspecMarker("rlm")
 Parts = Mapping[str, Callable[..., Any]]
-
-
-@dataclass(frozen=True)
-class Hook:
-    """A hook's place in recipe and equation.
-
-    Args:
-        key: The recipe key that names its parts.
-        symbol: Its symbol in the equation.
-        data: The phase of the batch, or the names, that its parts may require; None: any name.
-        many: True if a recipe names a list of them.
-        keys: Keys of a recipe beside the name and the knobs of a part.
-    """
-
-    key: str
-    symbol: str
-    data: str | tuple[str, ...] | None
-    many: bool = False
-    keys: tuple[str, ...] = ()
-
-    @property
-    def scheduled(self) -> bool:
-        """True if its parts are called in optimizer steps, so that their knobs may follow a schedule."""
-        return self.data in (SCORING, LOSS) or self.key in ("sampler", "rollouts")
-
-
-HOOKS: dict[str, Hook] = {
-    "rlm_environments": Hook("environment", "x", ()),
-    "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed", "count", "draw")),
-    "rlm_rollouts": Hook("rollouts", "y", ROLLOUT, many=True, keys=("num_completions", "as")),
-    "rlm_generators": Hook("generator", "y", GENERATING),
-    "rlm_rewards": Hook(
-        "rewards", "r", None, many=True, keys=("weight", "as", "on_error", "timeout", "processes", "prefetch")
-    ),
-    "rlm_shapers": Hook("shapers", "r′", SCORING, many=True),
-    "rlm_filters": Hook("filters", "—", SCORING, many=True, keys=("refill",)),
-    "rlm_advantages": Hook("advantage", "Â", SCORING),
-    "rlm_importance": Hook("importance", "w", LOSS),
-    "rlm_policy_losses": Hook("policy_loss", "ℓ", LOSS, keys=("source", "min_reward", "aggregator")),
-    "rlm_token_weights": Hook("token_weights", "c", LOSS, many=True, keys=("source", "min_reward")),
-    "rlm_penalties": Hook("penalties", "βΩ", LOSS, many=True, keys=("beta", "source", "min_reward", "aggregator")),
-    "rlm_aggregators": Hook("aggregator", "1/Z", LOSS),
-    "rlm_algorithms": Hook("algorithm", "—", ()),
-    "rlm_trainers": Hook("trainer", "—", ("stage",)),
-    "rlm_models": Hook("model", "π", (), keys=("lora",)),
-    "rlm_callbacks": Hook("callbacks", "—", ("run",), many=True),
-}
-"""Hook name → its place, in the order of a training step."""
-
-
-def beside(key: str) -> str:
-    """Return a hint if `key` belongs beside the name of a part; empty if it belongs nowhere.
-
-    >>> beside("beta")
-    "'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`"
-    """
-    for hook in HOOKS.values():
-        if key in hook.keys:
-            entry = f"{{name: …, {key}: …}}"
-            example = f"{hook.key}: {f'[{entry}]' if hook.many else entry}"
-            return f"'{key}' stands beside the name of a part: `{example}`"
-    return ""
 
 
 @hookspec

@@ -1,4 +1,4 @@
-"""Terms of the loss that apply to some completions only, and their normalization by an aggregator of their own.
+"""Terms of the loss that are limited to some completions or have a separate aggregator.
 
 A policy loss, token weight or penalty is limited by the keys ``source`` (completions of one rollout source) and
 ``min_reward`` (completions with this reward or more). A policy loss or penalty with the key ``aggregator`` is
@@ -24,36 +24,36 @@ Counts = dict[str, torch.Tensor]
 _PREFIX = "term_counts"
 
 
-def term_rows(batch: Batch, term: Bound) -> Bool[torch.Tensor, "B"] | None:
-    """Return True for the completions to which a term applies; None if it is not limited."""
-    source, least = term.beside.get("source"), term.beside.get("min_reward")
-    rows = None if source is None else batch.sources[source]
-    if least is None:
-        return rows
-    good = batch.rewards >= least
-    return good if rows is None else rows & good
+def term_mask(batch: Batch, term: Bound) -> Bool[torch.Tensor, "B"] | None:
+    """Return (B,) True for the completions to which a term applies; None: all."""
+    source, min_reward = term.options.get("source"), term.options.get("min_reward")
+    from_source = None if source is None else batch.sources[source]
+    if min_reward is None:
+        return from_source
+    is_rewarded = batch.rewards >= min_reward
+    return is_rewarded if from_source is None else from_source & is_rewarded
 
 
-def limited(batch: Batch, term: Bound, neutral: float) -> torch.Tensor:
-    """Return the result of a term on the completions to which it applies, and `neutral` on the others."""
-    x, rows = call_part(term, batch, "B 1", "B T"), term_rows(batch, term)
+def call_term(batch: Batch, term: Bound, neutral: float) -> torch.Tensor:
+    """Return the values of a term, (B, 1) or (B, T), with `neutral` for completions to which it does not apply."""
+    x, rows = call_part(term, batch, "B 1", "B T"), term_mask(batch, term)
     return x if rows is None else x.where(rows.unsqueeze(1), neutral)
 
 
-def aggregated(batch: Batch, term: Bound, loss: torch.Tensor) -> Float[torch.Tensor, ""]:
+def aggregate_term(batch: Batch, term: Bound, loss: torch.Tensor) -> Float[torch.Tensor, ""]:
     """Return the per-token loss of a term, normalized by its own aggregator over its own completions.
 
     Args:
-        batch: Completions of one micro-batch. Without `term_counts` it is an optimizer step of its own.
+        batch: Completions of one micro-batch. Without `term_counts` it counts as a whole optimizer step.
         term: A policy loss or penalty with the key ``aggregator``.
         loss: (B, T) or (B, 1).
     """
-    rows = term_rows(batch, term)
-    own = replace(batch, loss=loss.expand(batch.mask.shape).where(batch.mask, 0.0))
+    rows = term_mask(batch, term)
+    term_batch = replace(batch, loss=loss.expand(batch.mask.shape).where(batch.mask, 0.0))
     if rows is not None:
         counts = _counts(batch, rows) if batch.term_counts is None else batch.term_counts[_key(term)]
-        own = replace(own, mask=batch.mask & rows.unsqueeze(1), **counts)
-    return call_part(term.beside["aggregator"], own)
+        term_batch = replace(term_batch, mask=batch.mask & rows.unsqueeze(1), **counts)
+    return call_part(term.options["aggregator"], term_batch)
 
 
 def term_counts(batch: Batch, terms: Iterable[Bound]) -> dict[str, Counts]:
@@ -65,22 +65,25 @@ def term_counts(batch: Batch, terms: Iterable[Bound]) -> dict[str, Counts]:
     """
     counts = {}
     for term in terms:
-        rows = term_rows(batch, term)
-        if rows is not None and "aggregator" in term.beside:
+        rows = term_mask(batch, term)
+        if rows is not None and "aggregator" in term.options:
             counts[_key(term)] = _counts(batch, rows)
     return counts
 
 
-def flat(counts: Mapping[str, Counts]) -> dict[str, torch.Tensor]:
+def flatten_counts(counts: Mapping[str, Counts]) -> dict[str, torch.Tensor]:
     """Return :func:`term_counts` with one entry per number, as a micro-batch carries them."""
-    return {f"{_PREFIX}|{key}|{name}": count for key, own in counts.items() for name, count in own.items()}
+    flat: dict[str, torch.Tensor] = {}
+    for key, counts_of_term in counts.items():
+        flat |= {f"{_PREFIX}|{key}|{name}": count for name, count in counts_of_term.items()}
+    return flat
 
 
-def unflattened(inputs: Mapping[str, Any], share: float) -> dict[str, Counts]:
-    """Return `term_counts` from the entries of :func:`flat` in a micro-batch.
+def unflatten_counts(inputs: Mapping[str, Any], share: float) -> dict[str, Counts]:
+    """Return `term_counts` from the entries of :func:`flatten_counts` in a micro-batch.
 
     Args:
-        inputs: The micro-batch.
+        inputs: The micro-batch, TRL's dictionary.
         share: Share of the generation batch that one optimizer step trains on.
     """
     counts: dict[str, Counts] = {}
@@ -93,11 +96,11 @@ def unflattened(inputs: Mapping[str, Any], share: float) -> dict[str, Counts]:
 
 
 def _counts(batch: Batch, rows: Bool[torch.Tensor, "B"]) -> Counts:
-    """Return the counts of the completions `rows`; a denominator of none is 1."""
+    """Return the counts over the completions where `rows` (B,) is True, at least 1 each: they are denominators."""
     mask = batch.mask & rows.unsqueeze(1)
     counts = {"num_tokens": mask.sum(), "num_sequences": mask.any(1).sum(), "num_sequences_all": rows.sum()}
     return {name: count.clamp(min=1).to(torch.float32) for name, count in counts.items()}
 
 
 def _key(term: Bound) -> str:
-    return f"{term.beside.get('source')}|{term.beside.get('min_reward')}"
+    return f"{term.options.get('source')}|{term.options.get('min_reward')}"

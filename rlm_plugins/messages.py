@@ -35,28 +35,27 @@ def describe(value: object) -> str:
         return f"the string {short(repr(value))}"
     if isinstance(value, int | float):
         return f"the number {value}"
-    kinds: dict[type, str] = {dict: "a mapping", list: "a list"}
-    return next((name for kind, name in kinds.items() if isinstance(value, kind)), type(value).__name__)
+    return next((name for kind, name in _CONTAINERS.items() if isinstance(value, kind)), type(value).__name__)
 
 
-def expected(wanted: str, value: object) -> str:
+def expected(allowed: str, value: object) -> str:
     """Return the problem of a wrong value.
 
     >>> expected("a number", "1e-6")
     "expected a number, got the string '1e-6'"
     """
-    return f"expected {wanted}, got {describe(value)}"
+    return f"expected {allowed}, got {describe(value)}"
 
 
 def either(choices: list[str]) -> str:
-    """Return ``a, b or c``, with the first dozen of many.
+    """Return ``a, b or c``; of more than 12 choices the first 12 and the total number.
 
     >>> either(["a", "b", "c"])
     'a, b or c'
     """
     if len(choices) > 12:
         return f"{', '.join(choices[:12])}, … ({len(choices)} in all)"
-    return " or ".join(part for part in (", ".join(choices[:-1]), choices[-1]) if part)
+    return " or ".join(text for text in (", ".join(choices[:-1]), choices[-1]) if text)
 
 
 def short(text: str, length: int = 60) -> str:
@@ -69,7 +68,7 @@ def short(text: str, length: int = 60) -> str:
 
 
 def text_number(value: object) -> str:
-    """Return a hint for a number that stands in quotes; empty for all else.
+    """Return a hint if `value` is a number in quotes; otherwise an empty string.
 
     >>> text_number("1e-6")
     'this is a string that looks like a number: remove the quotes'

@@ -37,15 +37,15 @@ class Metric:
         >>> Metric("rewards/<label>/<mean|std>", "", "", "").matches("rewards/accuracy/max")
         False
         """
-        pieces = re.split(r"(<[^>]+>)", self.name)
-        return re.fullmatch("".join(map(_pattern, pieces)), name) is not None
+        segments = re.split(r"(<[^>]+>)", self.name)
+        return re.fullmatch("".join(map(_pattern, segments)), name) is not None
 
 
-def _pattern(piece: str) -> str:
-    """Return a regular expression for a piece of a name: a placeholder, alternatives, or literal text."""
-    if not piece.startswith("<"):
-        return re.escape(piece)
-    return f"({piece[1:-1]})" if "|" in piece else ".+"
+def _pattern(segment: str) -> str:
+    """Return a regular expression for a segment of a name: a placeholder, alternatives, or literal text."""
+    if not segment.startswith("<"):
+        return re.escape(segment)
+    return f"({segment[1:-1]})" if "|" in segment else ".+"
 
 
 def find(name: str) -> Metric | None:
@@ -58,8 +58,8 @@ def find(name: str) -> Metric | None:
     >>> find("nonsense") is None
     True
     """
-    bare = name.removeprefix("eval_")
-    return next((metric for metric in METRICS if metric.matches(bare)), None)
+    train_name = name.removeprefix("eval_")
+    return next((metric for metric in METRICS if metric.matches(train_name)), None)
 
 
 _TABLE = tomllib.loads(files("rlm_plugins").joinpath("metrics.toml").read_text(encoding="utf-8"))

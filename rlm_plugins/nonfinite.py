@@ -1,16 +1,12 @@
-"""Errors of a reward or a loss that is not finite, which name the part that returned it."""
+"""Checks for rewards and losses that are not finite; the error names the part that returned them."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.dispatch import call_part, location
 from rlm_plugins.divergence import LossDivergence
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import PartError
-
-if TYPE_CHECKING:
-    from rlm_plugins.step import Equation
 
 
 def check_rewards(batch: Batch) -> None:
@@ -40,7 +36,7 @@ def loss_divergence(batch: Batch, equation: Equation) -> LossDivergence:
     for part in (part for part in parts if part is not None):
         x = call_part(part, batch, "B 1", "B T").expand(batch.mask.shape)[batch.mask]
         if not x.isfinite().all():
-            worst = x[~x.isfinite()][0].item()
-            problem = f"{diverged}: returned {worst} for a token"
+            value = x[~x.isfinite()][0].item()
+            problem = f"{diverged}: returned {value} for a token"
             return LossDivergence(problem, where=location(part), allowed="finite numbers")
     return LossDivergence(f"{diverged}: returned a number that is not finite", where=location(equation.aggregator))

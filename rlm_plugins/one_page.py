@@ -41,7 +41,7 @@ class Policy(torch.nn.Module):
 @torch.no_grad()
 def sample(policy: Policy, words: list[str]) -> tuple[Tensor, Tensor]:
     """y ~ π(· | x). Returns prompt and completion as ids (B, 8) and the mask m (B, T): tokens up to the first '.'."""
-    ids = torch.tensor([[TOKENS.index(letter) for letter in word + ">"] for word in words])
+    ids = torch.tensor([list(map(TOKENS.index, word + ">")) for word in words])
     for _ in range(COMPLETION):
         ids = torch.cat([ids, policy(ids)[:, -1].exp().multinomial(1)], dim=1)
     end = (ids[:, PROMPT:] == TOKENS.index(".")).int()
@@ -50,14 +50,16 @@ def sample(policy: Policy, words: list[str]) -> tuple[Tensor, Tensor]:
 
 def decode(ids: Tensor, mask: Tensor) -> list[str]:
     """Return the completions as text."""
-    rows = zip(ids[:, PROMPT:].tolist(), mask.sum(1).tolist(), strict=True)
-    return ["".join(TOKENS[token] for token in row[:length]) for row, length in rows]
+    completions = []
+    for tokens, length in zip(ids[:, PROMPT:].tolist(), mask.sum(1).tolist(), strict=True):
+        completions.append("".join(TOKENS[token] for token in tokens[:length]))
+    return completions
 
 
 def reward(word: str, completion: str) -> float:
     """r: the share of letters at the right position; 1 for ``abc.`` after ``cab``."""
-    right = "".join(sorted(word)) + "."
-    return sum(a == b for a, b in zip(completion, right, strict=False)) / len(right)
+    target = "".join(sorted(word)) + "."
+    return sum(a == b for a, b in zip(completion, target, strict=False)) / len(target)
 
 
 def advantage(r: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ class Schedule:
         over: Steps in between.
         after: Steps before it starts to change.
         shape: ``linear``, or ``cosine`` (half a period: slow, fast, slow).
-        whole: True if it is rounded to whole numbers.
+        whole: True if values are rounded to integers.
     """
 
     start: float
@@ -74,11 +74,11 @@ ScheduledNumber = Annotated[
 """A number of a recipe, or a mapping that :func:`read` takes."""
 
 
-def at(value: Any, step: int | None) -> Any:
-    """Return the value of a knob at a step; a value that is no schedule is returned as it is.
+def value_at(value: Any, step: int | None) -> Any:
+    """Return the value of a knob after `step` optimizer steps; a value that is no schedule is returned unchanged.
 
     Raises:
-        RlmError: It is one, and the step is unknown.
+        RlmError: `value` is a schedule and `step` is None.
     """
     if not isinstance(value, Schedule):
         return value
@@ -87,18 +87,18 @@ def at(value: Any, step: int | None) -> Any:
     return value.at(step)
 
 
-def plain(value: Any) -> Any:
-    """Return a knob as plain data."""
+def as_recipe_value(value: Any) -> Any:
+    """Return a knob as plain data: a schedule as its mapping, other values unchanged."""
     return value.as_recipe_value() if isinstance(value, Schedule) else value
 
 
 def read(value: Mapping[str, Any], where: str, *, whole: bool = False) -> Schedule:
-    """Return the schedule that a recipe gives; the part itself validates both ends.
+    """Parse the schedule of a recipe; the caller validates both ends against the knob.
 
     Args:
         value: ``{from, to, over}``, and optionally ``after`` and ``shape``.
         where: Recipe path of the knob.
-        whole: True if the knob takes whole numbers only.
+        whole: True if the knob is an integer.
 
     Raises:
         RecipeError: An unknown or missing key, or a wrong value.
@@ -112,21 +112,21 @@ def read(value: Mapping[str, Any], where: str, *, whole: bool = False) -> Schedu
             hint = "a schedule is `{from: 1.0, to: 0.6, over: 200}`, `over` in optimizer steps"
             raise RecipeError(f"the key '{key}' is missing", where=f"{where}.{key}", hint=hint)
     for key in ("from", "to"):
-        _must(_is_number(value[key]), value[key], f"{where}.{key}", "a number")
+        _require(_is_number(value[key]), value[key], f"{where}.{key}", "a number")
     over, after, shape = value["over"], value.get("after", 0), value.get("shape", "linear")
-    _must(_is_number(over, int) and over >= 1, over, f"{where}.over", "a whole number of optimizer steps, 1 or more")
-    _must(_is_number(after, int) and after >= 0, after, f"{where}.after", "a whole number of optimizer steps")
-    _must(shape in SHAPES, shape, f"{where}.shape", " or ".join(SHAPES))
+    _require(_is_number(over, int) and over >= 1, over, f"{where}.over", "a whole number of optimizer steps, 1 or more")
+    _require(_is_number(after, int) and after >= 0, after, f"{where}.after", "a whole number of optimizer steps")
+    _require(shape in SHAPES, shape, f"{where}.shape", " or ".join(SHAPES))
     return Schedule(value["from"], value["to"], over, after, shape, whole)
 
 
-def _is_number(value: Any, kind: Any = (int, float)) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+def _is_number(value: Any, types: Any = (int, float)) -> bool:
+    return isinstance(value, types) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _must(right: bool, value: Any, where: str, wanted: str) -> None:
-    if not right:
-        raise RecipeError(expected(wanted, value), where=where)
+def _require(is_valid: bool, value: Any, where: str, allowed: str) -> None:
+    if not is_valid:
+        raise RecipeError(expected(allowed, value), where=where)
 
 
 def numbers(annotation: Any) -> set[type]:
@@ -143,7 +143,7 @@ def numbers(annotation: Any) -> set[type]:
 
 
 class HasKnobs(Protocol):
-    """Knobs of a part, and its keys beside them."""
+    """A part with its knobs and the options of its hook."""
 
     @property
     def part(self) -> Any:
@@ -154,21 +154,21 @@ class HasKnobs(Protocol):
         """Knob → value or schedule."""
 
     @property
-    def beside(self) -> Mapping[str, Any]:
-        """Key of its hook → value or schedule."""
+    def options(self) -> Mapping[str, Any]:
+        """Option of its hook → value or schedule."""
 
 
-def named(keyed: Iterable[tuple[str, HasKnobs]]) -> dict[str, Schedule]:
-    """Return every schedule of some parts, by the name under which it is logged.
+def schedules_by_name(parts: Iterable[tuple[str, HasKnobs]]) -> dict[str, Schedule]:
+    """Return every schedule of the parts, by the name under which it is logged.
 
     Args:
-        keyed: Recipe key and part; a part that comes twice under one key is numbered.
+        parts: Pairs of a recipe key and a part; a second part of the same key and name is numbered.
     """
     schedules: dict[str, Schedule] = {}
-    for key, bound in keyed:
-        for knob, value in {**bound.knobs, **bound.beside}.items():
+    for key, bound in parts:
+        for knob, value in {**bound.knobs, **bound.options}.items():
             name = f"{key}.{bound.part.name}.{knob}"
             if isinstance(value, Schedule):
-                twins = sum(1 for other in schedules if other.partition("#")[0] == name)
-                schedules[f"{name}#{twins + 1}" if twins else name] = value
+                count = sum(1 for existing in schedules if existing.partition("#")[0] == name)
+                schedules[f"{name}#{count + 1}" if count else name] = value
     return schedules

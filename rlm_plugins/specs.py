@@ -22,7 +22,7 @@ class Successes:
     Args:
         stage: Name of that stage.
         per_prompt: Largest number of them per prompt, the latest first.
-        at_least: Smallest reward.
+        at_least: Smallest reward of a kept completion.
     """
 
     stage: str

@@ -12,7 +12,7 @@ from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage_settings import NO_SPEED, CapsuleSettings, Critic, Evaluation, Reward, Speed
 
 if TYPE_CHECKING:
-    from rlm_plugins.step import Equation
+    from rlm_plugins.equation import Equation
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Stage:
         log_faults: Called with the samples on which a reward failed, as plain data.
         owner: Name of run and stage, recorded in its checkpoints.
         sync: Writes the logs of the run to disk.
-        record: Writes what is known of the stage when it begins into the manifest of the run.
+        record: Writes entries (digests, settings) of the stage into the manifest of the run.
         checkpoint: The checkpoint to resume from; None: the start.
         rate_scale: Factor of the learning rates, below 1 after a divergence.
         replay: Called with the trainer in place of training. None: train.
@@ -92,6 +92,6 @@ class Stage:
 
     def parts(self) -> list[Bound]:
         """Return every part of the stage that has knobs, in the order of a training step."""
-        before = [part for part in (self.sampler, *self.rollouts, self.generator) if part is not None]
+        sampling = [part for part in (self.sampler, *self.rollouts, self.generator) if part is not None]
         equation = self.equation.parts() if self.equation is not None else []
-        return [*before, *(reward.part for reward in self.rewards), *equation, *self.callbacks]
+        return [*sampling, *(reward.part for reward in self.rewards), *equation, *self.callbacks]

@@ -5,9 +5,8 @@ L(θ) = E[ 1/Z Σᵢ Σₜ (cᵢₜ · ℓ(wᵢₜ, Âᵢₜ) + Σₖ βₖ Ω�
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float
@@ -15,7 +14,7 @@ from jaxtyping import Float
 from rlm_plugins.batch import Batch
 from rlm_plugins.dispatch import (
     call_part,
-    call_unchecked,
+    call_without_checks,
     check_finite,
     check_shape,
     location,
@@ -24,55 +23,17 @@ from rlm_plugins.dispatch import (
     select,
     without_padding,
 )
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import PartError
 from rlm_plugins.functional.statistics import discounted, expected_logp
-from rlm_plugins.loss_term import aggregated, limited
+from rlm_plugins.loss_term import aggregate_term, call_term
 from rlm_plugins.nonfinite import check_rewards, loss_divergence
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.schedule import at
+from rlm_plugins.schedule import value_at
 from rlm_plugins.step_batch import with_own_step_batch
 
-LARGEST_LOG_RATIO = 20.0
+MAX_LOG_RATIO = 20.0
 """Bound of |log w|: an extreme token gives a large number, not an infinite one."""
-
-
-@dataclass(frozen=True)
-class Equation:
-    """The parts of the equation's symbols, bound to their knobs."""
-
-    advantage: Bound
-    policy_loss: Bound
-    aggregator: Bound
-    importance: Bound | None = None
-    shapers: Sequence[Bound] = ()
-    filters: Sequence[Bound] = ()
-    token_weights: Sequence[Bound] = ()
-    penalties: Sequence[Bound] = ()
-
-    @classmethod
-    def of(cls, slots: Mapping[str, Any]) -> Equation:
-        """Build the equation from the slots of an algorithm; slots of prompts and rollouts are ignored."""
-        return cls(**{f.name: slots[f.name] for f in fields(cls) if slots.get(f.name) is not None})
-
-    def parts(self) -> list[Bound]:
-        """Return all parts, in batch order."""
-        order = ("shapers", "filters", "advantage", "importance", "policy_loss", "token_weights", "penalties")
-        slots = [getattr(self, name) for name in (*order, "aggregator")]
-        slots += [[p.beside["aggregator"] for p in self.terms() if "aggregator" in p.beside]]
-        return [p for slot in slots for p in (slot if isinstance(slot, Sequence) else [slot]) if p is not None]
-
-    def terms(self) -> list[Bound]:
-        """Return the summands of the loss: the policy loss and the penalties."""
-        return [self.policy_loss, *self.penalties]
-
-    def needs(self, name: str) -> bool:
-        """Return True if any part requires `name`."""
-        return any(name in (*part.part.needs, *part.part.update_needs) for part in self.parts())
-
-    @property
-    def refill(self) -> int | None:
-        """Maximum number of sampling rounds per batch, the smallest of all filters; None: no dynamic sampling."""
-        return min((part.beside["refill"] for part in self.filters if part.beside.get("refill")), default=None)
 
 
 # ------------------------------------------------------------------ once per generation batch
@@ -89,7 +50,7 @@ def score(batch: Batch, equation: Equation) -> Batch:
         The result of :func:`shape_and_filter` and then :func:`compute_advantages`.
 
     Raises:
-        PartError: A part failed, returned another shape or a number that is not finite; a reward is infinite.
+        PartError: A part failed, or returned another shape or a number that is not finite; or a reward is infinite.
     """
     return compute_advantages(shape_and_filter(batch, equation), equation)
 
@@ -103,7 +64,7 @@ def shape_and_filter(batch: Batch, equation: Equation) -> Batch:
         reward is kept, without being passed to any part; it does not count for refill.
     """
     check_rewards(batch)
-    if equation.needs("expected_logp"):
+    if equation.requires("expected_logp"):
         batch = replace(batch, expected_logp=expected_logp(batch.old_logp, batch.mask, batch.group))
     has_reward = ~batch.rewards.isnan()
     if not has_reward.any():
@@ -112,14 +73,16 @@ def shape_and_filter(batch: Batch, equation: Equation) -> Batch:
     subset.token_rewards = on_last_token(subset.rewards, subset.mask)
     subset.dense_rewards = torch.zeros_like(subset.token_rewards)
     for shaper in equation.shapers:
-        subset = _shaped(subset, shaper)
+        subset = _apply_shaper(subset, shaper)
     keep = refills = torch.ones_like(subset.group, dtype=torch.bool)
     for part in equation.filters:
-        passed = call_part(part, subset, "B")
-        if passed.dtype != torch.bool:
-            raise PartError(f"returned numbers ({passed.dtype})", where=location(part), allowed="booleans: True, kept")
-        keep = keep & passed
-        refills = refills & passed if part.beside.get("refill") else refills
+        selected = call_part(part, subset, "B")
+        if selected.dtype != torch.bool:
+            raise PartError(
+                f"returned numbers ({selected.dtype})", where=location(part), allowed="booleans: True, kept"
+            )
+        keep = keep & selected
+        refills = refills & selected if part.options.get("refill") else refills
     return replace(
         batch,
         rewards=scatter(subset.rewards, has_reward, torch.nan),
@@ -143,11 +106,11 @@ def compute_advantages(batch: Batch, equation: Equation) -> Batch:
     if not selected.any():
         return replace(batch, advantages=torch.zeros_like(batch.rewards).unsqueeze(1), returns=batch.values)
     subset, part = select(without_padding(batch), selected), equation.advantage
-    result = call_unchecked(part, subset)
+    result = call_without_checks(part, subset)
     estimate, targets = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     estimate = check_shape(part, estimate, subset, "B", "B T").to(subset.rewards.dtype)
     advantages = check_finite(part, estimate.where(subset.mask, 0.0) if estimate.dim() == 2 else estimate.unsqueeze(1))
-    if targets is None and equation.needs("returns"):
+    if targets is None and equation.requires("returns"):
         targets = discounted(subset.token_rewards, 1.0, subset.mask)
     if targets is not None:
         targets = check_finite(part, check_shape(part, targets, subset, "B T").where(subset.mask, 0.0))
@@ -155,7 +118,7 @@ def compute_advantages(batch: Batch, equation: Equation) -> Batch:
     return replace(batch, advantages=scatter(advantages, selected))
 
 
-def _shaped(subset: Batch, shaper: Bound) -> Batch:
+def _apply_shaper(subset: Batch, shaper: Bound) -> Batch:
     """Apply one shaper: (B,) replaces the reward, changing its last token; (B, T) is added token by token."""
     change = call_part(shaper, subset, "B", "B T").to(subset.rewards.dtype)
     if change.dim() == 2:
@@ -185,20 +148,20 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
         step_batch = with_own_step_batch(without_padding(batch.step_batch))
         batch = replace(batch, step_batch=with_ratio(step_batch, equation))
     batch = with_ratio(batch, equation)
-    # Penalties come first only because autograd adds gradients in reverse order of creation: so the sum has
+    # Autograd adds gradients in reverse order of creation. Penalties are created first, so that the sum has
     # TRL's order, and the two trainers agree to the last bit.
-    terms = [(p, _logged(batch, p, limited(batch, p, 0.0))) for p in equation.penalties]
-    costs = [at(p.beta, batch.step) * x for p, x in terms if "aggregator" not in p.beside]
-    loss = limited(batch, equation.policy_loss, 0.0)
+    terms = [(p, _log_penalty(batch, p, call_term(batch, p, 0.0))) for p in equation.penalties]
+    costs = [value_at(p.beta, batch.step) * x for p, x in terms if "aggregator" not in p.options]
+    loss = call_term(batch, equation.policy_loss, 0.0)
     for weight in equation.token_weights:
-        loss = loss * limited(batch, weight, 1.0).detach()
+        loss = loss * call_term(batch, weight, 1.0).detach()
     if batch.rollout_weight is not None:
         loss = loss * batch.rollout_weight
-    total = _normalized(batch, equation, loss, costs)
-    if batch.log is not None and any("aggregator" in part.beside for part in equation.terms()):
+    total = _aggregate(batch, equation, loss, costs)
+    if batch.log is not None and any("aggregator" in part.options for part in equation.terms()):
         batch.log("policy_loss", (total.detach() * batch.num_micro_batches).expand(batch.mask.shape))
-    for part, x in ((part, x) for part, x in terms if "aggregator" in part.beside):
-        total = total + at(part.beta, batch.step) * aggregated(batch, part, x)
+    for part, x in ((part, x) for part, x in terms if "aggregator" in part.options):
+        total = total + value_at(part.beta, batch.step) * aggregate_term(batch, part, x)
     if batch.logp.requires_grad and not total.requires_grad:
         raise PartError(
             "has no gradient: it does not depend on the current policy",
@@ -215,23 +178,24 @@ def with_ratio(batch: Batch, equation: Equation) -> Batch:
     if equation.importance is None:
         return batch
     log_ratio = call_part(equation.importance, batch, "B 1", "B T")
-    ratio = log_ratio.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO).exp()
+    ratio = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     return replace(batch, log_ratio=log_ratio, ratio=ratio)
 
 
-def _normalized(batch: Batch, equation: Equation, loss: torch.Tensor, costs: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return policy loss and penalties without an aggregator of their own, as a scalar."""
-    own = aggregated(batch, equation.policy_loss, loss) if "aggregator" in equation.policy_loss.beside else None
-    if own is not None and not costs:
-        return own
-    loss = loss if own is None else torch.zeros_like(batch.logp)
+def _aggregate(batch: Batch, equation: Equation, loss: torch.Tensor, costs: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the policy loss and the penalties without a separate aggregator, as a scalar."""
+    policy_loss = equation.policy_loss
+    policy_term = aggregate_term(batch, policy_loss, loss) if "aggregator" in policy_loss.options else None
+    if policy_term is not None and not costs:
+        return policy_term
+    loss = loss if policy_term is None else torch.zeros_like(batch.logp)
     for cost in costs:
         loss = loss + cost
     total = call_part(equation.aggregator, replace(batch, loss=loss.where(batch.mask, 0.0)))
-    return total if own is None else own + total
+    return total if policy_term is None else policy_term + total
 
 
-def _logged(batch: Batch, part: Bound, x: torch.Tensor) -> torch.Tensor:
+def _log_penalty(batch: Batch, part: Bound, x: torch.Tensor) -> torch.Tensor:
     """Log a penalty before its `beta` is applied, and return it."""
     if batch.log is not None:
         batch.log(f"penalties/{part.part.name}", x.detach())

@@ -8,8 +8,9 @@ Each generation batch is then a step batch of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -39,18 +40,23 @@ def build_step_batch(
     """
     order = gather(torch.cat(list(positions))).argsort(stable=True)
     count = sum(map(len, positions))
-    mine = order.argsort()[process * count : (process + 1) * count]
+    local_rows = order.argsort()[process * count : (process + 1) * count]
 
     def joined(values: list[Any]) -> Any:
         if isinstance(values[0], dict):
-            return {key: joined([value[key] for value in values]) for key in values[0]}
+            return {key: joined(_column(values, key)) for key in values[0]}
         if isinstance(values[0], torch.Tensor) and values[0].dim():
             return gather(torch.cat([x.detach() for x in values]))[order]
         return values[0]
 
-    step_batch = Batch(**{f.name: joined([getattr(x, f.name) for x in micro_batches]) for f in fields(Batch)})
+    columns = {f.name: list(map(attrgetter(f.name), micro_batches)) for f in fields(Batch)}
+    step_batch = Batch(**{name: joined(values) for name, values in columns.items()})
     step_batch.step_batch = step_batch.step_batch_rows = step_batch.log = None  # type: ignore[assignment]
-    return step_batch, list(mine.split([len(position) for position in positions]))
+    return step_batch, list(local_rows.split([len(position) for position in positions]))
+
+
+def _column(values: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
+    return [value[key] for value in values]
 
 
 def with_own_step_batch(batch: Batch) -> Batch:

@@ -14,7 +14,7 @@ import rlm_plugins.trainer  # noqa: F401  # what is imported stays: see conftest
 from rlm_plugins.cli.launch import launch
 from rlm_plugins.durable.sealed import damages
 from rlm_plugins.run import report
-from rlm_plugins.run.resume_point import sound_checkpoint
+from rlm_plugins.run.resume_point import valid_checkpoint
 
 gc.freeze()
 KINDS: dict[str, dict[str, Any]] = {
@@ -85,7 +85,7 @@ def check_last_save(run: Path) -> None:
     """Check that the newest checkpoint is whole, and that no checkpoint is damaged or missing."""
     for stage in run.glob("01-*"):
         reported: list[str] = []
-        found, names = sound_checkpoint(stage, reported.append, unsealed=False), sorted(stage.glob("checkpoint-?"))
+        found, names = valid_checkpoint(stage, reported.append, unsealed=False), sorted(stage.glob("checkpoint-?"))
         assert not reported
         assert found == (names[-1] if names else None)
         assert found is None or not damages(found)

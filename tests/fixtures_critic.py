@@ -10,8 +10,8 @@ import tiny
 import torch
 from fixtures_trainer import weights
 
+from rlm_plugins.equation import Equation
 from rlm_plugins.stage_settings import Critic
-from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
 
 __all__ = ["KINDS", "LORA", "critic", "equation", "part", "rows", "trainer", "weights"]
@@ -22,7 +22,7 @@ LORA = {"r": 4, "lora_alpha": 8, "target_modules": tiny.ALL_LINEAR}
 def part(hook: str, name: str, beta: float | None = None, **knobs: Any) -> Any:
     """Return a part of the registry, with its coefficient."""
     bound = fixtures_trainer.REGISTRY.find(hook, name).bind(knobs)
-    return bound if beta is None else type(bound)(**{**vars(bound), "beside": {"beta": beta}})
+    return bound if beta is None else type(bound)(**{**vars(bound), "options": {"beta": beta}})
 
 
 def equation(**changes: Any) -> Equation:

@@ -11,9 +11,10 @@ import torch
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, aggregators, policy_losses
 from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.equation import Equation
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.step import Equation, objective, score
+from rlm_plugins.step import objective, score
 from rlm_plugins.step_batch import build_step_batch
 
 REGISTRY = Registry()
@@ -71,7 +72,7 @@ def loss_batch(**more: Any) -> Batch:
 def equation_of(name: str, **changes: Any) -> Equation:
     """Return the equation of an algorithm; `changes` set knobs of the part in a slot (a mapping) or replace it."""
     slots = slots_of(REGISTRY.find("rlm_algorithms", name).target, REGISTRY)
-    symbols = Equation.of(slots)
+    symbols = Equation.from_slots(slots)
     for slot, change in changes.items():
         old = getattr(symbols, slot)
         if isinstance(change, dict):

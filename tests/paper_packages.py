@@ -11,7 +11,7 @@ import rlm_offpolicy
 import rlm_process
 
 from rlm_plugins import hookimpl
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 
 PACKAGES = (rlm_games, rlm_intrinsic, rlm_offpolicy, rlm_process)
 

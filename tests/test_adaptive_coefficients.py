@@ -157,7 +157,7 @@ def test_bounds_that_contradict_each_other() -> None:
 
 
 def test_beta_multiplies_the_factor() -> None:
-    cost = replace(_bound(target=1.0, estimator="k2"), beside={"beta": 0.5})
+    cost = replace(_bound(target=1.0, estimator="k2"), options={"beta": 0.5})
     batch = loss_batch(ref_logp=torch.zeros(2, 3))
     paid = objective(batch, equation(penalties=[cost])) - objective(batch, equation())
     assert paid.item() == pytest.approx(0.5 * (1 + 4 + 9 + 16) / 2 / 4)

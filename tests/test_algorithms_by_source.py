@@ -20,12 +20,13 @@ from rlm_plugins.builtin.trainers import DFT, SFT
 from rlm_plugins.cli.objective_text import objective as formula
 from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.dispatch import select
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.loss_term import flat, term_counts, unflattened
+from rlm_plugins.loss_term import flatten_counts, term_counts, unflatten_counts
 from rlm_plugins.registry import Registry
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Stage
-from rlm_plugins.step import Equation, objective, score
+from rlm_plugins.step import objective, score
 
 REGISTRY = Registry()
 Tensor = torch.Tensor
@@ -221,7 +222,7 @@ def test_positive_example_term_is_the_mean_over_tokens_of_correct_completions(ba
     """VAPO, arXiv 2504.05118 eq. 12: −μ / Σ_{correct} |oᵢ| · Σ log π, for any split of the step into micro-batches."""
     imitation = REGISTRY.find("rlm_penalties", "nll").bind({})
     mean = REGISTRY.find("rlm_aggregators", "token_mean").bind({})
-    imitation = replace(imitation, beside={"beta": 0.1, "min_reward": 0.5, "aggregator": mean})
+    imitation = replace(imitation, options={"beta": 0.1, "min_reward": 0.5, "aggregator": mean})
     alone = Equation(
         advantage=part("rlm_advantages", advantages.group_relative),
         policy_loss=part("rlm_policy_losses", silent),
@@ -230,7 +231,7 @@ def test_positive_example_term_is_the_mean_over_tokens_of_correct_completions(ba
     )
     right = batch.mask & (batch.rewards >= 0.5).unsqueeze(1)
     logp = batch.logp.clone().requires_grad_()
-    counts = unflattened(flat(term_counts(batch, alone.terms())), share=1.0)
+    counts = unflatten_counts(flatten_counts(term_counts(batch, alone.terms())), share=1.0)
     step = replace(batch, logp=logp, term_counts=counts, step_batch=None, step_batch_rows=None, rollout_weight=None)
     loss = sum(
         objective(select(step, rows), alone) for rows in (slice(0, cut), slice(cut, None)) if len(batch.group[rows])

@@ -16,7 +16,7 @@ from rlm_plugins.cli import app, diff, explain_parts
 from rlm_plugins.cli import explain_report as report_module
 from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.cli.text_layout import fitted
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 

@@ -16,8 +16,8 @@ CORE = Path(rlm_plugins.__file__).parent
 FLOORS = (  # bottom up; the packages of one floor may import each other, without a cycle of modules
     "__init__ errors messages lazy batch renamed annotations entry_points",
     "functional environment workers kernels schedule distributed durable divergence",
-    "hookspecs registry algorithm specs glossary metrics diagnosis",
-    "dispatch loss_term nonfinite step step_batch stage_settings stage",
+    "hooks hookspecs registry algorithm specs glossary metrics diagnosis",
+    "equation dispatch loss_term nonfinite step step_batch stage_settings stage",
     "data",
     "rewards",
     "rollout",

@@ -210,7 +210,7 @@ def test_stage_that_begins_with_the_model_of_another(tmp_path: Path) -> None:
     "file", [file for file in FILES if file not in EQUATIONS and file.stem == "sft"], ids=lambda file: file.stem
 )
 def test_trainer_with_a_loss_of_its_own(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlm_plugins.divergence.LARGEST", 1e-9)
+    monkeypatch.setattr("rlm_plugins.divergence.MAX_LOSS_OR_NORM", 1e-9)
     with pytest.raises(RlmError, match="training diverged in step 1"):
         two_steps(file, tmp_path / "run")
     (folder,) = capsules_of(tmp_path / "run")

@@ -174,7 +174,7 @@ def test_interrupted_run_without_checkpoint_restarts(
     looks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After Ctrl-C inside a step, as in a notebook, no completion of that step is trained on."""
-    term = replace(REGISTRY.find("rlm_penalties", "kl_cov").bind({"share": 0.5}), beside={"beta": 1.0})
+    term = replace(REGISTRY.find("rlm_penalties", "kl_cov").bind({"share": 0.5}), options={"beta": 1.0})
     equation, size = clipped(penalties=[term] * looks), {"per_device_train_batch_size": 4, "num_generations": 4}
     equation_trainer = trainer(tmp_path, equation, max_steps=2, gradient_accumulation_steps=2, **size)
     step, done = ["writes", "learns", "learns"], []

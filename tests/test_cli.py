@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from rlm_plugins import __version__
 from rlm_plugins.cli import app
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 
 RECIPE = """
 environment: {name: addition, digits: 2, train_rows: 64, test_rows: 8}

@@ -11,7 +11,7 @@ import torch
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rollout.collector import RolloutCollector
-from rlm_plugins.rollout.group_layout import check_whole_groups, labels, owners
+from rlm_plugins.rollout.group_layout import assign_sources, check_whole_groups, labels
 
 
 class Trainer:
@@ -31,7 +31,7 @@ class Trainer:
 
 
 def source(target: Any, **beside: Any) -> Bound:
-    return Bound(Part("rlm_rollouts", target.__name__, "guest", target), {}, target, beside=beside)
+    return Bound(Part("rlm_rollouts", target.__name__, "guest", target), {}, target, options=beside)
 
 
 def answers(result: Any) -> Bound:
@@ -99,9 +99,10 @@ def test_sources_share_a_group_from_its_end() -> None:
     def other(prompts: Any) -> Any:
         return {}
 
-    assert owners([source(names, num_completions=2), source(other, num_completions=1)], 5) == [0, 0, 2, 1, 1]
-    assert owners([source(names)], 3) == [1, 1, 1]
-    assert owners([source(names), source(other, num_completions=1)], 3) == [1, 1, 2]  # what is left, wherever it stands
+    assert assign_sources([source(names, num_completions=2), source(other, num_completions=1)], 5) == [0, 0, 2, 1, 1]
+    assert assign_sources([source(names)], 3) == [1, 1, 1]
+    # a source without `num_completions` takes what is left, at any position
+    assert assign_sources([source(names), source(other, num_completions=1)], 3) == [1, 1, 2]
     assert labels([source(names, **{"as": "mine"}), source(other)]) == ["policy", "mine", "other"]
 
 
@@ -124,7 +125,7 @@ def test_a_source_called_policy_is_the_policy() -> None:
 )
 def test_sources_must_fit_into_a_group(rows: tuple[int | None, int | None], words: str) -> None:
     with pytest.raises(RecipeError, match=words):
-        owners([source(names, **({"num_completions": n} if n else {})) for n in rows], 3)
+        assign_sources([source(names, **({"num_completions": n} if n else {})) for n in rows], 3)
 
 
 def test_duplicate_labels_are_rejected() -> None:

@@ -676,7 +676,7 @@ def test_a_plugin_that_breaks_the_contract_stops_the_run(tmp_path: Path, monkeyp
     path = tmp_path / "recipe.yaml"
     path.write_text(BASE)
     registry = Registry()
-    monkeypatch.setattr(registry, "require_sound", lambda: (_ for _ in ()).throw(PluginError("broken")))
+    monkeypatch.setattr(registry, "raise_if_broken", lambda: (_ for _ in ()).throw(PluginError("broken")))
     with pytest.raises(PluginError, match="broken"):
         compose(recipe.load(path), registry)
 

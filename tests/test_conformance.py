@@ -13,7 +13,7 @@ from rlm_testing.conformance_kit import find_violation, report
 from rlm_testing.law import battery
 from rlm_testing.part_under_test import Subject
 
-from rlm_plugins import hookimpl, hookspecs
+from rlm_plugins import hookimpl, hooks, hookspecs
 from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.builtin import adaptive_coefficients as adaptive
 from rlm_plugins.builtin import (
@@ -321,7 +321,7 @@ def test_every_built_in_is_here() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("hook", hookspecs.HOOKS)
+@pytest.mark.parametrize("hook", hooks.HOOKS)
 def test_the_example_of_every_hook_is_a_good_part(hook: str) -> None:
     text = inspect.getdoc(getattr(hookspecs, hook)) or ""
     names = {

@@ -22,13 +22,14 @@ from rlm_plugins.cli.explain import explain
 from rlm_plugins.cli.explain_report import folded, render
 from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.cli.plugins_report import render as render_plugins
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import offers_of
 from rlm_plugins.registry.part import Part
-from rlm_plugins.step import Equation, objective, score
+from rlm_plugins.step import objective, score
 from rlm_plugins.step_batch import with_own_step_batch
 
 REGISTRY = Registry()
@@ -43,7 +44,7 @@ NOT_THE_VALUE = ("gmpo@trl", "rloo@trl")
 
 def equation(row: Algorithm) -> Equation:
     slots = slots_of(row, REGISTRY)
-    return Equation.of(slots)
+    return Equation.from_slots(slots)
 
 
 def rewards_of(record: Args, case: Case) -> torch.Tensor:

@@ -213,7 +213,7 @@ def test_modified_layers_are_left_to_peft(make: Any, monkeypatch: pytest.MonkeyP
     torch.manual_seed(0)
     found = model(ids).logits
     assert not is_fused(model, ids, monkeypatch)
-    lora.fuse_lora(model, on=False)
+    lora.fuse_lora(model, enabled=False)
     torch.manual_seed(0)
     assert torch.equal(model(ids).logits, found)
 

@@ -10,7 +10,7 @@ from fixtures_equations import equation, loss_batch, part, scoring
 
 from rlm_plugins.builtin import advantages, filters
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.step import objective, score
 
 

@@ -23,7 +23,7 @@ from rlm_plugins import recipe, renamed, step
 from rlm_plugins.cli import algorithm_table as table
 from rlm_plugins.cli import app
 from rlm_plugins.cli.objective_text import objective, slots_of
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe import sections, yaml_strict
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.generator_section import generates
@@ -232,7 +232,7 @@ def test_readme_variant_equals_tutorial_two(tmp_path: Path) -> None:
     assert sorted(code(block)) == sorted(code((ROOT / "recipes/lessons/median.py").read_text()))
     (tmp_path / "median.py").write_text(block)
     part = Registry([tmp_path / "median.py"]).find("rlm_advantages", "median_baseline")
-    assert part.needs == ("rewards", "group")
+    assert part.required_data == ("rewards", "group")
 
 
 def test_the_error_of_readme_is_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ def keep_none(rewards: torch.Tensor) -> torch.Tensor:
 
 def sieve(target: Any, **beside: Any) -> Bound:
     bound = Part("rlm_filters", target.__name__, "test", target).bind({})
-    return Bound(bound.part, bound.knobs, bound.target, beside=beside)
+    return Bound(bound.part, bound.knobs, bound.target, options=beside)
 
 
 SPREAD = REGISTRY.find("rlm_filters", "nonzero_std").target
@@ -142,7 +142,7 @@ def refilling(folder: Path, filters: list[Bound], observer: Any = None, **change
     seen = Part("rlm_advantages", "seen", "test", Seen).bind({})
     settings = {"max_steps": 3, "per_device_train_batch_size": 16, **changes}
     pieces: dict[str, Any] = {"observer": observer}
-    if not any("refill" in sieve.beside for sieve in filters):
+    if not any("refill" in sieve.options for sieve in filters):
         pieces["prompt_source"] = None  # the data loader hands the problems out
     equation = clipped(filters=filters, advantage=seen)
     return trainer(folder, equation, group_reward, tiny.problems(30), pieces=pieces, **settings)

@@ -23,9 +23,10 @@ from trl import GRPOConfig, GRPOTrainer
 
 from rlm_plugins.builtin.episode_rewards import episode_return
 from rlm_plugins.environment import Environment
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.evaluation.held_out import evaluate
-from rlm_plugins.recipe.checks.environment import check_environment, check_playing
+from rlm_plugins.recipe.checks.environment import check_environment, check_multi_turn_parts
 from rlm_plugins.recipe.checks.required_columns import check_columns
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.fault import Fault
@@ -36,7 +37,6 @@ from rlm_plugins.rollout.episode_tokens import EpisodeTokens
 from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage_settings import NO_SPEED, Reward
-from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
 
 
@@ -566,8 +566,8 @@ def test_only_multi_turn_environments_have_turns() -> None:
     check_columns(fixtures_environments.environment_spec(), "training", [reward], "talk", "rewards")
     slots = {"shapers": [bound("rlm_shapers", "by_turn")], "rollouts": []}
     with pytest.raises(RecipeError, match=r"algorithm.shapers\[0\]: 'by_turn' requires `turn_rewards`"):
-        check_playing(silent, slots, "talk", "algorithm")
-    check_playing(fixtures_environments.environment_spec(), slots, "talk", "algorithm")
+        check_multi_turn_parts(silent, slots, "talk", "algorithm")
+    check_multi_turn_parts(fixtures_environments.environment_spec(), slots, "talk", "algorithm")
     slots = {"shapers": [], "rollouts": [bound("rlm_rollouts", "greedy")]}
     with pytest.raises(RecipeError, match="generates single turns"):
-        check_playing(fixtures_environments.environment_spec(), slots, "talk", "algorithm")
+        check_multi_turn_parts(fixtures_environments.environment_spec(), slots, "talk", "algorithm")

@@ -18,6 +18,7 @@ from trl import GRPOTrainer
 from rlm_plugins import recipe
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli.speed_report import fast_path_lines
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.kernels import chunk_sizes
 from rlm_plugins.kernels import fused_lora as lora
@@ -29,7 +30,7 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.run.trainer_setup import arguments
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.stage_settings import NO_SPEED, Speed
-from rlm_plugins.step import Equation, objective
+from rlm_plugins.step import objective
 from rlm_plugins.trainer import EquationTrainer
 
 REGISTRY = Registry()
@@ -74,7 +75,7 @@ def trained(folder: Path, row: str, speed: Speed, **changes: Any) -> EquationTra
     """Train an algorithm for three steps."""
     equation = equation_of(row, **changes.pop("slots", {}))
     settings = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "max_steps": 3}
-    settings |= {"learning_rate": 1e-3, "beta": float(equation.needs("ref_logp"))}
+    settings |= {"learning_rate": 1e-3, "beta": float(equation.requires("ref_logp"))}
     kind = changes.pop("critic", None)
     pieces = {"speed": speed, "critic": kind and critic(kind)}
     equation_trainer = trainer(folder, equation, seldom, tiny.problems(16), pieces=pieces, **{**settings, **changes})
@@ -234,7 +235,7 @@ def test_algorithms_without_other_terms_skip_completions() -> None:
 @pytest.mark.parametrize("threshold", [-2.0, 0.5, 1.0, 5.0])
 def test_term_of_correct_completions_disables_skipping(threshold: float) -> None:
     """A group of correct completions has zero advantage, but this term has a gradient on it."""
-    imitates = replace(REGISTRY.find("rlm_penalties", "nll").bind({}), beside={"beta": 0.1, "min_reward": threshold})
+    imitates = replace(REGISTRY.find("rlm_penalties", "nll").bind({}), options={"beta": 0.1, "min_reward": threshold})
     assert not zero_advantage_has_no_gradient(equation_of("dr_grpo", penalties=[imitates]), 0)
 
 
@@ -242,7 +243,7 @@ def test_term_of_truncated_completions_disables_skipping() -> None:
     def regrets(logp: torch.Tensor, truncated: torch.Tensor) -> torch.Tensor:
         return logp * truncated.unsqueeze(1)
 
-    regret = replace(Part("rlm_penalties", "regrets", "test", regrets).bind({}), beside={"beta": 0.1})
+    regret = replace(Part("rlm_penalties", "regrets", "test", regrets).bind({}), options={"beta": 0.1})
     assert not zero_advantage_has_no_gradient(equation_of("dr_grpo", penalties=[regret]), 0)
 
 
@@ -261,7 +262,7 @@ def test_a_loss_on_another_device_is_taken_for_one_that_sees_them() -> None:
 
 
 def test_schedule_counts_only_while_its_coefficient_is_not_zero() -> None:
-    late = replace(REGISTRY.find("rlm_penalties", "entropy").bind({}), beside={"beta": Schedule(0.0, 0.1, over=10)})
+    late = replace(REGISTRY.find("rlm_penalties", "entropy").bind({}), options={"beta": Schedule(0.0, 0.1, over=10)})
     symbols = equation_of("dr_grpo", penalties=[late])
     assert zero_advantage_has_no_gradient(symbols, 0)
     assert not zero_advantage_has_no_gradient(symbols, 5)
@@ -269,7 +270,7 @@ def test_schedule_counts_only_while_its_coefficient_is_not_zero() -> None:
 
 def test_a_coefficient_that_comes_between_two_passes_finds_the_old_policy(tmp_path: Path) -> None:
     """The second pass over a generation has no old log-probs of completions that the first one skipped."""
-    late = replace(REGISTRY.find("rlm_penalties", "kl_old").bind({}), beside={"beta": Schedule(0.0, 5.0, over=1)})
+    late = replace(REGISTRY.find("rlm_penalties", "kl_old").bind({}), options={"beta": Schedule(0.0, 5.0, over=1)})
     compared(tmp_path, "dr_grpo", num_iterations=2, max_steps=4, slots={"penalties": [late]})
 
 

@@ -81,7 +81,7 @@ OTHERS: dict[str, Any] = {
 
 
 def switched_off(model: Any) -> Any:
-    fuse_mlps(model, on=False)
+    fuse_mlps(model, enabled=False)
     assert not mlps(model)
     return model
 

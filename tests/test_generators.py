@@ -89,7 +89,7 @@ def test_generate_of_the_model_is_restored(tmp_path: Path) -> None:
 
 
 def test_rollout_sources_use_the_generator(tmp_path: Path, calls: dict[str, int]) -> None:
-    greedy = [replace(REGISTRY.find("rlm_rollouts", "greedy").bind({}), beside={"num_completions": 1})]
+    greedy = [replace(REGISTRY.find("rlm_rollouts", "greedy").bind({}), options={"num_completions": 1})]
     slow, fast = (
         trained(tmp_path, generator, max_steps=1, pieces={"collector": RolloutCollector(greedy, 4)})
         for generator in (None, PORTABLE)

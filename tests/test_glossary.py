@@ -10,7 +10,7 @@ from rlm_plugins.cli.explain_report import render
 from rlm_plugins.cli.recipe_keys import recipe_keys
 from rlm_plugins.errors import RlmError
 from rlm_plugins.glossary import ENTRIES
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 
 REGISTRY = Registry()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlm_plugins.recipe.checks.group_size_probe import has_signal, least_group
+from rlm_plugins.recipe.checks.group_size_probe import has_signal, min_group_size
 from rlm_plugins.registry.part import Bound, Part
 
 
@@ -66,14 +66,14 @@ def part(target: Any, hook: str = "rlm_advantages") -> Bound:
     ],
 )
 def test_the_least_group(target: Any, size: int, least: int) -> None:
-    assert least_group(part(target), size, ["accuracy"]) == least
+    assert min_group_size(part(target), size, ["accuracy"]) == least
 
 
 def test_filter_is_informative_where_it_keeps_a_completion() -> None:
     def several(rewards: Any, group: Any) -> Any:
         return torch.stack([(group == g).sum() > 4 for g in group])
 
-    assert [least_group(part(several, "rlm_filters"), size, []) for size in (1, 4, 5)] == [5, 5, 0]
+    assert [min_group_size(part(several, "rlm_filters"), size, []) for size in (1, 4, 5)] == [5, 5, 0]
 
 
 def test_probe_changes_neither_state_nor_rng() -> None:

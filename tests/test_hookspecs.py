@@ -17,7 +17,7 @@ from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.batch import LOSS, SCORING
 from rlm_plugins.cli import docstring_examples as examples
 from rlm_plugins.cli.new import KINDS
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 
@@ -30,7 +30,7 @@ def load(hook: str, folder: Path) -> Registry:
     path = folder / "example.py"
     path.write_text(examples.module(hook, examples.part_name(hook)), encoding="utf-8")
     registry = Registry(load=[path])
-    registry.require_sound()
+    registry.raise_if_broken()
     return registry
 
 

@@ -27,7 +27,8 @@ from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, aggregators, importance, penalties, policy_losses
-from rlm_plugins.step import Equation, score
+from rlm_plugins.equation import Equation
+from rlm_plugins.step import score
 
 Tensor = torch.Tensor
 close = torch.testing.assert_close

@@ -17,7 +17,7 @@ LIGHT = {
     "the registry, built": "from rlm_plugins.registry import Registry; assert list(Registry())",
     "every part, looked at": (
         "from rlm_plugins.registry import Registry\n"
-        "for part in Registry(): part.check(); part.file; part.hook == 'rlm_algorithms' or (part.knobs, part.needs)"
+        "for part in Registry(): part.check(); part.file; part.hook == 'rlm_algorithms' or (part.knobs, part.data)"
     ),
     "the recipe": "from rlm_plugins.recipe import compose, document, resolve, trainer_settings",
     "a recipe, read": (

@@ -14,7 +14,7 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.resolved_values import resolved
 from rlm_plugins.registry import Registry
 from rlm_plugins.renamed import KEYS, KNOBS, PARTS
-from rlm_plugins.run.migration import KEPT, migrate, with_current_names
+from rlm_plugins.run.migration import BACKUP, migrate, with_current_names
 from rlm_plugins.run.resume import changes, check_resumable, without_new_defaults
 
 OLDER = Path(__file__).parent / "data" / "recipe_of_an_older_run.yaml"
@@ -24,16 +24,16 @@ def test_older_run_has_the_recipe_of_today(tmp_path: Path) -> None:
     shutil.copy(OLDER, tmp_path / "recipe.yaml")
     (tmp_path / "manifest.json").write_text("{}")
     migrate(tmp_path)
-    assert (tmp_path / KEPT).read_bytes() == OLDER.read_bytes()
+    assert (tmp_path / BACKUP).read_bytes() == OLDER.read_bytes()
     migrated = (tmp_path / "recipe.yaml").read_text()
     loaded = recipe.load(tmp_path / "recipe.yaml")
     stages = compose(loaded, Registry(), build_environment=False)
     today = yaml.safe_load(yaml.safe_dump(dict(resolved(stages, loaded))))
     assert without_new_defaults(changes(yaml.safe_load(migrated), today), loaded, stages) == []
-    (tmp_path / KEPT).unlink()
+    (tmp_path / BACKUP).unlink()
     migrate(tmp_path)
     assert (tmp_path / "recipe.yaml").read_text() == migrated
-    assert not (tmp_path / KEPT).exists(), "nothing left to rename"
+    assert not (tmp_path / BACKUP).exists(), "nothing left to rename"
 
 
 def test_run_of_an_older_version_resumes_without_allowed_changes(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.cli.objective_text import formula, gist, legend, objective, slots_of, summary
 from rlm_plugins.cli.value_text import call, with_values
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 
@@ -104,9 +104,9 @@ def test_part_without_formula_is_shown_by_name() -> None:
 def test_weights_and_costs_are_numbered_when_there_are_several() -> None:
     weights = [bound(fading, "rlm_token_weights"), bound(late, "rlm_token_weights")]
     costs = [
-        Bound(p.part, p.knobs, p.target, beside={"beta": b}) for p, b in ((bound(drift, "rlm_penalties"), 0.5),) * 2
+        Bound(p.part, p.knobs, p.target, options={"beta": b}) for p, b in ((bound(drift, "rlm_penalties"), 0.5),) * 2
     ]
-    costs[1] = Bound(costs[1].part, costs[1].knobs, costs[1].target, beside={"beta": -0.25})
+    costs[1] = Bound(costs[1].part, costs[1].knobs, costs[1].target, options={"beta": -0.25})
     chosen = slots(policy_loss=bound(silent), token_weights=weights, penalties=costs)
     assert objective(chosen) == "loss = Σ [ c₁ · c₂ · silent(ratio, advantages) + 0.5 Ω₁ − 0.25 Ω₂ ] / Σ n"
     assert [line[0] for line in legend(chosen)] == ["1/Z", "ℓ", "c₁", "c₂", "Ω₁", "Ω₂", "w", "Â"]

@@ -14,10 +14,11 @@ import torch
 
 from rlm_plugins import one_page
 from rlm_plugins.batch import Batch
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.equation import Equation
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.step import Equation, objective, score
+from rlm_plugins.step import objective, score
 
 P, G, EPSILON = 6, 4, 0.2
 REGISTRY = Registry()
@@ -30,7 +31,7 @@ def bind(key: str, spec: Any) -> Bound:
     knobs = dict(spec) if isinstance(spec, Mapping) else {"name": spec}
     name, beta = knobs.pop("name"), knobs.pop("beta", 1.0)
     bound = REGISTRY.find(HOOK[key], name).bind(knobs)
-    return Bound(bound.part, bound.knobs, bound.target, beside={"beta": beta})
+    return Bound(bound.part, bound.knobs, bound.target, options={"beta": beta})
 
 
 def grpo(beta: float) -> Equation:

@@ -16,10 +16,10 @@ import torch
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
+from rlm_plugins.equation import Equation
 from rlm_plugins.registry import Registry
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage_settings import Reward
-from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
 REGISTRY = Registry()
@@ -61,7 +61,7 @@ def equation(loss_type: str, scale: str, level: str, beta: float, top_entropy: f
     penalties = ()
     if beta:
         kl = bind("rlm_penalties", "kl", importance_weighted=True)
-        penalties = (replace(kl, beside={"beta": beta}),)
+        penalties = (replace(kl, options={"beta": beta}),)
     return Equation(
         advantage=bind("rlm_advantages", "group_relative", scale=scale),
         importance=bind("rlm_importance", level),

@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from rlm_plugins.batch import LOSS, SCORING, names
 from rlm_plugins.errors import PluginError, RecipeError
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.messages import text_number
 from rlm_plugins.registry.part import Part
 
@@ -52,9 +52,9 @@ def test_positional_arguments_are_data_and_keywords_knobs() -> None:
     def target(rewards: Any, group: Any, ratio: Any = None, *, eps: float = 1e-4, scale: Mode) -> None: ...
 
     found = part(target)
-    assert found.needs == ("rewards", "group")
-    assert found.welcomes == ("ratio",)
-    assert not found.takes_everything
+    assert found.required_data == ("rewards", "group")
+    assert found.optional_data == ("ratio",)
+    assert not found.takes_kwargs
     assert list(found.knobs.model_fields) == ["eps", "scale"]
     assert found.full_name == "guest/mine"
     assert found.file == __file__
@@ -71,7 +71,11 @@ def test_class_declares_data_in_call_and_update() -> None:
 
     found = part(Running)
     found.check()
-    assert (found.needs, found.welcomes, list(found.knobs.model_fields)) == (("rewards",), ("values",), ["decay"])
+    assert (found.required_data, found.optional_data, list(found.knobs.model_fields)) == (
+        ("rewards",),
+        ("values",),
+        ["decay"],
+    )
     one, other = found.bind({"decay": 0.5}), found.bind({})
     assert one.stateful
     assert isinstance(one.target, Running)
@@ -273,8 +277,8 @@ def test_only_rewards_may_be_asynchronous_or_take_everything() -> None:
     part(slow, "rlm_rewards").check()
     found = part(written_for_trl, "rlm_rewards")
     found.check()
-    assert found.takes_everything
-    assert found.needs == ("prompts", "completions")
+    assert found.takes_kwargs
+    assert found.required_data == ("prompts", "completions")
 
 
 def test_a_reward_may_name_any_column_but_keeps_its_knobs_behind_the_star() -> None:
@@ -323,9 +327,9 @@ class Learner:
 def test_update_declares_scoring_data() -> None:
     bound = part(Learner, "rlm_advantages")
     bound.check()
-    assert bound.update_needs == ("prompt_index", "named_rewards")
-    assert bound.update_welcomes == ("ref_logp",)
-    assert part(lambda rewards: rewards, "rlm_advantages").update_needs == ()
+    assert bound.update_required_data == ("prompt_index", "named_rewards")
+    assert bound.update_optional_data == ("ref_logp",)
+    assert part(lambda rewards: rewards, "rlm_advantages").update_required_data == ()
 
 
 def test_part_with_update_requires_state_dict() -> None:

@@ -76,7 +76,7 @@ def test_attention_and_its_gradients_are_those_of_each_sequence_alone(
     sizes, parents = [x.stop - x.start for x in segments], [x.parent for x in segments]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunk_sizes, "PAIRS", pairs)
-        tree = TreeAttention.of(sizes, parents, torch.device("cpu"))
+        tree = TreeAttention.of_tree(sizes, parents, torch.device("cpu"))
     draw = torch.Generator().manual_seed(len(sequences))
     shapes = (4, key_heads, key_heads)
     qkv = [torch.randn(1, heads, sum(sizes), 8, generator=draw).double().requires_grad_() for heads in shapes]
@@ -103,7 +103,7 @@ def test_attention_computes_few_masked_pairs() -> None:
     runs = attention_runs(sizes, [-1, 0, 0, 0, 0, 0, 0], 2**12)
     assert [list(run.segments) for run in runs] == [[0, 1], [2], [3, 4, 5, 6]]
     assert [run.context for run in runs] == [(), (0,), (0,)]
-    tree = TreeAttention.of(sizes, [-1, 0, 0, 0, 0, 0, 0], torch.device("cpu"))
+    tree = TreeAttention.of_tree(sizes, [-1, 0, 0, 0, 0, 0, 0], torch.device("cpu"))
     assert [call.tokens for call in tree.calls] == [48, 49, 68]
     assert [None if call.visible is None else int(call.visible.sum()) for call in tree.calls] == [
         None,

@@ -123,7 +123,7 @@ def test_the_order_of_a_recipe_without_sampler_is_trls() -> None:
 
 def sieve(**beside: Any) -> Bound:
     part = REGISTRY.find("rlm_filters", "nonzero_std")
-    return Bound(part, part.bind({}).knobs, part.target, beside=beside)
+    return Bound(part, part.bind({}).knobs, part.target, options=beside)
 
 
 def by_problem(rewards: Any, prompt_index: Any) -> Any:

@@ -16,7 +16,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe import document as recipe
 from rlm_plugins.recipe.algorithm_section import Algorithm
-from rlm_plugins.recipe.paths import spell, split
+from rlm_plugins.recipe.paths import format_path, parse_path
 from rlm_plugins.recipe.sections import SECTIONS, Body, Document
 
 SMALL = """\
@@ -54,7 +54,7 @@ def read(folder: Path, text: str, *overrides: str) -> Recipe:
 def test_bare_names_become_mappings_and_values_keep_their_line(tmp_path: Path) -> None:
     found = read(tmp_path, SMALL)
     assert found.name == "recipe"
-    assert found.places == [()]
+    assert found.stage_paths == [()]
     assert found.bodies == [
         {
             "model": {"name": "scratch", "hidden": 64},
@@ -72,7 +72,7 @@ def test_bare_names_become_mappings_and_values_keep_their_line(tmp_path: Path) -
 def test_stage_inherits_sections_whole_and_trainer_by_key(tmp_path: Path) -> None:
     found = read(tmp_path, STAGES)
     first, second = found.bodies
-    assert found.places == [("stages", 0), ("stages", 1)]
+    assert found.stage_paths == [("stages", 0), ("stages", 1)]
     assert first == {
         "name": "warm-up",
         "model": {"name": "scratch"},
@@ -189,10 +189,10 @@ OVERRIDES: list[tuple[str, str, Any]] = [
 def test_override_changes_one_value(override: str, address: str, value: Any, tmp_path: Path) -> None:
     found = read(tmp_path, SMALL, override)
     here: Any = found.bodies[0]
-    for step in split(address):
+    for step in parse_path(address):
         here = here[int(step) if isinstance(here, list) else step]
     assert here == value
-    changed = spell(tuple(int(s) if s.isdecimal() else s for s in split(override.partition("=")[0])))
+    changed = format_path(tuple(int(s) if s.isdecimal() else s for s in parse_path(override.partition("=")[0])))
     if "penalties" not in changed:
         assert found.origins[
             changed.replace("rewards.accuracy", "rewards[0]").replace("rewards.format", "rewards[1]")
@@ -400,5 +400,5 @@ def test_any_yaml_is_a_recipe_or_an_error(
         found = recipe.load(path, [f"{'.'.join(way)}={dump([value])[2:]}" for way, value in overrides])
     except RecipeError:
         return
-    assert len(found.bodies) == len(found.places) > 0
+    assert len(found.bodies) == len(found.stage_paths) > 0
     assert all(body["environment"]["name"] and body["algorithm"]["name"] for body in found.bodies)

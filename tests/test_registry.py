@@ -14,7 +14,7 @@ from fake_plugins import Installer, reward
 from rlm_plugins import __version__
 from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.errors import PluginError, RecipeError
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import BUILTIN, Registry
 
 HOOK = "from rlm_plugins import hookimpl\n"
@@ -38,7 +38,7 @@ def test_built_in_parts_are_a_plugin() -> None:
     registry = Registry()
     assert registry.plugins[BUILTIN].origin == f"rlm-plugins {__version__}"
     assert registry.find("rlm_advantages", "gae") is registry.find("rlm_advantages", "builtin/gae")
-    registry.require_sound()
+    registry.raise_if_broken()
 
 
 def test_parts_come_in_batch_order() -> None:
@@ -72,7 +72,7 @@ def test_plugin_is_found_through_its_entry_point(install: Installer) -> None:
     assert registry.plugins["guest"].error is None
     assert part.bind({"characters": 3}).call({"completions": ["a", "b"]}) == [0.0, 0.0]
     assert part.file == str(path)
-    registry.require_sound()
+    registry.raise_if_broken()
 
 
 def test_the_entry_point_may_name_an_object(install: Installer) -> None:
@@ -110,7 +110,7 @@ def test_a_clash_lists_the_rivals_and_full_names_still_work(install: Installer) 
     assert "allowed: one/brevity, two/brevity" in str(caught.value)
     assert registry.find("rlm_rewards", "two/brevity").plugin == "two"
     assert {"one/brevity", "two/brevity"} <= set(registry.names("rlm_rewards"))
-    registry.require_sound()
+    registry.raise_if_broken()
 
 
 def test_the_same_name_for_different_hooks_is_no_clash(install: Installer) -> None:
@@ -127,17 +127,17 @@ def test_two_plugins_of_one_name_are_an_error_that_names_both_packages(install: 
     with pytest.raises(
         PluginError, match=r"two plugins have the name 'guest': rlm-\w+ \d\.0 and rlm-\w+ \d\.0"
     ) as caught:
-        Registry().require_sound()
+        Registry().raise_if_broken()
     assert "rlm-first 1.0" in str(caught.value)
     assert "rlm-second 2.0" in str(caught.value)
-    Registry(block=["guest"]).require_sound()
+    Registry(block=["guest"]).raise_if_broken()
 
 
 def test_name_of_the_core_is_reserved(install: Installer) -> None:
     """Such a plugin is left out, and stops no run."""
     install("builtin", reward("a"), distribution="rlm-impostor", version="1.0")
     registry = Registry()
-    registry.require_sound()
+    registry.raise_if_broken()
     assert "the name 'builtin' is reserved" in str(registry.plugins["rlm-impostor 1.0"].error)
     assert ("rlm_rewards", "a") not in registry.parts
 
@@ -186,7 +186,7 @@ def test_broken_plugin_fails_only_where_used(install: Installer, kind: str) -> N
     path = install("broken", BROKEN[kind])
     install("sound", reward())
     registry = Registry()
-    registry.require_sound()
+    registry.raise_if_broken()
     assert registry.find("rlm_rewards", "brevity").plugin == "sound"
 
     error = registry.plugins["broken"].error
@@ -213,13 +213,13 @@ def test_entry_point_to_a_missing_module_is_an_error(install: Installer) -> None
     path.unlink()
     registry = Registry()
     assert isinstance(registry.plugins["guest"].error, ModuleNotFoundError)
-    registry.require_sound()
+    registry.raise_if_broken()
 
 
 def test_hook_that_raises_is_reported_as_a_failed_import(install: Installer) -> None:
     install("guest", HOOK + "@hookimpl\ndef rlm_rewards():\n    return {'r': 1 / 0}")
     registry = Registry()
-    registry.require_sound()
+    registry.raise_if_broken()
     with pytest.raises(RecipeError) as caught:
         registry.find("rlm_rewards", "guest/r")
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -247,9 +247,9 @@ CONTRACT = {
     "hook that returns nothing": ("@hookimpl\ndef rlm_rewards():\n    pass", ["got NoneType"]),
     "hook that returns a list": (OFFER.format("[len]"), ["got list", '{"name": part']),
     "a part that is no function": (OFFER.format('{"r": 3}'), ["rlm_rewards 'r'", "is of type int"]),
-    "a name with a slash": (OFFER.format('{"a/b": print}'), ["offers a part called 'a/b'"]),
-    "a name with a space": (OFFER.format('{"a b": print}'), ["offers a part called 'a b'"]),
-    "a name that is no text": (OFFER.format("{1: print}"), ["offers a part called 1"]),
+    "a name with a slash": (OFFER.format('{"a/b": print}'), ["registers a part called 'a/b'"]),
+    "a name with a space": (OFFER.format('{"a b": print}'), ["registers a part called 'a b'"]),
+    "a name that is no text": (OFFER.format("{1: print}"), ["registers a part called 1"]),
     "a row that is none": (
         "@hookimpl\ndef rlm_algorithms():\n    return {'mine': {'advantage': 'gae'}}",
         ["rlm_algorithms 'mine'", "is of type dict", "rlm_plugins.algorithm.Algorithm"],
@@ -266,9 +266,9 @@ def test_a_broken_contract_is_an_error_at_start(install: Installer, kind: str) -
     source, expected = CONTRACT[kind]
     path = install("guest", HOOK + source)
     registry = Registry()
-    assert registry.plugins["guest"].at_fault
+    assert registry.plugins["guest"].breaks_contract
     with pytest.raises(PluginError) as caught:
-        registry.require_sound()
+        registry.raise_if_broken()
     for text in [*expected, "plugin 'guest'", path.name]:
         assert text in str(caught.value)
 

@@ -12,7 +12,7 @@ import pytest
 from rlm_plugins import renamed
 from rlm_plugins.batch import LOSS, SCORING, names
 from rlm_plugins.errors import PluginError, RecipeError
-from rlm_plugins.hookspecs import GENERATING, HOOKS, ROLLOUT
+from rlm_plugins.hooks import GENERATING, HOOKS, ROLLOUT
 from rlm_plugins.recipe import document
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.registry import Registry

@@ -239,7 +239,7 @@ def test_resumed_reward_model_equals_uninterrupted(tmp_path: Path) -> None:
     """Adapter, head and optimizer are restored from an intermediate checkpoint."""
     short = [*SHORT, "stages.1.trainer.save_strategy=steps", "stages.1.trainer.save_steps=3"]
     whole = recipe.load(PIPELINE, short)
-    for actual in (whole.bodies, whole.places):
+    for actual in (whole.bodies, whole.stage_paths):
         del actual[2:]
     folder = train(whole, Registry(), tmp_path / "run").folder
     expected = load_file(folder / "02-reward/adapter/adapter_model.safetensors")

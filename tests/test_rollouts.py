@@ -32,7 +32,7 @@ SEEN: list[Any] = []
 
 def source(name: str, rows: int | None = None, **knobs: Any) -> Bound:
     bound = REGISTRY.find("rlm_rollouts", name).bind(knobs)
-    return replace(bound, beside={"num_completions": rows} if rows else {})
+    return replace(bound, options={"num_completions": rows} if rows else {})
 
 
 def rollout_trainer(folder: Path, *sources: Bound, **changes: Any) -> EquationTrainer:
@@ -86,7 +86,7 @@ def test_empty_request_returns_nothing(idle: EquationTrainer) -> None:
 
 def test_processes_generate_equally_many_sequences(idle: EquationTrainer, monkeypatch: Any) -> None:
     """If all processes must generate together, a process without sequences generates unused ones."""
-    monkeypatch.setattr(idle.components.generation, "unused_rows", lambda rows: 3 - rows)
+    monkeypatch.setattr(idle.components.generation, "num_dummies", lambda rows: 3 - rows)
     monkeypatch.setattr(idle.components.prompts, "inputs", [{"prompt": "1+1="}] * 3)
     seen = []
     usual = idle._generate_single_turn

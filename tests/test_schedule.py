@@ -56,7 +56,7 @@ def test_integer_schedule_stays_integer() -> None:
         return loss
 
     bound = part("rlm_aggregators", longest, tokens={"from": 8, "to": 12, "over": 8})
-    values = [schedule.at(bound.knobs["tokens"], step) for step in range(9)]
+    values = [schedule.value_at(bound.knobs["tokens"], step) for step in range(9)]
     assert values == [8, 8, 9, 10, 10, 10, 11, 12, 12]
     assert all(isinstance(value, int) for value in values)
 
@@ -154,10 +154,10 @@ def test_a_part_gets_the_value_of_its_step() -> None:
 
 def test_a_coefficient_moves() -> None:
     cost = part("rlm_penalties", penalties.kl_old, estimator="k2")
-    moving = replace(cost, beside={"beta": Schedule(0.0, 2.0, 4)})
+    moving = replace(cost, options={"beta": Schedule(0.0, 2.0, 4)})
     batch = loss_batch(old_logp=torch.zeros(2, 3))
     plain = objective(batch, equation())
-    paid = objective(batch, equation(penalties=[replace(cost, beside={"beta": 1.0})])) - plain
+    paid = objective(batch, equation(penalties=[replace(cost, options={"beta": 1.0})])) - plain
     for step, beta in ((0, 0.0), (2, 1.0), (4, 2.0)):
         found = objective(replace(batch, step=step), equation(penalties=[moving])) - plain
         assert found.item() == pytest.approx(beta * paid.item(), rel=1e-6)
@@ -221,7 +221,7 @@ def test_a_run_logs_where_it_stands(tmp_path: Path) -> None:
 
 
 def test_duplicate_names_are_numbered() -> None:
-    moving = replace(part("rlm_penalties", penalties.kl), beside={"beta": Schedule(0, 1, 2)})
+    moving = replace(part("rlm_penalties", penalties.kl), options={"beta": Schedule(0, 1, 2)})
     clip = part("rlm_policy_losses", policy_losses.clip)
-    found = schedule.named([("penalties", moving), ("policy_loss", clip), ("penalties", moving)])
+    found = schedule.schedules_by_name([("penalties", moving), ("policy_loss", clip), ("penalties", moving)])
     assert list(found) == ["penalties.kl.beta", "penalties.kl.beta#2"]

@@ -111,7 +111,7 @@ def test_terms_refer_to_the_label(tmp_path: Path) -> None:
     as_masters = "{name: luffy, rollouts: [{name: demonstrations, num_completions: 1, as: masters}], penalties: "
     as_masters += "[{name: policy_shaping, beta: 1.0, source: masters}]}"
     (stage,) = composed(recipe(tmp_path, as_masters))
-    assert stage.equation.penalties[0].beside == {"source": "masters", "beta": 1.0}
+    assert stage.equation.penalties[0].options == {"source": "masters", "beta": 1.0}
 
 
 @pytest.mark.parametrize("row", ["remax", "rlep", "luffy", "srft", "hpt", "dft"])

@@ -12,10 +12,10 @@ from fixtures_trainer import OFTEN, clipped, interrupted, logged, trainer, weigh
 from test_trainer_settings import CPU
 
 from rlm_plugins.builtin.trainers import GRPO
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.trainer_settings import check
 from rlm_plugins.registry import Registry
-from rlm_plugins.step import Equation
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.stale_policy import batch_seed
 
@@ -237,7 +237,7 @@ def test_raised_staleness_of_a_resumed_run_uses_the_oldest_weights(tmp_path: Pat
 )
 def test_wrong_settings(settings: dict[str, Any], where: str, words: str) -> None:
     with pytest.raises(RecipeError, match=words) as caught:
-        check(GRPO().config_class(), settings, "trainer", house=CPU)
+        check(GRPO().config_class(), settings, "trainer", project_defaults=CPU)
     assert caught.value.where == f"trainer.{where}"
 
 

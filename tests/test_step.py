@@ -168,7 +168,7 @@ def test_loss_weights_penalties_and_counts_by_hand() -> None:
         return torch.full_like(logp, 10.0)
 
     half = part("rlm_token_weights", weights.mask_truncated)
-    cost = replace(part("rlm_penalties", constant), beside={"beta": 0.5})
+    cost = replace(part("rlm_penalties", constant), options={"beta": 0.5})
     batch = loss_batch()
     loss = objective(batch, equation(token_weights=[half], penalties=[cost]))
     # row 0: −1·(−1 −2 −3) = 6, row 1 is cut off: weight 0; penalties 0.5·10 on each of 4 tokens; over 4 tokens
@@ -319,10 +319,10 @@ def test_equation_lists_parts_and_required_data() -> None:
     names = [bound.part.name for bound in parts.parts()]
     assert names[:4] == ["kl_in_reward", "overlong", "nonzero_std", "gae"]
     assert names[-1] == "token_mean"
-    assert parts.needs("values")
-    assert parts.needs("ref_logp")
-    assert not parts.needs("rollout_logp")
-    assert not parts.needs("log")  # welcome, not needed
+    assert parts.requires("values")
+    assert parts.requires("ref_logp")
+    assert not parts.requires("rollout_logp")
+    assert not parts.requires("log")  # welcome, not needed
 
 
 # ---------------------------------------------------------------- a loss without gradient

@@ -19,13 +19,14 @@ from trl import GRPOConfig
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import importance, penalties, policy_losses
 from rlm_plugins.builtin import token_weights as weights
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import PartError
 from rlm_plugins.functional.covariance import quantile
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage_settings import Reward
-from rlm_plugins.step import Equation, objective
+from rlm_plugins.step import objective
 from rlm_plugins.step_batch import build_step_batch, with_own_step_batch
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
@@ -33,7 +34,7 @@ REGISTRY = Registry()
 TERMS = {
     "clip_cov": {"token_weights": [part("rlm_token_weights", weights.clip_cov, share=0.3, low=0.0)]},
     "top_entropy": {"token_weights": [part("rlm_token_weights", weights.top_entropy, share=0.3)]},
-    "kl_cov": {"penalties": [replace(part("rlm_penalties", penalties.kl_cov, share=0.3), beside={"beta": 2.0})]},
+    "kl_cov": {"penalties": [replace(part("rlm_penalties", penalties.kl_cov, share=0.3), options={"beta": 2.0})]},
 }
 
 

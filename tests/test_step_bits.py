@@ -49,7 +49,7 @@ def test_the_loss_and_its_gradient_are_trls_bit_by_bit(
         loss = part("rlm_policy_losses", policy_losses.cispo, epsilon_high=4.0)
     else:
         loss = part("rlm_policy_losses", policy_losses.clip, epsilon_high=0.25, delta=delta)
-    kl = replace(part("rlm_penalties", penalties.kl, importance_weighted=weighted), beside={"beta": beta})
+    kl = replace(part("rlm_penalties", penalties.kl, importance_weighted=weighted), options={"beta": beta})
     parts = equation(
         importance=part("rlm_importance", getattr(importance, level)),
         policy_loss=loss,
@@ -154,7 +154,7 @@ def test_the_off_policy_mask_is_trls(engine: bool) -> None:
 def test_a_penalty_with_an_aggregator_of_its_own() -> None:
     """Its token mean is added to the total, for any aggregator of the loss."""
     mean = part("rlm_aggregators", aggregators.micro_batch_token_mean)
-    bonus = replace(part("rlm_penalties", penalties.entropy), beside={"beta": 0.5, "aggregator": mean})
+    bonus = replace(part("rlm_penalties", penalties.entropy), options={"beta": 0.5, "aggregator": mean})
     data = random_step(1)
     entropy = data["old_logp"].abs().requires_grad_()
     mask = data["mask"].bool()
@@ -173,4 +173,4 @@ def test_a_penalty_with_an_aggregator_of_its_own() -> None:
     assert total.item() == pytest.approx((without - 0.5 * entropy[mask].mean() / 2).item(), abs=1e-6)
     (gradient,) = torch.autograd.grad(total, entropy)
     assert torch.allclose(gradient, -0.5 * mask / mask.sum() / 2)
-    assert equation(**slots, penalties=[bonus]).needs("num_micro_batches"), "micro-batches stay as they are"
+    assert equation(**slots, penalties=[bonus]).requires("num_micro_batches"), "micro-batches stay as they are"

@@ -142,10 +142,10 @@ def test_target_kl_requires_control_of_the_gradients(tmp_path: Path) -> None:
 )
 def test_target_kl_without_effect_is_rejected(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(RecipeError, match=words) as caught:
-        check(GRPO().config_class(), settings, "trainer", house=CPU)
+        check(GRPO().config_class(), settings, "trainer", project_defaults=CPU)
     assert caught.value.where == "trainer.target_kl"
 
 
 def test_target_kl_with_several_updates_is_accepted() -> None:
-    config = check(GRPO().config_class(), {"target_kl": 0.02, "num_iterations": 2}, "trainer", house=CPU)
+    config = check(GRPO().config_class(), {"target_kl": 0.02, "num_iterations": 2}, "trainer", project_defaults=CPU)
     assert config.target_kl == 0.02

@@ -44,7 +44,7 @@ def counts(
 ) -> TokenCounts:
     step = step_of(groups, common)
     active = torch.tensor([i not in skipped for i in step["group"].tolist()])
-    return TokenCounts.of(step, active, relative=relative)
+    return TokenCounts.of_step(step, active, relative=relative)
 
 
 def sizes(*groups: tuple[int, list[int]], budget: int, skipped: tuple[int, ...] = ()) -> list[int]:

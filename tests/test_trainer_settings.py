@@ -69,7 +69,7 @@ RIGHT: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("values", RIGHT, ids=str)
 def test_right_settings_make_the_config(values: dict[str, Any]) -> None:
-    config = check(Config, values, "trainer", house={"title": "house", "unknown_to_this_class": 1})
+    config = check(Config, values, "trainer", project_defaults={"title": "house", "unknown_to_this_class": 1})
     assert isinstance(config, Config)
     assert config.title == values.get("title", "house")
     assert config.learning_rate == values.get("learning_rate", 1e-6)
@@ -234,7 +234,7 @@ def test_invalid_group_size_is_explained(values: dict[str, Any], place: str, wor
 
 def test_defaults_of_the_core_apply() -> None:
     with pytest.raises(RecipeError, match="which 6 completions"):
-        check(Grouped, {}, "trainer", house={"per_device_train_batch_size": 6})
+        check(Grouped, {}, "trainer", project_defaults={"per_device_train_batch_size": 6})
 
 
 def test_processes_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +308,7 @@ def grpo() -> Any:
 @pytest.mark.parametrize(("values", "place", "words"), GRPO_WRONG, ids=[str(v) for v, _, _ in GRPO_WRONG])
 def test_trl_settings(values: dict[str, Any], place: str, words: str, grpo: Any) -> None:
     with pytest.raises(RecipeError) as caught:
-        check(grpo.config_class(), values, "trainer", refused=grpo.refused, house=CPU)
+        check(grpo.config_class(), values, "trainer", refused=grpo.refused, project_defaults=CPU)
     assert caught.value.where == place
     assert words in str(caught.value)
 
@@ -323,7 +323,7 @@ def test_trl_accepts_valid_settings(grpo: Any) -> None:
         "warmup_steps": 3,
         "pad_to_multiple_of": 8,
     }
-    config = check(grpo.config_class(), values, "trainer", refused=grpo.refused, house=CPU)
+    config = check(grpo.config_class(), values, "trainer", refused=grpo.refused, project_defaults=CPU)
     assert config.learning_rate == 1e-6
     assert config.use_cpu
 
@@ -391,7 +391,7 @@ def test_packages_required_by_a_config_must_be_installed(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("transformers.integrations.get_available_reporting_integrations", lambda: ["mlflow"])
     house = {"use_cpu": True, "bf16": False}
-    check_installed(check(GRPOConfig, {"report_to": "mlflow"}, "trainer", house=house), "trainer")
+    check_installed(check(GRPOConfig, {"report_to": "mlflow"}, "trainer", project_defaults=house), "trainer")
     with pytest.raises(RecipeError) as caught:
-        check_installed(check(GRPOConfig, values, "trainer", house=house), "trainer")
+        check_installed(check(GRPOConfig, values, "trainer", project_defaults=house), "trainer")
     assert str(caught.value).startswith(words)

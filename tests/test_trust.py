@@ -16,7 +16,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.document import load
 from rlm_plugins.recipe.foreign_code import foreign_code
 from rlm_plugins.registry import Registry, import_path
-from rlm_plugins.registry.import_path import Limits, borrow
+from rlm_plugins.registry.import_path import Limits, import_object
 from rlm_plugins.registry.loading import GROUP
 
 RECIPE = """
@@ -175,7 +175,7 @@ def test_a_changed_file_is_not_executed(tmp_path: Path) -> None:
     file.write_text("f = len")
     import_path.limit(Limits({}, frozenset(), {f"{file}:f": hashlib.sha256(b"f = max").hexdigest()}))
     with pytest.raises(RecipeError, match="has changed"):
-        borrow(f"{file}:f", where="it")
+        import_object(f"{file}:f", where="it")
 
 
 def test_a_changed_plugin_file_is_not_executed(recipe: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlm_plugins.algorithm import SLOTS, Algorithm
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.checks.names import names_in
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.recipe.sections import MANY
@@ -119,7 +119,7 @@ def name_only_reward(registry: Registry, section: dict[str, Any], labels: Sequen
             hook = HOOK_OF[slot]
             knobs = {"name": spec} if isinstance(spec, str) else dict(spec)
             part = registry.find(hook, knobs.pop("name"))
-            bound = part.bind({knob: value for knob, value in knobs.items() if knob not in HOOKS[hook].keys})
+            bound = part.bind({knob: value for knob, value in knobs.items() if knob not in HOOKS[hook].options})
             named = [place[1:] for place, name in names_in(bound, "reward") if name not in labels]
             changes |= {str(number): dict.fromkeys(named, labels[0])} if named else {}
         section |= {slot: changes} if changes else {}

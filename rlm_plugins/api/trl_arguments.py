@@ -14,7 +14,7 @@ from rlm_plugins.api.objects import add, name_only_reward, named_algorithm
 from rlm_plugins.api.trl_rewards import of_environment, reward_entries
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.checks.group_size import check_groups
-from rlm_plugins.recipe.checks.part_rules import check_suits
+from rlm_plugins.recipe.checks.part_rules import check_config_rules
 from rlm_plugins.recipe.checks.rollouts import check_rows_fit
 from rlm_plugins.recipe.compose import stage_of
 from rlm_plugins.recipe.installed import check_installed
@@ -102,7 +102,7 @@ def stage_from(
         fixed = {name: value for name, value in plan.body["trainer"].items() if name != "use_vllm" or value}
         trainer_config = config(args, plan, fixed)
         check_rows_fit(plan.slots, trainer_config, ())
-        check_suits(plan.slots, trainer_config, "algorithm")
+        check_config_rules(plan.slots, trainer_config, "algorithm")
         check_installed(trainer_config, "args")
         labels = [reward.label for reward in plan.rewards]
         check_groups(plan.slots, trainer_config.num_generations, labels, "algorithm", registry)

@@ -24,9 +24,9 @@ def converted(args: Any, plan: Plan, fixed: Mapping[str, Any]) -> GRPOConfig:
     defaults = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
     result.__dict__.update({**defaults, **vars(args), **{name: defaults[name] for name in decided(GRPO)}, **fixed})
     parts = [bound for slot in plan.slots.values() for bound in (slot if isinstance(slot, list) else [slot]) if bound]
-    reads = {name for bound in parts for name in (*bound.part.needs, *bound.part.update_needs)}
+    reads = {name for bound in parts for name in (*bound.part.required_data, *bound.part.update_required_data)}
     result.beta = 1.0 if "ref_logp" in reads else 0.0  # TRL's switch for the reference pass, no coefficient
     result.reward_weights = [reward.weight for reward in plan.rewards] if args.reward_weights is not None else None
-    if any("rollout_logp" in weight.part.needs for weight in plan.slots["token_weights"]):
+    if any("rollout_logp" in weight.part.required_data for weight in plan.slots["token_weights"]):
         result.vllm_importance_sampling_correction = False  # TRL's would weigh again
     return result

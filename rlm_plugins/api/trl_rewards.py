@@ -9,7 +9,7 @@ from typing import Any
 from rlm_plugins.api.objects import add, name_of, named_entry
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.import_path import called
+from rlm_plugins.registry.import_path import call_with_accepted
 
 
 def reward_entries(registry: Registry, reward_funcs: Any, weights: Sequence[float] | None) -> list[dict[str, Any]]:
@@ -64,10 +64,10 @@ def _plain_function(function: Any) -> Callable[..., Any]:
         return function  # type: ignore[no-any-return]
 
     def called_with_columns(**columns: Any) -> Any:
-        return called(function, columns)
+        return call_with_accepted(function, columns)
 
     async def awaited_with_columns(**columns: Any) -> Any:
-        return await called(function, columns)
+        return await call_with_accepted(function, columns)
 
     return awaited_with_columns if inspect.iscoroutinefunction(function) else called_with_columns
 

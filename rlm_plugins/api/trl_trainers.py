@@ -17,7 +17,7 @@ from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
 from rlm_plugins.rollout.group_layout import check_whole_groups
-from rlm_plugins.schedule import at
+from rlm_plugins.schedule import value_at
 from rlm_plugins.trainer.checkpoint import save_when_buffer_is_empty
 from rlm_plugins.trainer.equation_trainer import EquationTrainer
 from rlm_plugins.trainer.options import options_of
@@ -133,7 +133,7 @@ class GRPOTrainer(EquationTrainer):
 
     def _entropy_bonus(self) -> Bound | None:
         assert self.stage.equation is not None
-        return next((part for part in self.stage.equation.penalties if "entropy" in part.part.needs), None)
+        return next((part for part in self.stage.equation.penalties if "entropy" in part.part.required_data), None)
 
     @property
     def entropy_coef(self) -> float:
@@ -144,7 +144,7 @@ class GRPOTrainer(EquationTrainer):
         if isinstance(bonus.target, Stateful):
             return float(bonus.target.state_dict()["coefficient"])
         state = getattr(self, "state", None)  # TRL's constructor asks before there is one
-        return float(at(bonus.beta, state.global_step if state else 0))
+        return float(value_at(bonus.beta, state.global_step if state else 0))
 
     @entropy_coef.setter
     def entropy_coef(self, value: float) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlm_plugins.errors import PartError, RecipeError, nearest
-from rlm_plugins.registry.import_path import borrow_function, called, settled
+from rlm_plugins.registry.import_path import await_all, call_with_accepted, import_function
 from rlm_plugins.rewards.columns import text_of
 
 Address = Annotated[str, Field(min_length=3)]
@@ -48,14 +48,14 @@ class Trl:
     """
 
     def __init__(self, *, function: Address, options: Options = None) -> None:
-        self._function, self._options = borrow_function(function, where="function"), dict(options or {})
+        self._function, self._options = import_function(function, where="function"), dict(options or {})
 
     def check(self, columns: Sequence[str]) -> None:
         """Check that the data set has the columns that the function requires."""
         check_trl_columns(self._function, [*columns, *self._options], where="function")
 
     def __call__(self, **columns: Any) -> Any:
-        return settled([called(self._function, {**columns, **self._options})])[0]
+        return await_all([call_with_accepted(self._function, {**columns, **self._options})])[0]
 
 
 class Verl:
@@ -67,7 +67,7 @@ class Verl:
     """
 
     def __init__(self, *, function: Address, data_source: str = "", options: Options = None) -> None:
-        self._function, self._options = borrow_function(function, where="function"), dict(options or {})
+        self._function, self._options = import_function(function, where="function"), dict(options or {})
         self._data_source = data_source
 
     def __call__(
@@ -90,10 +90,10 @@ class Verl:
         }
         plural = {f"{name}s": column for name, column in columns.items()}
         if "solution_strs" in _parameters(self._function):
-            results = settled([called(self._function, {**plural, **self._options})])[0]
+            results = await_all([call_with_accepted(self._function, {**plural, **self._options})])[0]
         else:
             samples = ({name: column[i] for name, column in columns.items()} for i in range(count))
-            results = settled([called(self._function, {**sample, **self._options}) for sample in samples])
+            results = await_all([call_with_accepted(self._function, {**sample, **self._options}) for sample in samples])
         results = results if isinstance(results, list) else list(results)
         _log(log_metric, results)
         return [_score(result) for result in results]
@@ -108,7 +108,7 @@ class OpenRlhf:
     """
 
     def __init__(self, *, function: Address, options: Options = None) -> None:
-        self._function, self._options = borrow_function(function, where="function"), dict(options or {})
+        self._function, self._options = import_function(function, where="function"), dict(options or {})
 
     def __call__(
         self,
@@ -122,7 +122,7 @@ class OpenRlhf:
         queries = [prompt + text for prompt, text in zip(prompts, completions, strict=True)]
         labels = _first("label", label, answer)
         arguments = {"queries": queries, "prompts": prompts, "labels": labels, **self._options}
-        result = settled([called(self._function, arguments)])[0]
+        result = await_all([call_with_accepted(self._function, arguments)])[0]
         if not isinstance(result, Mapping):
             return result
         _log(log_metric, [result.get("extra_logs") or {}])

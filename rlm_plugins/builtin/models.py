@@ -8,7 +8,7 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.kernels.auto_class import sees_images
+from rlm_plugins.kernels.auto_class import is_vision_language
 from rlm_plugins.lazy import torch
 from rlm_plugins.models.find_checkpoint import find_checkpoint
 from rlm_plugins.models.quantization import quantization_config
@@ -110,7 +110,7 @@ def pretrained(
         load=lambda: checkpoint.model(**weights, **attention),
         origin=f"{checkpoint.path}@{revision}" if revision else checkpoint.path,
         notice=checkpoint.notice,
-        processor=getattr(checkpoint, "processor", None) if sees_images(config) else None,
+        processor=getattr(checkpoint, "processor", None) if is_vision_language(config) else None,
         runs_code=trust_remote_code,
     )
 

@@ -47,8 +47,8 @@ class GRPO:
         from rlm_plugins.trainer.options import options_of
 
         assert stage.equation is not None
-        reads_reference = stage.equation.needs("ref_logp")
-        corrects_rollout = any("rollout_logp" in weight.part.needs for weight in stage.equation.token_weights)
+        reads_reference = stage.equation.requires("ref_logp")
+        corrects_rollout = any("rollout_logp" in weight.part.required_data for weight in stage.equation.token_weights)
         args = trainer_setup.arguments(
             stage,
             beta=1.0 if reads_reference else 0.0,  # TRL's switch for the reference pass, no coefficient

@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_origin
 from pydantic import Field
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.registry.import_path import borrow, called, settled
+from rlm_plugins.registry.import_path import await_all, call_with_accepted, import_object
 from rlm_plugins.specs import EnvironmentSpec
 
 Address = Annotated[str, Field(min_length=1)]
@@ -80,7 +80,10 @@ class Rubric:
 
 
 def _scores(function: Any, objects: Mapping[str, Any], states: Sequence[Mapping[str, Any]]) -> list[float]:
-    return [float(x) for x in settled([called(function, {**state, **objects, "state": state}) for state in states])]
+    return [
+        float(x)
+        for x in await_all([call_with_accepted(function, {**state, **objects, "state": state}) for state in states])
+    ]
 
 
 def _group_scores(function: Any, objects: Mapping[str, Any], states: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -91,7 +94,7 @@ def _group_scores(function: Any, objects: Mapping[str, Any], states: Sequence[Ma
         groups[-1].append(state)
     names = ("prompt", "completion", "answer", "task", "info")
     arguments = [{**{f"{name}s": [s[name] for s in group] for name in names}, "states": group} for group in groups]
-    results = settled([called(function, {**objects, **each}) for each in arguments])
+    results = await_all([call_with_accepted(function, {**objects, **columns}) for columns in arguments])
     return [float(x) for scores in results for x in scores]
 
 
@@ -119,13 +122,13 @@ def _load(id: str, options: str) -> Any:
     """Return the object of an id, cached so that environment and reward of a recipe share it."""
     if ":" not in id:
         try:
-            load = borrow("verifiers:load_environment", where="id")
+            load = import_object("verifiers:load_environment", where="id")
         except RecipeError as error:
             allowed = "an environment of verifiers 0.1 to 0.3, or the address of a function that returns one"
             hint = "pip install 'verifiers<0.4'; later versions have task sets instead"
             raise RecipeError(error.problem, where="id", allowed=allowed, hint=hint) from error
         return load(id, **json.loads(options))
-    target = borrow(id, where="id")
+    target = import_object(id, where="id")
     is_instance = hasattr(target, "rubric") or hasattr(target, "rubrics") or hasattr(target, "funcs")
     return target if is_instance or not callable(target) else target(**json.loads(options))
 

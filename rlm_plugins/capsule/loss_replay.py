@@ -11,9 +11,10 @@ import torch
 from rlm_plugins.batch import Batch
 from rlm_plugins.capsule.storage import Capsule
 from rlm_plugins.dispatch import select
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RlmError
 from rlm_plugins.loss_term import term_counts
-from rlm_plugins.step import Equation, objective
+from rlm_plugins.step import objective
 from rlm_plugins.step_batch import build_step_batch
 
 LEAVES = ("logp", "entropy", "values")
@@ -84,7 +85,7 @@ def sampled_micro_batches(
         raise RlmError(problem, where=f"step {capsule.step}", hint="a capsule of a run with `steps_per_generation` set")
     table = replace(table, **_counts(capsule, scored, equation))
     deals = [deal for update in capsule.updates for deal in update.get("deal", ())] or [rows]
-    needs_step = equation.needs("step_batch") or equation.needs("step_batch_rows")
+    needs_step = equation.requires("step_batch") or equation.requires("step_batch_rows")
     for deal in deals:
         places = torch.searchsorted(rows, deal).clamp(max=len(rows) - 1)
         places = places[rows[places] == deal]

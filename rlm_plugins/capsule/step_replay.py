@@ -19,9 +19,10 @@ from rlm_plugins.capsule.loss_replay import (
 from rlm_plugins.capsule.storage import Capsule
 from rlm_plugins.dispatch import select, update_part
 from rlm_plugins.divergence import check_number
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RlmError
 from rlm_plugins.functional.rng_state import temporary_rng_state
-from rlm_plugins.step import Equation, compute_advantages, shape_and_filter, with_ratio
+from rlm_plugins.step import compute_advantages, shape_and_filter, with_ratio
 
 _FUNCTIONS = ("logprobs_of", "generate", "rewards_of")
 
@@ -147,7 +148,7 @@ def _with_statistics(capsule: Capsule, batch: Batch, equation: Equation) -> Batc
     """Fill in log-probs and entropies that no scoring part of the run required, from the first pass of the update."""
     names = {"old_logp": "logp", "entropy": "entropy"}
     required = {
-        name for name in names if equation.needs(name) or (name == "old_logp" and equation.needs("expected_logp"))
+        name for name in names if equation.requires(name) or (name == "old_logp" and equation.requires("expected_logp"))
     }
     lacking = [name for name in required if getattr(batch, name) is None]
     portions = [portion for update in capsule.updates for portion in update.get("portions", ())]

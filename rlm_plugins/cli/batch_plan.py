@@ -51,7 +51,7 @@ class BatchPlan:
         if self.generation is None:
             micro_batches = math.ceil(self.examples / (self.micro_batch * self.processes))
         else:
-            micro_batches = self.examples // self.generation.problems * self.splits * self.iterations
+            micro_batches = self.examples // self.generation.prompts * self.splits * self.iterations
         return max(math.ceil(micro_batches / self.accumulation), 1)
 
     @property
@@ -101,7 +101,7 @@ class BatchPlan:
             examples = _count(steps * self.micro_batch * self.processes * self.accumulation, "example")
         else:
             batches = math.ceil(steps / self.steps_per_generation)
-            prompts = _count(batches * self.generation.problems, "prompt")
+            prompts = _count(batches * self.generation.prompts, "prompt")
             examples = f"{_count(batches, 'generation batch')} = {prompts}"
         epochs = "" if self.steps_per_epoch is None else f": {_epochs(steps / self.steps_per_epoch)} of {self.examples}"
         return f"{_count(steps, 'optimizer step')} = {examples}{epochs}"

@@ -19,7 +19,7 @@ from rlm_plugins.diagnosis import StageSettings, foresee
 from rlm_plugins.errors import RlmError
 from rlm_plugins.estimate.plan import Forecast
 from rlm_plugins.estimate.workload import machine_memory
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.checks.part_rules import warnings_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part

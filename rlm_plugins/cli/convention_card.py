@@ -69,9 +69,10 @@ def example_values(algorithm: Part, registry: Registry) -> ExampleValues:
     Raises:
         RlmError: The examples lack data that the algorithm needs, or it names an unknown part.
     """
-    from rlm_plugins.step import Equation, score
+    from rlm_plugins.equation import Equation
+    from rlm_plugins.step import score
 
-    equation = Equation.of(slots_of(algorithm.target, registry))
+    equation = Equation.from_slots(slots_of(algorithm.target, registry))
     batch = _batch([WINNER], [[4] * len(WINNER)])
     winner = score(replace(batch, ref_logp=batch.old_logp), equation).advantages[0, 0].item()
     loss, gradient = _loss_and_gradient(_batch(*RAGGED), equation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rlm_plugins.recipe.checks.data_needs import reports_logprobs, unsupplied
+from rlm_plugins.recipe.checks.data_needs import reports_logprobs, unavailable_data
 from rlm_plugins.registry.part import Part
 from rlm_plugins.registry.protocols import columns_of
 from rlm_plugins.stage import Stage
@@ -63,15 +63,15 @@ def _data_names(stage: Stage, slot: str, part: Part) -> list[str]:
     if slot == "trainer":
         return list(columns_of(part.target))
     if slot == "rewards":
-        return [*part.needs, *part.welcomes]
-    for_update = [*part.update_needs, *part.update_welcomes]
+        return list(part.data)
+    for_update = list(part.update_data)
     if stage.equation is None or slot not in vars(stage.equation):
         return for_update
-    missing = unsupplied(
+    missing = unavailable_data(
         slot,
         has_importance=stage.equation.importance is not None,
         has_shapers=bool(stage.equation.shapers),
         samples_elsewhere=reports_logprobs(stage.settings, stage.rollouts),
     )
-    names = (*part.needs, *part.welcomes, *for_update)
+    names = (*part.data, *for_update)
     return [name for name in names if name not in missing and name != "log"]

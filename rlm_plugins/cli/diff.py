@@ -9,7 +9,7 @@ from rlm_plugins import schedule
 from rlm_plugins.cli.objective_text import DOWNWARDS, SYMBOLS, Slots, objective, parts_of, slots_of
 from rlm_plugins.cli.text_layout import columns, fitted, indented, plain, titled
 from rlm_plugins.cli.value_text import call, effective, settings_of
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 
@@ -107,7 +107,7 @@ def _changes(old: Bound | None, new: Bound | None) -> Iterator[Entry]:
 
 def _value(part: Bound, knob: str) -> Any:
     """Return a value; null with its effective value in brackets."""
-    value = schedule.plain(settings_of(part).get(knob))
+    value = schedule.as_recipe_value(settings_of(part).get(knob))
     default = effective(part, knob) if knob in part.knobs else value
     return f"null ({plain(default)})" if value is None and default is not None else value
 

@@ -15,7 +15,7 @@ from rlm_plugins.cli import explain_parts
 from rlm_plugins.cli.config_fields import config_fields
 from rlm_plugins.cli.recipe_keys import find_keys, recipe_keys
 from rlm_plugins.errors import RlmError
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 
 Entry = dict[str, Any]

@@ -9,7 +9,7 @@ from rlm_plugins import batch, hookspecs
 from rlm_plugins.cli import convention_card, objective_text, symbols
 from rlm_plugins.cli.knob_table import knobs
 from rlm_plugins.errors import RlmError
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.registry.protocols import capabilities
@@ -101,7 +101,7 @@ def _knob_names(part: Part) -> list[str]:
 
 
 def _part(part: Part) -> Entry:
-    data = [(name, True) for name in part.needs] + [(name, False) for name in part.welcomes]
+    data = [(name, True) for name in part.required_data] + [(name, False) for name in part.optional_data]
     return {
         "file": part.file,
         "line": line_of(part.target),

@@ -12,7 +12,7 @@ from rlm_plugins import __version__
 from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.cli import docstring_examples as examples
 from rlm_plugins.errors import RlmError, nearest
-from rlm_plugins.hookspecs import HOOKS, Hook
+from rlm_plugins.hooks import HOOKS, Hook
 from rlm_plugins.registry import BUILTIN, Registry
 
 KINDS = {

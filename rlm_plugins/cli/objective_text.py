@@ -15,7 +15,7 @@ from typing import Any
 
 from rlm_plugins.algorithm import SLOTS, Algorithm
 from rlm_plugins.cli.value_text import call, doc, number, with_values
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 
@@ -66,11 +66,11 @@ def objective(slots: Slots) -> str:
     """Return the minimized loss on one line."""
     weights = "".join(f"{symbol} · " for symbol, _ in _numbered("c", slots["token_weights"]))
     terms = [(part, f" + {number(part.beta)} ".replace("+ -", "− "), symbol) for symbol, part in _penalties(slots)]
-    costs = "".join(f"{sign}{x}{_where(part)}" for part, sign, x in terms if "aggregator" not in part.beside)
-    alone = "".join(f"{sign}{_alone(part, x)}" for part, sign, x in terms if "aggregator" in part.beside)
+    costs = "".join(f"{sign}{x}{_where(part)}" for part, sign, x in terms if "aggregator" not in part.options)
+    alone = "".join(f"{sign}{_alone(part, x)}" for part, sign, x in terms if "aggregator" in part.options)
     loss = slots["policy_loss"]
     policy = f"{weights}{_right_side(loss)}"
-    if "aggregator" not in loss.beside:
+    if "aggregator" not in loss.options:
         return f"loss = {_aggregated(slots['aggregator'], f'{policy}{_where(loss)}{costs}')}{alone}"
     shared = f" + {_aggregated(slots['aggregator'], costs.removeprefix(' + '))}" if costs else ""
     return f"loss = {_alone(loss, policy)}{shared}{alone}"
@@ -82,7 +82,7 @@ def _penalties(slots: Slots) -> list[tuple[str, Bound]]:
 
 def _alone(part: Bound, token: str) -> str:
     """Return a term under an aggregator of its own, and the completions that it counts."""
-    return _aggregated(part.beside["aggregator"], token) + _where(part).replace(" · 1[", " over ").replace("]", "")
+    return _aggregated(part.options["aggregator"], token) + _where(part).replace(" · 1[", " over ").replace("]", "")
 
 
 def _aggregated(aggregator: Bound, token: str) -> str:
@@ -96,7 +96,7 @@ def _aggregated(aggregator: Bound, token: str) -> str:
 
 def _where(part: Bound) -> str:
     """Return the indicator of the completions that a term is limited to; empty without a limit."""
-    source, least = part.beside.get("source"), part.beside.get("min_reward")
+    source, least = part.options.get("source"), part.options.get("min_reward")
     limits = [*([source] if source else []), *([] if least is None else [f"r ≥ {number(least)}"])]
     return f" · 1[{', '.join(limits)}]" if limits else ""
 
@@ -139,7 +139,7 @@ def slots_of(algorithm: Algorithm, registry: Registry) -> Slots:
 
 def _bound(registry: Registry, hook: str, spec: Any) -> Bound:
     knobs: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
-    beside = {name: knobs.pop(name) for name in HOOKS[hook].keys if name in knobs}
+    beside = {name: knobs.pop(name) for name in HOOKS[hook].options if name in knobs}
     part = registry.find(hook, knobs.pop("name"), where=HOOKS[hook].key)
     if "beta" in beside:
         from rlm_plugins.recipe.part_lookup import coefficient  # keeps pydantic's recipe models out of `rlm plugins`
@@ -147,14 +147,14 @@ def _bound(registry: Registry, hook: str, spec: Any) -> Bound:
         beside["beta"] = coefficient(beside["beta"], HOOKS[hook].key)
     if "aggregator" in beside:
         beside["aggregator"] = _bound(registry, "rlm_aggregators", beside["aggregator"])
-    return replace(part.bind(knobs, where=HOOKS[hook].key), beside=beside)
+    return replace(part.bind(knobs, where=HOOKS[hook].key), options=beside)
 
 
 def _right_side(part: Bound) -> str:
     """Return the right side of a part's formula; without one its name and data."""
     text = formula(part.part)
     if not text:
-        return f"{part.part.name}({', '.join(part.part.needs)})"
+        return f"{part.part.name}({', '.join(part.part.required_data)})"
     return with_values(text.split("= ", 1)[1], part)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlm_plugins.cli.explain_parts import about
 from rlm_plugins.cli.tracebacks import third_party_traceback
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import required_version
 

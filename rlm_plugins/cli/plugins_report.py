@@ -7,7 +7,7 @@ from typing import Any
 
 from rlm_plugins.cli.explain_report import folded
 from rlm_plugins.cli.text_layout import columns
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 
 Entry = dict[str, Any]
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from rlm_plugins.cli.knob_table import type_in_words
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe import sections
 
 Entry = dict[str, Any]

@@ -12,6 +12,7 @@ from rlm_plugins.capsule.step_replay import Replay, differences_from_record, rep
 from rlm_plugins.capsule.token_changes import changes, figures
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.dispatch import location
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.resolve import resolve_algorithm, resolve_rewards
@@ -19,7 +20,6 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.rewards.columns import reward_columns
 from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
 from rlm_plugins.run.replay_gradient import replay_gradient
-from rlm_plugins.step import Equation
 
 Entry = dict[str, Any]
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError)
@@ -106,7 +106,7 @@ def _replay(capsule: Capsule, recipe: Recipe, registry: Registry, origin: Recipe
     """Replay under the algorithm of a recipe; `origin` is that of the run if `recipe` has overrides."""
     _refuse_other_losses(capsule, recipe, registry)
     slots, plain = resolve_algorithm(recipe, registry)
-    equation = Equation.of(slots)
+    equation = Equation.from_slots(slots)
     own = [part for part in equation.parts() if part.setup_targets]
     if own:
         problem = "holds a model, which a capsule does not contain"

@@ -53,7 +53,7 @@ def probe(
     else:
         environment_spec, rewards, place = _of_registry(name, settings, environment, Registry(load))
     kind = "held-out" if len(environment_spec.test) else "training"
-    if of_episodes := {"episodes", "environments"} & {*rewards[0].part.part.needs}:
+    if of_episodes := {"episodes", "environments"} & {*rewards[0].part.part.required_data}:
         problem = f"'{name}' requires `{max(of_episodes)}` of a multi-turn environment, which a probe cannot construct"
         hint = "`rlm eval RECIPE` plays the held-out examples with the model"
         raise RlmError(problem, where="the probe", hint=hint)

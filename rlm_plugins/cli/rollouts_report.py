@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.rollout.group_layout import POLICY, label, owners
+from rlm_plugins.rollout.group_layout import POLICY, assign_sources, label
 
 
 def sources(rollouts: Sequence[Bound], num_generations: int) -> list[str]:
     """Return a line with the completions that each source contributes to a group; empty without sources."""
     if not rollouts:
         return []
-    owned = owners(rollouts, num_generations)
+    owned = assign_sources(rollouts, num_generations)
     names = [POLICY, *map(label, rollouts)]
     completions: dict[str, int] = {}
     for number, name in enumerate(names):
@@ -33,10 +33,10 @@ def dynamic_sampling(filters: Sequence[Bound], completions: int) -> list[str]:
         filters: Filters of the algorithm.
         completions: Completions of one generation batch.
     """
-    refilling = [each for each in filters if each.beside.get("refill")]
+    refilling = [each for each in filters if each.options.get("refill")]
     if not refilling:
         return []
-    rounds = min(each.beside["refill"] for each in refilling)
+    rounds = min(each.options["refill"] for each in refilling)
     names = " and ".join(each.part.name for each in refilling)
     cost = f"up to {rounds} sampling rounds, {completions} to {rounds * completions} completions"
     return [f"dynamic sampling: {cost}, until the batch is full of groups that {names} keeps"]

@@ -107,7 +107,7 @@ def _end_with_parent() -> None:
 
 def combinations(recipe: Path, overrides: Sequence[str], seeds: int) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of each run and its overrides."""
-    places = recipes.load(recipe).places
+    places = recipes.load(recipe).stage_paths
     prefix = "" if places == [()] else f"stages.{len(places) - 1}."
     choices = [_values(text) for text in overrides]
     used: set[str] = set()

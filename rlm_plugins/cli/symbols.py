@@ -9,7 +9,7 @@ from rlm_plugins import schedule
 from rlm_plugins.cli.objective_text import Slots, meaning, parts_of
 from rlm_plugins.cli.text_layout import hanging, short
 from rlm_plugins.cli.value_text import call
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry.signature import line_of
 
 Entry = dict[str, Any]
@@ -32,7 +32,7 @@ def symbols(slots: Slots, names: Mapping[str, str]) -> list[Entry]:
             "key": HOOKS[bound.part.hook].key,
             "name": bound.part.name,
             "full_name": bound.part.full_name,
-            "knobs": {name: schedule.plain(value) for name, value in bound.knobs.items()},
+            "knobs": {name: schedule.as_recipe_value(value) for name, value in bound.knobs.items()},
             "call": call(bound),
             "formula": meaning(bound),
             "file": bound.part.file,

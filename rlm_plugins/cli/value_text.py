@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.signature import code_of
 from rlm_plugins.schedule import Schedule
@@ -76,8 +76,8 @@ def call(part: Bound) -> str:
 
 def settings_of(part: Bound) -> dict[str, Any]:
     """Return every recipe key of a part with its value: those beside the knobs (beta always), then the knobs."""
-    beta = {"beta": part.beta} if "beta" in HOOKS[part.part.hook].keys else {}
-    beside = {key: call(value) if isinstance(value, Bound) else value for key, value in part.beside.items()}
+    beta = {"beta": part.beta} if "beta" in HOOKS[part.part.hook].options else {}
+    beside = {key: call(value) if isinstance(value, Bound) else value for key, value in part.options.items()}
     return {**beta, **beside, **part.knobs}
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from rlm_plugins.equation import Equation
 from rlm_plugins.estimate.decoding import decoding_plans, is_sharded
 from rlm_plugins.estimate.meta_model import skeleton
 from rlm_plugins.kernels import chunk_sizes
@@ -22,7 +23,6 @@ from rlm_plugins.packing import (
 )
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Stage
-from rlm_plugins.step import Equation
 
 
 class StageFeatures(Features):
@@ -107,7 +107,7 @@ class StageFeatures(Features):
 
     def _why_not_skipped(self) -> str | None:
         """Return the terms of the loss in which zero-advantage completions have a gradient, or None."""
-        labels = [source.beside.get("as") or source.part.name for source in self.stage.rollouts]
+        labels = [source.options.get("as") or source.part.name for source in self.stage.rollouts]
 
         def has_no_gradient(equation: Equation) -> bool:
             return zero_advantage_has_no_gradient(equation, 0, labels)
@@ -138,7 +138,7 @@ class StageFeatures(Features):
     def _records_logprobs(self) -> bool:
         """Return True if the generator may return log-probs, as far as is known before the run."""
         part = self.stage.generator.part if self.stage.generator is not None else None
-        if part is None or "return_logprobs" not in (*part.needs, *part.welcomes):
+        if part is None or "return_logprobs" not in part.data:
             return False
         with suppress(Exception):  # reported as that of the generator
             return not any(reason for reason, _ in decoding_plans(self.stage, self.args)[:1])

@@ -68,7 +68,7 @@ def workload(stage: Stage, args: Any) -> Load:
         checkpointing=bool(args.gradient_checkpointing),
         half=bool(args.bf16 or args.fp16),
         optimizer_state=_optimizer_state(args.optim),
-        reference=stage.lora is None and stage.equation is not None and stage.equation.needs("ref_logp"),
+        reference=stage.lora is None and stage.equation is not None and stage.equation.requires("ref_logp"),
         triton=torch.cuda.is_available(),
         part_models=sum(
             part.target.memory_bytes(stage) for part in stage.parts() if hasattr(part.target, "memory_bytes")

@@ -122,10 +122,10 @@ def _episodes(
         inputs = tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
         return decode(inputs), None
 
-    played = runner.play([example["prompt"] for example in examples], examples, continue_from)
-    episodes = [each.episode for each in played]
+    results = runner.play([example["prompt"] for example in examples], examples, continue_from)
+    episodes = [tokens.episode for tokens in results]
     columns = {"episodes": episodes, "environments": [episode.environment for episode in episodes]}
-    inputs = reward_inputs(played)
+    inputs = reward_inputs(results)
     return Completions(texts=inputs.pop("logged"), **inputs, columns=columns)
 
 
@@ -145,8 +145,8 @@ def _decode(
     config = copy.deepcopy(model.generation_config)
     config.update(max_new_tokens=max_new_tokens, pad_token_id=tokenizer.pad_token_id, **sampling)
     with evaluation_mode(model):
-        chosen = None if isinstance(model, VllmModel | TrainingEngine) else generator
-        output = generate(chosen, model.generate, model, on_device, config).ids
+        decoder = None if isinstance(model, VllmModel | TrainingEngine) else generator
+        output = generate(decoder, model.generate, model, on_device, config).ids
     return [_until_end(ids, tokenizer) for ids in output[:, on_device["input_ids"].shape[1] :].tolist()]
 
 

@@ -58,20 +58,20 @@ def _chances(counts: tuple[int, ...], k: int) -> dict[int, float]:
 
 
 def _winning_draws(counts: tuple[int, ...], count: int, k: int) -> float:
-    """Return the number of draws that an answer wins; a draw in which m others have as many votes counts 1/(m+1)."""
-    others = list(counts)
-    others.remove(count)
+    """Return the number of draws that an answer wins; a draw with m ties counts 1/(m+1)."""
+    other_counts = list(counts)
+    other_counts.remove(count)
     won = 0.0
     for votes in range(1, min(count, k) + 1):
-        ways = {(0, 0): 1}  # (samples drawn from the other answers, answers with as many votes) → number of draws
-        for other in others:
+        draws = {(0, 0): 1}  # (samples of other answers, answers with as many votes) → number of draws
+        for other_count in other_counts:
             grown: dict[tuple[int, int], int] = {}
-            for (drawn, ties), number in ways.items():
-                for more in range(min(other, votes, k - votes - drawn) + 1):
+            for (drawn, ties), number in draws.items():
+                for more in range(min(other_count, votes, k - votes - drawn) + 1):
                     key = drawn + more, ties + (more == votes)
-                    grown[key] = grown.get(key, 0) + number * math.comb(other, more)
-            ways = grown
-        exact = (number / (ties + 1) for (drawn, ties), number in ways.items() if drawn == k - votes)
+                    grown[key] = grown.get(key, 0) + number * math.comb(other_count, more)
+            draws = grown
+        exact = (number / (ties + 1) for (drawn, ties), number in draws.items() if drawn == k - votes)
         won += math.comb(count, votes) * sum(exact)
     return won
 
@@ -100,7 +100,7 @@ def paired_interval(differences: Sequence[float], largest: float = 1.0) -> tuple
     """Return the 95 % interval of the mean difference between two models on the same prompts.
 
     Mean and standard error with two more differences, +largest and −largest. For scores of 0 and 1 it is the interval
-    of Bonett and Price (J. Educ. Behav. Stat. 2012) for paired proportions; few prompts that differ prove nothing.
+    of Bonett and Price (J. Educ. Behav. Stat. 2012) for paired proportions; few prompts that differ are no evidence.
 
     Args:
         differences: One per prompt.

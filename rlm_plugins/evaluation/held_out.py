@@ -98,12 +98,12 @@ def evaluate(
     from accelerate.utils import gather_object
 
     state = processes()
-    own = list(enumerate(examples))[state.process_index :: state.num_processes]
+    local = list(enumerate(examples))[state.process_index :: state.num_processes]
     samples: list[dict[str, Any]] = []
     fault: Fault | None = None
     with _restored_state(rewards):
-        for start in range(0, len(own), batch_size):
-            numbers, batch = zip(*own[start : start + batch_size], strict=True)
+        for start in range(0, len(local), batch_size):
+            numbers, batch = zip(*local[start : start + batch_size], strict=True)
             completions = complete(
                 model,
                 tokenizer,
@@ -150,7 +150,7 @@ def _scored(
     completions: Completions, examples: Sequence[Mapping[str, Any]], rewards: Sequence[Reward]
 ) -> list[dict[str, Any]]:
     """Return prompt, completion, rewards and length of each example."""
-    columns = [{name: x for name, x in row.items() if name not in NOT_FOR_REWARDS} for row in examples]
+    columns = list(map(_reward_columns, examples))
     no_logs: dict[str, Any] = {"trainer_state": None, "log_extra": _discard, "log_metric": _discard}
     data = reward_columns(
         completions.prompts,
@@ -161,15 +161,16 @@ def _scored(
         **no_logs,
     )
     scores = {reward.label: compute_scores(trl_reward(reward), data) for reward in rewards}
-    return [
-        {
-            "prompt": text_of(completions.prompts[i]),
-            "completion": completions.texts[i],
-            "rewards": {label: scores[label][i] for label in scores},
-            "tokens": len(completions.completion_ids[i]),
-        }
-        for i in range(len(examples))
-    ]
+    samples = []
+    for i in range(len(examples)):
+        sample = {"prompt": text_of(completions.prompts[i]), "completion": completions.texts[i]}
+        rewards_of_sample = {label: values[i] for label, values in scores.items()}
+        samples.append({**sample, "rewards": rewards_of_sample, "tokens": len(completions.completion_ids[i])})
+    return samples
+
+
+def _reward_columns(example: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: x for name, x in example.items() if name not in NOT_FOR_REWARDS}
 
 
 def _discard(*_: Any) -> None:

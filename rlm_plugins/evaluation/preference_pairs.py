@@ -79,17 +79,21 @@ def evaluate(stage: Stage, examples: Sequence[Mapping[str, Any]], model: Any = N
         reward_model = RewardModel(
             plain.base_model, plain.score, stage.source.tokenizer(), partial(evaluation_mode, model), model.device
         )
-    own = list(examples)[state.process_index :: state.num_processes]
-    pairs = [tokens_of_pair(reward_model.tokenizer, example) for example in own]
+    local = list(examples)[state.process_index :: state.num_processes]
+    pairs = [tokens_of_pair(reward_model.tokenizer, example) for example in local]
     sequences = [pair[f"{kind}_ids"] for kind in ("chosen", "rejected") for pair in pairs]
     scores = reward_model.scores(sequences, stage.evaluation.batch_size)
-    chosen, rejected = scores[: len(own)], scores[len(own) :]
-    samples = [_sample(*each) for each in zip(own, chosen, rejected, strict=True)]
+    chosen, rejected = scores[: len(local)], scores[len(local) :]
+    samples = list(map(_sample, local, chosen, rejected))
     samples = gather_object(samples) if state.num_processes > 1 else samples
     accuracies = [sample["rewards"]["pair_accuracy"] for sample in samples]
-    means = {name: sum(s["rewards"][name] for s in samples) / len(samples) for name in stage.trainer.metrics}
+    means = {name: _mean(samples, name) for name in stage.trainer.metrics}
     low, high = interval(accuracies)
     return Report(means[stage.evaluation.metric], low, high, len(samples), means, samples)
+
+
+def _mean(samples: Sequence[Mapping[str, Any]], name: str) -> float:
+    return float(sum(sample["rewards"][name] for sample in samples) / len(samples))
 
 
 def _sample(example: Mapping[str, Any], chosen: float, rejected: float) -> dict[str, Any]:

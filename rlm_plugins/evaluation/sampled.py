@@ -55,10 +55,10 @@ def estimate_lines(table: Mapping[str, Any], samples: int, *, share: bool) -> li
     rows = [(f"mean@{samples}", table["mean"]), *((f"pass@{k}", row) for k, row in table["pass"].items())]
     if share:
         rows += [(f"majority@{k}", row) for k, row in table["majority"].items() if int(k) > 1]
-    return [f"{name:12} {_spelled(row, share)}" for name, row in rows]
+    return [f"{name:12} {_estimate_text(row, share)}" for name, row in rows]
 
 
-def _spelled(estimate: Sequence[float], share: bool) -> str:
+def _estimate_text(estimate: Sequence[float], share: bool) -> str:
     mean, low, high = (score_text(value, share=share) for value in estimate)
     return f"{mean} [{low}, {high}]"
 
@@ -105,12 +105,13 @@ def _by_prompt(
         if (score := sample["rewards"][metric]) is not None:
             scores[sample["index"] // per_prompt].append(score)
             answers[sample["index"] // per_prompt].append(vote(str(sample["completion"]), knobs))
-    return SampledScores(scores, [list(map(_numbers(own).__getitem__, own)) for own in answers])
+    return SampledScores(scores, list(map(_numbered, answers)))
 
 
-def _numbers(answers: Sequence[object]) -> dict[object, int]:
-    """Return answer → its number, in the order of first occurrence."""
-    return {answer: number for number, answer in enumerate(dict.fromkeys(answers))}
+def _numbered(answers: Sequence[object]) -> list[int]:
+    """Return the number of each answer: equal answers have equal numbers, in the order of first occurrence."""
+    numbers = {answer: number for number, answer in enumerate(dict.fromkeys(answers))}
+    return [numbers[answer] for answer in answers]
 
 
 def vote(completion: str, knobs: Mapping[str, Any]) -> object:
@@ -137,5 +138,5 @@ def sampling_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     (0.7, 0)
     """
     defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
-    chosen = {name: settings.get(name, default) for name, default in defaults.items()}
-    return {"do_sample": True, **chosen, **(settings.get("generation_kwargs") or {})}
+    fields = {name: settings.get(name, default) for name, default in defaults.items()}
+    return {"do_sample": True, **fields, **(settings.get("generation_kwargs") or {})}

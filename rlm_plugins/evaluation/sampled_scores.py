@@ -51,8 +51,10 @@ class SampledScores:
 
     def table(self, ks: Sequence[int]) -> dict[str, Any]:
         """Return ``mean``, ``pass`` and ``majority``: an estimate, or one per k as text."""
-        of_k = {kind: {str(k): self.estimate(kind, k) for k in ks} for kind in KINDS}
-        return {"mean": self.estimate("mean"), **of_k}
+        estimates: dict[str, Any] = {"mean": self.estimate("mean")}
+        for kind in KINDS:
+            estimates[kind] = {str(k): self.estimate(kind, k) for k in ks}
+        return estimates
 
 
 def change(before: SampledScores, after: SampledScores, kind: str, k: int) -> list[float]:
@@ -83,6 +85,8 @@ def verdict(before: SampledScores, after: SampledScores) -> str:
 
 def compared(before: SampledScores, after: SampledScores, ks: Sequence[int]) -> dict[str, Any]:
     """Return base against trained as plain data: ``before`` and ``after`` (see `table`), ``change``, ``verdict``."""
-    changes = {kind: {str(k): change(before, after, kind, k) for k in ks} for kind in KINDS}
+    changes = {}
+    for kind in KINDS:
+        changes[kind] = {str(k): change(before, after, kind, k) for k in ks}
     tables = {"before": before.table(ks), "after": after.table(ks)}
     return {**tables, "change": changes, "verdict": verdict(before, after)}

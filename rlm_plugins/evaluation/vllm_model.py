@@ -71,12 +71,12 @@ class TrainingEngine(torch.nn.Module):
             generation_config: Length and sampling.
         """
         fields = sampling_of(generation_config)
-        before = {name: getattr(self._engine, name) for name in fields}
+        original = {name: getattr(self._engine, name) for name in fields}
         vars(self._engine).update(fields)
         try:
             _, completions, *_ = self._engine.generate(unpadded(input_ids, attention_mask), None, 1)
         finally:
-            vars(self._engine).update(before)
+            vars(self._engine).update(original)
         return joined(input_ids, completions, self._pad)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 
-def sees_images(config: Any) -> bool:
+def is_vision_language(config: Any) -> bool:
     """Return True if a config is that of a vision-language model.
 
     Args:
@@ -23,11 +23,11 @@ def auto_class(config: Any) -> Any:
     """Return the class with ``from_pretrained`` and ``from_config`` for the model of a config."""
     import transformers
 
-    return transformers.AutoModelForImageTextToText if sees_images(config) else transformers.AutoModelForCausalLM
+    return transformers.AutoModelForImageTextToText if is_vision_language(config) else transformers.AutoModelForCausalLM
 
 
 def tokenizer_of(processing_class: Any) -> Any:
-    """Return the tokenizer of a processor; a tokenizer as it is."""
+    """Return the tokenizer of a processor; a tokenizer is returned unchanged."""
     return getattr(processing_class, "tokenizer", processing_class)
 
 
@@ -44,5 +44,5 @@ def loaded_processing_class(folder: Path, model: Any) -> Any:
     """Load the processor of a vision-language model from a folder, or the tokenizer of another model."""
     from transformers import AutoProcessor, AutoTokenizer
 
-    kind = AutoProcessor if sees_images(model.config) else AutoTokenizer
-    return kind.from_pretrained(folder, trust_remote_code=False)
+    loader = AutoProcessor if is_vision_language(model.config) else AutoTokenizer
+    return loader.from_pretrained(folder, trust_remote_code=False)

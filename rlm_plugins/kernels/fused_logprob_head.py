@@ -69,22 +69,22 @@ class _FusedLogprobs(torch.autograd.Function):
         grad_logp = torch.empty_like(hidden, dtype=torch.float32) if needs_grad else None
         grad_entropy = torch.empty_like(hidden, dtype=torch.float32) if needs_grad and entropy_gradient else None
         buffer = torch.empty(0, device=hidden.device, dtype=torch.float32)
-        for part in chunks(hidden, weight):
-            y = target[part].unsqueeze(1)
-            p, z, top = _distribution(hidden[part], weight, bias, temperature, buffer)
-            logp[part] = (z.gather(1, y) + top).squeeze(1)
+        for chunk in chunks(hidden, weight):
+            y = target[chunk].unsqueeze(1)
+            p, z, top = _distribution(hidden[chunk], weight, bias, temperature, buffer)
+            logp[chunk] = (z.gather(1, y) + top).squeeze(1)
             if with_entropy:
-                entropy[part] = -(p * z).sum(-1) - top.squeeze(1)
+                entropy[chunk] = -(p * z).sum(-1) - top.squeeze(1)
             if grad_entropy is not None:
-                tilted = (z + (top + entropy[part].unsqueeze(1))).mul_(p).to(weight.dtype)
-                grad_entropy[part] = fast_linear(tilted, weight.T) / -temperature
+                tilted = (z + (top + entropy[chunk].unsqueeze(1))).mul_(p).to(weight.dtype)
+                grad_entropy[chunk] = fast_linear(tilted, weight.T) / -temperature
                 del tilted
             if grad_logp is not None:
                 # The probability of all other tokens is their sum: 1 − p_y of a likely token would be rounding only.
-                others = p.scatter_(1, y, 0.0)
-                own = others.sum(-1, keepdim=True) * weight[y.squeeze(1)]
-                rest = fast_linear(others.to(weight.dtype), weight.T)
-                grad_logp[part] = (own - rest) / temperature
+                p_others = p.scatter_(1, y, 0.0)
+                towards_target = p_others.sum(-1, keepdim=True) * weight[y.squeeze(1)]
+                towards_others = fast_linear(p_others.to(weight.dtype), weight.T)
+                grad_logp[chunk] = (towards_target - towards_others) / temperature
             del z  # else two chunks would be in memory
         ctx.temperature, ctx.entropy_gradient = temperature, entropy_gradient
         ctx.save_for_backward(*inputs, target, grad_logp, grad_entropy)
@@ -105,24 +105,24 @@ class _FusedLogprobs(torch.autograd.Function):
         g_weight = torch.zeros_like(weight, dtype=torch.float32)
         g_bias = torch.zeros(len(weight), device=weight.device)
         buffer = torch.empty(0, device=hidden.device, dtype=torch.float32)
-        for part in chunks(h, w):
-            p, z, _ = _distribution(h[part], w, b, ctx.temperature, buffer)
-            g_z = p * -g_logp[part].unsqueeze(1)
-            g_z.scatter_add_(1, target[part].unsqueeze(1), g_logp[part].unsqueeze(1))
+        for chunk in chunks(h, w):
+            p, z, _ = _distribution(h[chunk], w, b, ctx.temperature, buffer)
+            g_z = p * -g_logp[chunk].unsqueeze(1)
+            g_z.scatter_add_(1, target[chunk].unsqueeze(1), g_logp[chunk].unsqueeze(1))
             if ctx.entropy_gradient:
-                g_z -= g_entropy[part].unsqueeze(1) * p * (z - (p * z).sum(-1, keepdim=True))
+                g_z -= g_entropy[chunk].unsqueeze(1) * p * (z - (p * z).sum(-1, keepdim=True))
             g_z /= ctx.temperature
             g_bias += g_z.sum(0)
             del z
-            g_weight += (g_z.to(h.dtype).T @ h[part]).float()
+            g_weight += (g_z.to(h.dtype).T @ h[chunk]).float()
             del g_z
         return g_hidden, g_weight.to(weight.dtype), None if bias is None else g_bias.to(bias.dtype), *[None] * 4
 
 
 def _product_dtype(hidden: torch.Tensor) -> torch.dtype:
     """Return the dtype of products: that of autocast if it is on."""
-    kind = hidden.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
+    device_type = hidden.device.type
+    return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else hidden.dtype
 
 
 def _cast(dtype: torch.dtype, *tensors: torch.Tensor | None) -> list[Any]:

@@ -23,16 +23,16 @@ MIN_PRODUCTS = 2**24
 """Multiplications of a call below which the checks cost more than fusing saves."""
 
 
-def fuse_lora(model: Any, *, on: bool = True) -> None:
+def fuse_lora(model: Any, *, enabled: bool = True) -> None:
     """Fuse the LoRA layers of a model; a call falls back to PEFT if it is small or its layer is modified.
 
     Args:
         model: Any module.
-        on: False restores PEFT's layers.
+        enabled: False restores PEFT's layers.
     """
     for layer in model.modules():
         if type(layer) in (Linear, FusedLinear):
-            layer.__class__ = FusedLinear if on else Linear
+            layer.__class__ = FusedLinear if enabled else Linear
 
 
 class FusedLinear(Linear):  # type: ignore[misc]

@@ -26,17 +26,17 @@ _CLASSES: dict[type, type] = {}
 """Class of a gated MLP → its fused subclass."""
 
 
-def fuse_mlps(model: Any, *, on: bool = True) -> None:
+def fuse_mlps(model: Any, *, enabled: bool = True) -> None:
     """Fuse the gated MLPs of a model after `fuse_lora`; a call that is not supported falls back to the module.
 
     Args:
         model: Any module.
-        on: False restores the modules.
+        enabled: False restores the modules.
     """
     for module in model.modules():
-        if on and not isinstance(module, FusedMLP) and has_fusible_layers(module) and _agrees(module):
+        if enabled and not isinstance(module, FusedMLP) and has_fusible_layers(module) and _matches_fused(module):
             module.__class__ = _fused_class(type(module))
-        elif not on and isinstance(module, FusedMLP):
+        elif not enabled and isinstance(module, FusedMLP):
             module.__class__ = type(module).__mro__[2]
 
 
@@ -56,7 +56,7 @@ def _is_fusible(layer: Any) -> bool:
 
 
 class FusedMLP:
-    """First base class of a gated MLP that is fused; the second is the class of transformers."""
+    """First base class of a fused gated MLP; the second one is the class of transformers."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return (…, D) from (…, D); the module computes small calls, other dtypes and modified layers."""
@@ -83,14 +83,14 @@ def _fused_class(module: type) -> type:
 
 
 @torch.no_grad()
-def _agrees(module: Any) -> bool:
-    """Return True if the module computes the gated MLP: its class may be any that has these layers."""
+def _matches_fused(module: Any) -> bool:
+    """Return True if the module computes the gated MLP: any class may have layers of these names."""
     weight = module.gate_proj.base_layer.weight
     if weight.is_meta or weight.dtype != torch.float32:
         return False
     x = torch.linspace(-1, 1, 2 * module.gate_proj.in_features, device=weight.device).cos().view(2, -1)
-    expected, found = module(x), _call([getattr(module, name) for name in LAYERS], x)
-    return bool((found - expected).abs().max() <= TOLERANCE * expected.abs().max())
+    expected, actual = module(x), _call([getattr(module, name) for name in LAYERS], x)
+    return bool((actual - expected).abs().max() <= TOLERANCE * expected.abs().max())
 
 
 class _Gated(torch.autograd.Function):

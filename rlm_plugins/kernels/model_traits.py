@@ -51,7 +51,7 @@ def position_limit(config: Any) -> int | None:
 
 
 def _rope_limit(rope: dict[str, Any], config: Any) -> int | None:
-    kind = rope.get("rope_type") or ""
-    if kind == "longrope" or rope.get("llama_4_scaling_beta"):
+    rope_type = rope.get("rope_type") or ""
+    if rope_type == "longrope" or rope.get("llama_4_scaling_beta"):
         return rope.get("original_max_position_embeddings") or config.max_position_embeddings  # type: ignore[no-any-return]
-    return config.max_position_embeddings if "dynamic" in kind else None  # type: ignore[no-any-return]
+    return config.max_position_embeddings if "dynamic" in rope_type else None  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Tests whether a linear layer is unmodified: its product, with a LoRA adapter or not, and nothing else.
+"""Checks that a linear layer is unmodified: its output is its product, with or without a LoRA adapter.
 
 Code that computes the layer in another way checks this first.
 """

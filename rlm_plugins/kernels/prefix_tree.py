@@ -78,32 +78,33 @@ def prefix_tree(
     while pending:
         members, start, parent = pending.pop()
         stop = common_length([sequences[member] for member in members], start)
-        ended = [member for member in members if len(sequences[member]) == stop]
-        going = [member for member in members if len(sequences[member]) > stop]
-        branches = _grouped(going, {member: sequences[member][stop] for member in going})
-        others = len(branches) + bool(ended) - 1
-        if others == 0 or others * (stop - start) >= min_saved:
+        complete = [member for member in members if len(sequences[member]) == stop]
+        longer = [member for member in members if len(sequences[member]) > stop]
+        branches = _grouped(longer, {member: sequences[member][stop] for member in longer})
+        extra_branches = len(branches) + bool(complete) - 1
+        if extra_branches == 0 or extra_branches * (stop - start) >= min_saved:
             segments.append(Segment(members[0], start, stop, parent))
             parent, start = len(segments) - 1, stop
-            for member in ended:
+            for member in complete:
                 last[member] = parent
-        elif ended:
-            branches.insert(0, ended)
+        elif complete:
+            branches.insert(0, complete)
         pending += [(branch, start, parent) for branch in reversed(branches)]
     return segments, last
 
 
 def common_length(sequences: Sequence[Sequence[int]], start: int = 0) -> int:
-    """Return how many first tokens all sequences share; they are known to share `start` of them.
+    """Return the length of the common prefix of all sequences, of which the first `start` tokens are not compared.
 
     >>> common_length([[7, 8, 1], [7, 8, 2, 3]])
     2
     """
     first = sequences[0]
     stop = min(map(len, sequences))
-    if all(other[start:stop] == first[start:stop] for other in sequences):
+    if all(sequence[start:stop] == first[start:stop] for sequence in sequences):
         return stop
-    return next(index for index in range(start, stop) if len({sequence[index] for sequence in sequences}) > 1)
+    columns = enumerate(zip(*(sequence[start:stop] for sequence in sequences), strict=True), start)
+    return next(index for index, tokens in columns if len(set(tokens)) > 1)
 
 
 def _grouped(members: Sequence[int], keys: Sequence[Hashable] | dict[int, Hashable]) -> list[list[int]]:
@@ -129,37 +130,37 @@ def attention_runs(sizes: Sequence[int], parents: Sequence[int], pairs: int) -> 
     >>> [list(run.segments) for run in runs]
     [[0, 1], [2, 3], [4, 5, 6]]
     """
-    before: list[int] = []  # tokens on the path before each segment
+    path_lens: list[int] = []  # tokens on the path before each segment
     for parent in parents:
-        before.append(0 if parent < 0 else before[parent] + sizes[parent])
+        path_lens.append(0 if parent < 0 else path_lens[parent] + sizes[parent])
     runs: list[Run] = []
     for index in range(len(sizes)):
-        alone = _run(range(index, index + 1), sizes, parents, before)
-        joined = _run(range(runs[-1].segments.start, index + 1), sizes, parents, before) if runs else alone
-        if runs and joined.masked - runs[-1].masked - alone.masked <= pairs:
+        single = _run(range(index, index + 1), sizes, parents, path_lens)
+        joined = _run(range(runs[-1].segments.start, index + 1), sizes, parents, path_lens) if runs else single
+        if runs and joined.masked - runs[-1].masked - single.masked <= pairs:
             runs[-1] = joined
         else:
-            runs.append(alone)
+            runs.append(single)
     return runs
 
 
-def _run(segments: range, sizes: Sequence[int], parents: Sequence[int], before: Sequence[int]) -> Run:
+def _run(segments: range, sizes: Sequence[int], parents: Sequence[int], path_lens: Sequence[int]) -> Run:
     """Return a run of these segments, with its context and masked pairs."""
     if parents[segments.start] < 0 and all(parents[index] == index - 1 for index in segments[1:]):
         return Run(segments, (), 0)
     outside: set[int] = set()
     for index in segments:
         outside.update(parent for parent in ancestors(index, parents) if parent < segments.start)
-    own = sum(sizes[index] for index in segments)
-    seen = sum(sizes[index] * before[index] + sizes[index] * (sizes[index] + 1) // 2 for index in segments)
-    return Run(segments, tuple(sorted(outside)), own * (own + sum(sizes[index] for index in outside)) - seen)
+    tokens = sum(sizes[index] for index in segments)
+    attended = sum(sizes[index] * path_lens[index] + sizes[index] * (sizes[index] + 1) // 2 for index in segments)
+    return Run(segments, tuple(sorted(outside)), tokens * (tokens + sum(sizes[index] for index in outside)) - attended)
 
 
 def ancestors(index: int, parents: Sequence[int]) -> list[int]:
     """Return the segments before a segment, from its parent to the root."""
-    found: list[int] = []
+    path: list[int] = []
     index = parents[index]
     while index >= 0:
-        found.append(index)
+        path.append(index)
         index = parents[index]
-    return found
+    return path

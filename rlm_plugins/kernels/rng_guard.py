@@ -30,5 +30,5 @@ def preserve_rng(device: torch.device) -> Iterator[Callable[[], bool]]:
         return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, gpus)]
 
     with torch.random.fork_rng(gpus):
-        before = states()
-        yield lambda: any(not torch.equal(one, other) for one, other in zip(before, states(), strict=True))
+        initial = states()
+        yield lambda: any(not torch.equal(x, y) for x, y in zip(initial, states(), strict=True))

@@ -20,7 +20,7 @@ class AttentionCall:
 
     Args:
         tokens: Number of tokens.
-        context: Indices of the pieces of the sequence that hold earlier tokens they attend to.
+        context: Indices of the chunks of the sequence that hold earlier tokens they attend to.
         visible: True where a token attends to a token of the context or of the call. None: the call is causal.
     """
 
@@ -42,15 +42,15 @@ class TreeAttention:
     """Attention calls of a packed sequence.
 
     Args:
-        pieces: Tokens of the pieces into which the sequence is split for the contexts of calls.
+        chunks: Tokens of the chunks into which the sequence is split for the contexts of calls.
         calls: Consecutive in the sequence.
     """
 
-    pieces: tuple[int, ...]
+    chunks: tuple[int, ...]
     calls: tuple[AttentionCall, ...]
 
     @classmethod
-    def of(cls, sizes: Sequence[int], parents: Sequence[int], device: torch.device) -> TreeAttention:
+    def of_tree(cls, sizes: Sequence[int], parents: Sequence[int], device: torch.device) -> TreeAttention:
         """Plan the attention of a tree (`prefix_tree.py`).
 
         Args:
@@ -62,11 +62,11 @@ class TreeAttention:
         bounds = [0, *accumulate(sizes)]
         shared = {index for run in runs for index in run.context}
         cuts = sorted({0, bounds[-1], *(bound for index in shared for bound in bounds[index : index + 2])})
-        piece_at = {cut: piece for piece, cut in enumerate(cuts)}
+        chunk_at = {cut: chunk for chunk, cut in enumerate(cuts)}
         calls = []
         for run in runs:
             tokens = bounds[run.segments.stop] - bounds[run.segments.start]
-            context = tuple(piece_at[bounds[index]] for index in run.context)
+            context = tuple(chunk_at[bounds[index]] for index in run.context)
             calls.append(AttentionCall(tokens, context, _visible(run, sizes, parents, device)))
         return cls(tuple(stop - start for start, stop in pairwise(cuts)), tuple(calls))
 
@@ -86,12 +86,12 @@ class TreeAttention:
             repeats = query.shape[1] // key.shape[1]
             key, value, grouped = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1), False
         tokens = [call.tokens for call in self.calls]
-        keys, values = key.split(self.pieces, 2), value.split(self.pieces, 2)
+        keys, values = key.split(self.chunks, 2), value.split(self.chunks, 2)
         outputs = []
         for call, q, k, v in zip(self.calls, *(x.split(tokens, 2) for x in (query, key, value)), strict=True):
             if call.context:
-                k = torch.cat([*(keys[piece] for piece in call.context), k], 2)
-                v = torch.cat([*(values[piece] for piece in call.context), v], 2)
+                k = torch.cat([*(keys[chunk] for chunk in call.context), k], 2)
+                v = torch.cat([*(values[chunk] for chunk in call.context), v], 2)
             mask = call.mask(q.dtype)
             outputs.append(
                 scaled_dot_product_attention(
@@ -115,9 +115,9 @@ def _visible(
     rows = torch.zeros(sum(sizes[index] for index in run.segments), width, dtype=torch.bool, device=device)
     first = 0
     for index in run.segments:
-        own = rows[first : first + sizes[index]]
+        segment_rows = rows[first : first + sizes[index]]
         for ancestor in ancestors(index, parents):
-            own[:, columns[ancestor]] = True
-        own[:, columns[index]] = torch.ones(sizes[index], sizes[index], dtype=torch.bool, device=device).tril()
+            segment_rows[:, columns[ancestor]] = True
+        segment_rows[:, columns[index]] = torch.ones(sizes[index], sizes[index], dtype=torch.bool, device=device).tril()
         first += sizes[index]
     return rows

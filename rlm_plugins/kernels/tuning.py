@@ -122,50 +122,50 @@ def measure() -> dict[str, int]:
 def _fastest(choice: Choice) -> int:
     import torch
 
-    # Seconds of this thread's processor: other processes may run beside it.
+    # CPU time of this thread: other processes may share the cores.
     clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-    default, works = choice.value, {}
+    default, workloads = choice.value, {}
     try:
         for value in (default, *choice.candidates):
             choice.set(value)
-            works[value] = _resolve(choice.workload)()
-        seconds = dict.fromkeys(works, float("inf"))
+            workloads[value] = _resolve(choice.workload)()
+        seconds = dict.fromkeys(workloads, float("inf"))
         end, rounds = time.perf_counter() + SECONDS, 0
         while rounds < ROUNDS or time.perf_counter() < end:
-            for value, work in works.items():
+            for value, workload in workloads.items():
                 choice.set(value)
                 start = clock()
-                work()
+                workload()
                 seconds[value] = min(seconds[value], clock() - start)
             rounds += 1
     finally:
         choice.set(default)
-    best = min(seconds, key=seconds.__getitem__)
-    return best if seconds[best] < (1 - GAIN) * seconds[default] else default
+    fastest = min(seconds, key=seconds.__getitem__)
+    return fastest if seconds[fastest] < (1 - GAIN) * seconds[default] else default
 
 
 @contextlib.contextmanager
 def applied(values: Mapping[str, int]) -> Iterator[None]:
     """Use these values inside the context; a key that no choice has is ignored."""
-    before = {key: choice.value for key, choice in CHOICES.items() if key in values}
+    original = {key: choice.value for key, choice in CHOICES.items() if key in values}
     try:
-        for key in before:
+        for key in original:
             CHOICES[key].set(values[key])
         yield
     finally:
-        for key, value in before.items():
+        for key, value in original.items():
             CHOICES[key].set(value)
 
 
 def processor() -> str:
-    """Return the name of the processor, with family and model where the system tells them."""
-    about: dict[str, str] = {}
+    """Return the name of the processor, with family and model if the system reports them."""
+    fields: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines():
             key, _, value = line.partition(":")
-            about[key.strip()] = value.strip()
-    name = about.get("model name") or platform.processor() or platform.machine()
-    numbers = [f"{key.removeprefix('cpu ')} {about[key]}" for key in ("cpu family", "model") if key in about]
+            fields[key.strip()] = value.strip()
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    numbers = [f"{key.removeprefix('cpu ')} {fields[key]}" for key in ("cpu family", "model") if key in fields]
     return ", ".join([name, *numbers])
 
 

@@ -48,12 +48,12 @@ def products_of_few() -> Work:
 
 def packed_products() -> Work:
     """Products of 1 to 16 sequences with layers of three sizes, as in decoding."""
-    layers = [PackedLinear(numbers(size, size), None) for size in (192, 384, 768)]
-    inputs = [[numbers(n, layer_size) for n in (1, 4, 16)] for layer_size in (192, 384, 768)]
+    sizes = (192, 384, 768)
+    calls = [(PackedLinear(numbers(size, size), None), numbers(n, size)) for size in sizes for n in (1, 4, 16)]
 
     @torch.no_grad()
     def work() -> list[torch.Tensor]:
-        return [layer(x) for layer, rows in zip(layers, inputs, strict=True) for x in rows]
+        return [layer(x) for layer, x in calls]
 
     return work
 
@@ -68,7 +68,7 @@ def logprob_head() -> Work:
 def tree_attention() -> Work:
     """Attention over a prompt with eight completions, with its gradient."""
     sizes, heads = [48, *[24] * 8], 6
-    attention = TreeAttention.of(sizes, [-1, *[0] * 8], torch.device("cpu"))
+    attention = TreeAttention.of_tree(sizes, [-1, *[0] * 8], torch.device("cpu"))
     query, key, value = (numbers(1, n, sum(sizes), 64).requires_grad_() for n in (heads, 2, 2))
     return lambda: torch.autograd.grad(attention(query, key, value, None).square().sum(), (query, key, value))
 

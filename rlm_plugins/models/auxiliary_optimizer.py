@@ -9,9 +9,9 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from rlm_plugins.distributed import processes
-from rlm_plugins.divergence import check_number, check_weights, largest
+from rlm_plugins.divergence import check_number, check_weights, max_abs
 from rlm_plugins.errors import RlmError
-from rlm_plugins.schedule import Schedule, at
+from rlm_plugins.schedule import Schedule, value_at
 
 Mean = Callable[[torch.Tensor], torch.Tensor]
 """Mean of a tensor over the ranks."""
@@ -58,7 +58,7 @@ class AuxiliaryOptimizer(Generic[P]):
     ) -> None:
         self.model, self._name, self._learning_rate, self._mean = model, name, learning_rate, mean
         self._max_grad_norm = max_grad_norm or math.inf
-        self._before = largest(model.parameters())
+        self._initial_max = max_abs(model.parameters())
         self._optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, **(adam or {}))
 
     def step(self, step: int) -> tuple[float, float]:
@@ -70,14 +70,14 @@ class AuxiliaryOptimizer(Generic[P]):
         Returns:
             ‖gradient‖₂ before clipping, and the learning rate.
         """
-        weights, rate = self.model.parameters(), float(at(self._learning_rate, step))
+        weights, rate = self.model.parameters(), float(value_at(self._learning_rate, step))
         self._average_gradients(weights)
         norm = torch.nn.utils.clip_grad_norm_(weights, self._max_grad_norm).item()
         check_number(norm, f"the norm of the gradient of the {self._name}", step)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         self._optimizer.step()
-        check_weights(weights, self._before, f"the {self._name}", step)
+        check_weights(weights, self._initial_max, f"the {self._name}", step)
         self._optimizer.zero_grad(set_to_none=True)  # before the trainer measures the policy's gradient
         return norm, rate
 

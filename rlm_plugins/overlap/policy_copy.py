@@ -101,8 +101,8 @@ class PolicyCopy:
             if key in tuning.CHOICES:
                 tuning.CHOICES[key].set(value)
         self._model = _built(description, weights).to(description.device).train()
-        fuse_lora(self._model, on=description.fused)
-        fuse_mlps(self._model, on=description.fused)
+        fuse_lora(self._model, enabled=description.fused)
+        fuse_mlps(self._model, enabled=description.fused)
         if description.mixed_precision != "no":
             from accelerate import Accelerator
 

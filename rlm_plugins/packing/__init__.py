@@ -4,7 +4,7 @@ Code outside this package imports these names and none of its modules.
 
 The pass (`padding_free`):
 
-- `PackedReader`: Compute log-probs and entropies, padded in and padded out.
+- `PackedForward`: Compute log-probs and entropies, padded in and padded out.
 - `Layout`, `layouts`: One packed sequence of tokens; the layouts of a padded batch.
 - `forward_with_head`, `model_inputs`, `install_attention`: A packed pass with another head, or of another model.
 - `packed_statistics`, `padded_statistics`, `VOCAB_STATISTICS`: Self-certainty and top-2 margin of each token.
@@ -23,8 +23,8 @@ from rlm_plugins.packing.features import PADDED, SHARDED, Feature, Features
 from rlm_plugins.packing.forward import forward_with_head, model_inputs
 from rlm_plugins.packing.layout import Layout
 from rlm_plugins.packing.pack import layouts
+from rlm_plugins.packing.packed_forward import PackedForward
 from rlm_plugins.packing.prompt_groups import MicroBatch, group_by_prompt, has_advantage, is_per_sequence
-from rlm_plugins.packing.reader import PackedReader
 from rlm_plugins.packing.support import max_packed_length, why_unsupported
 from rlm_plugins.packing.token_budget import PORTIONS, SplitRule, split_into_portions, split_rule
 from rlm_plugins.packing.token_counts import full_length_tokens
@@ -40,7 +40,7 @@ __all__ = [
     "Features",
     "Layout",
     "MicroBatch",
-    "PackedReader",
+    "PackedForward",
     "SplitRule",
     "forward_with_head",
     "full_length_tokens",

@@ -55,7 +55,7 @@ def _wrap(name: str) -> Callable[..., Any]:
         if layout is not None:
             _check(attention_mask, options)
             return layout.attention(query, key, value, options.get("scaling")), None
-        eager = name == "eager" and _eager_of(module)
+        eager = name == "eager" and _eager_attention(module)
         return (eager or ALL_ATTENTION_FUNCTIONS[name])(module, query, key, value, attention_mask, **options)
 
     return attention
@@ -66,12 +66,12 @@ def _check(attention_mask: torch.Tensor | None, options: Mapping[str, Any]) -> N
     unsupported = [name for name in SCORE_OPTIONS if options.get(name) is not None]
     if unsupported:
         raise TypeError(f"padding-free passes do not support `{unsupported[0]}` of attention")
-    # `model_inputs` passes a mask of one element; anything larger was made by the model.
+    # `model_inputs` passes a mask of one element; a larger one was created by the model.
     if attention_mask is not None and attention_mask.numel() > 1:
         raise TypeError("padding-free passes do not support a model that makes its own attention mask")
 
 
-def _eager_of(module: Any) -> Callable[..., Any]:
+def _eager_attention(module: Any) -> Callable[..., Any]:
     """Return the eager attention of a model, which each modeling file of transformers defines beside its modules."""
     function: Callable[..., Any] = sys.modules[type(module).__module__].eager_attention_forward  # type: ignore[attr-defined]
     return function

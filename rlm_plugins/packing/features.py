@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from rlm_plugins.equation import Equation
 from rlm_plugins.packing.prompt_groups import is_per_sequence, sums_over_step
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.stage_settings import Speed
-from rlm_plugins.step import Equation
 
 SHARDED = "the model is sharded"
 LOAD_BALANCING = "the loss has a load-balancing term over experts (`router_aux_loss_coef`)"
@@ -118,10 +118,10 @@ class Features:
     def dynamic_micro_batches(self) -> Feature:
         """Micro-batches of as many completions as fit a token budget, or merged while they are small."""
         merges = self.speed.max_tokens_per_micro_batch is None
-        is_alone = merges and self.args.gradient_accumulation_steps <= 1
+        is_single = merges and self.args.gradient_accumulation_steps <= 1
         return self._feature(
             "merge_micro_batches" if merges else "max_tokens_per_micro_batch",
-            (is_alone, "an optimizer step has one micro-batch"),
+            (is_single, "an optimizer step has one micro-batch"),
             (not self.group_micro_batches.on, "micro-batches are not grouped by prompt"),
             (not is_per_sequence(self.equation), "a part uses all completions of an optimizer step"),
         )
@@ -129,13 +129,15 @@ class Features:
     def needed_for_scoring(self, name: str) -> bool:
         """Return True if a part requests a field of the batch before the loss phase, or in `update`."""
         parts = [*self.equation.shapers, *self.equation.filters, self.equation.advantage]
-        return any(name in p.part.needs for p in parts) or any(name in p.part.update_needs for p in self.learners)
+        return any(name in p.part.required_data for p in parts) or any(
+            name in p.part.update_required_data for p in self.learners
+        )
 
     @property
     def needs_old_for_scoring(self) -> bool:
         """True if old log-probs are needed before the first pass of the update."""
         names = ("old_logp", "policy_drift")
-        return self.equation.needs("expected_logp") or any(self.needed_for_scoring(name) for name in names)
+        return self.equation.requires("expected_logp") or any(self.needed_for_scoring(name) for name in names)
 
     @property
     def recomputes_old_logprobs(self) -> bool:
@@ -151,10 +153,10 @@ class Features:
     @property
     def old_is_behavior(self) -> bool:
         """True if old log-probs are those of a stale behavior policy, not of the policy at the start of the update."""
-        chosen = getattr(self.args, "old_policy", None)
-        if chosen is None:
-            chosen = "proximal" if self.equation.needs("rollout_logp") else "behavior"
-        return self.stale > 0 and chosen == "behavior"
+        old_policy = getattr(self.args, "old_policy", None)
+        if old_policy is None:
+            old_policy = "proximal" if self.equation.requires("rollout_logp") else "behavior"
+        return self.stale > 0 and old_policy == "behavior"
 
     @property
     def first_pass_is_old(self) -> bool:

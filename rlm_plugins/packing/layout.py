@@ -30,7 +30,7 @@ class Layout:
         attention: Attention calls of the sequence.
         logits_to_keep: Indices of the tokens whose logits are needed.
         target: The completion tokens these predict.
-        source: Index of the log-prob of each completion token; equal ones of equal prefixes are computed once.
+        source: Index of the log-prob of each completion token; tokens with equal prefixes share one.
         index: Index of each completion token in the flattened (B, C).
         shape: B and C.
     """

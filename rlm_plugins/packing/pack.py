@@ -12,7 +12,7 @@ from rlm_plugins.kernels.tree_attention import TreeAttention
 from rlm_plugins.packing.layout import Layout
 
 TOKEN_IDS = 2**32
-"""More than the largest token id: a place in the sequence and a token id make one number."""
+"""More than the largest token id: position · TOKEN_IDS + token id is unique for each pair."""
 
 
 def is_packable(attention_mask: Int[torch.Tensor, "B W"], width: int) -> bool:
@@ -98,13 +98,14 @@ class _Batch:
         sizes = [segment.stop - segment.start for segment in segments]
         parents = [segment.parent for segment in segments]
         device = self.ids.device
-        places = torch.arange(sum(sizes), device=device).split(sizes)
+        positions = torch.arange(sum(sizes), device=device).split(sizes)
         tokens, scored, targets, index = [], [], [], []
         for segment in segments:
             first = firsts[segment.sequence]
             tokens.append(self.ids[members[segment.sequence], first + segment.start : first + segment.stop])
         for sequence, member in enumerate(members):
-            path = torch.cat([places[index] for index in (*ancestors(last[sequence], parents)[::-1], last[sequence])])
+            path_segments = (*ancestors(last[sequence], parents)[::-1], last[sequence])
+            path = torch.cat([positions[i] for i in path_segments])
             # The last prompt token predicts the first completion token.
             scored.append(path[self._prompt_lens[member] - 1 :])
             targets.append(self.ids[member, self._start : stops[sequence] + 1])
@@ -113,7 +114,7 @@ class _Batch:
         return Layout(
             ids=torch.cat(tokens).unsqueeze(0),
             positions=torch.cat(self._positions(segments, last, firsts)).unsqueeze(0),
-            attention=TreeAttention.of(sizes, parents, device),
+            attention=TreeAttention.of_tree(sizes, parents, device),
             logits_to_keep=predicted // TOKEN_IDS,
             target=predicted % TOKEN_IDS,
             source=source,
@@ -135,14 +136,14 @@ class _Batch:
 
     def _empty(self) -> Layout:
         """Return the layout of one token: wrappers such as DDP must see a call on each process."""
-        none = self.ids.new_empty(0)
+        empty = self.ids.new_empty(0)
         return Layout(
             ids=self.ids[:1, :1],
             positions=torch.zeros_like(self.ids[:1, :1]),
-            attention=TreeAttention.of([1], [-1], self.ids.device),
-            logits_to_keep=none,
-            target=none,
-            source=none,
-            index=none,
+            attention=TreeAttention.of_tree([1], [-1], self.ids.device),
+            logits_to_keep=empty,
+            target=empty,
+            source=empty,
+            index=empty,
             shape=(len(self.ids), self.width),
         )

@@ -7,12 +7,13 @@ completions in the same micro-batch can share a prompt, and a micro-batch withou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import torch
 
+from rlm_plugins.equation import Equation
 from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
-from rlm_plugins.step import Equation
 
 MicroBatch = dict[str, Any]
 
@@ -30,14 +31,14 @@ def group_by_prompt(micro_batches: Sequence[MicroBatch], step_size: int) -> list
         step = micro_batches[first : first + step_size]
         chunks = {name: x.chunk(len(step)) for name, x in sorted_by_prompt(step).items()}
         for i, micro_batch in enumerate(step):
-            grouped.append({**micro_batch, **{name: pieces[i] for name, pieces in chunks.items()}})
+            grouped.append({**micro_batch, **{name: x[i] for name, x in chunks.items()}})
     return grouped
 
 
 def sorted_by_prompt(step: Sequence[MicroBatch]) -> MicroBatch:
     """Return the completions of an optimizer step, sorted by prompt, those with zero advantage last."""
     names = [name for name, x in step[0].items() if has_batch_dim(x)]
-    joined = {name: torch.cat([micro_batch[name] for micro_batch in step]) for name in names}
+    joined = {name: torch.cat(list(map(itemgetter(name), step))) for name in names}
     without_advantage = ~has_advantage(joined["advantages"])
     # The offset sorts completions without advantage behind all groups; stable keeps their order.
     order = torch.argsort(joined["group"] + without_advantage * (joined["group"].max() + 1), stable=True)
@@ -46,14 +47,14 @@ def sorted_by_prompt(step: Sequence[MicroBatch]) -> MicroBatch:
 
 def sums_over_step(equation: Equation) -> bool:
     """Return True if the loss is a sum over the optimizer step, not a mean over micro-batches of their means."""
-    return not equation.needs("num_micro_batches")
+    return not equation.requires("num_micro_batches")
 
 
 def is_per_sequence(equation: Equation) -> bool:
     """Return True if the loss of a sequence uses no statistic over the optimizer step."""
-    return not (equation.needs("step_batch") or equation.needs("step_batch_rows"))
+    return not (equation.requires("step_batch") or equation.requires("step_batch_rows"))
 
 
 def has_advantage(advantages: torch.Tensor) -> torch.Tensor:
-    """Return which completions have a nonzero advantage (B,), from (B, 1) or (B, T)."""
+    """Return (B,) True for completions with a nonzero advantage, from advantages (B, 1) or (B, T)."""
     return (advantages != 0).any(1)

@@ -1,4 +1,4 @@
-"""Support of a model for padding-free passes: known exceptions by reason, all others by a self-check.
+"""Support of a model for padding-free passes: known unsupported models by reason, all others by a self-check.
 
 The self-check computes synthetic sequences padded and packed. A model that mixes tokens in a way the layout does not
 express gives other numbers, and stays padded: positions from the attention mask, scaled logits, recurrence.
@@ -64,11 +64,11 @@ def why_unsupported(model: Any) -> str | None:
     if implementation(base) not in SUPPORTED:
         return f"expected the attention {' or '.join(SUPPORTED)}, got '{implementation(base)}'"
     if type(head) is not torch.nn.Linear:
-        kind = f"{type(head).__module__}.{type(head).__name__}"  # with its module: PEFT has a Linear too
-        return f"expected a plain linear language head, got {kind}"
+        class_name = f"{type(head).__module__}.{type(head).__name__}"  # with its module: PEFT has a Linear too
+        return f"expected a plain linear language head, got {class_name}"
     if not is_plain(head):
         return "the language head has hooks or a patched forward"
-    if any(kind not in ("full_attention", "sliding_attention") for kind in getattr(config, "layer_types", None) or ()):
+    if any(name not in ("full_attention", "sliding_attention") for name in getattr(config, "layer_types", None) or ()):
         return "the model has layers without attention"
     if has_dropout(base):
         return "dropout is on, and its masks depend on the padding"
@@ -85,8 +85,8 @@ def max_packed_length(config: Any) -> int | None:
         config: Config of a causal language model.
     """
     config = config.get_text_config()
-    kinds = getattr(config, "layer_types", None)
-    slides = "sliding_attention" in kinds if kinds else getattr(config, "use_sliding_window", True)
+    layer_types = getattr(config, "layer_types", None)
+    slides = "sliding_attention" in layer_types if layer_types else getattr(config, "use_sliding_window", True)
     window = getattr(config, "sliding_window", None) if slides else None
     limits = [limit for limit in (window, position_limit(config)) if limit is not None]
     return min(limits, default=None)
@@ -98,7 +98,7 @@ def _self_check(model: Any, padded_forward: PaddedForward, temperature: float) -
     device = next(base.parameters()).device
     vocab_size = base.config.get_text_config().vocab_size
     ids = torch.arange(1, 1 + 4 * 9, device=device).view(4, 9) * 7 % vocab_size
-    # Padded on both sides: two completions of a prompt, one of the beginning of that prompt, one of another prompt.
+    # Two completions of a prompt, one of a prefix of that prompt, one of another prompt; padding on both sides.
     ids[1, :4], ids[2, 2:4] = ids[0, :4], ids[0, :2]
     attention_mask = torch.ones_like(ids)
     attention_mask[2:, :2], attention_mask[1, 6:], attention_mask[2, 5:] = 0, 0, 0

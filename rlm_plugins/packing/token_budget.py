@@ -84,12 +84,14 @@ def split_into_portions(
             active = has_advantage(ordered["advantages"])
         else:
             active = torch.ones_like(ordered["group"], dtype=torch.bool)
-        counts = rule(TokenCounts.of(ordered, active, relative=relative))
+        counts = rule(TokenCounts.of_step(ordered, active, relative=relative))
         # Every process must run the same number of backward passes, or DDP would wait forever.
         counts = halve_until(counts, max_over_ranks(len(counts)))
-        pieces = {name: x.split(counts) for name, x in ordered.items()}
+        chunks = {name: x.split(counts) for name, x in ordered.items()}
         shared = {name: x for name, x in step[0].items() if not has_batch_dim(x)}
-        portions = [{**shared, **{name: x[i] for name, x in pieces.items()}} for i in range(len(counts))]
+        portions: list[MicroBatch] = []
+        for i in range(len(counts)):
+            portions.append({**shared, **{name: x[i] for name, x in chunks.items()}})
         # The last micro-batch always gets a portion, since gradients are synchronized there.
         bounds = [len(portions) * i // step_size for i in range(step_size + 1)]
         result += [{PORTIONS: portions[low:high]} for low, high in pairwise(bounds)]
@@ -103,18 +105,13 @@ def split_groups(tokens: TokenCounts, max_tokens: float) -> list[int]:
         tokens: Tokens of the completions.
         max_tokens: Most tokens of a portion, copied keys and values (`KV_SHARE`) included.
     """
-    kinds = list(zip(tokens.group, tokens.active, strict=True))
-    sizes, filled = [0], 0.0
-    for _, indices in groupby(range(len(kinds)), key=kinds.__getitem__):
+    keys = list(zip(tokens.group, tokens.active, strict=True))
+    chunks: list[Sequence[int]] = []
+    for _, indices in groupby(range(len(keys)), key=keys.__getitem__):
         members = list(indices)
-        fits = tokens.added_by(members, to_empty=True) <= max_tokens
-        for piece in [members] if fits else [[member] for member in members]:
-            added = tokens.added_by(piece, to_empty=not sizes[-1])
-            if sizes[-1] and filled + added > max_tokens:
-                sizes, filled, added = [*sizes, 0], 0.0, tokens.added_by(piece, to_empty=True)
-            sizes[-1] += len(piece)
-            filled += added
-    return sizes
+        is_whole = tokens.added_by(members, to_empty=True) <= max_tokens
+        chunks += [members] if is_whole else [[member] for member in members]
+    return _fill(tokens, chunks, max_tokens)
 
 
 def merge_micro_batches(tokens: TokenCounts, *, num_sequences: int, max_tokens: float) -> list[int]:
@@ -125,9 +122,15 @@ def merge_micro_batches(tokens: TokenCounts, *, num_sequences: int, max_tokens: 
         num_sequences: Completions of a micro-batch; a single one may exceed the budget.
         max_tokens: Most tokens of a merged portion, copied keys and values (`KV_SHARE`) included.
     """
+    count = len(tokens.group)
+    chunks = [range(first, min(first + num_sequences, count)) for first in range(0, count, num_sequences)]
+    return _fill(tokens, chunks, max_tokens)
+
+
+def _fill(tokens: TokenCounts, chunks: Sequence[Sequence[int]], max_tokens: float) -> list[int]:
+    """Return the number of completions of each portion, filled with consecutive chunks that are kept together."""
     sizes, filled = [0], 0.0
-    for first in range(0, len(tokens.group), num_sequences):
-        members = range(first, min(first + num_sequences, len(tokens.group)))
+    for members in chunks:
         added = tokens.added_by(members, to_empty=not sizes[-1])
         if sizes[-1] and filled + added > max_tokens:
             sizes, filled, added = [*sizes, 0], 0.0, tokens.added_by(members, to_empty=True)
@@ -140,6 +143,6 @@ def halve_until(sizes: Sequence[int], count: int) -> list[int]:
     """Halve the largest portion until there are `count` portions."""
     halved = list(sizes)
     while len(halved) < count:
-        at = halved.index(max(halved))
-        halved[at : at + 1] = [halved[at] - halved[at] // 2, halved[at] // 2]
+        i = halved.index(max(halved))
+        halved[i : i + 1] = [halved[i] - halved[i] // 2, halved[i] // 2]
     return halved

@@ -28,7 +28,7 @@ class TokenCounts:
         active: False for a skipped completion, which has no tokens.
         completion: Tokens of the completion but the last, which needs no forward pass, and its copied keys and values.
         prompt: Tokens of its prompt.
-        shared: First tokens of its prompt that the prompt of the completion before starts with too.
+        shared: Length of the common prefix of its prompt and the prompt of the previous completion.
     """
 
     group: list[int]
@@ -38,7 +38,7 @@ class TokenCounts:
     shared: list[int]
 
     @classmethod
-    def of(cls, step: MicroBatch, active: torch.Tensor, *, relative: bool) -> TokenCounts:
+    def of_step(cls, step: MicroBatch, active: torch.Tensor, *, relative: bool) -> TokenCounts:
         """Count the tokens of `step`.
 
         Args:
@@ -56,7 +56,7 @@ class TokenCounts:
         )
 
     def added_by(self, members: Sequence[int], *, to_empty: bool) -> float:
-        """Return the tokens that consecutive completions add to a portion: an empty one, or that of those before."""
+        """Return the tokens that consecutive completions add to a portion: an empty one, or that of the ones before."""
         first = members[0]
         completions = sum(self.completion[member] for member in members)
         prompts = sum(self.prompt[member] - self.shared[member] for member in members)
@@ -64,15 +64,15 @@ class TokenCounts:
 
 
 def _shared_with_previous(step: MicroBatch, prompt_len: Sequence[int], relative: bool) -> torch.Tensor:
-    """Return (B,) the first tokens of each prompt that the prompt before starts with too; 0 for the first prompt."""
+    """Return (B,) the length of the common prefix of each prompt and the previous one; 0 for the first prompt."""
     group, width = step["group"].tolist(), step["prompt_mask"].shape[1]
     shared = torch.zeros_like(step["group"])
-    for row, (last, own) in enumerate(pairwise(range(len(group))), start=1):
-        if group[last] == group[own]:
-            shared[row] = prompt_len[own]
-        elif relative or prompt_len[last] == prompt_len[own]:
-            both = [step["prompt_ids"][i, width - prompt_len[i] :].tolist() for i in (last, own)]
-            shared[row] = common_length(both)
+    for previous, row in pairwise(range(len(group))):
+        if group[previous] == group[row]:
+            shared[row] = prompt_len[row]
+        elif relative or prompt_len[previous] == prompt_len[row]:
+            prompts = [step["prompt_ids"][i, width - prompt_len[i] :].tolist() for i in (previous, row)]
+            shared[row] = common_length(prompts)
     return shared
 
 

@@ -1,8 +1,8 @@
 """Check by automatic differentiation on a synthetic batch whether zero-advantage completions contribute any gradient.
 
 A group with equal rewards has zero advantage. Most losses have no gradient there, so neither pass over such a
-completion changes anything. A KL term, an entropy bonus, an imitation loss or a statistic over completions does. No
-list of such parts is kept: the loss itself is differentiated.
+completion changes anything. A KL term, an entropy bonus, an imitation loss or a statistic over completions does.
+Parts are not listed by name: the loss itself is differentiated.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from itertools import product
 import torch
 
 from rlm_plugins.batch import Batch
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import PartError
 from rlm_plugins.packing.prompt_groups import is_per_sequence
 from rlm_plugins.rollout.group_layout import POLICY
-from rlm_plugins.step import Equation, objective
+from rlm_plugins.step import objective
 
 _LEAVES = ("logp", "entropy", "values")
 _REWARDS = (-1e3, -1.0, 0.0, 0.5, 1.0, 1e3)
@@ -42,14 +43,14 @@ def zero_advantage_has_no_gradient(equation: Equation, step: int, sources: Itera
 
 def _is_independent(equation: Equation, batch: Batch, zero: torch.Tensor) -> bool:
     """Return True if the sequences marked in `zero` (B,) have no gradient and leave the others' as it is."""
-    before = _gradients(equation, batch)
-    if any(x[zero].any() for x in before):
+    gradients = _gradients(equation, batch)
+    if any(x[zero].any() for x in gradients):
         return False
     column = zero.unsqueeze(1)
     changed = replace(batch, logp=batch.logp.where(~column, batch.old_logp), entropy=batch.entropy * ~column)
     # A statistic over the batch would carry changed log-probs into the gradients of the others.
-    after = _gradients(equation, changed)
-    return all(torch.equal(x[~zero], y[~zero]) for x, y in zip(before, after, strict=True))
+    changed_gradients = _gradients(equation, changed)
+    return all(torch.equal(x[~zero], y[~zero]) for x, y in zip(gradients, changed_gradients, strict=True))
 
 
 def _synthetic_batch(step: int, sources: Iterable[str]) -> tuple[Batch, torch.Tensor]:

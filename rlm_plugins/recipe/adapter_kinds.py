@@ -33,7 +33,7 @@ REFUSED = {
 
 
 def kind_of(lora: Mapping[str, Any] | None) -> str:
-    """Return the kind of an adapter, in PEFT's spelling.
+    """Return the kind of an adapter, in PEFT's upper case.
 
     >>> kind_of({"r": 8}), kind_of({"peft_type": "loha"})
     ('LORA', 'LOHA')
@@ -49,14 +49,16 @@ def config_class(lora: Mapping[str, Any] | None, where: str = "model.lora") -> A
     """
     from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 
-    kinds = {kind.value: value for kind, value in PEFT_TYPE_TO_CONFIG_MAPPING.items()}
+    classes = {kind.value: config for kind, config in PEFT_TYPE_TO_CONFIG_MAPPING.items()}
     kind, where = kind_of(lora), f"{where}.{KEY}"
     if kind in REFUSED:
         raise RecipeError(f"an adapter of the kind '{kind}' cannot be trained: {REFUSED[kind]}", where=where)
-    if kind not in kinds:
-        known = sorted(set(kinds) - set(REFUSED))
-        raise RecipeError(f"unknown kind '{kind}'", where=where, allowed=", ".join(known), hint=nearest(kind, known))
-    return kinds[kind]
+    if kind not in classes:
+        supported = sorted(set(classes) - set(REFUSED))
+        raise RecipeError(
+            f"unknown kind '{kind}'", where=where, allowed=", ".join(supported), hint=nearest(kind, supported)
+        )
+    return classes[kind]
 
 
 def fields_of_adapter(lora: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,6 +71,6 @@ def adapter_config(lora: Mapping[str, Any], task_type: str = "CAUSAL_LM") -> Any
 
     Args:
         lora: Fields of `model.lora`.
-        task_type: PEFT's; the recipe's comes first.
+        task_type: `task_type` of PEFT, unless the recipe sets it.
     """
     return config_class(lora)(**{"task_type": task_type, **fields_of_adapter(lora)})

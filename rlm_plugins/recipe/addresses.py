@@ -11,16 +11,16 @@ _FILE = re.compile(r"(?P<file>\S+\.py):(?P<name>[A-Za-z_][\w.]*)")
 
 
 def absolute_addresses(value: Any, folder: pathlib.Path) -> Any:
-    """Return a value of a recipe with the files of its addresses absolute, so that a run's recipe loads anywhere.
+    """Return a value of a recipe with absolute file addresses, so that the recipe of a run loads from any folder.
 
     Args:
         value: A section, or a part of one.
-        folder: That of the recipe. A file that does not exist there is left as it is.
+        folder: Folder of the recipe. An address whose file does not exist there is unchanged.
     """
     if isinstance(value, dict):
-        return {key: absolute_addresses(each, folder) for key, each in value.items()}
+        return {key: absolute_addresses(entry, folder) for key, entry in value.items()}
     if isinstance(value, list):
-        return [absolute_addresses(each, folder) for each in value]
+        return [absolute_addresses(entry, folder) for entry in value]
     match = _FILE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return value
@@ -31,8 +31,8 @@ def absolute_addresses(value: Any, folder: pathlib.Path) -> Any:
 def addressed_files(value: Any) -> Iterator[tuple[pathlib.Path, str]]:
     """Yield (file, address) of every address of a file that exists."""
     if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from addressed_files(each)
+        for entry in value.values() if isinstance(value, dict) else value:
+            yield from addressed_files(entry)
     elif isinstance(value, str) and (match := _FILE.fullmatch(value)) is not None:
         file = pathlib.Path(match["file"]).expanduser()
         if file.is_file():

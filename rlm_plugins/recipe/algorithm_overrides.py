@@ -12,12 +12,12 @@ from rlm_plugins.recipe.part_lookup import Finder
 from rlm_plugins.recipe.sections import MANY
 from rlm_plugins.registry.part import Part
 
-Named = dict[str, Any]
+PartSpec = dict[str, Any]
 """``{name: …, knobs…}``"""
 
 
 def merge(algorithm: Part, overrides: Mapping[str, Any], finder: Finder) -> dict[str, Any]:
-    """Return what stands in every slot.
+    """Return the parts of every slot, with the overrides applied.
 
     Args:
         algorithm: A part of `rlm_algorithms`.
@@ -35,37 +35,37 @@ def merge(algorithm: Part, overrides: Mapping[str, Any], finder: Finder) -> dict
     slots: dict[str, Any] = {}
     for slot, choice in algorithm.target.slots().items():
         if slot in MANY:
-            slots[slot] = _several(slot, [_named(spec) for spec in _listed(choice)], overrides, finder)
+            slots[slot] = _merged_list(slot, [_named(spec) for spec in _listed(choice)], overrides, finder)
         else:
-            own = None if choice is None else _named(choice)
-            slots[slot] = _overridden(slot, own, overrides[slot], finder) if slot in overrides else own
+            default = None if choice is None else _named(choice)
+            slots[slot] = _merged_part(slot, default, overrides[slot], finder) if slot in overrides else default
     return slots
 
 
-def _several(slot: str, own: list[Named], overrides: Mapping[str, Any], finder: Finder) -> list[Named]:
+def _merged_list(slot: str, defaults: list[PartSpec], overrides: Mapping[str, Any], finder: Finder) -> list[PartSpec]:
     override = overrides.get(slot, {})
     if not isinstance(override, dict):
         return override or []
-    merged = list(own)
+    merged = list(defaults)
     for step, part in override.items():
-        index = position(own, step, finder.address("algorithm", slot))
-        merged[index] = _overridden(slot, own[index], part, finder)
+        index = position(defaults, step, finder.address("algorithm", slot))
+        merged[index] = _merged_part(slot, defaults[index], part, finder)
         finder.move(("algorithm", slot, step), ("algorithm", slot, index))
     return merged
 
 
-def _overridden(slot: str, own: Named | None, override: Named | None, finder: Finder) -> Any:
-    if override is None or (own is None and override.get("name")):
+def _merged_part(slot: str, default: PartSpec | None, override: PartSpec | None, finder: Finder) -> Any:
+    if override is None or (default is None and override.get("name")):
         return override
-    if own is None:
+    if default is None:
         raise RecipeError(
             f"expected a part, got the knobs {', '.join(override) or '(none)'}: the algorithm has no part here",
             where=finder.address("algorithm", slot),
             hint=f"name one: `{slot}: {{name: …}}`",
         )
     steps = ("algorithm", slot)
-    if override.get("name") is None or finder.same(slot, own["name"], override["name"], steps):
-        return {**own, **override, "name": own["name"]}
+    if override.get("name") is None or finder.is_same_part(slot, default["name"], override["name"], steps):
+        return {**default, **override, "name": default["name"]}
     return override
 
 
@@ -73,5 +73,5 @@ def _listed(choice: Spec | Sequence[Spec]) -> list[Any]:
     return list(choice) if isinstance(choice, Sequence) and not isinstance(choice, str) else [choice]
 
 
-def _named(spec: Any) -> Named:
+def _named(spec: Any) -> PartSpec:
     return {"name": spec} if isinstance(spec, str) else dict(spec)

@@ -72,10 +72,10 @@ class Source(Slot):
 _TAG = Discriminator(lambda value: "changes" if isinstance(value, dict) and "name" not in value else "parts")
 
 
-def _many(kind: type[Slot], **required: Any) -> Any:
+def _part_list(spec: type[Slot], **required: Any) -> Any:
     """Return the type of a slot with several parts: a list replaces them, a mapping changes them one by one."""
-    entry = pydantic.create_model(kind.__name__, __base__=(Part, kind), **required)  # a Part has a name
-    return Annotated[Annotated[dict[str, kind], Tag("changes")] | Annotated[list[entry], Tag("parts")], _TAG]  # type: ignore[valid-type]
+    entry = pydantic.create_model(spec.__name__, __base__=(Part, spec), **required)  # a Part has a name
+    return Annotated[Annotated[dict[str, spec], Tag("changes")] | Annotated[list[entry], Tag("parts")], _TAG]  # type: ignore[valid-type]
 
 
 class Algorithm(Keys):
@@ -83,15 +83,15 @@ class Algorithm(Keys):
 
     name: Text = Field(description="name of the algorithm: see `rlm algorithms`")
     sampler: Slot | None = Field(None, description="order of the prompts")
-    rollouts: _many(Source) | None = Field(None, description="rollout sources beside the policy")  # type: ignore[valid-type]
-    shapers: _many(Slot) | None = Field(None, description="reward shaping, in this order")  # type: ignore[valid-type]
-    filters: _many(Filter) | None = Field(None, description="filters of groups and completions")  # type: ignore[valid-type]
+    rollouts: _part_list(Source) | None = Field(None, description="rollout sources beside the policy")  # type: ignore[valid-type]
+    shapers: _part_list(Slot) | None = Field(None, description="reward shaping, in this order")  # type: ignore[valid-type]
+    filters: _part_list(Filter) | None = Field(None, description="filters of groups and completions")  # type: ignore[valid-type]
     advantage: Slot | None = Field(None, description="advantage estimator")
     importance: Slot | None = Field(None, description="importance ratio")
     policy_loss: Normalized | None = Field(None, description="loss per token")
-    token_weights: _many(Sourced) | None = Field(None, description="weights of tokens in the loss")  # type: ignore[valid-type]
+    token_weights: _part_list(Sourced) | None = Field(None, description="weights of tokens in the loss")  # type: ignore[valid-type]
     penalties: (
-        _many(  # type: ignore[valid-type]
+        _part_list(  # type: ignore[valid-type]
             Penalty, beta=(ScheduledNumber, Field(description=Penalty.model_fields["beta"].description))
         )
         | None

@@ -6,13 +6,13 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.messages import either
 
-FAR = 10_000
+MAX_DISTANCE = 10_000
 """Largest distance of a suggested group size from the wrong one."""
 
 
@@ -23,26 +23,26 @@ class Generation:
     Args:
         micro_batch: Completions per process and backward pass (``per_device_train_batch_size``).
         processes: World size.
-        pieces: Micro-batches per process of one generation batch.
+        micro_batches: Micro-batches per process of one generation batch.
         group: Completions per prompt (``num_generations``).
-        pieces_key: The setting with the number of pieces.
+        micro_batches_key: The setting that determines `micro_batches`.
         size: ``generation_batch_size``, if the recipe sets it.
     """
 
     micro_batch: int
     processes: int
-    pieces: int
+    micro_batches: int
     group: int
-    pieces_key: str
+    micro_batches_key: str
     size: int | None = None
 
     @property
     def completions(self) -> int:
         """Completions of one generation batch, over all processes."""
-        return self.size or self.micro_batch * self.processes * self.pieces
+        return self.size or self.micro_batch * self.processes * self.micro_batches
 
     @property
-    def problems(self) -> int:
+    def prompts(self) -> int:
         """Prompts of one generation batch."""
         return self.completions // self.group
 
@@ -52,14 +52,15 @@ class Generation:
         >>> print(Generation(8, 1, 4, 8, "steps_per_generation"))
         4 prompts × 8 = 32 completions (per_device_train_batch_size 8 × steps_per_generation 4 × 1 process)
         """
-        return f"{self.problems} prompts × {self.group} = {self.completions} completions ({self._product})"
+        return f"{self.prompts} prompts × {self.group} = {self.completions} completions ({self._product})"
 
     @property
     def _product(self) -> str:
         if self.size:
             return f"generation_batch_size {self.size}"
         processes = f"{self.processes} process{'es' if self.processes > 1 else ''}"
-        return f"per_device_train_batch_size {self.micro_batch} × {self.pieces_key} {self.pieces} × {processes}"
+        micro_batches = f"{self.micro_batches_key} {self.micro_batches}"
+        return f"per_device_train_batch_size {self.micro_batch} × {micro_batches} × {processes}"
 
     def check(self, where: str) -> None:
         """Check that it consists of whole groups and whole micro-batches.
@@ -69,19 +70,20 @@ class Generation:
         """
         step = self.micro_batch * self.processes
         if self.completions % step:
-            good = self._multiples(step)
+            sizes = self._multiples(step)
             raise RecipeError(
                 f"{self.completions} completions cannot be split into micro-batches of per_device_train_batch_size "
                 f"{self.micro_batch} × {self.processes} process(es)",
                 where=f"{where}.generation_batch_size",
-                allowed=either(list(map(str, good))),
+                allowed=either(list(map(str, sizes))),
             )
         if self.completions % self.group:
+            group_sizes = [str(size) for size in self._divisors()]
             raise RecipeError(
                 f"a generation batch requires whole groups of num_generations {self.group}, which "
                 f"{self.completions} completions ({self._product}) are not",
                 where=f"{where}.num_generations",
-                allowed=f"num_generations {either(list(map(str, fitting)))}" if (fitting := self._divisors()) else "",
+                allowed=f"num_generations {either(group_sizes)}" if group_sizes else "",
                 hint=f"or keep it, and set {self._remedy(math.lcm(step, self.group))}",
             )
 
@@ -90,18 +92,20 @@ class Generation:
         return [n for n in (below, below + step) if n]
 
     def _divisors(self) -> list[int]:
-        """Return the group sizes that fit: the two nearest below the wrong one, and the two nearest above."""
+        """Return the group sizes that divide the batch: the two nearest below the present one and the two above."""
         top = min(self.group - 1, self.completions)
-        below = range(top, max(1, top - FAR), -1)
-        above = range(self.group + 1, min(self.completions, self.group + FAR) + 1)
-        nearest = (islice((n for n in side if self.completions % n == 0), 2) for side in (below, above))
-        return sorted(chain(*nearest))
+        below = range(top, max(1, top - MAX_DISTANCE), -1)
+        above = range(self.group + 1, min(self.completions, self.group + MAX_DISTANCE) + 1)
+        return sorted([*islice(filter(self._divides, below), 2), *islice(filter(self._divides, above), 2)])
 
-    def _remedy(self, whole: int) -> str:
+    def _divides(self, size: int) -> bool:
+        return self.completions % size == 0
+
+    def _remedy(self, unit: int) -> str:
         if self.size:
-            return f"generation_batch_size: {either(list(map(str, self._multiples(whole))))}"
+            return f"generation_batch_size: {either(list(map(str, self._multiples(unit))))}"
         step = self.micro_batch * self.processes
-        return f"{self.pieces_key}: {either([str(n // step) for n in self._multiples(whole)])}"
+        return f"{self.micro_batches_key}: {either([str(n // step) for n in self._multiples(unit)])}"
 
 
 def generation(settings: Mapping[str, Any]) -> Generation | None:
@@ -112,9 +116,9 @@ def generation(settings: Mapping[str, Any]) -> Generation | None:
     return Generation(
         micro_batch=settings["per_device_train_batch_size"],
         processes=int(os.environ.get("WORLD_SIZE", "1")),
-        pieces=settings[key],
+        micro_batches=settings[key],
         group=settings["num_generations"],
-        pieces_key=key,
+        micro_batches_key=key,
         size=settings.get("generation_batch_size"),
     )
 
@@ -132,12 +136,13 @@ def check_updates(settings: Mapping[str, Any], plan: Generation, where: str) -> 
     """
     if settings.get("target_kl") is None:
         return
-    pieces = plan.completions // (plan.micro_batch * plan.processes) * settings["num_iterations"]
-    updates, rest = divmod(pieces, settings["gradient_accumulation_steps"])
-    if rest or updates < 2:
+    micro_batches = plan.completions // (plan.micro_batch * plan.processes) * settings["num_iterations"]
+    updates, remainder = divmod(micro_batches, settings["gradient_accumulation_steps"])
+    if remainder or updates < 2:
         raise RecipeError(
-            f"it skips the remaining updates on a generation batch, and there is only one: {pieces} micro-batches, of "
-            f"which an update takes {settings['gradient_accumulation_steps']}",
+            "it skips the remaining updates on a generation batch, and there is only one: "
+            f"{micro_batches} micro-batches, "
+            f"of which an update takes {settings['gradient_accumulation_steps']}",
             where=f"{where}.target_kl",
             allowed="two or more whole updates per generation batch",
             hint="`num_iterations: 2` uses each completion twice; `steps_per_generation` splits a generation batch",

@@ -10,17 +10,17 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.adapter_kinds import LORA, config_class, fields_of_adapter, kind_of
 from rlm_plugins.recipe.build import build_environment, build_source, build_suite, unbuilt_source
 from rlm_plugins.recipe.checks.critic import check_copied, check_frozen
-from rlm_plugins.recipe.checks.data_needs import standing
-from rlm_plugins.recipe.checks.dataset import check_drawn, check_refill, check_size
+from rlm_plugins.recipe.checks.data_needs import iter_parts
+from rlm_plugins.recipe.checks.dataset import check_indexable, check_refill, check_size
 from rlm_plugins.recipe.checks.generation_device import check_overlap, check_overlapped_data
 from rlm_plugins.recipe.checks.group_size import check_groups
-from rlm_plugins.recipe.checks.part_rules import check_suits
+from rlm_plugins.recipe.checks.part_rules import check_config_rules
 from rlm_plugins.recipe.checks.rollouts import check_rows_fit
 from rlm_plugins.recipe.checks.stage_texts import check_stage_texts
 from rlm_plugins.recipe.checks.vision import check_images
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.installed import check_installed
-from rlm_plugins.recipe.paths import spell
+from rlm_plugins.recipe.paths import format_path
 from rlm_plugins.recipe.plans import located, plans_of, symbols
 from rlm_plugins.recipe.resolve import Plan
 from rlm_plugins.recipe.trainer_defaults import trainer_defaults
@@ -60,7 +60,7 @@ def compose(
         RecipeError: It names the address and the line.
         PluginError: A plugin breaks the contract of its hook.
     """
-    registry.require_sound()
+    registry.raise_if_broken()
     with located(recipe):
         return _compose(recipe, registry, build_environment, held_out_only, source)
 
@@ -82,15 +82,17 @@ def _compose(
             named |= dict.fromkeys((plan.name, plan.name[3:]), environment_spec)
             suite = build_suite(plan)
             if not held_out_only:
-                check_size(environment_spec, config, spell((*plan.place, "environment")))
+                check_size(environment_spec, config, format_path((*plan.stage_path, "environment")))
             _check_prompt_source(plan, environment_spec)
             produces = product_of(plan.trainer.target)
-            check_images(environment_spec, source, produces, plan.critic, spell((*plan.place, "environment")))
+            check_images(
+                environment_spec, source, produces, plan.critic, format_path((*plan.stage_path, "environment"))
+            )
             check_stage_texts(plan, environment_spec, source, None if held_out_only else config)
-            check_copied(plan.critic, source, spell((*plan.place, "critic")))
-            check_frozen(plan.body["model"].get("lora"), source, spell((*plan.place, "model")))
-            check_overlapped_data(config, environment_spec, source, spell((*plan.place, "trainer")))
-            check_installed(config, spell((*plan.place, "trainer")))
+            check_copied(plan.critic, source, format_path((*plan.stage_path, "critic")))
+            check_frozen(plan.body["model"].get("lora"), source, format_path((*plan.stage_path, "model")))
+            check_overlapped_data(config, environment_spec, source, format_path((*plan.stage_path, "trainer")))
+            check_installed(config, format_path((*plan.stage_path, "trainer")))
             if not len(environment_spec.test):
                 plan.evaluation = plan.body["evaluation"] = None
         stages.append(replace(stage_of(plan, environment_spec, source, dict(earlier)), suite=suite))
@@ -102,7 +104,7 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
     """Check the settings of a stage: the third check. Return the trainer's config."""
     trainer: Any = plan.trainer.target
     if lora := plan.body["model"].get("lora"):
-        where = spell((*plan.place, "model", "lora"))
+        where = format_path((*plan.stage_path, "model", "lora"))
         if product_of(trainer) != "policy" and kind_of(lora) != LORA:
             problem = f"the adapter of a {product_of(trainer).replace('_', ' ')} is LoRA, got {kind_of(lora)}"
             raise RecipeError(problem, where=where)
@@ -110,19 +112,19 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
     if plan.critic is not None and plan.critic.lora:
         from peft import LoraConfig
 
-        check(LoraConfig, plan.critic.lora, spell((*plan.place, "critic", "lora")), refused=NOT_IN_A_CRITIC)
+        check(LoraConfig, plan.critic.lora, format_path((*plan.stage_path, "critic", "lora")), refused=NOT_IN_A_CRITIC)
     config = check(
         trainer.config_class(),
         plan.body["trainer"],
-        spell((*plan.place, "trainer")),
+        format_path((*plan.stage_path, "trainer")),
         refused=refused_by(trainer),
-        house=trainer_defaults(),
+        project_defaults=trainer_defaults(),
     )
-    check_rows_fit(plan.slots, config, plan.place)
-    check_overlap(config, plan.slots, plan.generator, spell((*plan.place, "trainer")))
-    check_suits(plan.slots, config, spell((*plan.place, "algorithm")))
+    check_rows_fit(plan.slots, config, plan.stage_path)
+    check_overlap(config, plan.slots, plan.generator, format_path((*plan.stage_path, "trainer")))
+    check_config_rules(plan.slots, config, format_path((*plan.stage_path, "algorithm")))
     if hasattr(config, "num_generations") and any(symbols(plan).values()):
-        labels, where = [reward.label for reward in plan.rewards], spell((*plan.place, "algorithm"))
+        labels, where = [reward.label for reward in plan.rewards], format_path((*plan.stage_path, "algorithm"))
         check_groups(plan.slots, config.num_generations, labels, where, registry)
     return config
 
@@ -131,19 +133,19 @@ def _check_prompt_source(plan: Plan, environment_spec: EnvironmentSpec) -> None:
     """Check that prompts can be sampled by index, if a part selects them during training."""
     from rlm_plugins.rollout.prompt_source import reason
 
-    where = spell((*plan.place, "algorithm"))
-    parts = [part for _, part, _ in standing(plan.slots, where)]
-    check_drawn(environment_spec, reason(parts), plan.body["environment"]["name"], where)
-    check_refill(environment_spec, reason([part for part in parts if part.beside.get("refill")]), f"{where}.filters")
+    where = format_path((*plan.stage_path, "algorithm"))
+    parts = [part for _, part, _ in iter_parts(plan.slots, where)]
+    check_indexable(environment_spec, reason(parts), plan.body["environment"]["name"], where)
+    check_refill(environment_spec, reason([part for part in parts if part.options.get("refill")]), f"{where}.filters")
 
 
 def stage_of(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, earlier: Mapping[str, Any]) -> Stage:
     """Return a resolved stage with its data and its weights."""
     equation = None
     if any(symbols(plan).values()):
-        from rlm_plugins.step import Equation
+        from rlm_plugins.equation import Equation
 
-        equation = Equation.of(plan.slots)
+        equation = Equation.from_slots(plan.slots)
     return Stage(
         name=plan.name,
         body=plan.body,

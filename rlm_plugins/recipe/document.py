@@ -18,9 +18,9 @@ from rlm_plugins.recipe.addresses import absolute_addresses
 from rlm_plugins.recipe.draft import Draft
 from rlm_plugins.recipe.inheritance import expand
 from rlm_plugins.recipe.overrides import COMMAND_LINE, apply
-from rlm_plugins.recipe.paths import Path, nodes, spell
+from rlm_plugins.recipe.paths import Path, format_path, nodes
 from rlm_plugins.recipe.sections import SECTIONS, folder_name
-from rlm_plugins.recipe.validation import check, spell_out
+from rlm_plugins.recipe.validation import check, expand_names
 
 PYTHON = "given in Python"
 """Origin of a value of :func:`of_mapping`."""
@@ -39,7 +39,7 @@ class Recipe:
         overrides: ``key=value``, as they were applied.
         bodies: One per stage, with the sections of the top level; parts are mappings with a ``name``, algorithms are
             not merged yet.
-        places: The address of each body: () where the top level is the one stage, else ("stages", 0), ….
+        stage_paths: The address of each body: () where the top level is the one stage, else ("stages", 0), ….
         origins: Address → ``recipe.yaml line 12`` or ``command line``; `compose` adds defaults.
     """
 
@@ -48,13 +48,13 @@ class Recipe:
     load: list[pathlib.Path]
     block: list[str]
     bodies: list[dict[str, Any]]
-    places: list[Path]
+    stage_paths: list[Path]
     origins: dict[str, str]
     packages: list[str] = field(default_factory=list)
     overrides: list[str] = field(default_factory=list)
 
     def locate(self, error: RecipeError) -> RecipeError:
-        """Return `error` with the line of the recipe beside its address."""
+        """Return `error` with the line of the recipe after its address."""
         address = error.where.partition(" ")[0]
         while address and address not in self.origins:
             address = address[: max(address.rfind("."), address.rfind("["), 0)]
@@ -83,7 +83,7 @@ def load(path: str | pathlib.Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def of_mapping(data: Mapping[str, Any], overrides: Sequence[str] = (), *, name: str = "python") -> Recipe:
-    """Return the recipe that a mapping of plain data is; relative paths start at the working directory.
+    """Return the recipe in a mapping of plain data; paths are relative to the working directory.
 
     Raises:
         RecipeError: It names the address.
@@ -98,14 +98,14 @@ def of_mapping(data: Mapping[str, Any], overrides: Sequence[str] = (), *, name: 
 
 
 def _recipe(draft: Draft, file: pathlib.Path, overrides: Sequence[str]) -> Recipe:
-    spell_out(draft)
+    expand_names(draft)
     changed = [apply(draft, text) for text in overrides]
     check(draft)
-    bodies, places = expand(draft)
+    bodies, stage_paths = expand(draft)
     for address in changed:
-        _require_effect(draft, address, places)
-    for body, place in zip(bodies, places, strict=True):
-        _require_sections(draft, body, place)
+        _require_effect(draft, address, stage_paths)
+    for body, stage_path in zip(bodies, stage_paths, strict=True):
+        _require_sections(draft, body, stage_path)
     plugins = draft.data.get("plugins") or {}
     return Recipe(
         path=file,
@@ -114,46 +114,46 @@ def _recipe(draft: Draft, file: pathlib.Path, overrides: Sequence[str]) -> Recip
         block=plugins.get("block", []),
         packages=plugins.get("packages", []),
         bodies=[absolute_addresses(body, file.parent.resolve()) for body in bodies],
-        places=places,
-        origins={spell(p): origin for p, origin in draft.origins.items()},
+        stage_paths=stage_paths,
+        origins={format_path(p): origin for p, origin in draft.origins.items()},
         overrides=list(overrides),
     )
 
 
-def _require_effect(draft: Draft, address: Path, places: list[Path]) -> None:
+def _require_effect(draft: Draft, address: Path, stage_paths: list[Path]) -> None:
     """Check that an override of the top level reaches a stage."""
-    if places == [()] or address[0] not in SECTIONS:
+    if stage_paths == [()] or address[0] not in SECTIONS:
         return
-    reached = [(*place, *address) for place in places]
+    reached = [(*stage_path, *address) for stage_path in stage_paths]
     if not any(p[: len(r)] == r and draft.origins[p] == COMMAND_LINE for p in draft.origins for r in reached):
-        raise draft.error("has no effect: every stage has its own", address, hint=f"`{spell(reached[-1])}=…`")
+        raise draft.error("has no effect: every stage has its own", address, hint=f"`{format_path(reached[-1])}=…`")
 
 
 _EXAMPLES = {"model": "model: Qwen/Qwen3-0.6B", "environment": "environment: addition", "algorithm": "algorithm: grpo"}
 
 
-def _require_sections(draft: Draft, body: dict[str, Any], place: Path) -> None:
-    first = place[-1:] in ((), (0,))
+def _require_sections(draft: Draft, body: dict[str, Any], stage_path: Path) -> None:
+    is_first = stage_path[-1:] in ((), (0,))
     for section, example in _EXAMPLES.items():
-        if body.get(section) is None and (section != "model" or first):
-            raise draft.error(f"the key '{section}' is missing", (*place, section), hint=f"as in `{example}`")
-    if first and body["model"].get("name") is None:
+        if body.get(section) is None and (section != "model" or is_first):
+            raise draft.error(f"the key '{section}' is missing", (*stage_path, section), hint=f"as in `{example}`")
+    if is_first and body["model"].get("name") is None:
         raise draft.error(
             "the key 'name' is missing: the first stage requires a model",
-            (*place, "model", "name"),
+            (*stage_path, "model", "name"),
             hint="a stage inherits a section of the top level as a whole or not at all",
         )
 
 
 def _plugin_file(draft: Draft, folder: pathlib.Path, position: int) -> pathlib.Path:
-    named = draft.data["plugins"]["load"][position]
-    file = (folder / named).resolve()
+    name = draft.data["plugins"]["load"][position]
+    file = (folder / name).resolve()
     if not file.is_file():
-        beside = [p.name for p in file.parent.glob("*.py")] if file.parent.is_dir() else []
+        candidates = [p.name for p in file.parent.glob("*.py")] if file.parent.is_dir() else []
         raise draft.error(
             f"file not found: {file}",
             ("plugins", "load", position),
             allowed="a Python file; its path is relative to the recipe",
-            hint=nearest(file.name, beside),
+            hint=nearest(file.name, candidates),
         )
     return file

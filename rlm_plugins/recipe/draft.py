@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.paths import Path, nodes, spell
+from rlm_plugins.recipe.paths import Path, format_path, nodes
 
 
 @dataclass
@@ -39,11 +39,11 @@ class Draft:
         """Record that `value`, with all it contains, comes from `origin`."""
         for old in [p for p in self.origins if p[: len(path)] == path]:
             del self.origins[old]
-        self.origins.update((inside, origin) for inside, _ in nodes(value, path))
+        self.origins.update((inner, origin) for inner, _ in nodes(value, path))
 
     def error(self, problem: str, path: Path, *, allowed: str = "", hint: str = "") -> RecipeError:
         """Return an error about the value at `path`, with its address and its line."""
         origin = next((self.origins[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.origins), "")
-        place = spell(path) or "the recipe"
-        where = f"{place} ({origin})" if origin else place
+        address = format_path(path) or "the recipe"
+        where = f"{address} ({origin})" if origin else address
         return RecipeError(problem, where=where, allowed=allowed, hint=hint)

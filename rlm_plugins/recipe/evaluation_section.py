@@ -1,4 +1,4 @@
-"""The section `evaluation`: what is evaluated during training, and the environments of its suite."""
+"""The section `evaluation`: its metric, and the environments of its suite."""
 
 from __future__ import annotations
 
@@ -22,25 +22,27 @@ def evaluation_of(
     """
     if section is None or not labels:
         return None, {}, None
-    chosen = Evaluation(**{"metric": labels[0], **{key: value for key, value in section.items() if value is not None}})
-    if chosen.metric not in labels:
+    evaluation = Evaluation(
+        **{"metric": labels[0], **{key: value for key, value in section.items() if value is not None}}
+    )
+    if evaluation.metric not in labels:
         raise RecipeError(
-            f"unknown metric '{chosen.metric}'",
+            f"unknown metric '{evaluation.metric}'",
             where=finder.address("evaluation", "metric"),
             allowed=", ".join(labels),
-            hint=nearest(chosen.metric, labels),
+            hint=nearest(evaluation.metric, labels),
         )
-    _check(chosen, finder.address("evaluation"))
-    finder.record_origin(chosen.metric, ("evaluation", "metric"), "the first reward")
-    finder.record_origin(asdict(chosen), ("evaluation",), "default")
+    _check(evaluation, finder.address("evaluation"))
+    finder.record_origin(evaluation.metric, ("evaluation", "metric"), "the first reward")
+    finder.record_origin(asdict(evaluation), ("evaluation",), "default")
     suite, plain = {}, {}
-    for name, spec in chosen.suite.items():
+    for name, spec in evaluation.suite.items():
         suite[name], plain[name] = finder.part("environment", spec, ("evaluation", "suite", name))
-    return chosen, suite, {**asdict(chosen), "suite": plain}
+    return evaluation, suite, {**asdict(evaluation), "suite": plain}
 
 
 def _check(evaluation: Evaluation, where: str) -> None:
-    """Check that the keys of an evaluation have what they use."""
+    """Check that keys of the evaluation that depend on other keys have them."""
     if evaluation.k and max(evaluation.k) > evaluation.samples:
         problem = f"k of {max(evaluation.k)} requires as many samples, got `samples: {evaluation.samples}`"
         raise RecipeError(problem, where=f"{where}.k", hint=f"`samples: {max(evaluation.k)}` or more")

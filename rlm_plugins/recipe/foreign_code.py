@@ -45,7 +45,7 @@ class ForeignCode:
 
     @property
     def identity(self) -> str:
-        """The name that is remembered: contents of a file, whatever its path, and the function; package and functions.
+        """Key in the list of trusted code: digest of a file, whatever its path, and the function; else name and version.
 
         Consent to one function is none to another one: a module that a file imports has functions that run commands.
         """
@@ -104,25 +104,25 @@ def _version(name: str, where: str) -> str:
         raise RecipeError(problem, where=where, hint="the standard library is no package") from None
 
 
-def _remote(value: Any, owner: Mapping[str, Any] | None = None) -> Iterator[tuple[str, str]]:
+def _remote(value: Any, with_path: Mapping[str, Any] | None = None) -> Iterator[tuple[str, str]]:
     """Yield model and revision of every mapping with `trust_remote_code`.
 
-    The path may belong to a mapping around it. Without any, the digest of its settings is the version, so that one
-    nameless model is never taken for another.
+    The path may be in an enclosing mapping. Without any, the version is a digest of the settings, so that two models
+    without a name are never confused.
     """
     if isinstance(value, list):
-        for each in value:
-            yield from _remote(each, owner)
+        for entry in value:
+            yield from _remote(entry, with_path)
     elif isinstance(value, Mapping):
-        owner = value if value.get("path") else owner
-        if value.get("trust_remote_code") and owner is None:
+        with_path = value if value.get("path") else with_path
+        if value.get("trust_remote_code") and with_path is None:
             settings = json.dumps(value, sort_keys=True, default=str).encode()
             yield str(value.get("name") or "the model"), f"settings sha256:{hashlib.sha256(settings).hexdigest()}"
-        elif value.get("trust_remote_code") and owner is not None:
-            revision = value.get("revision") or owner.get("revision") or "main"
-            yield str(owner["path"]), _code_of_folder(Path(str(owner["path"]))) or f"revision {revision}"
-        for each in value.values():
-            yield from _remote(each, owner)
+        elif value.get("trust_remote_code") and with_path is not None:
+            revision = value.get("revision") or with_path.get("revision") or "main"
+            yield str(with_path["path"]), _code_of_folder(Path(str(with_path["path"]))) or f"revision {revision}"
+        for entry in value.values():
+            yield from _remote(entry, with_path)
 
 
 def receivers(value: Any) -> Iterator[ForeignCode]:
@@ -152,11 +152,11 @@ def _is_this_machine(address: str) -> bool:
 
 def _kernels(value: Any) -> Iterator[str]:
     """Yield every attention implementation that transformers would download as compiled code: ``owner/name``."""
-    for key, each in value.items() if isinstance(value, Mapping) else enumerate(value):
-        if key == "attn_implementation" and "/" in str(each):
-            yield str(each)
-        elif isinstance(each, Mapping | list):
-            yield from _kernels(each)
+    for key, entry in value.items() if isinstance(value, Mapping) else enumerate(value):
+        if key == "attn_implementation" and "/" in str(entry):
+            yield str(entry)
+        elif isinstance(entry, Mapping | list):
+            yield from _kernels(entry)
 
 
 def _code_of_folder(folder: Path) -> str:

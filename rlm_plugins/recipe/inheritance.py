@@ -17,50 +17,50 @@ def expand(draft: Draft) -> tuple[list[dict[str, Any]], list[Path]]:
     """
     if draft.data.get("stages") is None:
         return [{key: value for key, value in draft.data.items() if key in SECTIONS}], [()]
-    bodies = [(place, body) for place, body in draft.bodies() if place]
-    return [_complete(draft, place, body) for place, body in bodies], [place for place, _ in bodies]
+    stages = {stage_path: body for stage_path, body in draft.bodies() if stage_path}
+    return [_complete(draft, stage_path, body) for stage_path, body in stages.items()], list(stages)
 
 
-def _complete(draft: Draft, place: Path, own: dict[str, Any]) -> dict[str, Any]:
-    body = {"name": own.get("name")}
-    _refuse_second_start(draft, place, own.get("model"))
+def _complete(draft: Draft, stage_path: Path, stage: dict[str, Any]) -> dict[str, Any]:
+    body = {"name": stage.get("name")}
+    _refuse_second_start(draft, stage_path, stage.get("model"))
     for section in SECTIONS:
         if section == "trainer":
-            body[section] = _trainer(draft, place, own)
-        elif section in own:
-            body[section] = own[section]
+            body[section] = _trainer(draft, stage_path, stage)
+        elif section in stage:
+            body[section] = stage[section]
         elif section in draft.data:
-            body[section] = inherited(draft, place, section)
+            body[section] = inherited(draft, stage_path, section)
     return body
 
 
-def inherited(draft: Draft, place: Path, section: str) -> Any:
-    """Return a copy of the section that the stage at `place` inherits; None without one, and for `trainer:`.
+def inherited(draft: Draft, stage_path: Path, section: str) -> Any:
+    """Return a copy of the section that the stage at `stage_path` inherits; None without one, and for `trainer:`.
 
     A later stage starts from the weights of the one before, so of `model:` it inherits the adapter only.
     """
-    shared = len(place) == 2 and section in SECTIONS and section != "trainer"
-    value = draft.data.get(section) if shared else None
-    if isinstance(value, dict) and section == "model" and place[1] != 0:
+    is_inherited = len(stage_path) == 2 and section in SECTIONS and section != "trainer"
+    value = draft.data.get(section) if is_inherited else None
+    if isinstance(value, dict) and section == "model" and stage_path[1] != 0:
         value = {key: x for key, x in value.items() if key == "lora"}
-    return None if value is None else draft.copy(value, (section,), (*place, section))
+    return None if value is None else draft.copy(value, (section,), (*stage_path, section))
 
 
-def _trainer(draft: Draft, place: Path, own: dict[str, Any]) -> dict[str, Any]:
-    mine, shared = own.get("trainer") or {}, draft.data.get("trainer") or {}
-    taken = {
-        key: draft.copy(value, ("trainer", key), (*place, "trainer", key))
+def _trainer(draft: Draft, stage_path: Path, stage: dict[str, Any]) -> dict[str, Any]:
+    settings, shared = stage.get("trainer") or {}, draft.data.get("trainer") or {}
+    inherited_settings = {
+        key: draft.copy(value, ("trainer", key), (*stage_path, "trainer", key))
         for key, value in shared.items()
-        if key not in mine
+        if key not in settings
     }
-    return {**taken, **mine}
+    return {**inherited_settings, **settings}
 
 
-def _refuse_second_start(draft: Draft, place: Path, model: dict[str, Any] | None) -> None:
-    if place[1] != 0 and (extra := [key for key in model or {} if key != "lora"]):
+def _refuse_second_start(draft: Draft, stage_path: Path, model: dict[str, Any] | None) -> None:
+    if stage_path[1] != 0 and (extra := [key for key in model or {} if key != "lora"]):
         raise draft.error(
             f"unknown key '{extra[0]}': a later stage starts from the model of the stage before",
-            (*place, "model", extra[0]),
+            (*stage_path, "model", extra[0]),
             allowed="lora",
             hint="leave it out, or make it a recipe of its own",
         )

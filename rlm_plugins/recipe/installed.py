@@ -36,8 +36,8 @@ def check_installed(config: Any, where: str) -> None:
     """
     for field, (module, package) in _PACKAGES.items():
         if getattr(config, field, False) and importlib.util.find_spec(module) is None:
-            without = _TURNED_OFF.get(field, "leave the field out")  # a generator may have set it
-            hint = f"pip install '{package}'. To check the rest of a recipe: {without}"
+            remedy = _TURNED_OFF.get(field, "leave the field out")  # a generator may have set it
+            hint = f"pip install '{package}'. To check the rest of a recipe: {remedy}"
             name = "vLLM" if module == "vllm" else package
             raise RecipeError(f"{name} is not installed", where=f"{where}.{field}", hint=hint)
     for name in config.report_to or ():
@@ -59,16 +59,16 @@ def check_tracker(name: str, where: str) -> None:
     """Check that transformers supports a tracker, and that its package is installed.
 
     Raises:
-        RecipeError: One of both is not so; only a known name is a hint for pip.
+        RecipeError: The tracker is unknown, or its package is not installed.
     """
     from transformers.integrations import get_available_reporting_integrations
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
-    available, known = get_available_reporting_integrations(), sorted({*INTEGRATION_TO_CALLBACK, *TRACKERS})
+    available, supported = get_available_reporting_integrations(), sorted({*INTEGRATION_TO_CALLBACK, *TRACKERS})
     if name in available:
         return
-    if name not in known:
-        hint = nearest(name, known) or "`report_to: none`, or a callback of your own under `callbacks:`"
-        raise RecipeError(f"unknown tracker '{name}'", where=where, allowed=", ".join(["none", *known]), hint=hint)
+    if name not in supported:
+        hint = nearest(name, supported) or "`report_to: none`, or a callback of your own under `callbacks:`"
+        raise RecipeError(f"unknown tracker '{name}'", where=where, allowed=", ".join(["none", *supported]), hint=hint)
     hint = f"pip install {TRACKERS.get(name, name)}"
     raise RecipeError(f"'{name}' is not installed", where=where, allowed=", ".join(["none", *available]), hint=hint)

@@ -6,6 +6,7 @@ check``.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import pydantic
@@ -33,7 +34,7 @@ def recipe_schema(registry: Registry) -> Schema:
     sections = _sections(parts)
     parts.defs.update({f"section.{key}": schema for key, schema in sections.items()})
     keys = {key: ref(f"section.{key}") for key in sections}
-    by_trainer = [_settings_of(parts, trainer) for trainer in parts.offers("trainer")]
+    by_trainer = [_settings_of(parts, trainer) for trainer in parts.of_key("trainer")]
     parts.defs["stage"] = {**an_object(keys), "allOf": by_trainer}
     stages = {"type": "array", "items": ref("stage"), "minItems": 1}
     return {
@@ -48,7 +49,7 @@ def recipe_schema(registry: Registry) -> Schema:
 
 def _sections(parts: PartSchemas) -> Schema:
     """Return the schemas of the keys of a stage."""
-    fields = {k: v for trainer in parts.offers("trainer") for k, v in parts.config(trainer)["properties"].items()}
+    fields = {k: v for trainer in parts.of_key("trainer") for k, v in parts.config(trainer)["properties"].items()}
     schemas: Schema = {
         "name": {"type": "string", "pattern": FOLDER},
         "model": or_null(_model(parts)),
@@ -72,13 +73,13 @@ def _described(section: type[pydantic.BaseModel], key: str, schema: Schema) -> S
 
 def _model(parts: PartSchemas) -> Schema:
     """Return the schema of a model: a part, a checkpoint, or (in a later stage) an adapter alone."""
-    offered = parts.offers("model")
-    known = {"properties": {"name": {"enum": [name for part in offered for name in names_of(part)]}}}
-    checkpoint = {"if": {"not": known}, "then": ref("model.builtin.pretrained")}
+    model_parts = parts.of_key("model")
+    names = list(chain.from_iterable(map(names_of, model_parts)))
+    checkpoint = {"if": {"not": {"properties": {"name": {"enum": names}}}}, "then": ref("model.builtin.pretrained")}
     name = {"anyOf": [parts.name("model"), {"type": "string", "description": "a hub name or a folder"}]}
-    chosen = {**named(name), "allOf": [*(parts.chosen(part) for part in offered), checkpoint]}
+    with_knobs = {**named(name), "allOf": [*(parts.when_chosen(part) for part in model_parts), checkpoint]}
     package = {"required": ["package"], "allOf": [ref("model.builtin.pretrained")]}
-    return {"anyOf": [name, chosen, package, an_object({"lora": or_null(parts.lora())})]}
+    return {"anyOf": [name, with_knobs, package, an_object({"lora": or_null(parts.lora())})]}
 
 
 def _critic(parts: PartSchemas) -> Schema:
@@ -97,7 +98,7 @@ def _algorithm(parts: PartSchemas) -> Schema:
         schema = _several(parts, slot) if slot in MANY else _slot(parts, slot)
         slots[slot] = _described(Algorithm, slot, or_null(schema))
     algorithms = [
-        when_named(algorithm, {"properties": _tuned(parts, algorithm)}) for algorithm in parts.offers("algorithm")
+        when_named(algorithm, {"properties": _tuned(parts, algorithm)}) for algorithm in parts.of_key("algorithm")
     ]
     table = {**an_object({"name": parts.name("algorithm"), **slots}), "required": ["name"], "allOf": algorithms}
     return {"anyOf": [parts.name("algorithm"), table]}
@@ -124,7 +125,7 @@ def _tuned(parts: PartSchemas, algorithm: Part) -> Schema:
 
 def _settings_of(parts: PartSchemas, trainer: Part) -> Schema:
     """Return the schema that ties the algorithms of a trainer to the fields of its config."""
-    algorithms = [algorithm for algorithm in parts.offers("algorithm") if algorithm.target.trainer in names_of(trainer)]
+    algorithms = [algorithm for algorithm in parts.of_key("algorithm") if algorithm.target.trainer in names_of(trainer)]
     names = {"enum": [name for algorithm in algorithms for name in names_of(algorithm)]}
     this = {"properties": {"algorithm": {"anyOf": [names, named(names)]}}, "required": ["algorithm"]}
     return {"if": this, "then": {"properties": {"trainer": or_null(ref(key_of(trainer)))}}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe import algorithm_section, sections
 from rlm_plugins.recipe.json_schema_fields import Schema, an_object, config_schema, keys_of, knob_schema, or_null
 from rlm_plugins.recipe.part_lookup import HOOK_OF
@@ -39,15 +39,15 @@ _ENTRIES: dict[str, type[algorithm_section.Keys]] = {
 }
 
 
-def _beside_knobs(key: str) -> Schema:
-    """Return the schemas of the keys beside the knobs of a part."""
-    beside: Schema = keys_of(_ENTRIES[key])["properties"] if key in _ENTRIES else {}
-    if "aggregator" in beside:
-        described = {"description": beside["aggregator"]["description"]}
-        beside["aggregator"] = {"anyOf": [{"type": kind} for kind in ("null", "string", "object")], **described}
-    if "beta" in beside:
-        beside["beta"] = {"anyOf": [{"type": "number"}, SCHEDULED], "description": beside["beta"]["description"]}
-    return {name: schema for name, schema in beside.items() if name != "name"}
+def _option_schemas(key: str) -> Schema:
+    """Return the schemas of the options of a hook."""
+    options: Schema = keys_of(_ENTRIES[key])["properties"] if key in _ENTRIES else {}
+    if "aggregator" in options:
+        described = {"description": options["aggregator"]["description"]}
+        options["aggregator"] = {"anyOf": [{"type": name} for name in ("null", "string", "object")], **described}
+    if "beta" in options:
+        options["beta"] = {"anyOf": [{"type": "number"}, SCHEDULED], "description": options["beta"]["description"]}
+    return {name: schema for name, schema in options.items() if name != "name"}
 
 
 class PartSchemas:
@@ -72,11 +72,11 @@ class PartSchemas:
         key = HOOKS[part.hook].key
         knobs, self._required[key_of(part)], inner = knob_schema(part)
         knobs = {name: _or_schedule(schema) if takes_schedule(part, name) else schema for name, schema in knobs.items()}
-        beside = {"lora": or_null(self.lora())} if key == "model" else _beside_knobs(key)
-        self.defs[key_of(part)] = {**an_object({"name": {"type": "string"}, **beside, **knobs}), **_about(part)}
+        options = {"lora": or_null(self.lora())} if key == "model" else _option_schemas(key)
+        self.defs[key_of(part)] = {**an_object({"name": {"type": "string"}, **options, **knobs}), **_description(part)}
         self.defs.update(inner)
 
-    def offers(self, key: str) -> list[Part]:
+    def of_key(self, key: str) -> list[Part]:
         """Return the parts of one recipe key."""
         return [part for part in self.registry if part.hook == HOOK_OF[key]]
 
@@ -84,20 +84,22 @@ class PartSchemas:
         """Return the schema of their names, each with its description; full names are valid too."""
         hook, title = HOOK_OF[key], f"name.{key}"
         if title not in self.defs:
-            short = [{"const": name, **_about(self.registry.find(hook, name))} for name in self.registry.names(hook)]
-            full = {"enum": [part.full_name for part in self.offers(key)]}
-            self.defs[title] = {"anyOf": [*short, full]}
+            described = [
+                {"const": name, **_description(self.registry.find(hook, name))} for name in self.registry.names(hook)
+            ]
+            full = {"enum": [part.full_name for part in self.of_key(key)]}
+            self.defs[title] = {"anyOf": [*described, full]}
         return ref(title)
 
     def part(self, key: str) -> Schema:
         """Return the schema of one of them: by name, or with knobs."""
-        chosen = [self.chosen(part) for part in self.offers(key)]
-        return {"anyOf": [self.name(key), {**named(self.name(key)), "allOf": chosen}]}
+        conditions = [self.when_chosen(part) for part in self.of_key(key)]
+        return {"anyOf": [self.name(key), {**named(self.name(key)), "allOf": conditions}]}
 
-    def chosen(self, part: Part) -> Schema:
+    def when_chosen(self, part: Part) -> Schema:
         """Return the schema of the knobs of a part, if it is named."""
-        needed = [*self._required[key_of(part)], *(["beta"] if part.hook == "rlm_penalties" else [])]
-        return when_named(part, {"allOf": [ref(key_of(part)), {"required": needed}]})
+        required = [*self._required[key_of(part)], *(["beta"] if part.hook == "rlm_penalties" else [])]
+        return when_named(part, {"allOf": [ref(key_of(part)), {"required": required}]})
 
     def config(self, trainer: Part) -> Schema:
         """Return the schema of a trainer's config class."""
@@ -122,8 +124,11 @@ class PartSchemas:
 
 def _or_schedule(schema: Schema) -> Schema:
     """Return the schema of a knob, or of a schedule of it."""
-    kept: Schema = {key: schema[key] for key in ("default", "description") if key in schema}
-    return {"anyOf": [{key: value for key, value in schema.items() if key not in kept}, SCHEDULED], **kept}
+    annotations: Schema = {key: schema[key] for key in ("default", "description") if key in schema}
+    return {
+        "anyOf": [{key: value for key, value in schema.items() if key not in annotations}, SCHEDULED],
+        **annotations,
+    }
 
 
 def key_of(part: Part) -> str:
@@ -151,7 +156,7 @@ def when_named(part: Part, then: Schema) -> Schema:
     return {"if": {"properties": {"name": {"enum": names_of(part)}}, "required": ["name"]}, "then": then}
 
 
-def _about(part: Part) -> Schema:
+def _description(part: Part) -> Schema:
     """Return the description of a part: the first line of its docstring; of an algorithm its `about`."""
     text = getattr(part.target, "about", None) or part.target.__doc__ or ""
     return {"description": text.strip().partition("\n")[0]} if text.strip() else {}

@@ -9,7 +9,7 @@ from rlm_plugins.errors import RecipeError, nearest
 
 
 def position(entries: Sequence[Any], step: str, where: str = "") -> int:
-    """Return the position of the entry that `step` means.
+    """Return the position of the list entry that `step` names: a position, a label, or a part.
 
     Raises:
         RecipeError: No such entry, or several; it lists the entries.
@@ -19,7 +19,7 @@ def position(entries: Sequence[Any], step: str, where: str = "") -> int:
     """
     if step.isdecimal() and len(step) < 6 and int(step) < len(entries):
         return int(step)
-    names = [called(entry) for entry in entries]
+    names = [entry_name(entry) for entry in entries]
     if names.count(step) == 1:
         return names.index(step)
     problem = f"several entries have the name '{step}'" if step in names else f"unknown entry '{step}'"
@@ -28,6 +28,6 @@ def position(entries: Sequence[Any], step: str, where: str = "") -> int:
     raise RecipeError(problem, where=where, allowed=allowed or "nothing: the list is empty", hint=hint)
 
 
-def called(entry: Any) -> str:
+def entry_name(entry: Any) -> str:
     """Return the label or the name of an entry; empty without either."""
     return str(entry.get("as") or entry.get("name") or "") if isinstance(entry, dict) else ""

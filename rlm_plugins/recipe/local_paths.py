@@ -47,10 +47,10 @@ def absolute_knobs(
 
 
 def absolute_settings(settings: Mapping[str, Any], folder_of: Callable[[str], pathlib.Path]) -> dict[str, Any]:
-    """Return settings of the trainer with paths that start with ``./`` or ``../`` absolute (`deepspeed`, …)."""
-    return {
+    """Return trainer settings in which paths that start with ``./`` or ``../`` are absolute (`deepspeed`, …)."""
+    paths = {
         name: absolute_path(value, folder_of(name))
-        if isinstance(value, str) and value.startswith(("./", "../"))
-        else value
         for name, value in settings.items()
+        if isinstance(value, str) and value.startswith(("./", "../"))
     }
+    return {**settings, **paths}

@@ -11,7 +11,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
 
 
-def in_full(spec: Mapping[str, Any], registry: Registry, folder: Path, where: str) -> dict[str, Any]:
+def resolve_model_name(spec: Mapping[str, Any], registry: Registry, folder: Path, where: str) -> dict[str, Any]:
     """Return the section `model` with the name of a part, and a package with its version and hash.
 
     A name that finds a part is that part. Otherwise a folder or a ``.gguf`` file (relative to the recipe or to the
@@ -42,9 +42,9 @@ def in_full(spec: Mapping[str, Any], registry: Registry, folder: Path, where: st
 
 
 def _checkpoint(name: str, registry: Registry, folder: Path, where: str) -> str | None:
-    for place in (folder / name, Path(name)):
-        if place.is_dir() or (place.is_file() and place.suffix == ".gguf"):
-            return str(place.resolve())
+    for path in (folder / name, Path(name)):
+        if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
+            return str(path.resolve())
     if name.startswith((".", "/", "~")) or name.endswith(".gguf"):
         allowed = "a folder written by `save_pretrained`, or a .gguf file"
         raise RecipeError(f"there is no folder or file '{name}'", where=where, allowed=allowed)

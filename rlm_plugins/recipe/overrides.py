@@ -10,8 +10,8 @@ from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.draft import Draft
 from rlm_plugins.recipe.inheritance import inherited
 from rlm_plugins.recipe.list_entries import position
-from rlm_plugins.recipe.paths import Path, spell, split
-from rlm_plugins.recipe.validation import spell_out
+from rlm_plugins.recipe.paths import Path, format_path, parse_path
+from rlm_plugins.recipe.validation import expand_names
 
 COMMAND_LINE = "command line"
 
@@ -23,7 +23,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         RecipeError: No ``=``, no address, or invalid YAML.
     """
     address, equals, value = text.partition("=")
-    if not equals or "" in split(address):
+    if not equals or "" in parse_path(address):
         raise RecipeError("expected `key=value`", where=f"{COMMAND_LINE}: {text}")
     return address, yaml_strict.parse(value, f"{COMMAND_LINE}: {address}").data
 
@@ -43,44 +43,44 @@ def apply(draft: Draft, text: str) -> Path:
         RecipeError: No ``=``, invalid YAML, or an unknown address.
     """
     address, value = parse_override(text)
-    *way, last = split(address)
-    here, path = _follow(draft, way)
-    key = _key(draft, here, last, path)
-    here[key] = value
+    *parents, last = parse_path(address)
+    container, path = _follow(draft, parents)
+    key = _key(draft, container, last, path)
+    container[key] = value
     draft.mark(value, (*path, key), COMMAND_LINE)
-    spell_out(draft)
+    expand_names(draft)
     return (*path, key)
 
 
-def _follow(draft: Draft, way: list[str]) -> tuple[Any, Path]:
-    here: Any = draft.data
+def _follow(draft: Draft, steps: list[str]) -> tuple[Any, Path]:
+    container: Any = draft.data
     path: Path = ()
-    for step in way:
-        key = _key(draft, here, step, path)
-        if isinstance(here, dict) and key not in here:
-            _make(draft, here, (*path, key))
-        here, path = here[key], (*path, key)
-    return here, path
+    for step in steps:
+        key = _key(draft, container, step, path)
+        if isinstance(container, dict) and key not in container:
+            _create_mapping(draft, container, (*path, key))
+        container, path = container[key], (*path, key)
+    return container, path
 
 
-def _make(draft: Draft, here: dict[str, Any], path: Path) -> None:
+def _create_mapping(draft: Draft, container: dict[str, Any], path: Path) -> None:
     """Create the mapping at `path`: the section that a stage inherits, or an empty one."""
-    *place, key = path
-    if place[:1] == ["stages"] and (section := inherited(draft, tuple(place), str(key))) is not None:
-        here[str(key)] = section
+    *parents, key = path
+    if parents[:1] == ["stages"] and (section := inherited(draft, tuple(parents), str(key))) is not None:
+        container[str(key)] = section
         return
-    if key in ("stages", "rewards", "callbacks") and (not place or place[0] == "stages"):
-        raise draft.error("is not in this recipe", path, hint=f"give it as a whole: `{spell(path)}=[…]`")
-    here[str(key)] = {}
+    if key in ("stages", "rewards", "callbacks") and (not parents or parents[0] == "stages"):
+        raise draft.error("is not in this recipe", path, hint=f"give it as a whole: `{format_path(path)}=[…]`")
+    container[str(key)] = {}
     draft.origins[path] = COMMAND_LINE
 
 
-def _key(draft: Draft, here: Any, step: str, path: Path) -> str | int:
-    if isinstance(here, dict):
+def _key(draft: Draft, container: Any, step: str, path: Path) -> str | int:
+    if isinstance(container, dict):
         return step
-    if not isinstance(here, list):
-        raise draft.error(f"unknown key '{step}' of {describe(here)}", path)
+    if not isinstance(container, list):
+        raise draft.error(f"unknown key '{step}' of {describe(container)}", path)
     try:
-        return position(here, step)
+        return position(container, step)
     except RecipeError as error:
         raise draft.error(error.problem, path, allowed=error.allowed, hint=error.hint) from None

@@ -11,11 +11,11 @@ import pydantic_core
 
 from rlm_plugins import schedule
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.local_paths import absolute_knobs
 from rlm_plugins.recipe.overrides import COMMAND_LINE
-from rlm_plugins.recipe.paths import Path, leaves, spell
+from rlm_plugins.recipe.paths import Path, format_path, leaves
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.catalog import BUILTIN
 from rlm_plugins.registry.part import Bound, Part
@@ -27,29 +27,31 @@ HOOK_OF = {hook.key: name for name, hook in HOOKS.items()}
 
 @dataclass(frozen=True)
 class Finder:
-    """Lookup of parts for the stage at `place`.
+    """Lookup of parts for the stage at `stage_path`.
 
     Args:
         recipe: Its `origins` are completed with the defaults of parts.
         registry: The parts.
-        place: Address of the stage; all other addresses are relative to it.
+        stage_path: Address of the stage; all other addresses are relative to it.
     """
 
     recipe: Recipe
     registry: Registry
-    place: Path
+    stage_path: Path
 
-    def one(self, key: str, spec: Mapping[str, Any] | None, steps: Path) -> tuple[Bound | None, dict[str, Any] | None]:
-        """Return the part at `steps`, and the same as plain data; None twice if none is named."""
+    def optional_part(
+        self, key: str, spec: Mapping[str, Any] | None, steps: Path
+    ) -> tuple[Bound | None, dict[str, Any] | None]:
+        """Return the part at `steps` and its plain data, or (None, None) without one."""
         return (None, None) if spec is None else self.part(key, spec, steps)
 
-    def several(self, key: str, specs: Sequence[Any], steps: Path) -> tuple[list[Bound], list[dict[str, Any]]]:
-        """Return the parts of a list, and the same as plain data."""
+    def part_list(self, key: str, specs: Sequence[Any], steps: Path) -> tuple[list[Bound], list[dict[str, Any]]]:
+        """Return the parts of a list, and their plain data."""
         parts = [self.part(key, spec, (*steps, i)) for i, spec in enumerate(specs)]
         return [bound for bound, _ in parts], [plain for _, plain in parts]
 
     def part(self, key: str, spec: Mapping[str, Any], steps: Path) -> tuple[Bound, dict[str, Any]]:
-        """Return a part with its knobs, and the same as plain data with every knob.
+        """Return a part bound to its knobs, and its plain data with every knob.
 
         Args:
             key: The recipe key of its hook.
@@ -61,47 +63,53 @@ class Finder:
         """
         where = self.address(*steps)
         part = self.registry.find(HOOK_OF[key], spec["name"], where=where)
-        beside = {name: spec[name] for name in HOOKS[part.hook].keys if spec.get(name) is not None}
+        options = {name: spec[name] for name in HOOKS[part.hook].options if spec.get(name) is not None}
         if key == "penalties":
-            beside["beta"] = coefficient(beside.get("beta"), where)
-        if "aggregator" in beside:
-            own = beside["aggregator"]
-            spec_of_own = own if isinstance(own, Mapping) else {"name": own}
-            beside["aggregator"], _ = self.part("aggregator", spec_of_own, (*steps, "aggregator"))
-        given_knobs = {name: value for name, value in spec.items() if name not in ("name", *HOOKS[part.hook].keys)}
+            options["beta"] = coefficient(options.get("beta"), where)
+        if "aggregator" in options:
+            aggregator = options["aggregator"]
+            aggregator_spec = aggregator if isinstance(aggregator, Mapping) else {"name": aggregator}
+            options["aggregator"], _ = self.part("aggregator", aggregator_spec, (*steps, "aggregator"))
+        given_knobs = {name: value for name, value in spec.items() if name not in ("name", *HOOKS[part.hook].options)}
         knobs = absolute_knobs(given_knobs, lambda knob: self.folder(*steps, knob), part.knobs.model_fields)
         try:
-            bound = replace(part.bind(knobs, where=where), beside=beside)
+            bound = replace(part.bind(knobs, where=where), options=options)
         except RecipeError as error:
-            raise self._with_owner(error, part, knobs) from error.__cause__
-        plain_knobs = {name: schedule.plain(value) for name, value in bound.knobs.items()}
-        aside = {name: _plain(value) for name, value in beside.items()}
-        plain = {"name": stable_name(part), **aside, **pydantic_core.to_jsonable_python(plain_knobs, fallback=repr)}
+            raise self._with_knob_hint(error, part, knobs) from error.__cause__
+        plain_knobs = {name: schedule.as_recipe_value(value) for name, value in bound.knobs.items()}
+        plain_options = {name: _plain(value) for name, value in options.items()}
+        plain = {
+            "name": stable_name(part),
+            **plain_options,
+            **pydantic_core.to_jsonable_python(plain_knobs, fallback=repr),
+        }
         self.record_origin(plain, steps, f"default of {part.name}")
         return bound, plain
 
-    def _with_owner(self, error: RecipeError, part: Part, knobs: Mapping[str, Any]) -> RecipeError:
-        """Return an error about an unknown knob with the parts that would have it."""
+    def _with_knob_hint(self, error: RecipeError, part: Part, knobs: Mapping[str, Any]) -> RecipeError:
+        """Return an error about an unknown knob with a hint: the parts that have this knob."""
         unknown = next((knob for knob in knobs if error.where.endswith(f".{knob}")), "")
-        others = [p.name for p in self.registry if p.hook == part.hook and unknown in p.knobs.model_fields]
-        if error.hint or unknown in part.knobs.model_fields or not others:
+        parts_with_knob = [p.name for p in self.registry if p.hook == part.hook and unknown in p.knobs.model_fields]
+        if error.hint or unknown in part.knobs.model_fields or not parts_with_knob:
             return error
-        hint = f"'{unknown}' is a knob of {', '.join(others)}"
+        hint = f"'{unknown}' is a knob of {', '.join(parts_with_knob)}"
         return RecipeError(error.problem, where=error.where, allowed=error.allowed, hint=hint)
 
-    def same(self, key: str, one: str, other: str, steps: Path) -> bool:
+    def is_same_part(self, key: str, first: str, second: str, steps: Path) -> bool:
         """Return True if two names find the same part."""
-        first, second = (self.registry.find(HOOK_OF[key], name, where=self.address(*steps)) for name in (one, other))
-        return first == second
+        where = self.address(*steps)
+        return self.registry.find(HOOK_OF[key], first, where=where) == self.registry.find(
+            HOOK_OF[key], second, where=where
+        )
 
     # -- addresses and origins
 
     def address(self, *steps: str | int) -> str:
-        """Return the address of something in this stage, from the top of the recipe."""
-        return spell((*self.place, *steps))
+        """Return the address of a value of this stage, from the top of the recipe."""
+        return format_path((*self.stage_path, *steps))
 
     def folder(self, *steps: str | int) -> pathlib.Path:
-        """Return the folder to which a path is relative: that of the recipe, or on the command line the current one."""
+        """Return the folder to which a path is relative: that of the recipe, or the current one on the command line."""
         origin = self.recipe.origins.get(self.address(*steps))
         return pathlib.Path() if origin == COMMAND_LINE else self.recipe.path.parent
 
@@ -119,9 +127,9 @@ class Finder:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value of a key beside the knobs as plain data; of a part, its name and knobs if it has any."""
+    """Return the value of an option as plain data; of a part, its name and knobs if it has any."""
     if not isinstance(value, Bound):
-        return schedule.plain(value)
+        return schedule.as_recipe_value(value)
     name = stable_name(value.part)
     return {"name": name, **value.knobs} if value.knobs else name
 

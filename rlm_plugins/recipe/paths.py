@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 Path = tuple[str | int, ...]
 """Keys of mappings and positions in lists, from the top of the document."""
 
 
-def spell(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Return an address as text.
 
-    >>> spell(("stages", 1, "rewards", 0, "weight"))
+    >>> format_path(("stages", 1, "rewards", 0, "weight"))
     'stages[1].rewards[0].weight'
     """
     steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return "".join(steps).removeprefix(".")
 
 
-def split(text: str) -> tuple[str, ...]:
+def parse_path(text: str) -> tuple[str, ...]:
     """Return the steps of an address on the command line, where ``rewards[0]`` and ``rewards.0`` are the same.
 
-    >>> split("stages[1].rewards.accuracy.weight")
+    >>> parse_path("stages[1].rewards.accuracy.weight")
     ('stages', '1', 'rewards', 'accuracy', 'weight')
     """
     return tuple(re.sub(r"\[(\d+)\]", r".\1", text.strip()).split("."))
@@ -36,8 +36,12 @@ def nodes(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     [(), ('a',), ('a', 0), ('a', 1)]
     """
     yield path, value
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for step, inner in inside:
+    steps: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(value, dict):
+        steps = value.items()
+    elif isinstance(value, list):
+        steps = enumerate(value)
+    for step, inner in steps:
         yield from nodes(inner, (*path, step))
 
 

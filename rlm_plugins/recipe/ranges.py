@@ -1,4 +1,4 @@
-"""Ranges of numbers in a recipe: values outside them are valid for their types, and cannot be meant.
+"""Ranges of numbers in a recipe: values outside are valid for their types, but are typing errors.
 
 TRL, transformers and PEFT document some of these limits and check few of them: a run with ``adam_beta2: 1.48`` trains.
 """
@@ -21,7 +21,7 @@ class Range:
         above: True if `low` itself is excluded.
         below: True if `high` itself is excluded.
         also: A value outside it with a meaning of its own.
-        why: The reason, where it is not obvious.
+        reason: Why values outside are refused, where that is not obvious.
     """
 
     low: float = -math.inf
@@ -29,18 +29,18 @@ class Range:
     above: bool = False
     below: bool = False
     also: float | None = None
-    why: str = ""
+    reason: str = ""
 
     def contains(self, value: float) -> bool:
-        """Return True if a value is plausible; False for NaN."""
+        """Return True if a value is in the range; False for NaN."""
         from_low = value > self.low if self.above else value >= self.low
         to_high = value < self.high if self.below else value <= self.high
         return value == self.also or (from_low and to_high)
 
-    def wanted(self, value: float) -> str:
-        """Return the end that a value exceeds, as a phrase; of NaN, that it is none.
+    def limit_text(self, value: float) -> str:
+        """Return the limit that a value violates, as a phrase.
 
-        >>> Range(0, 1, below=True).wanted(1.5), Range(1, also=-1).wanted(-5)
+        >>> Range(0, 1, below=True).limit_text(1.5), Range(1, also=-1).limit_text(-5)
         ('less than 1', '-1, or 1 or more')
         """
         if math.isnan(value):
@@ -57,31 +57,31 @@ def _text(number: float) -> str:
 
 _COUNT = Range(1, 1_000_000)
 _STEPS = Range(0, 1_000_000_000)
-_INTERVAL = Range(0, 1_000_000_000, above=True, why="below 1 it is a share of all steps")
+_INTERVAL = Range(0, 1_000_000_000, above=True, reason="below 1 it is a share of all steps")
 _TOKENS = Range(1, 10_000_000)
 _EXAMPLES = Range(0, 1_000_000_000)
 _SHARE = Range(0, 1)
-_SEED = Range(0, 2**32 - 1, why="NumPy takes seeds of 32 bits")
+_SEED = Range(0, 2**32 - 1, reason="NumPy takes seeds of 32 bits")
 _PORT = Range(1, 65_535)
 _SIZE = Range(1, 1_000_000)
-_AVERAGE = Range(0, 1, below=True, why="an average over past gradients with this decay never converges at 1 or more")
-_WEIGHT = Range(-1e6, 1e6, why="the sum of rewards would be this term alone")
-_RATIO = Range(0, 1e4, why="ratios this far from 1 do not occur; `null` or a large value in the range turns it off")
-_RATE = Range(0, 100, why="the weights would diverge in the first step")
+_AVERAGE = Range(0, 1, below=True, reason="an average over past gradients with this decay never converges at 1 or more")
+_WEIGHT = Range(-1e6, 1e6, reason="the sum of rewards would be this term alone")
+_RATIO = Range(0, 1e4, reason="ratios this far from 1 do not occur; `null` or a large value in the range turns it off")
+_RATE = Range(0, 100, reason="the weights would diverge in the first step")
 
-_MADE = Range(1, 10_000_000, why="examples are generated in memory")
-_FEW = Range(1, 10_000, why="each of them is generated on its own")
-_INTEGER = Range(-1e12, 1e12, why="no count or size is that large")
-_FLOAT = Range(-3e38, 3e38, why="it does not fit into float32")
+_GENERATED = Range(1, 10_000_000, reason="examples are generated in memory")
+_FEW = Range(1, 10_000, reason="each of them is generated on its own")
+_INTEGER = Range(-1e12, 1e12, reason="no count or size is that large")
+_FLOAT = Range(-3e38, 3e38, reason="it does not fit into float32")
 """The ranges of every other number."""
 
 RANGES: dict[str, Range] = {
     # optimizer
     "learning_rate": _RATE,
-    "weight_decay": Range(0, 100, why="weights shrink by learning rate × this in every step"),
+    "weight_decay": Range(0, 100, reason="weights shrink by learning rate × this in every step"),
     "adam_beta1": _AVERAGE,
     "adam_beta2": _AVERAGE,
-    "adam_epsilon": Range(0, 1, above=True, why="it is added to the root of the average squared gradient"),
+    "adam_epsilon": Range(0, 1, above=True, reason="it is added to the root of the average squared gradient"),
     "max_grad_norm": Range(0),
     "warmup_steps": _STEPS,
     "label_smoothing_factor": Range(0, 1, below=True),
@@ -89,9 +89,9 @@ RANGES: dict[str, Range] = {
     "router_aux_loss_coef": Range(0, 100),
     "center_rewards_coefficient": Range(0, 1000),
     "target_kl": Range(0, above=True),
-    "stale": Range(0, 1000, why="the weights of each of these steps are kept in memory"),
+    "stale": Range(0, 1000, reason="the weights of each of these steps are kept in memory"),
     # length of a run, and what happens every so often
-    "max_steps": Range(1, 1_000_000_000, also=-1, why="-1: `num_train_epochs` counts"),
+    "max_steps": Range(1, 1_000_000_000, also=-1, reason="-1: `num_train_epochs` counts"),
     "num_train_epochs": Range(0, 1_000_000, above=True),
     "logging_steps": _INTERVAL,
     "save_steps": _INTERVAL,
@@ -104,7 +104,7 @@ RANGES: dict[str, Range] = {
     "ref_model_mixup_alpha": _SHARE,
     "every": _STEPS,
     "rows": _EXAMPLES,
-    "samples": Range(0, 10_000, why="each prompt is completed so often in an evaluation"),
+    "samples": Range(0, 10_000, reason="each prompt is completed so often in an evaluation"),
     # batch
     "per_device_train_batch_size": _COUNT,
     "per_device_eval_batch_size": _COUNT,
@@ -122,20 +122,20 @@ RANGES: dict[str, Range] = {
     "max_new_tokens": _TOKENS,
     "max_length": _TOKENS,
     "max_tokens_per_micro_batch": Range(1, 1_000_000_000),
-    "temperature": Range(0, 100, above=True, why="tokens would be drawn almost uniformly from the whole vocabulary"),
+    "temperature": Range(0, 100, above=True, reason="tokens would be drawn almost uniformly from the whole vocabulary"),
     "top_p": Range(0, 1, above=True),
-    "top_k": Range(0, 10_000_000, why="0 keeps all tokens"),
+    "top_k": Range(0, 10_000_000, reason="0 keeps all tokens"),
     "min_p": _SHARE,
-    "repetition_penalty": Range(0, 100, above=True, why="1 is none"),
+    "repetition_penalty": Range(0, 100, above=True, reason="1 is none"),
     "max_tool_calling_iterations": Range(0, 10_000),
     "num_completions_to_print": Range(0, 1_000_000),
     "pad_to_multiple_of": Range(1, 65_536),
     # LoRA
-    "r": Range(1, 16_384, why="a rank above the width of the model adds nothing"),
-    "lora_alpha": Range(1, 1_000_000, why="the adapter is scaled by lora_alpha / r"),
+    "r": Range(1, 16_384, reason="a rank above the width of the model adds nothing"),
+    "lora_alpha": Range(1, 1_000_000, reason="the adapter is scaled by lora_alpha / r"),
     "rank_pattern": Range(1, 16_384),
     "alpha_pattern": Range(1, 1_000_000),
-    "lora_dropout": Range(0, 1, below=True, why="at 1 the adapter has no gradient"),
+    "lora_dropout": Range(0, 1, below=True, reason="at 1 the adapter has no gradient"),
     "qalora_group_size": _COUNT,
     "layers_to_transform": Range(0, 10_000),
     # machine
@@ -155,23 +155,23 @@ RANGES: dict[str, Range] = {
     "vllm_importance_sampling_clip_max": Range(0, above=True),
     "vllm_importance_sampling_clip_min": Range(0),
     "vllm_importance_sampling_cap": Range(0, above=True),
-    "local_rank": Range(-1, 100_000, why="a launcher sets it"),
-    "timeout": Range(0, 2_592_000, above=True, why="seconds: at most 30 days"),
+    "local_rank": Range(-1, 100_000, reason="a launcher sets it"),
+    "timeout": Range(0, 2_592_000, above=True, reason="seconds: at most 30 days"),
     # knobs of parts
     "weight": _WEIGHT,
-    "beta": Range(-1e4, 1e4, why="the loss would be this term alone"),
-    "eps": Range(0, 100, why="it only keeps a division by a standard deviation finite"),
+    "beta": Range(-1e4, 1e4, reason="the loss would be this term alone"),
+    "eps": Range(0, 100, reason="it only keeps a division by a standard deviation finite"),
     "epsilon": _RATIO,
     "epsilon_low": _RATIO,
-    "epsilon_high": Range(-1, 1e4, above=True, why=f"{_RATIO.why}; below 0 it is a cap of `cispo` below 1"),
+    "epsilon_high": Range(-1, 1e4, above=True, reason=f"{_RATIO.reason}; below 0 it is a cap of `cispo` below 1"),
     "hidden": _SIZE,
     "intermediate": _SIZE,
     "layers": Range(1, 10_000),
     "heads": Range(1, 10_000),
     "max_positions": Range(1, 100_000_000),
-    "train_rows": _MADE,
-    "games": _MADE,
-    "test_games": _MADE,
+    "train_rows": _GENERATED,
+    "games": _GENERATED,
+    "test_games": _GENERATED,
     **dict.fromkeys(
         ("attempts", "branches", "continuations", "forks", "opponents", "peers", "trunks", "wordings"), _FEW
     ),
@@ -182,11 +182,11 @@ RANGES: dict[str, Range] = {
 
 
 def problem(key: str, value: object) -> tuple[str, str]:
-    """Return the problem of a value, and the hint; both are empty if it is plausible or not a number."""
+    """Return the problem of a value, and a hint; both are empty if it is in its range or not a number."""
     limits = RANGES.get(key, _INTEGER if isinstance(value, int) else _FLOAT)
     if not is_number(value) or limits.contains(value):
         return "", ""
-    return expected(limits.wanted(value), value), limits.why
+    return expected(limits.limit_text(value), value), limits.reason
 
 
 def is_number(value: object) -> TypeGuard[float]:

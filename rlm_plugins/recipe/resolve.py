@@ -11,13 +11,13 @@ from typing import Any
 
 from rlm_plugins.recipe.algorithm_overrides import merge
 from rlm_plugins.recipe.checks.critic import critic_of
-from rlm_plugins.recipe.checks.data_needs import check_needs, check_takes_parts, reports_logprobs
+from rlm_plugins.recipe.checks.data_needs import check_needs, check_unused_slots, reports_logprobs
 from rlm_plugins.recipe.checks.number_ranges import check_values
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.evaluation_section import evaluation_of
 from rlm_plugins.recipe.generator_section import generates, generator_of
 from rlm_plugins.recipe.local_paths import absolute_settings
-from rlm_plugins.recipe.model_names import in_full
+from rlm_plugins.recipe.model_names import resolve_model_name
 from rlm_plugins.recipe.part_lookup import Finder, stable_name
 from rlm_plugins.recipe.paths import Path
 from rlm_plugins.recipe.reward_section import labels_of, rewards_of
@@ -33,7 +33,7 @@ class Plan:
 
     Args:
         name: ``01-sft``.
-        place: Its address in the recipe.
+        stage_path: Its address in the recipe.
         body: The same as plain data, with every value.
         trainer: The trainer.
         environment: The environment part.
@@ -49,7 +49,7 @@ class Plan:
     """
 
     name: str
-    place: Path
+    stage_path: Path
     trainer: Bound
     environment: Bound
     model: Bound | None
@@ -71,33 +71,33 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     Raises:
         RecipeError: An unknown name, a wrong knob, or data that nothing provides.
     """
-    own, place = recipe.bodies[number], recipe.places[number]
-    finder = Finder(recipe, registry, place)
-    generator, decoding, settings = generator_of(finder, own)
+    raw, stage_path = recipe.bodies[number], recipe.stage_paths[number]
+    finder = Finder(recipe, registry, stage_path)
+    generator, decoding, settings = generator_of(finder, raw)
     settings = absolute_settings(settings, lambda name: finder.folder("trainer", name))
-    own = {**own, "trainer": settings}
-    title = own.get("name") or own["algorithm"]["name"].rpartition("/")[2]
-    body: dict[str, Any] = {"name": title} if place else {}
-    model, body["model"] = _model(finder, own)
-    environment, body["environment"] = finder.part("environment", own["environment"], ("environment",))
-    rewards, body["rewards"] = rewards_of(finder, own.get("rewards") or [])
-    trainer, slots, body["algorithm"] = _algorithm(finder, own)
-    critic, section = critic_of(finder, own.get("critic"), slots, body["model"].get("lora"))
+    raw = {**raw, "trainer": settings}
+    title = raw.get("name") or raw["algorithm"]["name"].rpartition("/")[2]
+    body: dict[str, Any] = {"name": title} if stage_path else {}
+    model, body["model"] = _model(finder, raw)
+    environment, body["environment"] = finder.part("environment", raw["environment"], ("environment",))
+    rewards, body["rewards"] = rewards_of(finder, raw.get("rewards") or [])
+    trainer, slots, body["algorithm"] = _algorithm(finder, raw)
+    critic, section = critic_of(finder, raw.get("critic"), slots, body["model"].get("lora"))
     body |= section
-    speed, section = _speed(finder, own.get("speed", {}), slots)
+    speed, section = _speed(finder, raw.get("speed", {}), slots)
     body |= section
     if generates(trainer):
         body["generator"] = decoding
     body["trainer"] = settings
-    callbacks, body["callbacks"] = finder.several("callbacks", own.get("callbacks") or [], ("callbacks",))
+    callbacks, body["callbacks"] = finder.part_list("callbacks", raw.get("callbacks") or [], ("callbacks",))
     labels = labels_of(finder, trainer, rewards)
-    evaluation, suite, body["evaluation"] = evaluation_of(finder, own.get("evaluation", {}), labels)
-    body |= {"on_divergence": own["on_divergence"]} if own.get("on_divergence") else {}
-    body |= {"capsule": own["capsule"]} if own.get("capsule") else {}
-    check_values(body, place)
+    evaluation, suite, body["evaluation"] = evaluation_of(finder, raw.get("evaluation", {}), labels)
+    body |= {"on_divergence": raw["on_divergence"]} if raw.get("on_divergence") else {}
+    body |= {"capsule": raw["capsule"]} if raw.get("capsule") else {}
+    check_values(body, stage_path)
     return Plan(
         name=f"{number + 1:02d}-{title}",
-        place=place,
+        stage_path=stage_path,
         trainer=trainer,
         environment=environment,
         model=model,
@@ -109,7 +109,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         speed=speed,
         generator=generator if generates(trainer) else None,
         callbacks=callbacks,
-        capsule=CapsuleSettings(**(own.get("capsule") or {})),
+        capsule=CapsuleSettings(**(raw.get("capsule") or {})),
         body=body,
     )
 
@@ -120,7 +120,7 @@ def resolve_algorithm(recipe: Recipe, registry: Registry) -> tuple[dict[str, Any
     Raises:
         RecipeError: An unknown name, a wrong knob, or data that nothing provides.
     """
-    _, slots, plain = _algorithm(Finder(recipe, registry, recipe.places[0]), recipe.bodies[0])
+    _, slots, plain = _algorithm(Finder(recipe, registry, recipe.stage_paths[0]), recipe.bodies[0])
     return slots, plain
 
 
@@ -130,7 +130,7 @@ def resolve_rewards(recipe: Recipe, registry: Registry) -> list[Reward]:
     Raises:
         RecipeError: An unknown name or a wrong knob.
     """
-    return rewards_of(Finder(recipe, registry, recipe.places[0]), recipe.bodies[0].get("rewards") or [])[0]
+    return rewards_of(Finder(recipe, registry, recipe.stage_paths[0]), recipe.bodies[0].get("rewards") or [])[0]
 
 
 def _speed(finder: Finder, section: Mapping[str, Any] | None, slots: Mapping[str, Any]) -> tuple[Speed, dict[str, Any]]:
@@ -148,24 +148,24 @@ def _model(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound | None, dict[
     adapter = {} if lora is None else {"lora": lora}
     if not spec.get("name"):
         return None, adapter
-    full = in_full(spec, finder.registry, finder.folder("model", "name"), finder.address("model"))
+    full = resolve_model_name(spec, finder.registry, finder.folder("model", "name"), finder.address("model"))
     finder.record_origin(full, ("model",), finder.recipe.origins[finder.address("model", "name")])
     bound, plain = finder.part("model", full, ("model",))
     return bound, {**plain, **adapter}
 
 
 def _algorithm(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
-    here = finder.address("algorithm")
-    algorithm = finder.registry.find("rlm_algorithms", body["algorithm"]["name"], where=here)
-    where = f"{here} (algorithm {algorithm.name})"
+    address = finder.address("algorithm")
+    algorithm = finder.registry.find("rlm_algorithms", body["algorithm"]["name"], where=address)
+    where = f"{address} (algorithm {algorithm.name})"
     trainer = finder.registry.find("rlm_trainers", algorithm.target.trainer, where=where)
     slots: dict[str, Any] = {}
     plain: dict[str, Any] = {"name": stable_name(algorithm)}
     merged = merge(algorithm, body["algorithm"], finder)
-    check_takes_parts(algorithm, trainer, merged, here)
+    check_unused_slots(algorithm, trainer, merged, address)
     for slot, spec in merged.items():
         finder.record_origin(spec, ("algorithm", slot), f"algorithm {algorithm.name}")
-        find: Any = finder.several if slot in MANY else finder.one
+        find: Any = finder.part_list if slot in MANY else finder.optional_part
         slots[slot], plain[slot] = find(slot, spec, ("algorithm", slot))
-    check_needs(slots, here, samples_elsewhere=reports_logprobs(body.get("trainer") or {}, slots["rollouts"]))
-    return trainer.bind({}, where=here), slots, plain
+    check_needs(slots, address, samples_elsewhere=reports_logprobs(body.get("trainer") or {}, slots["rollouts"]))
+    return trainer.bind({}, where=address), slots, plain

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlm_plugins.recipe.document import Recipe
-from rlm_plugins.recipe.paths import leaves, spell
+from rlm_plugins.recipe.paths import format_path, leaves
 from rlm_plugins.stage import Stage
 
 
@@ -17,7 +17,7 @@ def resolved(stages: Sequence[Stage], recipe: Recipe) -> dict[str, Any]:
     non_empty = {key: value for key, value in plugins.items() if value}
     head = {"name": recipe.name, **({"plugins": non_empty} if non_empty else {})}
     bodies = [dict(stage.body) for stage in stages]
-    return {**head, "stages": bodies} if recipe.places != [()] else {**head, **bodies[0]}
+    return {**head, "stages": bodies} if recipe.stage_paths != [()] else {**head, **bodies[0]}
 
 
 def explain_origins(recipe: Recipe, stages: Sequence[Stage]) -> list[tuple[str, Any, str]]:
@@ -26,7 +26,7 @@ def explain_origins(recipe: Recipe, stages: Sequence[Stage]) -> list[tuple[str, 
     Origins: ``recipe.yaml line 12``, ``command line``, ``algorithm grpo``, ``default of clip``, ….
     """
     entries = []
-    for stage, place in zip(stages, recipe.places, strict=True):
+    for stage, place in zip(stages, recipe.stage_paths, strict=True):
         for path, value in leaves(dict(stage.body), place):
-            entries.append((spell(path), value, recipe.origins.get(spell(path), "default")))
+            entries.append((format_path(path), value, recipe.origins.get(format_path(path), "default")))
     return entries

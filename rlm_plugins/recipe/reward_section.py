@@ -16,10 +16,10 @@ def rewards_of(finder: Finder, entries: list[dict[str, Any]]) -> tuple[list[Rewa
     """Return the rewards of a stage, and their section as plain data with every default.
 
     Raises:
-        RecipeError: An unknown name, a wrong knob, or a label that stands twice.
+        RecipeError: An unknown name, a wrong knob, or a duplicate label.
     """
     rewards: list[Reward] = []
-    listed = []
+    sections = []
     for i, spec in enumerate(map(_by_address, entries)):
         bound, knobs = finder.part("rewards", spec, ("rewards", i))
         reward = Reward(
@@ -33,7 +33,7 @@ def rewards_of(finder: Finder, entries: list[dict[str, Any]]) -> tuple[list[Rewa
         )
         if reward.processes is not None:
             check_processes(bound, finder.address("rewards", i))
-        if reward.label in [other.label for other in rewards]:
+        if reward.label in [existing.label for existing in rewards]:
             raise RecipeError(
                 f"two rewards have the label '{reward.label}'",
                 where=finder.address("rewards", i),
@@ -43,8 +43,8 @@ def rewards_of(finder: Finder, entries: list[dict[str, Any]]) -> tuple[list[Rewa
         plain["on_error"] = reward.on_error
         finder.record_origin(plain, ("rewards", i), "default")
         rewards.append(reward)
-        listed.append(plain)
-    return rewards, listed
+        sections.append(plain)
+    return rewards, sections
 
 
 def labels_of(finder: Finder, trainer: Bound, rewards: list[Reward]) -> list[str]:
@@ -53,18 +53,18 @@ def labels_of(finder: Finder, trainer: Bound, rewards: list[Reward]) -> list[str
     Raises:
         RecipeError: The trainer takes no rewards, and the stage has some.
     """
-    own: list[str] = list(trainer.target.metrics) if isinstance(trainer.target, Measures) else []
-    if own and rewards:
+    metrics: list[str] = list(trainer.target.metrics) if isinstance(trainer.target, Measures) else []
+    if metrics and rewards:
         problem = f"the trainer '{trainer.part.name}' trains on columns of the data set, and takes no rewards"
         hint = "set `rewards:` in the stages that use them, or `rewards: []` here"
         raise RecipeError(problem, where=finder.address("rewards"), hint=hint)
-    return own or [reward.label for reward in rewards]
+    return metrics or [reward.label for reward in rewards]
 
 
 def _by_address(spec: dict[str, Any]) -> dict[str, Any]:
     """Return a reward that is named by the address of a function as the part `trl`, labeled by the function's name."""
-    place, colon, function = spec["name"].rpartition(":")
-    if not (place and colon):
+    module, colon, function = spec["name"].rpartition(":")
+    if not (module and colon):
         return spec
     label = spec.get("as") or function.rpartition(".")[2]
     return {**spec, "name": "trl", "function": spec["name"], "as": label}

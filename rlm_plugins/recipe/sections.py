@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from rlm_plugins import stage_settings
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.algorithm_section import Algorithm, Keys, Part, Text
 
 SECTIONS = (

@@ -1,4 +1,4 @@
-"""Values of `trainer:` that are no numbers: words from a list, mappings, and switches that would make a resume inexact.
+"""Values of `trainer:` other than numbers: enumerated texts, mappings, and switches that make a resume inexact.
 
 TRL and transformers declare these fields as any text or any mapping, and fail while the run starts, or never.
 """
@@ -12,7 +12,7 @@ from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.messages import expected
 
 _LEVELS = ("detail", "debug", "info", "warning", "error", "critical", "passive")
-WORDS: dict[str, tuple[str, ...]] = {
+TEXT_VALUES: dict[str, tuple[str, ...]] = {
     "log_level": _LEVELS,
     "log_level_replica": _LEVELS,
     "train_sampling_strategy": ("random", "sequential", "group_by_length", "batch_rebalance"),
@@ -40,7 +40,7 @@ WORDS: dict[str, tuple[str, ...]] = {
         *("tensorrt", "aot_torchxla_trace_once", "torchxla_trace_once", "tvm", "hpu_backend", "neuron"),
     ),
 }
-"""Field → its words, as transformers, accelerate and TRL document them; other types of it are not restricted."""
+"""Field → its texts, as transformers, accelerate and TRL document them; values of other types are not restricted."""
 MAPPINGS = (
     "activation_checkpointing_kwargs",
     "chat_template_kwargs",
@@ -73,10 +73,10 @@ def check_setting(key: str, value: Any, where: str, settings: Mapping[str, Any])
     Raises:
         RecipeError: The value is not one of those that the field can have.
     """
-    words = WORDS.get(key)
-    if words and isinstance(value, str) and value.lower() not in words:
-        hint = nearest(value, words)
-        raise RecipeError(f"unknown value {value!r}", where=where, allowed=", ".join(words), hint=hint)
+    texts = TEXT_VALUES.get(key)
+    if texts and isinstance(value, str) and value.lower() not in texts:
+        hint = nearest(value, texts)
+        raise RecipeError(f"unknown value {value!r}", where=where, allowed=", ".join(texts), hint=hint)
     if key in MAPPINGS and value is not None and not isinstance(value, Mapping):
         raise RecipeError(expected("a mapping", value), where=where)
     if value is True and key in SWITCHES:
@@ -91,8 +91,10 @@ def check_setting(key: str, value: Any, where: str, settings: Mapping[str, Any])
 def _check_generation(values: Mapping[str, Any], where: str) -> None:
     from transformers import GenerationConfig
 
-    known = {key for key in vars(GenerationConfig()) if not key.startswith("_")}
+    fields = {key for key in vars(GenerationConfig()) if not key.startswith("_")}
     for key in values:
-        if key not in known:
+        if key not in fields:
             allowed = "the fields of transformers.GenerationConfig"
-            raise RecipeError(f"unknown key {key!r}", where=f"{where}.{key}", allowed=allowed, hint=nearest(key, known))
+            raise RecipeError(
+                f"unknown key {key!r}", where=f"{where}.{key}", allowed=allowed, hint=nearest(key, fields)
+            )

@@ -22,7 +22,7 @@ from rlm_plugins.recipe.installed import require
 from rlm_plugins.recipe.ranges import RANGES, problem
 from rlm_plugins.recipe.setting_values import check_setting
 from rlm_plugins.recipe.type_hints import validate
-from rlm_plugins.registry.validation_errors import Complaint, first_complaint, spelled
+from rlm_plugins.registry.validation_errors import FieldError, address_text, most_specific_error
 
 _NEVER_NULL = ("num_generations",)
 
@@ -63,7 +63,7 @@ def check(
     where: str,
     *,
     refused: Mapping[str, str] = types.MappingProxyType({}),
-    house: Mapping[str, Any] = types.MappingProxyType({}),
+    project_defaults: Mapping[str, Any] = types.MappingProxyType({}),
 ) -> Any:
     """Check `values` against a config class: names, types, ranges, then the checks of the class itself.
 
@@ -72,7 +72,7 @@ def check(
         values: The settings of a recipe.
         where: Their address in the recipe, for errors.
         refused: Field → why it cannot be set here.
-        house: Defaults that replace those of the class.
+        project_defaults: Defaults that replace those of the class.
 
     Returns:
         The config, constructed once with a temporary ``output_dir``.
@@ -86,7 +86,7 @@ def check(
     try:
         validate(config_class, values)
     except pydantic.ValidationError as error:
-        raise _error(first_complaint(error.errors(), values), where) from None
+        raise _error(most_specific_error(error.errors(), values), where) from None
     if values.get("deepspeed"):
         require("deepspeed", f"{where}.deepspeed")
     for key, value in values.items():
@@ -98,13 +98,13 @@ def check(
     if values.get("push_to_hub") and not values.get("hub_model_id"):
         hint = "`hub_model_id: OWNER/NAME`, the repository that receives the result"
         raise RecipeError("`push_to_hub` requires `hub_model_id`", where=f"{where}.push_to_hub", hint=hint)
-    known_house = {key: value for key, value in house.items() if key in fields}
+    replaced_defaults = {key: value for key, value in project_defaults.items() if key in fields}
     defaults = {name: f.default for name, f in fields.items() if f.default is not dataclasses.MISSING}
-    settings = {**defaults, **known_house, **values}
+    settings = {**defaults, **replaced_defaults, **values}
     if plan := generation(settings):
         plan.check(where)
         check_updates(settings, plan, where)
-    return _construct(config_class, {**known_house, **values}, where, "output_dir" in fields)
+    return _construct(config_class, {**replaced_defaults, **values}, where, "output_dir" in fields)
 
 
 def _check_name(
@@ -113,19 +113,23 @@ def _check_name(
     if key in refused:
         raise RecipeError(f"`{key}` cannot be set here", where=where, hint=refused[key])
     if key not in fields:
-        ours = "rlm_plugins."  # a field or two on a class of TRL's, whose documentation is the one to look into
-        kinds = (kind for kind in config_class.__mro__ if not kind.__module__.startswith(ours))
-        home = next(kind for kind in kinds if "__dataclass_fields__" in vars(kind))
-        title = f"{home.__module__.partition('.')[0]}.{home.__name__}"
+        # our config classes only add fields to a class of TRL, which documents the others
+        bases = (base for base in config_class.__mro__ if not base.__module__.startswith("rlm_plugins."))
+        documented = next(base for base in bases if "__dataclass_fields__" in vars(base))
+        title = f"{documented.__module__.partition('.')[0]}.{documented.__name__}"
         hint = ARGUMENTS.get(key) or nearest(key, [name for name in fields if name not in refused])
         raise RecipeError(f"unknown field '{key}' of {title}", where=where, allowed=f"the fields of {title}", hint=hint)
 
 
-def _error(complaint: Complaint, where: str) -> RecipeError:
+def _error(field_error: FieldError, where: str) -> RecipeError:
     """Return the error of a wrong value, or of a wrong key in a config inside the config."""
-    place, key = where + spelled(complaint.address), complaint.address[-1]
-    problems = {"value": complaint.problem, "unknown": f"unknown key '{key}'", "missing": f"the key '{key}' is missing"}
-    return RecipeError(problems[complaint.kind], where=place, hint=complaint.hint)
+    address, key = where + address_text(field_error.address), field_error.address[-1]
+    problems = {
+        "value": field_error.problem,
+        "unknown": f"unknown key '{key}'",
+        "missing": f"the key '{key}' is missing",
+    }
+    return RecipeError(problems[field_error.kind], where=address, hint=field_error.hint)
 
 
 def _check_range(key: str, value: Any, where: str) -> None:
@@ -142,6 +146,6 @@ def _construct(config_class: type, values: Mapping[str, Any], where: str, has_fo
         try:
             return config_class(**values, **({"output_dir": folder} if has_folder else {}))
         except Exception as error:
-            named = [key for key in values if re.search(rf"\b{re.escape(key)}\b", str(error))]
-            address = f"{where}.{named[0]}" if named else where
+            mentioned = [key for key in values if re.search(rf"\b{re.escape(key)}\b", str(error))]
+            address = f"{where}.{mentioned[0]}" if mentioned else where
             raise RecipeError(f"{config_class.__name__} refuses: {error}", where=address) from error

@@ -22,7 +22,7 @@ def decided(config: str) -> list[str]:
 
 
 def slot_of(config: str, field: str) -> str:
-    """Return where a recipe says what a field of TRL's config says, in words; empty for other fields.
+    """Return the recipe key that corresponds to a field of TRL's config; empty for fields that have the same name.
 
     >>> slot_of("GRPOConfig", "delta")
     'algorithm.policy_loss: {name: clip, delta: …}'
@@ -36,7 +36,7 @@ def slot_of(config: str, field: str) -> str:
 
 
 def equivalents(field: str) -> list[tuple[str, str]]:
-    """Return what each value of a field of TRL stands for in a recipe: rows for `rlm explain`.
+    """Return the equivalent in a recipe for each value of a field of TRL: rows for `rlm explain`.
 
     >>> equivalents("importance_sampling_level")[1]
     ('GRPOConfig.importance_sampling_level: sequence', 'importance: sequence')
@@ -54,7 +54,7 @@ def equivalents(field: str) -> list[tuple[str, str]]:
 
 
 def algorithm_of(config: str, values: Mapping[str, Any], weights: Mapping[str, float] | None = None) -> Slots:
-    """Return the slots of an algorithm that a config of TRL stands for.
+    """Return the slots of the algorithm that is equivalent to a config of TRL.
 
     Args:
         config: Class of the config.
@@ -64,11 +64,11 @@ def algorithm_of(config: str, values: Mapping[str, Any], weights: Mapping[str, f
     slots: Slots = {slot: dict(part) for slot, part in FIXED[config].items()}
     slots |= {"shapers": [], "token_weights": [], "penalties": []}
     for choice in (choice for choice in CHOICES if choice.config == config):
-        for slot, chosen in choice.parts[values[choice.field]].items():
+        for slot, part_spec in choice.parts[values[choice.field]].items():
             if isinstance(slots.get(slot), list):
-                slots[slot].append({**chosen, **ADDED.get(chosen["name"], {})})
+                slots[slot].append({**part_spec, **ADDED.get(part_spec["name"], {})})
             else:
-                slots[slot] = dict(chosen)
+                slots[slot] = dict(part_spec)
     for row in (row for row in KNOBS if row.config == config):
         part: Any = _part(slots, row)
         if part is None and row.absent is not ALWAYS and values[row.field] != row.absent and not _replaced(slots, row):
@@ -82,7 +82,7 @@ def algorithm_of(config: str, values: Mapping[str, Any], weights: Mapping[str, f
 
 
 def fields_of(config: str, slots: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of TRL's config that say what an algorithm says; without those that nothing in it decides.
+    """Return the fields of TRL's config that are equivalent to an algorithm; fields that it does not decide are absent.
 
     Args:
         config: Class of the config.
@@ -90,9 +90,9 @@ def fields_of(config: str, slots: Mapping[str, Any]) -> dict[str, Any]:
     """
     fields: dict[str, Any] = {}
     for choice in (choice for choice in CHOICES if choice.config == config):
-        fitting = [value for value, parts in choice.parts.items() if _has(slots, parts)]
-        if fitting:
-            fields[choice.field] = fitting[-1]
+        matching = [value for value, parts in choice.parts.items() if _has(slots, parts)]
+        if matching:
+            fields[choice.field] = matching[-1]
     for row in (row for row in KNOBS if row.config == config):
         part = _part(slots, row)
         if part is not None:
@@ -104,19 +104,19 @@ def fields_of(config: str, slots: Mapping[str, Any]) -> dict[str, Any]:
 
 def _has(slots: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> bool:
     """Return True if each slot has the part, with the knobs that the choice fixes."""
-    for slot, wanted in parts.items():
-        chosen = slots.get(slot) or []
-        each = chosen if isinstance(chosen, list) else [chosen]
-        if not any(all(part.get(key) == value for key, value in wanted.items()) for part in each):
-            return False
-    return True
+    return all(
+        any(expected.items() <= part.items() for part in _listed(slots, slot)) for slot, expected in parts.items()
+    )
 
 
 def _part(slots: Mapping[str, Any], row: Knob) -> dict[str, Any] | None:
     """Return the part that a row is about, if it is in its slot."""
-    chosen = slots.get(row.slot) or []
-    each = chosen if isinstance(chosen, list) else [chosen]
-    return next((part for part in each if part["name"] == row.part), None)
+    return next((part for part in _listed(slots, row.slot) if part["name"] == row.part), None)
+
+
+def _listed(slots: Mapping[str, Any], slot: str) -> list[dict[str, Any]]:
+    parts = slots.get(slot) or []
+    return parts if isinstance(parts, list) else [parts]
 
 
 def _replaced(slots: Mapping[str, Any], row: Knob) -> bool:
@@ -136,10 +136,10 @@ def _to_knob(row: Knob, values: Mapping[str, Any]) -> Any:
     return value + row.offset if row.offset else value
 
 
-def _to_field(row: Knob, part: Mapping[str, Any], known: Any) -> Any:
+def _to_field(row: Knob, part: Mapping[str, Any], previous: Any) -> Any:
     value: Any = part.get(row.knob)
     if row.item is not None:
-        return (*(known or ())[: row.item], value)
+        return (*(previous or ())[: row.item], value)
     if row.values is not None:
         return next((field for field, knob in row.values.items() if knob == value), None)
     return round(value - row.offset, 12) if row.offset else value

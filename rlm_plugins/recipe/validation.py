@@ -11,41 +11,41 @@ from rlm_plugins import renamed
 from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.errors import RecipeError, mistyped
 from rlm_plugins.glossary import suggest
-from rlm_plugins.hookspecs import beside
+from rlm_plugins.hooks import option_hint
 from rlm_plugins.recipe.draft import Draft
 from rlm_plugins.recipe.paths import Path
 from rlm_plugins.recipe.sections import MANY, SECTIONS, Document, keys_of_section
-from rlm_plugins.registry.validation_errors import Complaint, first_complaint
+from rlm_plugins.registry.validation_errors import FieldError, most_specific_error
 
-_NAMED = ("model", "environment", "rewards", "algorithm", "generator", "callbacks")
+_PART_SECTIONS = ("model", "environment", "rewards", "algorithm", "generator", "callbacks")
 _OFF = ("speed",)
 """Sections that `none` turns off."""
 _NONE = (*_OFF, "generator")
 """Keys that take `none` in place of a mapping."""
 
 
-def spell_out(draft: Draft) -> None:
+def expand_names(draft: Draft) -> None:
     """Replace every bare name by a mapping (``addition`` → ``{name: addition}``) and ``none`` by null, in place."""
     for path, body in draft.bodies():
-        _spell_out(draft, body, path, _NAMED)
+        _expand_names(draft, body, path, _PART_SECTIONS)
         if isinstance(model := body.get("model"), dict) and "package" in model:
-            here = (*path, "model")
+            address = (*path, "model")
             model.setdefault("name", "pretrained")
-            draft.origins.setdefault((*here, "name"), draft.origins[(*here, "package")])
+            draft.origins.setdefault((*address, "name"), draft.origins[(*address, "package")])
         body |= {key: None for key in _OFF if body.get(key) == "none"}
         if isinstance(section := body.get("algorithm"), dict):
-            _spell_out(draft, section, (*path, "algorithm"), SLOTS)
+            _expand_names(draft, section, (*path, "algorithm"), SLOTS)
 
 
-def _spell_out(draft: Draft, holder: dict[str, Any], path: Path, keys: tuple[str, ...]) -> None:
+def _expand_names(draft: Draft, section: dict[str, Any], path: Path, keys: tuple[str, ...]) -> None:
     for key in keys:
-        value, here = holder.get(key), (*path, key)
+        value, address = section.get(key), (*path, key)
         if value == "none":
-            holder[key] = None
+            section[key] = None
         elif isinstance(value, str) and key not in MANY:
-            holder[key] = _named(draft, value, here)
+            section[key] = _named(draft, value, address)
         elif isinstance(value, list):
-            holder[key] = [_named(draft, x, (*here, i)) if isinstance(x, str) else x for i, x in enumerate(value)]
+            section[key] = [_named(draft, x, (*address, i)) if isinstance(x, str) else x for i, x in enumerate(value)]
 
 
 def _named(draft: Draft, name: str, path: Path) -> dict[str, str]:
@@ -63,29 +63,29 @@ def check(draft: Draft) -> None:
         # As JSON, where strict mode takes a mapping for a dataclass.
         Document.model_validate_json(pydantic_core.to_json(draft.data))
     except pydantic.ValidationError as error:
-        raise _error(draft, first_complaint(error.errors(), draft.data)) from None
+        raise _error(draft, most_specific_error(error.errors(), draft.data)) from None
 
 
-def _error(draft: Draft, complaint: Complaint) -> RecipeError:
-    address = complaint.address
-    if complaint.kind == "unknown":
+def _error(draft: Draft, field_error: FieldError) -> RecipeError:
+    address = field_error.address
+    if field_error.kind == "unknown":
         return _unknown_key(draft, address)
-    if complaint.kind == "missing":
-        return draft.error(f"the key '{address[-1]}' is missing", address, hint=_missing_hint(complaint))
-    problem = complaint.problem
+    if field_error.kind == "missing":
+        return draft.error(f"the key '{address[-1]}' is missing", address, hint=_missing_hint(field_error))
+    problem = field_error.problem
     if address[-1] in _NONE and problem.startswith("expected a mapping,"):
         problem = problem.replace("a mapping", "a mapping or none", 1)
-    return draft.error(problem, address, hint=complaint.hint)
+    return draft.error(problem, address, hint=field_error.hint)
 
 
-def _missing_hint(complaint: Complaint) -> str:
-    key, section = str(complaint.address[-1]), complaint.value
+def _missing_hint(field_error: FieldError) -> str:
+    key, section = str(field_error.address[-1]), field_error.value
     if not isinstance(section, dict):
         return ""
     if similar := mistyped(key, map(str, section)):
         return similar
-    others = ", ".join(f"{other}: …" for other in section)
-    return f"add the name: `{{name: …, {others}}}`; `rlm plugins` lists the names" if key == "name" else ""
+    keys = ", ".join(f"{name}: …" for name in section)
+    return f"add the name: `{{name: …, {keys}}}`; `rlm plugins` lists the names" if key == "name" else ""
 
 
 def _unknown_key(draft: Draft, address: Path) -> RecipeError:
@@ -96,7 +96,7 @@ def _unknown_key(draft: Draft, address: Path) -> RecipeError:
     if section in SECTIONS and key in SECTIONS:
         hint = hint or f"`{key}:` is a section of its own, beside `{section}:`"
     elif section == "algorithm":
-        hint = hint or beside(key) or "a knob belongs inside its slot: `policy_loss: {epsilon: 0.3}`"
+        hint = hint or option_hint(key) or "a knob belongs inside its slot: `policy_loss: {epsilon: 0.3}`"
     elif key in SLOTS:
         hint = hint or f"it belongs under `algorithm:`, as `algorithm: {{name: …, {key}: …}}`"
     else:

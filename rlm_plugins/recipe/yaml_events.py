@@ -1,4 +1,4 @@
-"""From the events of PyYAML's parser to plain data: no tags, no anchors, no duplicate keys, a line for every value."""
+"""Plain data from the events of PyYAML's parser: no tags, anchors or duplicate keys, and a line for every value."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rlm_plugins.messages import short
 from rlm_plugins.recipe import paths
 from rlm_plugins.recipe.yaml_scalars import is_text, plain
 
-DEEPEST = 20
+MAX_DEPTH = 20
 """Largest depth of mappings and lists."""
-MOST = 10_000
+MAX_VALUES = 10_000
 """Largest number of values in a recipe; parsing them takes a fifth of a second."""
 
 
@@ -60,24 +60,24 @@ class Reader:
             return Document(None, {})
         data = self.value(next(self.events), ())
         next(self.events)
-        after = next(self.events)
-        if not isinstance(after, yaml.StreamEndEvent):
-            raise self.error("a second document begins here", after, (), hint="a recipe is one document")
+        end = next(self.events)
+        if not isinstance(end, yaml.StreamEndEvent):
+            raise self.error("a second document begins here", end, (), hint="a recipe is one document")
         return Document(data, self.lines)
 
     def value(self, event: Any, path: paths.Path) -> Any:
         """Return the value that begins with `event`."""
-        self.refuse_magic(event, path)
-        if len(path) >= DEEPEST and not isinstance(event, yaml.ScalarEvent):
-            raise self.error(f"more than {DEEPEST} levels deep", event, ())
-        if len(self.lines) >= MOST:
-            raise self.error(f"more than {MOST} values", event, ())
+        self.check_plain(event, path)
+        if len(path) >= MAX_DEPTH and not isinstance(event, yaml.ScalarEvent):
+            raise self.error(f"more than {MAX_DEPTH} levels deep", event, ())
+        if len(self.lines) >= MAX_VALUES:
+            raise self.error(f"more than {MAX_VALUES} values", event, ())
         self.lines[path] = event.start_mark.line + 1
         if isinstance(event, yaml.ScalarEvent):
             return self.scalar(event, path)
         return self.list(path) if isinstance(event, yaml.SequenceStartEvent) else self.mapping(path)
 
-    def refuse_magic(self, event: Any, path: paths.Path) -> None:
+    def check_plain(self, event: Any, path: paths.Path) -> None:
         """Raise for an anchor, an alias or a tag."""
         if event.anchor:
             problem = f"anchors and aliases are not supported, got '{event.anchor}'"
@@ -105,7 +105,7 @@ class Reader:
 
     def key(self, event: Any, path: paths.Path) -> str:
         """Return the key of a mapping."""
-        self.refuse_magic(event, path)
+        self.check_plain(event, path)
         key = self.scalar(event, path) if isinstance(event, yaml.ScalarEvent) else None
         if not isinstance(key, str):
             raise self.error("expected a string as key", event, path, hint="put it in quotes")
@@ -114,8 +114,8 @@ class Reader:
     def scalar(self, event: yaml.ScalarEvent, path: paths.Path) -> Any:
         """Return a scalar: a string if it is quoted."""
         text = event.value
-        if bad := next((c for c in text if c == "\0" or "\ud800" <= c <= "\udfff"), None):
-            raise self.error(f"unsupported character {bad!r}", event, path)
+        if invalid := next((c for c in text if c == "\0" or "\ud800" <= c <= "\udfff"), None):
+            raise self.error(f"unsupported character {invalid!r}", event, path)
         if not event.implicit[0] or is_text(text):  # the first: it is quoted, or a block
             return text
         value = plain(text) if len(text) <= 30 else math.nan
@@ -126,5 +126,5 @@ class Reader:
 
     def error(self, problem: str, event: Any, path: paths.Path, hint: str = "") -> RecipeError:
         """Return an error with source, line and address."""
-        place = f"{self.source} line {event.start_mark.line + 1}"
-        return RecipeError(problem, where=f"{place}, {paths.spell(path)}" if path else place, hint=hint)
+        where = f"{self.source} line {event.start_mark.line + 1}"
+        return RecipeError(problem, where=f"{where}, {paths.format_path(path)}" if path else where, hint=hint)

@@ -16,7 +16,7 @@ from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.messages import expected
 from rlm_plugins.recipe.yaml_events import Document, Reader
 
-LARGEST = 256_000
+MAX_BYTES = 256_000
 """Largest size of a recipe in bytes."""
 
 
@@ -27,12 +27,12 @@ def read(path: Path) -> Document:
         RecipeError: No such file, an error of :func:`parse`, or a document that is no mapping.
     """
     if not path.is_file():
-        beside = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-        raise RecipeError("file not found", where=str(path), hint=nearest(path.name, beside))
+        candidates = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
+        raise RecipeError("file not found", where=str(path), hint=nearest(path.name, candidates))
     with path.open("rb") as file:
-        raw = file.read(LARGEST + 1)
-    if len(raw) > LARGEST:
-        raise RecipeError(f"is larger than {LARGEST // 1000} kB", where=str(path), hint="a recipe is a page of text")
+        raw = file.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise RecipeError(f"is larger than {MAX_BYTES // 1000} kB", where=str(path), hint="a recipe is a page of text")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -12,8 +12,8 @@ import pydantic_core
 from rlm_plugins import renamed, schedule
 from rlm_plugins.errors import RecipeError, mistyped
 from rlm_plugins.glossary import suggest
-from rlm_plugins.hookspecs import HOOKS, beside
-from rlm_plugins.registry.validation_errors import first_complaint, spelled
+from rlm_plugins.hooks import HOOKS, option_hint
+from rlm_plugins.registry.validation_errors import address_text, most_specific_error
 from rlm_plugins.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def bound_knobs(part: Part, settings: Mapping[str, Any], where: str) -> dict[str
     """
     scheduled = [name for name, value in settings.items() if _is_schedule(part, name, value)]
     schedules = {name: _read(part, name, settings[name], where) for name in scheduled}
-    starts = {name: each.start for name, each in schedules.items()}
+    starts = {name: value.start for name, value in schedules.items()}
     knobs = _validated(part, {**settings, **starts}, where, schedules, "from")
     if schedules:
-        ends = {name: each.end for name, each in schedules.items()}
+        ends = {name: value.end for name, value in schedules.items()}
         _validated(part, {**settings, **ends}, where, schedules, "to")
     return {**knobs, **schedules}
 
@@ -58,22 +58,22 @@ def _knob_error(
     error: pydantic.ValidationError, part: Part, settings: Mapping[str, Any], where: str, end: str
 ) -> RecipeError:
     """Return the error of a wrong knob, with its address."""
-    complaint = first_complaint(error.errors(), settings)
-    place, knob = where + spelled(complaint.address), str(complaint.address[0])
-    names = [*part.knobs.model_fields, *HOOKS[part.hook].keys]
-    if complaint.kind == "value":
-        return RecipeError(complaint.problem, where=place + end, hint=complaint.hint)
-    if len(complaint.address) > 1:  # a key within a knob; its value may be a secret
-        key = complaint.address[-1]
-        problem = f"the key '{key}' is missing" if complaint.kind == "missing" else f"unknown key '{key}'"
-        return RecipeError(f"{problem} in '{knob}' of '{part.name}'", where=place)
-    if complaint.kind == "missing":
+    field_error = most_specific_error(error.errors(), settings)
+    location, knob = where + address_text(field_error.address), str(field_error.address[0])
+    names = [*part.knobs.model_fields, *HOOKS[part.hook].options]
+    if field_error.kind == "value":
+        return RecipeError(field_error.problem, where=location + end, hint=field_error.hint)
+    if len(field_error.address) > 1:  # a key within a knob; its value may be a secret
+        key = field_error.address[-1]
+        problem = f"the key '{key}' is missing" if field_error.kind == "missing" else f"unknown key '{key}'"
+        return RecipeError(f"{problem} in '{knob}' of '{part.name}'", where=location)
+    if field_error.kind == "missing":
         hint = mistyped(knob, [name for name in settings if name not in names])
-        return RecipeError(f"'{part.name}' requires the knob '{knob}'", where=place, hint=hint)
+        return RecipeError(f"'{part.name}' requires the knob '{knob}'", where=location, hint=hint)
     old = renamed.hint(renamed.KNOBS, knob) or renamed.hint(renamed.KEYS, f"{HOOKS[part.hook].key}.{knob}")
-    hint = old or beside(knob) or suggest(knob, names)
+    hint = old or option_hint(knob) or suggest(knob, names)
     return RecipeError(
-        f"unknown knob '{knob}' of '{part.name}'", where=place, allowed=", ".join(names) or "no knobs", hint=hint
+        f"unknown knob '{knob}' of '{part.name}'", where=location, allowed=", ".join(names) or "no knobs", hint=hint
     )
 
 
@@ -91,7 +91,7 @@ def _read(part: Part, name: str, value: Any, where: str) -> Schedule:
     if reason := no_schedules(part):
         problem = f"'{part.name}' takes no schedules: {reason}"
         raise RecipeError(problem, where=f"{where}.{name}", allowed="a number")
-    return schedule.read(schedule.plain(value), f"{where}.{name}", whole=_number_types(part, name) == {int})
+    return schedule.read(schedule.as_recipe_value(value), f"{where}.{name}", whole=_number_types(part, name) == {int})
 
 
 def takes_schedule(part: Part, name: str) -> bool:
@@ -103,7 +103,7 @@ def no_schedules(part: Part) -> str:
     """Return why the knobs of a part take no schedules; empty if they do."""
     if inspect.isclass(part.target):
         return "it is stateful, and gets its knobs once, when it is created"
-    if part.hook == "rlm_samplers" and "count" not in (*part.needs, *part.welcomes):
+    if part.hook == "rlm_samplers" and "count" not in part.data:
         return "the order of an epoch depends on its number and the seed alone"
     if not HOOKS[part.hook].scheduled:
         return f"{HOOKS[part.hook].key} is outside the optimizer steps that a schedule counts"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rlm_plugins import renamed
 from rlm_plugins.algorithm import base_name
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry.loading import Plugin
 from rlm_plugins.registry.part import Part
 
@@ -36,28 +36,28 @@ class Catalog:
         self.parts.setdefault((part.hook, part.name), []).append(part)
 
     def find(self, hook: str, name: str, *, where: str = "") -> Part:
-        """Return the part called `name`: ``plugin/name``, or bare if one plugin offers it.
+        """Return the part called `name`: ``plugin/name``, or the bare name if only one plugin registers it.
 
         Raises:
-            RecipeError: No plugin offers it, or several do; its cause is the error of a broken plugin.
+            RecipeError: No plugin registers it, or several do; its cause is the error of a broken plugin.
         """
         plugin, _, bare = name.rpartition("/")
-        rivals = [p for p in self.parts.get((hook, bare), []) if plugin in ("", p.plugin)]
-        own = [p for p in rivals if p.plugin == BUILTIN]
-        if len(own or rivals) == 1:
-            return (own or rivals)[0]
-        if rivals:
+        matches = [p for p in self.parts.get((hook, bare), []) if plugin in ("", p.plugin)]
+        builtins = [p for p in matches if p.plugin == BUILTIN]
+        if len(builtins or matches) == 1:
+            return (builtins or matches)[0]
+        if matches:
             raise RecipeError(
                 f"several plugins offer a part '{name}'",
                 where=where,
-                allowed=", ".join(p.full_name for p in rivals),
+                allowed=", ".join(p.full_name for p in matches),
                 hint="use the full name",
             )
         raise self._unknown(hook, name, where)
 
     def _unknown(self, hook: str, name: str, where: str) -> RecipeError:
         plugin, _, bare = name.rpartition("/")
-        names, conventions = self._meant(hook, name)
+        names, conventions = self._candidates(hook, name)
         broken = [p for p in self.plugins.values() if p.error and plugin in ("", p.name)]
         elsewhere = [HOOKS[p.hook].key for p in self if p.name == bare and plugin in ("", p.plugin)]
         old = renamed.hint(renamed.PARTS, f"{HOOKS[hook].key}/{bare}")
@@ -70,9 +70,9 @@ class Catalog:
             hints += ["an object of the Python process that trained: use the `Run` that `rlm.train` returned there"]
         elif plugin and plugin not in self.plugins:
             hints += [f"unknown plugin '{plugin}': {nearest(plugin, self.plugins) or 'is it installed?'}"]
-        for other in broken:
-            reason = f"{type(other.error).__name__}: {other.error}".splitlines()[0]
-            hints.append(f"not loaded: {other.name} ({reason}); {other.hint or 'see `rlm plugins`'}")
+        for failed in broken:
+            reason = f"{type(failed.error).__name__}: {failed.error}".splitlines()[0]
+            hints.append(f"not loaded: {failed.name} ({reason}); {failed.hint or 'see `rlm plugins`'}")
         error = RecipeError(
             f"unknown part '{name}' for `{HOOKS[hook].key}`",
             where=where,
@@ -82,17 +82,17 @@ class Catalog:
         error.__cause__ = broken[0].error if broken else None
         return error
 
-    def _meant(self, hook: str, name: str) -> tuple[list[str], list[str]]:
-        """Return the names that could stand in place of `name`, and of an implementation variant those of its library.
+    def _candidates(self, hook: str, name: str) -> tuple[list[str], list[str]]:
+        """Return the valid names to suggest for `name`; for an implementation variant also those of its library.
 
         A variant (``algorithm@library``) of an existing algorithm is one of that algorithm.
         """
-        names, (row, _, library) = self.names(hook), name.partition("@")
+        names, (algorithm, _, library) = self.names(hook), name.partition("@")
         if not library:
-            return [other for other in names if "@" not in other], []
-        same = [other for other in names if other.endswith(f"@{library}")]
-        own = [other for other in names if base_name(other) == row]
-        return (own, same) if own else (same or names, [])
+            return [candidate for candidate in names if "@" not in candidate], []
+        of_library = [candidate for candidate in names if candidate.endswith(f"@{library}")]
+        of_algorithm = [candidate for candidate in names if base_name(candidate) == algorithm]
+        return (of_algorithm, of_library) if of_algorithm else (of_library or names, [])
 
     def _full(self, hook: str) -> list[str]:
         return [p.full_name for p in self if p.hook == hook]
@@ -107,5 +107,5 @@ class Catalog:
     def __iter__(self) -> Iterator[Part]:
         """Yield all parts, in the order of their hooks."""
         order = list(HOOKS)
-        everything = [part for parts in self.parts.values() for part in parts]
-        return iter(sorted(everything, key=lambda p: order.index(p.hook)))
+        all_parts = [part for parts in self.parts.values() for part in parts]
+        return iter(sorted(all_parts, key=lambda p: order.index(p.hook)))

@@ -12,11 +12,11 @@ from rlm_plugins import renamed
 from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.batch import PER_COMPLETION, SCORING, names
 from rlm_plugins.errors import PluginError, nearest
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry.member_names import check_members
 from rlm_plugins.registry.protocols import Stateful, Updates
 from rlm_plugins.registry.signature import data_of, knobs_of, update_of
-from rlm_plugins.registry.validation_errors import first_complaint
+from rlm_plugins.registry.validation_errors import most_specific_error
 
 if TYPE_CHECKING:
     from rlm_plugins.registry.part import Part
@@ -41,9 +41,9 @@ def check(part: Part) -> None:
         _check_datum(part, datum, HOOKS[part.hook].data)
     for datum in update_of(part.target):
         _check_datum(part, datum, SCORING, of="its `update` ")
-    _check_one(part)
+    _check_per_completion(part)
     _check_sampler(part)
-    _check_memory(part)
+    _check_stateful(part)
     check_members(part)
     _check_knobs(part)
 
@@ -62,53 +62,55 @@ def _check_call(part: Part) -> None:
 
 def _check_class(part: Part) -> None:
     """Check that `__init__` has knobs only and `__call__` data only."""
-    if not any("__call__" in vars(kind) for kind in part.target.__mro__):
+    if not any("__call__" in vars(base) for base in part.target.__mro__):
         raise PluginError("the class has no __call__", where=part.where, hint="def __call__(self, …): with its data")
-    if len(halves := {"state_dict", "load_state_dict"} & set(dir(part.target))) == 1:
+    if len(unpaired := {"state_dict", "load_state_dict"} & set(dir(part.target))) == 1:
         hint = "define both, or neither if the part is not stateful"
-        raise PluginError(f"the class has {halves.pop()} without its counterpart", where=part.where, hint=hint)
+        raise PluginError(f"the class has {unpaired.pop()} without its counterpart", where=part.where, hint=hint)
     for p in inspect.signature(part.target).parameters.values():
         if p.kind is not Parameter.KEYWORD_ONLY:
             hint = "knobs: `def __init__(self, *, knob: float = …)`; data: `__call__`"
             raise PluginError(f"__init__ takes '{p}' before the star", where=part.where, hint=hint)
-    if late := knobs_of(part.target.__call__):
+    if keyword_only := knobs_of(part.target.__call__):
         hint = "the knobs of a class are those of its __init__"
-        raise PluginError(f"__call__ takes '{late[0]}' after the star", where=part.where, hint=hint)
+        raise PluginError(f"__call__ takes '{keyword_only[0]}' after the star", where=part.where, hint=hint)
 
 
-def _check_datum(part: Part, p: Parameter, room: str | tuple[str, ...] | None, of: str = "") -> None:
+def _check_datum(part: Part, p: Parameter, allowed: str | tuple[str, ...] | None, of: str = "") -> None:
     """Check that a datum is one of its phase (or hook), and has no default but None."""
     if p.kind is Parameter.VAR_KEYWORD and part.hook == "rlm_rewards" and not of:
         return  # a TRL reward function: it gets what TRL passes
     if p.kind is not Parameter.POSITIONAL_OR_KEYWORD:
         hint = "name every piece of data before the star and every knob after it"
         raise PluginError(f"{of}takes '{p}'", where=part.where, allowed="data by name", hint=hint)
-    known = names(room) if isinstance(room, str) else room
+    valid = names(allowed) if isinstance(allowed, str) else allowed
     knob_like = p.default is not p.empty and p.default is not None
     knob_hint = "" if of else "is it a knob? put it behind `*,`"
-    if known is not None and p.name not in known:
+    if valid is not None and p.name not in valid:
         raise PluginError(
             f"{of}requires '{p.name}', which {'it' if of else HOOKS[part.hook].key} never gets",
             where=part.where,
-            allowed=", ".join(known) or "no data, only knobs after the star",
-            hint=renamed.hint(renamed.DATA, p.name) or nearest(p.name, known) or knob_hint,
+            allowed=", ".join(valid) or "no data, only knobs after the star",
+            hint=renamed.hint(renamed.DATA, p.name) or nearest(p.name, valid) or knob_hint,
         )
-    if knob_like and (of or not part.takes_everything):
+    if knob_like and (of or not part.takes_kwargs):
         hint = "is it a knob? put it behind `*,`"
         raise PluginError(f"{of}gives '{p.name}' a default", where=part.where, allowed="None: optional data", hint=hint)
 
 
-def _check_one(part: Part) -> None:
-    """Check that a reward is about one completion or about all of them."""
-    if part.by_row and (both := [f"{name}s" for name in PER_COMPLETION if f"{name}s" in (*part.needs, *part.welcomes)]):
+def _check_per_completion(part: Part) -> None:
+    """Check that a reward names `completion` or `completions`, not both."""
+    if part.is_per_completion and (plural := [f"{x}s" for x in PER_COMPLETION if f"{x}s" in part.data]):
         hint = "`completion` for one completion and one number, `completions` for lists"
-        raise PluginError(f"requires 'completion' and '{both[0]}'", where=part.where, allowed="one of them", hint=hint)
+        raise PluginError(
+            f"requires 'completion' and '{plural[0]}'", where=part.where, allowed="one of them", hint=hint
+        )
 
 
-def _check_memory(part: Part) -> None:
-    """Check that the state of a part that updates goes into checkpoints."""
-    learns = inspect.isclass(part.target) and isinstance(part.target, Updates)
-    if learns and not isinstance(part.target, Stateful):
+def _check_stateful(part: Part) -> None:
+    """Check that a part with `update` has `state_dict` and `load_state_dict`."""
+    has_update = inspect.isclass(part.target) and isinstance(part.target, Updates)
+    if has_update and not isinstance(part.target, Stateful):
         hint = "define state_dict and load_state_dict: its state belongs into every checkpoint"
         raise PluginError(
             "the class has `update`, but its state would be lost in a resumed run", where=part.where, hint=hint
@@ -135,18 +137,18 @@ def _check_knobs(part: Part) -> None:
     """Check that a knob has a name that a recipe can use, an annotation, and a default that fits it."""
     knobs = knobs_of(part.target)
     for knob in knobs:
-        if knob.name in ("name", *HOOKS[part.hook].keys):
+        if knob.name in ("name", *HOOKS[part.hook].options):
             problem = f"a knob is called '{knob.name}', a key that recipes use for something else"
             raise PluginError(problem, where=part.where, hint="give it another name")
     defaults = {knob.name: knob.default for knob in knobs if knob.default is not Parameter.empty}
     try:
         part.knobs.model_validate(defaults)
     except pydantic.ValidationError as error:
-        wrong = [each for each in error.errors() if each["type"] != "missing"]  # a recipe must give those
+        wrong = [entry for entry in error.errors() if entry["type"] != "missing"]  # a recipe must give those
         if wrong:
-            complaint = first_complaint(wrong, defaults)
-            name = str(complaint.address[0])
-            problem = f"the default of knob '{name}' does not fit its annotation: {complaint.problem}"
+            field_error = most_specific_error(wrong, defaults)
+            name = str(field_error.address[0])
+            problem = f"the default of knob '{name}' does not fit its annotation: {field_error.problem}"
             hint = "annotate it `… | None`" if defaults[name] is None else ""
             raise PluginError(problem, where=part.where, hint=hint) from None
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""A deadline for code of a plugin: it may hang, exit or raise anything, and this process goes on."""
+"""Calls of plugin code under a deadline: a hang, an exit or any exception becomes an ImportError."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 
-def called_in_time(call: Callable[[], Any], seconds: float) -> Any:
+def call_with_deadline(call: Callable[[], Any], seconds: float) -> Any:
     """Return `call()`, run in a thread; it prints to stderr, as stdout may be JSON, and its working directory is kept.
 
     Raises:
@@ -30,7 +30,7 @@ def called_in_time(call: Callable[[], Any], seconds: float) -> Any:
             results.append((None, error))
 
     thread = threading.Thread(target=work, daemon=True, name="import of a plugin")
-    with _without_exit(), contextlib.redirect_stdout(_ToStderr()), _same_folder():
+    with _without_exit(), contextlib.redirect_stdout(_ToStderr()), _restored_cwd():
         thread.start()
         thread.join(seconds)
     if not results:
@@ -72,8 +72,8 @@ class _ToStderr(io.TextIOBase):
 
 
 @contextlib.contextmanager
-def _same_folder() -> Iterator[None]:
-    """Restore the working directory, to which paths in recipes and on the command line are relative."""
+def _restored_cwd() -> Iterator[None]:
+    """Restore the working directory after the block: paths in recipes and on the command line are relative to it."""
     try:
         folder = os.getcwd()
     except FileNotFoundError:  # it was removed

@@ -40,18 +40,18 @@ _limits: Limits | None = None
 
 
 def limit(limits: Limits | None) -> None:
-    """Limit the addresses that :func:`borrow` resolves in this process; None: no limit, as for Python callers."""
+    """Limit the addresses that :func:`import_object` resolves in this process; None: no limit (Python callers)."""
     global _limits
     _limits = limits
 
 
 def canonical(address: str) -> str:
     """Return the address of a function of a file with its resolved path."""
-    place, _, name = address.rpartition(":")
-    return f"{Path(place).expanduser().resolve()}:{name}"
+    file, _, name = address.rpartition(":")
+    return f"{Path(file).expanduser().resolve()}:{name}"
 
 
-def borrow(address: str, *, where: str) -> Any:
+def import_object(address: str, *, where: str) -> Any:
     """Return the object at an address.
 
     Args:
@@ -61,33 +61,34 @@ def borrow(address: str, *, where: str) -> Any:
     Raises:
         RecipeError: Unknown module, file or name, or the import fails.
     """
-    place, _, name = address.rpartition(":")
-    if not place or not name:
+    module_path, _, name = address.rpartition(":")
+    if not module_path or not name:
         raise RecipeError(f"expected an address, got '{address}'", where=where, allowed=ALLOWED)
-    is_file = place.endswith(".py")
-    if _limits is not None and not is_file and place.partition(".")[0] not in _limits.packages:
-        raise _not_named(place.partition(".")[0], where)
+    is_file = module_path.endswith(".py")
+    package = module_path.partition(".")[0]
+    if _limits is not None and not is_file and package not in _limits.packages:
+        raise _unlisted_package(package, where)
     try:
-        module = _file(address, where) if is_file else importlib.import_module(place)
+        module = _import_file(address, where) if is_file else importlib.import_module(module_path)
     except RecipeError:
         raise
     except (Exception, SystemExit) as error:
-        problem = f"'{place}' cannot be loaded: {type(error).__name__}: {error}"
+        problem = f"'{module_path}' cannot be loaded: {type(error).__name__}: {error}"
         raise RecipeError(problem, where=where, allowed=ALLOWED) from error
     target: Any = module
     for step in name.split("."):
         if not hasattr(target, step):
-            hint = nearest(step, [each for each in dir(target) if not each.startswith("_")])
-            raise RecipeError(f"unknown name '{name}' in '{place}'", where=where, hint=hint)
+            hint = nearest(step, [name for name in dir(target) if not name.startswith("_")])
+            raise RecipeError(f"unknown name '{name}' in '{module_path}'", where=where, hint=hint)
         target = getattr(target, step)
         if _limits is not None and is_file and isinstance(target, ModuleType):
             raise RecipeError(f"'{address}' leads to '{target.__name__}', not to the file", where=where, allowed=ALLOWED)
     if _limits is not None and not is_file:
-        _require_own(target, address, where)
+        _require_same_package(target, address, where)
     return target
 
 
-def _not_named(package: str, where: str) -> RecipeError:
+def _unlisted_package(package: str, where: str) -> RecipeError:
     return RecipeError(
         f"'{package}' is no package that the recipe names",
         where=where,
@@ -96,8 +97,8 @@ def _not_named(package: str, where: str) -> RecipeError:
     )
 
 
-def _require_own(target: Any, address: str, where: str) -> None:
-    """Check that an object of a package is its own, not a module or function that it has imported."""
+def _require_same_package(target: Any, address: str, where: str) -> None:
+    """Check that an object was defined in a trusted package, not imported there from another one."""
     assert _limits is not None
     is_code = inspect.isroutine(target) or isinstance(target, type)
     owner = getattr(target, "__module__", None) if is_code else ""
@@ -107,27 +108,27 @@ def _require_own(target: Any, address: str, where: str) -> None:
         raise RecipeError(f"'{address}' belongs to '{owner}', not to the package", where=where, allowed=ALLOWED)
 
 
-def borrow_function(address: str, *, where: str) -> Callable[..., Any]:
+def import_function(address: str, *, where: str) -> Callable[..., Any]:
     """Return the function at an address.
 
     Raises:
-        RecipeError: As :func:`borrow`, or the object cannot be called.
+        RecipeError: As :func:`import_object`, or the object cannot be called.
     """
-    function = borrow(address, where=where)
+    function = import_object(address, where=where)
     if not callable(function):
         raise RecipeError(f"expected a function at '{address}', got {type(function).__name__}", where=where)
     return function  # type: ignore[no-any-return]
 
 
-def _file(address: str, where: str) -> ModuleType:
+def _import_file(address: str, where: str) -> ModuleType:
     """Execute the file of an address as a module; the bytes that run are those that are trusted."""
     path = Path(address.rpartition(":")[0]).expanduser()
-    known = None if _limits is None else _limits.functions.get(canonical(address), "")
-    if known == "":
+    trusted = None if _limits is None else _limits.functions.get(canonical(address), "")
+    if trusted == "":
         problem = f"'{path}' is no file in the folder of the recipe"
         raise RecipeError(problem, where=where, allowed=ALLOWED, hint="copy the file beside the recipe")
     source = path.read_bytes()
-    _require_digest(path, source, known, where)
+    _require_digest(path, source, trusted, where)
     module = ModuleType(f"rlm_borrowed_{path.stem}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses look themselves up there
@@ -144,28 +145,28 @@ def require_unchanged(path: Path, source: bytes, where: str) -> None:
     _require_digest(path, source, None if _limits is None else _limits.files.get(path.resolve()), where)
 
 
-def _require_digest(path: Path, source: bytes, known: str | None, where: str) -> None:
-    if known is not None and hashlib.sha256(source).hexdigest() != known:
+def _require_digest(path: Path, source: bytes, trusted: str | None, where: str) -> None:
+    if trusted is not None and hashlib.sha256(source).hexdigest() != trusted:
         raise RecipeError(f"'{path}' has changed since the command started", where=where, hint="run it again")
 
 
-def called(function: Callable[..., Any], known: Mapping[str, Any]) -> Any:
-    """Call `function` with those of the known values that it takes by name."""
+def call_with_accepted(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Call `function` with those of the `arguments` that it has parameters for."""
     parameters = inspect.signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return function(**known)
-    return function(**{name: value for name, value in known.items() if name in parameters})
+        return function(**arguments)
+    return function(**{name: value for name, value in arguments.items() if name in parameters})
 
 
-def settled(entries: Sequence[Any]) -> list[Any]:
-    """Return results, with those of asynchronous functions awaited together."""
-    if not any(inspect.isawaitable(each) for each in entries):
-        return list(entries)
+def await_all(results: Sequence[Any]) -> list[Any]:
+    """Return the results, with awaitables awaited concurrently."""
+    if not any(inspect.isawaitable(result) for result in results):
+        return list(results)
 
-    async def one(each: Any) -> Any:
-        return await each if isinstance(each, Awaitable) else each
+    async def awaited(result: Any) -> Any:
+        return await result if isinstance(result, Awaitable) else result
 
-    async def together() -> list[Any]:
-        return await asyncio.gather(*map(one, entries))
+    async def gathered() -> list[Any]:
+        return await asyncio.gather(*map(awaited, results))
 
-    return asyncio.run(together())
+    return asyncio.run(gathered())

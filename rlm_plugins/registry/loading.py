@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from rlm_plugins import __version__
 from rlm_plugins.entry_points import DAMAGED, origin_of, tolerate_damage
 from rlm_plugins.errors import PluginError, nearest
-from rlm_plugins.hookspecs import API, HOOKS
+from rlm_plugins.hooks import API, HOOKS
 from rlm_plugins.registry.import_path import require_unchanged
 from rlm_plugins.registry.signature import file_of
 from rlm_plugins.renamed import import_hint
@@ -35,14 +35,14 @@ class Plugin:
     Args:
         name: Entry-point name, or the stem of a single file; ``builtin`` for our own.
         origin: Distribution and version, or the file and the start of its hash.
-        error: The exception of its import or its validation; None if it is sound.
-        at_fault: True for a broken contract (every run stops), False for a failed import (runs that use it stop).
+        error: The exception of its import or its validation; None if it is valid.
+        breaks_contract: True: every run stops; False: after a failed import only runs that use the plugin stop.
     """
 
     name: str
     origin: str
     error: BaseException | None = None
-    at_fault: bool = False
+    breaks_contract: bool = False
 
     @property
     def hint(self) -> str:
@@ -53,18 +53,18 @@ class Plugin:
 
 
 class LaterApiError(ImportError):
-    """A plugin whose attribute `rlm_api` is later than `hookspecs.API`."""
+    """A plugin whose attribute `rlm_api` is later than `hooks.API`."""
 
 
-Found = tuple[Plugin, Callable[[], Any]]
+PluginLoader = tuple[Plugin, Callable[[], Any]]
 """A plugin, and the function that imports its module."""
 
 
-def installed() -> list[Found]:
+def installed() -> list[PluginLoader]:
     """Return every entry point of the group by name, and a broken plugin per damaged distribution, without import."""
     tolerate_damage()
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda p: (p.name, p.value))
-    plugins: list[Found] = [(Plugin(p.name, origin_of(p.dist) or p.value), p.load) for p in points]
+    plugins: list[PluginLoader] = [(Plugin(p.name, origin_of(p.dist) or p.value), p.load) for p in points]
     return plugins + [
         (Plugin(origin.rpartition(" ")[0], origin), partial(_fail, problem))
         for origin, problem in sorted(DAMAGED.items())
@@ -89,7 +89,7 @@ def required_version(origin: str) -> str:
     return ""
 
 
-def single_file(path: Path) -> Found:
+def single_file(path: Path) -> PluginLoader:
     """Return a Python file as a plugin of its own; the bytes that run are those that were hashed."""
     source = path.read_bytes()
     require_unchanged(path, source, "plugins.load")
@@ -161,21 +161,21 @@ def _no_hook(plugin: str, module: Any) -> PluginError:
     )
 
 
-def offers_of(plugin: str, hook: str, file: str, offer: object) -> Mapping[str, Any]:
+def validated_parts(plugin: str, hook: str, file: str, result: object) -> Mapping[str, Any]:
     """Return the result of a hook, validated as a mapping from names to parts.
 
     Raises:
         PluginError: It is none, or has an invalid name.
     """
     where = f"plugin '{plugin}', {hook} ({file})"
-    if not isinstance(offer, Mapping):
-        raise PluginError(f'expected {{"name": part, …}}, got {type(offer).__name__}', where=where)
-    for name in offer:
+    if not isinstance(result, Mapping):
+        raise PluginError(f'expected {{"name": part, …}}, got {type(result).__name__}', where=where)
+    for name in result:
         if not isinstance(name, str) or not _is_name(name, hook):
             allowed = "a letter, then letters, digits, '_' and '-'"
             allowed += "; of an algorithm's variant: algorithm@library" if hook == "rlm_algorithms" else ""
-            raise PluginError(f"offers a part called {name!r}", where=where, allowed=allowed)
-    return offer
+            raise PluginError(f"registers a part called {name!r}", where=where, allowed=allowed)
+    return result
 
 
 def _is_name(name: str, hook: str) -> bool:

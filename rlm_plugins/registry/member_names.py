@@ -34,7 +34,7 @@ def check_members(part: Part) -> None:
             )
         if inspect.isclass(part.target) and not callable(members[name]):
             continue
-        close = [known for known in MEMBERS if name not in MEMBERS and _distance(name, known) <= 2]
+        close = [member for member in MEMBERS if name not in MEMBERS and _distance(name, member) <= 2]
         if close:
             raise PluginError(
                 f"has a member '{name}', which is never used",
@@ -45,9 +45,11 @@ def check_members(part: Part) -> None:
 
 def _members(target: Any) -> dict[str, Any]:
     """Return the public attributes of a function, or of a class and its bases."""
-    kinds = target.__mro__ if inspect.isclass(target) else [target]
-    own = {name: value for kind in kinds for name, value in getattr(kind, "__dict__", {}).items()}
-    return {name: value for name, value in own.items() if not name.startswith("_")}
+    owners = target.__mro__ if inspect.isclass(target) else [target]
+    members: dict[str, Any] = {}
+    for owner in owners:
+        members |= getattr(owner, "__dict__", {})
+    return {name: value for name, value in members.items() if not name.startswith("_")}
 
 
 def _distance(one: str, other: str) -> int:

@@ -14,7 +14,7 @@ import pydantic
 from rlm_plugins import schedule
 from rlm_plugins.batch import PER_COMPLETION, SAMPLE
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import contract as signature_check
 from rlm_plugins.registry.binding import bound_knobs
 from rlm_plugins.registry.protocols import UsesPolicy
@@ -23,21 +23,21 @@ from rlm_plugins.registry.signature import data_of, file_of, schema_of, update_o
 
 @dataclass(frozen=True)
 class Part:
-    """One entry of the registry: a function or class that a plugin offers under a name.
+    """One entry of the registry: a function or class that a plugin registers under a name.
 
     Args:
-        hook: The hook it came through (``rlm_rewards``).
+        hook: Its hook (``rlm_rewards``).
         name: Its bare name (``accuracy``).
-        plugin: The plugin that offers it.
+        plugin: The plugin that registers it.
         target: The function, or the class of a stateful part; for ``rlm_algorithms`` the algorithm.
-        offered_in: The file of the hook that offers it.
+        hook_file: The file of its hook implementation.
     """
 
     hook: str
     name: str
     plugin: str
     target: Any
-    offered_in: str = field(default="?", compare=False, kw_only=True)
+    hook_file: str = field(default="?", compare=False, kw_only=True)
 
     @property
     def full_name(self) -> str:
@@ -47,7 +47,7 @@ class Part:
     @cached_property
     def file(self) -> str:
         """Its source file, for messages and ``rlm explain``."""
-        return file_of(self.target) or self.offered_in
+        return file_of(self.target) or self.hook_file
 
     @property
     def where(self) -> str:
@@ -55,43 +55,57 @@ class Part:
         return f"plugin '{self.plugin}', {self.hook} '{self.name}' ({self.file})"
 
     @cached_property
-    def _data(self) -> list[Parameter]:
+    def _parameters(self) -> list[Parameter]:
         return data_of(self.target)
 
     @property
-    def needs(self) -> tuple[str, ...]:
+    def required_data(self) -> tuple[str, ...]:
         """Names of the data that it requires."""
-        return tuple(p.name for p in self._data if p.kind is not p.VAR_KEYWORD and p.default is p.empty)
+        return tuple(p.name for p in self._parameters if p.kind is not p.VAR_KEYWORD and p.default is p.empty)
 
     @property
-    def welcomes(self) -> tuple[str, ...]:
+    def optional_data(self) -> tuple[str, ...]:
         """Names of its optional data."""
-        return tuple(p.name for p in self._data if p.default is None)
+        return tuple(p.name for p in self._parameters if p.default is None)
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """Names of its data: the required, then the optional ones."""
+        return (*self.required_data, *self.optional_data)
 
     @cached_property
-    def update_needs(self) -> tuple[str, ...]:
+    def update_required_data(self) -> tuple[str, ...]:
         """Names of the data that its method `update` requires; empty without one."""
         return tuple(p.name for p in update_of(self.target) if p.default is p.empty)
 
     @cached_property
-    def update_welcomes(self) -> tuple[str, ...]:
+    def update_optional_data(self) -> tuple[str, ...]:
         """Names of the optional data of its method `update`."""
         return tuple(p.name for p in update_of(self.target) if p.default is None)
 
-    @property
-    def takes_everything(self) -> bool:
-        """True if it ends in ``**kwargs``: a TRL reward function."""
-        return any(p.kind is p.VAR_KEYWORD for p in self._data)
+    def requires(self, name: str) -> bool:
+        """Return True if the part or its method `update` requires the data `name`."""
+        return name in self.required_data or name in self.update_required_data
 
     @property
-    def by_row(self) -> bool:
+    def update_data(self) -> tuple[str, ...]:
+        """Names of the data of its method `update`: the required, then the optional ones."""
+        return (*self.update_required_data, *self.update_optional_data)
+
+    @property
+    def takes_kwargs(self) -> bool:
+        """True if it ends in ``**kwargs``: a TRL reward function."""
+        return any(p.kind is p.VAR_KEYWORD for p in self._parameters)
+
+    @property
+    def is_per_completion(self) -> bool:
         """True if it is a reward of one completion, called once per completion."""
-        return self.hook == "rlm_rewards" and "completion" in self.needs and not self.takes_everything
+        return self.hook == "rlm_rewards" and "completion" in self.required_data and not self.takes_kwargs
 
     @property
     def sample(self) -> Mapping[str, str]:
-        """Data of a reward beside columns → one line of meaning."""
-        return {**SAMPLE, **PER_COMPLETION} if self.by_row else SAMPLE
+        """Data of a reward besides columns → one line of meaning."""
+        return {**SAMPLE, **PER_COMPLETION} if self.is_per_completion else SAMPLE
 
     @cached_property
     def knobs(self) -> type[pydantic.BaseModel]:
@@ -142,27 +156,27 @@ class Part:
 
 @dataclass(frozen=True)
 class Bound:
-    """A part with its knobs. Called with a record, it takes the fields that it names.
+    """A part bound to its knobs. Called with a record (a `Batch`, say), it is passed the fields that it names.
 
     Args:
         part: The entry of the registry.
         knobs: Every knob with its value or schedule, defaults included.
         target: The function, or the instance that holds the state.
-        beside: The recipe's keys beside name and knobs (`keys` of its hook).
+        options: Values of the recipe keys that its hook defines (`Hook.options`): ``beta``, ``refill``, …
     """
 
     part: Part
     knobs: dict[str, Any]
     target: Callable[..., Any]
-    beside: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    options: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
     def __call__(self, record: object) -> Any:
         """Call the part with the fields of `record` that it names."""
-        data = self._fields(record, (*self.part.needs, *self.part.welcomes))
+        data = self._fields(record, self.part.data)
         return self.call(data, getattr(record, "step", None))
 
     def _fields(self, record: object, names: tuple[str, ...]) -> dict[str, Any]:
-        """Return the fields of `record` by name; what the part logs gets its key as a prefix."""
+        """Return the fields of `record` by name; names that the part logs are prefixed with the recipe key."""
         data = {name: getattr(record, name) for name in names}
         if data.get("log") is not None:
             log, key = data["log"], HOOKS[self.part.hook].key
@@ -178,29 +192,29 @@ class Bound:
         """
         if self.stateful:
             return self.target(**data)
-        return self.target(**data, **{name: schedule.at(value, step) for name, value in self.knobs.items()})
+        return self.target(**data, **{name: schedule.value_at(value, step) for name, value in self.knobs.items()})
 
     def update(self, record: object) -> None:
         """Call the method `update` of the part, if it has one, with the fields of `record` that it names."""
-        if names := (*self.part.update_needs, *self.part.update_welcomes):
+        if names := self.part.update_data:
             target: Any = self.target
             target.update(**self._fields(record, names))
 
     @property
     def beta(self) -> float | schedule.Schedule:
         """Coefficient of a penalty, or its schedule; 1 for other parts."""
-        return cast(float | schedule.Schedule, self.beside.get("beta", 1.0))
+        return cast(float | schedule.Schedule, self.options.get("beta", 1.0))
 
     @property
-    def waits(self) -> bool:
-        """True if it is asynchronous."""
+    def is_async(self) -> bool:
+        """True if it is an ``async def``."""
         target = self.target if inspect.isfunction(self.target) else type(self.target).__call__
         return inspect.iscoroutinefunction(target)
 
     @property
     def setup_targets(self) -> list[Any]:
-        """Objects of it with a method `setup`: itself, or the values of knobs."""
-        return [each for each in (self.target, *self.knobs.values()) if isinstance(each, UsesPolicy)]
+        """Objects with a method `setup`: the part itself, and values of its knobs."""
+        return [target for target in (self.target, *self.knobs.values()) if isinstance(target, UsesPolicy)]
 
     @property
     def stateful(self) -> bool:

@@ -13,9 +13,17 @@ import pluggy
 from rlm_plugins import __version__, builtin, hookspecs
 from rlm_plugins.errors import PluginError, RecipeError, nearest
 from rlm_plugins.registry.catalog import BUILTIN, Catalog
-from rlm_plugins.registry.deadline import called_in_time
+from rlm_plugins.registry.deadline import call_with_deadline
 from rlm_plugins.registry.disabled import disabled
-from rlm_plugins.registry.loading import Plugin, hooks_of, installed, line_of, offers_of, required_version, single_file
+from rlm_plugins.registry.loading import (
+    Plugin,
+    hooks_of,
+    installed,
+    line_of,
+    required_version,
+    single_file,
+    validated_parts,
+)
 from rlm_plugins.registry.part import Part
 
 __all__ = ["BUILTIN", "Registry"]
@@ -56,7 +64,7 @@ class Registry(Catalog):
 
     def _add_installed(self) -> None:
         plugins = installed()
-        names, off = sorted({plugin.name for plugin, _ in plugins}), disabled()
+        names, disabled_names = sorted({plugin.name for plugin, _ in plugins}), disabled()
         if unknown := sorted(self.blocked.difference(names)):
             raise RecipeError(
                 f"unknown installed plugin '{unknown[0]}'",
@@ -65,22 +73,22 @@ class Registry(Catalog):
                 hint=nearest(unknown[0], names),
             )
         for plugin, load in plugins:
-            if plugin.name in self.blocked or plugin.name in off:
+            if plugin.name in self.blocked or plugin.name in disabled_names:
                 continue
             if plugin.name in self.plugins:
-                self._refuse_twin(plugin)
+                self._reject_duplicate(plugin)
             else:
                 self._add(plugin, load)
 
-    def _refuse_twin(self, twin: Plugin) -> None:
-        plugin = self.plugins[twin.name]
-        if twin.name == BUILTIN:
-            twin.error = PluginError(f"the name '{BUILTIN}' is reserved", hint=f"uninstall {twin.origin}")
-            self.plugins[twin.origin] = twin
+    def _reject_duplicate(self, duplicate: Plugin) -> None:
+        plugin = self.plugins[duplicate.name]
+        if duplicate.name == BUILTIN:
+            duplicate.error = PluginError(f"the name '{BUILTIN}' is reserved", hint=f"uninstall {duplicate.origin}")
+            self.plugins[duplicate.origin] = duplicate
             return
-        plugin.at_fault = True
+        plugin.breaks_contract = True
         plugin.error = PluginError(
-            f"two plugins have the name '{twin.name}': {plugin.origin} and {twin.origin}",
+            f"two plugins have the name '{duplicate.name}': {plugin.origin} and {duplicate.origin}",
             hint="uninstall one of them",
         )
 
@@ -93,7 +101,7 @@ class Registry(Catalog):
             raise RecipeError(f"there is a plugin '{path.stem}' already: {origin}", where=where, hint="rename it")
         plugin, load = single_file(path)
         self._add(plugin, load)
-        if plugin.at_fault and plugin.error:
+        if plugin.breaks_contract and plugin.error:
             raise plugin.error
         if plugin.error:
             problem = f"the file cannot be loaded: {type(plugin.error).__name__}: {plugin.error}"
@@ -104,36 +112,36 @@ class Registry(Catalog):
         """Import a plugin and add its parts; an exception is stored with the plugin."""
         self.plugins[plugin.name] = plugin
         try:
-            for part in called_in_time(lambda: self._parts_of(plugin.name, load()), IMPORT_SECONDS):
+            for part in call_with_deadline(lambda: self._parts_of(plugin.name, load()), IMPORT_SECONDS):
                 self.add(part)
         except KeyboardInterrupt:  # Ctrl-C; one that the plugin raises arrives as an ImportError
             raise
         except BaseException as error:  # a plugin may well call sys.exit
             plugin.error = error
-            plugin.at_fault = isinstance(error, PluginError) and not required_version(plugin.origin)
+            plugin.breaks_contract = isinstance(error, PluginError) and not required_version(plugin.origin)
 
     def _parts_of(self, name: str, module: Any) -> list[Part]:
         """Call every hook of a module once and return its parts; none of them if one is invalid."""
         hooks = hooks_of(name, module)
-        others = self._manager.get_plugins()
+        earlier = self._manager.get_plugins()
         self._manager.register(module, f"{name}:{getattr(module, '__name__', id(module))}")
         parts: list[Part] = []
         for hook, file in hooks.items():
-            for offer in self._manager.subset_hook_caller(hook, others)() or [None]:
-                offers = offers_of(name, hook, file, offer).items()
-                parts += [Part(hook, part, name, target, offered_in=file) for part, target in offers]
+            for result in self._manager.subset_hook_caller(hook, earlier)() or [None]:
+                targets = validated_parts(name, hook, file, result).items()
+                parts += [Part(hook, part, name, target, hook_file=file) for part, target in targets]
         for part in parts:
             part.check()
         return parts
 
-    def require_sound(self) -> None:
-        """Raise for the first plugin that breaks the contract.
+    def raise_if_broken(self) -> None:
+        """Raise the error of the first plugin that breaks the contract.
 
         Raises:
             PluginError: It names the plugin, the file and the nearest right name.
         """
         for plugin in self.plugins.values():
-            if plugin.at_fault and plugin.error:
+            if plugin.breaks_contract and plugin.error:
                 raise plugin.error
 
 
@@ -144,5 +152,5 @@ def _trace(outcome: Any, hook: str, implementations: Sequence[Any], _arguments: 
         sys.stderr.write(f"rlm: {implementation.plugin_name} {hook}() → {result}\n")
 
 
-def _names(offer: object) -> str:
-    return ", ".join(map(str, offer)) if isinstance(offer, Mapping) else repr(offer)
+def _names(result: object) -> str:
+    return ", ".join(map(str, result)) if isinstance(result, Mapping) else repr(result)

@@ -86,7 +86,7 @@ def schema_of(name: str, target: Any, *, where: str) -> type[pydantic.BaseModel]
         PluginError: An annotation that cannot be evaluated or is no type; an invalid name.
     """
     knobs = knobs_of(target)
-    fields: dict[str, Any] = {knob.name: (_kind(knob, target, where), _default(knob)) for knob in knobs}
+    fields: dict[str, Any] = {knob.name: (_annotation(knob, target, where), _default(knob)) for knob in knobs}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a knob may well be called `copy` or `json`
@@ -95,8 +95,8 @@ def schema_of(name: str, target: Any, *, where: str) -> type[pydantic.BaseModel]
             model.model_rebuild()
     except _NO_SCHEMA as error:
         raise PluginError(f"its knobs have no schema: {error}", where=where) from error
-    if lost := [knob.name for knob in knobs if knob.name not in model.model_fields]:
-        raise PluginError(f"invalid name '{lost[0]}' of a knob", where=where, hint="without the underscore")
+    if rejected := [knob.name for knob in knobs if knob.name not in model.model_fields]:
+        raise PluginError(f"invalid name '{rejected[0]}' of a knob", where=where, hint="without the underscore")
     return model
 
 
@@ -104,7 +104,7 @@ def _default(knob: Parameter) -> Any:
     return ... if knob.default is Parameter.empty else knob.default
 
 
-def _kind(knob: Parameter, target: Any, where: str) -> Any:
+def _annotation(knob: Parameter, target: Any, where: str) -> Any:
     """Return the annotation as a type; a string is evaluated in the module of the target."""
     if knob.annotation is Parameter.empty:
         raise PluginError(

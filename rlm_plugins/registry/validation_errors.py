@@ -1,7 +1,7 @@
 """Messages for pydantic's validation errors: one address, "expected A, got B", one hint.
 
 Knobs of parts, sections of a recipe and fields of a trainer's config are all validated by pydantic in strict mode.
-Only what to say of an unknown or a missing key differs; it stays with the callers.
+The callers write the messages of unknown and missing keys, which differ.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _EXPECTED = {
 
 
 @dataclass(frozen=True)
-class Complaint:
+class FieldError:
     """The most useful one of pydantic's errors.
 
     Args:
@@ -62,8 +62,8 @@ class Complaint:
     hint: str = ""
 
 
-def first_complaint(errors: Sequence[Any], data: Any) -> Complaint:
-    """Return the first error, or the one inside the branch of a union that came further than the others.
+def most_specific_error(errors: Sequence[Any], data: Any) -> FieldError:
+    """Return the first error, or a deeper one: that of the branch of a union that matched furthest.
 
     Args:
         errors: `pydantic.ValidationError.errors()`, or some of them.
@@ -72,32 +72,32 @@ def first_complaint(errors: Sequence[Any], data: Any) -> Complaint:
     first = errors[0]
     address, value = _address(data, first), first["input"]
     if first["type"] in _MISSING and isinstance(address[-1], int):  # an entry of a tuple
-        return Complaint("value", address[:-1], value, expected(f"{address[-1] + 1} or more entries", value))
+        return FieldError("value", address[:-1], value, expected(f"{address[-1] + 1} or more entries", value))
     if first["type"] in (*_UNKNOWN, *_MISSING):
-        return Complaint("unknown" if first["type"] in _UNKNOWN else "missing", address, value)
-    about_values = [(_address(data, each), each) for each in errors if each["type"] not in (*_UNKNOWN, *_MISSING)]
-    deeper = [place for place, _ in about_values if place[: len(address)] == address and place != address]
+        return FieldError("unknown" if first["type"] in _UNKNOWN else "missing", address, value)
+    located = [(_address(data, error), error) for error in errors if error["type"] not in (*_UNKNOWN, *_MISSING)]
+    deeper = [other for other, _ in located if other[: len(address)] == address and other != address]
     address = deeper[0] if deeper else address
-    same = [each for place, each in about_values if place == address]
-    value = same[0]["input"]
-    phrases = list(dict.fromkeys(map(_expected, same)))
-    return Complaint("value", address, value, expected(either(phrases), value), _hint(value, same))
+    at_address = [error for other, error in located if other == address]
+    value = at_address[0]["input"]
+    phrases = list(dict.fromkeys(map(_expected, at_address)))
+    return FieldError("value", address, value, expected(either(phrases), value), _hint(value, at_address))
 
 
-def spelled(address: Address) -> str:
+def address_text(address: Address) -> str:
     """Return an address as a recipe path: ``.k.every[1]``."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in address)
 
 
 def _expected(error: Mapping[str, Any]) -> str:
-    kind, context = error["type"], error.get("ctx", {})
-    if kind in ("literal_error", "enum"):
+    error_type, context = error["type"], error.get("ctx", {})
+    if error_type in ("literal_error", "enum"):
         return str(context["expected"])
-    if kind in ("value_error", "assertion_error"):
+    if error_type in ("value_error", "assertion_error"):
         return f"a valid value ({context['error']})"
     limits = {name: f"{limit:g}" if isinstance(limit, float) else limit for name, limit in context.items()}
-    if kind in _EXPECTED:
-        return _EXPECTED[kind].format(**limits)
+    if error_type in _EXPECTED:
+        return _EXPECTED[error_type].format(**limits)
     return str(error["msg"]).removeprefix("Input should be ")
 
 
@@ -113,11 +113,11 @@ def _address(data: Any, error: Mapping[str, Any]) -> Address:
 
 
 def _hint(value: object, errors: Sequence[Mapping[str, Any]]) -> str:
-    kinds = [error["type"] for error in errors]
-    if value in ("yes", "no", "on", "off") and "bool_type" in kinds:
+    types = [error["type"] for error in errors]
+    if value in ("yes", "no", "on", "off") and "bool_type" in types:
         return "write true or false"
-    if isinstance(value, dict) and kinds == ["list_type"]:
+    if isinstance(value, dict) and types == ["list_type"]:
         return "write a list: `- {name: …}`"
     listed = " ".join(str(error["ctx"]["expected"]) for error in errors if error["type"] in ("literal_error", "enum"))
-    choices = [word for word in re.findall(r"'([^']*)'", listed) if word != value]
+    choices = [choice for choice in re.findall(r"'([^']*)'", listed) if choice != value]
     return text_number(value) or nearest(str(value), choices)

@@ -82,7 +82,7 @@ class Probe:
             "milliseconds_alone": 1000 * max(call.seconds for call in single),
         }
         part = reward.part.part
-        if self._answer in (*part.needs, *part.welcomes):
+        if self._answer in part.data:
             without = [{**example, self._answer: None} for example in examples]
             behavior["without_answer"] = _outcome(call_reward(reward, without, texts))
         return behavior

@@ -1,4 +1,4 @@
-"""Marker of the reward that is running, in a file of the run folder: it names what ended a process without a word.
+"""Marker of the running reward in a file of the run folder: it names the reward that ended a process without an error.
 
 A memory-mapped file costs a microsecond per call, and is complete even if the process is killed.
 """
@@ -49,10 +49,10 @@ def marked_calls(folder: Path, log_line: Callable[[str], None]) -> Iterator[None
 
 
 def exchange(table: mmap.mmap | None) -> mmap.mmap | None:
-    """Set the marker and return the one before: several runs of one process take turns, each with its own."""
+    """Set the marker and return the previous one; `rlm race` alternates several runs in one process."""
     global _map
-    before, _map = _map, table
-    return before
+    previous, _map = _map, table
+    return previous
 
 
 @contextlib.contextmanager
@@ -73,9 +73,9 @@ def marked(text: str) -> Iterator[None]:
 
 def interrupted_calls(folder: Path) -> list[str]:
     """Return the rewards that were running when a process of the last run ended, at most one per process."""
-    found = []
+    calls = []
     for file in sorted(folder.glob(f"{_NAME}.*")):
         with contextlib.suppress(OSError):
             text = file.read_bytes()[:_SIZE].partition(b"\0")[0].decode(errors="replace")
-            found += [text] if text else []
-    return found
+            calls += [text] if text else []
+    return calls

@@ -1,8 +1,9 @@
-"""Columns that rewards are called with: as TRL passes them, and as a part takes them."""
+"""Columns that rewards are called with: in the form of TRL, and in the form of a part."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from rlm_plugins.batch import PER_COMPLETION
@@ -24,14 +25,14 @@ def reward_columns(
     completions: Sequence[Any],
     completion_ids: Sequence[Sequence[int]],
     inputs: Sequence[Mapping[str, Any]],
-    **others: Any,
+    **further: Any,
 ) -> dict[str, Any]:
     """Return the keyword arguments that TRL calls a reward with.
 
     Args:
         prompts, completions, completion_ids: One per completion.
         inputs: The columns of each.
-        **others: Further columns, and other data (the trainer's state, its metrics log).
+        **further: Further columns, and other data (the trainer's state, its metrics log).
     """
     columns = {
         "prompts": list(prompts),
@@ -39,7 +40,7 @@ def reward_columns(
         "completion_ids": [*map(list, completion_ids)],
     }
     names = [name for name in inputs[0] if name not in _RENAMED_BY_TRL]
-    return columns | {name: [example[name] for example in inputs] for name in names} | others
+    return columns | {name: list(map(itemgetter(name), inputs)) for name in names} | further
 
 
 def text_of(message: Any) -> str:
@@ -67,11 +68,11 @@ def texts_of(columns: Columns) -> list[str]:
 
 
 def part_data(reward: Reward, columns: Columns) -> dict[str, Any]:
-    """Return the data that the part takes; one made for TRL gets everything, in lists of its own."""
+    """Return the data that the part takes; a TRL reward function receives copies of all columns."""
     part = reward.part.part
-    if part.takes_everything:
-        return {name: _own(x) for name, x in columns.items()}
-    names = (*part.needs, *part.welcomes)
+    if part.takes_kwargs:
+        return {name: _copied(x) for name, x in columns.items()}
+    names = part.data
     return {name: _datum(name, columns) for name in names if _SOURCES.get(name, name) in columns}
 
 
@@ -82,15 +83,15 @@ def columns_and_groups(reward: Reward, columns: Columns) -> tuple[dict[str, Any]
 
 
 def _datum(name: str, columns: Columns) -> Any:
-    """Return the data of one name; a part cannot change TRL's."""
+    """Return the data of one name, copied so that a part cannot change TRL's."""
     value = columns[_SOURCES.get(name, name)]
     if name in ("prompts", "completions", *PER_COMPLETION):
         return [text_of(message) for message in value]
-    return _own(value)
+    return _copied(value)
 
 
-def _own(value: Any) -> Any:
-    """Return lists and mappings as copies, at any depth: a part may change what it is given."""
+def _copied(value: Any) -> Any:
+    """Return deep copies of lists and mappings, and other values unchanged."""
     if type(value) is list:
-        return value.copy() if not value or isinstance(value[0], int | str) else [_own(x) for x in value]
-    return {name: _own(x) for name, x in value.items()} if type(value) is dict else value
+        return value.copy() if not value or isinstance(value[0], int | str) else [_copied(x) for x in value]
+    return {name: _copied(x) for name, x in value.items()} if type(value) is dict else value

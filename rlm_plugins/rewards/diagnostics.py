@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float, Int
 def shares(
     parts: Mapping[str, Float[torch.Tensor, "B"]], total: Float[torch.Tensor, "B"], selected: Bool[torch.Tensor, "B"]
 ) -> dict[str, float]:
-    """Return label → share of the variance of the sum R that one weighted reward makes: cov(w r, R) / var(R).
+    """Return label → share of a weighted reward in the variance of the sum R: cov(w r, R) / var(R).
 
-    They sum to 1 where every reward scored every completion; a negative one works against the rest. Empty where all
+    They sum to 1 if every reward scored every completion; a negative one opposes the others. Empty if all
     rewards are equal.
 
     >>> x, y = torch.tensor([0.0, 1.0, 0.0, 1.0]), torch.tensor([0.0, 0.0, 1.0, 1.0])
@@ -63,10 +63,10 @@ def equal_groups(rewards: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"
     >>> equal_groups(torch.tensor([0.2, 0.2, 0.2, 0.0, 1.0]), torch.tensor([0, 0, 0, 1, 1]))
     0.6000000238418579
     """
-    same = group.unsqueeze(0) == group.unsqueeze(1)
-    different = same & (rewards.unsqueeze(0) != rewards.unsqueeze(1)) & ~rewards.isnan().unsqueeze(0)
+    in_same_group = group.unsqueeze(0) == group.unsqueeze(1)
+    different = in_same_group & (rewards.unsqueeze(0) != rewards.unsqueeze(1)) & ~rewards.isnan().unsqueeze(0)
     differs = (different & ~rewards.isnan().unsqueeze(1)).any(1)
-    in_different_group = (same & differs.unsqueeze(0)).any(1)
+    in_different_group = (in_same_group & differs.unsqueeze(0)).any(1)
     return (~in_different_group).float().mean().item()
 
 

@@ -13,7 +13,7 @@ from rlm_plugins.rewards.timeout import CallTimeout
 
 SAVED = 4
 """Number of samples of one fault that are recorded; the message states how many there were."""
-_KEPT = ("rows", "sample", "value", "retry", "invalid_list")
+_COPIED_FIELDS = ("rows", "sample", "value", "retry", "invalid_list")
 
 
 class Fault(PartError):
@@ -23,11 +23,11 @@ class Fault(PartError):
         problem: One sentence.
         rows: Indices of the completions without a score.
         sample: The one of them that fails, where known.
-        value: What was returned.
+        value: The returned value.
         retry: True if calling again on fewer completions can isolate the failing one.
         invalid_list: True if the result as a whole was no list of scores; one completion is then isolated only where
             others get scores.
-        **place: As in :class:`rlm_plugins.errors.RlmError`.
+        **texts: `where`, `allowed` and `hint` of :class:`rlm_plugins.errors.RlmError`.
 
     Attributes:
         records: Samples, as ``faults.jsonl`` has them.
@@ -43,17 +43,17 @@ class Fault(PartError):
         value: Any = None,
         retry: bool = True,
         invalid_list: bool = False,
-        **place: str,
+        **texts: str,
     ) -> None:
-        super().__init__(problem, **place)
+        super().__init__(problem, **texts)
         self.rows, self.sample, self.value = tuple(rows), sample, value
         self.retry, self.invalid_list = retry, invalid_list
         self.records: list[dict[str, Any]] = []
         self.everywhere = False
 
     @classmethod
-    def of(cls, error: BaseException) -> Fault:
-        """Return the fault of what a reward raised; an `RlmError` keeps its message."""
+    def from_error(cls, error: BaseException) -> Fault:
+        """Return the fault of an error that a reward raised; an `RlmError` keeps its message."""
         if isinstance(error, Fault):
             return error
         if isinstance(error, CallTimeout):  # its traceback is that of our thread
@@ -69,14 +69,14 @@ class Fault(PartError):
         fault.__cause__ = error.__cause__ or error if isinstance(error, RlmError) else error
         return fault
 
-    def place(self) -> dict[str, str]:
+    def texts(self) -> dict[str, str]:
         """Return the texts of the error, which can be sent to another process."""
         return {name: getattr(self, name) for name in ("problem", "where", "allowed", "hint")}
 
     def replace(self, **changes: Any) -> Fault:
         """Return a copy with other fields."""
-        fields = {name: getattr(self, name) for name in _KEPT}
-        copy = Fault(**{**self.place(), **fields, **changes})
+        fields = {name: getattr(self, name) for name in _COPIED_FIELDS}
+        copy = Fault(**{**self.texts(), **fields, **changes})
         copy.__cause__ = self.__cause__
         return copy
 
@@ -94,26 +94,27 @@ class Fault(PartError):
         elif len(self.rows) < len(texts):
             problem += f" for samples {', '.join(map(str, self.rows[:8]))}{', …' if len(self.rows) > 8 else ''}"
         fault = self.replace(problem=problem)
-        names = [name for name, x in columns.items() if isinstance(x, list) and len(x) == len(texts)]
-        step = getattr(columns.get("trainer_state"), "global_step", None)
-        fault.records = [
-            {
-                "step": step,
-                "reward": label,
-                "fault": self.problem,
-                "where": self.where,
-                "value": brief(self.value, 2000),
-                "sample": row,
-                "text": texts[row],
-                "columns": {name: _to_json(columns[name][row]) for name in names},
-            }
-            for row in ([self.sample] if self.sample is not None else self.rows[:SAVED])
-        ]
+        rows = [self.sample] if self.sample is not None else self.rows[:SAVED]
+        fault.records = [self._record(row, label, columns, texts) for row in rows]
         return fault
+
+    def _record(self, row: int, label: str, columns: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
+        """Return one line of ``faults.jsonl``."""
+        names = [name for name, x in columns.items() if isinstance(x, list) and len(x) == len(texts)]
+        return {
+            "step": getattr(columns.get("trainer_state"), "global_step", None),
+            "reward": label,
+            "fault": self.problem,
+            "where": self.where,
+            "value": brief(self.value, 2000),
+            "sample": row,
+            "text": texts[row],
+            "columns": {name: _to_json(columns[name][row]) for name in names},
+        }
 
 
 def _to_json(value: Any) -> Any:
-    """Return what JSON supports; of anything else the repr."""
+    """Return a value as JSON data; the repr of a value that JSON does not support."""
     if isinstance(value, Mapping):
         return {str(name): _to_json(x) for name, x in value.items()}
     if isinstance(value, list | tuple):

@@ -31,14 +31,14 @@ class FaultLog:
 
 
 def raise_on_all_processes(fault: Fault | None) -> None:
-    """Raise the fault of any process on all of them, so that none waits for one that has ended.
+    """Raise the fault of any process on all processes: otherwise the others would wait in a collective.
 
     Raises:
-        Fault: That of this process, else that of another; with the records of all.
+        Fault: That of this process, else that of another one; with the records of all processes.
     """
     from rlm_plugins.distributed import processes
 
-    faults: list[Any] = [fault and (fault.place(), fault.records)]
+    faults: list[Any] = [fault and (fault.texts(), fault.records)]
     if processes().num_processes > 1:
         from accelerate.utils import gather_object
 
@@ -46,8 +46,8 @@ def raise_on_all_processes(fault: Fault | None) -> None:
     failed = [(number, *pair) for number, pair in enumerate(faults) if pair]
     if not failed:
         return
-    number, place, _ = failed[0]
-    raised = fault or Fault(**{**place, "where": f"{place['where']}, on process {number}"})
+    number, texts, _ = failed[0]
+    raised = fault or Fault(**{**texts, "where": f"{texts['where']}, on process {number}"})
     raised.records = [{"process": n, **record} for n, _, records in failed for record in records]
     raised.everywhere = True
     raise raised

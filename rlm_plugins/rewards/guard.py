@@ -1,4 +1,4 @@
-"""Guard around one reward: no failure is silent, and the recipe says whether the run stops for it.
+"""Guard around one reward: every failure is reported, and `on_error` of the recipe determines whether the run stops.
 
 TRL trains on a dict's keys, turns NaN and infinity into "no training" silently, and ends with exit code 0 when a
 reward calls `sys.exit`. Here each of these is a fault that names the reward, the plugin, the step and the sample.
@@ -65,20 +65,20 @@ class Guard:
 
     def _is_isolated(self, faults: Sequence[Fault]) -> bool:
         """Return True if the reward was called on each completion alone, and failed on each."""
-        return self._reward.part.part.by_row and all(fault.sample is not None for fault in faults)
+        return self._reward.part.part.is_per_completion and all(fault.sample is not None for fault in faults)
 
     async def _score(self, columns: Columns, rows: Sequence[int]) -> ScoresAndFaults:
         """Call the reward on some completions."""
-        where = self._where(columns)
+        where = self._location(columns)
         try:
-            listed = validate_scores(await self._call(select_completions(columns, rows)), len(rows))
+            returned = validate_scores(await self._call(select_completions(columns, rows)), len(rows))
         except BaseException as error:  # neither an exit nor a cancellation may end a run silently
             if not belongs_to_reward(error):
                 raise
-            return {}, [Fault.of(error).replace(rows=rows, where=where)]
+            return {}, [Fault.from_error(error).replace(rows=rows, where=where)]
         scores: dict[int, float | None] = {}
         failed: dict[int, tuple[Fault, list[int]]] = {}
-        for row, score in zip(rows, listed, strict=True):
+        for row, score in zip(rows, returned, strict=True):
             try:
                 scores[row] = validate_score(score)
             except Fault as fault:  # the same object on several completions: a worker failed on their group
@@ -131,9 +131,9 @@ class Guard:
             self._log.stop = self._log.stop or (faults[0] if on_error == "stop" else None)
             self._log.skipped |= {*rows} if on_error == "skip" else set()
 
-    def _where(self, columns: Columns) -> str:
+    def _location(self, columns: Columns) -> str:
         state = columns.get("trainer_state")
-        return place_of(self._reward) + (f", step {state.global_step}" if state is not None else "")
+        return location_of(self._reward) + (f", step {state.global_step}" if state is not None else "")
 
 
 def _of_rows(fault: Fault, rows: list[int], where: str, count: int) -> Fault:
@@ -141,15 +141,15 @@ def _of_rows(fault: Fault, rows: list[int], where: str, count: int) -> Fault:
     return fault.replace(rows=rows, sample=rows[0] if len(rows) == 1 else None, where=where, allowed=allowed)
 
 
-def place_of(reward: Reward) -> str:
+def location_of(reward: Reward) -> str:
     """Return label, plugin and file of a reward, for messages."""
     return f"reward '{reward.label}' (plugin '{reward.part.part.plugin}', {reward.part.part.file})"
 
 
 def groups_of(prompts: Sequence[Any]) -> list[list[int]]:
     """Return the indices of consecutive completions with equal prompts."""
-    runs = itertools.groupby(range(len(prompts)), key=lambda row: repr(prompts[row]))
-    return [list(rows) for _, rows in runs]
+    groups = itertools.groupby(range(len(prompts)), key=lambda row: repr(prompts[row]))
+    return [list(rows) for _, rows in groups]
 
 
 def select_completions(columns: Columns, rows: Sequence[int]) -> dict[str, Any]:
@@ -157,4 +157,8 @@ def select_completions(columns: Columns, rows: Sequence[int]) -> dict[str, Any]:
     count = len(columns["completions"])
     if len(rows) == count:
         return dict(columns)
-    return {n: [x[row] for row in rows] if isinstance(x, list) and len(x) == count else x for n, x in columns.items()}
+    selected = dict(columns)
+    for name, column in columns.items():
+        if isinstance(column, list) and len(column) == count:
+            selected[name] = [column[row] for row in rows]
+    return selected

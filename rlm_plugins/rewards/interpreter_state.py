@@ -12,14 +12,14 @@ import warnings
 from typing import Any
 
 from rlm_plugins.rewards import streams
-from rlm_plugins.rewards.aspect import Aspect, functions, variable
+from rlm_plugins.rewards.state_item import StateItem, functions, variable
 
 _OURS = "rlm_plugins"
 _DECIMAL = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 
 
 def _error_filters() -> list[Any]:
-    """Return the filters that turn warnings into errors; others are added by many libraries when they are imported."""
+    """Return the filters that turn warnings into errors; many libraries add other filters when they are imported."""
     return [entry for entry in warnings.filters if entry[0] == "error"]
 
 
@@ -30,7 +30,7 @@ def _set_error_filters(before: list[Any]) -> None:
 
 
 def _set_path(before: list[str]) -> None:
-    """Move what was added behind what was there: later calls import from it, and it hides no other module."""
+    """Move added entries to the end: later calls still import from them, and they shadow no other module."""
     sys.path[:] = [*before, *dict.fromkeys(entry for entry in sys.path if entry not in before)]
 
 
@@ -89,7 +89,7 @@ def _set_fault_handler(is_enabled: bool) -> None:
         faulthandler.disable()
 
 
-ASPECTS = (
+STATE_ITEMS = (
     functions("the recursion limit", "sys", "getrecursionlimit", "setrecursionlimit"),
     functions("the switch interval", "sys", "getswitchinterval", "setswitchinterval"),
     functions("the longest integer that is printed", "sys", "get_int_max_str_digits", "set_int_max_str_digits"),
@@ -98,18 +98,18 @@ ASPECTS = (
     functions("the stack size of threads", "threading", "stack_size", "stack_size"),
     functions("the timeout of sockets", "socket", "getdefaulttimeout", "setdefaulttimeout"),
     functions("the level of the root logger", "logging", "root.getEffectiveLevel", "root.setLevel"),
-    Aspect("`logging.disable`", lambda: logging.root.manager.disable, logging.disable),
+    StateItem("`logging.disable`", lambda: logging.root.manager.disable, logging.disable),
     variable("the hooks for exceptions", "sys", "excepthook"),
     variable("the hooks for exceptions", "sys", "unraisablehook"),
     variable("the hooks for exceptions", "threading", "excepthook"),
     variable("the folder of temporary files", "tempfile", "tempdir"),
     variable("the start method of processes", "multiprocessing.context", "_default_context._actual_context"),
-    Aspect("the loggers", _loggers, _set_loggers, same=_same_loggers),
-    Aspect("garbage collection", lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()), _set_collection),
-    Aspect("the built-in functions", lambda: dict(vars(builtins)), vars(builtins).update, same=_same_builtins),
-    Aspect("sys.path", lambda: list(sys.path), _set_path, same=_same_path),
-    Aspect("the filters of warnings", _error_filters, _set_error_filters),
-    Aspect("the decimal context", _decimal, _set_decimal),
-    Aspect("the fault handler", faulthandler.is_enabled, _set_fault_handler),
-    Aspect("the standard streams", streams.current, streams.restore, same=streams.unchanged),
+    StateItem("the loggers", _loggers, _set_loggers, is_equal=_same_loggers),
+    StateItem("garbage collection", lambda: (gc.isenabled(), gc.get_threshold(), gc.get_debug()), _set_collection),
+    StateItem("the built-in functions", lambda: dict(vars(builtins)), vars(builtins).update, is_equal=_same_builtins),
+    StateItem("sys.path", lambda: list(sys.path), _set_path, is_equal=_same_path),
+    StateItem("the filters of warnings", _error_filters, _set_error_filters),
+    StateItem("the decimal context", _decimal, _set_decimal),
+    StateItem("the fault handler", faulthandler.is_enabled, _set_fault_handler),
+    StateItem("the standard streams", streams.current, streams.restore, is_equal=streams.unchanged),
 )

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rlm_plugins.rewards.aspect import Aspect, functions
+from rlm_plugins.rewards.state_item import StateItem, functions
 
 
 def _torch() -> Any:
@@ -26,8 +26,8 @@ def _set_default_device(device: Any) -> None:
 
 def _autocast() -> tuple[Any, ...]:
     torch = _torch()
-    on = ((device, torch.is_autocast_enabled(device)) for device in ("cpu", "cuda"))
-    return tuple((device, is_on, torch.get_autocast_dtype(device) if is_on else None) for device, is_on in on)
+    enabled = ((device, torch.is_autocast_enabled(device)) for device in ("cpu", "cuda"))
+    return tuple((device, is_on, torch.get_autocast_dtype(device) if is_on else None) for device, is_on in enabled)
 
 
 def _set_autocast(settings: tuple[Any, ...]) -> None:
@@ -88,11 +88,11 @@ def _flushes() -> bool:
     return _SUBNORMAL[0] / 2 == 0.0
 
 
-def _of_torch(name: str, read: Callable[[], Any], restore: Callable[[Any], Any], **options: Any) -> Aspect:
-    return Aspect(name, read, restore, "torch", **options)
+def _of_torch(name: str, read: Callable[[], Any], restore: Callable[[Any], Any], **options: Any) -> StateItem:
+    return StateItem(name, read, restore, "torch", **options)
 
 
-def _kernels(getter: str, setter: str, *arguments: str) -> Aspect:
+def _kernels(getter: str, setter: str, *arguments: str) -> StateItem:
     """Return the item of two functions of `torch._C` that choose between kernels, which round differently."""
 
     def restore(value: Any) -> None:
@@ -118,8 +118,8 @@ _FP32 = (
     *(("cuda", operator) for operator in ("all", "matmul", "conv", "rnn")),
     *(("mkldnn", operator) for operator in ("all", "matmul", "conv", "rnn")),
 )
-ASPECTS = (
-    Aspect(
+STATE_ITEMS = (
+    StateItem(
         "NumPy's errors of floating point",
         lambda: sys.modules["numpy"].geterr(),
         lambda actions: sys.modules["numpy"].seterr(**actions),

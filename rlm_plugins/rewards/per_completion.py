@@ -1,4 +1,4 @@
-"""Calls of a reward part: on the batch, or on each completion, where a fault costs that completion alone."""
+"""Calls of a reward part: on the batch, or on each completion, where a fault only affects that completion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlm_plugins.rewards.timeout import await_with_timeout
 
 
 def call_part(reward: Bound, data: Mapping[str, Any]) -> Any:
-    """Return what a synchronous reward returns on a batch.
+    """Return the result of a synchronous reward on a batch.
 
     A part that takes `completion` is called once per completion; a fault stands in place of its score.
 
@@ -21,11 +21,13 @@ def call_part(reward: Bound, data: Mapping[str, Any]) -> Any:
         reward: With its knobs.
         data: Columns and other data that it takes.
     """
-    return [_score(reward, row) for row in _per_completion(data)] if reward.part.by_row else reward.call(data)
+    if reward.part.is_per_completion:
+        return [_score(reward, row) for row in _per_completion(data)]
+    return reward.call(data)
 
 
 async def call_part_async(reward: Bound, data: Mapping[str, Any], seconds: float | None = None) -> Any:
-    """Return what an asynchronous reward returns; calls per completion run concurrently.
+    """Return the result of an asynchronous reward; calls per completion run concurrently.
 
     Args:
         reward: With its knobs.
@@ -36,16 +38,16 @@ async def call_part_async(reward: Bound, data: Mapping[str, Any], seconds: float
         Fault: It exits the process.
         CallTimeout: There was no result in time.
     """
-    if not reward.part.by_row:
+    if not reward.part.is_per_completion:
         return await _call(reward, data, seconds)
     calls = (_call(reward, row, seconds) for row in _per_completion(data))
     results = await asyncio.gather(*calls, return_exceptions=True)
-    return [Fault.of(x) if isinstance(x, BaseException) else x for x in results]
+    return [Fault.from_error(x) if isinstance(x, BaseException) else x for x in results]
 
 
 def _per_completion(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    count = len(data["completion"])
-    return [{name: x[i] if isinstance(x, list) else x for name, x in data.items()} for i in range(count)]
+    columns = {name: x for name, x in data.items() if isinstance(x, list)}
+    return [{**data, **{name: x[i] for name, x in columns.items()}} for i in range(len(data["completion"]))]
 
 
 def _score(reward: Bound, row: Mapping[str, Any]) -> Any:
@@ -54,7 +56,7 @@ def _score(reward: Bound, row: Mapping[str, Any]) -> Any:
     except BaseException as error:
         if not belongs_to_reward(error):
             raise
-        return Fault.of(error)
+        return Fault.from_error(error)
 
 
 async def _call(reward: Bound, data: Mapping[str, Any], seconds: float | None) -> Any:
@@ -71,4 +73,4 @@ async def _call_without_exit(reward: Bound, data: Mapping[str, Any]) -> Any:
     except BaseException as error:
         if not belongs_to_reward(error):
             raise
-        raise Fault.of(error) from error
+        raise Fault.from_error(error) from error

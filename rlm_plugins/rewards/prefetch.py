@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from rlm_plugins.rewards.guard import Columns, groups_of, select_completions
@@ -58,13 +59,13 @@ class RequestThread:
     """Thread that sends requests as they come up; the callee may take further ones while it works.
 
     Args:
-        send: Returns a result per request that it takes, in order; an exception is that of all of them.
+        send: Returns a result per request that it takes, in order; an exception applies to all of them.
     """
 
     def __init__(self, send: Callable[[RequestThread], Sequence[Any]]) -> None:
         self._send = send
         self._waiting: deque[tuple[Any, Future[Any]]] = deque()
-        self._taken: list[Future[Any]] = []
+        self._accepted: list[Future[Any]] = []
         self._write_end, self._read_end = socket.socketpair()  # a selector can wait on it, unlike on a queue
         self._read_end.setblocking(False)
         self._write_end.setblocking(False)
@@ -90,7 +91,7 @@ class RequestThread:
             request, future = self._waiting.popleft()
             if future.set_running_or_notify_cancel():
                 requests.append(request)
-                self._taken.append(future)
+                self._accepted.append(future)
         return requests
 
     def fileno(self) -> int:
@@ -101,13 +102,13 @@ class RequestThread:
         selector = selectors.DefaultSelector()
         selector.register(self, selectors.EVENT_READ)
         while selector.select():
-            self._taken = []
+            self._accepted = []
             try:
                 results = self._send(self)
-                for future, result in zip(self._taken, results, strict=True):
+                for future, result in zip(self._accepted, results, strict=True):
                     future.set_result(result)
             except BaseException as error:
-                for future in self._taken:
+                for future in self._accepted:
                     if not future.done():
                         future.set_exception(error)
 
@@ -154,16 +155,16 @@ class AsyncReward:
         requests = self._requests(columns)
         started = [(rows, self._pending.take(select_completions(columns, rows))) for rows in requests]
         self._pending.cancel()
-        rest = [row for rows, future in started if future is None for row in rows]
-        if sum(map(len, requests)) == len(rest):
+        pending = list(chain.from_iterable(rows for rows, future in started if future is None))
+        if sum(map(len, requests)) == len(pending):
             return await self._timed_call(columns)
         scores: dict[int, Any] = {}
         for rows, future in started:
             if future is not None:
                 scores |= zip(rows, validate_scores(await asyncio.wrap_future(future), len(rows)), strict=True)
-        if rest:
-            returned = await self._timed_call(select_completions(columns, rest))
-            scores |= zip(rest, validate_scores(returned, len(rest)), strict=True)
+        if pending:
+            returned = await self._timed_call(select_completions(columns, pending))
+            scores |= zip(pending, validate_scores(returned, len(pending)), strict=True)
         return [scores[row] for row in range(len(scores))]
 
     def _requests(self, columns: Columns) -> list[list[int]]:

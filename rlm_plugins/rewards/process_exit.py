@@ -1,4 +1,4 @@
-"""Ends of a process that a reward causes: errors that belong to it, calls of `os._exit`, copies made by `os.fork`."""
+"""Attempts of a reward to end the process: errors that belong to it, calls of `os._exit`, copies made by `os.fork`."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ class ProcessPoolReward:
         requests = _requests(data, groups)
         started = [self._pending.take(request) for request in requests]
         self._pending.cancel()
-        rest = [(request,) for request, future in zip(requests, started, strict=True) if future is None]
-        replies = iter(self._pool.run(rest, self._seconds))
+        pending = [(request,) for request, future in zip(requests, started, strict=True) if future is None]
+        replies = iter(self._pool.run(pending, self._seconds))
         scores: list[Any] = []
         for future, group in zip(started, groups, strict=True):
             scores += self._parse(next(replies) if future is None else future.result(), len(group))
@@ -77,17 +77,17 @@ class ProcessPoolReward:
             return [Fault(problem, hint="a longer `timeout` beside it", retry=False)] * count
         if reply == "died":
             return [Fault("ended its process: out of memory, a crash, or an exit")] * count
-        answer = json.loads(reply)
-        if "raised" in answer:
-            return [Fault(f"raised {answer['raised']}\n{answer['trace']}".rstrip())] * count
-        if answer["kind"] != "list" or len(answer["scores"]) != count:
-            problem = f"returned {answer['brief']} for {count} completions"
+        result = json.loads(reply)
+        if "raised" in result:
+            return [Fault(f"raised {result['raised']}\n{result['trace']}".rstrip())] * count
+        if result["kind"] != "list" or len(result["scores"]) != count:
+            problem = f"returned {result['brief']} for {count} completions"
             return [Fault(problem, allowed=allowed(count), invalid_list=True)] * count
-        return [Fault(score["fault"]) if isinstance(score, dict) else score for score in answer["scores"]]
+        return [Fault(score["fault"]) if isinstance(score, dict) else score for score in result["scores"]]
 
 
 def _requests(data: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Request]:
-    return [{name: [x[i] for i in group] for name, x in data.items()} for group in groups]
+    return [{name: list(map(column.__getitem__, group)) for name, column in data.items()} for group in groups]
 
 
 def worker_program(part: Bound, label: str) -> Program:
@@ -116,9 +116,9 @@ def check_processes(part: Bound, where: str) -> None:
         reason = "it is stateful, and each process would have its own state"
     elif part.setup_targets:
         reason = "it requires the policy, which is not sent"
-    elif part.waits:
+    elif part.is_async:
         reason = "it is asynchronous: it waits instead of computing"
-    elif missing := [name for name in part.part.needs if name in LOCAL_DATA]:
+    elif missing := [name for name in part.part.required_data if name in LOCAL_DATA]:
         reason = f"it requires {missing[0]} ({SAMPLE[missing[0]].partition(':')[0]}), which cannot be sent"
     if reason:
         raise RecipeError(f"'{part.part.name}' does not support `processes`: {reason}", where=f"{where}.processes")

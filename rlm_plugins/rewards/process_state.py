@@ -1,6 +1,6 @@
-"""State of the process that a reward must not change, or the run would go on with other numbers without an error.
+"""State of the process that a reward must not change: the results of the run would differ without an error.
 
-The items are the tables `ASPECTS` of four modules.
+The items are the tables `STATE_ITEMS` of four modules.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlm_plugins.rewards import interpreter_state, library_state, random_state, system_state
-from rlm_plugins.rewards.aspect import Aspect
+from rlm_plugins.rewards.state_item import StateItem
 
-ASPECTS = (*random_state.ASPECTS, *library_state.ASPECTS, *interpreter_state.ASPECTS, *system_state.ASPECTS)
-STAYS = " (cannot be restored)"
-"""Added to the name of an item that differs still."""
+_MODULES = (random_state, library_state, interpreter_state, system_state)
+STATE_ITEMS: tuple[StateItem, ...] = tuple(item for module in _MODULES for item in module.STATE_ITEMS)
+NOT_RESTORED = " (cannot be restored)"
+"""Suffix of the name of an item that could not be restored."""
 
 
 @contextlib.contextmanager
@@ -30,31 +31,31 @@ def unchanged(changed: Callable[[list[str]], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        names = [name for aspect, value in before if (name := _restored(aspect, value))]
+        names = [name for name in (_restored(item, value) for item, value in before) if name]
         if names:
             changed(list(dict.fromkeys(names)))
 
 
-def _read() -> Iterator[tuple[Aspect, Any]]:
+def _read() -> Iterator[tuple[StateItem, Any]]:
     """Yield every item and its value; one that this system or version lacks is left out."""
     is_main = threading.current_thread() is threading.main_thread()
-    for aspect in ASPECTS:
-        if aspect.module in sys.modules and (is_main or not aspect.main_thread):
+    for item in STATE_ITEMS:
+        if item.module in sys.modules and (is_main or not item.main_thread):
             with contextlib.suppress(Exception):
-                yield aspect, aspect.read()
+                yield item, item.read()
 
 
-def _restored(aspect: Aspect, before: Any) -> str:
+def _restored(item: StateItem, before: Any) -> str:
     """Restore an item if it differs, as far as that is possible; return its name if it did."""
-    if _is_same(aspect, before):
+    if _is_same(item, before):
         return ""
     with contextlib.suppress(Exception):  # the items after it are restored all the same
-        aspect.restore(before)
-    return aspect.name if _is_same(aspect, before) else aspect.name + STAYS
+        item.restore(before)
+    return item.name if _is_same(item, before) else item.name + NOT_RESTORED
 
 
-def _is_same(aspect: Aspect, before: Any) -> bool:
+def _is_same(item: StateItem, before: Any) -> bool:
     try:
-        return aspect.same(before, aspect.read())
+        return item.is_equal(before, item.read())
     except Exception:  # a closed stream, a deleted folder: it cannot even be read
         return False

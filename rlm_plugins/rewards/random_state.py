@@ -1,4 +1,4 @@
-"""Global random generators of Python, NumPy and torch, whose numbers a reward must not use up."""
+"""Global random generators of Python, NumPy and torch, which a reward must not advance."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import sys
 from typing import Any
 
-from rlm_plugins.rewards.aspect import Aspect, functions
+from rlm_plugins.rewards.state_item import StateItem, functions
 
 
 def _torch() -> Any:
@@ -25,7 +25,7 @@ _MT19937_BYTES = 4 * 624 + 4
 
 
 def _numpy_rng() -> _NumpyState:
-    """Return the state of NumPy's global generator; reading all of it takes longer than all other items together."""
+    """Return the state of NumPy's global generator, cached by its bytes: a full read is slow."""
     generator = _numpy().random.get_bit_generator()
     if type(generator).__name__ != "MT19937":
         return repr(generator.state), generator.state
@@ -53,21 +53,21 @@ def _set_cuda_rng(states: list[Any]) -> None:
         _torch().cuda.set_rng_state_all(states)
 
 
-ASPECTS = (
+STATE_ITEMS = (
     functions("the random numbers of `random`", "random", "getstate", "setstate"),
-    Aspect(
+    StateItem(
         "the random numbers of NumPy",
         _numpy_rng,
         lambda before: _numpy().random.set_state(before[1]),
         "numpy",
-        lambda one, two: bool(one[0] == two[0]),
+        lambda before, after: bool(before[0] == after[0]),
     ),
-    Aspect(
+    StateItem(
         "the random numbers of torch",
         lambda: _torch().get_rng_state(),
         lambda state: _torch().set_rng_state(state),
         "torch",
         _same_tensor,
     ),
-    Aspect("the random numbers of CUDA", _cuda_rng, _set_cuda_rng, "torch", _same_cuda_rng),
+    StateItem("the random numbers of CUDA", _cuda_rng, _set_cuda_rng, "torch", _same_cuda_rng),
 )

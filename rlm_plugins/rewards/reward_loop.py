@@ -1,4 +1,4 @@
-"""Event loop of one asynchronous reward, in a thread of its own: a reward that blocks it blocks nothing else."""
+"""Event loop of one asynchronous reward in a separate thread: a blocking reward blocks no other one."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ class RewardLoop:
         Raises:
             LoopBlocked: The loop ran none of its callbacks for the timeout and `BLOCKED` seconds.
         """
-        loop = self._started()
+        loop = self._running_loop()
         self._alive_at = time.monotonic()
         limit = self._seconds + BLOCKED
         future = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), loop))
         with exit_if_blocked(limit + GRACE):
             while not (await asyncio.wait({future}, timeout=min(1.0, limit / 4)))[0]:
                 if time.monotonic() - self._alive_at > limit:
-                    raise self._abandoned()
+                    raise self._discard_loop()
                 loop.call_soon_threadsafe(self._beat)
         return future.result()
 
     def _beat(self) -> None:
         self._alive_at = time.monotonic()
 
-    def _started(self) -> asyncio.AbstractEventLoop:
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None or self._thread is None or not self._thread.is_alive():
             loop = asyncio.new_event_loop()
             self._loop = loop
@@ -65,8 +65,8 @@ class RewardLoop:
             self._thread.start()
         return self._loop
 
-    def _abandoned(self) -> LoopBlocked:
-        """Leave the loop to its thread, and return the error; the next call gets a new loop."""
+    def _discard_loop(self) -> LoopBlocked:
+        """Discard the loop, interrupt its thread, and return the error; the next call creates a new loop."""
         thread = self._thread.ident if self._thread is not None else 0
         stack = stack_of(thread)
         interrupt(thread or 0)

@@ -29,10 +29,10 @@ def main() -> None:
     print("ready", file=out, flush=True)
     for line in sys.stdin:
         columns, _ = json.loads(line)
-        print(json.dumps(answer(part, columns)), file=out, flush=True)
+        print(json.dumps(scores_as_json(part, columns)), file=out, flush=True)
 
 
-def answer(part: Any, columns: dict[str, list[Any]]) -> dict[str, Any]:
+def scores_as_json(part: Any, columns: dict[str, list[Any]]) -> dict[str, Any]:
     """Return the scores as plain data; anything but a number goes as text, and is rejected by the receiver."""
     from rlm_plugins.rewards.per_completion import call_part
 

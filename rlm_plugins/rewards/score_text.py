@@ -1,4 +1,4 @@
-"""Text of values and errors that a reward produced; their own methods may raise, or never return."""
+"""Text of values and errors that a reward produced; their methods `__repr__` and `__str__` may raise."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def safe_text(error: BaseException, length: int = 2000) -> str:
     """
     try:
         text = str(error)
-    except BaseException as other:
-        text = f"(its message raises {type(other).__name__})"
+    except BaseException as failure:
+        text = f"(its message raises {type(failure).__name__})"
     return f"{type(error).__name__}: {text[:length]}"

@@ -1,4 +1,4 @@
-"""Validation of what a reward returns: a list of numbers, one per completion.
+"""Validation of the result of a reward: a list of numbers, one per completion.
 
 TRL would train on a dict's keys and on infinity.
 """
@@ -13,14 +13,14 @@ from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.process_exit import belongs_to_reward
 from rlm_plugins.rewards.score_text import brief, safe_text
 
-__all__ = ["LARGEST", "allowed", "brief", "plain_scores", "validate_score", "validate_scores"]
+__all__ = ["MAX_SCORE", "allowed", "brief", "plain_scores", "validate_score", "validate_scores"]
 
-LARGEST = 3.4e38
+MAX_SCORE = 3.4e38
 """Largest reward; beyond it, the float32 of TRL is infinite."""
 
 
 def validate_scores(returned: Any, count: int) -> list[Any]:
-    """Return what a reward returned as a list of `count` entries.
+    """Return the result of a reward as a list of `count` entries.
 
     Raises:
         Fault: It is anything else.
@@ -28,16 +28,16 @@ def validate_scores(returned: Any, count: int) -> list[Any]:
     try:
         scores = returned.tolist() if hasattr(returned, "tolist") else returned
         is_list = isinstance(scores, Sequence) and not isinstance(scores, str | bytes | bytearray)
-        listed = list(islice(scores, count + 1)) if is_list else []
+        entries = list(islice(scores, count + 1)) if is_list else []
         length = len(scores) if is_list else 0
     except BaseException as error:
-        raise _own_failure(error, f"returned {type(returned).__name__}, which cannot be read") from error
+        raise _unreadable(error, f"returned {type(returned).__name__}, which cannot be read") from error
     if not is_list:
         problem = f"returned {type(returned).__name__}: {brief(returned)}"
-    elif len(listed) != count or length != count:
-        problem = f"returned {length} scores for {count} completions: {brief(listed)}"
+    elif len(entries) != count or length != count:
+        problem = f"returned {length} scores for {count} completions: {brief(entries)}"
     else:
-        return listed
+        return entries
     raise Fault(problem, value=returned, allowed=allowed(count), invalid_list=True)
 
 
@@ -47,24 +47,24 @@ def validate_score(score: Any) -> float | None:
     Raises:
         Fault: It is anything else, or the fault that stands in its place.
     """
-    if issubclass(type(score), Fault):  # `isinstance` would ask the score
+    if issubclass(type(score), Fault):  # `isinstance` would call `__class__` of the score
         raise score
     try:
         x = _item(score)
         number = None if x is None else _number(x)
     except BaseException as error:
-        raise _own_failure(error, f"returned {type(score).__name__}, which cannot be read") from error
+        raise _unreadable(error, f"returned {type(score).__name__}, which cannot be read") from error
     if x is None:
         return None
     if number is None:
         raise Fault(f"returned {brief(score)} ({type(score).__name__})", value=score)
-    if not -LARGEST <= number <= LARGEST:  # also false for NaN
+    if not -MAX_SCORE <= number <= MAX_SCORE:  # also false for NaN
         raise Fault(f"returned {brief(number)}", value=score)
     return float(number)
 
 
 def plain_scores(returned: Any, count: int) -> list[float | Fault | None]:
-    """Return what a reward returned as numbers, None and faults: nothing of it runs code of the reward any more.
+    """Return scores as plain numbers, None and faults: objects without code of the reward.
 
     Raises:
         Fault: It is no list of `count` entries.
@@ -79,8 +79,8 @@ def _score_or_fault(score: Any) -> float | Fault | None:
         return fault
 
 
-def _own_failure(error: BaseException, problem: str) -> BaseException:
-    """Return the fault of a value whose own methods raise; an interruption by the user stays what it is."""
+def _unreadable(error: BaseException, problem: str) -> BaseException:
+    """Return the fault of a value whose methods raise; an interruption by the user is returned unchanged."""
     return Fault(f"{problem}: {safe_text(error)}") if belongs_to_reward(error) else error
 
 

@@ -22,8 +22,8 @@ def current() -> list[Any]:
 
 def unchanged(before: list[Any], after: list[Any]) -> bool:
     """Return True if these are the same streams, all of them open."""
-    same = all(old is new for old, new in zip(before, after, strict=True))
-    return same and not any(_is_closed(stream) for stream in after) and all(map(_is_open, _copies))
+    is_same = all(old is new for old, new in zip(before, after, strict=True))
+    return is_same and not any(_is_closed(stream) for stream in after) and all(map(_is_open, _copies))
 
 
 def restore(before: list[Any]) -> None:
@@ -31,11 +31,11 @@ def restore(before: list[Any]) -> None:
     for number, copy in _copies.items():
         if not _is_open(number):
             os.dup2(copy, number)
-    for place, (name, number, stream) in enumerate(zip(NAMES, (1, 2), tuple(before), strict=True)):
+    for index, (name, number, stream) in enumerate(zip(NAMES, (1, 2), tuple(before), strict=True)):
         if _is_closed(stream) and number in _copies:
             raw = io.BufferedWriter(io.FileIO(number, "wb", closefd=False))
-            before[place] = io.TextIOWrapper(raw, encoding="utf-8", errors="replace", line_buffering=True)
-        setattr(sys, name, before[place])
+            before[index] = io.TextIOWrapper(raw, encoding="utf-8", errors="replace", line_buffering=True)
+        setattr(sys, name, before[index])
 
 
 def _is_closed(stream: Any) -> bool:

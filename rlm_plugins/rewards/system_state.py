@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rlm_plugins.rewards.aspect import Aspect
+from rlm_plugins.rewards.state_item import StateItem
 
 _signal: Any = importlib.import_module("_signal")  # the functions of `signal` convert all numbers to enums
 with contextlib.suppress(ImportError):  # Windows has no such limits
@@ -29,10 +29,10 @@ def _variables() -> dict[Any, Any]:
 
 def _set_variables(before: Mapping[Any, Any]) -> None:
     decode = os.environ.decodevalue if "_data" in vars(os.environ) else str  # type: ignore[attr-defined]
-    wanted = {decode(name): decode(value) for name, value in before.items()}
-    for name in os.environ.keys() - wanted.keys():
+    variables = {decode(name): decode(value) for name, value in before.items()}
+    for name in os.environ.keys() - variables.keys():
         del os.environ[name]
-    os.environ.update({name: value for name, value in wanted.items() if os.environ.get(name) != value})
+    os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
 
 
 def _mask() -> int:
@@ -41,12 +41,12 @@ def _mask() -> int:
     return mask
 
 
-def _limit(name: str) -> Aspect:
-    kind = getattr(resource, f"RLIMIT_{name}")
-    return Aspect(
+def _limit(name: str) -> StateItem:
+    resource_id = getattr(resource, f"RLIMIT_{name}")
+    return StateItem(
         "the limits of the process",
-        lambda: resource.getrlimit(kind),
-        lambda limit: resource.setrlimit(kind, limit),
+        lambda: resource.getrlimit(resource_id),
+        lambda limit: resource.setrlimit(resource_id, limit),
         "resource",
     )
 
@@ -66,31 +66,35 @@ def _set_handlers(before: Mapping[int, Any]) -> None:
             signal.signal(number, handler)
 
 
-def _timer(clock: str) -> Aspect:
-    kind = getattr(signal, f"ITIMER_{clock}")
-    return Aspect(
+def _timer(clock: str) -> StateItem:
+    timer_id = getattr(signal, f"ITIMER_{clock}")
+    return StateItem(
         f"the timer of {_CLOCKS[clock]}",
-        lambda: signal.getitimer(kind),
-        lambda timer: signal.setitimer(kind, *timer),
-        same=lambda before, after: (before[0] > 0) == (after[0] > 0),  # a running timer counts down
+        lambda: signal.getitimer(timer_id),
+        lambda timer: signal.setitimer(timer_id, *timer),
+        is_equal=lambda before, after: (before[0] > 0) == (after[0] > 0),  # a running timer counts down
         main_thread=True,
     )
 
 
-ASPECTS = (
-    Aspect("the working directory", os.getcwd, os.chdir),
-    Aspect("the environment variables", _variables, _set_variables),
-    Aspect("the locale", lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
-    Aspect("the permissions of new files (umask)", _mask, os.umask),
-    Aspect("the processor cores", lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores)),
-    Aspect(
+STATE_ITEMS = (
+    StateItem("the working directory", os.getcwd, os.chdir),
+    StateItem("the environment variables", _variables, _set_variables),
+    StateItem(
+        "the locale",
+        lambda: locale.setlocale(locale.LC_ALL),
+        lambda name: locale.setlocale(locale.LC_ALL, name),
+    ),
+    StateItem("the permissions of new files (umask)", _mask, os.umask),
+    StateItem("the processor cores", lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores)),
+    StateItem(
         "the priority of the process",
         lambda: os.getpriority(os.PRIO_PROCESS, 0),
         lambda nice: os.setpriority(os.PRIO_PROCESS, 0, nice),
     ),
     *(_limit(name) for name in _LIMITS if "resource" in sys.modules and hasattr(resource, f"RLIMIT_{name}")),
-    Aspect("the signal handlers", _handlers, _set_handlers, main_thread=True),
-    Aspect(
+    StateItem("the signal handlers", _handlers, _set_handlers, main_thread=True),
+    StateItem(
         "the blocked signals",
         _blocked,
         lambda numbers: signal.pthread_sigmask(signal.SIG_SETMASK, numbers),

@@ -13,7 +13,7 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.columns import columns_and_groups, part_data, texts_of
 from rlm_plugins.rewards.containment import contained
 from rlm_plugins.rewards.fault_log import FaultLog
-from rlm_plugins.rewards.guard import Columns, Guard, place_of
+from rlm_plugins.rewards.guard import Columns, Guard, location_of
 from rlm_plugins.rewards.per_completion import call_part, call_part_async
 from rlm_plugins.rewards.prefetch import AsyncReward
 from rlm_plugins.rewards.process_exit import exits_refused
@@ -59,7 +59,7 @@ def trl_reward(reward: Reward, fault_log: FaultLog | None = None) -> Callable[..
     part, seconds = reward.part, reward.timeout
     processes = None if reward.processes is None else ProcessPoolReward(reward)
 
-    where, loop = place_of(reward), RewardLoop(reward.label, seconds)
+    where, loop = location_of(reward), RewardLoop(reward.label, seconds)
 
     def scored(columns: Columns) -> list[Any]:
         with exits_refused():
@@ -84,7 +84,7 @@ def trl_reward(reward: Reward, fault_log: FaultLog | None = None) -> Callable[..
     async def call_async(columns: Columns) -> Any:
         return await loop.run(partial(scored_async, columns))
 
-    by_group = not {*part.part.needs, *part.part.welcomes} & {*LOCAL_DATA}
+    by_group = not set(part.part.data) & {*LOCAL_DATA}
     async_reward = AsyncReward(call_async, by_group=by_group)
 
     def scores(**columns: Any) -> list[float | None]:
@@ -93,11 +93,11 @@ def trl_reward(reward: Reward, fault_log: FaultLog | None = None) -> Callable[..
     async def scores_async(**columns: Any) -> list[float | None]:
         return await Guard(reward, async_reward.call, fault_log).scores(columns, texts_of(columns))
 
-    function: Any = scores_async if part.waits else scores
+    function: Any = scores_async if part.is_async else scores
     function.__name__ = reward.label
     if not reward.prefetch or part.setup_targets:
         return function  # type: ignore[no-any-return]
-    if part.waits:
+    if part.is_async:
         function.begin, function.by_group = async_reward.begin, async_reward.by_group
     elif processes is not None:
         function.begin = lambda columns, loop: processes.begin(*columns_and_groups(reward, columns))
@@ -118,7 +118,7 @@ async def _awaited(result: Awaitable[T]) -> T:
 
 
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that never suspends, so that one guard serves both kinds of rewards."""
+    """Return the result of a coroutine that never suspends: `Guard` is asynchronous for both kinds of rewards."""
     try:
         coroutine.send(None)
     except StopIteration as end:

@@ -21,7 +21,7 @@ DEFAULT = 3600.0
 """Seconds one call may take if the recipe sets no `timeout`."""
 GRACE = 60.0
 """Seconds beyond its limit after which a process is ended whose interpreter is blocked."""
-AGAIN = 2.0
+RETRY = 2.0
 """Seconds until a call that caught its interruption is interrupted again."""
 _SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else None
 """It interrupts a system call of the main thread; nothing else sends it."""
@@ -55,7 +55,7 @@ class _Watchdog:
                 self._changed.notify()
 
     def remove(self, call: _Call) -> None:
-        """Stop watching a call, and take back an interruption that has not reached it."""
+        """Stop watching a call, and cancel an interruption that has not reached it."""
         with self._changed:
             self._calls.remove(call)
             if call.stack:
@@ -71,7 +71,7 @@ class _Watchdog:
                 now = time.monotonic()
                 for call in [call for call in self._calls if call.deadline <= now]:
                     call.stack = call.stack or stack_of(call.thread)
-                    call.deadline = now + AGAIN
+                    call.deadline = now + RETRY
                     interrupt(call.thread)
                 self._wakes_at = min((call.deadline for call in self._calls), default=float("inf"))
                 self._changed.wait(None if self._wakes_at == float("inf") else max(0.0, self._wakes_at - now))
@@ -166,5 +166,5 @@ def _set_timer() -> None:
         faulthandler.cancel_dump_traceback_later()
         return
     with contextlib.suppress(Exception):  # without stderr there is no such protection
-        left = max(1.0, min(_limits) - time.monotonic())
-        faulthandler.dump_traceback_later(left, exit=True, file=sys.__stderr__)  # type: ignore[arg-type]
+        seconds = max(1.0, min(_limits) - time.monotonic())
+        faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)  # type: ignore[arg-type]

@@ -64,11 +64,11 @@ class ChatTokens:
         """
         if not chat:
             return self._tokenizer("".join(m["content"] for m in messages), add_special_tokens=False)["input_ids"]
-        # A placeholder conversation is rendered without and with the reply; what the latter has more is the reply.
-        turn: dict[str, Any] = {"role": "assistant", "content": ""}
+        # A placeholder conversation is rendered without and with the reply; the difference is the reply.
+        message: dict[str, Any] = {"role": "assistant", "content": ""}
         if messages[0]["role"] == "tool":
-            turn["tool_calls"] = [{"type": "function", "function": {"name": messages[0]["name"], "arguments": {}}}]
-        conversation: list[Message] = [{"role": "user", "content": "…"}, turn]
+            message["tool_calls"] = [{"type": "function", "function": {"name": messages[0]["name"], "arguments": {}}}]
+        conversation: list[Message] = [{"role": "user", "content": "…"}, message]
         with_reply = self._render([*conversation, *messages], add_generation_prompt=True)
         return with_reply[self._reply_start(self._render(conversation), with_reply) :]
 
@@ -80,12 +80,12 @@ class ChatTokens:
         return ids
 
     def _reply_start(self, conversation: list[int], with_reply: list[int]) -> int:
-        """Return where in `with_reply` the last turn of `conversation` ends: after its end token if it has one."""
+        """Return the position in `with_reply` after the last turn of `conversation` and its end token, if any."""
         end = self._tokenizer.eos_token_id
         if turns := conversation.count(end):
-            ends = [position for position, token in enumerate(with_reply, 1) if token == end]
-            if len(ends) >= turns:
-                return ends[turns - 1]
+            end_positions = [position for position, token in enumerate(with_reply, 1) if token == end]
+            if len(end_positions) >= turns:
+                return end_positions[turns - 1]
         elif with_reply[: len(conversation)] == conversation:
             return len(conversation)
         raise RlmError(
@@ -110,7 +110,7 @@ def _check_described(tools: Sequence[Callable[..., Any]]) -> None:
 
 
 def _prefix_preserving_options(tokenizer: Any) -> dict[str, Any]:
-    """Return TRL's replacement of a chat template that renders a turn differently once a tool result follows."""
+    """Return TRL's replacement for a chat template that renders a turn differently once a tool result follows."""
     from trl.chat_template_utils import get_training_chat_template, is_chat_template_prefix_preserving
 
     if is_chat_template_prefix_preserving(tokenizer):
@@ -123,7 +123,7 @@ def _prefix_preserving_options(tokenizer: Any) -> dict[str, Any]:
 
 
 def _with_response_schema(tokenizer: Any) -> Any:
-    """Return the tokenizer with what is required for parsing tool calls."""
+    """Return the tokenizer with a response schema, which parsing of tool calls requires."""
     from trl.chat_template_utils import add_response_schema, supports_tool_calling
 
     if not supports_tool_calling(tokenizer):

@@ -1,4 +1,4 @@
-"""Last completion of each prompt, for measuring policy drift with a forward pass of the present policy."""
+"""Last completion of each prompt, for measuring policy drift with a forward pass of the current policy."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def mean_abs_difference(
 ) -> Float[torch.Tensor, "B"]:
     """Return the mean |Δ log π| over the tokens of each completion; 0 for one without tokens.
 
-    >>> cached, now = torch.tensor([[-1.0, -2.0, 0.0]]), torch.tensor([[-1.5, -1.0, 9.0]])
-    >>> mean_abs_difference(now, cached, torch.tensor([[True, True, False]])).tolist()
+    >>> cached, current = torch.tensor([[-1.0, -2.0, 0.0]]), torch.tensor([[-1.5, -1.0, 9.0]])
+    >>> mean_abs_difference(current, cached, torch.tensor([[True, True, False]])).tolist()
     [0.75]
     """
     return ((logp - cached_logp).abs() * mask).sum(1) / mask.sum(1).clamp(min=1)

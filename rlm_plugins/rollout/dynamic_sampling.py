@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
@@ -61,12 +63,12 @@ class RefillBuffer:
 
     def add(self, sampled: SamplingRound) -> None:
         """Collect the groups with a completion that counts for the refill, in order, while there is space."""
-        counts = sampled.batch.counts_for_refill.view(self.groups, -1).any(1)
-        chosen = counts.nonzero().squeeze(1)[: self.groups - self.filled]
-        self._last = sampled, (~counts).nonzero().squeeze(1)
-        self._collected.append(self._select_groups(sampled, chosen))
+        passes = sampled.batch.counts_for_refill.view(self.groups, -1).any(1)
+        selected = passes.nonzero().squeeze(1)[: self.groups - self.filled]
+        self._last = sampled, (~passes).nonzero().squeeze(1)
+        self._collected.append(self._select_groups(sampled, selected))
         self.rounds += 1
-        self.filled += len(chosen)
+        self.filled += len(selected)
 
     @property
     def full(self) -> bool:
@@ -74,12 +76,12 @@ class RefillBuffer:
         return self.filled == self.groups
 
     def finish(self) -> SamplingRound:
-        """Return the batch; dropped groups of the last round fill what is left, masked out of the loss."""
+        """Return the full batch; dropped groups of the last round fill it, masked out of the loss."""
         assert self._last is not None
         last, dropped = self._last
-        rest = self._select_groups(last, dropped[: self.groups - self.filled])
-        rest.batch = replace(rest.batch, keep_mask=torch.zeros_like(rest.batch.keep_mask))
-        full = concatenate([*self._collected, rest], self._pad_token)
+        filler = self._select_groups(last, dropped[: self.groups - self.filled])
+        filler.batch = replace(filler.batch, keep_mask=torch.zeros_like(filler.batch.keep_mask))
+        full = concatenate([*self._collected, filler], self._pad_token)
         numbers = torch.arange(self.groups, device=full.batch.group.device)
         full.batch.group = numbers.repeat_interleave(len(full.batch.group) // self.groups)
         return full
@@ -93,15 +95,16 @@ def select_completions(sampled: SamplingRound, indices: Int[torch.Tensor, "B"]) 
     """Return the completions at `indices`."""
     numbers = indices.tolist()
     out = {name: x[indices] if has_batch_dim(x) else x for name, x in sampled.out.items()}
-    columns = {name: [values[i] for i in numbers] for name, values in sampled.columns.items() if values}
+    columns = {name: list(map(values.__getitem__, numbers)) for name, values in sampled.columns.items() if values}
     return SamplingRound(out, select(sampled.batch, indices), columns)
 
 
 def concatenate(rounds: Sequence[SamplingRound], pad_token: int) -> SamplingRound:
     """Concatenate sampling rounds along the batch dimension, padded to the longest."""
     names = dict.fromkeys(name for sampled in rounds for name in sampled.columns)
-    columns = {name: [x for sampled in rounds for x in _column(sampled, name)] for name in names}
-    batch = {f.name: _concatenate([getattr(sampled.batch, f.name) for sampled in rounds]) for f in fields(Batch)}
+    columns = {name: list(chain.from_iterable(_column(sampled, name) for sampled in rounds)) for name in names}
+    batches = [sampled.batch for sampled in rounds]
+    batch = {f.name: _concatenate(list(map(attrgetter(f.name), batches))) for f in fields(Batch)}
     out = {
         name: _concatenate(
             [sampled.out[name] for sampled in rounds],
@@ -122,9 +125,9 @@ def _concatenate(values: Sequence[Any], *, left: bool = False, pad_value: int = 
     """Concatenate tensors and lists, mappings name by name; of anything else return the first."""
     first = values[0]
     if isinstance(first, Mapping):
-        return {name: _concatenate([value[name] for value in values]) for name in first}
+        return {name: _concatenate(list(map(itemgetter(name), values))) for name in first}
     if isinstance(first, list):
-        return [x for value in values for x in value]
+        return list(chain.from_iterable(values))
     if not has_batch_dim(first):
         return first
     width = max(x.shape[1] for x in values) if first.dim() == 2 else 0
@@ -133,8 +136,8 @@ def _concatenate(values: Sequence[Any], *, left: bool = False, pad_value: int = 
 
 def pad_to_width(x: torch.Tensor, width: int, left: bool = False, value: int = 0) -> torch.Tensor:
     """Pad a (B, T) tensor to (B, width)."""
-    missing = width - x.shape[1]
-    return torch.nn.functional.pad(x, (missing, 0) if left else (0, missing), value=value)
+    padding = width - x.shape[1]
+    return torch.nn.functional.pad(x, (padding, 0) if left else (0, padding), value=value)
 
 
 def has_batch_dim(x: Any) -> bool:

@@ -12,26 +12,26 @@ from rlm_plugins.rewards.timeout import CallTimeout, call_with_timeout
 T = TypeVar("T")
 
 
-def call_environment(episode: Episode, what: str, call: Callable[[], T]) -> T | None:
+def call_environment(episode: Episode, method: str, call: Callable[[], T]) -> T | None:
     """Return `call()` within the environment's timeout; on failure, set the episode's fault and return None.
 
     A call that timed out keeps running in its thread and may still use the environment, so the episode drops it.
 
     Args:
         episode: Of the environment.
-        what: Name of the called method, for the message.
+        method: Name of the called method, for the message.
         call: Calls it.
     """
     environment, turn = episode.environment, len(episode.turn_ends)
     try:
         return call_with_timeout(getattr(environment, "seconds", Environment.seconds), call)
     except (Exception, SystemExit) as error:
-        kind = type(environment)
-        after = f" after {episode.messages[-1]['content']!r:.80}" if episode.messages else ""
+        name = f"environment {type(environment).__name__} ({type(environment).__module__})"
+        context = f" after {episode.messages[-1]['content']!r:.80}" if episode.messages else ""
         problem = error.problem if isinstance(error, RlmError) else f"{type(error).__name__}: {error}"
         episode.fault = RlmError(
-            f"`{what}` failed in turn {turn}{after}: {problem}",
-            where="the environment" if environment is None else f"environment {kind.__name__} ({kind.__module__})",
+            f"`{method}` failed in turn {turn}{context}: {problem}",
+            where="the environment" if environment is None else name,
             allowed=error.allowed if isinstance(error, RlmError) else "",
         )
         episode.fault.__cause__ = error

@@ -20,7 +20,7 @@ from rlm_plugins.specs import EnvironmentSpec
 GenerateFn = Callable[[list[list[int]]], tuple[list[list[int]], list[list[float]] | None]]
 """Token ids per episode → the policy's continuations, and their log-probs where reported."""
 AnyRunning = Callable[[int], bool]
-"""Number of running episodes here → True if any process has some, where all must generate equally often."""
+"""Number of running episodes of this process → True if any process has some: all must generate equally often."""
 
 
 class EpisodeRunner:
@@ -75,7 +75,7 @@ class EpisodeRunner:
         while any_running(len(running)):
             turns, logprobs = generate([[*tokens.prompt_ids, *tokens.completion_ids] for tokens in running])
             for number, tokens in enumerate(running):
-                self._turn(tokens, turns[number], None if logprobs is None else logprobs[number])
+                self._add_turn(tokens, turns[number], None if logprobs is None else logprobs[number])
             running = [tokens for tokens in running if not tokens.ended]
         return episodes
 
@@ -88,15 +88,15 @@ class EpisodeRunner:
         return EpisodeTokens(episode, ids, ended=episode.fault is not None)
 
     def _replay(self, tokens: EpisodeTokens, start: Fork) -> None:
-        """Take the first turns of another episode; an environment is a function of example and actions."""
+        """Replay the first turns of another episode; environments are deterministic in example and actions."""
         parent = start.parent
         for span in parent.turns[: start.turns]:
             if tokens.ended:
                 return
-            self._turn(tokens, parent.completion_ids[span], parent.logprobs and parent.logprobs[span])
+            self._add_turn(tokens, parent.completion_ids[span], parent.logprobs and parent.logprobs[span])
 
-    def _turn(self, tokens: EpisodeTokens, ids: list[int], logprobs: list[float] | None) -> None:
-        """Append a generated turn, take it as an action, and append the observation."""
+    def _add_turn(self, tokens: EpisodeTokens, ids: list[int], logprobs: list[float] | None) -> None:
+        """Append a generated turn, pass it to the environment as an action, and append the observation."""
         episode, prefix = tokens.episode, [*tokens.prompt_ids, *tokens.completion_ids]
         ids = ids[: self._tokens_left(tokens)]
         tokens.append(ids, True, None if logprobs is None else logprobs[: len(ids)])
@@ -146,18 +146,18 @@ class EpisodeRunner:
             episode.turn_rewards[-1] += reward or 0.0
 
     def _tokens_left(self, tokens: EpisodeTokens) -> int:
-        left = self._max_completion_length - len(tokens.completion_ids)
+        limit = self._max_completion_length - len(tokens.completion_ids)
         if self._max_length is not None:
-            left = min(left, self._max_length - len(tokens.prompt_ids) - len(tokens.completion_ids))
-        return max(0, left)
+            limit = min(limit, self._max_length - len(tokens.prompt_ids) - len(tokens.completion_ids))
+        return max(0, limit)
 
 
 def reward_inputs(episodes: Sequence[EpisodeTokens]) -> dict[str, Any]:
     """Return prompts, completions and completion_ids as rewards get them, and ``logged``, the text for readers."""
-    each = [tokens.episode for tokens in episodes]
+    records = [tokens.episode for tokens in episodes]
     return {
-        "prompts": [episode.prompt for episode in each],
-        "completions": [e.completion_text if isinstance(e.prompt, str) else list(e.messages) for e in each],
+        "prompts": [episode.prompt for episode in records],
+        "completions": [e.completion_text if isinstance(e.prompt, str) else list(e.messages) for e in records],
         "completion_ids": [tokens.generated_ids for tokens in episodes],
-        "logged": [episode.transcript for episode in each],
+        "logged": [episode.transcript for episode in records],
     }

@@ -75,8 +75,8 @@ def _validate(generator: Bound, generation: Generation, prompts: torch.Tensor) -
     batch_size, prompt_len = prompts.shape
     ids: Any = generation.ids
     if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or len(ids) != batch_size or ids.is_floating_point():
-        got = f"a tensor of shape {tuple(ids.shape)}" if isinstance(ids, torch.Tensor) else type(ids).__name__
-        raise PartError(f"expected token ids of {batch_size} sequences, got {got}", where=location(generator))
+        actual = f"a tensor of shape {tuple(ids.shape)}" if isinstance(ids, torch.Tensor) else type(ids).__name__
+        raise PartError(f"expected token ids of {batch_size} sequences, got {actual}", where=location(generator))
     if not torch.equal(ids[:, :prompt_len], prompts):
         raise PartError("expected the prompts before the completions, got other token ids", where=location(generator))
     new_tokens = ids.shape[1] - prompt_len

@@ -1,4 +1,4 @@
-"""Assignment of the completions of a group to the policy and the rollout sources. (Imports no torch.)"""
+"""Assignment of the completions of a group to the policy and the rollout sources; importable without torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WHERE = "algorithm.rollouts"
 
 def label(source: Bound) -> str:
     """Return the label of a source: its ``as``, else its name."""
-    return str(source.beside.get("as") or source.part.name)
+    return str(source.options.get("as") or source.part.name)
 
 
 def labels(sources: Sequence[Bound], where: str = WHERE) -> list[str]:
@@ -35,7 +35,7 @@ def labels(sources: Sequence[Bound], where: str = WHERE) -> list[str]:
     return list(dict.fromkeys([POLICY, *names]))
 
 
-def owners(sources: Sequence[Bound], generations: int, where: str = WHERE) -> list[int]:
+def assign_sources(sources: Sequence[Bound], generations: int, where: str = WHERE) -> list[int]:
     """Return the source of each completion of a group: 0 for the policy, k for the k-th source.
 
     Sources with `num_completions` are assigned theirs from the last completion towards the first; the one without
@@ -44,22 +44,22 @@ def owners(sources: Sequence[Bound], generations: int, where: str = WHERE) -> li
     Raises:
         RecipeError: They require more completions than a group has, or two sources have no `num_completions`.
     """
-    assigned, free = [0] * generations, generations
+    assignment, free = [0] * generations, generations
     numbered = list(enumerate(sources, 1))
-    unlimited = [number for number, source in numbered if not source.beside.get("num_completions")]
+    unlimited = [number for number, source in numbered if not source.options.get("num_completions")]
     if len(unlimited) > 1:
         problem = f"sources {unlimited[0]} and {unlimited[1]} both take all completions that are left"
         raise RecipeError(problem, where=where, hint="give one of them its `num_completions`")
     for number, source in sorted(numbered, key=lambda pair: pair[0] in unlimited):
-        count = source.beside.get("num_completions") or free
+        count = source.options.get("num_completions") or free
         if not 0 < count <= free:
             required = "all completions that are left" if number in unlimited else f"{count} completions of a group"
             problem = f"source {number} ({source.part.name}) requires {required}, {free} are free"
             hint = f"`trainer.num_generations` is {generations}, the completions of the policy included"
             raise RecipeError(problem, where=where, hint=hint)
-        assigned[free - count : free] = [number] * count
+        assignment[free - count : free] = [number] * count
         free -= count
-    return assigned
+    return assignment
 
 
 def columns_read(sources: Sequence[Bound]) -> list[str]:

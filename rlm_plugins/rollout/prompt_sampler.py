@@ -108,7 +108,7 @@ def call_sampler(sampler: Bound, data: dict[str, int], step: int | None = None) 
         RecipeError: An index is out of range.
     """
     with attribute_errors(sampler):
-        indices: list[Any] = list(sampler.call({name: data[name] for name in requested_data(sampler)}, step))
+        indices: list[Any] = list(sampler.call({name: data[name] for name in sampler.part.data}, step))
     return [_index(sampler, x, data["size"]) for x in indices]
 
 
@@ -122,9 +122,4 @@ def _index(sampler: Bound, x: Any, size: int) -> int:
 
 def is_called_per_generation(part: Bound) -> bool:
     """Return True for a sampler that is called before every generation."""
-    return part.part.hook == "rlm_samplers" and "count" in requested_data(part)
-
-
-def requested_data(part: Bound) -> tuple[str, ...]:
-    """Return the names of the data that a part takes, required and optional."""
-    return (*part.part.needs, *part.part.welcomes)
+    return part.part.hook == "rlm_samplers" and "count" in part.part.data

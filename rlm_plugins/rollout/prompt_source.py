@@ -16,7 +16,6 @@ from rlm_plugins.rollout.prompt_sampler import (
     Order,
     call_sampler,
     is_called_per_generation,
-    requested_data,
     require_full_generation,
 )
 
@@ -140,13 +139,13 @@ def prompt_source_for(
 
 
 def reason(parts: Iterable[Bound]) -> str:
-    """Return why prompts are selected per generation batch, as a clause; empty if they are not."""
+    """Return a clause on why prompts are selected per generation batch; empty if the data loader selects them."""
     for part in parts:
-        if part.beside.get("refill"):
+        if part.options.get("refill"):
             return f"the filter '{part.part.name}' refills the batch"
         if is_called_per_generation(part):
             return f"the sampler '{part.part.name}' is called before every generation"
-        names = {*requested_data(part), *part.part.update_needs, *part.part.update_welcomes}
+        names = {*part.part.data, *part.part.update_data}
         if dynamic := names & {"prompt_index", "policy_drift"}:
             return f"'{part.part.name}' requires `{max(dynamic)}`"
     return ""

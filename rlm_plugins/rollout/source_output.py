@@ -1,4 +1,4 @@
-"""Validation of what a rollout source returns, and of the prefixes that it has the policy continue."""
+"""Validation of the output of rollout sources, and of the prefixes that they pass to `generate`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def call_source(source: Bound, data: Mapping[str, Any], vocab_size: int | None =
 
     Args:
         source: The part.
-        data: Names that it may require: :data:`rlm_plugins.hookspecs.ROLLOUT`.
+        data: Names that it may require: :data:`rlm_plugins.hooks.ROLLOUT`.
         vocab_size: Of the model; None: unknown.
 
     Raises:
         PartError: It failed, or its output is invalid.
     """
     with attribute_errors(source):
-        names = (*source.part.needs, *source.part.welcomes)
-        returned = source.call({name: data[name] for name in names}, data["step"])
+        names = source.part.data
+        result = source.call({name: data[name] for name in names}, data["step"])
     size = len(data["prompts"])
-    columns = returned if isinstance(returned, Mapping) else {}
+    columns = result if isinstance(result, Mapping) else {}
     sizes = {name: len(values) for name, values in columns.items() if hasattr(values, "__len__")}
     if "completion_ids" not in sizes or set(sizes.values()) != {size} or len(sizes) < len(columns):
-        counts = ", ".join(f"{n} {name}" for name, n in sizes.items()) or type(returned).__name__
+        counts = ", ".join(f"{n} {name}" for name, n in sizes.items()) or type(result).__name__
         allowed = f"completion_ids (and further columns): a list of {size} entries each"
         raise PartError(f"returned {counts}", where=location(source), allowed=allowed)
     output = {("mask" if name == "env_mask" else name): list(values) for name, values in columns.items()}
@@ -102,18 +102,18 @@ def _per_token(source: Bound, name: str, number: int, ids: list[int] | None, val
         return None
     values = values.tolist() if hasattr(values, "tolist") else values
     if not isinstance(values, Sequence) or len(values) != len(ids):
-        got = f"{len(values)} entries" if isinstance(values, Sequence) else f"type {type(values).__name__}"
-        problem = f"returned a {name} of {got} for a completion of {len(ids)} tokens"
+        actual = f"{len(values)} entries" if isinstance(values, Sequence) else f"type {type(values).__name__}"
+        problem = f"returned a {name} of {actual} for a completion of {len(ids)} tokens"
         raise PartError(problem, where=location(source), allowed="one entry per token, or None for the completion")
     allowed, is_allowed = PER_TOKEN[name]
     for token, value in enumerate(values):
-        if not _passes(is_allowed, value):
+        if not _is_valid(is_allowed, value):
             problem = f"returned {value!r:.40} in its {name}: completion {number}, token {token}"
             raise PartError(problem, where=location(source), allowed=allowed)
     return list(values)
 
 
-def _passes(check: Callable[[Any], bool], value: Any) -> bool:
+def _is_valid(check: Callable[[Any], bool], value: Any) -> bool:
     try:
         return check(value.item() if hasattr(value, "item") else value)
     except TypeError:

@@ -27,7 +27,7 @@ def tools_of(environment: Any) -> list[Callable[..., Any]]:
 
 def requires_episodes(part: Part) -> bool:
     """Return True if a reward takes `episodes`, so that it raises their faults."""
-    return "episodes" in (*part.needs, *part.welcomes)
+    return "episodes" in part.data
 
 
 def accepted_columns(function: Callable[..., Any], columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ WEIGHTS, SCORE = "weights.safetensors", "score.json"
 
 
 class BestModel:
-    """Keeps the best weights in the folder of a stage; a resumed stage finds them there.
+    """Saves the best weights in the folder of a stage, from where a resumed stage loads their score.
 
     Args:
         folder: Folder ``best`` of the stage.
@@ -31,8 +31,8 @@ class BestModel:
         self._folder = folder
         self.score: dict[str, Any] | None = None
 
-    def find(self) -> None:
-        """Look for the best weights of an interrupted stage; damaged ones are not used."""
+    def load_score(self) -> None:
+        """Set `score` to that of the weights saved by an interrupted stage; None without any or if damaged."""
         self.score = from_main_process(self._read)
 
     def _read(self) -> dict[str, Any] | None:
@@ -48,7 +48,7 @@ class BestModel:
             model: The policy, or the reward model, in training.
             step: Optimizer steps done.
             score: The held-out score.
-            low: Lower end of its interval; NaN is never the best.
+            low: Lower end of its interval; a NaN never replaces the best.
             high: Upper end.
 
         Raises:
@@ -90,6 +90,6 @@ class BestModel:
 
 
 def _trained(model: Any) -> dict[str, torch.Tensor]:
-    """Return the weights that training changes, without those of a critic."""
+    """Return the trainable weights, without those of a critic."""
     trained = {name: x for name, x in model.named_parameters() if x.requires_grad}
     return without_auxiliary(model, trained) if hasattr(model, "peft_config") else trained

@@ -12,8 +12,8 @@ from rlm_plugins.recipe.yaml_scalars import dump
 from rlm_plugins.stage import Stage
 
 _PLUGINS = "plugins"
-EARLIER = "the-stage-before"
-"""Name of the model of a later stage; a replay without the model does not look it up."""
+PREVIOUS_STAGE = "the-stage-before"
+"""Placeholder for the model of a later stage; a replay without the model does not load it."""
 
 
 def capsule_recipe(stage: Stage) -> tuple[str, list[Path]]:
@@ -25,10 +25,10 @@ def capsule_recipe(stage: Stage) -> tuple[str, list[Path]]:
     for path in plugins.get("load", ()):
         files.append(stage.folder.parent / path)
     body = {key: _portable(value, files) for key, value in stage.body.items() if key != "capsule"}
-    body["model"] = {"name": EARLIER, **(body.get("model") or {})}
+    body["model"] = {"name": PREVIOUS_STAGE, **(body.get("model") or {})}
     section = {**plugins, "load": [f"{_PLUGINS}/{Path(path).name}" for path in plugins.get("load", ())]}
-    kept = {key: value for key, value in section.items() if value}
-    return dump({**({"plugins": kept} if kept else {}), **body, "name": "capsule"}), files
+    non_empty = {key: value for key, value in section.items() if value}
+    return dump({**({"plugins": non_empty} if non_empty else {}), **body, "name": "capsule"}), files
 
 
 def _plugins(run: Path) -> dict[str, Any]:

@@ -19,8 +19,8 @@ def fresh_folder(path: Path) -> Path:
     """
     with file_errors(path, "used"):
         if os.path.lexists(path) and not path.is_dir():
-            found = "a link to nothing" if path.is_symlink() and not path.exists() else "a file"
-            raise RlmError(f"expected a folder, got {found}", where=str(path), hint="choose another --out")
+            actual = "a link to nothing" if path.is_symlink() and not path.exists() else "a file"
+            raise RlmError(f"expected a folder, got {actual}", where=str(path), hint="choose another --out")
         folder, number = path, 1
         while os.path.lexists(folder) and not _is_empty(folder):
             number += 1

@@ -15,9 +15,11 @@ def suite_of(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[f
     Args:
         records: Lines of a stage.
     """
-    found = [record["suite"] for record in records if record.get("suite")]
-    names = found[0] if found else ()
-    return {name: {"before": found[0][name], "after": found[-1][name]} for name in names if name in found[-1]}
+    suites = [record["suite"] for record in records if record.get("suite")]
+    if not suites:
+        return {}
+    first, last = suites[0], suites[-1]
+    return {name: {"before": first[name], "after": last[name]} for name in first if name in last}
 
 
 def sampled_of(records: Sequence[Mapping[str, Any]]) -> tuple[list[int], SampledScores, SampledScores] | None:
@@ -26,16 +28,17 @@ def sampled_of(records: Sequence[Mapping[str, Any]]) -> tuple[list[int], Sampled
     Args:
         records: Lines of a stage.
     """
-    found = [record["sampled"] for record in records if record.get("sampled")]
-    if len(found) < 2:
+    sampled = [record["sampled"] for record in records if record.get("sampled")]
+    if len(sampled) < 2:
         return None
-    before, after = (SampledScores(sampled["scores"], sampled["answers"]) for sampled in (found[0], found[-1]))
-    return list(found[-1]["k"]), before, after
+    before, after = (SampledScores(entry["scores"], entry["answers"]) for entry in (sampled[0], sampled[-1]))
+    return list(sampled[-1]["k"]), before, after
 
 
 def change_line(before: SampledScores, after: SampledScores, ks: Sequence[int], *, share: bool) -> str:
     """Return one line with pass@k before and after, and its verdict."""
-    rows = [("mean", 1), *(("pass", k) for k in ks), *(("majority", k) for k in ks if share and k > 1)]
+    rows = [("mean", 1), *(("pass", k) for k in ks)]
+    rows += [("majority", k) for k in ks if share and k > 1]
     changes = []
     for kind, k in rows:
         values = [score_text(scores.estimate(kind, k)[0], share=share) for scores in (before, after)]

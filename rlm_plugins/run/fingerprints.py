@@ -1,4 +1,4 @@
-"""Digests of what a run starts from: base weights, examples, files."""
+"""Digests of the inputs of a run: base weights, tokenizer, examples, files."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def digest_of_tokenizer(processing_class: Any) -> str:
     rules = json.loads(fast.to_str()) if fast is not None else {"vocab": tokenizer.get_vocab()}
     rules = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}  # set by each call
     images = getattr(processing_class, "image_processor", None)
-    described = {
+    description = {
         "rules": rules,
         "special": {name: str(token) for name, token in tokenizer.special_tokens_map.items()},
-        "templates": [getattr(owner, "chat_template", None) for owner in (tokenizer, processing_class)],
+        "templates": [getattr(holder, "chat_template", None) for holder in (tokenizer, processing_class)],
         "images": images.to_dict() if images is not None else None,
     }
-    return hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(description, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def digest_of_rows(rows: Any) -> str:
-    """Return a digest of examples in their order, which is that of a data set and of the same rows in a list.
+    """Return a digest of examples in their order; equal for a data set and a list of the same rows.
 
     >>> digest_of_rows([{"prompt": "a", "answer": 1}]) == digest_of_rows([{"answer": 1, "prompt": "a"}])
     True
@@ -64,7 +64,7 @@ def digest_of_rows(rows: Any) -> str:
         return STREAM
     digest = hashlib.sha256()
     for row in _plain_rows(rows):
-        digest.update(json.dumps(row, sort_keys=True, default=_described).encode() + b"\n")
+        digest.update(json.dumps(row, sort_keys=True, default=_digest_of_other).encode() + b"\n")
     return digest.hexdigest()
 
 
@@ -94,6 +94,6 @@ def _plain_rows(rows: Any) -> Iterator[Mapping[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _described(value: Any) -> str:
-    """Return the text of a value that JSON lacks; of an object, whose text may have its address, the type."""
+def _digest_of_other(value: Any) -> str:
+    """Return a text for a value that JSON lacks: a digest of bytes, else the type (a repr may have an address)."""
     return hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else type(value).__qualname__

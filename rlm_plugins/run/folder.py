@@ -4,8 +4,8 @@
 
     runs/demo/
       recipe.yaml      the resolved recipe: every knob of every part; it reproduces the run.
-      manifest.json    what it was started from: command, commit, versions, hashes; see manifest.py.
-      lock             host and process that write, while they do.
+      manifest.json    its origin: command, commit, versions, hashes; see manifest.py.
+      lock             host and process that write at present.
       plugins/         copies of the single-file plugins; the run loads these.
       metrics.jsonl    one line per logged step: {"stage", "step", …}.
       evaluations.jsonl  held-out scores of each prompt, and of its sampled completions.
@@ -63,7 +63,7 @@ class Run:
         held_out: The latest held-out score of each reward, on every process.
         observers: Functions called with every scored generation batch of this process: (stage, step, prompts,
             completions, batch).
-        log_line: Called with one line about each damage of a log.
+        log_line: Called with a line about each damaged log.
         allowed: Keys that may differ from the start of the run.
     """
 
@@ -99,21 +99,21 @@ class Run:
         write_file(self.folder / "recipe.yaml", dump(dict(manifest["recipe"])))  # last: with it the folder is a run
 
     def record(self, stage: Stage, **entries: Any) -> None:
-        """Write what is known of a stage when it begins into the manifest.
+        """Write entries about a stage (digests, settings) into the manifest.
 
         Raises:
-            RlmError: Its base weights or its tokenizer differ from those with which it began.
+            RlmError: Its base weights or its tokenizer differ from those at the start of the stage.
         """
         if not self.main:
             return
         manifest = self.manifest()
         stages = manifest.setdefault("stages", {})
-        for kind, what in BASE.items():
+        for kind, difference in BASE.items():
             recorded, current = stages.get(stage.name, {}).get(kind), entries.get(kind)
             key = f"{kind}.{stage.name}"
             if recorded and current and recorded != current and not {key, kind} & set(self.allowed):
                 raise RlmError(
-                    f"{what} than at the start of the stage: {recorded[:12]}… then, {current[:12]}… now",
+                    f"{difference} than at the start of the stage: {recorded[:12]}… then, {current[:12]}… now",
                     where=f"{self.folder}: {stage.name}",
                     hint=f"restore the model of the recipe, or add --allow-changed {key}",
                 )
@@ -165,13 +165,13 @@ class Run:
             return
         for file, early_key in LOGS.items():
 
-            def wanted(record: dict[str, Any], early_key: str = early_key) -> bool:
-                """Return False for a line that is repeated: after `step`, or at it if written before it is complete."""
-                written = record.get("step")
-                is_kept = not isinstance(written, int) or written < step + (early_key not in record)
-                return record.get("stage") != stage.name or is_kept
+            def is_final(record: dict[str, Any], early_key: str = early_key) -> bool:
+                """Return False for a line that the resumed stage writes again."""
+                line_step = record.get("step")
+                is_before = not isinstance(line_step, int) or line_step < step + (early_key not in record)
+                return record.get("stage") != stage.name or is_before
 
-            self._log(file).keep(wanted)
+            self._log(file).keep(is_final)
 
     def finish(self, stage: Stage) -> None:
         """Mark a stage as complete, with a digest of its result: a resumed run skips it."""

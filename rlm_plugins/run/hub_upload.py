@@ -23,11 +23,11 @@ NOT_UPLOADED = ("training_args.bin", CHECKSUMS)
 def upload_result(trainer: Any, stage: Stage, result: ModelSpec) -> str:
     """Upload the result of a stage, and return the name of its repository.
 
-    An adapter on a base that the run itself made is merged, because only the run has that base.
+    An adapter on a base that the run created is merged, because only the run has that base.
 
     Args:
-        trainer: Has created the repository.
-        stage: Its result is on disk.
+        trainer: The trainer, which has created the repository.
+        stage: The stage; its result is on disk.
         result: The policy after the stage, an adapter merged into its base.
     """
     from huggingface_hub import HfApi

@@ -1,4 +1,4 @@
-"""The choices of `kernels/tuning.py` on this machine: measured once, kept in the user's cache."""
+"""Values of the choices of `kernels/tuning.py` for this machine: measured once, then read from the user's cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rlm_plugins.durable.files import write_file
 from rlm_plugins.errors import RlmError
@@ -22,38 +24,38 @@ OFF = "RLM_TUNING"
 
 
 def values(*speeds: Speed) -> dict[str, int]:
-    """Return the values for a run, by key; empty, the defaults, if no stage asks for a measurement, or on a GPU.
+    """Return the values for a run, by key; empty (the defaults) if no stage has `tune_kernels`, or on a GPU.
 
     Args:
         *speeds: `speed:` of the stages.
     """
     import torch
 
-    wanted = any(speed.tune_kernels for speed in speeds) and os.environ.get(OFF) != "off"
-    return tuned() if wanted and not torch.accelerator.is_available() else {}
+    is_enabled = any(speed.tune_kernels for speed in speeds) and os.environ.get(OFF) != "off"
+    return tuned() if is_enabled and not torch.accelerator.is_available() else {}
 
 
 def tuned() -> dict[str, int]:
     """Return the values for this processor, number of threads and version of PyTorch; measured at the first call."""
     file, key = cache_folder() / FILE, _machine()
-    known = _read(file)
-    if key not in known:
-        known[key] = measure()
+    cache = _read(file)
+    if key not in cache:
+        cache[key] = measure()
         with contextlib.suppress(OSError, RlmError):  # without a cache every run measures
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_file(file, json.dumps(known, indent=1) + "\n")
-    return known[key]
+            write_file(file, json.dumps(cache, indent=1) + "\n")
+    return cache[key]
 
 
 def line(stage: Stage) -> str:
     """Return the line of ``rlm check`` on the values of a stage."""
-    found = values(stage.speed)
-    texts = [choice.describe(found.get(key, choice.value)) for key, choice in CHOICES.items()]
-    return f"kernels: {'; '.join(texts)} ({f'measured on {processor()}' if found else 'defaults, not measured'})"
+    measured = values(stage.speed)
+    texts = [choice.describe(measured.get(key, choice.value)) for key, choice in CHOICES.items()]
+    return f"kernels: {'; '.join(texts)} ({f'measured on {processor()}' if measured else 'defaults, not measured'})"
 
 
 def _machine() -> str:
-    """Return the key of everything that the values depend on."""
+    """Return the cache key: processor, threads, version of torch, and candidates."""
     import torch
 
     choices = [(choice.key, choice.value, *choice.candidates) for choice in CHOICES.values()]
@@ -61,10 +63,14 @@ def _machine() -> str:
     return f"{processor()}; {torch.get_num_threads()} threads; torch {torch.__version__}; choices {digest}"
 
 
+def _as_integers(values: Mapping[str, Any]) -> dict[str, int]:
+    return {key: int(value) for key, value in values.items()}
+
+
 def _read(file: Path) -> dict[str, dict[str, int]]:
     """Return the cache; empty if there is none, or if it is damaged."""
     try:
-        found = json.loads(file.read_text())
-        return {machine: {key: int(value) for key, value in values.items()} for machine, values in found.items()}
+        cache = json.loads(file.read_text())
+        return {machine: _as_integers(values) for machine, values in cache.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}

@@ -25,8 +25,8 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         before: Report of the first evaluation.
         now: Report of the latest evaluation.
         seconds: Duration of the latest evaluation.
-        log_line: Called with what the evaluation is about to do.
-        judged: Returns the model that generates, for the policy; TRL's vLLM has the weights of the policy.
+        log_line: Called with a line before each evaluation.
+        generating_model: Policy → model that generates its completions: the policy itself, or TRL's vLLM.
         from_start: True if `before` was made before the first step; False in a resumed stage.
     """
 
@@ -39,21 +39,21 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         self.from_start = True
         self.seconds = 0.0
         self.log_line: Callable[[str], None] = lambda text: None
-        self.judged: Callable[[Any], Any] = lambda model: model
+        self.generating_model: Callable[[Any], Any] = lambda model: model
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Evaluate before the first step (in a resumed stage: at the checkpoint)."""
         self.from_start = state.global_step == 0
         if not self.from_start:
-            self._best.find()
+            self._best.load_score()
             self._scores = from_main_process(self._logged_scores)
         self._evaluate(state, sampled=self.from_start, **kwargs)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Evaluate every `evaluation.every` steps; the last step is left to `on_train_end`."""
         evaluation = self._stage.evaluation
-        every = evaluation.every if evaluation else 0
-        if not every or state.global_step % every or state.global_step >= state.max_steps:
+        interval = evaluation.every if evaluation else 0
+        if not interval or state.global_step % interval or state.global_step >= state.max_steps:
             return
         self._evaluate(state, **kwargs)
         assert evaluation is not None
@@ -70,7 +70,7 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         if keeps_best and self._best.score is not None:
             if self._best.score["step"] != state.global_step:
                 self._best.restore(model)
-            self._evaluate(state, sampled=True, kept=self._best.score["step"], **kwargs)
+            self._evaluate(state, sampled=True, best_step=self._best.score["step"], **kwargs)
 
     def _evaluate(
         self,
@@ -79,27 +79,27 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         model: Any,
         processing_class: Any,
         sampled: bool = False,
-        kept: int | None = None,
+        best_step: int | None = None,
         **kwargs: Any,
     ) -> None:
         evaluation = self._stage.evaluation
         if evaluation is None:
             return
         examples = list(self._stage.environment_spec.test)[: evaluation.rows or None]
-        began = time.perf_counter()
+        start = time.perf_counter()
         self.log_line(f"evaluating {len(examples)} held-out prompts")
-        judged = self.judged(model)
-        report = evaluate_stage(self._stage, examples, judged, processing_class)
+        engine = self.generating_model(model)
+        report = evaluate_stage(self._stage, examples, engine, processing_class)
         self.before, self.now = self.before or report, report
-        drawn, suite = None, {}
+        sampled_report, suite = None, {}
         if sampled and evaluation.samples:
-            drawn = evaluate_sampled(self._stage, examples, judged, processing_class, evaluation.samples)
+            sampled_report = evaluate_sampled(self._stage, examples, engine, processing_class, evaluation.samples)
         if sampled:
-            suite = evaluate_suite(self._stage, judged, processing_class)
-        self.seconds = time.perf_counter() - began
+            suite = evaluate_suite(self._stage, engine, processing_class)
+        self.seconds = time.perf_counter() - start
         self._run.held_out = dict(report.rewards)
-        self._log(state.global_step, report, drawn, suite, kept)
-        if evaluation.keep == "best" and kept is None:
+        self._log(state.global_step, report, sampled_report, suite, best_step)
+        if evaluation.keep == "best" and best_step is None:
             self._best.update(model, state.global_step, report.score, report.low, report.high)
 
     def _log(
@@ -108,28 +108,28 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         report: Report,
         sampled: SampledReport | None,
         suite: Mapping[str, Report],
-        kept: int | None,
+        best_step: int | None,
     ) -> None:
-        """Log the scores, and those of each prompt."""
-        evaluation, place = self._stage.evaluation, {"stage": self._stage.name, "step": step}
+        """Log the mean scores to metrics.jsonl, and the score of each prompt to evaluations.jsonl."""
+        evaluation, position = self._stage.evaluation, {"stage": self._stage.name, "step": step}
         assert evaluation is not None
-        chosen = {} if kept is None else {"held_out/kept_step": kept}
+        best = {} if best_step is None else {"held_out/kept_step": best_step}
         self._run.log(
-            **place,
+            **position,
             **{f"held_out/{label}": mean for label, mean in report.rewards.items()},
             **{"held_out/low": report.low, "held_out/high": report.high, "held_out/rows": report.rows},
             **(sampled.figures() if sampled else {}),
-            **{f"suite/{name}": each.score for name, each in suite.items()},
-            **chosen,
+            **{f"suite/{name}": result.score for name, result in suite.items()},
+            **best,
         )
         scores = [sample["rewards"][evaluation.metric] for sample in report.samples]
-        drawn: dict[str, Any] = {}
+        details: dict[str, Any] = {}
         if sampled is not None:
-            drawn = {"sampled": {**vars(sampled.scores), "k": list(sampled.ks)}}
+            details = {"sampled": {**vars(sampled.scores), "k": list(sampled.ks)}}
         if suite:
-            drawn["suite"] = {name: [each.score, each.low, each.high] for name, each in suite.items()}
-        self._run.append(EVALUATIONS, {**place, "metric": evaluation.metric, "scores": scores, **drawn, **chosen})
-        if kept is None:
+            details["suite"] = {name: [result.score, result.low, result.high] for name, result in suite.items()}
+        self._run.append(EVALUATIONS, {**position, "metric": evaluation.metric, "scores": scores, **details, **best})
+        if best_step is None:
             self._scores.append(scores)
 
     def _logged_scores(self) -> list[list[float | None]]:

@@ -12,8 +12,8 @@ from transformers import TrainerCallback
 from rlm_plugins.diagnosis import RULES, Finding, StageSettings, diagnose, is_suspicious
 from rlm_plugins.stage import Stage
 
-LAST = max(rule.steps for rule in RULES)
-"""Steps that decide whether a rule is violated now."""
+WINDOW = max(rule.steps for rule in RULES)
+"""Number of last steps by which the rules are checked."""
 
 
 class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
@@ -26,7 +26,7 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
     def __init__(self, stage: Stage, console: Console) -> None:
         self._stage, self._console = stage, console
         self._first: list[Mapping[str, Any]] = []
-        self._last: deque[Mapping[str, Any]] = deque(maxlen=LAST)
+        self._last: deque[Mapping[str, Any]] = deque(maxlen=WINDOW)
         self.findings: dict[tuple[str, str], Finding] = {}
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:
@@ -39,10 +39,10 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
         else:
             self._last.append(record)
         settings = StageSettings(self._stage.body, state.max_steps)
-        known = {name for name, label in self.findings if not label}
-        if not is_suspicious([*self._first, record], self._stage.name, settings, known):
+        reported = {name for name, label in self.findings if not label}
+        if not is_suspicious([*self._first, record], self._stage.name, settings, reported):
             return
-        new = diagnose([*self._first, *self._last], self._stage.name, settings, last=LAST)
+        new = diagnose([*self._first, *self._last], self._stage.name, settings, last=WINDOW)
         for finding in new:
             key = finding.name, finding.label
             if key not in self.findings and finding.severity > 1:

@@ -1,4 +1,4 @@
-"""The manifest of a run: everything that it was started from, by name and by hash.
+"""The manifest of a run: everything that it starts from, by name and by hash.
 
 ::
 
@@ -10,7 +10,7 @@
     code, data, files                 digests of code, of the examples in their order, of paths of parts
     stages                            per stage that began: digests of base weights and tokenizer, fields of its trainer
     tuning                            values of kernels that were chosen by measurement
-    changes                           what was allowed to differ when the run was resumed
+    changes                           differences that were allowed when the run was resumed
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.foreign_code import RECEIVERS, ForeignCode, foreign_code
 from rlm_plugins.recipe.local_paths import KNOBS
-from rlm_plugins.recipe.paths import leaves, spell
+from rlm_plugins.recipe.paths import format_path, leaves
 from rlm_plugins.recipe.resolved_values import resolved
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.fingerprints import digest_of_path, digest_of_rows
@@ -50,7 +50,7 @@ def manifest_of(stages: Sequence[Stage], recipe: Recipe, registry: Registry) -> 
         }
         for stage in stages
     }
-    described = {
+    entries = {
         "id": uuid.uuid4().hex,
         **provenance(),
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
@@ -63,22 +63,22 @@ def manifest_of(stages: Sequence[Stage], recipe: Recipe, registry: Registry) -> 
         "stages": {},
         "checksums": True,
     }
-    plain: dict[str, Any] = json.loads(json.dumps(described, default=str))
+    plain: dict[str, Any] = json.loads(json.dumps(entries, default=str))
     return plain
 
 
 def files_of(document: Mapping[str, Any]) -> dict[str, str]:
-    """Return address → digest of each file or folder that a part or the trainer reads: a reward model, a judge.
+    """Return address → digest of each file or folder that a part or the trainer reads (a reward model, say).
 
     >>> files_of({"rewards": [{"name": "reward_model", "path": "org/model"}], "environment": {"path": "/etc/hosts"}})
     {}
     """
-    found = {}
+    digests = {}
     for path, value in leaves(document):
         is_path = isinstance(value, str) and path[-1] in (*KNOBS, *_TRAINER_FILES) and os.path.isabs(value)
         if is_path and not {"environment", "model"} & set(path[:-1]) and Path(value).exists():
-            found[spell(path)] = digest_of_path(Path(value))
-    return found
+            digests[format_path(path)] = digest_of_path(Path(value))
+    return digests
 
 
 def portable(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,11 +95,8 @@ def portable(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def code_of(code: Sequence[ForeignCode]) -> dict[str, str]:
     """Return the name of each piece of foreign code → its hash or version."""
-    return {
-        Path(each.name).name if each.kind == "file" else each.name: each.version
-        for each in code
-        if each.kind not in RECEIVERS
-    }
+    listed = [item for item in code if item.kind not in RECEIVERS]
+    return {Path(item.name).name if item.kind == "file" else item.name: item.version for item in listed}
 
 
 def older_code(plugins: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Migration of older runs: the recipe in a run folder gets the names of today, so that the run resumes."""
+"""Migration of older runs: renames in the recipe of a run folder, so that the run resumes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.yaml_scalars import dump
 from rlm_plugins.renamed import KEYS, KNOBS, PARTS, VALUES
 
-KEPT = "recipe.old.yaml"
-"""Where the recipe stays as it was."""
+BACKUP = "recipe.old.yaml"
+"""File with a copy of the recipe before the migration."""
 _PARTS = {**PARTS, "generator/fast": "fastgen/fast"}
 """Names of parts; ``fast`` was a built-in part, and those of packages are recorded in full."""
 
@@ -32,12 +32,12 @@ def migrate(folder: Path) -> None:
         return  # reported with its line when the recipe is loaded
     current = with_current_names(recorded)
     if current != recorded:
-        write_file(folder / KEPT, path.read_bytes())
+        write_file(folder / BACKUP, path.read_bytes())
         write_file(path, dump(current))
 
 
 def with_current_names(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a resolved recipe with the names of today.
+    """Return a resolved recipe with the current names.
 
     >>> with_current_names({"speed": {"packed": True}, "algorithm": {"name": "grpo", "policy_loss": {"name": "plain"}}})
     {'speed': {'padding_free': True}, 'algorithm': {'name': 'grpo', 'policy_loss': {'name': 'unclipped'}}}
@@ -64,10 +64,10 @@ def _part(key: str, part: Any) -> Any:
         return _PARTS.get(f"{key}/{part}", part)
     if not isinstance(part, dict):
         return part
-    named = _with_keys(key, {**part, "name": _part(key, part.get("name"))})
+    renamed = _with_keys(key, {**part, "name": _part(key, part.get("name"))})
     if key not in SLOTS:
-        return named  # all renamed knobs are those of algorithms; a reward may have a knob `most`
-    knobs = {KNOBS.get(name, name): value for name, value in named.items()}
+        return renamed  #  all renamed knobs are those of algorithms; a reward may have a knob `most`
+    knobs = {KNOBS.get(name, name): value for name, value in renamed.items()}
     return {name: _value(name, value) for name, value in knobs.items()}
 
 

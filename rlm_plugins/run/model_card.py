@@ -44,13 +44,12 @@ def write_model_card(
     Args:
         stage: Its source has the notice of the base weights.
         folder: The adapter or model, before it is moved to `stage.output`.
-        base: Path or hub name of the base as it was loaded; empty: it was made from nothing.
+        base: Path or hub name of the base as it was loaded; empty: it was initialized at random.
         is_adapter: True if the folder has an adapter; None: as the stage has saved it.
         address: Path or hub name for its code and heading (default: the result of the stage; run and stage).
     """
-    notice = (
-        stage.source.notice() if stage.source.notice is not None else WeightsNotice(base or "none, made from nothing")
-    )
+    get_notice = stage.source.notice
+    notice = WeightsNotice(base or "none, made from nothing") if get_notice is None else get_notice()
     adapter = stage.lora is not None if is_adapter is None else is_adapter
     header = front_matter(
         base_model=notice.source.removeprefix("https://huggingface.co/"),

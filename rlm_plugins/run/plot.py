@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +27,22 @@ def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, f
         from matplotlib.figure import Figure
     except ImportError:
         return False
-    own = [r for r in records if r.get("stage") == stage]
-    held_out = [r for r in own if r.get(f"held_out/{metric}") is not None and "held_out/kept_step" not in r]
+    lines = [r for r in records if r.get("stage") == stage]
+    held_out = [r for r in lines if r.get(f"held_out/{metric}") is not None and "held_out/kept_step" not in r]
     in_training = f"rewards/{metric}/mean"
-    trained = [r for r in own if r.get(in_training) is not None]
+    trained = [r for r in lines if r.get(in_training) is not None]
     if not held_out and not trained:
         return False
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     if trained:
         label = f"{metric} of training samples"
-        axes.plot([r["step"] for r in trained], [r[in_training] for r in trained], color="0.7", label=label)
+        steps, scores = zip(*map(itemgetter("step", in_training), trained), strict=True)
+        axes.plot(steps, scores, color="0.7", label=label)
     if held_out:
-        steps, scores = [r["step"] for r in held_out], [r[f"held_out/{metric}"] for r in held_out]
-        axes.fill_between(
-            steps, [r["held_out/low"] for r in held_out], [r["held_out/high"] for r in held_out], alpha=0.25
-        )
+        keys = "step", f"held_out/{metric}", "held_out/low", "held_out/high"
+        steps, scores, lows, highs = zip(*map(itemgetter(*keys), held_out), strict=True)
+        axes.fill_between(steps, lows, highs, alpha=0.25)
         axes.plot(steps, scores, marker="o", label=f"held-out {metric} (95 % interval)")
     axes.set(xlabel="step", ylabel="score", title=f"{file.parent.name}: {stage}")
     axes.grid(alpha=0.3)
@@ -73,8 +74,8 @@ def pass_at_k_curves(before: SampledScores, after: SampledScores, file: Path) ->
         means, lows, highs = zip(*(scores.estimate("pass", k) for k in ks), strict=True)
         axes.fill_between(ks, lows, highs, alpha=0.2, color=color)
         axes.plot(ks, means, marker=".", color=color, label=f"pass@k, {name} (95 % interval)")
-        voted = [scores.estimate("majority", k)[0] for k in ks]
-        axes.plot(ks, voted, linestyle="--", color=color, label=f"majority@k, {name}")
+        majority = [scores.estimate("majority", k)[0] for k in ks]
+        axes.plot(ks, majority, linestyle="--", color=color, label=f"majority@k, {name}")
     axes.set(xlabel="k", ylabel="score", title=f"{file.parent.name}: {verdict(before, after)}")
     axes.set_xscale("log", base=2)
     axes.grid(alpha=0.3)

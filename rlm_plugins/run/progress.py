@@ -41,16 +41,16 @@ class FastPathLine(TrainerCallback):  # type: ignore[misc]
 
 def fast_path_line(stage: Stage, args: Any) -> str:
     """Return ``fast paths: …; off: …`` of a stage."""
-    on, off = [], []
+    enabled, disabled = [], []
     for reason, _ in decoding_plans(stage, args)[:1]:
         assert stage.generator is not None
         name = f"generator {stage.generator.part.name}"
-        on += [] if reason else [name]
-        off += [f"{name} ({reason})"] if reason else []
+        enabled += [] if reason else [name]
+        disabled += [f"{name} ({reason})"] if reason else []
     for feature in StageFeatures(stage, args) if stage.speed != NO_SPEED else ():
-        on += [feature.name] if feature.on else []
-        off += [] if feature.on else [f"{feature.name} ({feature.reason})"]
-    return f"fast paths: {', '.join(on) or 'none'}" + (f"; off: {', '.join(off)}" if off else "")
+        enabled += [feature.name] if feature.on else []
+        disabled += [] if feature.on else [f"{feature.name} ({feature.reason})"]
+    return f"fast paths: {', '.join(enabled) or 'none'}" + (f"; off: {', '.join(disabled)}" if disabled else "")
 
 
 class ProgressDisplay(TrainerCallback):  # type: ignore[misc]
@@ -68,36 +68,36 @@ class ProgressDisplay(TrainerCallback):  # type: ignore[misc]
             disable=not console.is_terminal,
         )
         self._task = self._bar.add_task(title, total=None, scores="")
-        self._logged, self._began, self._seconds, self._started = "", 0.0, list[float](), False
+        self._latest_metric, self._step_start, self._seconds, self._is_started = "", 0.0, list[float](), False
         curve.log_line = self.status
 
     def status(self, text: str) -> None:
-        """Show what is done before or between the steps; as a line only before the first step."""
+        """Show a text before or between steps; without a terminal only before the first step."""
         self._bar.start()
         self._bar.update(self._task, scores=visible(text))
-        if not self._started and not self._console.is_terminal:
+        if not self._is_started and not self._console.is_terminal:
             self._print(text)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Start the bar."""
-        self._started = True
+        self._is_started = True
         self._bar.start()
         self._bar.update(self._task, total=state.max_steps, completed=state.global_step)
         self._refresh(state, line=True)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Start the clock of a step."""
-        self._began = time.perf_counter()
+        self._step_start = time.perf_counter()
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Stop the clock, before evaluation and checkpoints."""
-        self._seconds = [*self._seconds[-RECENT:], time.perf_counter() - self._began]
+        self._seconds = [*self._seconds[-RECENT:], time.perf_counter() - self._step_start]
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:
         """Store the latest reward, or the loss if there is none."""
         for name in ("reward", "loss"):
             if isinstance(logs.get(name), float):
-                self._logged = f"{name} {logs[name]:.2f}"
+                self._latest_metric = f"{name} {logs[name]:.2f}"
                 return
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -115,10 +115,10 @@ class ProgressDisplay(TrainerCallback):  # type: ignore[misc]
         self._bar.stop()
 
     def _refresh(self, state: Any, line: bool) -> None:
-        evaluation, now = self._stage.evaluation, self._curve.now
-        parts = [*self._speed(state), *([self._logged] if self._logged else [])]
-        if now is not None and evaluation is not None:
-            parts.append(f"held-out {evaluation.metric} {now.text_of(now.score)}")
+        evaluation, report = self._stage.evaluation, self._curve.now
+        parts = [*self._speed(state), *([self._latest_metric] if self._latest_metric else [])]
+        if report is not None and evaluation is not None:
+            parts.append(f"held-out {evaluation.metric} {report.text_of(report.score)}")
         self._bar.update(self._task, completed=state.global_step, scores=visible("  ".join(parts)))
         if line and not self._console.is_terminal:
             self._print("  ".join([f"step {state.global_step}/{state.max_steps}", *parts]))
@@ -127,11 +127,11 @@ class ProgressDisplay(TrainerCallback):  # type: ignore[misc]
         """Return seconds a step, and the time left with the evaluations to come; nothing before the first step."""
         if not self._seconds:
             return []
-        seconds, left = median(self._seconds), state.max_steps - state.global_step
-        every = self._stage.evaluation.every if self._stage.evaluation else 0
-        evaluations = 1 + (state.max_steps - 1) // every - state.global_step // every if every else 1
-        remaining = f"{duration(seconds * left + self._curve.seconds * evaluations)} left"
-        return [f"{seconds:.3g} s/step", *([remaining] if left else [])]
+        seconds, steps_left = median(self._seconds), state.max_steps - state.global_step
+        interval = self._stage.evaluation.every if self._stage.evaluation else 0
+        evaluations = 1 + (state.max_steps - 1) // interval - state.global_step // interval if interval else 1
+        remaining = f"{duration(seconds * steps_left + self._curve.seconds * evaluations)} left"
+        return [f"{seconds:.3g} s/step", *([remaining] if steps_left else [])]
 
     def _print(self, text: str) -> None:
         self._console.print(f"{self._title}  {text}", markup=False, highlight=False, soft_wrap=True)

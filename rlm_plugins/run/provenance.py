@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ PACKAGES = (
 
 def provenance() -> dict[str, Any]:
     """Return the entries of the manifest that describe this process and machine."""
+    repositories = {name: git_state(path) for name, path in _repositories().items()}
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": list(sys.argv),
         "folder": str(Path.cwd()),
-        "git": {name: state for name, path in _repositories().items() if (state := git_state(path))},
+        "git": {name: state for name, state in repositories.items() if state},
         "python": platform.python_version(),
         "platform": platform.platform(),
         "hardware": hardware(),
@@ -66,7 +68,7 @@ def git_state(folder: Path) -> dict[str, Any]:
         "core.sshCommand=false",
         "protocol.allow=never",
     )
-    safe = ("git", "-C", str(folder), *(word for setting in no_programs for word in ("-c", setting)))
+    safe = ("git", "-C", str(folder), *chain.from_iterable(("-c", setting) for setting in no_programs))
     try:
         commit = _output(*safe, "rev-parse", "HEAD")
         settings = _output(*safe, "config", "--includes", "--show-scope", "--name-only", "--list").splitlines()
@@ -79,8 +81,8 @@ def git_state(folder: Path) -> dict[str, Any]:
 
 
 def _output(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10, stdin=subprocess.DEVNULL)
-    return done.stdout.strip()
+    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10, stdin=subprocess.DEVNULL)
+    return process.stdout.strip()
 
 
 def _repositories() -> dict[str, Path]:

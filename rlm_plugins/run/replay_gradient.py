@@ -48,23 +48,23 @@ def policy_gradient(folder: Path, capsule: Capsule, recipe: Recipe, registry: Re
         raise RlmError(problem, where=str(folder), hint="leave out --model")
     checkpoint = stage_folder / f"checkpoint-{capsule.step - 1}"
     if capsule.step > 1 and not checkpoint.is_dir():
-        kept = ", ".join(sorted(path.name for path in stage_folder.glob("checkpoint-*"))) or "none"
+        checkpoints = ", ".join(sorted(path.name for path in stage_folder.glob("checkpoint-*"))) or "none"
         hint = "`trainer.save_steps` and `capsule.every` that fit: a checkpoint right before the capsule"
         raise RlmError(
             f"expected {checkpoint.name}, the weights at the start of the step",
             where=str(stage_folder),
-            allowed=kept,
+            allowed=checkpoints,
             hint=hint,
         )
     stages = compose(recipe, registry)
     for number, stage in enumerate(stages):
         stage.folder = run / stage.name
         stage_result.connect(stage, stages[:number])
-    chosen = next(stage for stage in stages if stage.name == stage_folder.name)
+    stage = next(stage for stage in stages if stage.name == stage_folder.name)
     result: dict[str, torch.Tensor] = {}
     with tempfile.TemporaryDirectory() as scratch, temporary_rng_state():
         replay = partial(_compute, capsule=capsule, checkpoint=checkpoint, result=result)
-        chosen.trainer(replace(chosen, folder=Path(scratch), callbacks=(), watchers=(), replay=replay))
+        stage.trainer(replace(stage, folder=Path(scratch), callbacks=(), watchers=(), replay=replay))
     return result
 
 

@@ -50,7 +50,7 @@ def report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float, 
     sampled, suite = sampled_of(evaluations), suite_of(evaluations)
     run.summarize(
         **figures,
-        **_kept(scores, label),
+        **_best_step(scores, label),
         **_at_k(scores),
         **({"suite": suite} if suite else {}),
         **({"sampled": compared(*sampled[1:], sampled[0])} if sampled else {}),
@@ -69,8 +69,8 @@ def report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float, 
         _print(console, change_line(*sampled[1:], sampled[0], share=share))
     for name, pair in suite.items():
         _print(console, f"  {name}: {' -> '.join(score_text(pair[when][0], share=share) for when in pair)}")
-    if kept := _kept(scores, label).get("kept"):
-        _print(console, f"  kept: the model of step {kept['step']}, the best lower end of the interval")
+    if best := _best_step(scores, label).get("kept"):
+        _print(console, f"  kept: the model of step {best['step']}, the best lower end of the interval")
     change = " -> ".join(_score(x, share) for x in (initial, last[label]))
     low, high = (_score(last[f"held_out/{end}"], share) for end in ("low", "high"))
     _print(console, f"  95 % interval of the last score: [{low}, {high}], {last['held_out/rows']} held-out prompts")
@@ -94,8 +94,8 @@ def _print(console: Console, line: str, style: str = "") -> None:
     console.print(line, markup=False, highlight=False, style=style, soft_wrap=True)
 
 
-def _kept(scores: Sequence[dict[str, Any]], label: str) -> dict[str, Any]:
-    """Return the step of the kept model, and the score of the last one, with `evaluation.keep: best`."""
+def _best_step(scores: Sequence[dict[str, Any]], label: str) -> dict[str, Any]:
+    """Return the step of the best model, and step and score of the last one, with `evaluation.keep: best`."""
     if (step := scores[-1].get("held_out/kept_step")) is None:
         return {}
     last = next(record for record in reversed(scores) if "held_out/kept_step" not in record)
@@ -104,11 +104,12 @@ def _kept(scores: Sequence[dict[str, Any]], label: str) -> dict[str, Any]:
 
 def _at_k(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return mean@k and pass@k before and after, if completions were sampled."""
-    found = [record for record in scores if "held_out/k" in record]
-    if not found:
+    sampled = [record for record in scores if "held_out/k" in record]
+    if not sampled:
         return {}
-    pairs = {name: [found[0][f"held_out/{name}"], found[-1][f"held_out/{name}"]] for name in ("mean_at_k", "pass_at_k")}
-    return {"k": int(found[0]["held_out/k"]), **pairs}
+    first, last = sampled[0], sampled[-1]
+    pairs = {name: [first[f"held_out/{name}"], last[f"held_out/{name}"]] for name in ("mean_at_k", "pass_at_k")}
+    return {"k": int(first["held_out/k"]), **pairs}
 
 
 def _examples(curve: LearningCurve | None, metric: str) -> list[dict[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.foreign_code import foreign_code
-from rlm_plugins.recipe.paths import leaves, spell
+from rlm_plugins.recipe.paths import format_path, leaves
 from rlm_plugins.recipe.resolved_values import explain_origins
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.folder import DONE, Run
 from rlm_plugins.run.manifest import code_of, manifest_of, older_code, portable
-from rlm_plugins.run.migration import KEPT, migrate, with_current_names
+from rlm_plugins.run.migration import BACKUP, migrate, with_current_names
 from rlm_plugins.stage import Stage
 
 _ABSENT = object()
@@ -33,7 +34,7 @@ Change = tuple[str, str, str]
 
 
 def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_changed: Collection[str] = ()) -> None:
-    """Compare what a run was started with and what it would go on with; allowed changes are written into its folder.
+    """Compare the inputs of a run with the current ones, and write allowed changes into its folder.
 
     Args:
         folder: The run.
@@ -65,16 +66,16 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
             f"{folder}: processes: {count[1]} before, {count[2]} now; the random numbers start again from the seed"
         )
     if any(not key.startswith("result.") for key, *_ in changed):
-        write_file(folder / KEPT, (folder / "recipe.yaml").read_bytes())
+        write_file(folder / BACKUP, (folder / "recipe.yaml").read_bytes())
         history = [*recorded.get("changes", ()), *({"key": k, "old": a, "new": b} for k, a, b in changed)]
-        kept: dict[str, Any] = {
+        unchanged: dict[str, Any] = {
             key: recorded[key] for key in ("id", "started", "stages", "checksums", "tuning") if key in recorded
         }
-        run.open({**current, "checksums": False, **kept, "changes": history}, recipe.load)
+        run.open({**current, "checksums": False, **unchanged, "changes": history}, recipe.load)
 
 
 def _numeric(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a machine changes the rounding of sums; of an older version that recorded none, nothing."""
+    """Return the facts of a machine that change the rounding of sums; empty if an older version recorded none."""
     hardware = manifest.get("hardware", {})
     return {f"hardware.{key}": hardware[key] for key in ("machine", "threads", "accelerators") if key in hardware}
 
@@ -85,12 +86,14 @@ def refuse(folder: Path, changed: Sequence[Change], allowed: Collection[str]) ->
     Raises:
         RlmError: Some are not, or an allowed key is none of the recipe.
     """
-    refused = [change for change in changed if not any(_covers(key, change[0]) for key in allowed)]
+    refused = [change for change in changed if not _is_allowed(change[0], allowed)]
     if not refused:
         return
     lines = "".join(f"\n    {key}: {_short(old)} in the run, {_short(new)} now" for key, old, new in refused)
-    unused = [key for key in allowed if not any(_covers(key, change[0]) for change in changed)]
-    guess = "".join(f"; {hint}" for key in unused if (hint := nearest(key, [change[0] for change in refused])))
+    changed_keys, refused_keys = [key for key, *_ in changed], [key for key, *_ in refused]
+    unused = [key for key in allowed if not any(map(partial(_covers, key), changed_keys))]
+    hints = filter(None, (nearest(key, refused_keys) for key in unused))
+    guess = "".join(f"; {hint}" for hint in hints)
     keys = " ".join(f"--allow-changed '{key}'" for key, *_ in refused[:4])
     raise RlmError(
         f"the run was started with something else:{lines}",
@@ -100,7 +103,7 @@ def refuse(folder: Path, changed: Sequence[Change], allowed: Collection[str]) ->
 
 
 def check_code(folder: Path, recipe: Recipe, allowed: Collection[str] = ()) -> None:
-    """Compare the code that the recipe of a run executes with what the run was started with; nothing is executed.
+    """Compare the code of a run's recipe with that at the start of the run; nothing is executed.
 
     Raises:
         RlmError: A file differs, or a link leads out of the run folder.
@@ -115,7 +118,7 @@ def check_code(folder: Path, recipe: Recipe, allowed: Collection[str] = ()) -> N
 
 
 def check_links(folder: Path) -> None:
-    """Check that a run folder has files and folders alone, and that no link in it leads out.
+    """Check that a run folder has only files and folders, and that links point into it.
 
     Raises:
         RlmError: A link leads out, or there is a pipe, socket or device.
@@ -123,17 +126,17 @@ def check_links(folder: Path) -> None:
     root = folder.resolve()
     with file_errors(folder, "read"):
         for parent, folders, files in os.walk(folder):
-            for path in (Path(parent) / name for name in (*folders, *files)):
-                if not (path.is_symlink() or path.is_dir() or path.is_file()):
-                    hint = "remove it: a reader would wait for ever"
-                    raise RlmError(
-                        "expected a file or folder, got a pipe, socket or device", where=str(path), hint=hint
-                    )
-                if path.is_symlink() and not path.resolve().is_relative_to(root):
-                    hint = "remove this link: a run reads and writes in its own folder only"
-                    raise RlmError(
-                        f"this link leads out of the run folder, to {path.resolve()}", where=str(path), hint=hint
-                    )
+            for name in (*folders, *files):
+                _check_path(Path(parent) / name, root)
+
+
+def _check_path(path: Path, root: Path) -> None:
+    if not (path.is_symlink() or path.is_dir() or path.is_file()):
+        hint = "remove it: a reader would wait for ever"
+        raise RlmError("expected a file or folder, got a pipe, socket or device", where=str(path), hint=hint)
+    if path.is_symlink() and not path.resolve().is_relative_to(root):
+        hint = "remove this link: a run reads and writes in its own folder only"
+        raise RlmError(f"this link leads out of the run folder, to {path.resolve()}", where=str(path), hint=hint)
 
 
 def changes(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[Change]:
@@ -145,7 +148,7 @@ def changes(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[Cha
     old, new = dict(leaves(recorded)), dict(leaves(current))
     paths = [path for path in dict.fromkeys([*old, *new]) if path != ("name",)]
     pairs = [(path, old.get(path, _ABSENT), new.get(path, _ABSENT)) for path in paths]
-    return [(spell(path), _text(a), _text(b)) for path, a, b in pairs if a != b]
+    return [(format_path(path), _text(a), _text(b)) for path, a, b in pairs if a != b]
 
 
 def without_new_defaults(changed: Sequence[Change], recipe: Recipe, stages: Sequence[Stage]) -> list[Change]:
@@ -159,8 +162,8 @@ def _recorded(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return recipe, versions and digests of a run; an older version recorded a part of them."""
     results = {"packages": manifest.get("packages", {}), "result": _recorded_results(folder)}
     if "recipe" in manifest:
-        known = {key: manifest[key] for key in _COMPARED if key in manifest}
-        return {**with_current_names(manifest["recipe"]), **known, **results}
+        entries = {key: manifest[key] for key in _COMPARED if key in manifest}
+        return {**with_current_names(manifest["recipe"]), **entries, **results}
     with file_errors(folder / "recipe.yaml", "read"):
         recipe = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
     code, versions = older_code(manifest.get("plugins", {}))
@@ -173,13 +176,17 @@ def _output(folder: Path, stages: Sequence[Stage], name: str) -> Path:
 
 def _recorded_results(folder: Path) -> dict[str, str]:
     """Return stage → digest of its result, of the finished stages; older versions recorded none."""
-    found = {}
+    digests = {}
     for file in folder.glob(f"*/{DONE}"):
         try:
-            found[file.parent.name] = json.loads(file.read_bytes())["result"]
+            digests[file.parent.name] = json.loads(file.read_bytes())["result"]
         except (OSError, ValueError, LookupError, TypeError):
             continue
-    return {name: digest for name, digest in found.items() if isinstance(digest, str) and digest}
+    return {name: digest for name, digest in digests.items() if isinstance(digest, str) and digest}
+
+
+def _is_allowed(changed: str, allowed: Collection[str]) -> bool:
+    return any(_covers(key, changed) for key in allowed)
 
 
 def _covers(key: str, changed: str) -> bool:

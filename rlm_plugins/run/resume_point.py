@@ -1,4 +1,4 @@
-"""The checkpoint at which a stage resumes: the newest one that is sound."""
+"""The checkpoint at which a stage resumes: the newest valid one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SINGLE = ("optimizer.pt", "scheduler.pt")
 _WEIGHTS = ("*.safetensors", "*.bin")
 
 
-def sound_checkpoint(stage: Path, log_line: Callable[[str], None], *, unsealed: bool, owner: str = "") -> Path | None:
-    """Return the newest sound checkpoint of a stage; damaged ones are renamed and reported.
+def valid_checkpoint(stage: Path, log_line: Callable[[str], None], *, unsealed: bool, owner: str = "") -> Path | None:
+    """Return the newest valid checkpoint of a stage; damaged ones are renamed and reported.
 
     Args:
         stage: Folder of the stage.
@@ -28,34 +28,34 @@ def sound_checkpoint(stage: Path, log_line: Callable[[str], None], *, unsealed: 
     Raises:
         RlmError: There are checkpoints, and all are damaged.
     """
-    found: list[str] = []
+    damages_found: list[str] = []
     for checkpoint in reversed(checkpoints(stage)):
         reasons = reasons_against(checkpoint, unsealed=unsealed, owner=owner)
         if not reasons:
-            if found:
-                log_line(f"{stage.name}: {'; '.join(found)}; resuming from {checkpoint.name}")
+            if damages_found:
+                log_line(f"{stage.name}: {'; '.join(damages_found)}; resuming from {checkpoint.name}")
             elif not is_sealed(checkpoint):
                 log_line(f"{stage.name}: {checkpoint.name} has no checksums (an older version saved it)")
             return checkpoint
-        found.append(f"{checkpoint.name} is damaged ({', '.join(reasons)})")
-        _set_aside(checkpoint)
+        damages_found.append(f"{checkpoint.name} is damaged ({', '.join(reasons)})")
+        _rename_damaged(checkpoint)
     damaged = sorted(stage.glob("checkpoint-*.damaged"))
     if not damaged:
         return None
-    problem = "; ".join(found) or f"{', '.join(folder.name for folder in damaged)}: damaged"
+    problem = "; ".join(damages_found) or f"{', '.join(folder.name for folder in damaged)}: damaged"
     hint = f"no sound checkpoint is left; to start the stage again, remove {stage}"
     raise RlmError(problem, where=str(stage), hint=hint)
 
 
-def _set_aside(checkpoint: Path) -> None:
+def _rename_damaged(checkpoint: Path) -> None:
     with file_errors(checkpoint, "renamed"):
-        aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
-        remove(aside)
-        checkpoint.rename(aside)
+        damaged = checkpoint.with_name(f"{checkpoint.name}.damaged")
+        remove(damaged)
+        checkpoint.rename(damaged)
 
 
 def reasons_against(checkpoint: Path, *, unsealed: bool, owner: str = "") -> list[str]:
-    """Return why a checkpoint cannot be used; empty if it is sound."""
+    """Return the reasons why a checkpoint cannot be used; empty if it is valid."""
     if checkpoint.is_symlink() or not checkpoint.is_dir():
         return ["it is not a folder"]
     if is_sealed(checkpoint):
@@ -64,7 +64,7 @@ def reasons_against(checkpoint: Path, *, unsealed: bool, owner: str = "") -> lis
 
 
 def _of_another_run(checkpoint: Path, owner: str) -> list[str]:
-    """Return a reason if the checkpoint was copied from another run or stage, whose weights are sound too."""
+    """Return a reason if the checkpoint was copied from another run or stage; its checksums are valid then."""
     recorded = owner_of(checkpoint)
     return ["it was saved by another run or stage"] if owner and recorded and recorded != owner else []
 
@@ -79,7 +79,7 @@ def _wrong_step(checkpoint: Path) -> list[str]:
 
 
 def _incomplete(checkpoint: Path) -> list[str]:
-    """Return what a checkpoint of an older version lacks, as far as that shows without checksums."""
+    """Return the defects of a checkpoint without checksums (an older version saved it) that can be detected."""
     try:
         json.loads((checkpoint / STATE).read_bytes())
     except (OSError, ValueError):

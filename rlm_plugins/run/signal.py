@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -31,16 +32,16 @@ class Group:
         rewards: The reward of each completion, weighted and summed.
         named: Each reward by its label; NaN where it did not apply.
         tokens: Trained tokens of each completion.
-        ended: True for each completion that ended before the length limit.
+        is_complete: True for each completion that ended before the length limit.
     """
 
     rewards: Sequence[float]
     named: dict[str, Sequence[float]]
     tokens: Sequence[int]
-    ended: Sequence[bool]
+    is_complete: Sequence[bool]
 
     @property
-    def differs(self) -> bool:
+    def has_spread(self) -> bool:
         """True if the completions have different rewards."""
         return max(self.rewards) - min(self.rewards) > TIE
 
@@ -62,12 +63,12 @@ class Signal:
     def figures(self) -> dict[str, Any]:
         """Return the figures of the report as plain data; None where there is none."""
         metric = self.stage.evaluation.metric if self.stage.evaluation else self.stage.rewards[0].label
-        rewards = [reward for group in self.groups for reward in group.rewards]
-        best = [max((x for x in group.named[metric] if not math.isnan(x)), default=math.nan) for group in self.groups]
-        best = [x for x in best if not math.isnan(x)]
-        scores = [x for group in self.groups for x in group.named[metric] if not math.isnan(x)]
-        tokens = [count for group in self.groups for count in group.tokens]
-        ended = [flag for group in self.groups for flag in group.ended]
+        rewards = list(chain.from_iterable(group.rewards for group in self.groups))
+        scores_by_group = [[x for x in group.named[metric] if not math.isnan(x)] for group in self.groups]
+        best = [max(scores) for scores in scores_by_group if scores]
+        scores = list(chain.from_iterable(scores_by_group))
+        tokens = list(chain.from_iterable(group.tokens for group in self.groups))
+        is_complete = list(chain.from_iterable(group.is_complete for group in self.groups))
         return {
             "stage": self.stage.name,
             "prompts": len(self.groups),
@@ -77,13 +78,13 @@ class Signal:
             "metric": metric,
             "is_share": {*scores} <= {0.0, 1.0},
             "pass_at_g": fmean(best) if best else None,
-            "groups_that_differ": sum(group.differs for group in self.groups),
+            "groups_that_differ": sum(group.has_spread for group in self.groups),
             "groups_without_reward": sum(max(map(abs, group.rewards)) <= TIE for group in self.groups),
             "groups_alike_otherwise": sum(
-                len(group.rewards) > 1 and not group.differs and max(map(abs, group.rewards)) > TIE
+                len(group.rewards) > 1 and not group.has_spread and max(map(abs, group.rewards)) > TIE
                 for group in self.groups
             ),
-            "ended": fmean(ended),
+            "ended": fmean(is_complete),
             "tokens": fmean(tokens),
             "max_tokens": self.stage.settings.get("max_completion_length"),
             # The first step also starts the generator and allocates memory.
@@ -96,23 +97,23 @@ class Signal:
         return fmean(values) if values else None
 
 
-class _Enough(Exception):
+class _AllScored(Exception):
     """Ends the training loop: all prompts are scored."""
 
 
-class _Clock(TrainerCallback):  # type: ignore[misc]
+class _StepTimer(TrainerCallback):  # type: ignore[misc]
     """Measures the steps, and ends the loop."""
 
     def __init__(self, signal: Signal, prompts: int) -> None:
-        self._signal, self._prompts, self._began = signal, prompts, 0.0
+        self._signal, self._prompts, self._start = signal, prompts, 0.0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._began = time.perf_counter()
+        self._start = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._signal.seconds.append(time.perf_counter() - self._began)
+        self._signal.seconds.append(time.perf_counter() - self._start)
         if len(self._signal.groups) >= self._prompts:
-            raise _Enough
+            raise _AllScored
 
 
 def measure_signal(stage: Stage, prompts: int) -> Signal:
@@ -131,15 +132,15 @@ def measure_signal(stage: Stage, prompts: int) -> Signal:
         raise RlmError(f"stage {stage.name} samples no completions: it has no rewards")
     settings = {**stage.settings, "learning_rate": 0.0, "save_strategy": "no", "report_to": "none", "weight_decay": 0.0}
     with tempfile.TemporaryDirectory() as folder:
-        own = replace(stage, settings=settings, evaluation=None, callbacks=[], folder=Path(folder) / stage.name)
+        measured = replace(stage, settings=settings, evaluation=None, callbacks=[], folder=Path(folder) / stage.name)
         signal = Signal(stage)
 
         def observe(step: int, texts: Any, completions: Any, batch: Batch) -> None:
             signal.groups += _groups(batch)
 
-        own.observer, own.watchers = observe, [_Clock(signal, prompts)]
-        with suppress(_Enough):
-            own.trainer(own)
+        measured.observer, measured.watchers = observe, [_StepTimer(signal, prompts)]
+        with suppress(_AllScored):
+            measured.trainer(measured)
     if not signal.groups:
         raise RlmError(f"no completion of stage {stage.name} was scored")
     return signal
@@ -147,10 +148,10 @@ def measure_signal(stage: Stage, prompts: int) -> Signal:
 
 def _groups(batch: Batch) -> list[Group]:
     """Return the groups of a scored batch."""
-    found = []
+    groups = []
     for number in batch.group.unique().tolist():
         rows = (batch.group == number).nonzero().flatten()
-        found.append(
+        groups.append(
             Group(
                 torch.nan_to_num(batch.rewards[rows]).tolist(),
                 {label: values[rows].tolist() for label, values in batch.named_rewards.items()},
@@ -158,4 +159,4 @@ def _groups(batch: Batch) -> list[Group]:
                 (~batch.truncated[rows]).tolist(),
             )
         )
-    return found
+    return groups

@@ -53,7 +53,7 @@ def connect(stage: Stage, earlier: Sequence[Stage]) -> None:
     """
     if earlier:
         stage.source = result_of(earlier[-1])
-    stage.results = {name: s.output for s in earlier for name in (s.name, s.name[3:])}
+    stage.results = {s.name: s.output for s in earlier} | {s.name[3:]: s.output for s in earlier}
 
 
 def result_of(stage: Stage) -> ModelSpec:
@@ -82,17 +82,17 @@ def result_of(stage: Stage) -> ModelSpec:
         check_result(stage.output)
         if stage.lora is None:
             with _loading(stage.output):
-                kind = auto_class(stage.source.config)
-                return kind.from_pretrained(stage.output, dtype="auto", **trust)  # type: ignore[no-any-return]
+                model_class = auto_class(stage.source.config)
+                return model_class.from_pretrained(stage.output, dtype="auto", **trust)  # type: ignore[no-any-return]
         merged = adapted(stage).merge_and_unload()
-        # a later adapter must not name the first base as its own
+        # otherwise a later adapter would record the first base as its base
         merged.name_or_path = merged.config._name_or_path = ""
         for weight in merged.parameters():  # PEFT froze the base; the next stage may train all of it
             weight.requires_grad_(weight.is_floating_point())  # integers of a quantized base have no gradient
         return merged
 
-    sees = None if stage.source.processor is None else processor
-    return replace(stage.source, tokenizer=tokenizer, load=load, origin=str(stage.output), processor=sees)
+    vision_processor = None if stage.source.processor is None else processor
+    return replace(stage.source, tokenizer=tokenizer, load=load, origin=str(stage.output), processor=vision_processor)
 
 
 def adapted(stage: Stage) -> Any:

@@ -34,7 +34,7 @@ ALWAYS = {"max_steps": STEPS, "save_strategy": "steps", "save_steps": 1, "save_t
 
 def stand_in(recipe: Recipe) -> dict[str, Any]:
     """Return the stand-in of a recipe as a document; paths in it are absolute."""
-    bodies = [_small(body, first=number == 0) for number, body in enumerate(recipe.bodies)]
+    bodies = [_stand_in_stage(body, is_first=number == 0) for number, body in enumerate(recipe.bodies)]
     plugins = {"load": [str(path) for path in recipe.load], "block": recipe.block, "packages": recipe.packages}
     document: dict[str, Any] = {"name": f"{recipe.name}-stand-in"}
     document |= (
@@ -43,17 +43,21 @@ def stand_in(recipe: Recipe) -> dict[str, Any]:
     return document | (bodies[0] if len(bodies) == 1 else {"stages": bodies})
 
 
-def _small(body: dict[str, Any], *, first: bool) -> dict[str, Any]:
+def _stand_in_stage(body: dict[str, Any], *, is_first: bool) -> dict[str, Any]:
     body = copy.deepcopy(body)
     model = body.get("model") or {}
     lora = {"lora": {"r": 2, "target_modules": "all-linear"}} if model.get("lora") else {}
-    body["model"] = {**(MODEL if first else {}), **({"tools": True} if first and model.get("tools") else {}), **lora}
+    body["model"] = {
+        **(MODEL if is_first else {}),
+        **({"tools": True} if is_first and model.get("tools") else {}),
+        **lora,
+    }
     trainer = body.get("trainer") or {}
     sizes = {key: value for key, value in SIZES.items() if key in trainer}
     if trainer.get("num_generations") == 1:
         del sizes["num_generations"]
-    kept = {key: value for key, value in {**trainer, **sizes}.items() if value is not None}
-    body["trainer"] = {**kept, **{key: value for key, value in ALWAYS.items() if value is not None}}
+    settings = {key: value for key, value in {**trainer, **sizes}.items() if value is not None}
+    body["trainer"] = {**settings, **{key: value for key, value in ALWAYS.items() if value is not None}}
     body["trainer"].pop("save_total_limit", None)
     if evaluation := body.get("evaluation"):
         evaluation.pop("stop", None)

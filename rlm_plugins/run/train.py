@@ -38,7 +38,7 @@ from rlm_plugins.run.live_diagnosis import LiveDiagnosis
 from rlm_plugins.run.manifest import manifest_of
 from rlm_plugins.run.progress import FastPathLine, ProgressDisplay
 from rlm_plugins.run.report import report
-from rlm_plugins.run.resume_point import sound_checkpoint
+from rlm_plugins.run.resume_point import valid_checkpoint
 from rlm_plugins.run.trainer_callbacks import MetricsLog
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.checkpoint import latest_step
@@ -143,7 +143,7 @@ def _silence_libraries() -> None:
 def _rewind(run: Run, stage: Stage) -> None:
     """Set the checkpoint at which a stage resumes, and remove what was logged after it."""
     unsealed = not run.has_checksums()
-    choose = partial(sound_checkpoint, stage.folder, run.log_line, unsealed=unsealed, owner=run.owner_of(stage))
+    choose = partial(valid_checkpoint, stage.folder, run.log_line, unsealed=unsealed, owner=run.owner_of(stage))
     stage.checkpoint = from_main_process(choose)
     run.rewind(stage, int(stage.checkpoint.name.split("-")[1]) if stage.checkpoint else -1)
 
@@ -154,18 +154,18 @@ def _train_or_back_off(run: Run, stage: Stage, title: str, console: Console) -> 
     Raises:
         Divergence: With the checkpoint that was kept.
     """
-    for left in reversed(range(BACK_OFFS + 1)):
+    for attempts_left in reversed(range(BACK_OFFS + 1)):
         try:
             return _train_stage(run, stage, title, console)
         except Divergence as error:
-            kept = latest_step(stage.folder)
-            if stage.body.get("on_divergence") != "back_off" or not left:
-                raise _with_remedy(error, run, stage, kept) from error.__cause__
+            last_step = latest_step(stage.folder)
+            if stage.body.get("on_divergence") != "back_off" or not attempts_left:
+                raise _with_remedy(error, run, stage, last_step) from error.__cause__
             stage.rate_scale *= BACK_OFF
             if stage.critic is not None and isinstance(stage.critic.learning_rate, float):
                 rate = stage.critic.learning_rate * BACK_OFF
                 stage.critic = dataclasses.replace(stage.critic, learning_rate=rate)
-            start = f"the checkpoint of step {kept}" if kept > 0 else "its start"
+            start = f"the checkpoint of step {last_step}" if last_step > 0 else "its start"
             run.log_line(
                 f"{error.problem}: {stage.name} is repeated from {start}, learning rates × {stage.rate_scale:g}"
             )
@@ -173,11 +173,11 @@ def _train_or_back_off(run: Run, stage: Stage, title: str, console: Console) -> 
     raise AssertionError("the last attempt returns or raises")
 
 
-def _with_remedy(error: Divergence, run: Run, stage: Stage, kept: int) -> Divergence:
-    hints = [error.hint, f"the last good checkpoint is that of step {kept}" if kept > 0 else ""]
+def _with_remedy(error: Divergence, run: Run, stage: Stage, last_step: int) -> Divergence:
+    hints = [error.hint, f"the last good checkpoint is that of step {last_step}" if last_step > 0 else ""]
     rate = "critic" if "of the critic" in error.problem else "trainer"
     hints += [f"lower `{rate}.learning_rate` or `max_grad_norm`", "`on_divergence: back_off` repeats from a checkpoint"]
-    if kept > 0:
+    if last_step > 0:
         hints += [f"`rlm train {run.folder} --resume` resumes from it"]
     where = ", ".join(filter(None, (f"stage '{stage.name}'", error.where)))
     return Divergence(error.problem, where=where, allowed=error.allowed, hint="; ".join(filter(None, hints)))
@@ -186,7 +186,7 @@ def _with_remedy(error: Divergence, run: Run, stage: Stage, kept: int) -> Diverg
 def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> LearningCurve:
     curve = LearningCurve(run, stage)
     run.observers.clear()  # those of the previous stage
-    own = [_callback(part, run) for part in stage.callbacks]
+    callbacks = [_callback(part, run) for part in stage.callbacks]
     progress = ProgressDisplay(stage, title, curve, console)
     stage.watchers = [
         MetricsLog(run, stage),
@@ -194,7 +194,7 @@ def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> Learni
         curve,
         progress,
         LiveDiagnosis(stage, console),
-        *own,
+        *callbacks,
         *stage.race_callbacks,
     ]
     stage.observer = partial(run.observe, stage)
@@ -223,7 +223,7 @@ def _with_hints(run: Run, stage: Stage, fault: Fault) -> Fault:
 
 def _callback(part: Bound, run: Run) -> TrainerCallback:
     with attribute_errors(part):
-        callback = part.call({"run": run} if "run" in (*part.part.needs, *part.part.welcomes) else {})
+        callback = part.call({"run": run} if "run" in part.part.data else {})
     if not isinstance(callback, TrainerCallback):
         allowed = "an instance of transformers.TrainerCallback"
         raise PartError(f"returned {type(callback).__name__}", where=location(part), allowed=allowed)

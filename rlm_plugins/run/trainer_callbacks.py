@@ -46,26 +46,26 @@ class StopAtSafePoint(TrainerCallback):  # type: ignore[misc]
         self._trainer, self._signals, self._number = trainer, signals, 0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Let signals wait for the end of the step."""
+        """Defer signals to the end of the step."""
         self._signals.waits, self._signals.may_abort = True, self._trainer.may_abort_step()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Weights change now: the step cannot be given up any more."""
+        """Forbid aborting the step: weights change now."""
         self._signals.may_abort = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Ask for a checkpoint if a process received a signal."""
+        """Request a checkpoint if a process received a signal."""
         self._signals.may_abort = self._trainer.may_abort_step()
         if self._trainer.is_safe_point():
             self._number = max(gather_lists([self._signals.number]))
             control.should_save |= bool(self._number)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """End the run after the checkpoint that was asked for."""
+        """End the run after the requested checkpoint."""
         if self._number:
             raise Interrupted(self._number)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """End the run at once from now on: the last step is done."""
+        """Handle signals immediately from now on: the last step is done."""
         self._signals.waits = self._signals.may_abort = False
         self._signals.raise_if_received()

@@ -1,4 +1,4 @@
-"""The work around every trainer: settings, weights, adapter, checkpoints, result."""
+"""Set-up and run of every trainer: settings, weights, adapter, checkpoints, result."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def weights(stage: Stage) -> tuple[PreTrainedModel, Any, Any]:
     processing_class = stage.source.processing_class()
     model = stage.source.load()
     if stage.record is not None and not stage.results and processes().is_main_process:
-        # of a later stage, the results before it are compared
+        # a later stage starts from the result of an earlier one, which is compared instead
         stage.record(base=digest_of_weights(model), tokenizer=digest_of_tokenizer(processing_class))
     if stage.lora is None:
         return model, processing_class, None
@@ -100,13 +100,13 @@ def run(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None 
     if stage.replay is not None:
         stage.replay(trainer)
         return
-    _check_keep(trainer, stage)
+    _check_unsharded_best(trainer, stage)
     if stage.record is not None:
         stage.record(settings=trainer.args.to_dict())
     trainer.remove_callback(PrinterCallback)
     for curve in (watcher for watcher in stage.watchers if isinstance(watcher, LearningCurve)):
         if getattr(trainer.args, "use_vllm", False) and stage.source.processor is None:
-            curve.judged = lambda _: TrainingEngine(trainer)
+            curve.generating_model = lambda _: TrainingEngine(trainer)
     for callback in (StopAtSafePoint(trainer, stop_signals.current()), *stage.watchers):
         trainer.add_callback(callback)
     trainer.before_publish, trainer.owner = stage.sync, stage.owner
@@ -118,14 +118,14 @@ def run(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None 
         save_result(trainer, stage, complete)
 
 
-def _check_keep(trainer: Any, stage: Stage) -> None:
+def _check_unsharded_best(trainer: Any, stage: Stage) -> None:
     """Check that the weights are on one device, if the best ones are kept.
 
     Raises:
         RlmError: FSDP or DeepSpeed shards them.
     """
-    keeps = stage.evaluation is not None and stage.evaluation.keep == "best"
-    if keeps and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+    keeps_best = stage.evaluation is not None and stage.evaluation.keep == "best"
+    if keeps_best and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
         problem = "`evaluation.keep: best` is not supported with FSDP or DeepSpeed"
         raise RlmError(problem, where=f"stage '{stage.name}'", hint="train with DDP, or `keep: last`")
 
@@ -139,11 +139,11 @@ def save_on_failure(trainer: Any) -> Iterator[None]:
     try:
         yield
     except (RlmError, Interrupted) as error:
-        together = trainer.accelerator.num_processes == 1 or getattr(error, "everywhere", False)
-        safe = trainer.is_safe_point() if isinstance(error, Interrupted) else error.is_before_update
-        if trainer.state.global_step and together and safe:
+        is_collective = trainer.accelerator.num_processes == 1 or getattr(error, "everywhere", False)
+        is_safe = trainer.is_safe_point() if isinstance(error, Interrupted) else error.is_before_update
+        if trainer.state.global_step and is_collective and is_safe:
             try:
-                trainer.keep()
+                trainer.save_last_step()
             except RlmError as unsaved:  # a full disk, for example: the first error is the one to report
                 _LOG.warning("the last step could not be saved: %s", unsaved)
         raise

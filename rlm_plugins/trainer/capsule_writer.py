@@ -47,8 +47,8 @@ class CapsuleWriter:
 
     def save_fault(self, error: BaseException) -> None:
         """Write the step that an error ends."""
-        place = getattr(error, "where", "")
-        fault = {"kind": type(error).__name__, "problem": getattr(error, "problem", str(error)), "where": place}
+        where = getattr(error, "where", "")
+        fault = {"kind": type(error).__name__, "problem": getattr(error, "problem", str(error)), "where": where}
         folder = self._store(lambda: self._fault_capsule(fault), main_only=getattr(error, "everywhere", False))
         if folder is not None:
             _LOG.warning("the step is stored: `rlm replay %s`", folder)
@@ -59,11 +59,11 @@ class CapsuleWriter:
         updates = [{"micro_batches": self._inputs}]
         return Capsule(self._trainer.state.global_step + 1, self._stage, updates=updates, fault=dict(fault))
 
-    def _store(self, capsule_of: Callable[[], Capsule], *, main_only: bool) -> Path | None:
-        """Write a capsule; None if it is not written, which neither ends a run nor hides an error."""
+    def _store(self, build: Callable[[], Capsule], *, main_only: bool) -> Path | None:
+        """Write a capsule and return its path; None if that fails, which is logged and ends no run."""
         rank, is_main = self._trainer.accelerator.process_index, self._trainer.args.should_save
         try:
-            capsule = capsule_of()
+            capsule = build()
             if main_only and not is_main:
                 return None
             capsule.stage = self._stage

@@ -23,8 +23,15 @@ from rlm_plugins.errors import RlmError
 
 _NAME = re.compile(r"checkpoint-(\d+)")
 STATE = "trainer_state.json"
-_WRITERS = ("SafetensorError", "PytorchStreamWriter", "unexpected pos", "write failed", "cannot be opened", "iostream")
-"""Words in the errors of torch and safetensors for a file that cannot be written."""
+_WRITE_ERRORS = (
+    "SafetensorError",
+    "PytorchStreamWriter",
+    "unexpected pos",
+    "write failed",
+    "cannot be opened",
+    "iostream",
+)
+"""Texts in the errors of torch and safetensors for a file that cannot be written."""
 
 
 class DurableCheckpoints:
@@ -84,7 +91,7 @@ class DurableCheckpoints:
             raise unloadable(error, checkpoint) from None
 
     def _run_epoch(self, *args: Any, **options: Any) -> None:
-        """Train for an epoch; at the checkpoint of the last step only what follows the training is repeated."""
+        """Train for an epoch; skip it if resumed at the checkpoint of the last step, so that `on_train_end` runs."""
         checkpoint = options.get("resume_from_checkpoint")
         first = options.get("epoch") == options.get("epochs_trained")
         if checkpoint and first and _is_last_step(Path(checkpoint), self.state):  # type: ignore[attr-defined]
@@ -97,10 +104,10 @@ class DurableCheckpoints:
         return True
 
     def may_abort_step(self) -> bool:
-        """Return True if the step in progress can be given up, with the state at its start restored by :meth:`keep`."""
+        """Return True if the step in progress can be abandoned: :meth:`save_last_step` restores its start."""
         return False
 
-    def keep(self) -> None:
+    def save_last_step(self) -> None:
         """Save the last optimizer step, unless a checkpoint of it exists."""
         if self.state.global_step > latest_step(Path(self.args.output_dir)):  # type: ignore[attr-defined]
             self._save_checkpoint(self.model)  # type: ignore[attr-defined]
@@ -121,7 +128,7 @@ def _publish(staged: Path, target: Path, keep: int | None) -> None:
 
 
 def _is_last_step(checkpoint: Path, state: Any) -> bool:
-    """Return True if a run that ended at this checkpoint would end there again."""
+    """Return True if training is complete at this checkpoint: all steps done, or stopped early by a callback."""
     if state.global_step >= state.max_steps:
         return True
     saved = json.loads((checkpoint / STATE).read_bytes())
@@ -150,9 +157,13 @@ def saving(target: Path, staged: Path | None = None) -> Iterator[None]:
         if isinstance(error, RlmError):
             raise
         reason = str(error).partition("\n")[0] or type(error).__name__
-        known = any(word in f"{type(error).__name__} {reason}" for word in _WRITERS)
-        hint = "is the disk full? what was saved before is intact" if known else "what was saved before is intact"
-        raise RlmError(f"cannot be saved: {reason}", where=str(target), hint=hint) from None if known else error
+        is_write_error = any(word in f"{type(error).__name__} {reason}" for word in _WRITE_ERRORS)
+        hint = (
+            "is the disk full? what was saved before is intact" if is_write_error else "what was saved before is intact"
+        )
+        raise RlmError(f"cannot be saved: {reason}", where=str(target), hint=hint) from (
+            None if is_write_error else error
+        )
     finally:
         if staged is not None:
             shutil.rmtree(staged, ignore_errors=True)
@@ -195,11 +206,11 @@ class SaveWhenBufferIsEmpty(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, micro_steps: int, accumulation: int) -> None:
         self._micro_steps, self._accumulation = micro_steps, accumulation
-        self._due = False
+        self._is_save_due = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Save if a save is due and the buffer is empty."""
-        self._due |= control.should_save
+        self._is_save_due |= control.should_save
         empty = state.global_step * self._accumulation % self._micro_steps == 0
-        control.should_save = self._due and empty
-        self._due &= not empty
+        control.should_save = self._is_save_due and empty
+        self._is_save_due &= not empty

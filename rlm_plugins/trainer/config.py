@@ -10,7 +10,7 @@ import trl
 from rlm_plugins.errors import RecipeError
 
 
-class _One(int):
+class _SingleGeneration(int):
     """1, which passes TRL's check `num_generations < 2`."""
 
     def __lt__(self, other: object) -> bool:
@@ -73,6 +73,6 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
             problem = "a batch that is generated during the update requires an earlier policy, but `stale` is 0"
             raise RecipeError(problem, where="trainer.generation_device", hint="set `stale: 1`, or leave it out")
         generations: int = self.num_generations  # type: ignore[has-type]
-        self.num_generations = _One(1) if generations == 1 else generations
+        self.num_generations = _SingleGeneration(1) if generations == 1 else generations
         super().__post_init__()
         self.num_generations = generations

@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RlmError
 from rlm_plugins.packing import Features
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.dynamic_sampling import LEFT_PADDED
 from rlm_plugins.stage_settings import Reward
-from rlm_plugins.step import Equation
 
 
 @dataclass(frozen=True)
 class TrainerContext:
-    """Everything that more than one collaborator uses.
+    """State of a trainer that more than one collaborator uses.
 
     No collaborator accesses TRL's trainer itself; a collaborator that needs more than this receives it as an argument.
 
@@ -98,7 +98,7 @@ class TrainerContext:
         """
         trainer = self.trainer
         modes = {"FSDP": trainer.is_fsdp_enabled, "DeepSpeed": trainer.is_deepspeed_enabled, "fp16": self.args.fp16}
-        enabled = [name for name, on in modes.items() if on]
+        enabled = [name for name, is_enabled in modes.items() if is_enabled]
         if enabled:
             hint = "train on one device or with DDP (`accelerate launch --multi_gpu`), in bf16 or float32"
             raise RlmError(f"{problem} with {enabled[0]}", where=where, hint=hint)

@@ -160,7 +160,7 @@ def drop_gradients(model: Any) -> None:
 
 
 def trunk_of(settings: stage_settings.Critic | None, model: Any) -> Any:
-    """Return a copy of the model as it was loaded, before it gets an adapter; None if no critic is a copy."""
+    """Return a copy of the model without adapter, for a critic of kind `separate`; otherwise None."""
     return copy.deepcopy(model.base_model) if settings is not None and settings.kind == "separate" else None
 
 

@@ -1,4 +1,4 @@
-"""Check of every optimizer step for divergence, by numbers that the step has computed already."""
+"""Check of every optimizer step for divergence, by the losses and norms that the step computes anyway."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from rlm_plugins.divergence import Divergence, check_number, check_weights, largest
+from rlm_plugins.divergence import Divergence, check_number, check_weights, max_abs
 from rlm_plugins.errors import RlmError
 from rlm_plugins.trainer.capsule_writer import CapsuleWriter
 
 _LOG = logging.getLogger(__name__)
-SILENT_STEPS = 20
-"""Optimizer steps without a gradient after which a run says so, once."""
+ZERO_GRAD_STEPS = 20
+"""Optimizer steps in a row with gradient 0 after which a warning is logged, once."""
 
 
 class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
@@ -29,17 +29,17 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
     def __init__(self, trainer: Any, capsules: CapsuleWriter) -> None:
         self._trainer, self._capsules = trainer, capsules
         self._weights = [w for w in trainer.model.parameters() if w.requires_grad]
-        self._before, self._losses, self._silent = 0.0, [], 0  # type: ignore[var-annotated]
+        self._initial_max, self._losses, self._zero_grad_steps = 0.0, [], 0  # type: ignore[var-annotated]
         self._last_norm: Any = None
         self._training_step, self._grad_norm = trainer.training_step, trainer._get_grad_norm
-        trainer.training_step, trainer._get_grad_norm = self._step, self._norm
+        trainer.training_step, trainer._get_grad_norm = self._checked_step, self._checked_norm
         trainer.add_callback(self)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Measure the weights before the first step."""
-        self._before = largest(self._weights)
+        self._initial_max = max_abs(self._weights)
 
-    def _step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> torch.Tensor:
+    def _checked_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> torch.Tensor:
         self._capsules.add_inputs(inputs)
         try:
             loss: torch.Tensor = self._training_step(model, inputs, *args, **options)
@@ -51,7 +51,7 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
         self._losses.append(loss.detach())
         return loss
 
-    def _norm(self, model: Any, grad_norm: Any = None) -> Any:
+    def _checked_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = self._grad_norm(model, grad_norm=grad_norm)
         losses, self._losses = self._losses, []
         try:
@@ -74,32 +74,34 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
         return self._trainer.is_safe_point() and not (has_critic and losses)
 
     def _check(self, norm: Any, losses: list[torch.Tensor]) -> None:
-        """Check loss and gradient, which one transfer from the device brings."""
+        """Check gradient norm and losses with one transfer from the device."""
         step, accelerator = self._trainer.state.global_step, self._trainer.accelerator
         if norm is None or accelerator.scaler is not None:  # float16: its scaler skips such steps
             return
-        own = torch.as_tensor(norm).detach().float()
-        loss = torch.stack([x.float().to(own.device) for x in losses]).abs().amax() if losses else torch.zeros_like(own)
-        value, size = torch.stack([own.reshape(()), loss.reshape(())]).tolist()
-        check_number(value, "the norm of the gradient", step)
-        if accelerator.num_processes == 1:  # each process has a loss of its own, and all must stop together
-            check_number(size, "the loss", step)
-        self._note_silence(value)
+        grad_norm = torch.as_tensor(norm).detach().float()
+        max_loss = torch.zeros_like(grad_norm)
+        if losses:
+            max_loss = torch.stack([x.float().to(grad_norm.device) for x in losses]).abs().amax()
+        norm_value, loss_value = torch.stack([grad_norm.reshape(()), max_loss.reshape(())]).tolist()
+        check_number(norm_value, "the norm of the gradient", step)
+        if accelerator.num_processes == 1:  # losses differ between processes, but all processes must stop together
+            check_number(loss_value, "the loss", step)
+        self._warn_zero_gradient(norm_value)
 
-    def _note_silence(self, norm: float) -> None:
-        self._silent = self._silent + 1 if norm == 0.0 else 0
-        if self._silent == SILENT_STEPS:
+    def _warn_zero_gradient(self, norm: float) -> None:
+        self._zero_grad_steps = self._zero_grad_steps + 1 if norm == 0.0 else 0
+        if self._zero_grad_steps == ZERO_GRAD_STEPS:
             _LOG.warning(
                 "no gradient in %d optimizer steps: nothing has been learned since step %d\n  hint: see `reward_std` "
                 "and `clip_ratio` in metrics.jsonl; rewards that never differ within a group give no advantage",
-                SILENT_STEPS,
-                self._trainer.state.global_step - SILENT_STEPS + 1,
+                ZERO_GRAD_STEPS,
+                self._trainer.state.global_step - ZERO_GRAD_STEPS + 1,
             )
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Check the weights before the step counts as done: neither a log nor a checkpoint follows."""
         try:
-            check_weights(self._weights, self._before, "the policy", state.global_step)
+            check_weights(self._weights, self._initial_max, "the policy", state.global_step)
         except Divergence as error:
             self._capsules.save_fault(error)
             raise
@@ -107,7 +109,7 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
 
 
 def rescale_rates(trainer: Any, load: Callable[..., None]) -> Callable[..., None]:
-    """Return `_load_optimizer_and_scheduler` that sets the learning rate of the config after it has loaded another."""
+    """Return a `_load_optimizer_and_scheduler` that restores the config's learning rate after loading a checkpoint."""
 
     def load_and_rescale(checkpoint: str | None) -> None:
         load(checkpoint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,20 @@ from trl import GRPOTrainer
 
 from rlm_plugins.divergence import nonfinite_logits
 from rlm_plugins.durable import stop_signals
-from rlm_plugins.durable.sealed import publish_sealed
 from rlm_plugins.models.adapters import without_auxiliary
-from rlm_plugins.models.critic import Critic
 from rlm_plugins.recipe.checks.generation_device import check_plain_sampling
-from rlm_plugins.rollout.episode_tokens import Fork
 from rlm_plugins.rollout.prompt_sampler import PromptSampler
-from rlm_plugins.trainer.checkpoint import DurableCheckpoints, saving
-from rlm_plugins.trainer.collaborators import Collaborators, TrainerOptions
+from rlm_plugins.trainer.checkpoint import DurableCheckpoints
+from rlm_plugins.trainer.collaborators import Collaborators
 from rlm_plugins.trainer.critic_update import trunk_of
 from rlm_plugins.trainer.generation import Completions
-from rlm_plugins.trainer.logprobs import LogpsAndEntropies, temperature_cell
+from rlm_plugins.trainer.logprobs import LogpsAndEntropies
+from rlm_plugins.trainer.options import TrainerOptions
+from rlm_plugins.trainer.policy_interface import PolicyInterface
 
 
-class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
-    """GRPOTrainer whose advantage and loss are the parts of an :class:`rlm_plugins.step.Equation`.
+class EquationTrainer(DurableCheckpoints, PolicyInterface, GRPOTrainer):  # type: ignore[misc]
+    """GRPOTrainer whose advantage and loss are the parts of an :class:`rlm_plugins.equation.Equation`.
 
     Args:
         options: Arguments of the stage beside those of GRPOTrainer.
@@ -84,14 +83,14 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Run TRL's step and the critic's; skip a micro-batch that is empty or stopped by `target_kl`."""
         self.components.stale.record()
-        self.components.overlapped.begin_due()
+        self.components.overlapped.request_due_batches()
         if self.components.micro_batches.is_empty() or self.components.target_kl.is_reached():
             self._step += 1
             self.components.target_kl.log_skipped()
             return torch.zeros((), device=self.accelerator.device)
         loss: torch.Tensor = super().training_step(*args, **kwargs)
         if self.critic is not None:
-            stop_signals.current().may_abort = False  # its weights change now
+            stop_signals.current().may_abort = False  # the critic's weights change now
         self.components.critic.step()
         self.components.target_kl.end_step()
         return loss
@@ -152,89 +151,13 @@ class EquationTrainer(DurableCheckpoints, GRPOTrainer):  # type: ignore[misc]
         return micro_steps % (self.args.steps_per_generation * self.args.num_iterations) == 0
 
     def may_abort_step(self) -> bool:
-        """Return True on a single process at a safe point: others would wait for one that gives up."""
+        """Return True on a single process at a safe point: other processes would wait in a collective."""
         return self.accelerator.num_processes == 1 and self.is_safe_point()
 
-    def keep(self) -> None:
+    def save_last_step(self) -> None:
         """Save the last optimizer step, with the state of RNG and parts at its end."""
         self.components.states.restore_snapshot(self.state.global_step)
-        super().keep()
-
-    # -- for rollout sources, parts and the stage
-
-    @property
-    def critic(self) -> Critic | None:
-        """Critic, None without one."""
-        return self.components.critic.critic
-
-    def save_critic(self, folder: Path) -> None:
-        """Save the critic, if there is one, into a folder of its own."""
-        if self.critic is not None and self.args.should_save:
-            staged = folder.with_name(".critic")
-            with saving(folder, staged):
-                self.critic.save(staged)
-                publish_sealed(staged, folder)
-        self.accelerator.wait_for_everyone()
-
-    @property
-    def tokenizer(self) -> Any:
-        """Tokenizer, unwrapped from a processor."""
-        return self._tokenizer
-
-    def prompt_ids(self, prompts: Sequence[Any]) -> list[list[int]]:
-        """Return the token ids of prompts."""
-        return self.components.tokens.prompt_ids(prompts)
-
-    def answer_ids(self, prompt: Any, text: str) -> list[int]:
-        """Return `text` as the policy would generate it after `prompt`: token ids up to the end token."""
-        return self.components.tokens.answer_ids(prompt, text)
-
-    def generate(
-        self, prompts: Sequence[Any], prefixes: Sequence[Sequence[int]] | None = None, *, greedy: bool = False
-    ) -> Completions:
-        """Generate with the policy.
-
-        Args:
-            prompts: One per completion; may be empty.
-            prefixes: Per completion, token ids that it starts with; they are not returned.
-            greedy: Decode greedily.
-
-        Returns:
-            Token ids per completion, and their log-probs if the inference engine reports them (vLLM).
-        """
-        return self.components.generation.generate(prompts, prefixes, greedy=greedy)
-
-    def play(
-        self,
-        prompts: Sequence[Any],
-        inputs: Sequence[Mapping[str, Any]],
-        starts: Sequence[Fork | None] | None = None,
-    ) -> dict[str, list[Any]]:
-        """Play one episode per prompt in the environment, as a rollout source returns it.
-
-        Args:
-            prompts: One per episode.
-            inputs: The columns of each.
-            starts: Per episode, the turns of another episode that are replayed first; None: none.
-        """
-        return self.components.rollout.play(prompts, inputs, starts)
-
-    def token_statistics(
-        self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return log-probs and entropies (n, longest) of completions under the policy that generates, in nats."""
-        return self.components.tools.statistics_of(prompt_ids, completion_ids)
-
-    def set_temperature(self, temperature: float) -> None:
-        """Sample at this temperature from now on, and divide the logits of every forward pass by it."""
-        self.temperature = temperature
-        if self.use_vllm:
-            self.vllm_generation.temperature = temperature
-        else:
-            self.generation_config.temperature = self.generation_kwargs["temperature"] = temperature
-        for model in (self.model, self.ref_model):
-            if model is not None:
-                temperature_cell(self.accelerator.unwrap_model(model)).cell_contents = temperature
+        super().save_last_step()
 
 
 def _collect(prompts: Sequence[Any], trainer: EquationTrainer) -> dict[str, Any]:

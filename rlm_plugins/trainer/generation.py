@@ -50,16 +50,22 @@ class PolicyGeneration:
         *args: Any,
         **options: Any,
     ) -> Completions:
-        """Run TRL's `_generate_single_turn` with the recipe's generator in the place of `generate`.
+        """Run TRL's `_generate_single_turn`, with `generate` of the model replaced by the recipe's generator.
 
-        `return_logprobs` returns True if log-probs and entropies shall be recorded. `on_finished` is called with
-        completions that end while others are still decoded. Sharded models use `transformers.generate`.
+        Sharded models use `transformers.generate`.
+
+        Args:
+            trl_single_turn: TRL's method.
+            return_logprobs: Returns True if log-probs and entropies are to be recorded.
+            on_finished: Called with completions that end while others are still decoded.
+            *args: Arguments of TRL's method.
+            **options: Keyword arguments of TRL's method.
         """
         policy = self.context.accelerator.unwrap_model(self.context.model)
         if self.generator is None or self.context.features.sharded or self._is_replaced(policy):
             return trl_single_turn(*args, **options)
         self.recorded = []
-        with self._generator_in_place(return_logprobs(), on_finished) as outputs:
+        with self._replaced_generate(return_logprobs(), on_finished) as outputs:
             ids, logprobs = trl_single_turn(*args, **options)
         for output in outputs:
             if output.logp is not None and output.entropy is not None:
@@ -76,7 +82,7 @@ class PolicyGeneration:
         return replaced
 
     @contextmanager
-    def _generator_in_place(self, return_logprobs: bool, on_finished: OnFinished | None) -> Iterator[list[Generation]]:
+    def _replaced_generate(self, return_logprobs: bool, on_finished: OnFinished | None) -> Iterator[list[Generation]]:
         """Replace the policy's `generate` by the generator; yield the list of what it returns."""
         model, outputs = self.context.accelerator.unwrap_model(self.context.model), []
         original = model.generate
@@ -93,7 +99,7 @@ class PolicyGeneration:
             del model.generate
 
     def recorded_logps(
-        self, input_ids: torch.Tensor, width: int, places: Sequence[int] | None = None
+        self, input_ids: torch.Tensor, width: int, positions: Sequence[int] | None = None
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return log-probs and entropies (B, width) recorded for the last `width` tokens of each sequence.
 
@@ -102,15 +108,15 @@ class PolicyGeneration:
         Args:
             input_ids: (B, P + width) prompts, padded on the left, and completions.
             width: Tokens of a completion, with its padding.
-            places: Places of the sequences among those of the last call; None: they are all of them.
+            positions: Positions of the sequences in the batch of the last call; None: all, in order.
         """
-        chosen = range(len(self.recorded)) if places is None else places
-        if len(chosen) != len(input_ids) or not all(place < len(self.recorded) for place in chosen):
+        positions = range(len(self.recorded)) if positions is None else positions
+        if len(positions) != len(input_ids) or not all(position < len(self.recorded) for position in positions):
             return None
         logp, entropy = (torch.zeros(len(input_ids), width, device=input_ids.device) for _ in range(2))
         start = input_ids.shape[1] - width
-        for i, (sequence, place) in enumerate(zip(input_ids.tolist(), chosen, strict=True)):
-            prompt, ids, token_logps, token_entropies = self.recorded[place]
+        for i, (sequence, position) in enumerate(zip(input_ids.tolist(), positions, strict=True)):
+            prompt, ids, token_logps, token_entropies = self.recorded[position]
             if sequence[start - len(prompt) : start + len(ids)] != [*prompt, *ids]:
                 return None
             logp[i, : len(ids)] = token_logps[: len(ids)]
@@ -122,28 +128,28 @@ class PolicyGeneration:
     def generate(
         self, prompts: Sequence[Any], prefixes: Sequence[Sequence[int]] | None = None, *, greedy: bool = False
     ) -> Completions:
-        """Generate completions, as `EquationTrainer.generate`, whose method this is."""
-        starts, unused = [list(start) for start in prefixes or [[]] * len(prompts)], self.unused_rows(len(prompts))
-        if not prompts and not unused:
+        """Generate completions: see `EquationTrainer.generate`."""
+        starts, num_dummies = [list(start) for start in prefixes or [[]] * len(prompts)], self.num_dummies(len(prompts))
+        if not prompts and not num_dummies:
             return [], None
-        extra = [row["prompt"] for row in self.prompts.inputs[:unused]]
-        ids, images, fields = self.tokens.tokenize([*prompts, *extra])
-        prefixed = [[*prompt, *start] for prompt, start in zip(ids, [*starts, *[[]] * unused], strict=True)]
+        dummy_prompts = [row["prompt"] for row in self.prompts.inputs[:num_dummies]]
+        ids, images, fields = self.tokens.tokenize([*prompts, *dummy_prompts])
+        prefixed = [[*prompt, *start] for prompt, start in zip(ids, [*starts, *[[]] * num_dummies], strict=True)]
         with self.mode(greedy=greedy):
             generated, logprobs = self.single_turn(prefixed, images, fields, num_generations=1)
-        room = [self.context.args.max_completion_length - len(start) for start in starts]
-        completions = [row[:left] for row, left in zip(generated, room, strict=False)]
-        return completions, logprobs and [row[:left] for row, left in zip(logprobs, room, strict=False)]
+        limits = [self.context.args.max_completion_length - len(start) for start in starts]
+        completions = [row[:limit] for row, limit in zip(generated, limits, strict=False)]  # without the dummies
+        return completions, logprobs and [row[:limit] for row, limit in zip(logprobs, limits, strict=False)]
 
     def continue_ids(self, ids: list[list[int]]) -> Completions:
         """Generate one turn after each sequence of token ids."""
-        unused = self.unused_rows(len(ids))
-        extra = self.tokens.prompt_ids([self.prompts.inputs[0]["prompt"]]) * unused if unused else []
-        generated, logprobs = self.single_turn([*ids, *extra], None, {}, num_generations=1)
+        num_dummies = self.num_dummies(len(ids))
+        dummies = self.tokens.prompt_ids([self.prompts.inputs[0]["prompt"]]) * num_dummies if num_dummies else []
+        generated, logprobs = self.single_turn([*ids, *dummies], None, {}, num_generations=1)
         return generated[: len(ids)], logprobs and logprobs[: len(ids)]
 
-    def unused_rows(self, count: int) -> int:
-        """Return how many unused completions this process adds, where all must generate equally many at a time."""
+    def num_dummies(self, count: int) -> int:
+        """Return how many dummy sequences this process adds, where all processes must generate equally many."""
         args, accelerator = self.context.args, self.context.accelerator
         plugin = accelerator.state.deepspeed_plugin
         partitioned = self.context.features.sharded and (plugin is None or plugin.zero_stage == 3)
@@ -159,13 +165,13 @@ class PolicyGeneration:
 
     @contextmanager
     def mode(self, *, greedy: bool) -> Iterator[None]:
-        """Decode greedily, or as always, inside a ``with`` block."""
+        """Decode greedily inside a ``with`` block; with `greedy=False` change nothing."""
         changes = ({"temperature": 0.0} if self.context.args.use_vllm else GREEDY) if greedy else {}
-        before = {name: getattr(self.decoding, name) for name in changes}
+        original = {name: getattr(self.decoding, name) for name in changes}
         try:
             for name, value in changes.items():
                 setattr(self.decoding, name, value)
             yield
         finally:
-            for name, value in before.items():
+            for name, value in original.items():
                 setattr(self.decoding, name, value)

@@ -12,7 +12,7 @@ from trl import GRPOTrainer
 
 from rlm_plugins.kernels.fused_lora import fuse_lora
 from rlm_plugins.kernels.fused_mlp import fuse_mlps
-from rlm_plugins.packing import Layout, PackedReader, layouts
+from rlm_plugins.packing import Layout, PackedForward, layouts
 from rlm_plugins.trainer.context import TrainerContext
 
 logger = logging.getLogger(__name__)
@@ -25,9 +25,9 @@ class LogProbs:
 
     def __init__(self, context: TrainerContext, trl_forward: Callable[..., LogpsAndEntropies]) -> None:
         self.context, self._trl_forward = context, trl_forward
-        self._packed: PackedReader | None = None
-        fuse_lora(context.model, on=context.features.fused_lora.on)
-        fuse_mlps(context.model, on=context.features.fused_lora.on)
+        self._packed: PackedForward | None = None
+        fuse_lora(context.model, enabled=context.features.fused_lora.on)
+        fuse_mlps(context.model, enabled=context.features.fused_lora.on)
 
     def compute(
         self,
@@ -60,7 +60,7 @@ class LogProbs:
         budget = None if batch_size is None else batch_size * input_ids.shape[1]
         temperature = self.context.temperature
         with self.context.accelerator.autocast():
-            logp, entropy = self._reader()(
+            logp, entropy = self._packed_forward()(
                 model, *rows, temperature=temperature, with_entropy=compute_entropy, live=live, budget=budget
             )
         return logp, entropy if compute_entropy else None, None
@@ -74,8 +74,8 @@ class LogProbs:
             batch_size: Sequences per forward pass; None: all.
             **options: Of :meth:`compute`.
         """
-        known = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
-        images = {name: inputs[name] for name in known if name in inputs}
+        accepted = inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters
+        images = {name: inputs[name] for name in accepted if name in inputs}
         ids, mask, width = prompt_completion(inputs)
         return self.compute(model, ids, mask, width, batch_size=batch_size, **images, **options)
 
@@ -85,13 +85,13 @@ class LogProbs:
         return self._trl_forward(policy, input_ids, attention_mask, logits_to_keep)[0]
 
     def is_padding_free(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int) -> bool:
-        """Return True if sequences of text are packed: whole weights on each device, and the model's own head."""
+        """Return True if these sequences are packed, which requires unsharded weights and a supported model."""
         is_on = self.context.features.padding_free.on
-        return is_on and self._reader().supports(input_ids, attention_mask, logits_to_keep)
+        return is_on and self._packed_forward().supports(input_ids, attention_mask, logits_to_keep)
 
     def is_relative(self) -> bool:
-        """Return True if the padding-free pass shares prefixes of prompts of unequal length."""
-        return self._reader().relative
+        """Return True if positions are relative, so that prompts of unequal length can share a prefix."""
+        return self._packed_forward().relative
 
     def layouts(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, budget: int | None = None
@@ -107,16 +107,16 @@ class LogProbs:
         rows = input_ids, attention_mask, logits_to_keep
         return layouts(*rows, budget=budget, relative=self.is_relative())
 
-    def _reader(self) -> PackedReader:
-        """Return the padding-free pass; built at its first use, when the model is where it trains."""
+    def _packed_forward(self) -> PackedForward:
+        """Return the padding-free pass; built at its first use, after the model was moved to its device."""
         if self._packed is None:
             loss_parts = [self.context.equation.policy_loss, *self.context.equation.penalties]
             with self.context.accelerator.autocast():
-                self._packed = PackedReader(
+                self._packed = PackedForward(
                     self.context.accelerator.unwrap_model(self.context.model),
                     self.padded,
                     temperature=self.context.temperature,
-                    entropy_gradient=any("entropy" in (*p.part.needs, *p.part.welcomes) for p in loss_parts),
+                    entropy_gradient=any("entropy" in p.part.data for p in loss_parts),
                 )
             if self._packed.reason is not None:
                 logger.warning("padded forward passes: %s", self._packed.reason)

@@ -40,7 +40,7 @@ class Loss:
     aux_loss_coef: float | None
 
     def reset(self) -> None:
-        """Discard what an interrupted step left behind."""
+        """Discard the partial sums of an interrupted step."""
         self.batches.reset()
         self.means.reset()
 
@@ -54,7 +54,7 @@ class Loss:
         self.recorder.add_micro_batch(inputs)
         if PORTIONS not in inputs:
             return self.of_portion(model, inputs)
-        self.means.hold()
+        self.means.accumulate()
         *early, last = inputs[PORTIONS] or [None]
         accelerator = self.context.accelerator
         total = torch.zeros((), device=accelerator.device, requires_grad=last is None)
@@ -66,13 +66,13 @@ class Loss:
             total = total + loss.detach()
         loss = total if last is None else total + self.of_portion(model, last)
         if accelerator.sync_gradients:
-            self.means.release()
+            self.means.flush()
         return loss
 
     def of_portion(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Return the loss of completions that share a forward pass."""
-        live, is_first = self.micro_batches.informative(inputs), self.old_logprobs.come_from_update()
-        knows_old = "old_per_token_logps" in inputs and not is_first
+        live, is_first = self.micro_batches.needs_forward(inputs), self.old_logprobs.come_from_update()
+        has_old_logp = "old_per_token_logps" in inputs and not is_first
         if live is not None:
             self.means.add("speed/skipped", (~live).sum().float(), torch.tensor(float(len(live)), device=live.device))
         has_aux_loss = self.aux_loss_coef is not None
@@ -93,7 +93,7 @@ class Loss:
             batch.step_batch, batch.step_batch_rows = self.batches.step_batch(batch, inputs)
         self.target_kl.measure(batch)
         processes = self.context.accelerator.num_processes
-        self.recorder.add_portion(inputs, batch, knows_old=knows_old)
+        self.recorder.add_portion(inputs, batch, has_old_logp=has_old_logp)
         loss = objective(batch, self.context.equation)
         self.recorder.add_loss(loss, self._skipped(inputs, live))
         loss = loss * processes  # DDP averages gradients: undo it
@@ -122,5 +122,5 @@ class Loss:
 
 
 def _fill_skipped(logp: torch.Tensor, old_logp: torch.Tensor | None, live: torch.Tensor) -> torch.Tensor:
-    """Return log-probs with the old ones where the forward pass was skipped, so that the ratio is 1."""
+    """Return `logp` (B, T) with `old_logp` for sequences that were skipped, so that their ratio is 1."""
     return logp.where(live.unsqueeze(1), 0.0 if old_logp is None else old_logp)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.loss_term import unflattened
+from rlm_plugins.loss_term import unflatten_counts
 from rlm_plugins.step_batch import build_step_batch
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
@@ -42,7 +42,7 @@ class LossBatches:
         values: torch.Tensor | None,
         live: torch.Tensor | None = None,
     ) -> Batch:
-        """Return a micro-batch with everything that loss parts may name; metrics are over its `live` sequences."""
+        """Return a micro-batch with the data of the loss phase; metrics are over its `live` sequences (B,)."""
         context, args = self.context, self.context.args
         metric_mask = inputs["mask"] if live is None else inputs["mask"] * live.unsqueeze(1)
         old_logp = inputs.get("old_per_token_logps")
@@ -71,7 +71,7 @@ class LossBatches:
             num_sequences=inputs["num_sequences"].clamp(min=1.0) * share,
             num_sequences_all=inputs["num_sequences_all"] * share,
             num_micro_batches=torch.tensor(num_micro_batches, device=logp.device),
-            term_counts=unflattened(inputs, share),
+            term_counts=unflatten_counts(inputs, share),
             log=PartMetrics(context, self.means, metric_mask),
         )
 
@@ -99,7 +99,7 @@ class LossBatches:
                 logp, entropy, _ = self.logprobs.of(self.context.model, inputs, compute_entropy=True)
                 values = self.critic.values(inputs) if self.critic.critic is not None else None
             micro_batches.append(self.micro_batch(inputs, logp, entropy, values))
-        indices = [inputs["global_index"] for inputs in upcoming]
+        positions = [inputs["global_index"] for inputs in upcoming]
         process = self.context.accelerator.process_index
-        step_batch, rows = build_step_batch(micro_batches, indices, self.context.gather_rows, process)
-        return [(step_batch, own) for own in rows]
+        step_batch, rows = build_step_batch(micro_batches, positions, self.context.gather_rows, process)
+        return [(step_batch, indices) for indices in rows]

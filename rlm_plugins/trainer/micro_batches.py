@@ -26,7 +26,7 @@ from rlm_plugins.trainer.step_recorder import StepRecorder
 
 @dataclass
 class MicroBatches:
-    """Micro-batches in the grouping whose forward passes cost least."""
+    """Builds micro-batches such that their forward passes cost least: by prompt, and by number of tokens."""
 
     context: TrainerContext
     logprobs: LogProbs
@@ -41,17 +41,15 @@ class MicroBatches:
         return is_first or self.context.buffered_inputs is None
 
     def is_empty(self) -> bool:
-        """Return True if the next micro-batch has no completions left, because others took them."""
+        """Return True if the next micro-batch is empty: its completions were moved to other micro-batches."""
         if self.is_generation_due():
             return False
-        return (
-            self.context.buffered_inputs[self.context.micro_step % self.context.args.steps_per_generation].get(PORTIONS)
-            == []
-        )
+        inputs = self.context.buffered_inputs[self.context.micro_step % self.context.args.steps_per_generation]
+        return inputs.get(PORTIONS) == []  # type: ignore[no-any-return]
 
     def build(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the micro-batches of a generation batch grouped by prompt, where the loss allows that."""
-        self.recorder.deal(micro_batches)
+        self.recorder.record_micro_batch_rows(micro_batches)
         if not self._may_regroup(micro_batches):
             return micro_batches
         step_size, rule = self.context.args.gradient_accumulation_steps, self._split_rule(micro_batches)
@@ -61,9 +59,9 @@ class MicroBatches:
             micro_batches,
             step_size,
             rule,
-            skip_zero_advantage=self._skips(),
+            skip_zero_advantage=self._skips_zero_advantage(),
             relative=self.logprobs.is_relative(),
-            max_over_ranks=self._largest,
+            max_over_ranks=self._max_over_ranks,
         )
 
     def _split_rule(self, micro_batches: list[dict[str, Any]]) -> SplitRule | None:
@@ -80,21 +78,21 @@ class MicroBatches:
             num_parameters=sum(x.numel() for x in self.context.model.parameters()),
         )
 
-    def _largest(self, count: int) -> int:
+    def _max_over_ranks(self, count: int) -> int:
         return max(gather_object([count])) if self.context.accelerator.num_processes > 1 else count
 
     def _may_regroup(self, micro_batches: list[dict[str, Any]]) -> bool:
         """Return True if the loss is a sum over the optimizer step and every process packs all completions."""
         if not self.context.features.group_micro_batches.on:
             return False
-        padded = [not self.logprobs.is_padding_free(*prompt_completion(piece)) for piece in micro_batches]
-        return not self._largest(sum(padded))
+        padded = [not self.logprobs.is_padding_free(*prompt_completion(inputs)) for inputs in micro_batches]
+        return not self._max_over_ranks(sum(padded))
 
-    def informative(self, inputs: dict[str, Any]) -> torch.Tensor | None:
-        """Return (B,) True for the completions that need a forward pass; None: all do."""
-        return has_advantage(inputs["advantages"]) if self._skips() else None
+    def needs_forward(self, inputs: dict[str, Any]) -> torch.Tensor | None:
+        """Return (B,) True for the completions that need a forward pass; None: all of them."""
+        return has_advantage(inputs["advantages"]) if self._skips_zero_advantage() else None
 
-    def _skips(self) -> bool:
+    def _skips_zero_advantage(self) -> bool:
         """Return True if zero-advantage completions have no gradient in this step."""
         context = self.context
         if not context.is_training or not context.features.skip_zero_advantage.on:
@@ -117,34 +115,32 @@ class StepMeans:
     """Means of metrics over all processes, and over all portions of an optimizer step."""
 
     context: TrainerContext
-    _held: dict[str, torch.Tensor] | None = field(default=None, init=False)
+    _sums: dict[str, torch.Tensor] | None = field(default=None, init=False)
 
     def reset(self) -> None:
         """Discard the sums of an interrupted step."""
-        self._held = None
+        self._sums = None
 
-    def hold(self) -> None:
-        """Sum up until :meth:`release`: portions have different numbers of tokens."""
-        self._held = self._held or {}
+    def accumulate(self) -> None:
+        """Accumulate sums until :meth:`flush`: portions have different numbers of tokens."""
+        self._sums = self._sums or {}
 
     def add(self, name: str, total: torch.Tensor, count: torch.Tensor) -> None:
         """Log total / count over all processes, at once or with the other portions of the step."""
-        both = torch.stack([total, count.to(total.dtype)]).detach()
-        sums = self.context.accelerator.reduce(both, reduction="sum")
-        if self._held is None:
+        local = torch.stack([total, count.to(total.dtype)]).detach()
+        sums = self.context.accelerator.reduce(local, reduction="sum")
+        if self._sums is None:
             self._log(name, sums)
         else:
-            self._held[name] = self._held.get(name, 0.0) + sums
+            self._sums[name] = self._sums.get(name, 0.0) + sums
 
-    def release(self) -> None:
-        """Log the means of the optimizer step."""
-        for name, sums in (self._held or {}).items():
+    def flush(self) -> None:
+        """Log the means of the optimizer step, and clear the sums."""
+        for name, sums in (self._sums or {}).items():
             self._log(name, sums)
-        self._held = None
+        self._sums = None
 
     def _log(self, name: str, sums: torch.Tensor) -> None:
         mean, count = torch.stack([sums[0] / sums[1].clamp(min=1.0), sums[1]]).tolist()  # one device synchronization
-        if (
-            count > 0 or not self.context.features.speed.skip_zero_advantage
-        ):  # without any live sequence there is no mean
+        if count > 0 or not self.context.features.speed.skip_zero_advantage:  # the mean over no sequence is undefined
             self.context.log(name, mean)

@@ -3,19 +3,72 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins import stage_settings
+from rlm_plugins.equation import Equation
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.checks.part_rules import warnings_of
+from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rollout.collector import RolloutCollector
-from rlm_plugins.rollout.prompt_sampler import order_of
-from rlm_plugins.rollout.prompt_source import prompt_source_for
-from rlm_plugins.schedule import named
+from rlm_plugins.rollout.prompt_sampler import Order, order_of
+from rlm_plugins.rollout.prompt_source import PromptSource, prompt_source_for
+from rlm_plugins.schedule import Schedule, schedules_by_name
+from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Stage
-from rlm_plugins.trainer.collaborators import TrainerOptions
+from rlm_plugins.trainer.rewards import LogFaults
+from rlm_plugins.trainer.scoring import Observer
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainerOptions:
+    """Arguments of a stage beside those of GRPOTrainer.
+
+    Args:
+        equation: The parts. `args.beta` only switches TRL's reference pass on; coefficients live in the parts.
+        rewards: Entries of ``rewards:`` in the order of `reward_funcs`.
+        order: (size, epoch, seed) → order in which an epoch visits the prompts.
+        prompt_source: Chooses the prompts of each generation batch; None: the data loader does.
+        collector: Assigns each completion to a rollout source; None: the policy generates all of them.
+        environment_spec: Environment and tools; None: completions have one turn.
+        generator: Decodes; None: `transformers.generate`.
+        critic: ``critic:`` of the recipe; None: no part names values.
+        speed: Optimizations that are switched on.
+        schedules: Name → schedule of a knob, to be logged.
+        faults: Failures that the rewards report; None: they raise.
+        log_faults: Called with the samples on which rewards failed, of every process.
+        observer: Called with the scored completions of this process: (step, prompts, completions, batch).
+        capsule_every: Optimizer steps between capsules; 0: only at a fault.
+    """
+
+    equation: Equation
+    rewards: Sequence[stage_settings.Reward]
+    order: Order
+    prompt_source: PromptSource | None = None
+    collector: RolloutCollector | None = None
+    environment_spec: EnvironmentSpec | None = None
+    generator: Bound | None = None
+    critic: stage_settings.Critic | None = None
+    speed: stage_settings.Speed = stage_settings.NO_SPEED
+    schedules: Mapping[str, Schedule] | None = None
+    faults: FaultLog | None = None
+    log_faults: LogFaults | None = None
+    observer: Observer | None = None
+    capsule_every: int = 0
+
+    def with_rewards(self, names: Sequence[str]) -> TrainerOptions:
+        """Return the options with entries for the rewards that TRL appended: those of its environments."""
+        added = [Part("rlm_rewards", name, "trl", _environment_reward).bind({}) for name in names[len(self.rewards) :]]
+        return replace(self, rewards=[*self.rewards, *(stage_settings.Reward(part.part.name, part) for part in added)])
+
+
+def _environment_reward(completions: Any) -> Any:
+    """Placeholder of a reward that TRL calls itself."""
 
 
 def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog) -> TrainerOptions:
@@ -46,7 +99,7 @@ def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog) -> TrainerO
         generator=stage.generator,
         critic=stage.critic,
         speed=stage.speed,
-        schedules=named((HOOKS[part.part.hook].key, part) for part in stage.parts()),
+        schedules=schedules_by_name((HOOKS[part.part.hook].key, part) for part in stage.parts()),
         faults=faults,
         log_faults=stage.log_faults,
         observer=stage.observer,

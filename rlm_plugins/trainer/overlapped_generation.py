@@ -44,7 +44,7 @@ class OverlappedGeneration:
     state: Callable[[], Any]
     process: GenerationProcess | None = field(default=None, init=False)
     _batches: dict[int, tuple[list[list[int]], Future[Any]]] = field(default_factory=dict, init=False)
-    _next: int = field(default=-1, init=False)
+    _next_step: int = field(default=-1, init=False)
     _order: InOrder | None = field(default=None, init=False)
     _started: Future[Any] | None = field(default=None, init=False)
 
@@ -61,38 +61,38 @@ class OverlappedGeneration:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Have the second process inside a ``with`` block; on a CPU it takes half of the threads of this one."""
+        """Run the second process inside a ``with`` block; on a CPU each process uses half of the threads."""
         if not self.device:
             yield
             return
-        threads, own = self._threads()
-        before, process = torch.get_num_threads(), GenerationProcess(self.device, threads)
-        self._batches, self._next, self.process = {}, -1, process
-        torch.set_num_threads(own)
+        worker_threads, trainer_threads = self._threads()
+        original_threads, process = torch.get_num_threads(), GenerationProcess(self.device, worker_threads)
+        self._batches, self._next_step, self.process = {}, -1, process
+        torch.set_num_threads(trainer_threads)
         try:
             yield
         finally:
             self.process = None
             process.close()
-            torch.set_num_threads(before)
+            torch.set_num_threads(original_threads)
 
     def _threads(self) -> tuple[int, int]:
         """Return the threads of the second process and of this one."""
-        here = torch.get_num_threads()
+        num_threads = torch.get_num_threads()
         if self.device != "cpu" or self.context.accelerator.device.type != "cpu":
-            return here, here
-        return max(here // 2, 1), max(here - here // 2, 1)
+            return num_threads, num_threads
+        return max(num_threads // 2, 1), max(num_threads - num_threads // 2, 1)
 
-    # -- ahead
+    # -- requests
 
-    def begin_due(self) -> None:
+    def request_due_batches(self) -> None:
         """Request the batches whose weights exist now; called at the start of each micro-batch."""
         if self.process is None:
             return
         step, args = self.context.step, self.context.args
-        if self._next < 0:
+        if self._next_step < 0:
             self._start(self.process, step)
-        while self._next <= min(step + self.stale.steps, self.state().max_steps - 1):
+        while self._next_step <= min(step + self.stale.steps, self.state().max_steps - 1):
             assert self._order is not None
             rows = self._order.take(args.generation_batch_size // args.num_generations)
             texts = [self.prompts.dataset[i]["prompt"] for i in rows for _ in range(args.num_generations)]
@@ -102,11 +102,11 @@ class OverlappedGeneration:
                 "prompts": ids,
                 "width": -(-max(map(len, ids)) // multiple) * multiple,
                 "pad_token_id": self.context.tokenizer.pad_token_id,
-                "seed": batch_seed(args.seed, self._next),
-                "step": self._next,
+                "seed": batch_seed(args.seed, self._next_step),
+                "step": self._next_step,
             }
-            self._batches[self._next] = ids, self.process.call(message, self.stale.weights_for(self._next))
-            self._next += self._updates
+            self._batches[self._next_step] = ids, self.process.call(message, self.stale.weights_for(self._next_step))
+            self._next_step += self._updates
 
     @property
     def _updates(self) -> int:
@@ -114,7 +114,7 @@ class OverlappedGeneration:
         return self.context.micro_steps_per_generation // int(self.context.args.gradient_accumulation_steps)
 
     def _start(self, process: GenerationProcess, step: int) -> None:
-        """Send the policy, and go to the first batch of a run that starts or resumes after `step` optimizer steps."""
+        """Send the policy, and advance to the first batch of a run that starts or resumes at step `step`."""
         context, args = self.context, self.context.args
         policy = context.accelerator.unwrap_model(context.model)
         description = describe(
@@ -127,7 +127,7 @@ class OverlappedGeneration:
         )
         self._started = process.call(description, policy.state_dict())
         size = len(self.prompts.dataset)
-        self._order, self._next = InOrder(lambda epoch: self.prompts.order(size, epoch, args.seed)), step
+        self._order, self._next_step = InOrder(lambda epoch: self.prompts.order(size, epoch, args.seed)), step
         for _ in range(step // self._updates):
             self._order.take(args.generation_batch_size // args.num_generations)
 
@@ -152,7 +152,7 @@ class OverlappedGeneration:
             raise RlmError(problem, where=WHERE, hint=HINT)
         start = time.perf_counter()
         try:
-            if self._started is not None:  # its error is the cause of those after it
+            if self._started is not None:  # its error is the cause of later ones
                 self._started.result(TIMEOUT)
             rows = future.result(TIMEOUT)
         except TimeoutError:

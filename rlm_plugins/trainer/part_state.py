@@ -76,8 +76,9 @@ class PartStates:
     """
 
     def __init__(self, parts: list[Bound], others: Mapping[str, Any]) -> None:
-        own = {f"{i}:{p.part.full_name}": PartState(p) for i, p in enumerate(parts) if hasattr(p.target, "state_dict")}
-        self.by_name: dict[str, Any] = own | {name: state for name, state in others.items() if state is not None}
+        stateful = [(number, part) for number, part in enumerate(parts) if hasattr(part.target, "state_dict")]
+        self.by_name: dict[str, Any] = {f"{number}:{part.part.full_name}": PartState(part) for number, part in stateful}
+        self.by_name |= {name: target for name, target in others.items() if target is not None}
         self._snapshot: StepSnapshot | None = None
         self._epoch: StepSnapshot | None = None
 
@@ -153,8 +154,8 @@ class StepSnapshot:
     """
 
     def __init__(self, step: int, states: Mapping[str, Any]) -> None:
-        self.step, self._owners = step, states
-        self._states = {name: copy.deepcopy(owner.state_dict()) for name, owner in states.items()}
+        self.step, self._targets = step, states
+        self._states = {name: copy.deepcopy(target.state_dict()) for name, target in states.items()}
         self.rng = rng_state()
 
     def states_of_parts(self) -> dict[str, Any]:
@@ -165,4 +166,4 @@ class StepSnapshot:
         """Restore everything."""
         set_rng_state(self.rng)
         for name, state in self._states.items():
-            self._owners[name].load_state_dict(state)
+            self._targets[name].load_state_dict(state)

@@ -24,9 +24,9 @@ from rlm_plugins.trainer.step_recorder import StepRecorder
 
 @dataclass
 class PartTools:
-    """Provides the data of the scoring phase that is no tensor, and functions on extra completions.
+    """Provides the scoring data that are lists, and functions on extra completions.
 
-    A scoring part runs on every process with the completions of all, so every process makes the same calls. Each
+    A scoring part runs on every process with the completions of all processes, so all make the same calls. Each
     computes its share and receives all results. The extra completions are not trained on.
     """
 
@@ -46,8 +46,8 @@ class PartTools:
         """
 
         def ids(name: str) -> list[list[int]]:
-            masks = out[f"{name}_mask"].bool()
-            return [row[mask].tolist() for row, mask in zip(out[f"{name}_ids"], masks, strict=True)]
+            rows = zip(out[f"{name}_ids"], out[f"{name}_mask"].bool(), strict=True)
+            return [row[mask].tolist() for row, mask in rows]
 
         lists: dict[str, Callable[[], list[Any]]] = {
             "prompts": lambda: [row["prompt"] for row in self.prompts.inputs],
@@ -56,8 +56,8 @@ class PartTools:
             "completion_ids": lambda: ids("completion"),
         }
         return {
-            name: gather_lists(make())
-            for name, make in lists.items()
+            name: gather_lists(local_list())
+            for name, local_list in lists.items()
             if self.recorder.is_generation_due or self.context.features.needed_for_scoring(name)
         } | {
             "logprobs_of": self.recorder.recorded("logprobs_of", self.logprobs_of),
@@ -99,10 +99,10 @@ class PartTools:
         """Return token ids that the policy generates, in batches of the size of a generation batch."""
         starts = [[]] * len(prompts) if prefixes is None else prefixes
         _check_lengths("generate", prompts, starts)
-        mine, generated = rank_slice(len(prompts)), []
+        local, generated = rank_slice(len(prompts)), []
         size = self.context.args.per_device_train_batch_size * self.context.args.steps_per_generation
-        for first in range(0, mine.stop - mine.start, size):  # equally often on every process
-            rows = slice(mine.start + first, min(mine.start + first + size, mine.stop))
+        for first in range(0, local.stop - local.start, size):  # equally often on every process
+            rows = slice(local.start + first, min(local.start + first + size, local.stop))
             generated += self.generation.generate(prompts[rows], starts[rows], greedy=greedy)[0]
         return gather_lists(generated)
 
@@ -115,8 +115,8 @@ class PartTools:
             Fault: Of a reward that stops the run; on every process.
         """
         _check_lengths("rewards_of", prompts, completion_ids, inputs)
-        mine = rank_slice(len(prompts))
-        scores = gather_lists(self._local_rewards(prompts[mine], completion_ids[mine], inputs[mine]))
+        local = rank_slice(len(prompts))
+        scores = gather_lists(self._local_rewards(prompts[local], completion_ids[local], inputs[local]))
         per_function = torch.tensor(scores, device=self.context.accelerator.device)
         return self.rewards.weighted(per_function.view(-1, len(self.context.rewards)))
 
@@ -137,14 +137,14 @@ class PartTools:
             records = gather_lists(faults.records)
             if records and self.rewards.log_faults is not None:
                 self.rewards.log_faults(records)
-        rows = zip(*scores, strict=True)
-        return [[torch.nan if i in skipped or x is None else x for x in row] for i, row in enumerate(rows)]
+        rows = [[torch.nan if x is None else x for x in row] for row in zip(*scores, strict=True)]
+        return [[torch.nan] * len(row) if i in skipped else row for i, row in enumerate(rows)]
 
 
-def _check_lengths(verb: str, *columns: Sequence[Any]) -> None:
+def _check_lengths(function: str, *columns: Sequence[Any]) -> None:
     if len(set(map(len, columns))) > 1:
         lengths = ", ".join(str(len(column)) for column in columns)
-        raise PartError(f"called `{verb}` with lists of {lengths} entries", allowed="one entry per row in each")
+        raise PartError(f"called `{function}` with lists of {lengths} entries", allowed="one entry per row in each")
 
 
 def _ignore(*_: Any) -> None:

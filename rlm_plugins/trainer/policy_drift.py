@@ -47,8 +47,8 @@ class PolicyDrift:
         inputs = stack_completions(last, context.tokenizer.pad_token_id, context.accelerator.device)
         with torch.no_grad():
             logp = self.logprobs.of(context.model, inputs, context.args.per_device_train_batch_size)[0]
-        is_known = torch.tensor([cache.contains(prompt) for prompt in prompts], device=logp.device)
-        drift = mean_abs_difference(logp, inputs["logp"], inputs["mask"]).where(is_known, 0.0)
+        is_cached = torch.tensor([cache.contains(prompt) for prompt in prompts], device=logp.device)
+        drift = mean_abs_difference(logp, inputs["logp"], inputs["mask"]).where(is_cached, 0.0)
         cache.remember(gather_object(prompts), gather_object(current))
         gathered: torch.Tensor = context.gather_rows(drift)
         return gathered

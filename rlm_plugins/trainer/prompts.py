@@ -53,13 +53,13 @@ class Prompts:
             self._sampler.set_epoch(epoch)
 
     def next(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the examples to complete now: those of the data loader, or those of the prompt source."""
+        """Return the examples of the next generation batch: from the data loader, or from the prompt source."""
         self.inputs, self.index = inputs, None
         if self.source is not None and self.context.is_training:
             generations = self.context.args.num_generations
             count = self.context.args.generation_batch_size // generations
-            chosen = torch.tensor(self.source.take(count, self.context.step))
-            self.index = chosen.repeat_interleave(generations).to(self.context.accelerator.device)
+            rows = torch.tensor(self.source.take(count, self.context.step))
+            self.index = rows.repeat_interleave(generations).to(self.context.accelerator.device)
             local = self.index[self.context.local_rows(len(inputs))].tolist()
             self.inputs = inputs = [dict(self.dataset[i]) for i in local]
         return inputs
@@ -87,9 +87,9 @@ class PromptTokens:
         """
         ids: list[int] = []
         if not isinstance(prompt, str):
-            turn, (prefix,) = {"role": "assistant", "content": text}, self.prompt_ids([prompt])
+            message, (prefix,) = {"role": "assistant", "content": text}, self.prompt_ids([prompt])
             chat = self.processing_class.apply_chat_template(
-                [*prompt, turn], tokenize=True, return_dict=True, **self.template
+                [*prompt, message], tokenize=True, return_dict=True, **self.template
             )["input_ids"]
             ids = chat[len(prefix) :] if chat[: len(prefix)] == prefix else []
         ids = ids or self.tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -1,4 +1,4 @@
-"""Reward prefetch: rewards that compute elsewhere start while the policy still generates."""
+"""Reward prefetch: asynchronous and multiprocess rewards start while the policy still generates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RewardPrefetch:
     arguments: Callable[[], dict[str, Any]]
     loop: Any
     is_single_turn: bool
-    _watched: Sequence[Any] = field(default=(), init=False)
+    _prompts: Sequence[Any] = field(default=(), init=False)
 
     @property
     def is_on(self) -> bool:
@@ -43,28 +43,29 @@ class RewardPrefetch:
     @contextmanager
     def during_generation(self, prompts: Sequence[Any]) -> Iterator[None]:
         """Start rewards of finished groups inside a ``with`` block."""
-        self._watched = prompts if self.is_on and self._has_plain_text(prompts[0]) else ()
-        self._group_of = {row: group for group in groups_of(self._watched) for row in group}
+        self._prompts = prompts if self.is_on and self._has_plain_text(prompts[0]) else ()
+        self._group_of = {row: group for group in groups_of(self._prompts) for row in group}
         self._finished: dict[int, list[int]] = {}
         try:
             yield
         finally:
-            self._watched = ()
+            self._prompts = ()
 
     def _has_plain_text(self, prompt: Any) -> bool:
-        """Return True if the text of completion i is that of its tokens, and it answers prompt i."""
+        """Return True if completion i belongs to prompt i, and its text is its decoded tokens."""
         parses = any(getattr(self.context.tokenizer, name, None) for name in ("response_template", "response_schema"))
         return self.is_single_turn and (isinstance(prompt, str) or not parses)
 
     def on_finished(self) -> OnFinished | None:
         """Return the function that the generator calls with finished completions, or None."""
-        return self._take_finished if self._watched else None
+        return self._begin_finished_groups if self._prompts else None
 
-    def _take_finished(self, rows: list[int], ids: list[list[int]]) -> None:
+    def _begin_finished_groups(self, rows: list[int], ids: list[list[int]]) -> None:
         self._finished.update(zip(rows, ids, strict=True))
         for group in {tuple(self._group_of[row]) for row in rows}:
             if all(row in self._finished for row in group):
-                prompts, completion_ids = ([x[row] for row in group] for x in (self._watched, self._finished))
+                prompts = [self._prompts[row] for row in group]
+                completion_ids = [self._finished[row] for row in group]
                 inputs = [self.prompts.inputs[row] for row in group]
                 self._begin(self.columns(prompts, completion_ids, inputs), by_group=True)
 
@@ -80,7 +81,7 @@ class RewardPrefetch:
         inputs: Sequence[Mapping[str, Any]],
         **arguments: Any,
     ) -> dict[str, Any]:
-        """Return what rewards are called with for completions whose text is that of their tokens."""
+        """Return the columns that rewards receive, for completions whose text is the decoded tokens."""
         texts = self.decode(completion_ids, skip_special_tokens=True)
         is_chat = not isinstance(prompts[0], str)
         completions = [[{"role": "assistant", "content": text}] for text in texts] if is_chat else texts

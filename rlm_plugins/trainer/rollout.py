@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.batch import Batch
+from rlm_plugins.environment import Episode
 from rlm_plugins.rollout.collector import CollectedBatch, RolloutCollector
 from rlm_plugins.rollout.episode_tokens import EpisodeTokens, Fork
 from rlm_plugins.rollout.episodes import EpisodeRunner, reward_inputs
@@ -69,7 +70,7 @@ class Rollout:
     ) -> dict[str, list[Any]]:
         """Play one episode per prompt; tokens of the environment are masked out of the loss."""
         assert self.runner is not None
-        rows = self.runner.play(prompts, inputs, self.generation.continue_ids, self._any_left, starts)
+        rows = self.runner.play(prompts, inputs, self.generation.continue_ids, self._is_any_running, starts)
         end = self.context.tokenizer.eos_token_id
         return {
             "prompt_ids": [row.prompt_ids for row in rows],
@@ -81,8 +82,8 @@ class Rollout:
             "environments": [row.episode.environment for row in rows],
         }
 
-    def _any_left(self, count: int) -> bool:
-        return count + self.generation.unused_rows(count) > 0
+    def _is_any_running(self, count: int) -> bool:
+        return count + self.generation.num_dummies(count) > 0
 
     def collect(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """Return the completions of all sources, as TRL's `rollout_func` does."""
@@ -97,8 +98,8 @@ class Rollout:
             ids = rows.completion_ids
             logprobs = [[None] * len(ids[i]) if row is None else row for i, row in enumerate(logprobs)]
         env_mask = {"env_mask": rows.mask} if "episodes" in rows.columns else {}  # TRL then logs lengths of the policy
-        known = {"prompt_ids": rows.prompt_ids, "completion_ids": rows.completion_ids, "logprobs": logprobs}
-        return {**known, **env_mask, **rows.columns}
+        token_columns = {"prompt_ids": rows.prompt_ids, "completion_ids": rows.completion_ids, "logprobs": logprobs}
+        return {**token_columns, **env_mask, **rows.columns}
 
     def view(self, prompts: Any, completions: Any, completion_ids: list[list[int]]) -> CompletionView:
         """Return the completions of TRL, or those of the episodes."""
@@ -138,20 +139,10 @@ class Rollout:
         return {label: source == number for number, label in enumerate(self.collector.labels)}
 
     def _log_episodes(self, rows: Sequence[EpisodeTokens]) -> None:
-        counts = [
-            [
-                len(e.turn_ends),
-                sum(e.turn_rewards),
-                float(e.done),
-                float(e.fault is not None),
-                e.tool_calls,
-                e.tool_failures,
-            ]
-            for e in (row.episode for row in rows)
-        ]
+        counts = [_episode_counts(row.episode) for row in rows]
         local = torch.tensor(counts, dtype=torch.float32, device=self.context.accelerator.device)
-        turns, paid, done, failed, calls, failures = self.context.accelerator.gather(local).mean(0).tolist()
-        means = {"episodes/turns": turns, "episodes/return": paid, "episodes/done": done, "episodes/failed": failed}
+        turns, returns, done, failed, calls, failures = self.context.accelerator.gather(local).mean(0).tolist()
+        means = {"episodes/turns": turns, "episodes/return": returns, "episodes/done": done, "episodes/failed": failed}
         if calls:
             means |= {"tools/call_frequency": calls, "tools/failure_frequency": failures / calls}
         for name, value in means.items():
@@ -161,11 +152,17 @@ class Rollout:
         """Log each source's share of all completions and of those assigned to it, mean reward and truncations."""
         if self.collector is None:
             return
-        for label, own in batch.sources.items():
-            share = own.float().mean().item()
+        for label, from_source in batch.sources.items():
+            share = from_source.float().mean().item()
             self.context.log(f"sources/{label}/share", share)
             if assigned := self.collector.share(label):
                 self.context.log(f"sources/{label}/filled", share / assigned)
-            if own.any():
-                self.context.log(f"sources/{label}/reward", batch.rewards[own].nanmean().item())
-                self.context.log(f"sources/{label}/truncated", batch.truncated[own].float().mean().item())
+            if from_source.any():
+                self.context.log(f"sources/{label}/reward", batch.rewards[from_source].nanmean().item())
+                self.context.log(f"sources/{label}/truncated", batch.truncated[from_source].float().mean().item())
+
+
+def _episode_counts(episode: Episode) -> list[float]:
+    """Return number of turns, return, done, failed, tool calls and failed tool calls of an episode."""
+    turns, total = len(episode.turn_ends), sum(episode.turn_rewards)
+    return [turns, total, episode.done, episode.fault is not None, episode.tool_calls, episode.tool_failures]

@@ -11,7 +11,7 @@ import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.dispatch import select, update_part
-from rlm_plugins.loss_term import flat, term_counts
+from rlm_plugins.loss_term import flatten_counts, term_counts
 from rlm_plugins.rollout.dynamic_sampling import RefillBuffer, SamplingRound, has_batch_dim
 from rlm_plugins.step import compute_advantages, shape_and_filter
 from rlm_plugins.trainer.context import TrainerContext
@@ -75,7 +75,7 @@ class Scoring:
         out["global_index"] = torch.arange(local.start, local.stop, device=scored.mask.device)
         out["num_tokens"], out["num_sequences"] = scored.mask.sum().float(), scored.mask.any(1).sum().float()
         out["num_sequences_all"] = torch.tensor(float(len(scored.mask)), device=scored.mask.device)
-        out |= flat(term_counts(scored, context.equation.terms()))
+        out |= flatten_counts(term_counts(scored, context.equation.terms()))
         self._log_advantages(scored)
         self.critic.log(scored)
         if self.observer is not None:
@@ -126,13 +126,13 @@ class Scoring:
 
     def _columns(self) -> dict[str, Any]:
         """Return name → column of TRL's log of completions."""
-        nested = {
-            f"{kind}/{name}": x for kind in ("rewards", "extra") for name, x in self.completions_log[kind].items()
-        }
-        return {name: self.completions_log[name] for name in ("prompt", "completion", "advantages")} | nested
+        columns = {name: self.completions_log[name] for name in ("prompt", "completion", "advantages")}
+        for section in ("rewards", "extra"):
+            columns |= {f"{section}/{name}": column for name, column in self.completions_log[section].items()}
+        return columns
 
     def batch(self, out: dict[str, Any]) -> Batch:
-        """Return the completions of all processes with what the scoring parts name."""
+        """Return the completions of all processes with the data that scoring parts request."""
         context, gather = self.context, self.context.gather_rows
         args, rewards = context.args, self.rewards.total()
         generations = args.num_generations if context.is_training else args.num_generations_eval or args.num_generations
@@ -162,7 +162,7 @@ class Scoring:
     def _log_filters(self, batch: Batch) -> None:
         if self.context.equation.shapers:
             self.context.log("shapers/reward", batch.rewards.nanmean().item())
-        if any("ref_logp" in shaper.part.needs for shaper in self.context.equation.shapers):
+        if any("ref_logp" in shaper.part.required_data for shaper in self.context.equation.shapers):
             self._log_reward_kl(batch)
         if self.context.equation.filters:
             trained = batch.mask.any(1)

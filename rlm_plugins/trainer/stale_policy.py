@@ -67,7 +67,7 @@ class StalePolicy:
         if not self.steps or step in self._weights or not self._is_needed(step):
             return
         self._weights[step] = {name: p.detach().to("cpu", copy=True) for name, p in self._parameters().items()}
-        for old in [known for known in self._weights if known < step - self.steps]:
+        for old in [recorded for recorded in self._weights if recorded < step - self.steps]:
             del self._weights[old]
 
     def _is_needed(self, step: int) -> bool:
@@ -115,13 +115,13 @@ class StalePolicy:
                 p.data = current[name]
 
     def weights_for(self, step: int) -> Weights:
-        """Return the weights of the policy that generates the batch of a step, at most `stale` steps ahead."""
+        """Return the weights that generate the batch of a step; `step` is at most `stale` steps ahead."""
         return self._weights[self._behavior_step(step)]
 
     def _behavior_step(self, step: int) -> int:
-        """Return the step of the behavior policy; the oldest one kept, if a resumed run has raised `stale`."""
-        wanted = step - self.steps
-        return max((step for step in self._weights if step <= wanted), default=min(self._weights))
+        """Return the step of the behavior policy; the oldest recorded one if a resumed run has raised `stale`."""
+        target = step - self.steps
+        return max((step for step in self._weights if step <= target), default=min(self._weights))
 
     def columns(self, out: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Return the log-probs (B, T) under the behavior policy as TRL's columns; nothing without staleness.

@@ -27,12 +27,12 @@ def capsule_of(
     """Return a training step as a capsule; without a fault, all processes call it together.
 
     Args:
-        context: What the collaborators share.
+        context: Context that the collaborators share.
         generation: Record of the generation batch: `sampled`, `batch`, `is_shaped`, `scored`, `turns`, `calls`.
         update: Record of the loss phase of this process.
         snapshot: States and RNG at the start of the generation.
-        measured: Numbers of the step.
-        fault: Of the step, which then holds what this process has itself; empty without one.
+        measured: Scalars of the step: `generated_at`, `grad_norm`.
+        fault: Fault that ended the step; the capsule then has the data of this process alone. Empty: no fault.
     """
     args = context.args
     scored, sampled, batch = (generation.get(name) for name in ("scored", "sampled", "batch"))
@@ -70,10 +70,10 @@ def _gathered(sampled: Mapping[str, Any]) -> dict[str, Any]:
     return {name: gather_lists(list(rows)) for name, rows in sampled.items()}
 
 
-def _gathered_updates(own: dict[str, Any]) -> list[dict[str, Any]]:
+def _gathered_updates(update: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the loss phase of every process; other processes receive tensors on the CPU."""
     if processes().num_processes == 1:
-        return [own]
+        return [update]
     encoder = TreeEncoder()
-    tree = encoder.encode(own, "update")
+    tree = encoder.encode(update, "update")
     return [decode_tree(*encoded) for encoded in gather_lists([(tree, encoder.tensors)])]

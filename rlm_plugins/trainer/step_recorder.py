@@ -23,7 +23,7 @@ class StepRecorder:
     """Holds the data of the current generation batch and of the current optimizer step.
 
     Args:
-        context: What the collaborators share.
+        context: Context that the collaborators share.
         every: Optimizer steps between capsules; 0: only at a fault.
         snapshot: Returns states and RNG at the start of the generation: {`states`, `rng`}.
     """
@@ -34,7 +34,7 @@ class StepRecorder:
     grad_norm: Any = field(default=None, init=False)
     _first_step: int = field(default=-1, init=False)
     _generation: dict[str, Any] = field(default_factory=dict, init=False)
-    _deal: list[torch.Tensor] = field(default_factory=list, init=False)
+    _micro_batch_rows: list[torch.Tensor] = field(default_factory=list, init=False)
     _update: dict[str, Any] = field(default_factory=dict, init=False)
     _step_batch: tuple[Batch, Batch] | None = field(default=None, init=False)
 
@@ -55,18 +55,18 @@ class StepRecorder:
         return self._includes(self.context.step, max(count, 1))
 
     def _includes(self, step: int, count: int) -> bool:
-        due = self.every and self.context.is_training
-        return bool(due) and (step + count) // self.every > step // self.every
+        is_recording = self.every and self.context.is_training
+        return bool(is_recording) and (step + count) // self.every > step // self.every
 
     # -- generation and scoring
 
     def start_generation(self) -> None:
         """Forget the last generation batch."""
         if self.context.is_training:
-            self._generation, self._deal, self._first_step = {"calls": []}, [], self.context.step
+            self._generation, self._micro_batch_rows, self._first_step = {"calls": []}, [], self.context.step
 
     def add(self, **entries: Any) -> None:
-        """Record `sampled`, `batch`, `is_shaped`, `turns` or `scored` of the generation batch, as they become known."""
+        """Record entries of the generation batch: `sampled`, `batch`, `is_shaped`, `turns` or `scored`."""
         if self.context.is_training:
             if self.is_generation_due and "batch" in entries:
                 self._generation["scoring_rng"] = rng_state()
@@ -84,9 +84,9 @@ class StepRecorder:
 
         return record
 
-    def deal(self, micro_batches: Sequence[Mapping[str, Any]]) -> None:
+    def record_micro_batch_rows(self, micro_batches: Sequence[Mapping[str, Any]]) -> None:
         """Record the rows of each micro-batch as sampled, before they are grouped by prompt."""
-        self._deal = [micro_batch["global_index"] for micro_batch in micro_batches]
+        self._micro_batch_rows = [micro_batch["global_index"] for micro_batch in micro_batches]
 
     # -- loss
 
@@ -100,22 +100,22 @@ class StepRecorder:
         if self.is_due:
             self._update["rng"].append(rng_state())
 
-    def add_portion(self, inputs: Mapping[str, Any], batch: Batch, *, knows_old: bool) -> None:
+    def add_portion(self, inputs: Mapping[str, Any], batch: Batch, *, has_old_logp: bool) -> None:
         """Record a portion of a micro-batch before its loss is computed.
 
         Args:
             inputs: TRL's dictionary.
             batch: What the loss parts receive.
-            knows_old: False if the old log-probs are those of this forward pass.
+            has_old_logp: False if the old log-probs are those of this forward pass.
         """
         if not self._update or not self.context.is_training:
             return
         if batch.step_batch is not None and (self._step_batch is None or self._step_batch[0] is not batch.step_batch):
             self._step_batch = batch.step_batch, replace(batch.step_batch, log=None)  # type: ignore[arg-type]
         values = None if batch.values is None else batch.values.detach()
-        plain = {"logp": batch.logp.detach(), "entropy": batch.entropy.detach(), "values": values}
-        own = replace(batch, **plain, log=None, step_batch=self._step_batch and self._step_batch[1])  # type: ignore[arg-type]
-        entry = {"batch": own, "rows": inputs["global_index"], "knows_old": knows_old}
+        detached = {"logp": batch.logp.detach(), "entropy": batch.entropy.detach(), "values": values}
+        recorded = replace(batch, **detached, log=None, step_batch=self._step_batch and self._step_batch[1])  # type: ignore[arg-type]
+        entry = {"batch": recorded, "rows": inputs["global_index"], "knows_old": has_old_logp}
         self._update["portions"].append(entry)
 
     def add_loss(self, loss: torch.Tensor, skipped: tuple[torch.Tensor, ...] | None) -> None:
@@ -138,21 +138,21 @@ class StepRecorder:
         """Return the current step as a capsule; without a fault, all processes call it together.
 
         Args:
-            fault: Of the step; this process then stores what it has itself.
+            fault: Fault that ended the step; the capsule then has the data of this process alone.
         """
         measured = {
             "generated_at": self._first_step,
             "grad_norm": None if self.grad_norm is None else float(self.grad_norm),
         }
-        return capsule_of(self.context, self._generation, self._own_update(), self.snapshot(), measured, fault or {})
+        return capsule_of(self.context, self._generation, self._update_data(), self.snapshot(), measured, fault or {})
 
-    def _own_update(self) -> dict[str, Any]:
+    def _update_data(self) -> dict[str, Any]:
         """Return the loss phase of this process."""
         update = dict(self._update)
-        count, total = self.context.args.gradient_accumulation_steps, len(self._deal)
+        count, total = self.context.args.gradient_accumulation_steps, len(self._micro_batch_rows)
         first = update.get("first", 0) % (total or 1)
         first -= first % count if total and total % count == 0 else 0
-        update["deal"] = [self._deal[(first + i) % total] for i in range(count)] if total else []
+        update["deal"] = [self._micro_batch_rows[(first + i) % total] for i in range(count)] if total else []
         return update
 
 

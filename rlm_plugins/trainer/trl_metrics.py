@@ -1,4 +1,4 @@
-"""Metrics of loss parts, also under TRL's names where they mean the same: dashboards made for TRL keep working."""
+"""Metrics of loss parts, also under TRL's names for equal quantities, so that dashboards for TRL keep working."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRL_NAMES = {
     "policy_loss/capped": "cispo_clip_ratio",
     "policy_loss/phi": "vespo/phi_seq_mean",
 }
-"""Name of ours → name of TRL's."""
+"""Our name → TRL's name."""
 _REGION = "clip_ratio/region_mean"
 _EXTREMES = {"policy_loss/clipped_low": "clip_ratio/low_min", "policy_loss/clipped_high": "clip_ratio/high_max"}
 
@@ -26,9 +26,9 @@ class PartMetrics:
     """Logs what the loss parts of one micro-batch report.
 
     Args:
-        context: What the collaborators share.
+        context: Context that the collaborators share.
         means: Means over processes and portions.
-        mask: (B, T) tokens that count.
+        mask: (B, T) True for tokens that enter the means.
     """
 
     context: TrainerContext

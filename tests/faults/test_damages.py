@@ -13,7 +13,7 @@ from fault_damages import DAMAGES, MORE, damaged, flip, halve, swap
 
 from rlm_plugins.durable.sealed import CHECKSUMS, damages, owner_of, seal
 from rlm_plugins.errors import RlmError
-from rlm_plugins.run.resume_point import sound_checkpoint
+from rlm_plugins.run.resume_point import valid_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults(group="F3")]
 
@@ -39,7 +39,7 @@ def test_every_damage_is_named_and_the_checkpoint_before_it_is_used(whole: Any, 
         with cases(name):
             damage(file)
             reported: list[str] = []
-            found = sound_checkpoint(stage, reported.append, unsealed=False)
+            found = valid_checkpoint(stage, reported.append, unsealed=False)
             assert found is not None
             assert found.name == "checkpoint-3"
             assert len(reported) == 1
@@ -82,7 +82,7 @@ def test_sound_checkpoint_of_another_run_is_not_used(
 
 def check_two_are_damaged(stage: Path) -> None:
     reported: list[str] = []
-    assert sound_checkpoint(stage, reported.append, unsealed=False) == stage / "checkpoint-2"
+    assert valid_checkpoint(stage, reported.append, unsealed=False) == stage / "checkpoint-2"
     assert "checkpoint-4 is damaged" in reported[0]
     assert "checkpoint-3 is damaged" in reported[0]
 
@@ -133,11 +133,11 @@ def test_checkpoints_of_an_older_version_are_accepted_if_complete(whole: Any, tm
     for folder in stage.glob("checkpoint-*"):
         (folder / "checksums.json").unlink()
     reported: list[str] = []
-    assert sound_checkpoint(stage, reported.append, unsealed=True) == stage / "checkpoint-4"
+    assert valid_checkpoint(stage, reported.append, unsealed=True) == stage / "checkpoint-4"
     assert "has no checksums" in reported[0]
     halve(stage / "checkpoint-4" / "optimizer.pt")
     (stage / "checkpoint-3" / "rng_state.pth").unlink()
-    assert sound_checkpoint(stage, reported.append, unsealed=True) == stage / "checkpoint-2"
+    assert valid_checkpoint(stage, reported.append, unsealed=True) == stage / "checkpoint-2"
     assert "optimizer.pt cannot be read" in reported[1]
     assert "rng_state.pth is missing" in reported[1]
     assert damages(stage / "checkpoint-2") == ["checksums.json cannot be read"]

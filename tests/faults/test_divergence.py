@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from rlm_plugins.cli.launch import launch
-from rlm_plugins.divergence import Divergence, check_number, check_weights, largest
+from rlm_plugins.divergence import Divergence, check_number, check_weights, max_abs
 from rlm_plugins.errors import RlmError
 
 PART = '''
@@ -170,7 +170,7 @@ def test_numbers_that_stop(cases: Any) -> None:
         check_number(1e5, "the loss", 0)
     weights = [torch.ones(3), torch.tensor([2.0, -3.0])]
     with cases("weights of a training"):
-        assert largest(weights) == 3.0
+        assert max_abs(weights) == 3.0
         check_weights(weights, 3.0, "the policy", 0)
     for bad in (float("nan"), float("inf"), 1e5):
         with cases(f"a weight of {bad}"), pytest.raises(Divergence, match="the largest weight of the policy"):

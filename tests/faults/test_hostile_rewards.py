@@ -18,8 +18,8 @@ from hostile_rewards import CHANGES, HANGS, RAISES, RETURNS, SCORES, RaisingFloa
 
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards import containment, process_state, reward_loop, trl_adapter
-from rlm_plugins.rewards.aspect import Aspect
 from rlm_plugins.rewards.fault_log import FaultLog
+from rlm_plugins.rewards.state_item import StateItem
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage_settings import Reward
 
@@ -63,7 +63,8 @@ def nothing_changes() -> Iterator[None]:
     changed: list[str] = []
     with process_state.unchanged(changed.extend):
         yield
-    lasting = [name for name in changed if process_state.STAYS not in name]  # only root may raise the priority again
+    # only root may raise the priority again
+    lasting = [name for name in changed if process_state.NOT_RESTORED not in name]
     assert set(lasting) <= {"the standard streams"}, f"left behind: {changed}"  # reopened, but other objects
     assert not sys.stdout.closed
     assert not sys.stderr.closed
@@ -194,13 +195,13 @@ def test_state_is_read_by_every_item() -> None:
     finally:
         torch.backends.cuda.matmul.fp32_precision = "none"
     assert changed == []
-    unread = [aspect.name for aspect in process_state.ASPECTS if not is_read(aspect)]
+    unread = [item.name for item in process_state.STATE_ITEMS if not is_read(item)]
     assert unread == []
 
 
-def is_read(aspect: Aspect) -> bool:
+def is_read(item: StateItem) -> bool:
     with contextlib.suppress(Exception):
-        return bool(aspect.same(aspect.read(), aspect.read()))
+        return bool(item.is_equal(item.read(), item.read()))
     return False
 
 

@@ -13,8 +13,9 @@ from rlm_plugins.builtin import aggregators as z
 from rlm_plugins.builtin import importance as w
 from rlm_plugins.builtin import penalties as k
 from rlm_plugins.builtin import policy_losses as p
+from rlm_plugins.equation import Equation
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.step import Equation, objective
+from rlm_plugins.step import objective
 from rlm_plugins.step_batch import with_own_step_batch
 from vectors.records import Args, Case, Out, part, says
 
@@ -83,7 +84,7 @@ def trl_loss(case: Case, args: Args) -> Out:
         low = args.get("epsilon_low", 0.2)
         loss = part("rlm_policy_losses", p.clip, epsilon=low, epsilon_high=high, delta=args.get("delta"))
     weighted = args.get("use_bias_correction_kl", False)
-    kl = replace(part("rlm_penalties", k.kl, importance_weighted=weighted), beside={"beta": args.get("beta", 0.0)})
+    kl = replace(part("rlm_penalties", k.kl, importance_weighted=weighted), options={"beta": args.get("beta", 0.0)})
     more: Args = {}
     if args.get("use_vllm"):
         more["rollout_weight"] = (case.old_logp - case.rollout_logp).exp().clamp(max=2.0)
@@ -120,7 +121,7 @@ def with_empty_rows(case: Case, args: Args, found: Out) -> Out:
 def trl_dft(case: Case, args: Args) -> Out:
     """Return DFT's loss, the penalty `nll` weighted by probability, on completions of another source."""
     term = part("rlm_penalties", k.nll, weighted_by="probability")
-    own = replace(part("rlm_policy_losses", p.reinforce), beside={"source": "policy"})
+    own = replace(part("rlm_policy_losses", p.reinforce), options={"source": "policy"})
     more = {"rewards": case.scores, "sources": {"policy": torch.zeros(len(case.groups), dtype=torch.bool)}}
     return loss_and_gradient(case, args, aggregator(z.token_mean), own, penalties=[term], **more)
 

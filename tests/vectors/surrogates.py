@@ -85,7 +85,7 @@ def verl_rollout_weights(case: Case, args: Args) -> Out:
 
 @says("compute_policy_loss_kl_cov")
 def verl_kl_cov(case: Case, args: Args) -> Out:
-    cost = replace(part("rlm_penalties", k.kl_cov, share=args["kl_cov_ratio"]), beside={"beta": args["ppo_kl_coef"]})
+    cost = replace(part("rlm_penalties", k.kl_cov, share=args["kl_cov_ratio"]), options={"beta": args["ppo_kl_coef"]})
     loss = part("rlm_policy_losses", p.unclipped)
     return loss_and_gradient(case, args, verl_aggregator(case, args), loss, w.token, [cost])
 

@@ -12,8 +12,9 @@ from rlm_testing import conformance
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.equation import Equation
 from rlm_plugins.registry import Registry
-from rlm_plugins.step import Equation, objective
+from rlm_plugins.step import objective
 
 test_reshaped_laws = conformance("rlm_advantages", entropy_reshaped)
 test_clipped_laws = conformance("rlm_advantages", clipped_group_relative)
@@ -69,7 +70,7 @@ def test_loss_and_gradient_of_the_algorithm() -> None:
     advantages = entropy_reshaped(REWARDS, ENTROPY, GROUP, MASK)
     counts = {name: torch.tensor(5.0) for name in ("num_sequences", "num_sequences_all")}
     batch = Batch(group=GROUP, mask=MASK, old_logp=logp.detach(), advantages=advantages.unsqueeze(1), step=0, **counts)
-    found = objective(replace(batch, logp=logp), Equation.of(slots_of(ettrl, Registry())))
+    found = objective(replace(batch, logp=logp), Equation.from_slots(slots_of(ettrl, Registry())))
     reference = torch.tensor(by_hand(), dtype=torch.float64)
     weights = MASK / MASK.sum(1, keepdim=True) / 5
     torch.testing.assert_close(found, -(reference.unsqueeze(1) * weights).sum())

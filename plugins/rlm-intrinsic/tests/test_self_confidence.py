@@ -12,8 +12,9 @@ from rlm_testing import conformance
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.equation import Equation
 from rlm_plugins.registry import Registry
-from rlm_plugins.step import Equation, objective
+from rlm_plugins.step import objective
 
 test_laws = conformance("rlm_policy_losses", self_confidence)
 
@@ -36,7 +37,7 @@ def test_algorithm_equals_the_formula_of_its_paper() -> None:
     mask, old = torch.tensor([[True, True], [True, False]]), logp.detach() - 0.1
     counts = {"num_sequences": torch.tensor(2.0), "num_sequences_all": torch.tensor(2.0)}
     batch = Batch(group=torch.tensor([0, 0]), mask=mask, old_logp=old, advantages=torch.zeros(2, 1), step=0, **counts)
-    actual = objective(replace(batch, logp=logp), Equation.of(slots_of(rlsc, Registry())))
+    actual = objective(replace(batch, logp=logp), Equation.from_slots(slots_of(rlsc, Registry())))
     weights = torch.tensor([-0.9, -1.6], dtype=torch.float64).exp() + 0.1
     expected = -(weights * torch.stack([logp[0].sum(), logp[1, 0]])).mean()
     torch.testing.assert_close(actual, expected)

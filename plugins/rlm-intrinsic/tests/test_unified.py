@@ -16,10 +16,11 @@ from rlm_testing import conformance
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.scratch import build_tokenizer
 from rlm_plugins.registry import Registry
-from rlm_plugins.step import Equation, objective
+from rlm_plugins.step import objective
 
 test_uniform_laws = conformance("rlm_shapers", parts.cross_entropy, knobs={"q": "uniform", "sigma": 1})
 test_sum_laws = conformance("rlm_shapers", parts.cross_entropy, knobs={"q": "sample", "sigma": -1, "psi": "sum"})
@@ -102,7 +103,9 @@ def test_entropy_minimization_descends_the_entropy() -> None:
     batch = Batch(
         group=torch.zeros(1).long(), mask=mask, advantages=torch.zeros(1, 1), step=0, num_tokens=torch.tensor(1.0)
     )
-    loss = objective(replace(batch, logp=logp[..., 0], entropy=entropy), Equation.of(slots_of(parts.em_ft, Registry())))
+    loss = objective(
+        replace(batch, logp=logp[..., 0], entropy=entropy), Equation.from_slots(slots_of(parts.em_ft, Registry()))
+    )
     (actual,) = torch.autograd.grad(loss, logits)
     p = logits.detach()[0, 0].softmax(-1)
     expected = -p * (p.log() + entropy[0, 0].detach())

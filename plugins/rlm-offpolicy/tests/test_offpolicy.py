@@ -17,10 +17,11 @@ from rlm_testing import batches, conformance
 from rlm_plugins import recipe
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.equation import Equation
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train
-from rlm_plugins.step import Equation, objective, score
+from rlm_plugins.step import objective, score
 from rlm_plugins.step_batch import with_own_step_batch
 
 test_laws = conformance("rlm_policy_losses", trajectory_balance)
@@ -34,7 +35,7 @@ def test_flowrl_equals_the_formula_of_its_paper() -> None:
     group, advantages = torch.tensor([0, 1, 0, 1]), torch.tensor([[0.5], [-0.7], [-0.5], [0.7]], dtype=torch.float64)
     counts = {"num_sequences": torch.tensor(4.0), "num_sequences_all": torch.tensor(4.0)}
     batch = Batch(group=group, mask=mask, old_logp=old, ref_logp=ref, advantages=advantages, step=0, **counts)
-    equation = Equation.of(slots_of(algorithms.flowrl, Registry()))
+    equation = Equation.from_slots(slots_of(algorithms.flowrl, Registry()))
 
     leaf = logp.clone().requires_grad_()
     actual = objective(with_own_step_batch(replace(batch, logp=leaf)), equation)
@@ -91,7 +92,7 @@ def relift_of_its_repository(batch: Batch, logp: torch.Tensor) -> torch.Tensor:
     return loss + shown / max(1, shown_tokens) + 0.001 * entropy / batch.num_tokens
 
 
-RELIFT = Equation.of(slots_of(replace(algorithms.relift, rollouts=()), Registry()))
+RELIFT = Equation.from_slots(slots_of(replace(algorithms.relift, rollouts=()), Registry()))
 
 
 @given(batch=batches())

@@ -16,7 +16,7 @@ from rlm_process.tree_rollout import Tree
 
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.recipe.checks.group_size_probe import least_group
+from rlm_plugins.recipe.checks.group_size_probe import min_group_size
 from rlm_plugins.registry.part import Part
 
 ROWS = st.lists(
@@ -167,5 +167,5 @@ def test_depth(knobs: dict[str, int], deepest: int):
 
 def test_group_of_one():
     part = Part("rlm_advantages", "tree", "rlm_process", tree).bind({})
-    assert least_group(part, 1, ["accuracy"]) == 2
-    assert least_group(part, 2, ["accuracy"]) == 0
+    assert min_group_size(part, 1, ["accuracy"]) == 2
+    assert min_group_size(part, 2, ["accuracy"]) == 0

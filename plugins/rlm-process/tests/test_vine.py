@@ -136,7 +136,7 @@ def test_labels_by_hand():
 def test_last_label_uses_unshaped_rewards():
     """The part has no access to `rewards`; the completion itself is scored once, like the continuations."""
     data = ScoringData(ROWS, rewards=torch.tensor([1.0, 0.0, 0.0]), step=3)
-    assert "rewards" not in Part("rlm_shapers", "step_labels", "rlm_process", step_labels).needs
+    assert "rewards" not in Part("rlm_shapers", "step_labels", "rlm_process", step_labels).required_data
     assert data(step_labels)[:, 3].tolist() == [1.0, 0.0, 0.0]
     assert [data.judged.count(tuple(row)) for row in ROWS] == [1, 1, 1]
 

@@ -16,8 +16,9 @@ from rlm_testing import conformance
 from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli.objective_text import slots_of
+from rlm_plugins.equation import Equation
 from rlm_plugins.registry import Registry
-from rlm_plugins.step import Equation, objective, score
+from rlm_plugins.step import objective, score
 from rlm_plugins.step_batch import with_own_step_batch
 
 test_whitened = conformance("rlm_advantages", role_whitened, knobs={"role": "format"})
@@ -49,7 +50,7 @@ def batch() -> Batch:
 
 def found_loss(algorithm: Algorithm, data: Batch) -> tuple[torch.Tensor, torch.Tensor]:
     """Return objective and gradient as the framework computes them, from the rewards on."""
-    equation = Equation.of(slots_of(replace(algorithm, rollouts=()), Registry()))
+    equation = Equation.from_slots(slots_of(replace(algorithm, rollouts=()), Registry()))
     scored = score(data, equation)
     leaf = data.logp.clone().requires_grad_()
     value = objective(with_own_step_batch(replace(scored, logp=leaf)), equation)

@@ -1,4 +1,4 @@
-"""Addresses of errors: a part raises with its knob, and the recipe adds the path to the part."""
+"""Addresses of errors: a part raises with the address of its knob, and the recipe prepends that of the part."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rlm_plugins.errors import RecipeError
 
 
 @contextmanager
-def stands_at(where: str) -> Iterator[None]:
-    """Prefix the address of errors inside the block, since a part raises with its knob alone."""
+def prefixed_address(where: str) -> Iterator[None]:
+    """Prepend `where` to the address of a RecipeError that is raised in the block."""
     try:
         yield
     except RecipeError as error:
-        place = ".".join(filter(None, (where, error.where)))
-        raise RecipeError(error.problem, where=place, allowed=error.allowed, hint=error.hint) from error.__cause__
+        address = ".".join(filter(None, (where, error.where)))
+        raise RecipeError(error.problem, where=address, allowed=error.allowed, hint=error.hint) from error.__cause__

@@ -8,17 +8,17 @@ from typing import Any
 from rlm_plugins import schedule
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.adapter_kinds import LORA, kind_of
-from rlm_plugins.recipe.checks.data_needs import standing
+from rlm_plugins.recipe.checks.data_needs import iter_parts
 from rlm_plugins.recipe.part_lookup import Finder
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage_settings import Critic
 
-GIVEN = ("values", "old_values", "returns")
+CRITIC_DATA = ("values", "old_values", "returns")
 """Data that only a batch with a critic has (`returns` are its targets)."""
 _NEW_WEIGHTS = ("bias", "modules_to_save")
-_NOT_TAKEN_OVER = (*_NEW_WEIGHTS, "lora_dropout")
+_NOT_INHERITED = (*_NEW_WEIGHTS, "lora_dropout")
 """Fields of the policy's adapter that a shared critic does not inherit."""
 _EARLY = ("shapers", "filters", "advantage")
 _REMEDY = "add `{name: value_loss, beta: 1.0}` to `algorithm.penalties`"
@@ -38,28 +38,32 @@ def critic_of(
     Raises:
         RecipeError: No loss term trains the critic, or the section does not fit the model.
     """
-    parts = list(standing(slots, finder.address("algorithm")))
-    asking = [(bound.part.name, where) for _, bound, where in parts if _names(bound, *GIVEN)]
-    if not asking:
+    parts = list(iter_parts(slots, finder.address("algorithm")))
+    requiring = [(bound.part.name, where) for _, bound, where in parts if _names(bound, *CRITIC_DATA)]
+    if not requiring:
         return None, {}
     if not any(_names(bound, "values") for slot, bound, _ in parts if slot not in _EARLY):
-        name, where = asking[0]
+        name, where = requiring[0]
         problem = f"`{name}` requires a critic, but no loss term trains one: none names `values`"
         raise RecipeError(problem, where=where, hint=_REMEDY)
     _check_trained_once(parts)
-    given = {key: value for key, value in (section or {}).items() if value is not None}
+    settings = {key: value for key, value in (section or {}).items() if value is not None}
     critic = Critic(
-        kind=given.get("kind") or ("shared" if lora is not None and kind_of(lora) == LORA else "separate"),
-        lora=given.get("lora"),
-        learning_rate=_rate(given.get("learning_rate"), finder.address("critic", "learning_rate")),
-        max_grad_norm=float(given.get("max_grad_norm", 1.0)),
-        warmup_steps=given.get("warmup_steps", 0),
+        kind=settings.get("kind") or ("shared" if lora is not None and kind_of(lora) == LORA else "separate"),
+        lora=settings.get("lora"),
+        learning_rate=_rate(settings.get("learning_rate"), finder.address("critic", "learning_rate")),
+        max_grad_norm=float(settings.get("max_grad_norm", 1.0)),
+        warmup_steps=settings.get("warmup_steps", 0),
     )
     _check_adapters(critic, lora, finder)
     if critic.kind == "shared" and critic.lora is None:
-        own = {key: value for key, value in (lora or {}).items() if key not in _NOT_TAKEN_OVER}
-        critic = Critic(**{**vars(critic), "lora": own})
-    plain = {key: schedule.plain(value) for key, value in vars(critic).items() if key != "lora" or value is not None}
+        inherited = {key: value for key, value in (lora or {}).items() if key not in _NOT_INHERITED}
+        critic = Critic(**{**vars(critic), "lora": inherited})
+    plain = {
+        key: schedule.as_recipe_value(value)
+        for key, value in vars(critic).items()
+        if key != "lora" or value is not None
+    }
     finder.record_origin(plain.get("lora"), ("critic", "lora"), "as the policy's")
     finder.record_origin(plain, ("critic",), "default")
     return critic, {"critic": plain}
@@ -104,19 +108,19 @@ def _check_trained_once(parts: Sequence[tuple[str, Bound, str]]) -> None:
     Raises:
         RecipeError: The same term occurs twice, for the same completions.
     """
-    seen: list[tuple[str, Any]] = []
+    terms: list[tuple[str, Any]] = []
     for slot, bound, where in parts:
-        term = bound.part.full_name, bound.beside.get("source")
+        term = bound.part.full_name, bound.options.get("source")
         if slot == "penalties" and _names(bound, "values"):
-            if term in seen:
+            if term in terms:
                 problem = f"duplicate `{bound.part.name}`: the critic would be trained twice"
                 raise RecipeError(problem, where=where, hint="keep one; its `beta` is its coefficient")
-            seen.append(term)
+            terms.append(term)
 
 
 def _names(bound: Bound, *names: str) -> bool:
     """Return True if a part requires one of these names."""
-    return not {*names}.isdisjoint((*bound.part.needs, *bound.part.update_needs))
+    return not {*names}.isdisjoint((*bound.part.required_data, *bound.part.update_required_data))
 
 
 def _rate(value: Any, where: str) -> float | Schedule | None:
@@ -138,11 +142,11 @@ def _check_adapters(critic: Critic, lora: Mapping[str, Any] | None, finder: Find
     if dropout := (critic.lora or {}).get("lora_dropout"):
         problem = f"expected 0, got the number {dropout}: a critic has no dropout, so its values are reproducible"
         raise RecipeError(problem, where=f"{where}.lora.lora_dropout")
-    moved = "all its weights are trained" if lora is None else ""
+    reason = "all its weights are trained" if lora is None else ""
     if kind_of(lora) != LORA:
-        moved = f"`model.lora.peft_type: {kind_of(lora)}` leaves no room for a second adapter"
+        reason = f"`model.lora.peft_type: {kind_of(lora)}` leaves no room for a second adapter"
     for key in (key for key in _NEW_WEIGHTS if (lora or {}).get(key) not in (None, "none", [])):
-        moved = f"`model.lora.{key}` trains some of its weights"
-    if moved:
+        reason = f"`model.lora.{key}` trains some of its weights"
+    if reason:
         hint = "kinds for a trained base: `critic: {kind: separate}`, a copy, or `{kind: head}`, a value head"
-        raise RecipeError(f"a shared critic requires a frozen base, but {moved}", where=where, hint=hint)
+        raise RecipeError(f"a shared critic requires a frozen base, but {reason}", where=where, hint=hint)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.part_lookup import HOOK_OF
-from rlm_plugins.recipe.paths import Path, spell
+from rlm_plugins.recipe.paths import Path, format_path
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.protocols import needs_equation
@@ -16,8 +16,8 @@ _NO_RATIO = "comes from an importance part, which this algorithm lacks"
 _NO_ENGINE = "comes from the inference engine, and transformers reports none"
 
 
-def unsupplied(slot: str, *, has_importance: bool, has_shapers: bool, samples_elsewhere: bool) -> dict[str, str]:
-    """Return the names of the batch that nothing provides for a part in `slot`, with the reason.
+def unavailable_data(slot: str, *, has_importance: bool, has_shapers: bool, samples_elsewhere: bool) -> dict[str, str]:
+    """Return the fields of the batch that are unavailable to a part in `slot`, each with the reason.
 
     Args:
         slot: That of the part (a key of ``algorithm:``).
@@ -38,7 +38,7 @@ def unsupplied(slot: str, *, has_importance: bool, has_shapers: bool, samples_el
 
 
 def reports_logprobs(settings: Mapping[str, Any], rollouts: Any) -> bool:
-    """Return True if the policy that samples has log-probs of its own: vLLM, a rollout source or a stale policy.
+    """Return True if log-probs of the sampling policy are available: from vLLM, a rollout source or a stale policy.
 
     Args:
         settings: ``trainer:`` of the recipe.
@@ -62,29 +62,29 @@ def check_needs(slots: Mapping[str, Any], where: str, *, samples_elsewhere: bool
     Args:
         slots: Key of ``algorithm:`` → part, None, or list of parts.
         where: Address of the section, for errors.
-        samples_elsewhere: As above.
+        samples_elsewhere: See :func:`unavailable_data`.
 
     Raises:
         RecipeError: It names the part, the data, and what would provide it.
     """
-    there = {"has_importance": slots.get("importance") is not None, "has_shapers": bool(slots.get("shapers"))}
-    for slot, bound, address in standing(slots, where):
-        missing = unsupplied(slot, **there, samples_elsewhere=samples_elsewhere)
-        for name in (name for name in (*bound.part.needs, *bound.part.update_needs) if name in missing):
+    provided = {"has_importance": slots.get("importance") is not None, "has_shapers": bool(slots.get("shapers"))}
+    for slot, bound, address in iter_parts(slots, where):
+        missing = unavailable_data(slot, **provided, samples_elsewhere=samples_elsewhere)
+        for name in (name for name in (*bound.part.required_data, *bound.part.update_required_data) if name in missing):
             problem = f"`{bound.part.name}` requires `{name}`: {missing[name]}"
             raise RecipeError(problem, where=address, hint=_REMEDIES.get(name, ""))
 
 
-def standing(slots: Mapping[str, Any], where: str) -> Iterator[tuple[str, Bound, str]]:
+def iter_parts(slots: Mapping[str, Any], where: str) -> Iterator[tuple[str, Bound, str]]:
     """Yield slot, part and address of every part of an algorithm."""
-    for slot, chosen in slots.items():
-        if isinstance(chosen, list):
-            yield from ((slot, bound, f"{where}.{slot}[{i}]") for i, bound in enumerate(chosen))
-        elif chosen is not None:
-            yield slot, chosen, f"{where}.{slot}"
+    for slot, choice in slots.items():
+        if isinstance(choice, list):
+            yield from ((slot, bound, f"{where}.{slot}[{i}]") for i, bound in enumerate(choice))
+        elif choice is not None:
+            yield slot, choice, f"{where}.{slot}"
 
 
-def check_takes_parts(algorithm: Part, trainer: Part, merged: Mapping[str, Any], where: str) -> None:
+def check_unused_slots(algorithm: Part, trainer: Part, merged: Mapping[str, Any], where: str) -> None:
     """Check that a trainer with a loss of its own gets no parts of the equation, which it would ignore.
 
     Args:
@@ -105,13 +105,13 @@ def check_takes_parts(algorithm: Part, trainer: Part, merged: Mapping[str, Any],
         )
 
 
-def check_symbols(slots: Mapping[str, Any], rewards: int, place: Path, registry: Registry) -> None:
+def check_symbols(slots: Mapping[str, Any], num_rewards: int, stage_path: Path, registry: Registry) -> None:
     """Check that the equation has its three required symbols, and that there are rewards.
 
     Args:
         slots: Key of ``algorithm:`` → part, None, or list of parts.
-        rewards: Their number.
-        place: Address of the stage.
+        num_rewards: Number of rewards of the stage.
+        stage_path: Address of the stage.
         registry: The parts to suggest.
 
     Raises:
@@ -119,8 +119,8 @@ def check_symbols(slots: Mapping[str, Any], rewards: int, place: Path, registry:
     """
     for slot in ("advantage", "policy_loss", "aggregator"):
         if slots[slot] is None:
-            where, allowed = spell((*place, "algorithm", slot)), ", ".join(registry.names(HOOK_OF[slot]))
+            where, allowed = format_path((*stage_path, "algorithm", slot)), ", ".join(registry.names(HOOK_OF[slot]))
             raise RecipeError(f"the algorithm has no {slot}", where=where, allowed=allowed)
-    if not rewards:
-        where, allowed = spell((*place, "rewards")), ", ".join(registry.names("rlm_rewards"))
+    if not num_rewards:
+        where, allowed = format_path((*stage_path, "rewards")), ", ".join(registry.names("rlm_rewards"))
         raise RecipeError("this algorithm requires rewards", where=where, allowed=allowed)

@@ -46,7 +46,7 @@ def check_rows(environment_spec: EnvironmentSpec, name: str, where: str, *, with
 
 
 def _check_prompts(rows: Any, names: list[str], title: str, where: str) -> None:
-    kind: type | None = None
+    prompt_type: type | None = None
     for number, prompt in enumerate(_prompts(rows, names, title, where)):
         row = title.format(number)
         if not prompt or (isinstance(prompt, str) and not prompt.strip()):
@@ -56,7 +56,8 @@ def _check_prompts(rows: Any, names: list[str], title: str, where: str) -> None:
             raise RecipeError(
                 f"{row}: {expected('a string or a list of messages with `role` and `content`', prompt)}", where=where
             )
-        if type(prompt) is not (kind := kind or type(prompt)):
+        prompt_type = prompt_type or type(prompt)
+        if type(prompt) is not prompt_type:
             raise RecipeError(f"{row}: a string among conversations, or a conversation among strings", where=where)
 
 
@@ -70,46 +71,48 @@ def _prompts(rows: Any, names: list[str], title: str, where: str) -> Iterable[An
         rows = without_images(rows)
         return rows["prompt"] if hasattr(rows, "__len__") and names else (row["prompt"] for row in islice(rows, 1))
     for number, row in enumerate(rows):
-        if different := set(names) ^ set(row):
-            column = min(different)
+        if mismatched := set(names) ^ set(row):
+            column = min(mismatched)
             problem = "has no" if column in names else "alone has a"
             raise RecipeError(f"{title.format(number)} {problem} column '{column}'", where=where)
     return (row["prompt"] for row in rows)
 
 
-def check_drawn(environment_spec: EnvironmentSpec, why: str, name: str, where: str) -> None:
+def check_indexable(environment_spec: EnvironmentSpec, reason: str, name: str, where: str) -> None:
     """Check that prompts can be sampled by index.
 
     Args:
         environment_spec: Its training set must support indices.
-        why: The reason for sampling by index, as a clause; empty: none.
+        reason: The reason for sampling by index, as a clause; empty: none.
         name: Of the environment, for errors.
         where: Address of the algorithm.
 
     Raises:
         RecipeError: The training set is a stream.
     """
-    if why and not (hasattr(environment_spec.train, "__len__") and hasattr(environment_spec.train, "__getitem__")):
+    if reason and not (hasattr(environment_spec.train, "__len__") and hasattr(environment_spec.train, "__getitem__")):
         raise RecipeError(
-            f"{why}, but the training set of '{name}' is a stream: prompts cannot be sampled by index",
+            f"{reason}, but the training set of '{name}' is a stream: prompts cannot be sampled by index",
             where=where,
             hint="load it without `streaming`",
         )
 
 
-def check_refill(environment_spec: EnvironmentSpec, why: str, where: str) -> None:
+def check_refill(environment_spec: EnvironmentSpec, reason: str, where: str) -> None:
     """Check that batches of these examples can be refilled: those with images cannot.
 
     Args:
         environment_spec: Its training set is checked.
-        why: The filter that refills, as a clause; empty: none.
+        reason: The filter that refills, as a clause; empty: none.
         where: Address of the filters.
 
     Raises:
         RecipeError: The data set has a column of images.
     """
-    if why and (seen := {"image", "images"} & {*columns(environment_spec.train)}):
-        problem = f"{why}, but the examples have a column '{min(seen)}': a batch with images cannot be refilled"
+    if reason and (image_columns := {"image", "images"} & {*columns(environment_spec.train)}):
+        problem = (
+            f"{reason}, but the examples have a column '{min(image_columns)}': a batch with images cannot be refilled"
+        )
         raise RecipeError(problem, where=where, hint="remove `refill`; the filter then leaves the batch smaller")
 
 
@@ -128,11 +131,11 @@ def check_size(environment_spec: EnvironmentSpec, config: Any, where: str) -> No
     """
     if not hasattr(config, "num_generations") or not hasattr(environment_spec.train, "__len__"):
         return
-    needed = config.generation_batch_size // config.num_generations
-    if len(environment_spec.train) < needed:
+    num_prompts = config.generation_batch_size // config.num_generations
+    if len(environment_spec.train) < num_prompts:
         raise RecipeError(
-            f"{len(environment_spec.train)} training examples are fewer than the {needed} prompts of a generation",
+            f"{len(environment_spec.train)} training examples are fewer than the {num_prompts} prompts of a generation",
             where=where,
-            hint=f"{config.generation_batch_size} completions ÷ num_generations {config.num_generations} = {needed}: "
-            "take more examples, or a smaller batch",
+            hint=f"{config.generation_batch_size} completions ÷ num_generations {config.num_generations} = "
+            f"{num_prompts}: take more examples, or a smaller batch",
         )

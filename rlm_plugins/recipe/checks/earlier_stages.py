@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.recipe.paths import spell
+from rlm_plugins.recipe.paths import format_path
 from rlm_plugins.recipe.resolve import Plan
 from rlm_plugins.registry.protocols import Produces, product_of
 
@@ -22,21 +22,21 @@ def check_earlier_stages(plans: Sequence[Plan]) -> None:
     """
     for number, plan in enumerate(plans):
         _check_successes(plans[:number], plan)
-        for place, reward in enumerate(plan.rewards):
-            name, wanted = reward.part.knobs.get("stage"), _wanted(reward.part.target)
-            if name is None or wanted is None:
+        for index, reward in enumerate(plan.rewards):
+            name, product = reward.part.knobs.get("stage"), _required_product(reward.part.target)
+            if name is None or product is None:
                 continue
-            fit = {title for p in plans[:number] if _product(p) == wanted for title in (p.name, p.name[3:])}
-            if name not in fit:
-                exists = name in {title for p in plans for title in (p.name, p.name[3:])}
+            valid = _titles(p for p in plans[:number] if product_of(p.trainer.target) == product)
+            if name not in valid:
+                exists = name in _titles(plans)
                 problem = f"the stage '{name}' " + (
-                    f"produces no {wanted} before this one" if exists else "does not exist"
+                    f"produces no {product} before this one" if exists else "does not exist"
                 )
                 raise RecipeError(
                     problem,
-                    where=spell((*plan.place, "rewards", place, "stage")),
-                    allowed=", ".join(sorted(title for title in fit if not title[:2].isdigit())) or "(none)",
-                    hint=nearest(name, fit) or f"add a stage before it with `algorithm: {wanted}`, or set `path`",
+                    where=format_path((*plan.stage_path, "rewards", index, "stage")),
+                    allowed=", ".join(sorted(title for title in valid if not title[:2].isdigit())) or "(none)",
+                    hint=nearest(name, valid) or f"add a stage before it with `algorithm: {product}`, or set `path`",
                 )
 
 
@@ -45,20 +45,21 @@ def _check_successes(earlier: Sequence[Plan], plan: Plan) -> None:
     if plan.environment.part.full_name != "builtin/successes":
         return
     name = plan.environment.knobs["stage"]
-    keeping = [p for p in earlier if any(callback.part.name == "keep_successes" for callback in p.callbacks)]
-    fit = {title for p in keeping for title in (p.name, p.name[3:])}
-    if name not in fit:
+    valid = _titles(p for p in earlier if "keep_successes" in [callback.part.name for callback in p.callbacks])
+    if name not in valid:
         raise RecipeError(
             f"no stage '{name}' before this one keeps its successes",
-            where=spell((*plan.place, "environment", "stage")),
-            allowed=", ".join(sorted(title for title in fit if not title[:2].isdigit())) or "(none)",
-            hint=nearest(name, fit) or f"add `callbacks: [keep_successes]` to the stage '{name}'",
+            where=format_path((*plan.stage_path, "environment", "stage")),
+            allowed=", ".join(sorted(title for title in valid if not title[:2].isdigit())) or "(none)",
+            hint=nearest(name, valid) or f"add `callbacks: [keep_successes]` to the stage '{name}'",
         )
 
 
-def _product(plan: Plan) -> str:
-    return product_of(plan.trainer.target)
+def _titles(plans: Iterable[Plan]) -> set[str]:
+    """Return the names by which a recipe can refer to stages: with and without the number."""
+    names = [plan.name for plan in plans]
+    return {*names, *(name[3:] for name in names)}
 
 
-def _wanted(reward: Any) -> str | None:
+def _required_product(reward: Any) -> str | None:
     return reward.produces if isinstance(reward, Produces) else None

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlm_plugins.environment import Environment, has_step
 from rlm_plugins.errors import RecipeError, mistyped
-from rlm_plugins.recipe.checks.data_needs import standing
+from rlm_plugins.recipe.checks.data_needs import iter_parts
 from rlm_plugins.recipe.checks.required_columns import columns
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import PlaysEpisodes
@@ -35,23 +35,25 @@ def check_environment(environment_spec: EnvironmentSpec, name: str, where: str) 
     except Exception as error:
         problem = f"the environment of '{name}' cannot be created: {type(error).__name__}: {error}"
         raise RecipeError(problem, where=where) from error
-    kind = type(instance).__name__
-    lacks = "" if has_step(instance) or tools_of(instance) else "neither `step` nor a tool"
-    if lacks := lacks if callable(getattr(instance, "reset", None)) else "no `reset`":
+    class_name = type(instance).__name__
+    defect = "" if has_step(instance) or tools_of(instance) else "neither `step` nor a tool"
+    if not callable(getattr(instance, "reset", None)):
+        defect = "no `reset`"
+    if defect:
         allowed = "a class like rlm_plugins.environment.Environment"
-        raise RecipeError(f"{kind}, the environment of '{name}', has {lacks}", where=where, allowed=allowed)
+        raise RecipeError(f"{class_name}, the environment of '{name}', has {defect}", where=where, allowed=allowed)
     for limit, type_, allowed in _LIMITS:
         value = getattr(instance, limit, getattr(Environment, limit))
         if not isinstance(value, type_) or value <= 0:
-            raise RecipeError(f"expected {allowed} as `{kind}.{limit}`, got {value!r}", where=where)
-    known = inspect.signature(instance.reset).parameters.values()
-    wanted = [
-        parameter.name for parameter in known if parameter.default is parameter.empty and parameter.kind in _NAMED
+            raise RecipeError(f"expected {allowed} as `{class_name}.{limit}`, got {value!r}", where=where)
+    parameters = inspect.signature(instance.reset).parameters.values()
+    required = [
+        parameter.name for parameter in parameters if parameter.default is parameter.empty and parameter.kind in _NAMED
     ]
     for rows in (environment_spec.train, environment_spec.test):
         names = columns(rows)
-        for column in (column for column in wanted if names and column not in names):
-            problem = f"`{kind}.reset` requires the column '{column}', which the examples of '{name}' lack"
+        for column in (column for column in required if names and column not in names):
+            problem = f"`{class_name}.reset` requires the column '{column}', which the examples of '{name}' lack"
             raise RecipeError(problem, where=where, allowed=", ".join(names), hint=mistyped(column, names))
 
 
@@ -62,7 +64,7 @@ _LIMITS: tuple[tuple[str, Any, str], ...] = (
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def check_playing(environment_spec: EnvironmentSpec, slots: Mapping[str, Any], name: str, where: str) -> None:
+def check_multi_turn_parts(environment_spec: EnvironmentSpec, slots: Mapping[str, Any], name: str, where: str) -> None:
     """Check that the parts of an algorithm fit the environment: single-turn or multi-turn.
 
     Args:
@@ -76,23 +78,23 @@ def check_playing(environment_spec: EnvironmentSpec, slots: Mapping[str, Any], n
     """
     for number, source in enumerate(slots["rollouts"]):
         _check_source(environment_spec, source, name, f"{where}.rollouts[{number}]")
-    for _, part, address in standing(slots, where):
-        if environment_spec.multi_turn and (alone := {"generate", "rewards_of"} & {*part.part.needs}):
-            problem = f"'{part.part.name}' requires `{max(alone)}`, but '{name}' is a multi-turn environment"
+    for _, part, address in iter_parts(slots, where):
+        if environment_spec.multi_turn and (sampling := {"generate", "rewards_of"} & {*part.part.required_data}):
+            problem = f"'{part.part.name}' requires `{max(sampling)}`, but '{name}' is a multi-turn environment"
             raise RecipeError(
                 problem, where=address, hint="choose a single-turn environment, or a part that samples nothing"
             )
-        if "turn_rewards" in part.part.needs and not environment_spec.multi_turn:
+        if "turn_rewards" in part.part.required_data and not environment_spec.multi_turn:
             problem = f"'{part.part.name}' requires `turn_rewards`, but '{name}' is a single-turn environment"
             raise RecipeError(problem, where=address, hint="choose a multi-turn environment, or leave it out")
 
 
 def _check_source(environment_spec: EnvironmentSpec, source: Bound, name: str, where: str) -> None:
     """Raise RecipeError if a rollout source generates single turns, or episodes, where the environment does not."""
-    plays = isinstance(source.target, PlaysEpisodes) and source.target.plays_episodes
-    if environment_spec.multi_turn and not plays:
+    plays_episodes = isinstance(source.target, PlaysEpisodes) and source.target.plays_episodes
+    if environment_spec.multi_turn and not plays_episodes:
         problem = f"'{name}' is a multi-turn environment, and the source '{source.part.name}' generates single turns"
         raise RecipeError(problem, where=where, hint="`rollouts: []`: the policy generates all")
-    if plays and not environment_spec.multi_turn:
+    if plays_episodes and not environment_spec.multi_turn:
         problem = f"'{source.part.name}' generates episodes, and '{name}' is a single-turn environment"
         raise RecipeError(problem, where=where, hint="choose a multi-turn environment, or another source")

@@ -1,7 +1,7 @@
-"""Checks of the content of all examples: gold answers, duplicates, overlap of training and held-out examples, damage.
+"""Checks of the content of all examples: answers, duplicates, overlap of training and held-out examples, damage.
 
-What cannot be trained on is an error. A defect of up to `TOLERATED` of the examples, or one that only wastes steps, is
-a warning with the numbers of the examples.
+Examples that cannot be trained on are an error. A defect of up to `TOLERATED` of the examples, or one that only wastes
+steps, is a warning with the numbers of the examples.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from rlm_plugins.data.images import image_ids
@@ -40,7 +41,7 @@ _NO_ANSWER = {
     "{}",
 }
 _DAMAGED = {"�": "U+FFFD, the mark of a decoding error", "\0": "a NUL character"}
-_LARGE = 1_000_000
+_MAX_CHARACTERS = 1_000_000
 """Characters of one prompt; several hundred thousand tokens."""
 
 
@@ -59,52 +60,60 @@ def check_content(
     Raises:
         RecipeError: Examples that cannot be used; it names the first of them, counted from 0.
     """
-    prompts: dict[str, list[str]] = {}
-    images: dict[str, list[str]] = {}
+    keys: dict[str, list[str]] = {}  # equal for examples that differ in case and blanks alone
     gold = _gold_columns(environment_spec, rewards)
     for kind, rows in (("training", environment_spec.train), ("held-out", environment_spec.test)):
         if not hasattr(rows, "__len__") or not len(rows) or "prompt" not in columns(rows):
             continue
         title = f"{kind} examples of '{name}'"
-        values = _column(rows, "prompt")
-        if not any(values):
+        prompts = _column(rows, "prompt")
+        if not any(prompts):
             continue  # texts without a prompt
-        texts = prompts[kind] = [_text(prompt) for prompt in values]
-        shown = images[kind] = image_ids(rows)
-        _check_messages(values, title, where)
-        large = [i for i, text in enumerate(texts) if len(text) > _LARGE]
-        if large:
-            size = len(texts[large[0]]) / 1e6
-            raise RecipeError(f"prompt {large[0]} of the {title} has {size:.1f} million characters", where=where)
-        for character, meaning in _DAMAGED.items():
-            _judge(
-                [i for i, text in enumerate(texts) if character in text], len(texts), title, f"have {meaning}", where
-            )
+        texts, images = [_text(prompt) for prompt in prompts], image_ids(rows)
+        keys[kind] = [_normalized(text) + image for text, image in zip(texts, images, strict=True)]
+        _check_messages(prompts, title, where)
+        _check_texts(texts, title, where)
         answers = {column: _column(rows, column) for column in gold if column in columns(rows)}
-        for column, listed in answers.items():
-            missing = [i for i, answer in enumerate(listed) if _is_missing(answer)]
-            without = f"have no answer in the column '{column}'"
-            if all(column in reward.part.part.needs for reward in rewards) and not generated:
-                _judge(missing, len(listed), title, without, where)
-            elif not generated:  # in a mixture of tasks, other rewards score the rest
-                _warn(missing, len(listed), title, without, where)
-            if column == "answer" and any(reward.part.part.name.endswith("accuracy") for reward in rewards):
-                nested = [i for i, answer in enumerate(listed) if isinstance(answer, list | Mapping)]
-                defect = "have a list or an object in the column 'answer', and a correct answer is text or a number"
-                _judge(sorted({*nested} - {*missing}), len(listed), title, defect, where)
+        _check_answers(answers, rewards, title, where, generated=generated)
         if kind == "training" and not generated:
-            _check_repeats([*map(str.__add__, texts, shown)], answers, title, where)
-    if "held-out" in prompts:
-        spelled = {kind: [*map(str.__add__, map(_spelled, prompts[kind]), images[kind])] for kind in prompts}
-        known = set(spelled.get("training", ()))
-        seen = [i for i, text in enumerate(spelled["held-out"]) if text in known]
-        _warn(seen, len(prompts["held-out"]), f"held-out examples of '{name}'", "are also training examples", where)
+            _check_repeats([*map(str.__add__, texts, images)], answers, title, where)
+    training = set(keys.get("training", ()))
+    overlap = [i for i, key in enumerate(keys.get("held-out", ())) if key in training]
+    _warn(overlap, len(keys.get("held-out", ())), f"held-out examples of '{name}'", "are also training examples", where)
+
+
+def _check_texts(texts: Sequence[str], title: str, where: str) -> None:
+    """Check prompts for their size and for damaged characters."""
+    for number, text in enumerate(texts):
+        if len(text) > _MAX_CHARACTERS:
+            size = len(text) / 1e6
+            raise RecipeError(f"prompt {number} of the {title} has {size:.1f} million characters", where=where)
+    for character, meaning in _DAMAGED.items():
+        damaged = [i for i, text in enumerate(texts) if character in text]
+        _check_share(damaged, len(texts), title, f"have {meaning}", where)
+
+
+def _check_answers(
+    answers: Mapping[str, Sequence[Any]], rewards: Sequence[Reward], title: str, where: str, *, generated: bool
+) -> None:
+    """Check each column of gold answers for missing ones, and the column `answer` for lists and objects."""
+    for column, values in answers.items():
+        missing = [i for i, answer in enumerate(values) if _is_missing(answer)]
+        defect = f"have no answer in the column '{column}'"
+        if all(column in reward.part.part.required_data for reward in rewards) and not generated:
+            _check_share(missing, len(values), title, defect, where)
+        elif not generated:  # in a mixture of tasks, other rewards score the rest
+            _warn(missing, len(values), title, defect, where)
+        if column == "answer" and any(reward.part.part.name.endswith("accuracy") for reward in rewards):
+            nested = [i for i, answer in enumerate(values) if isinstance(answer, list | Mapping)]
+            defect = "have a list or an object in the column 'answer', and a correct answer is text or a number"
+            _check_share(sorted({*nested} - {*missing}), len(values), title, defect, where)
 
 
 def _gold_columns(environment_spec: EnvironmentSpec, rewards: Sequence[Reward]) -> list[str]:
     names = columns(environment_spec.train) if hasattr(environment_spec.train, "__len__") else []
-    needs = dict.fromkeys(need for reward in rewards for need in reward.part.part.needs)
-    return [need for need in needs if need in names and need not in ("prompt", "prompts")]
+    required = dict.fromkeys(chain.from_iterable(reward.part.part.required_data for reward in rewards))
+    return [column for column in required if column in names and column not in ("prompt", "prompts")]
 
 
 def _column(rows: Any, name: str) -> list[Any]:
@@ -123,7 +132,7 @@ def _content(content: Any) -> str:
     return str(content or "")
 
 
-def _spelled(text: str) -> str:
+def _normalized(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
@@ -151,30 +160,30 @@ def _check_repeats(texts: Sequence[str], answers: Mapping[str, Sequence[Any]], t
     repeated: list[int] = []
     contradicting: list[int] = []
     for number, text in enumerate(texts):
-        other = first.setdefault(text, number)
-        if other != number:
-            differ = any(listed[number] != listed[other] for listed in answers.values())
+        original = first.setdefault(text, number)
+        if original != number:
+            differ = any(values[number] != values[original] for values in answers.values())
             (contradicting if differ else repeated).append(number)
-    _judge(contradicting, len(texts), title, "repeat a prompt with another answer", where)
+    _check_share(contradicting, len(texts), title, "repeat a prompt with another answer", where)
     _warn(repeated, len(texts), title, "repeat a prompt and its answer", where)
 
 
-def _judge(numbers: Sequence[int], total: int, title: str, defect: str, where: str) -> None:
-    """Warn of a defect of few examples.
+def _check_share(numbers: Sequence[int], total: int, title: str, defect: str, where: str) -> None:
+    """Warn about a defect of few examples.
 
     Raises:
         RecipeError: More than `TOLERATED` have it.
     """
     if len(numbers) > TOLERATED * total:
-        problem = f"{len(numbers)} of {total} {title} {defect}: {_some(numbers)}"
+        problem = f"{len(numbers)} of {total} {title} {defect}: {_number_text(numbers)}"
         raise RecipeError(problem, where=where, hint=f"correct or remove them; up to {TOLERATED:.0%} are tolerated")
     _warn(numbers, total, title, defect, where)
 
 
 def _warn(numbers: Sequence[int], total: int, title: str, defect: str, where: str) -> None:
     if numbers:
-        _LOG.warning("%s: %d of %d %s %s: %s", where, len(numbers), total, title, defect, _some(numbers))
+        _LOG.warning("%s: %d of %d %s %s: %s", where, len(numbers), total, title, defect, _number_text(numbers))
 
 
-def _some(numbers: Sequence[int]) -> str:
+def _number_text(numbers: Sequence[int]) -> str:
     return "examples " + ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "") + " (counted from 0)"

@@ -50,49 +50,49 @@ def check_overlapped_data(config: Any, environment_spec: EnvironmentSpec, source
     if getattr(config, FIELD, None) is None:
         return
     rows, weights = environment_spec.train, source.config
-    for holds, reason in (
+    for is_unsupported, reason in (
         (environment_spec.multi_turn, "an episode of several turns needs the environment, which is in this process"),
         (not hasattr(rows, "__len__"), "the training set is a stream, whose prompts are not known ahead"),
         (source.processor is not None, "the model takes images, which are not sent"),
         (getattr(weights, "quantization_config", None), "quantized weights are not sent"),
     ):
-        if holds:
+        if is_unsupported:
             problem = f"generation during the update is not supported: {reason}"
             raise RecipeError(problem, where=f"{where}.{FIELD}", hint=WITHOUT)
 
 
 def check_plain_sampling(arguments: Mapping[str, Any], *, has_sources: bool) -> None:
-    """Check that nothing but the policy generates.
+    """Check that only the policy generates.
 
     Args:
         arguments: Of TRL's trainer.
         has_sources: True with rollout sources or a multi-turn environment.
 
     Raises:
-        RecipeError: Something else does.
+        RecipeError: A rollout source, tool or environment generates.
     """
     names = ("rollout_func", "tools", "environment_factory")
-    found = [f"`{name}`" for name in names if arguments.get(name)] + ["a rollout source"] * has_sources
-    if found:
-        problem = f"expected completions of the policy alone, got {found[0]}, which runs in this process"
+    generators = [f"`{name}`" for name in names if arguments.get(name)] + ["a rollout source"] * has_sources
+    if generators:
+        problem = f"expected completions of the policy alone, got {generators[0]}, which runs in this process"
         raise RecipeError(problem, where=f"trainer.{FIELD}", hint=WITHOUT)
 
 
 def _check_device(config: Any, where: str) -> None:
-    """Raise RecipeError if the device is none of this machine."""
+    """Raise RecipeError if this machine does not have the device."""
     import torch
 
     count = torch.cuda.device_count()
-    known = ["cpu", *(["cuda"] if count else []), *(f"cuda:{number}" for number in range(count))]
-    if config.generation_device not in known:
+    devices = ["cpu", *(["cuda"] if count else []), *(f"cuda:{number}" for number in range(count))]
+    if config.generation_device not in devices:
         problem = expected("a device of this machine", config.generation_device)
-        raise RecipeError(problem, where=where, allowed=", ".join(known))
+        raise RecipeError(problem, where=where, allowed=", ".join(devices))
 
 
 def _of_config(config: Any) -> Iterator[str]:
-    """Yield why the settings of the trainer prevent it."""
+    """Yield reasons in the settings of the trainer why it is unsupported."""
     micro_steps = config.steps_per_generation * config.num_iterations
-    for holds, reason in (
+    for is_unsupported, reason in (
         (config.world_size > 1, f"expected one process, got {config.world_size}"),
         (config.fsdp or config.deepspeed, "the weights are sharded (FSDP, DeepSpeed)"),
         (
@@ -106,18 +106,18 @@ def _of_config(config: Any) -> Iterator[str]:
             f"with `gradient_accumulation_steps: {config.gradient_accumulation_steps}`",
         ),
     ):
-        if holds:
+        if is_unsupported:
             yield reason
 
 
 def _of_parts(slots: Mapping[str, Any], generator: Bound | None) -> Iterator[str]:
-    """Yield why parts prevent it."""
+    """Yield reasons in the parts why it is unsupported."""
     from rlm_plugins.rollout.prompt_sampler import is_called_per_generation
 
     sources: Sequence[Bound] = slots.get("rollouts") or ()
     yield from (f"the rollout source '{source.part.name}' runs in this process" for source in sources)
     for part in slots.get("filters") or ():
-        if part.beside.get("refill"):
+        if part.options.get("refill"):
             yield f"the filter '{part.part.name}' refills the batch, so its prompts depend on the update before"
     sampler = slots.get("sampler")
     if sampler is not None and is_called_per_generation(sampler):

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.checks.data_needs import standing
+from rlm_plugins.recipe.checks.data_needs import iter_parts
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.part import Bound, Part
 
-LEAST = {
+TOO_SMALL = {
     "advantage": "`{0}` compares the completions of a group: in groups of {1} it is 0 whatever the rewards are",
     "filters": "`{0}` keeps no completion of a group of {1}, whatever the rewards are",
 }
@@ -30,31 +30,34 @@ def check_groups(slots: Mapping[str, Any], size: int, rewards: Sequence[str], wh
     Raises:
         RecipeError: It names the part, and the smallest group size.
     """
-    from rlm_plugins.recipe.checks.group_size_probe import least_group
+    from rlm_plugins.recipe.checks.group_size_probe import min_group_size
 
-    for slot, bound, address in standing(slots, where):
-        matters = slot in LEAST and (slot != "advantage" or _reads_advantages(slots["policy_loss"]))
-        if matters and (least := least_group(bound, size, rewards, slots["rollouts"])):
-            instead = _alternatives(size, rewards, slots["rollouts"], registry) if slot == "advantage" else ""
+    for slot, bound, address in iter_parts(slots, where):
+        is_checked = slot in TOO_SMALL and (slot != "advantage" or _reads_advantages(slots["policy_loss"]))
+        if is_checked and (minimum := min_group_size(bound, size, rewards, slots["rollouts"])):
+            alternatives = _alternatives(size, rewards, slots["rollouts"], registry) if slot == "advantage" else ""
             raise RecipeError(
-                f"{LEAST[slot].format(bound.part.name, size)}, so nothing would be trained",
+                f"{TOO_SMALL[slot].format(bound.part.name, size)}, so nothing would be trained",
                 where=address,
-                allowed=f"`trainer.num_generations` of {least} or more",
-                hint=f"an advantage for groups of {size}: {instead}" if instead else "",
+                allowed=f"`trainer.num_generations` of {minimum} or more",
+                hint=f"an advantage for groups of {size}: {alternatives}" if alternatives else "",
             )
 
 
 def _reads_advantages(loss: Bound) -> bool:
-    return "advantages" in (*loss.part.needs, *loss.part.welcomes)
+    return "advantages" in loss.part.data
 
 
 def _alternatives(size: int, rewards: Sequence[str], sources: Sequence[Bound], registry: Registry) -> str:
     """Return the advantages that give a signal for groups of `size`, with their default knobs."""
     from rlm_plugins.recipe.checks.group_size_probe import has_signal
 
-    offered = [part for part in registry if part.hook == "rlm_advantages"]
-    ready = [part for part in offered if not any(field.is_required() for field in part.knobs.model_fields.values())]
-    return ", ".join(part.name for part in ready if has_signal(part.bind({}), size, rewards, sources))
+    parts = [part for part in registry if part.hook == "rlm_advantages" and not _has_required_knob(part)]
+    return ", ".join(part.name for part in parts if has_signal(part.bind({}), size, rewards, sources))
+
+
+def _has_required_knob(part: Part) -> bool:
+    return any(field.is_required() for field in part.knobs.model_fields.values())
 
 
 def check_refills(filters: Sequence[Bound], where: str) -> None:
@@ -63,7 +66,7 @@ def check_refills(filters: Sequence[Bound], where: str) -> None:
     Raises:
         RecipeError: Two bounds.
     """
-    bounds = [(each.part.name, each.beside["refill"]) for each in filters if each.beside.get("refill")]
+    bounds = [(part.part.name, part.options["refill"]) for part in filters if part.options.get("refill")]
     if len({bound for _, bound in bounds}) > 1:
         refills = " and ".join(f"`{name}` has `refill: {bound}`" for name, bound in bounds)
         hint = "set the same `refill` in each: sampling ends when all of them keep something, or at the bound"

@@ -1,6 +1,6 @@
-"""Probe of advantages and filters on synthetic groups: does a group size give any signal?
+"""Probe of advantages and filters on synthetic groups: the group sizes that give a signal.
 
-A part that compares completions is not declared as such: it gives a signal for larger groups only.
+Parts that compare completions do not declare that. They are recognized by having a signal in larger groups only.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import torch
 from rlm_plugins.batch import Batch
 from rlm_plugins.dispatch import on_last_token
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.rollout.group_layout import POLICY, label, labels, owners
+from rlm_plugins.rollout.group_layout import POLICY, assign_sources, label, labels
 
 LARGE = 64
 """Group size in which every part gives a signal, if any does."""
 
 
-def least_group(part: Bound, size: int, rewards: Sequence[str], sources: Sequence[Bound] = ()) -> int:
+def min_group_size(part: Bound, size: int, rewards: Sequence[str], sources: Sequence[Bound] = ()) -> int:
     """Return the smallest group size for which a part gives a signal, if `size` gives none; otherwise 0.
 
     Args:
@@ -34,18 +34,17 @@ def least_group(part: Bound, size: int, rewards: Sequence[str], sources: Sequenc
     """
     if size >= LARGE or has_signal(part, size, rewards, sources) or not has_signal(part, LARGE, rewards, sources):
         return 0
-    return next(more for more in range(size + 1, LARGE + 1) if has_signal(part, more, rewards, sources))
+    return next(larger for larger in range(size + 1, LARGE + 1) if has_signal(part, larger, rewards, sources))
 
 
 def has_signal(part: Bound, size: int, rewards: Sequence[str], sources: Sequence[Bound] = ()) -> bool:
-    """Return True if a part gives anything but 0 (or False) for groups of `size`; a failure counts as nothing."""
+    """Return True if a part returns a nonzero value (or True) for groups of `size`; a part that fails does not."""
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for batch in _batches(size, rewards, sources):
             with suppress(Exception):
-                output: Any = replace(part, target=copy.deepcopy(part.target))(
-                    batch
-                )  # a copy: its state must not change
+                stateless = replace(part, target=copy.deepcopy(part.target))  # the state of the part must not change
+                output: Any = stateless(batch)
                 output = output[0] if isinstance(output, tuple) else output
                 if bool((output.nan_to_num() != 0).any()):
                     return True
@@ -53,10 +52,14 @@ def has_signal(part: Bound, size: int, rewards: Sequence[str], sources: Sequence
 
 
 def _batches(size: int, rewards: Sequence[str], sources: Sequence[Bound]) -> Iterator[Batch]:
-    """Yield groups with every number of right completions, with rewards 0 and 1, and with distinct rewards."""
-    right = (torch.arange(size) < torch.arange(size + 1).unsqueeze(1)).flatten().float()
-    for scores in (right, right + torch.rand(len(right), generator=torch.Generator().manual_seed(0))):
+    """Yield groups with every number of correct completions, with rewards 0 and 1, and with distinct rewards."""
+    correct = (torch.arange(size) < torch.arange(size + 1).unsqueeze(1)).flatten().float()
+    for scores in (correct, correct + torch.rand(len(correct), generator=torch.Generator().manual_seed(0))):
         yield _rows(scores, size, rewards, sources)
+
+
+def _is_equal(source_labels: Sequence[str], name: str) -> torch.Tensor:
+    return torch.tensor([label == name for label in source_labels])
 
 
 def _rows(scores: torch.Tensor, size: int, rewards: Sequence[str], sources: Sequence[Bound]) -> Batch:
@@ -66,13 +69,13 @@ def _rows(scores: torch.Tensor, size: int, rewards: Sequence[str], sources: Sequ
     mask = torch.arange(3) <= (torch.arange(count) % 3).unsqueeze(1)
     numbers = torch.rand(count, 3, generator=torch.Generator().manual_seed(1)).where(mask, 0.0)
     names = [POLICY, *map(label, sources)]
-    generated_by = [names[number] for number in owners(sources, size)] * (count // size)
+    source_labels = [names[number] for number in assign_sources(sources, size)] * (count // size)
     return Batch(
         group=group,
         mask=mask,
         truncated=torch.zeros(count, dtype=torch.bool),
         prompt_index=group.clone(),
-        sources={name: torch.tensor([name == source for source in generated_by]) for name in labels(sources)},
+        sources={name: _is_equal(source_labels, name) for name in labels(sources)},
         max_completion_length=4,
         step=0,
         completion_ids=[[row] * (1 + row % 3) for row in range(count)],

@@ -25,23 +25,23 @@ def names_in(bound: Bound, kind: str) -> Iterator[tuple[str, str]]:
         yield from _names(field.rebuild_annotation(), bound.knobs[knob], NameOf(kind), f".{knob}")
 
 
-def _names(hint: Any, value: Any, mark: NameOf, where: str) -> Iterator[tuple[str, str]]:
-    inside = get_args(hint)
-    if get_origin(hint) is Annotated and mark in inside[1:]:
+def _names(hint: Any, value: Any, name_of: NameOf, where: str) -> Iterator[tuple[str, str]]:
+    arguments = get_args(hint)
+    if get_origin(hint) is Annotated and name_of in arguments[1:]:
         if isinstance(value, str):
             yield where, value
     elif get_origin(hint) is Annotated:
-        yield from _names(inside[0], value, mark, where)
+        yield from _names(arguments[0], value, name_of, where)
     elif get_origin(hint) in (Union, UnionType):
-        for kind in inside:
-            yield from _names(kind, value, mark, where)
-    elif isinstance(value, Mapping) and len(inside) == 2:
-        for key, held in value.items():
-            yield from _names(inside[0], key, mark, f"{where}.{key}")
-            yield from _names(inside[1], held, mark, f"{where}.{key}")
-    elif isinstance(value, Sequence) and not isinstance(value, str) and inside:
-        for number, held in enumerate(value):
-            yield from _names(inside[0], held, mark, f"{where}[{number}]")
+        for member in arguments:
+            yield from _names(member, value, name_of, where)
+    elif isinstance(value, Mapping) and len(arguments) == 2:
+        for key, entry in value.items():
+            yield from _names(arguments[0], key, name_of, f"{where}.{key}")
+            yield from _names(arguments[1], entry, name_of, f"{where}.{key}")
+    elif isinstance(value, Sequence) and not isinstance(value, str) and arguments:
+        for number, entry in enumerate(value):
+            yield from _names(arguments[0], entry, name_of, f"{where}[{number}]")
 
 
 def check_reward_names(parts: Iterable[tuple[Bound, str]], labels: Sequence[str]) -> None:
@@ -55,11 +55,11 @@ def check_reward_names(parts: Iterable[tuple[Bound, str]], labels: Sequence[str]
         RecipeError: It names the part and the rewards.
     """
     for bound, address in parts:
-        for inside, name in names_in(bound, "reward"):
+        for suffix, name in names_in(bound, "reward"):
             if name not in labels:
                 raise RecipeError(
                     f"unknown reward '{name}' in `{bound.part.name}`",
-                    where=address + inside,
+                    where=address + suffix,
                     allowed=", ".join(labels) or "nothing: there are no rewards",
                     hint=nearest(name, labels) or "the name of a reward, or its label `as: …`",
                 )

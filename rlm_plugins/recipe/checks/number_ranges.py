@@ -7,7 +7,7 @@ from typing import Any
 
 from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.paths import Path, spell
+from rlm_plugins.recipe.paths import Path, format_path
 from rlm_plugins.recipe.ranges import is_number, problem
 from rlm_plugins.recipe.sections import SECTIONS
 
@@ -23,35 +23,35 @@ ORDERED = (
 """Pairs of knobs of one part of which the first is not larger than the second."""
 
 
-def check_values(body: Mapping[str, Any], place: Path) -> None:
+def check_values(body: Mapping[str, Any], stage_path: Path) -> None:
     """Check every number of a resolved stage.
 
     Args:
         body: The stage as plain data, defaults included.
-        place: Its address in the recipe.
+        stage_path: Its address in the recipe.
 
     Raises:
-        RecipeError: The first number that cannot be meant.
+        RecipeError: The first number that is out of range.
     """
-    for path, keyed in _mappings(body, place):
+    for path, keyed in _mappings(body, stage_path):
         for key, value in keyed.items():
             for inner_path, number in _numbers(key, value, (*path, key)):
                 text, hint = problem(key, number)
                 if text:
-                    raise RecipeError(text, where=spell(inner_path), hint=hint)
+                    raise RecipeError(text, where=format_path(inner_path), hint=hint)
         for first, second in ORDERED:
             low, high = keyed.get(first), keyed.get(second)
             if is_number(low) and is_number(high) and low > high:
-                wanted = f"`{first}` not larger than `{second}`"
-                raise RecipeError(f"expected {wanted}, got {low} and {high}", where=spell((*path, first)))
+                allowed = f"`{first}` not larger than `{second}`"
+                raise RecipeError(f"expected {allowed}, got {low} and {high}", where=format_path((*path, first)))
 
 
 def _mappings(body: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """Yield sections, parts and the adapter; not the values of knobs, whose keys are labels of the user."""
     yield path, body
     for key, value in body.items():
-        inside = enumerate(value) if isinstance(value, list) else [(None, value)]
-        for number, inner in inside if key in _SECTIONS else ():
+        entries = enumerate(value) if isinstance(value, list) else [(None, value)]
+        for number, inner in entries if key in _SECTIONS else ():
             if isinstance(inner, Mapping):
                 yield from _mappings(inner, (*path, key) if number is None else (*path, key, number))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlm_plugins.recipe.checks.address import stands_at
-from rlm_plugins.recipe.checks.data_needs import standing
+from rlm_plugins.recipe.checks.address import prefixed_address
+from rlm_plugins.recipe.checks.data_needs import iter_parts
 from rlm_plugins.registry.protocols import ValidatesConfig
 from rlm_plugins.schedule import Schedule
 
@@ -17,7 +17,7 @@ _PER_SEQUENCE = ("sequence", "sequence_sum", "geometric_clipped", "group_expecta
 
 
 def warnings_of(slots: Mapping[str, Any]) -> list[str]:
-    """Return combinations of parts that run, and rarely are what was meant.
+    """Return warnings about valid combinations of parts that are rarely intended.
 
     Args:
         slots: Key of ``algorithm:`` → part, None, or list of parts.
@@ -33,7 +33,7 @@ def warnings_of(slots: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def check_suits(slots: Mapping[str, Any], config: Any, where: str) -> None:
+def check_config_rules(slots: Mapping[str, Any], config: Any, where: str) -> None:
     """Call `validate(config, **knobs)` of every part that has it; a schedule is checked at both ends.
 
     Args:
@@ -44,9 +44,9 @@ def check_suits(slots: Mapping[str, Any], config: Any, where: str) -> None:
     Raises:
         RecipeError: As raised by the part, with its address.
     """
-    for _, bound, address in standing(slots, where):
+    for _, bound, address in iter_parts(slots, where):
         target: Any = bound.target
         for end in ("start", "end") if isinstance(target, ValidatesConfig) else ():
             knobs = {name: getattr(x, end) if isinstance(x, Schedule) else x for name, x in bound.knobs.items()}
-            with stands_at(address):
+            with prefixed_address(address):
                 target.validate(config, **knobs)

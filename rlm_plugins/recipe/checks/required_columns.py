@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.recipe.checks.address import stands_at
-from rlm_plugins.registry.import_path import called
+from rlm_plugins.recipe.checks.address import prefixed_address
+from rlm_plugins.registry.import_path import call_with_accepted
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import ChecksItself, columns_of
 from rlm_plugins.specs import EnvironmentSpec
@@ -44,34 +44,34 @@ def check_columns(
     rows = environment_spec.train if kind == "training" else environment_spec.test
     names = [column for column in columns(rows) if column not in NOT_FOR_REWARDS]
     for number, reward in enumerate(rewards if columns(rows) else ()):
-        for need in reward.part.part.needs:
+        for datum in reward.part.part.required_data:
             sample = reward.part.part.sample
-            if need not in sample and need not in names:
+            if datum not in sample and datum not in names:
                 raise RecipeError(
-                    f"the reward '{reward.label}' requires the column '{need}', which the {kind} examples of '{name}' "
+                    f"the reward '{reward.label}' requires the column '{datum}', which the {kind} examples of '{name}' "
                     "lack",
                     where=f"{where}[{number}]",
                     allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(sample)}",
-                    hint=nearest(need, [*names, *sample]),
+                    hint=nearest(datum, [*names, *sample]),
                 )
-            if need in ("episodes", "environments") and not environment_spec.multi_turn:
-                problem = f"the reward '{reward.label}' requires `{need}`, but '{name}' is a single-turn environment"
+            if datum in ("episodes", "environments") and not environment_spec.multi_turn:
+                problem = f"the reward '{reward.label}' requires `{datum}`, but '{name}' is a single-turn environment"
                 raise RecipeError(problem, where=f"{where}[{number}]")
 
 
 def check_trainer_columns(
-    environment_spec: EnvironmentSpec, needed: Sequence[str], name: str, where: str, *, held_out: bool = False
+    environment_spec: EnvironmentSpec, required: Sequence[str], name: str, where: str, *, held_out: bool = False
 ) -> None:
     """Check that the examples (or the held-out examples) have the columns that the trainer requires.
 
     Raises:
         RecipeError: It names the column and those there are.
     """
-    rows, whose = (environment_spec.test, "held-out") if held_out else (environment_spec.train, "training")
+    rows, kind = (environment_spec.test, "held-out") if held_out else (environment_spec.train, "training")
     names = columns(rows)
-    for need in (need for need in needed if need not in names and (names or not held_out)):
-        problem = f"the algorithm requires the column '{need}', which the {whose} examples of '{name}' lack"
-        raise RecipeError(problem, where=where, allowed=", ".join(names), hint=nearest(need, names))
+    for column in (column for column in required if column not in names and (names or not held_out)):
+        problem = f"the algorithm requires the column '{column}', which the {kind} examples of '{name}' lack"
+        raise RecipeError(problem, where=where, allowed=", ".join(names), hint=nearest(column, names))
 
 
 def check_parts(
@@ -89,8 +89,8 @@ def check_parts(
     """
     for part, where in parts:
         if isinstance(part.target, ChecksItself):
-            with stands_at(where):
-                called(part.target.check, {"lora": lora, "columns": columns(environment_spec.train)})
+            with prefixed_address(where):
+                call_with_accepted(part.target.check, {"lora": lora, "columns": columns(environment_spec.train)})
 
 
 def check_source_columns(environment_spec: EnvironmentSpec, sources: Sequence[Bound], name: str, where: str) -> None:
@@ -103,12 +103,12 @@ def check_source_columns(environment_spec: EnvironmentSpec, sources: Sequence[Bo
     """
     names = columns(environment_spec.train)
     for number, source in enumerate(sources):
-        for need in (need for need in columns_of(source.target) if need not in names):
-            problem = f"'{source.part.name}' requires the column '{need}', which the examples of '{name}' lack"
-            allowed, hint = ", ".join(names), nearest(need, names)
+        for column in (column for column in columns_of(source.target) if column not in names):
+            problem = f"'{source.part.name}' requires the column '{column}', which the examples of '{name}' lack"
+            allowed, hint = ", ".join(names), nearest(column, names)
             raise RecipeError(problem, where=f"{where}[{number}]", allowed=allowed, hint=hint)
         if isinstance(source.target, ChecksItself):
-            with stands_at(f"{where}[{number}]"):
+            with prefixed_address(f"{where}[{number}]"):
                 _check_source(source.target.check, environment_spec)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_plugins.recipe.checks.examples import check_content
-from rlm_plugins.recipe.paths import spell
+from rlm_plugins.recipe.paths import format_path
 from rlm_plugins.recipe.resolve import Plan
 from rlm_plugins.registry.protocols import columns_of
+from rlm_plugins.rollout.group_layout import columns_read
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 
 
@@ -17,7 +18,7 @@ def check_stage_texts(plan: Plan, environment_spec: EnvironmentSpec, source: Mod
     from rlm_plugins.data.tokenizer_check import positions_of
     from rlm_plugins.data.written_lengths import warn_of_long_texts
 
-    where, name = spell((*plan.place, "environment")), plan.body["environment"]["name"]
+    where, name = format_path((*plan.stage_path, "environment")), plan.body["environment"]["name"]
     generated = isinstance(environment_spec.train, list | tuple)
     check_content(environment_spec, plan.rewards, name, where, generated=generated)
     try:
@@ -31,15 +32,15 @@ def check_stage_texts(plan: Plan, environment_spec: EnvironmentSpec, source: Mod
     limits: dict[str, Any] = {"explicit": explicit, "template": template}
     check_texts(tokenizer, environment_spec.train, positions, completion, where, **limits)
     check_texts(tokenizer, environment_spec.test, positions, completion, where, **limits, kind="held-out")
-    warn_of_long_texts(tokenizer, environment_spec.train, _written(plan, completion, config), where)
+    warn_of_long_texts(tokenizer, environment_spec.train, _trained_columns(plan, completion, config), where)
 
 
-def _written(plan: Plan, completion: int | None, config: Any) -> dict[str, int]:
-    """Return the columns that the policy learns to write, each with its longest text in tokens."""
-    read = {*columns_of(plan.trainer.target)}.union(*(columns_of(each.target) for each in plan.slots["rollouts"]))
+def _trained_columns(plan: Plan, completion: int | None, config: Any) -> dict[str, int]:
+    """Return the columns whose text the policy is trained to generate, each with its maximum length in tokens."""
+    used = {*columns_of(plan.trainer.target), *columns_read(plan.slots["rollouts"])}
     longest = completion or getattr(config, "max_length", None)
-    limits: dict[str, int | None] = dict.fromkeys(sorted(read & {"demonstration", "completion"}), longest)
+    limits: dict[str, int | None] = dict.fromkeys(sorted(used & {"demonstration", "completion"}), longest)
     rewards = [reward.part.part for reward in plan.rewards]
-    if any(part.name.endswith("accuracy") and "answer" in part.needs for part in rewards):
+    if any(part.name.endswith("accuracy") and "answer" in part.required_data for part in rewards):
         limits["answer"] = completion
     return {name: limit for name, limit in limits.items() if limit}

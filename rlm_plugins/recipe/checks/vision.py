@@ -16,7 +16,7 @@ def check_images(environment_spec: EnvironmentSpec, source: ModelSpec, produces:
     Args:
         environment_spec: The data sets.
         source: The model.
-        produces: What the trainer leaves: images train a `policy`.
+        produces: Kind of model that the trainer produces; only a `policy` is trained on images.
         critic: The critic, or None.
         where: Address of the environment.
 
@@ -30,13 +30,13 @@ def check_images(environment_spec: EnvironmentSpec, source: ModelSpec, produces:
     if source.processor is None:
         hint = "choose a vision-language model, or rename or remove the column"
         raise RecipeError(f"{column}, and the model '{source.origin}' takes no images", where=where, hint=hint)
-    for holds, what in (
+    for is_unsupported, feature in (
         (produces != "policy", f"the trainer of a {produces.replace('_', ' ')}"),
         (critic is not None, "a critic"),
         (environment_spec.multi_turn, "an environment of several turns"),
     ):
-        if holds:
-            raise RecipeError(f"{column}, and {what} takes no images", where=where, hint="remove the column")
+        if is_unsupported:
+            raise RecipeError(f"{column}, and {feature} takes no images", where=where, hint="remove the column")
     first = next(iter(undecoded(environment_spec.train)))
     if isinstance(first["prompt"], str):
         hint = "images belong to a message: `chat: true`"

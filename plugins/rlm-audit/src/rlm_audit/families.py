@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlm_audit.case import Family
 from rlm_plugins.errors import RlmError
-from rlm_plugins.registry.import_path import borrow
+from rlm_plugins.registry.import_path import import_object
 
 FAMILIES = {
     "numbers": "rlm_audit.numbers:FAMILY",
@@ -45,7 +45,7 @@ def family_of(name: str) -> Family:
     """
     if name not in FAMILIES and ":" not in name:
         raise RlmError(f"unknown cases '{name}'", where="--cases", allowed=f"{', '.join(FAMILIES)}, or file.py:FAMILY")
-    family = borrow(FAMILIES.get(name, name), where="--cases")
+    family = import_object(FAMILIES.get(name, name), where="--cases")
     if not isinstance(family, Family):
         raise RlmError(f"expected an rlm_audit.Family at '{name}', got {type(family).__name__}", where="--cases")
     return family

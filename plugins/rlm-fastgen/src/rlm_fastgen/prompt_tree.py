@@ -66,7 +66,7 @@ class PromptTree:
         self._places = [[place for i in path for place in range(starts[i], starts[i + 1])] for path in paths]
         self._tokens = torch.tensor(tokens, device=device)
         self._position = torch.tensor(positions, device=device).unsqueeze(1)
-        self._attention = TreeAttention.of(sizes, parents, device)
+        self._attention = TreeAttention.of_tree(sizes, parents, device)
         self._common = common_tokens(prompts) if _has_root(self._segments) else 0
 
     def prefill(self, step: Any, cache: Any, prompt_of: torch.Tensor) -> tuple[Float[torch.Tensor, "D V"], KVState]:

@@ -12,7 +12,7 @@ from pydantic import Field
 from rlm_intrinsic.vote_counting import Answer, answer, group_indices
 from rlm_plugins.data.answer_extraction import Untagged
 from rlm_plugins.errors import PartError
-from rlm_plugins.registry.import_path import borrow_function
+from rlm_plugins.registry.import_path import import_function
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Clustering = Callable[[Sequence[str]], Sequence[Hashable]]
@@ -48,7 +48,7 @@ class SemanticClusters:
     ) -> None:
         self._lowest, self._highest = lowest, highest
         self._tag, self._untagged = tag, untagged
-        self._cluster: Clustering | None = None if by == "exact" else borrow_function(by, where="semantic_clusters.by")
+        self._cluster: Clustering | None = None if by == "exact" else import_function(by, where="semantic_clusters.by")
 
     def __call__(self, prompt_messages: Sequence[Any], completions: Sequence[str]) -> list[float]:
         """Return the score of each completion."""

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapVa
 from pydantic_core import PydanticCustomError
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.registry.import_path import ALLOWED, borrow_function
+from rlm_plugins.registry.import_path import ALLOWED, import_function
 
 PATTERNS = {"lines": r"\n+", "paragraphs": r"\n[^\S\n]*\n\s*", "sentences": r"[.!?]+(?=\s|$)|\n+"}
 """Name → pattern of a step's end, which belongs to the step."""
@@ -26,7 +26,7 @@ def _validate_pattern(pattern: str) -> str:
 
 def _validate_address(address: str) -> str:
     try:
-        borrow_function(address, where="")
+        import_function(address, where="")
     except RecipeError as error:
         details = {"allowed": ALLOWED, "why": error.problem}
         raise PydanticCustomError("address", "a function by its address, {allowed} ({why})", details) from None

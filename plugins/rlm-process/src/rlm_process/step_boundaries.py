@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
-from rlm_plugins.registry.import_path import borrow_function
+from rlm_plugins.registry.import_path import import_function
 from rlm_process.knobs import PATTERNS, Every, Pattern, Steps
 from rlm_process.token_texts import match_ends, token_texts
 
@@ -59,7 +59,7 @@ def _rule(steps: Pattern | str, where: str) -> Rule:
     if isinstance(steps, Pattern) or steps in PATTERNS:
         pattern = re.compile(steps.pattern if isinstance(steps, Pattern) else PATTERNS[steps])
         return lambda texts: match_ends(pattern, texts)
-    return borrow_function(steps, where=where)
+    return import_function(steps, where=where)
 
 
 def _validate_ends(ends: Iterable[int], num_tokens: int, where: str) -> list[int]:

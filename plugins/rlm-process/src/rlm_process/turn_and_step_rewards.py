@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from rlm_plugins.errors import PartError, RecipeError, nearest
 from rlm_plugins.lazy import torch
-from rlm_plugins.registry.import_path import borrow_function, called, settled
+from rlm_plugins.registry.import_path import await_all, call_with_accepted, import_function
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.score_validation import brief, validate_score
 from rlm_process.knobs import Address, Steps
@@ -46,7 +46,7 @@ class PerTurn:
         self, completion_ids: Ids, mask: Bool[torch.Tensor, "B T"], inputs: Sequence[Mapping[str, Any]], tokenizer: Any
     ) -> Float[torch.Tensor, "B T"]:
         """Return the rewards of all tokens."""
-        function = borrow_function(self.by, where="by")
+        function = import_function(self.by, where="by")
         rewards = torch.zeros(mask.shape, device=mask.device)
         for row, (ids, owner) in enumerate(zip(completion_ids, turns(mask).tolist(), strict=True)):
             count = max(owner, default=-1) + 1
@@ -95,7 +95,7 @@ class PerStep:
         turn_rewards: Float[torch.Tensor, "B T"] | None = None,
     ) -> Float[torch.Tensor, "B T"]:
         """Return the rewards of all tokens."""
-        function, rewards = borrow_function(self.by, where="by"), zero_rewards(mask, turn_rewards)
+        function, rewards = import_function(self.by, where="by"), zero_rewards(mask, turn_rewards)
         cut_steps = step_cutter(self.steps, tokenizer, where="shapers: per_step.steps")
         spans = step_spans(completion_ids, cut_steps, None if turn_rewards is None else mask)
         for row, steps in enumerate(spans):
@@ -120,7 +120,7 @@ def check_named(by: str, provided: Collection[str], columns: Collection[str]) ->
     available = {*provided, *columns}
     if not columns:  # the columns of a stream are unknown before it is read
         return
-    for name, parameter in inspect.signature(borrow_function(by, where="by")).parameters.items():
+    for name, parameter in inspect.signature(import_function(by, where="by")).parameters.items():
         is_variadic = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         if name not in available and not is_variadic and parameter.default is parameter.empty:
             problem = f"'{by}' requires '{name}', which is not available"
@@ -129,7 +129,7 @@ def check_named(by: str, provided: Collection[str], columns: Collection[str]) ->
 
 def _scores(function: Callable[..., Any], arguments: Mapping[str, Any], by: str, part: str) -> list[float]:
     """Call the function and return its scores as a list; 0 where it returned None."""
-    count, returned = len(arguments["texts"]), settled([called(function, arguments)])[0]
+    count, returned = len(arguments["texts"]), await_all([call_with_accepted(function, arguments)])[0]
     scores, problem = returned.tolist() if hasattr(returned, "tolist") else returned, f"returned {brief(returned)}"
     if isinstance(scores, Sequence) and not isinstance(scores, str) and len(scores) == count:
         try:

@@ -43,11 +43,11 @@ def shape(subject: Subject, draw: Draw) -> None:
         raise LawBroken(f"the result has dtype {first.dtype}", example_data(subject, batch))
 
 
-@law(*STEP, applies=lambda s: bool(s.part.welcomes), share=0.25)
+@law(*STEP, applies=lambda s: bool(s.part.optional_data), share=0.25)
 def optional(subject: Subject, draw: Draw) -> None:
     """Check that it works without its optional data."""
     batch = draw(batches_for(subject))
-    call_part(subject, copied(without_data(batch, subject.part.welcomes)))
+    call_part(subject, copied(without_data(batch, subject.part.optional_data)))
 
 
 @law(*STEP)
@@ -132,7 +132,7 @@ def state(subject: Subject, draw: Draw) -> None:
         check_equal(subject, second, x, y, "the result after a checkpoint")
 
 
-@law(*STEP, applies=lambda s: bool(s.part.update_needs or s.part.update_welcomes), share=0.25)
+@law(*STEP, applies=lambda s: bool(s.part.update_required_data or s.part.update_optional_data), share=0.25)
 def update(subject: Subject, draw: Draw) -> None:
     """Check that `update` leaves its data unchanged, is reproducible, and keeps results finite."""
     batch, second = draw(batches_for(subject)), draw(batches_for(subject))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import rlm_testing as testing
 from rlm_plugins.errors import PluginError, RlmError, nearest
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry.part import Part
 from rlm_testing import (
     behavior_laws,

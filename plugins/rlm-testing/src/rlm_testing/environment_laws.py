@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.environment import Environment, has_step
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.rollout.tools import tools_of
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_testing.batch_transforms import copied
@@ -31,7 +31,7 @@ def build(subject: Subject, *data: Any) -> Any:
         LawBroken: It raised.
     """
     try:
-        return subject.fresh().call(dict(zip(subject.part.needs, data, strict=False)))
+        return subject.fresh().call(dict(zip(subject.part.required_data, data, strict=False)))
     except Exception as error:
         raise LawBroken(failure(error)) from error
 
@@ -112,7 +112,7 @@ def choice(subject: Subject, draw: Draw) -> None:
         "draw": draw(st.integers(0, 3)),
         "seed": draw(st.integers(0, 99)),
     }
-    data = {name: arguments[name] for name in (*subject.part.needs, *subject.part.welcomes)}
+    data = {name: arguments[name] for name in subject.part.data}
     old, new = subject.fresh(), subject.fresh()
     batch = draw(batches())
     for part in (old, new):
@@ -132,7 +132,7 @@ def choice(subject: Subject, draw: Draw) -> None:
 def indices(subject: Subject, draw: Draw) -> None:
     """Check that it returns at most `size` valid indices, as a function of epoch and seed."""
     arguments = {"size": draw(st.integers(1, 40)), "epoch": draw(st.integers(0, 3)), "seed": draw(st.integers(0, 99))}
-    data = [arguments[name] for name in subject.part.needs]
+    data = [arguments[name] for name in subject.part.required_data]
     order = build(subject, *data)
     if not all(isinstance(i, int) for i in order) or len(order) > arguments["size"]:
         raise LawBroken(f"it returned {order!r}", arguments)
@@ -169,4 +169,4 @@ def algorithm(subject: Subject, draw: Draw) -> None:
             if spec is not None:
                 knobs: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
                 part = registry.find(hook, knobs.pop("name"), where=key)
-                part.bind({k: v for k, v in knobs.items() if k not in HOOKS[hook].keys}, where=key)
+                part.bind({k: v for k, v in knobs.items() if k not in HOOKS[hook].options}, where=key)

@@ -116,7 +116,7 @@ def check_finite(subject: Subject, batch: Batch, evaluation: Evaluation) -> None
 
 def example_data(subject: Subject, batch: Batch) -> dict[str, object]:
     """Return the data of `batch` that the part takes, for printing."""
-    names = dict.fromkeys((*subject.part.needs, *subject.part.welcomes, "mask"))
+    names = dict.fromkeys((*subject.part.data, "mask"))
     return {name: getattr(batch, name) for name in names if name != "log" and getattr(batch, name, None) is not None}
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from rlm_plugins.batch import SCORING
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry.part import Bound, Part
 from rlm_testing.toy_policy import setup_part
 
@@ -52,7 +52,7 @@ class Subject:
 
     def names(self, *data: str) -> bool:
         """Return True if the part takes any of `data`."""
-        return any(name in (*self.part.needs, *self.part.welcomes) for name in data)
+        return any(name in self.part.data for name in data)
 
 
 def failure(error: BaseException) -> str:

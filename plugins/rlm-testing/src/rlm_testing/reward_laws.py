@@ -100,7 +100,7 @@ def purity(subject: Subject, draw: Draw) -> None:
     lists = {name: value for name, value in data.items() if isinstance(value, list)}
     before = copy.deepcopy(lists)
     try:
-        if reward.part.waits:
+        if reward.part.is_async:
             asyncio.run(call_part_async(reward.part, data, None))
         else:
             call_part(reward.part, data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlm_plugins.hookspecs import HOOKS
+from rlm_plugins.hooks import HOOKS
 from rlm_testing.law import Draw, law
 from rlm_testing.part_under_test import Subject
 

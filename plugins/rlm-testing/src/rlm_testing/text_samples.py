@@ -68,7 +68,7 @@ def require_columns(subject: Subject) -> None:
         PluginError: One is not; with the argument to add.
     """
     supplied = {*subject.part.sample} - {"environments"} | {*subject.columns}
-    for name in subject.part.needs if subject.part.hook == "rlm_rewards" else ():
+    for name in subject.part.required_data if subject.part.hook == "rlm_rewards" else ():
         if name not in supplied:
             raise PluginError(
                 f"'{subject.part.name}' requires the column '{name}'",

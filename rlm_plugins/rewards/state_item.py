@@ -10,7 +10,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Aspect:
+class StateItem:
     """One item of the state.
 
     Args:
@@ -18,7 +18,7 @@ class Aspect:
         read: Returns it.
         restore: Sets it.
         module: It is read only if this module has been imported.
-        same: Compares two values.
+        is_equal: Compares two values.
         main_thread: True if only the main thread can set it.
     """
 
@@ -26,26 +26,26 @@ class Aspect:
     read: Callable[[], Any]
     restore: Callable[[Any], Any]
     module: str = "sys"
-    same: Callable[[Any, Any], bool] = lambda before, after: bool(before == after)
+    is_equal: Callable[[Any, Any], bool] = lambda before, after: bool(before == after)
     main_thread: bool = False
 
 
-def functions(name: str, module: str, read: str, restore: str) -> Aspect:
-    """Return the item that one function of a module returns and another one sets.
+def functions(name: str, module: str, read: str, restore: str) -> StateItem:
+    """Return an item that one function of a module reads and another one sets.
 
     >>> functions("the recursion limit", "sys", "getrecursionlimit", "setrecursionlimit").read() > 0
     True
     """
     reader, setter = operator.attrgetter(read), operator.attrgetter(restore)
-    return Aspect(name, lambda: reader(sys.modules[module])(), lambda x: setter(sys.modules[module])(x), module)
+    return StateItem(name, lambda: reader(sys.modules[module])(), lambda x: setter(sys.modules[module])(x), module)
 
 
-def variable(name: str, module: str, path: str) -> Aspect:
-    """Return the item that an attribute of a module is, compared by identity."""
-    owner, _, last = path.rpartition(".")
+def variable(name: str, module: str, path: str) -> StateItem:
+    """Return an item that is an attribute of a module, compared by identity."""
+    parent, _, attribute = path.rpartition(".")
     read = operator.attrgetter(path)
 
     def restore(value: Any) -> None:
-        setattr(operator.attrgetter(owner)(sys.modules[module]) if owner else sys.modules[module], last, value)
+        setattr(operator.attrgetter(parent)(sys.modules[module]) if parent else sys.modules[module], attribute, value)
 
-    return Aspect(name, lambda: read(sys.modules[module]), restore, module, lambda one, two: one is two)
+    return StateItem(name, lambda: read(sys.modules[module]), restore, module, lambda before, after: before is after)

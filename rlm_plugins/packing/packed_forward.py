@@ -18,7 +18,7 @@ from rlm_plugins.packing.support import PaddedForward, max_packed_length, prepar
 logger = logging.getLogger(__name__)
 
 
-class PackedReader:
+class PackedForward:
     """Padding-free forward pass in which shared prefixes occur once.
 
     Args:
