@@ -9,7 +9,7 @@ from itertools import islice, product
 import pytest
 
 from rlm_plugins.builtin.environments import addition
-from rlm_plugins.data.addition import Kind, Problem, count, draw
+from rlm_plugins.data.addition import Difficulty, Problem, count, draw
 from rlm_plugins.errors import RecipeError
 
 
@@ -50,7 +50,7 @@ def test_samples_are_uniform() -> None:
 
 @pytest.mark.parametrize(("a", "b"), [(347, 285), (999, 1), (5, 12345), (0, 0), (10**40 - 1, 10**40 - 1)])
 def test_demonstrated_work_is_correct(a: int, b: int) -> None:
-    columns, result = Problem(a, b).work()
+    columns, result = Problem(a, b).solve()
     assert result == str(a + b)
     for column in columns.split(";"):
         terms, total = column.split("=")
@@ -59,7 +59,7 @@ def test_demonstrated_work_is_correct(a: int, b: int) -> None:
 
 def test_omitted_carries_change_the_result() -> None:
     answers = iter([True, False])
-    columns, result = Problem(777, 777).work(forget=lambda: next(answers))
+    columns, result = Problem(777, 777).solve(forget=lambda: next(answers))
     assert (columns, result) == ("7+7+0=14;7+7+0=14;7+7+1=15", "1544")
 
 
@@ -70,9 +70,9 @@ def test_omission_is_sampled_only_at_a_carry() -> None:
         calls.append(1)
         return False
 
-    Problem(5432, 1234).work(forget)
+    Problem(5432, 1234).solve(forget)
     assert calls == []
-    Problem(9999, 1111).work(forget)
+    Problem(9999, 1111).solve(forget)
     assert len(calls) == 3  # the last carry is the first digit
 
 
@@ -87,8 +87,10 @@ def test_split_does_not_depend_on_the_seed() -> None:
     assert held == [(11, 13), (11, 14), (12, 16)]
 
 
-@pytest.mark.parametrize("kind", [Kind(range(3, 4), 0, 3), Kind(range(1, 4), 0, 3), Kind(range(2, 3), 1, 1)])
-def test_no_seed_trains_on_a_test_prompt(kind: Kind) -> None:
+@pytest.mark.parametrize(
+    "kind", [Difficulty(range(3, 4), 0, 3), Difficulty(range(1, 4), 0, 3), Difficulty(range(2, 3), 1, 1)]
+)
+def test_no_seed_trains_on_a_test_prompt(kind: Difficulty) -> None:
     tests = {tuple(sorted(problem)) for problem in kind.tests(50)}
     assert len(tests) == 50
     for seed in range(40):
@@ -97,7 +99,7 @@ def test_no_seed_trains_on_a_test_prompt(kind: Kind) -> None:
 
 
 def test_larger_test_set_starts_with_the_smaller_one() -> None:
-    kind = Kind(range(3, 4), 0, 3)
+    kind = Difficulty(range(3, 4), 0, 3)
     assert kind.tests(100)[:10] == kind.tests(10)
     assert kind.tests(0) == []
 
@@ -106,30 +108,30 @@ def test_default_test_set_is_as_hard_as_all_prompts() -> None:
     """A model that omits every carry scores 30.2 % on all 3-digit sums, and nearly that on the 256 of the test set."""
 
     def survives(problem: Problem) -> bool:
-        return problem.work(forget=lambda: True)[1] == str(problem.a + problem.b)
+        return problem.solve(forget=lambda: True)[1] == str(problem.a + problem.b)
 
     numbers = range(100, 1000)
     everywhere = sum(survives(Problem(a, b)) for a, b in product(numbers[::7], numbers[::11])) / (129 * 82)
-    tests = Kind(range(3, 4), 0, 3).tests(256)
+    tests = Difficulty(range(3, 4), 0, 3).tests(256)
     assert everywhere == pytest.approx(0.55 * 0.55, abs=0.01)
     assert sum(map(survives, tests)) / 256 == pytest.approx(0.55 * 0.55, abs=0.01)
 
 
 def test_seeds_sample_different_prompts_reproducibly() -> None:
-    kind = Kind(range(3, 4), 0, 3)
+    kind = Difficulty(range(3, 4), 0, 3)
     first, again, other = (list(islice(kind.training(seed), 20)) for seed in (0, 0, 1))
     assert first == again != other
 
 
 def test_every_length_is_sampled() -> None:
-    lengths = Counter(len(str(p.a)) for p in islice(Kind(range(2, 5), 0, 9).training(0), 600))
+    lengths = Counter(len(str(p.a)) for p in islice(Difficulty(range(2, 5), 0, 9).training(0), 600))
     assert set(lengths) == {2, 3, 4}
     assert min(lengths.values()) > 150
 
 
 def test_too_large_test_set_is_an_error() -> None:
     with pytest.raises(RecipeError, match=r"expected 100 test problems, but only \d+ of this difficulty"):
-        Kind(range(1, 2), 0, 1).tests(100)
+        Difficulty(range(1, 2), 0, 1).tests(100)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +145,7 @@ def test_too_large_test_set_is_an_error() -> None:
 )
 def test_impossible_problem_kinds_are_rejected(lengths: range, low: int, high: int, complaint: str) -> None:
     with pytest.raises(RecipeError, match=complaint):
-        Kind(lengths, low, high)
+        Difficulty(lengths, low, high)
 
 
 def test_instruction_follows_the_question_or_is_a_template_around_it() -> None:

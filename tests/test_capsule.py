@@ -24,7 +24,7 @@ from rlm_plugins.capsule import find_capsule, read_capsule
 from rlm_plugins.capsule.step_replay import differences_from_record
 from rlm_plugins.capsule.storage import capsules_of
 from rlm_plugins.capsule.tensor_tree import TreeEncoder, decode_tree
-from rlm_plugins.capsule.token_text import pieces, text_of_tokens
+from rlm_plugins.capsule.token_text import text_of_tokens, token_texts
 from rlm_plugins.cli import app
 from rlm_plugins.cli.launch import launch
 from rlm_plugins.cli.recipe_argument import read
@@ -125,8 +125,8 @@ class Bytes:
 def test_characters_of_several_tokens() -> None:
     text = "a→é🙂."
     ids = list(text.encode())
-    assert "".join(pieces(text_of_tokens(Bytes(), [ids]), 0, ids)) == text
-    assert pieces(text_of_tokens(Bytes(), [ids[:2]]), 0, ids[:2]) == ["a", "\ufffd"], "the rest of it was cut off"
+    assert "".join(token_texts(text_of_tokens(Bytes(), [ids]), 0, ids)) == text
+    assert token_texts(text_of_tokens(Bytes(), [ids[:2]]), 0, ids[:2]) == ["a", "\ufffd"], "the rest of it was cut off"
 
 
 def test_no_completion_has_no_text() -> None:

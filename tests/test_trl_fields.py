@@ -10,7 +10,7 @@ import pytest
 import trl
 
 from rlm_plugins.api.objects import add
-from rlm_plugins.api.trl_arguments import own_algorithm
+from rlm_plugins.api.trl_arguments import algorithm_of_config
 from rlm_plugins.cli.explain import explain
 from rlm_plugins.cli.explain_report import render
 from rlm_plugins.errors import RecipeError
@@ -90,7 +90,9 @@ def test_every_value_is_an_algorithm_of_installed_parts(config: str, field: str,
             "model": "scratch",
             "environment": "addition",
             "rewards": ["accuracy"],
-            "algorithm": {"name": add(registry, "algorithm", own_algorithm(config, args, {"accuracy": 1.0}), "own")},
+            "algorithm": {
+                "name": add(registry, "algorithm", algorithm_of_config(config, args, {"accuracy": 1.0}), "own")
+            },
         }
     )
     (plan,) = plans_of(recipe, registry)

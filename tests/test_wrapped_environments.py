@@ -14,7 +14,7 @@ from rlm_plugins.builtin.filters import first_k
 from rlm_plugins.builtin.gist import gist_environment
 from rlm_plugins.builtin.wrapped_environments import budgets, held_out_questions
 from rlm_plugins.data.digit_summaries import SummaryWriter, summary_quality
-from rlm_plugins.data.trl_formats import in_our_columns
+from rlm_plugins.data.trl_formats import to_recipe_columns
 from rlm_plugins.errors import RecipeError
 
 
@@ -50,7 +50,7 @@ def test_ranking_becomes_all_its_pairs() -> None:
     rows = datasets.Dataset.from_list(
         [{"prompt": "p", "ranking": ["a", "b", "c"]}, {"prompt": "q", "ranking": ["d", "e"]}]
     )
-    found = [(row["prompt"], row["chosen"], row["rejected"]) for row in in_our_columns(rows)]
+    found = [(row["prompt"], row["chosen"], row["rejected"]) for row in to_recipe_columns(rows)]
     assert found == [("p", "a", "b"), ("p", "a", "c"), ("p", "b", "c"), ("q", "d", "e")]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from rlm_plugins.algorithm import SLOTS, Algorithm
@@ -36,16 +37,16 @@ def add(registry: Registry, key: str, target: Any, name: str = "") -> str:
         registry: It gets the part, and the plugin `python`.
         key: Recipe key of the hook: ``advantage``, ``rewards``, ``model``.
         target: Function or class of the part.
-        name: By default that of the function; a name that is taken gets a number.
+        name: Default: that of the function; a number is added to a name that is in use.
 
     Raises:
         PluginError: The signature breaks the contract of the hook.
     """
     registry.plugins.setdefault(IN_MEMORY, Plugin(IN_MEMORY, "objects of the running Python process"))
     hook, name = HOOK_OF[key], name or name_of(target)
-    taken = {part.name for part in registry if part.hook == hook and part.plugin == IN_MEMORY}
-    free = next(each for each in (name, *(f"{name}_{n}" for n in range(2, 10_000))) if each not in taken)
-    part = Part(hook, free, IN_MEMORY, target)
+    used = {part.name for part in registry if part.hook == hook and part.plugin == IN_MEMORY}
+    candidates = chain([name], (f"{name}_{n}" for n in range(2, 10_000)))
+    part = Part(hook, next(x for x in candidates if x not in used), IN_MEMORY, target)
     part.check()
     registry.add(part)
     return part.full_name
@@ -69,20 +70,20 @@ def named_entry(registry: Registry, key: str, entry: Any) -> Any:
     return {"name": add(registry, key, entry)} if is_object(entry) else entry
 
 
-def named_algorithm(registry: Registry, algorithm: Any, own: Algorithm | None = None) -> dict[str, Any]:
+def named_algorithm(registry: Registry, algorithm: Any, default: Algorithm | None = None) -> dict[str, Any]:
     """Return the section ``algorithm:`` for the argument of that name.
 
     Args:
         registry: It gets functions and rows.
-        algorithm: A name, an :class:`rlm_plugins.algorithm.Algorithm`, or a mapping of slots; None: `own`.
-        own: Algorithm of a mapping without a name; None: it must have one.
+        algorithm: A name, an :class:`rlm_plugins.algorithm.Algorithm`, or a mapping of slots; None: `default`.
+        default: Algorithm of a mapping without a name; None: it must have one.
 
     Raises:
         RecipeError: It is something else, or names no algorithm.
     """
     if algorithm is None or isinstance(algorithm, Mapping):
         section = dict(algorithm or {})
-        section.setdefault("name", own)
+        section.setdefault("name", default)
     else:
         section = {"name": algorithm}
     if isinstance(section["name"], Algorithm):
@@ -95,12 +96,12 @@ def named_algorithm(registry: Registry, algorithm: Any, own: Algorithm | None = 
     return section
 
 
-def _named_slot(registry: Registry, slot: str, chosen: Any) -> Any:
+def _named_slot(registry: Registry, slot: str, choice: Any) -> Any:
     if slot not in MANY:
-        return named_entry(registry, slot, chosen)
-    if isinstance(chosen, Mapping) and "name" not in chosen:
-        return dict(chosen)  # changes of the algorithm's list, by position or name
-    entries = chosen if isinstance(chosen, list | tuple) else [chosen]
+        return named_entry(registry, slot, choice)
+    if isinstance(choice, Mapping) and "name" not in choice:
+        return dict(choice)  # changes of the algorithm's list, by position or name
+    entries = choice if isinstance(choice, list | tuple) else [choice]
     return [named_entry(registry, slot, entry) for entry in entries]
 
 
@@ -120,8 +121,8 @@ def name_only_reward(registry: Registry, section: dict[str, Any], labels: Sequen
             knobs = {"name": spec} if isinstance(spec, str) else dict(spec)
             part = registry.find(hook, knobs.pop("name"))
             bound = part.bind({knob: value for knob, value in knobs.items() if knob not in HOOKS[hook].options})
-            named = [place[1:] for place, name in names_in(bound, "reward") if name not in labels]
-            changes |= {str(number): dict.fromkeys(named, labels[0])} if named else {}
+            unknown = [suffix[1:] for suffix, name in names_in(bound, "reward") if name not in labels]
+            changes |= {str(number): dict.fromkeys(unknown, labels[0])} if unknown else {}
         section |= {slot: changes} if changes else {}
 
 

@@ -61,38 +61,38 @@ def prepared(recipe: RecipeLike, overrides: Overrides, **objects: Any) -> tuple[
         loaded = load(recipe, overrides)
         registry = Registry(load=loaded.load, block=loaded.block)
         sections = {}
-    given = _sections(registry, sections, objects)
+    replaced = _sections(registry, sections, objects)
     if isinstance(recipe, Mapping):
-        return load(sections | given, overrides), registry
+        return load(sections | replaced, overrides), registry
     for number, body in enumerate(loaded.bodies):
-        if number == 0 and "model" in given:
-            body["model"] = _with_adapter(given["model"], body.get("model"))
-        body |= {key: value for key, value in given.items() if key != "model"}
+        if number == 0 and "model" in replaced:
+            body["model"] = _with_adapter(replaced["model"], body.get("model"))
+        body |= {key: value for key, value in replaced.items() if key != "model"}
     return loaded, registry
 
 
 def _sections(registry: Registry, sections: Mapping[str, Any], objects: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sections that hold objects, with the names that the registry gives them."""
-    given: dict[str, Any] = {}
+    replaced: dict[str, Any] = {}
     model = objects.get("model", sections.get("model"))
     if hasattr(model, "parameters"):
-        given["model"] = {"name": add(registry, "model", _in_memory(model, objects.get("tokenizer")), "model")}
+        replaced["model"] = {"name": add(registry, "model", _in_memory(model, objects.get("tokenizer")), "model")}
     elif "model" in objects:
-        given["model"] = {"name": model} if isinstance(model, str) else model
-    if "model" in given:
-        given["model"] = _with_adapter(given["model"], sections.get("model"))
+        replaced["model"] = {"name": model} if isinstance(model, str) else model
+    if "model" in replaced:
+        replaced["model"] = _with_adapter(replaced["model"], sections.get("model"))
     if "train_dataset" in objects:
         spec = EnvironmentSpec(train=objects["train_dataset"], test=objects.get("test_dataset", ()))
-        given["environment"] = {"name": add(registry, "environment", constant(spec), "train_dataset")}
+        replaced["environment"] = {"name": add(registry, "environment", constant(spec), "train_dataset")}
     if rewards := objects.get("rewards", sections.get("rewards")):
         entries = [named_entry(registry, "rewards", entry) for entry in rewards]
-        given["rewards"] = [{"name": entry} if isinstance(entry, str) else entry for entry in entries]
-        for entry in given["rewards"]:
+        replaced["rewards"] = [{"name": entry} if isinstance(entry, str) else entry for entry in entries]
+        for entry in replaced["rewards"]:
             entry.setdefault("as", entry["name"].rpartition("/")[2].rpartition(":")[2])
     algorithm = objects.get("algorithm", sections.get("algorithm"))
     if algorithm is not None:
-        given["algorithm"] = named_algorithm(registry, algorithm)
-    return given
+        replaced["algorithm"] = named_algorithm(registry, algorithm)
+    return replaced
 
 
 def _with_adapter(model: Mapping[str, Any], section: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import html
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ Prepare = Callable[[Sequence[str]], "tuple[Recipe, Registry]"]
 """Overrides → a recipe with Python objects in it, and the registry that has them."""
 
 
-class Shown:
+class Displayed:
     """An object with a text for terminals and notebooks."""
 
     text: str
@@ -32,7 +33,7 @@ class Shown:
         return f"<pre>{html.escape(self.text)}</pre>"
 
 
-class Table(Shown, list[Entry]):
+class Table(Displayed, list[Entry]):
     """Rows as plain data."""
 
     def __init__(self, rows: Sequence[Entry], text: str) -> None:
@@ -44,8 +45,8 @@ class Check(Table):
     """Findings of ``rlm check``, one entry per stage."""
 
 
-class Explanation(Shown):
-    """Everything known about a name.
+class Explanation(Displayed):
+    """Explanation of a name.
 
     Attributes:
         entries: As ``rlm explain --json`` prints them.
@@ -55,7 +56,7 @@ class Explanation(Shown):
         self.entries, self.text = list(entries), text
 
 
-class Run(Shown):
+class Run(Displayed):
     """One run and its results.
 
     Args:
@@ -134,7 +135,8 @@ class Run(Shown):
         """
         from rlm_plugins.kernels.auto_class import class_of_folder, loaded_processing_class
 
-        results = {path.parent.name: path for name in ("adapter", "model") for path in self.folder.glob(f"*/{name}")}
+        paths = chain(self.folder.glob("*/adapter"), self.folder.glob("*/model"))
+        results = {path.parent.name: path for path in paths}
         finished = sorted(name for name in results if (self.folder / name / "done").is_file())
         if not finished:
             raise RlmError("no stage of the run is finished", where=str(self.folder), hint="`.resume()`")
@@ -162,7 +164,7 @@ class Run(Shown):
         return adapted(trained_stage(self.folder, compose(recipe, registry, held_out_only=True), stage))
 
     def resume(self) -> Run:
-        """Train what is left of the run, from its last checkpoint."""
+        """Train the rest of the run from its last checkpoint."""
         if self.prepare is not None:
             from rlm_plugins.run.train import train
 

@@ -26,7 +26,7 @@ from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Stage
 
 NO_SPEED = "none"
-_LORA_OF_ITS_OWN = (
+_NOT_FOR_A_CRITIC = (
     "peft_type",
     "inference_mode",
     "base_model_name_or_path",
@@ -36,7 +36,7 @@ _LORA_OF_ITS_OWN = (
     "runtime_config",
     "peft_version",
 )
-"""Fields of an adapter that say nothing about a critic's."""
+"""Fields of the policy's adapter that do not apply to the critic's."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def stage_from(
         extras: The arguments beside TRL's.
         kind: Config class in the table of :mod:`rlm_plugins.recipe.trl_fields`.
         args: The config of TRL.
-        config: Makes ours: (config of TRL, stage, fields that the generator fixes) → config.
+        config: Converts the config: (config of TRL, stage, fields that the generator fixes) → config.
         reward_funcs: As TRL takes them; also names and mappings of reward parts.
         adapter: PEFT config of the policy, or None.
         data: Training examples, or None.
@@ -79,8 +79,8 @@ def stage_from(
     registry = Registry(load=extras.plugins)
     rewards = reward_entries(registry, reward_funcs, args.reward_weights)
     weights = {entry["as"]: entry["weight"] for entry in rewards}
-    own = own_algorithm(kind, args, weights)
-    section = named_algorithm(registry, extras.algorithm, own)
+    default = algorithm_of_config(kind, args, weights)
+    section = named_algorithm(registry, extras.algorithm, default)
     name_only_reward(registry, section, list(weights))
     model: dict[str, Any] = {"name": add(registry, "model", _in_memory, "model")}
     if adapter is not None:
@@ -92,13 +92,13 @@ def stage_from(
         "rewards": rewards or [{"name": add(registry, "rewards", of_environment, "environment")}],
         "algorithm": section,
         "trainer": {"use_vllm": args.use_vllm},
-        **_chosen(extras),
+        **_sections(extras),
     }
     document = recipe.of_mapping(mapping)
     with located(document):
         (plan,) = plans_of(document, registry)
         if extras.algorithm is not None:
-            check_agrees(kind, args, plan)
+            check_consistency(kind, args, plan)
         fixed = {name: value for name, value in plan.body["trainer"].items() if name != "use_vllm" or value}
         trainer_config = config(args, plan, fixed)
         check_rows_fit(plan.slots, trainer_config, ())
@@ -112,8 +112,8 @@ def stage_from(
     return stage_of(plan, environment, source, {}), trainer_config
 
 
-def _chosen(extras: Extras) -> dict[str, Any]:
-    """Return the sections of a recipe that were given."""
+def _sections(extras: Extras) -> dict[str, Any]:
+    """Return the sections of a recipe for the arguments that are not None."""
     sections: dict[str, Any] = {}
     if extras.speed is not None:
         sections["speed"] = extras.speed
@@ -124,37 +124,37 @@ def _chosen(extras: Extras) -> dict[str, Any]:
     return sections
 
 
-def own_algorithm(kind: str, args: Any, weights: Mapping[str, float]) -> Algorithm:
-    """Return the algorithm that a config of TRL stands for."""
+def algorithm_of_config(kind: str, args: Any, weights: Mapping[str, float]) -> Algorithm:
+    """Return the algorithm that is equivalent to a config of TRL."""
     values = {field: getattr(args, field) for field in decided(kind)}
     about = f"The algorithm of {type(args).__name__}."
     return Algorithm(about=about, source="the arguments", **algorithm_of(kind, values, weights))
 
 
-def check_agrees(kind: str, args: Any, plan: Plan) -> None:
-    """Check that every field of the config that was changed says what the algorithm says.
+def check_consistency(kind: str, args: Any, plan: Plan) -> None:
+    """Check that every changed field of the config agrees with the algorithm.
 
     Raises:
-        RecipeError: It names the field, both values, and where to say it.
+        RecipeError: It names the field, both values, and the place to set it.
     """
     by_algorithm = fields_of(kind, plan.body["algorithm"])
     defaults = {f.name: f.default for f in dataclasses.fields(args)}
     for field in decided(kind):
         value = getattr(args, field)
-        if value == defaults[field] or (field in by_algorithm and _same(by_algorithm[field], value)):
+        if value == defaults[field] or (field in by_algorithm and _is_equal(by_algorithm[field], value)):
             continue
-        other = f"{field}={by_algorithm[field]!r}" if field in by_algorithm else "nothing of that kind"
-        problem = f"{kind} has {field}={value!r}, but the algorithm '{plan.body['algorithm']['name']}' has {other}"
+        expected = f"{field}={by_algorithm[field]!r}" if field in by_algorithm else "nothing of that kind"
+        problem = f"{kind} has {field}={value!r}, but the algorithm '{plan.body['algorithm']['name']}' has {expected}"
         hint = f"say it once: in `{slot_of(kind, field)}`, or in {kind} without `algorithm=`"
         raise RecipeError(problem, where=f"args.{field}", hint=hint)
 
 
-def _same(one: Any, other: Any) -> bool:
-    return tuple(one) == tuple(other) if isinstance(one, list | tuple) else bool(one == other)
+def _is_equal(x: Any, y: Any) -> bool:
+    return tuple(x) == tuple(y) if isinstance(x, list | tuple) else bool(x == y)
 
 
 def _in_memory() -> Any:
-    """Stand for an object that is passed to the trainer itself."""
+    """Placeholder of an object that is passed to the trainer itself."""
 
 
 def lora_of(peft_config: Any, model: Any) -> dict[str, Any] | None:
@@ -168,6 +168,6 @@ def lora_of(peft_config: Any, model: Any) -> dict[str, Any] | None:
     for field in dataclasses.fields(LoraConfig):
         value = getattr(config, field.name, None)
         default = field.default if field.default is not dataclasses.MISSING else None
-        if field.init and field.name not in _LORA_OF_ITS_OWN and value not in (default, {}, [], None):
+        if field.init and field.name not in _NOT_FOR_A_CRITIC and value not in (default, {}, [], None):
             fields[field.name] = sorted(value) if isinstance(value, set) else value
     return fields

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from rlm_plugins.recipe.resolve import Plan
@@ -23,9 +24,10 @@ def converted(args: Any, plan: Plan, fixed: Mapping[str, Any]) -> GRPOConfig:
     result = object.__new__(GRPOConfig)  # the values are checked and derived already: no second `__post_init__`
     defaults = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
     result.__dict__.update({**defaults, **vars(args), **{name: defaults[name] for name in decided(GRPO)}, **fixed})
-    parts = [bound for slot in plan.slots.values() for bound in (slot if isinstance(slot, list) else [slot]) if bound]
-    reads = {name for bound in parts for name in (*bound.part.required_data, *bound.part.update_required_data)}
-    result.beta = 1.0 if "ref_logp" in reads else 0.0  # TRL's switch for the reference pass, no coefficient
+    slots = [slot if isinstance(slot, list) else [slot] for slot in plan.slots.values()]
+    parts = [bound for bound in chain.from_iterable(slots) if bound]
+    reads_reference = any(bound.part.requires("ref_logp") for bound in parts)
+    result.beta = 1.0 if reads_reference else 0.0  # TRL's switch for the reference pass, not a coefficient
     result.reward_weights = [reward.weight for reward in plan.rewards] if args.reward_weights is not None else None
     if any("rollout_logp" in weight.part.required_data for weight in plan.slots["token_weights"]):
         result.vllm_importance_sampling_correction = False  # TRL's would weigh again

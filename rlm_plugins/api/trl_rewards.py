@@ -24,7 +24,7 @@ def reward_entries(registry: Registry, reward_funcs: Any, weights: Sequence[floa
     Raises:
         RecipeError: As many weights as functions are expected.
     """
-    functions = reward_funcs if isinstance(reward_funcs, list) else [] if reward_funcs is None else [reward_funcs]
+    functions = as_list(reward_funcs)
     if weights is not None and len(weights) != len(functions):
         problem = f"expected {len(functions)} reward weights, one per reward function, got {len(weights)}"
         raise RecipeError(problem, where="args.reward_weights")
@@ -37,6 +37,13 @@ def reward_entries(registry: Registry, reward_funcs: Any, weights: Sequence[floa
         label = entry.get("as") or entry["name"].rpartition("/")[2]
         entries.append({"weight": 1.0 if weights is None else float(weights[number]), **entry, "as": label})
     return entries
+
+
+def as_list(reward_funcs: Any) -> list[Any]:
+    """Return `reward_funcs` of TRL, one or a list of them or None, as a list."""
+    if reward_funcs is None:
+        return []
+    return reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
 
 
 def is_model(function: Any) -> bool:
@@ -73,4 +80,4 @@ def _plain_function(function: Any) -> Callable[..., Any]:
 
 
 def of_environment(completions: Any) -> Any:
-    """Stand for a reward that TRL computes itself: that of an environment, or of a reward model."""
+    """Placeholder of a reward that TRL computes itself: that of an environment, or of a reward model."""

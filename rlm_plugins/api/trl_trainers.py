@@ -8,7 +8,7 @@ import trl
 
 from rlm_plugins.api.trl_arguments import Extras, lora_of, stage_from
 from rlm_plugins.api.trl_config import converted
-from rlm_plugins.api.trl_rewards import is_model
+from rlm_plugins.api.trl_rewards import as_list, is_model
 from rlm_plugins.builtin.foreign_rewards import check_trl_columns
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.trl_field_table import GRPO, RLOO
@@ -43,10 +43,10 @@ class GRPOTrainer(EquationTrainer):
         **trl_arguments: Further arguments of :class:`trl.GRPOTrainer`.
 
     Raises:
-        RecipeError: A field of the config says something else than `algorithm`; an unknown part or knob.
+        RecipeError: A field of the config contradicts `algorithm`; an unknown part or knob.
 
     Attributes:
-        stage: The stage that the arguments stand for.
+        stage: The stage that is equivalent to the arguments.
     """
 
     kind: ClassVar[str] = GRPO
@@ -90,9 +90,9 @@ class GRPOTrainer(EquationTrainer):
             raise RecipeError("expected an algorithm with an equation", where="algorithm", hint="see `rlm algorithms`")
         if stage.rollouts and rollout_func is not None:
             raise RecipeError("`rollout_func` and `rollouts` of the algorithm exclude each other", where="rollout_func")
-        own_batch_size = trainer_config.generation_batch_size // trainer_config.world_size
-        check_whole_groups(stage.rollouts, trainer_config.num_generations, own_batch_size)
-        functions = reward_funcs if isinstance(reward_funcs, list) else [] if reward_funcs is None else [reward_funcs]
+        local_batch_size = trainer_config.generation_batch_size // trainer_config.world_size
+        check_whole_groups(stage.rollouts, trainer_config.num_generations, local_batch_size)
+        functions = as_list(reward_funcs)
         columns = getattr(train_dataset, "column_names", None)
         if isinstance(columns, list) and rollout_func is None and environment_factory is None:
             for number, function in enumerate(f for f in functions if callable(f) and not is_model(f)):

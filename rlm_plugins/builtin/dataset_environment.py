@@ -11,7 +11,7 @@ from rlm_plugins.data.image_loading import with_loaded_images
 from rlm_plugins.data.prompt_columns import prompt_builder, with_columns
 from rlm_plugins.data.splits import hold_out, without
 from rlm_plugins.data.tables import open_split
-from rlm_plugins.data.trl_formats import in_our_columns, is_plain_text
+from rlm_plugins.data.trl_formats import is_plain_text, to_recipe_columns
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
 
@@ -71,7 +71,7 @@ def dataset(
         if not streaming and len(table) == 0:
             raise RecipeError(f"split '{split}' of '{path}' is empty", where="environment.path")
         table = with_loaded_images(with_columns(table, columns or {}), Path(image_folder or "."), path)
-        table = in_our_columns(table, path) if prompt is template is None else table
+        table = to_recipe_columns(table, path) if prompt is template is None else table
         return table if is_plain_text(table) else add_prompt(table, path)
 
     train = load(source, split, max_rows)

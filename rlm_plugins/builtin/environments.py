@@ -14,7 +14,7 @@ from rlm_plugins.builtin.dataset_environment import dataset
 from rlm_plugins.builtin.gist import gist_environment
 from rlm_plugins.builtin.verifiers_adapter import verifiers
 from rlm_plugins.builtin.wrapped_environments import budgets, held_out_questions
-from rlm_plugins.data.addition import Kind, Problem
+from rlm_plugins.data.addition import Difficulty, Problem
 from rlm_plugins.specs import EnvironmentSpec, Successes
 
 Count = Annotated[int, Field(ge=1)]
@@ -57,7 +57,7 @@ def addition(
     '<think>9+4+0=13;7+0+1=8;7+6+0=13</think><answer>1383</answer>'
     """
     limit = digits if max_carries is None else max_carries
-    kind = Kind(range(min_digits or digits, digits + 1), min_carries, limit)
+    kind = Difficulty(range(min_digits or digits, digits + 1), min_carries, limit)
     slips = random.Random(f"slips {seed}")
     training = islice(kind.training(seed), train_rows)
     return EnvironmentSpec(
@@ -69,7 +69,7 @@ def addition(
 def _row(
     problem: Problem, thinking: bool, instruction: str, forget: Callable[[], bool] = lambda: False
 ) -> dict[str, Any]:
-    columns, result = problem.work(forget)
+    columns, result = problem.solve(forget)
     thought = f"<think>{columns}</think>" if thinking else ""
     text = instruction.replace("{question}", problem.question)
     text = text if text != instruction else "\n\n".join(filter(None, (problem.question, instruction)))

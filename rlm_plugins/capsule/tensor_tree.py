@@ -31,8 +31,8 @@ class TreeEncoder:
     """
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
-    _known: dict[tuple[Any, ...], str] = field(default_factory=dict)
-    _alive: list[torch.Tensor] = field(default_factory=list)
+    _keys: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    _encoded: list[torch.Tensor] = field(default_factory=list)
 
     def encode(self, value: Any, path: str) -> Any:
         """Return `value` as JSON; its tensors go into `tensors` under keys that start with `path`.
@@ -44,9 +44,9 @@ class TreeEncoder:
         if isinstance(value, float):
             return value if math.isfinite(value) else {TAG: "number", "is": str(value)}
         if isinstance(value, torch.Tensor):
-            return {TAG: "tensor", "at": self._put(value, path)}
+            return {TAG: "tensor", "at": self._add_tensor(value, path)}
         if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf":
-            return {TAG: "array", "at": self._put(torch.tensor(value.tolist(), dtype=_dtype(value)), path)}
+            return {TAG: "array", "at": self._add_tensor(torch.tensor(value.tolist(), dtype=_dtype(value)), path)}
         if isinstance(value, Batch):
             named = {f.name: getattr(value, f.name) for f in fields(Batch)}
             return {TAG: "batch", "is": self._mapping({n: x for n, x in named.items() if _is_data(x)}, path)}
@@ -68,14 +68,14 @@ class TreeEncoder:
             return dict(value)
         return {name: self.encode(x, f"{path}/{name}") for name, x in value.items()}
 
-    def _put(self, tensor: torch.Tensor, path: str) -> str:
-        """Return the key of a tensor; a view of the same numbers has one already."""
+    def _add_tensor(self, tensor: torch.Tensor, path: str) -> str:
+        """Return the key of a tensor; equal views of one storage share a key."""
         tensor = tensor.detach()
-        same = tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, str(tensor.device)
-        if tensor.numel() and same in self._known:
-            return self._known[same]
-        self._known[same] = path
-        self._alive.append(tensor)  # or another tensor could get its address
+        identity = tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, str(tensor.device)
+        if tensor.numel() and identity in self._keys:
+            return self._keys[identity]
+        self._keys[identity] = path
+        self._encoded.append(tensor)  # or another tensor could get its address
         self.tensors[path] = tensor.cpu().contiguous().clone()
         return path
 
@@ -92,22 +92,22 @@ def decode_tree(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
         return value
     if TAG not in value:
         return {name: decode_tree(x, tensors) for name, x in value.items()}
-    kind = value[TAG]
-    if kind in ("tensor", "array"):
+    tag = value[TAG]
+    if tag in ("tensor", "array"):
         tensor = tensors[value["at"]]
-        return tensor if kind == "tensor" else tensor.numpy().copy()
-    if kind == "number":
+        return tensor if tag == "tensor" else tensor.numpy().copy()
+    if tag == "number":
         return _NUMBERS[value["is"]]
-    if kind == "object":
+    if tag == "object":
         return None
     content = decode_tree(value["is"], tensors)
-    if kind == "batch":
+    if tag == "batch":
         return Batch(**content)
-    if kind == "tuple":
+    if tag == "tuple":
         return tuple(content)
-    if kind == "dict":
+    if tag == "dict":
         return {(tuple(key) if isinstance(key, list) else key): x for key, x in content}
-    raise ValueError(f"unknown tag {kind!r}")
+    raise ValueError(f"unknown tag {tag!r}")
 
 
 def _is_data(value: Any) -> bool:

@@ -9,9 +9,9 @@ import torch
 
 from rlm_plugins.capsule.step_replay import Replay
 from rlm_plugins.capsule.storage import Capsule
-from rlm_plugins.capsule.token_text import pieces
+from rlm_plugins.capsule.token_text import token_texts
 
-_MOST, _PER_COMPLETION = 64, 3
+_MAX_ENTRIES, _MAX_PER_COMPLETION = 64, 3
 _CONTEXT = 2
 """Tokens before and after a token in its text."""
 
@@ -21,8 +21,10 @@ def figures(result: Replay) -> dict[str, float | int]:
     advantages, mask = result.scored.advantages, result.scored.mask
     nonzero = (advantages.expand(mask.shape) != 0) & mask
     gradient = gradient_of(result)
-    mine, own_mask = nonzero[result.rows], result.step.mask
-    clipped = mine[:, : own_mask.shape[1]] & (gradient == 0) if result.losses else torch.zeros(0, dtype=torch.bool)
+    has_advantage, step_mask = nonzero[result.rows], result.step.mask
+    clipped = (
+        has_advantage[:, : step_mask.shape[1]] & (gradient == 0) if result.losses else torch.zeros(0, dtype=torch.bool)
+    )
     return {
         "loss": result.loss,
         "completions": len(mask),
@@ -47,25 +49,25 @@ def changes(capsule: Capsule, before: Replay, after: Replay) -> list[dict[str, A
     Returns:
         Per token ``row, position, text, gradient, gradient_after, advantage, advantage_after, sign_changes``.
     """
-    one, two = gradient_of(before), gradient_of(after)
-    if not one.numel() or one.shape != two.shape:
+    gradient_before, gradient_after = gradient_of(before), gradient_of(after)
+    if not gradient_before.numel() or gradient_before.shape != gradient_after.shape:
         return []
-    size = two.abs() if before is after else (two - one).abs()
-    flips = torch.sign(one) * torch.sign(two) < 0
+    size = gradient_after.abs() if before is after else (gradient_after - gradient_before).abs()
+    flips = torch.sign(gradient_before) * torch.sign(gradient_after) < 0
     order = (size + flips * (size.max() + 1)).flatten().argsort(descending=True, stable=True)
     entries: list[dict[str, Any]] = []
-    width = one.shape[1]
+    width = gradient_before.shape[1]
     counts: Counter[int] = Counter()
     for index in order.tolist():
         row, position = divmod(index, width)
-        if size[row, position] == 0 or len(entries) == _MOST:
+        if size[row, position] == 0 or len(entries) == _MAX_ENTRIES:
             break
         counts[row] += 1
-        if counts[row] > _PER_COMPLETION:
+        if counts[row] > _MAX_PER_COMPLETION:
             continue
         number = int(before.rows[row])
         entry = {"row": number, "position": position, "text": _text(capsule, number, position)}
-        for suffix, result, gradient in (("", before, one), ("_after", after, two)):
+        for suffix, result, gradient in (("", before, gradient_before), ("_after", after, gradient_after)):
             advantages = result.scored.advantages
             entry[f"gradient{suffix}"] = float(gradient[row, position])
             entry[f"advantage{suffix}"] = float(advantages[number, min(position, advantages.shape[1] - 1)])
@@ -83,8 +85,8 @@ def completion_ids(capsule: Capsule) -> list[list[int]]:
 def _text(capsule: Capsule, row: int, position: int) -> str:
     """Return a token in brackets, with the tokens around it."""
     ids = completion_ids(capsule)
-    texts = pieces(capsule.tokens, row, ids[row] if row < len(ids) else [])
-    before = "".join(texts[max(position - _CONTEXT, 0) : position])
-    after = "".join(texts[position + 1 : position + 1 + _CONTEXT])
+    texts = token_texts(capsule.tokens, row, ids[row] if row < len(ids) else [])
+    preceding = "".join(texts[max(position - _CONTEXT, 0) : position])
+    following = "".join(texts[position + 1 : position + 1 + _CONTEXT])
     token = texts[position] if position < len(texts) else "<end>"
-    return f"{before}[{token}]{after}"
+    return f"{preceding}[{token}]{following}"

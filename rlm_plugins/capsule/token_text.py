@@ -30,7 +30,7 @@ def text_of_tokens(tokenizer: Any, rows: Sequence[Sequence[int]]) -> dict[str, A
     return {"vocabulary": vocabulary, "joined": joined}
 
 
-def pieces(tokens: Mapping[str, Any], row: int, ids: Sequence[int]) -> list[str]:
+def token_texts(tokens: Mapping[str, Any], row: int, ids: Sequence[int]) -> list[str]:
     """Return the text of each token of a sequence; of tokens that are one character, the first has it."""
     vocabulary = tokens.get("vocabulary", {})
     texts = [str(vocabulary.get(int(token), f"<{token}>")) for token in ids]

@@ -100,7 +100,7 @@ def memory(forecast: Forecast) -> Entry:
         raise
     except Exception as error:  # an unknown model type must not fail the check: a run does not need the estimate
         return {"problem": f"no estimate for this model: {type(error).__name__}: {error}"}
-    facts = {"decided": forecast.decided(), "machine": machine_memory()}
+    facts = {"decided": forecast.checkpointing_decision(), "machine": machine_memory()}
     return {**asdict(estimate), "peak": estimate.peak, "load": asdict(load), **facts}
 
 

@@ -15,7 +15,7 @@ from rlm_plugins.errors import RecipeError
 HELD_OUT = 32
 """Hash bytes (of 256) that put a problem into the test split: one eighth of them."""
 
-PATIENCE = 400
+MAX_DRAWS_PER_TEST = 400
 """Samples per test problem before a small set of problems counts as exhausted."""
 
 
@@ -44,7 +44,7 @@ class Problem(NamedTuple):
         name = "+".join(map(str, sorted(self)))
         return hashlib.blake2b(name.encode(), digest_size=1).digest()[0] < HELD_OUT
 
-    def work(self, forget: Callable[[], bool] = lambda: False) -> tuple[str, str]:
+    def solve(self, forget: Callable[[], bool] = lambda: False) -> tuple[str, str]:
         """Solve the problem column by column from the right, each as ``x+y+carry=sum``.
 
         Args:
@@ -54,9 +54,9 @@ class Problem(NamedTuple):
         Returns:
             The columns and the result.
 
-        >>> Problem(347, 285).work()
+        >>> Problem(347, 285).solve()
         ('7+5+0=12;4+8+1=13;3+2+1=6', '632')
-        >>> Problem(347, 285).work(forget=lambda: True)
+        >>> Problem(347, 285).solve(forget=lambda: True)
         ('7+5+0=12;4+8+0=12;3+2+0=5', '522')
         """
         carry, columns, result = 0, [], ""
@@ -71,7 +71,7 @@ class Problem(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kind:
+class Difficulty:
     """Problems of one difficulty.
 
     Args:
@@ -109,7 +109,7 @@ class Kind:
             RecipeError: There are fewer.
         """
         problems: dict[tuple[int, ...], Problem] = {}
-        for problem in islice(self._sample("tests"), PATIENCE * count):
+        for problem in islice(self._sample("tests"), MAX_DRAWS_PER_TEST * count):
             if problem.held_out:
                 problems.setdefault(tuple(sorted(problem)), problem)
             if len(problems) == count:
@@ -136,12 +136,12 @@ def draw(rng: random.Random, digits: int, min_carries: int, max_carries: int) ->
     a, b, carry = 0, 0, 0
     low, high = min_carries, max_carries
     for position in range(digits):
-        left = digits - position
-        without_carry = len(_pairs(left == 1, carry, 0)) * count(left - 1, low, high, 0)
-        over = int(rng.randrange(count(left, low, high, carry)) >= without_carry)
-        x, y = rng.choice(_pairs(left == 1, carry, over))
+        columns_left = digits - position
+        without_carry = len(_pairs(columns_left == 1, carry, 0)) * count(columns_left - 1, low, high, 0)
+        carry_out = int(rng.randrange(count(columns_left, low, high, carry)) >= without_carry)
+        x, y = rng.choice(_pairs(columns_left == 1, carry, carry_out))
         a, b = a + x * 10**position, b + y * 10**position
-        low, high, carry = low - over, high - over, over
+        low, high, carry = low - carry_out, high - carry_out, carry_out
     return Problem(a, b)
 
 
@@ -154,14 +154,15 @@ def count(digits: int, min_carries: int, max_carries: int, carry: int = 0) -> in
     """
     if digits == 0:
         return int(min_carries <= 0 <= max_carries)
-    return sum(
-        len(_pairs(digits == 1, carry, over)) * count(digits - 1, min_carries - over, max_carries - over, over)
-        for over in (0, 1)
-    )
+    total = 0
+    for carry_out in (0, 1):
+        rest = count(digits - 1, min_carries - carry_out, max_carries - carry_out, carry_out)
+        total += len(_pairs(digits == 1, carry, carry_out)) * rest
+    return total
 
 
 @cache
-def _pairs(leading: bool, carry: int, over: int) -> list[tuple[int, int]]:
-    """Return the digit pairs of one column (no leading zero) with incoming carry `carry` and outgoing carry `over`."""
+def _pairs(leading: bool, carry: int, carry_out: int) -> list[tuple[int, int]]:
+    """Return the digit pairs of one column (no leading zero) with incoming `carry` and outgoing `carry_out`."""
     digits = range(int(leading), 10)
-    return [(x, y) for x in digits for y in digits if (x + y + carry) // 10 == over]
+    return [(x, y) for x in digits for y in digits if (x + y + carry) // 10 == carry_out]

@@ -44,12 +44,12 @@ def final_answers(text: str, tag: str, untagged: Untagged) -> list[str]:
 
 def _boxed(text: str) -> list[str]:
     """Return the content of the last box, with nested braces; nothing if it is never closed."""
-    _, box, rest = text.rpartition("\\boxed{")
+    _, box, content = text.rpartition("\\boxed{")
     depth = 1
-    for position, character in enumerate(rest if box else ""):
+    for position, character in enumerate(content if box else ""):
         depth += (character == "{") - (character == "}")
         if depth == 0:
-            return [rest[:position]]
+            return [content[:position]]
     return []
 
 
@@ -65,8 +65,8 @@ def parse_number(text: str) -> Fraction | None:
     match = _NUMBER.fullmatch(ascii_text) if len(ascii_text) <= LONGEST_NUMBER else None
     if match is None:
         return None
-    above, below = (Fraction(part.replace(",", "")) for part in match.groups(default="1"))
-    return above / below if below else None
+    numerator, denominator = (Fraction(part.replace(",", "")) for part in match.groups(default="1"))
+    return numerator / denominator if denominator else None
 
 
 def _bare(word: str) -> str:
@@ -85,8 +85,8 @@ def same_number(gold: Fraction, *, tolerance: float) -> Callable[[str], bool]:
     # through its decimal notation, so that 0.01 is a hundredth and not the float below it
     bound = Fraction(repr(tolerance))
 
-    def same(answer: str) -> bool:
+    def is_same(answer: str) -> bool:
         value = parse_number(answer)
         return value is not None and abs(value - gold) <= bound
 
-    return same
+    return is_same

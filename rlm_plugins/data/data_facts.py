@@ -1,4 +1,4 @@
-"""Facts of a data set that decide whether it can be learned from, or judged on."""
+"""Facts of a data set that show defects for training or evaluation."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from rlm_plugins.specs import EnvironmentSpec
 
-COUNTED = 50_000
-"""Training examples at most that are looked at."""
+MAX_EXAMPLES = 50_000
+"""Maximum number of training examples that are read."""
 LABELS = 10
 """Different answers up to which they are labels, which a prompt may list."""
 
@@ -37,15 +37,15 @@ def data_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[str, f
     rows, facts = environment_spec.train, _tokenizer_facts(environment_spec, tokenizer)
     if not hasattr(rows, "__len__"):
         return facts
-    examples = list(islice(rows, COUNTED))
+    examples = list(islice(rows, MAX_EXAMPLES))
     prompts = [repr(example["prompt"]) for example in examples]
-    known = set(prompts)
-    facts["data/duplicated"] = 1 - len(known) / max(len(prompts), 1)
-    facts["data/prompts"] = float(len(known))
+    distinct = set(prompts)
+    facts["data/duplicated"] = 1 - len(distinct) / max(len(prompts), 1)
+    facts["data/prompts"] = float(len(distinct))
     if len(environment_spec.test):
         facts["data/held_out"] = float(len(environment_spec.test))
-        held_out = [repr(example["prompt"]) in known for example in environment_spec.test]
-        facts["data/overlap"] = sum(held_out) / len(held_out)
+        in_training = [repr(example["prompt"]) in distinct for example in environment_spec.test]
+        facts["data/overlap"] = sum(in_training) / len(in_training)
     return facts | _leaks(examples)
 
 
@@ -53,20 +53,19 @@ def _tokenizer_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[
     facts = {"data/pad_is_end": float(tokenizer.pad_token_id == tokenizer.eos_token_id)}
     prompt = next(iter(environment_spec.train))["prompt"]
     if not isinstance(prompt, str) and getattr(tokenizer, "chat_template", None):
-        opened, closed = (
-            tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=opens)
-            for opens in (True, False)
+        with_prompt, without_prompt = (
+            tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=adds) for adds in (True, False)
         )
-        facts["data/generation_prompt"] = float(opened != closed)
+        facts["data/generation_prompt"] = float(with_prompt != without_prompt)
         facts["data/end_of_turn"] = float(_ends_with_end_token(tokenizer, prompt))
     return facts
 
 
 def _ends_with_end_token(tokenizer: Any, prompt: Sequence[Mapping[str, Any]]) -> bool:
     """Return False if a special token other than `eos_token` ends the turn of the assistant in the chat template."""
-    turn = [*prompt, {"role": "assistant", "content": _ANSWER}]
+    conversation = [*prompt, {"role": "assistant", "content": _ANSWER}]
     try:
-        text = tokenizer.apply_chat_template(turn, tokenize=False)
+        text = tokenizer.apply_chat_template(conversation, tokenize=False)
     except Exception:  # a template that takes no such turn: the run reports what it needs
         return True
     end = text.rpartition(_ANSWER)[2]
@@ -79,21 +78,25 @@ def _leaks(examples: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     if len(set(answers)) <= LABELS:
         return {}
     texts = [_last_text(example["prompt"]) for example in examples[: len(answers)]]
-    counts = Counter(chain.from_iterable(map(_places, answers, texts)))
+    counts = Counter(chain.from_iterable(map(_positions, answers, texts)))
     return {"data/answer_in_prompt": max(counts.values(), default=0) / len(answers)}
 
 
-def _places(answer: str, text: str) -> set[tuple[str, object]]:
-    """Return where an answer stands in a prompt: words before it, words after it, and the word before it.
+def _positions(answer: str, text: str) -> set[tuple[str, object]]:
+    """Return the positions of an answer in a prompt: words before it, words after it, and the word before it.
 
-    A template that leaks the column of the answer puts it at one place. In a choice ("which is the largest of these")
-    the place differs from prompt to prompt.
+    A template that leaks the column of the answer has it at one position. In a choice ("which is the largest of these")
+    the position differs from prompt to prompt.
     """
-    places: set[tuple[str, object]] = set()
+    positions: set[tuple[str, object]] = set()
     for match in re.finditer(rf"(?<!\w){re.escape(answer)}(?!\w)", text) if len(answer) > 1 else ():
-        before, after = (re.findall(r"\w+", side) for side in (text[: match.start()], text[match.end() :]))
-        places |= {("before", len(before)), ("after", len(after)), ("word", before[-1] if before else "")}
-    return places
+        preceding, following = (re.findall(r"\w+", side) for side in (text[: match.start()], text[match.end() :]))
+        positions |= {
+            ("before", len(preceding)),
+            ("after", len(following)),
+            ("word", preceding[-1] if preceding else ""),
+        }
+    return positions
 
 
 def _last_text(prompt: Any) -> str:

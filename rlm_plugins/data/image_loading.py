@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,13 @@ def _cast(rows: Any, names: list[str], feature: Any) -> Any:
 
 
 def _images(row: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
-    return [image for name in names for image in (row[name] if isinstance(row[name], list) else [row[name]])]
+    columns = [row[name] for name in names]
+    return list(chain.from_iterable(column if isinstance(column, list) else [column] for column in columns))
 
 
 def _absolute(value: Any, folder: Path) -> Any:
     if isinstance(value, list):
-        return [_absolute(one, folder) for one in value]
+        return [_absolute(path, folder) for path in value]
     return str(folder / Path(value).expanduser()) if isinstance(value, str) else value
 
 
@@ -87,7 +89,7 @@ def _opened(value: Any) -> Any:
     from PIL import Image
 
     if isinstance(value, list):
-        return [_opened(one) for one in value]
+        return [_opened(image) for image in value]
     try:
         return Image.open(io.BytesIO(value) if isinstance(value, bytes) else value)
     except (OSError, ValueError, AttributeError) as error:

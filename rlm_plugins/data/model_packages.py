@@ -64,11 +64,11 @@ def pinned(package: str, sha256: str | None = None) -> ModelPackage:
     """
     name, _, version = package.partition("==")
     name = re.sub(r"[-_.]+", "-", name.strip()).lower()
-    known = [one for one in PINNED.values() if one.name == name and version.strip() in ("", one.version)]
-    if known and sha256 in (None, known[-1].sha256):
-        return known[-1]
-    if not known and sha256 is None:
-        hint = nearest(name, {one.name for one in PINNED.values()})
+    matches = [entry for entry in PINNED.values() if entry.name == name and version.strip() in ("", entry.version)]
+    if matches and sha256 in (None, matches[-1].sha256):
+        return matches[-1]
+    if not matches and sha256 is None:
+        hint = nearest(name, {entry.name for entry in PINNED.values()})
         problem = f"the version and hash of '{package}' are not known"
         allowed = f"{', '.join(PINNED)}; or `package: NAME==VERSION` with the `sha256` of its wheel"
         raise RecipeError(problem, where=WHERE, allowed=allowed, hint=hint)

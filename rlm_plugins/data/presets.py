@@ -38,7 +38,7 @@ def environment_from(
     Args:
         name: Of the part.
         preset: The data set; its attribute `split`, if any, is the default training split.
-        read: ``read(preset, table, path, **own knobs)`` → the examples that can be used, with the column `column`.
+        read: ``read(preset, table, path, **knobs)`` → the examples that can be used, with the column `column`.
             Its keyword-only parameters become knobs of the part.
         column: Holds the question.
         instruction: Default of the knob `instruction`, appended to the question after an empty line.
@@ -58,7 +58,7 @@ def environment_from(
         system: str | None = None,
         chat: bool = True,
         seed: int = 0,
-        **own: Any,
+        **reader_knobs: Any,
     ) -> EnvironmentSpec:
         check_path(path)
         if config is None and path == preset.path:
@@ -70,7 +70,7 @@ def environment_from(
         def load(split: str, limit: int | None) -> Any:
             table: Any = open_split(path, split, config=config, revision=revision)
             table = table.select(range(min(limit, len(table)))) if limit else table
-            return builder(read(preset, table, path, **own))
+            return builder(read(preset, table, path, **reader_knobs))
 
         return split_environment(
             load, split=split, test_split=test_split, test_rows=test_rows, max_rows=max_rows, seed=seed
@@ -84,12 +84,12 @@ def environment_from(
 
 
 def _joined_signature(environment: Callable[..., Any], read: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a part whose ``**own`` is replaced by the knobs of `read`, with types for strings."""
+    """Return the signature of a part in which the knobs of `read` replace ``**reader_knobs``, with resolved types."""
     shared, hints = inspect.signature(environment), get_type_hints(environment, include_extras=True)
-    own, own_hints = inspect.signature(read), get_type_hints(read, include_extras=True)
+    reader, reader_hints = inspect.signature(read), get_type_hints(read, include_extras=True)
     *first, seed, _ = (p.replace(annotation=hints[p.name]) for p in shared.parameters.values())
-    more = [p for p in own.parameters.values() if p.kind is p.KEYWORD_ONLY]
-    return shared.replace(parameters=[*first, *(p.replace(annotation=own_hints[p.name]) for p in more), seed])
+    knobs = [p for p in reader.parameters.values() if p.kind is p.KEYWORD_ONLY]
+    return shared.replace(parameters=[*first, *(p.replace(annotation=reader_hints[p.name]) for p in knobs), seed])
 
 
 def check_path(path: str) -> None:

@@ -105,11 +105,11 @@ def prompt_builder(prompt: str | None, template: str | None, system: str | None,
     if template is None:
         column = prompt or "prompt"
         return PromptBuilder(lambda row: row[column], [column], system, chat, "prompt")
-    pieces = parse(template)
-    names = [name for _, name in pieces if name]
+    segments = parse(template)
+    names = [name for _, name in segments if name]
 
     def render(row: Example) -> str:
-        return "".join(text + (str(row[name]) if name else "") for text, name in pieces)
+        return "".join(text + (str(row[name]) if name else "") for text, name in segments)
 
     return PromptBuilder(render, names, system, chat, "template")
 
@@ -125,12 +125,12 @@ def parse(template: str) -> list[tuple[str, str]]:
     """
     where, hint = "environment.template", "name a column in braces; a brace itself is written twice: \\boxed{{}}"
     try:
-        pieces = list(Formatter().parse(template))
+        segments = list(Formatter().parse(template))
     except ValueError as error:
         raise RecipeError(f"invalid template: {error}", where=where, hint=hint) from None
-    if any(name == "" or spec or conversion for _, name, spec, conversion in pieces):
+    if any(name == "" or spec or conversion for _, name, spec, conversion in segments):
         raise RecipeError("expected a column name between braces", where=where, hint=hint)
-    return [(text, name or "") for text, name, _, _ in pieces]
+    return [(text, name or "") for text, name, _, _ in segments]
 
 
 def _require(column: str, existing: Sequence[str], *, where: str) -> None:

@@ -20,8 +20,8 @@ def hold_out(rows: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
     Raises:
         RecipeError: No training example is left.
     """
-    chosen = random.Random(seed).sample(range(len(rows)), min(count, len(rows)))
-    test = rows.select(sorted(chosen))
+    indices = random.Random(seed).sample(range(len(rows)), min(count, len(rows)))
+    test = rows.select(sorted(indices))
     if "label" in rows.column_names:  # an unpaired preference: completions of a prompt stay together
         prompts = list(map(repr, test["prompt"]))
         test = rows.filter(lambda prompt: repr(prompt) in prompts, input_columns="prompt")
@@ -37,11 +37,10 @@ def hold_out(rows: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
 def without(rows: Any, test: Any) -> Any:
     """Return `rows` without examples whose prompt, with its images, is in `test`."""
     if image_columns(getattr(rows, "column_names", None) or ()):
-        shown = {identity(row) for row in undecoded(test)}
+        held_out_ids = {identity(row) for row in undecoded(test)}
         if not hasattr(rows, "__len__"):
-            return rows.filter(lambda row: identity(row) not in shown)
-        return rows.select([i for i, row in enumerate(undecoded(rows)) if identity(row) not in shown])
-    held_out = dict.fromkeys(
-        repr(row["prompt"]) for row in without_images(test)
-    )  # not a set: its order would change the name of the cached file
+            return rows.filter(lambda row: identity(row) not in held_out_ids)
+        return rows.select([i for i, row in enumerate(undecoded(rows)) if identity(row) not in held_out_ids])
+    # not a set: its order would change the name of the cached file
+    held_out = dict.fromkeys(repr(row["prompt"]) for row in without_images(test))
     return rows.filter(lambda prompt: repr(prompt) not in held_out, input_columns="prompt")

@@ -24,7 +24,7 @@ def pairs_of_ranking(ranking: Sequence[Any]) -> list[tuple[Any, Any]]:
     return list(combinations(ranking, 2))
 
 
-def in_our_columns(rows: Any, path: str = "") -> Any:
+def to_recipe_columns(rows: Any, path: str = "") -> Any:
     """Return examples with a prompt, and the target of supervised stages as ``demonstration``.
 
     ``messages`` becomes the prompt and its last turn; ``completion`` the demonstration; of ``chosen`` and ``rejected``
@@ -57,7 +57,7 @@ def in_our_columns(rows: Any, path: str = "") -> Any:
 
 
 def is_plain_text(rows: Any) -> bool:
-    """Return True if examples of :func:`in_our_columns` had a ``text`` in place of a prompt."""
+    """Return True if examples of :func:`to_recipe_columns` had a ``text`` in place of a prompt."""
     first: Example = next(iter(rows), {})
     return first.get("prompt") == ""
 
@@ -77,8 +77,9 @@ def _located(convert: Callable[[Example], dict[str, Any]], path: str) -> Callabl
 def _ranked(row: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     """Return the pairs of one ranked example, as columns."""
     pairs = pairs_of_ranking(row["ranking"][0] or ())
-    others = {name: values * len(pairs) for name, values in row.items() if name != "ranking"}
-    return {**others, "chosen": [better for better, _ in pairs], "rejected": [worse for _, worse in pairs]}
+    columns = {name: values * len(pairs) for name, values in row.items() if name != "ranking"}
+    chosen, rejected = zip(*pairs, strict=True) if pairs else ((), ())
+    return {**columns, "chosen": list(chosen), "rejected": list(rejected)}
 
 
 def _from_messages(row: Example) -> dict[str, Any]:
@@ -114,8 +115,8 @@ def _from_preference(row: Example) -> dict[str, Any]:
     if not chosen or not rejected or chosen == rejected:
         raise ValueError("expected `chosen` and `rejected` that differ, and are not empty")
     shared = 0
-    for one, other in zip(chosen, rejected, strict=False):
-        if one != other:
+    for x, y in zip(chosen, rejected, strict=False):
+        if x != y:
             break
         shared += 1
     if isinstance(chosen, str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 from rlm_plugins.diagnosis.history import Record, of_settings, steps_of
@@ -56,23 +57,21 @@ def diagnose(records: Sequence[Record], stage: str, settings: StageSettings, las
     return _findings(steps_of(records, stage, settings)[-last:], stage, settings)
 
 
-def is_suspicious(records: Sequence[Record], stage: str, settings: StageSettings, known: Collection[str]) -> bool:
-    """Return True if the last step violates a rule that is not yet known: most steps need no diagnosis.
+def is_suspicious(records: Sequence[Record], stage: str, settings: StageSettings, reported: Collection[str]) -> bool:
+    """Return True if the last step violates a rule that has not been reported; other steps need no diagnosis.
 
     Args:
         records: The first two lines of a stage, and the last one.
         stage: Name of the stage.
         settings: Settings of the stage.
-        known: Names of the rules whose violation is known.
+        reported: Names of the rules whose violation has been reported.
     """
     steps = steps_of(records, stage, settings)[-1:]
-    return any(
-        _violates(rule, label, step) and rule.applies(settings, label)
-        for step in steps
-        for rule in RULES
-        if rule.name not in known
-        for label in _labels(rule, steps)
-    )
+    for rule in (rule for rule in RULES if rule.name not in reported):
+        for label in _labels(rule, steps):
+            if rule.applies(settings, label) and any(_violates(rule, label, step) for step in steps):
+                return True
+    return False
 
 
 def _violates(rule: Rule, label: str, step: Record) -> bool:
@@ -102,9 +101,9 @@ def _findings(steps: Sequence[Record], stage: str, settings: StageSettings) -> l
             finding = _violation(rule, label, stage, steps, settings) if rule.applies(settings, label) else None
             if finding:
                 findings[f"{rule.name} {label}"] = finding
-    hidden = {name for rule in RULES for name in rule.instead_of if _is_found(rule, findings)}
-    shown = [finding for finding in findings.values() if finding.name not in hidden]
-    return sorted(shown, key=lambda finding: -finding.severity)
+    hidden = set(chain.from_iterable(rule.instead_of for rule in RULES if _is_found(rule, findings)))
+    visible = [finding for finding in findings.values() if finding.name not in hidden]
+    return sorted(visible, key=lambda finding: -finding.severity)
 
 
 def _is_found(rule: Rule, findings: Mapping[str, Finding]) -> bool:
@@ -116,30 +115,30 @@ def _labels(rule: Rule, steps: Sequence[Record]) -> list[str]:
     named = [bound.metric for bound in rule.bounds if "<label>" in bound.metric]
     if not named:
         return [""]
-    before, after = named[0].split("<label>")
-    logged = dict.fromkeys(name for step in steps for name in step)
-    labels = [name[len(before) : -len(after)] for name in logged if name.startswith(before) and name.endswith(after)]
+    prefix, suffix = named[0].split("<label>")
+    logged = dict.fromkeys(chain.from_iterable(steps))
+    labels = [name[len(prefix) : -len(suffix)] for name in logged if name.startswith(prefix) and name.endswith(suffix)]
     return [label for label in labels if label]
 
 
 def _violation(rule: Rule, label: str, stage: str, steps: Sequence[Record], settings: StageSettings) -> Finding | None:
     """Return the longest violation of a rule; None if none lasts long enough."""
     metrics = [bound.metric.replace("<label>", label) for bound in rule.bounds]
-    best: list[Record] = []
+    longest: list[Record] = []
     current: list[Record] = []
     for step in steps:
         if not all(metric in step for metric in metrics):
             continue  # rewards are logged once per generation batch, not at each update on it
         current = [*current, step] if _violates(rule, label, step) else []
-        best = current if len(current) > len(best) else best
-    if len(best) < rule.steps:
+        longest = current if len(current) > len(longest) else longest
+    if len(longest) < rule.steps:
         return None
-    means = [_mean([step[metric] for step in best]) for metric in metrics]
+    means = [_mean([step[metric] for step in longest]) for metric in metrics]
     return Finding(
         name=rule.name,
         stage=stage,
-        step=int(best[0]["step"]),
-        until=int(best[-1]["step"]),
+        step=int(longest[0]["step"]),
+        until=int(longest[-1]["step"]),
         severity=rule.severity,
         evidence=rule.evidence.format(*means, label=label, settings=settings),
         remedy=rule.remedy(settings),

@@ -106,12 +106,12 @@ def of_settings(settings: StageSettings) -> dict[str, float]:
         values["decay"] = rate * decay
     if _is_number(warmup) and settings.max_steps:
         values["warmup"] = warmup / settings.max_steps
-    known = {f"settings/{name}": float(value) for name, value in values.items() if _is_number(value)}
+    quantities = {f"settings/{name}": float(value) for name, value in values.items() if _is_number(value)}
     if settings.has_lora and _is_number(rate):
-        known["adapter/learning_rate"] = rate
+        quantities["adapter/learning_rate"] = rate
         if settings.max_steps:
-            known["adapter/displacement"] = rate * settings.max_steps
-    return known
+            quantities["adapter/displacement"] = rate * settings.max_steps
+    return quantities
 
 
 def of_data(steps: Sequence[Record]) -> dict[str, float]:

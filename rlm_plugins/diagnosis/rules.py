@@ -103,7 +103,7 @@ def _rules() -> tuple[Rule, ...]:
     table: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     rules = []
     for name, entry in table.items():
-        bounds = tuple(Bound(metric, **ends) for metric, ends in entry.pop("healthy").items())
+        bounds = tuple(Bound(metric, **limits) for metric, limits in entry.pop("healthy").items())
         instead_of = tuple(entry.pop("instead_of", ()))
         rules.append(Rule(name, bounds, instead_of=instead_of, **entry))
     return tuple(rules)

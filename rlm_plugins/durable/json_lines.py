@@ -18,12 +18,12 @@ class JsonLines:
 
     Args:
         path: The file; it need not exist.
-        warn: Called with one line about each damage.
+        warn: Called with one line about each damaged line.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None] = print) -> None:
         self.path, self._warn, self._healed = path, warn, False
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Append one line; an incomplete last line of an earlier process is removed first.
@@ -36,9 +36,9 @@ class JsonLines:
         with file_errors(self.path), self._opened(os.O_WRONLY | os.O_APPEND | os.O_CREAT) as descriptor:
             size = os.fstat(descriptor).st_size
             try:
-                written = os.write(descriptor, line)
-                while written < len(line):
-                    written += os.write(descriptor, line[written:])
+                num_written = os.write(descriptor, line)
+                while num_written < len(line):
+                    num_written += os.write(descriptor, line[num_written:])
             except OSError:
                 with contextlib.suppress(OSError):
                     os.ftruncate(descriptor, size)
@@ -63,13 +63,13 @@ class JsonLines:
         """Return the objects, oldest first; a line that is none is reported with its number and left out."""
         return [record for _, record in self._lines() if record is not None]
 
-    def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Remove the objects that are not wanted; a line that is no object stays."""
+    def keep(self, is_kept: Callable[[dict[str, Any]], bool]) -> None:
+        """Remove the objects for which `is_kept` is False; lines that are no objects are kept."""
         self.heal()
         lines = list(self._lines())
-        kept = [line for line, record in lines if record is None or wanted(record)]
-        if len(kept) < len(lines):
-            write_file(self.path, b"".join(line + b"\n" for line in kept))
+        remaining = [line for line, record in lines if record is None or is_kept(record)]
+        if len(remaining) < len(lines):
+            write_file(self.path, b"".join(line + b"\n" for line in remaining))
 
     def sync(self) -> None:
         """Write the file to disk."""
@@ -88,8 +88,8 @@ class JsonLines:
             lines.append(incomplete)
         for number, line in enumerate(lines, 1):
             record = json_object(line)
-            if record is None and number not in self._told:
-                self._told.add(number)
+            if record is None and number not in self._reported:
+                self._reported.add(number)
                 self._warn(f"{self.path} line {number}: expected a JSON object, the line is skipped")
             yield line, record
 

@@ -31,7 +31,7 @@ def seal(folder: Path, *, owner: str = "", sync: bool = True) -> None:
 
     Args:
         folder: The folder.
-        owner: What the folder belongs to, as :func:`owner_of` returns it.
+        owner: Name of run and stage, as :func:`owner_of` returns it.
         sync: False: a power failure may damage the folder, which its checksums show.
 
     Raises:
@@ -43,8 +43,8 @@ def seal(folder: Path, *, owner: str = "", sync: bool = True) -> None:
             entries = list(pool.map(lambda name: _entry(folder / name, sync=True), files))
     else:
         entries = [_entry(folder / name) for name in files]
-    listed = {**({"owner": owner} if owner else {}), "files": dict(zip(files, entries, strict=True))}
-    document = json.dumps(listed, indent=2) + "\n"
+    contents = {**({"owner": owner} if owner else {}), "files": dict(zip(files, entries, strict=True))}
+    document = json.dumps(contents, indent=2) + "\n"
     if not sync:
         (folder / CHECKSUMS).write_text(document, encoding="utf-8")
         return
@@ -70,20 +70,20 @@ def seal_digest(folder: Path) -> str:
 
 
 def owner_of(folder: Path) -> str:
-    """Return what a sealed folder without damage belongs to; empty if that was not recorded."""
+    """Return the name of run and stage of a sealed folder without damage; empty if it was not recorded."""
     return str(json.loads((folder / CHECKSUMS).read_bytes()).get("owner", ""))
 
 
 def damages(folder: Path) -> list[str]:
-    """Return why each file of a sealed folder differs from its checksum; empty if all are as they were written."""
+    """Return the differences of the files of a sealed folder from their checksums; empty if it is undamaged."""
     try:
         expected = _expected(folder)
     except (OSError, ValueError, LookupError, TypeError):
         return [f"{CHECKSUMS} cannot be read"]
-    found = _files(folder)
-    reasons = [f"{name} is not a regular file" for name in found if not _is_regular(folder / name)]
-    reasons += [f"{name} is missing" for name in expected if name not in found]
-    reasons += [f"{name} was added" for name in found if name not in expected and name.endswith(_LOADED)]
+    files = _files(folder)
+    reasons = [f"{name} is not a regular file" for name in files if not _is_regular(folder / name)]
+    reasons += [f"{name} is missing" for name in expected if name not in files]
+    reasons += [f"{name} was added" for name in files if name not in expected and name.endswith(_LOADED)]
     if reasons:
         return reasons
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
@@ -105,19 +105,19 @@ def _reason(folder: Path, name: str, expected: tuple[int, str]) -> str:
         size = (folder / name).stat().st_size
         if size != expected[0]:
             return f"{name} has {size} bytes instead of {expected[0]}"
-        same = _entry(folder / name)["sha256"] == expected[1]
+        is_same = _entry(folder / name)["sha256"] == expected[1]
     except OSError as error:
         return f"{name} cannot be read ({error.strerror})"
-    return "" if same else f"{name} differs from its checksum"
+    return "" if is_same else f"{name} differs from its checksum"
 
 
 def _files(folder: Path) -> list[str]:
     """Return the relative path of every file; a link to a folder is listed and not followed."""
-    found = []
+    paths = []
     for parent, folders, names in os.walk(folder):
         links = [name for name in folders if (Path(parent) / name).is_symlink()]
-        found += [(Path(parent) / name).relative_to(folder).as_posix() for name in (*names, *links)]
-    return sorted(name for name in found if name != CHECKSUMS and not PurePosixPath(name).name.startswith("."))
+        paths += [(Path(parent) / name).relative_to(folder).as_posix() for name in (*names, *links)]
+    return sorted(name for name in paths if name != CHECKSUMS and not PurePosixPath(name).name.startswith("."))
 
 
 def _is_regular(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Signals that end a run: the first asks for a checkpoint, the second ends the process at once.
+"""Signals that end a run: the first one requests a checkpoint, the second one ends the process at once.
 
 Ctrl-C, a closed terminal, `kill`, schedulers (Slurm, Kubernetes) and spot machines all send one of `SIGNALS`.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGXCPU")
 PATIENCE = 10.0
-"""Seconds after which a step that has not ended is given up; it is repeated when the run is resumed."""
+"""Seconds after which a step that has not ended is aborted; it is repeated when the run is resumed."""
 SAME_NOTICE = 0.25
 """Seconds in which another signal is part of the same notice: systemd sends SIGHUP right after SIGTERM."""
 SAME_NOTICE_OF_LAUNCHER = 5.0
@@ -87,13 +87,13 @@ class StopSignals:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Let a signal wait in this context, in which files are saved."""
-        before = self.waits, self.may_abort
+        """Defer signals in this context, in which files are saved."""
+        previous = self.waits, self.may_abort
         self.waits, self.may_abort = True, False
         try:
             yield
         finally:
-            self.waits, self.may_abort = before
+            self.waits, self.may_abort = previous
 
     def raise_if_received(self) -> None:
         """Raise the exception of the signal received.
@@ -127,12 +127,14 @@ class StopSignals:
         if self.number and elapsed < window and (is_launched or number != self.number):
             return
         if self.number:
-            _say(f"{signal.Signals(number).name}: stopped at once")
+            _print_line(f"{signal.Signals(number).name}: stopped at once")
             os._exit(128 + number)
         self.number, self._since = number, time.monotonic()
         if not self.waits:
             raise Interrupted(number)
-        _say(f"{signal.Signals(number).name}: saving a checkpoint after this step; the same signal again stops at once")
+        _print_line(
+            f"{signal.Signals(number).name}: saving a checkpoint after this step; the same signal again stops at once"
+        )
         self._timer = threading.Timer(PATIENCE, self._send_late)
         self._timer.daemon = True
         self._timer.start()
@@ -152,7 +154,7 @@ def current() -> StopSignals:
     return _CURRENT
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     """Write one line to stderr; in a signal handler, `print` could be called within itself."""
     cursor = "\x1b[?25h" if sys.stderr is not None and sys.stderr.isatty() else ""  # a progress bar hides it
     os.write(2, f"{cursor}\n{text}\n".encode())

@@ -45,12 +45,12 @@ def critic_memory(config: PretrainedConfig, critic: Critic | None, load: Load) -
     weights = FLOAT * (int(config.get_text_config().hidden_size) + 1)
     if model is not None:
         weights += trained_bytes(model)
-    always = {
+    during_run = {
         "critic weights": weights,
         "critic gradients": weights,
         "critic optimizer state": MOMENTS * weights,
     }
-    return always, {} if model is None else _update(model, Transformer.of(model, config, rank), load)
+    return during_run, {} if model is None else _update(model, Transformer.of_model(model, config, rank), load)
 
 
 def _update(model: Any, transformer: Transformer, load: Load) -> dict[str, int]:

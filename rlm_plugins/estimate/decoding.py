@@ -34,9 +34,9 @@ def decoding_plans(stage: Stage, args: Any) -> list[tuple[str | None, int]]:
     model, knobs = skeleton(stage.source.config, stage.lora), stage.generator.knobs
     plans = []
     # Train and eval mode may differ: dropout makes the generator fall back.
-    for trains, config in _generation_configs(stage, args):
-        sharded = trains and is_sharded(args)
-        plans.append((SHARDED, 0) if sharded else dry_run(model.train(trains), config, **knobs))
+    for is_training, config in _generation_configs(stage, args):
+        sharded = is_training and is_sharded(args)
+        plans.append((SHARDED, 0) if sharded else dry_run(model.train(is_training), config, **knobs))
     return plans
 
 
@@ -45,11 +45,11 @@ def _generation_configs(stage: Stage, args: Any) -> Iterator[tuple[bool, Any]]:
     from transformers import GenerationConfig
 
     # transformers turns `use_cache` off in the config of a model that is trained, and decodes with the cache
-    ends = {"eos_token_id": 0, "pad_token_id": 0, "disable_compile": True, "use_cache": True}
+    tokens_and_cache = {"eos_token_id": 0, "pad_token_id": 0, "disable_compile": True, "use_cache": True}
     if hasattr(args, "num_generations"):
         options = {"max_new_tokens": args.max_completion_length, "do_sample": True}
         options |= {name: getattr(args, name) for name in _SAMPLING} | (args.generation_kwargs or {})
-        yield True, GenerationConfig(**{**ends, **options})
+        yield True, GenerationConfig(**{**tokens_and_cache, **options})
     if stage.evaluation is not None:
         tokens = getattr(args, "max_completion_length", None) or stage.evaluation.max_new_tokens
-        yield False, GenerationConfig(max_new_tokens=tokens, do_sample=False, **ends)
+        yield False, GenerationConfig(max_new_tokens=tokens, do_sample=False, **tokens_and_cache)

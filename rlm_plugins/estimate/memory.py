@@ -63,7 +63,7 @@ def estimate(
         critic: `critic:` of the stage.
     """
     model = skeleton(config, lora)
-    transformer = Transformer.of(model, config, rank=lora.get("r", 8) if lora is not None else 0)
+    transformer = Transformer.of_model(model, config, rank=lora.get("r", 8) if lora is not None else 0)
     trained = trained_bytes(model)
     critic_always, critic_update = critic_memory(config, critic, load)
     generation = {

@@ -43,12 +43,7 @@ def _adapted(model: Any, lora: Mapping[str, Any], where: str) -> torch.nn.Module
     layers = sorted({name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)})
     try:
         adapted = get_peft_model(model, adapter_config(lora))
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        ImportError,
-    ) as error:  # such as target modules that the model does not have
+    except (ValueError, TypeError, KeyError, ImportError) as error:  # target modules that the model lacks, say
         raise RecipeError(f"PEFT rejects the adapter: {error}", where=where, allowed=", ".join(layers)) from None
     if isinstance(adapted.get_output_embeddings(), BaseTunerLayer):
         raise RecipeError(

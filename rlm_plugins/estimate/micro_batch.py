@@ -43,7 +43,7 @@ def _fitting(features: StageFeatures, prompt_len: int, completion_len: int, comm
         budget = chunk_sizes.merged_tokens(features.num_parameters, full_length)
     else:
         budget = float(max_tokens)
-    own_prompt = (prompt_len - common_len) / args.num_generations
-    own = full_length_tokens(1, prompt_len, completion_len) - prompt_len + own_prompt
-    fitting = int((budget - common_len) / own)
+    prompt_share = (prompt_len - common_len) / args.num_generations
+    tokens_per_sequence = full_length_tokens(1, prompt_len, completion_len) - prompt_len + prompt_share
+    fitting = int((budget - common_len) / tokens_per_sequence)
     return fitting if max_tokens else max(size, fitting)

@@ -48,10 +48,10 @@ class Forecast:
         """Return True if a step without checkpointing would not fit, or if no estimate can be made."""
         try:
             return self._estimate(replace(self._load, checkpointing=False)).peak > MARGIN * machine_memory()
-        except Exception:  # the estimate does not cover every model; TRL's default, on, is the careful choice
+        except Exception:  # the estimate does not cover every model; TRL's default is on
             return True
 
-    def decided(self) -> str | None:
+    def checkpointing_decision(self) -> str | None:
         """Return the decision on checkpointing with its reason, or None if the recipe makes it."""
         if KEY in self.stage.settings or not hasattr(self.args, KEY):
             return None

@@ -58,23 +58,23 @@ class StageFeatures(Features):
         elif self.speed.max_tokens_per_micro_batch is not None:
             yield replace(dynamic, detail=f"{self.speed.max_tokens_per_micro_batch} tokens, each prompt counted once")
         elif dynamic.on:
-            most = chunk_sizes.merged_tokens(self.num_parameters, chunk_sizes.MERGED_TOKENS)
-            bound = "" if most > chunk_sizes.MERGED_TOKENS else ", at most a micro-batch of full length"
-            yield replace(dynamic, detail=f"merged up to {most:.0f} tokens{bound}")
+            max_tokens = chunk_sizes.merged_tokens(self.num_parameters, chunk_sizes.MERGED_TOKENS)
+            bound = "" if max_tokens > chunk_sizes.MERGED_TOKENS else ", at most a micro-batch of full length"
+            yield replace(dynamic, detail=f"merged up to {max_tokens:.0f} tokens{bound}")
         if self.speed.reuse_old_logprobs and (self.needs_old_for_scoring or self.recomputes_old_logprobs):
             yield self.reuse_old_logprobs
-        early = [reward.label for reward in self.stage.rewards if hasattr(trl_reward(reward), "begin")]
-        if early:
-            yield replace(self._feature("prefetch_rewards"), detail=", ".join(early))
+        prefetched = [reward.label for reward in self.stage.rewards if hasattr(trl_reward(reward), "begin")]
+        if prefetched:
+            yield replace(self._feature("prefetch_rewards"), detail=", ".join(prefetched))
 
     def model_reason(self, name: str) -> str | None:
         """Return why the model, or the loss with its coefficients, does not support a fast path, or None."""
         if name == "padding_free":
             return why_unsupported(self.model)
         if name == "fused_lora":
-            return self._why_not_fused()
+            return self._fused_lora_reason()
         if name == "skip_zero_advantage":
-            return self._why_not_skipped() if self.padding_free.on else PADDED
+            return self._skip_reason() if self.padding_free.on else PADDED
         return None
 
     @cached_property
@@ -94,7 +94,7 @@ class StageFeatures(Features):
 
         return self.fused_lora.on and any(map(has_fusible_layers, self.model.train().modules()))
 
-    def _why_not_fused(self) -> str | None:
+    def _fused_lora_reason(self) -> str | None:
         """Return why no LoRA layer is fused, or None."""
         from peft.tuners.lora.layer import Linear
 
@@ -105,7 +105,7 @@ class StageFeatures(Features):
         options = [name for name in ("lora_dropout", "use_dora", "lora_bias") if (self.stage.lora or {}).get(name)]
         return f"`{options[0]}` is set" if options else "none of its layers is plain, in float32"
 
-    def _why_not_skipped(self) -> str | None:
+    def _skip_reason(self) -> str | None:
         """Return the terms of the loss in which zero-advantage completions have a gradient, or None."""
         labels = [source.options.get("as") or source.part.name for source in self.stage.rollouts]
 

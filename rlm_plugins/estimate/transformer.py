@@ -58,7 +58,7 @@ class Transformer:
     has_head_norms: bool
 
     @classmethod
-    def of(cls, model: torch.nn.Module, config: PretrainedConfig, rank: int) -> Transformer:
+    def of_model(cls, model: torch.nn.Module, config: PretrainedConfig, rank: int) -> Transformer:
         """Return the sizes of a model.
 
         Args:

@@ -74,7 +74,7 @@ def workload(stage: Stage, args: Any) -> Load:
             part.target.memory_bytes(stage) for part in stage.parts() if hasattr(part.target, "memory_bytes")
         ),
         past_policies=0 if torch.cuda.is_available() else _past_policies(args),  # in host memory
-        second_process=_generates_beside(args),
+        second_process=_generates_in_second_process(args),
         copied_weights=max((copied for _, copied in plans), default=0),
         fused_mlp=features is not None and features.fuses_mlp,
     )
@@ -124,15 +124,15 @@ def _generated(stage: Stage, args: Any) -> tuple[int, int]:
 
 
 def _past_policies(args: Any) -> int:
-    """Return how many earlier policies `stale` keeps, the current one included."""
-    stale = getattr(args, "stale", 0)
-    updates = (
-        max(args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps, 1) if stale else 1
-    )
-    return stale // updates + 1 if stale else 0
+    """Return the number of policies that `stale` stores, the current one included."""
+    stale = int(getattr(args, "stale", 0))
+    if not stale:
+        return 0
+    updates = max(args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps, 1)
+    return stale // updates + 1
 
 
-def _generates_beside(args: Any) -> bool:
+def _generates_in_second_process(args: Any) -> bool:
     """Return True if a second process generates in the memory that is estimated: that of the first GPU, or the host."""
     import torch
 
@@ -147,7 +147,7 @@ def _completion_tokens(
     if limit := getattr(args, "max_completion_length", None):
         return int(limit)
     columns = _trained_columns(stage)
-    texts = [text_of(example[name]) for example in examples for name in columns if name in example]
+    texts = [text_of(example[name]) for name in columns for example in examples if name in example]
     longest = max((len(tokenizer(text)["input_ids"]) + 1 for text in texts), default=0)  # 1: the EOS token
     max_length = getattr(args, "max_length", None)
     return min(longest, max(max_length - prompt_len, 0)) if max_length else longest

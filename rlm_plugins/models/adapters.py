@@ -68,14 +68,13 @@ class Adapter:
         Raises:
             RlmError: They do not fit the policy's base.
         """
-        mine = {self.file_key(name): x for name, x in self.weights().items()}
-        mismatched = sorted(set(mine) ^ set(state)) + [
-            n for n in mine if n in state and mine[n].shape != state[n].shape
-        ]
+        weights = {self.file_key(name): x for name, x in self.weights().items()}
+        mismatched = sorted(set(weights) ^ set(state))
+        mismatched += [name for name, x in weights.items() if name in state and x.shape != state[name].shape]
         if mismatched:
             raise RlmError(f"the adapter does not fit this base: '{mismatched[0]}' differs", where=self._name)
         with torch.no_grad():
-            for name, x in mine.items():
+            for name, x in weights.items():
                 x.copy_(state[name])
 
 
@@ -109,9 +108,9 @@ def new_adapter(policy: Any, name: str, config: Any, *, trainable: bool, seed: i
 
 def without_auxiliary(policy: Any, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return `weights` without those of adapters that `peft_config` does not list: a critic's, a reward model's."""
-    names = {f".{name}." for module in policy.modules() for name in getattr(module, "lora_A", ())}
-    names -= {f".{name}." for name in policy.peft_config}
-    return {key: x for key, x in weights.items() if not any(name in key for name in names)}
+    names = {name for module in policy.modules() for name in getattr(module, "lora_A", ())}
+    auxiliary = [f".{name}." for name in names - set(policy.peft_config)]
+    return {key: x for key, x in weights.items() if not any(map(key.__contains__, auxiliary))}
 
 
 @contextmanager

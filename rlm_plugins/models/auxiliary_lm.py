@@ -85,11 +85,11 @@ class AuxiliaryLM:
             completions: Token ids of the completions.
             width: Number of columns of the result.
         """
-        parts = [torch.zeros(0, width, device="cpu")]
+        chunks = [torch.zeros(0, width, device="cpu")]
         with torch.no_grad(), self._adapter.active():
             for rows in self._chunks(len(prompts)):
-                parts.append(self._forward(logprobs_of, prompts, completions, rows, width).cpu())
-        return torch.cat(gather_lists([torch.cat(parts)])).to(self._device)
+                chunks.append(self._forward(logprobs_of, prompts, completions, rows, width).cpu())
+        return torch.cat(gather_lists([torch.cat(chunks)])).to(self._device)
 
     def train_step(
         self, logprobs_of: LogprobsOf, prompts: Ids, completions: Ids, width: int, loss: Loss, step: int
@@ -121,8 +121,8 @@ class AuxiliaryLM:
 
     def _chunks(self, count: int) -> list[list[int]]:
         """Return the sequence indices of this rank in chunks of `batch_size`."""
-        mine = list(range(count))[rank_slice(count)]
-        return [mine[first : first + self._batch_size] for first in range(0, len(mine), self._batch_size)]
+        local = list(range(count))[rank_slice(count)]
+        return [local[first : first + self._batch_size] for first in range(0, len(local), self._batch_size)]
 
     def _forward(
         self, logprobs_of: LogprobsOf, prompts: Ids, completions: Ids, rows: list[int], width: int
@@ -160,14 +160,14 @@ def _sharding() -> str:
     """Return the kind of sharding of the weights; empty if they are not sharded."""
     from accelerate.state import AcceleratorState
 
-    kind = AcceleratorState().distributed_type.value if AcceleratorState._shared_state else ""
-    return kind if kind in ("FSDP", "DEEPSPEED", "MEGATRON_LM") else ""
+    sharding = AcceleratorState().distributed_type.value if AcceleratorState._shared_state else ""
+    return sharding if sharding in ("FSDP", "DEEPSPEED", "MEGATRON_LM") else ""
 
 
 def _unused_name(policy: Any, name: str) -> str:
     """Return `name` with a number that no adapter in the policy's layers has."""
-    taken = {key for module in policy.modules() for key in getattr(module, "lora_A", ())}
-    return next(f"{name}{number}" for number in count() if f"{name}{number}" not in taken)
+    used = {key for module in policy.modules() for key in getattr(module, "lora_A", ())}
+    return next(f"{name}{number}" for number in count() if f"{name}{number}" not in used)
 
 
 def _mean_over_ranks(x: torch.Tensor) -> torch.Tensor:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from rlm_plugins.stage import Stage
 
 COPIES = 3
-"""A trained weight stays allocated with two moments of AdamW; its gradient is freed after each step."""
+"""Copies per trained weight: itself and two moments of AdamW; the gradient is freed after each step."""
 
 
 class AuxiliaryPart:
-    """The members of such a part that do not depend on its formula: check, setup, memory and checkpoint state.
+    """Base class of parts with auxiliary language models: check, setup, memory and checkpoint state.
 
     Args:
         name: Name of the part in a recipe, of the adapters, and of the models in errors.

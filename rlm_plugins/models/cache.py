@@ -1,4 +1,4 @@
-"""Folders that are made once and reused: each appears whole under its name, or not at all."""
+"""Cache folders that are created once and reused: each is complete under its name, or absent."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from rlm_plugins.errors import RlmError
 
 def cache_folder() -> Path:
     """Return the cache of this user: ``RLM_CACHE``, or ``rlm-plugins`` in ``XDG_CACHE_HOME`` or ``~/.cache``."""
-    if own := os.environ.get("RLM_CACHE"):
-        return Path(own).expanduser()
+    if folder := os.environ.get("RLM_CACHE"):
+        return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rlm-plugins"
 
 
-def made_once(folder: Path, make: Callable[[Path], None], doing: str) -> Path:
-    """Return `folder`, filled by `make` if it does not exist yet.
+def create_once(folder: Path, create: Callable[[Path], None], message: str) -> Path:
+    """Return `folder`, filled by `create` if it does not exist yet.
 
-    `make` fills a folder beside it, which is renamed when it is complete. A process that is killed leaves nothing
-    under the name, and of several processes one makes the folder while the others wait.
+    `create` fills a temporary folder, which is renamed when it is complete. A process that is killed leaves nothing
+    under the final name. Of several processes one creates the folder while the others wait.
 
     Args:
         folder: A folder of the cache.
-        make: Called with an empty folder.
-        doing: What it does, for a line on standard error: `make` may take a minute.
+        create: Called with an empty folder, which it fills.
+        message: Line on standard error before `create` is called, which may take a minute.
 
     Raises:
         RlmError: The folder cannot be written.
@@ -44,8 +44,8 @@ def made_once(folder: Path, make: Callable[[Path], None], doing: str) -> Path:
             if not folder.is_dir():
                 shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
                 partial.mkdir()
-                print(f"{doing}, once, into {folder}", file=sys.stderr, flush=True)
-                make(partial)
+                print(f"{message}, once, into {folder}", file=sys.stderr, flush=True)
+                create(partial)
                 partial.rename(folder)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)

@@ -104,13 +104,13 @@ class Critic:
         """
         if "head" not in state:
             raise RlmError("the saved critic has no value head", where="critic")
-        mine, saved = self.trunk_weights(), state["body"]
-        if mismatched := set(mine) ^ set(saved):
+        weights, saved = self.trunk_weights(), state["body"]
+        if mismatched := set(weights) ^ set(saved):
             problem = f"the saved critic does not fit: '{min(mismatched)}' is only in one of the two"
             raise RlmError(problem, where="critic")
         self.head.load_state_dict(state["head"])
         with torch.no_grad():
-            for name, x in mine.items():
+            for name, x in weights.items():
                 x.copy_(saved[name])
 
     def save(self, folder: Path) -> None:
@@ -159,7 +159,7 @@ class HeadCritic(Critic):
 
 
 class SeparateCritic(Critic):
-    """A model of its own, of which all weights are trained in float32."""
+    """A separate model, all weights of which are trained in float32."""
 
     def __init__(self, trunk: Any, width: int, device: Any) -> None:
         super().__init__(trunk.to(device=device, dtype=torch.float32).requires_grad_(True), width, device)

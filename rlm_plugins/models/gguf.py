@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.models.cache import cache_folder, file_digest, made_once
+from rlm_plugins.models.cache import cache_folder, create_once, file_digest
 from rlm_plugins.models.notice import WeightsNotice
-from rlm_plugins.models.pretrained import Checkpoint, usable
+from rlm_plugins.models.pretrained import Checkpoint, with_pad_token
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -51,12 +51,12 @@ class GgufFile:
 
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Return the tokenizer, padding on the left."""
-        return self._converted.tokenizer() if self._converted else usable(self._tokenizer(), str(self.file))
+        return self._converted.tokenizer() if self._converted else with_pad_token(self._tokenizer(), str(self.file))
 
-    def model(self, **how: Any) -> PreTrainedModel:
-        """Load the weights; `how` is passed to ``from_pretrained``."""
-        made_once(self.folder, self._convert, f"converting {self.file.name} to safetensors")
-        return Checkpoint(self.path).model(**how)
+    def model(self, **options: Any) -> PreTrainedModel:
+        """Load the weights; `options` are passed to ``from_pretrained``."""
+        create_once(self.folder, self._convert, f"converting {self.file.name} to safetensors")
+        return Checkpoint(self.path).model(**options)
 
     def notice(self) -> WeightsNotice:
         """Return name, source and license of the weights."""
@@ -106,19 +106,19 @@ class GgufFile:
         notice.write(folder)
 
     def _require_complete(self, loading_info: Mapping[str, Any]) -> None:
-        """Raise an error if weights are missing, or have other shapes than the header means."""
+        """Raise an error if weights are missing, or have other shapes than those in the header."""
         if missing := sorted(loading_info["missing_keys"]):
             more = f" and {len(missing) - 1} more" if missing[1:] else ""
             raise RecipeError(f"'{self.file}' lacks the weight {missing[0]}{more}", where=WHERE)
         if different := sorted(loading_info["mismatched_keys"]):
-            name, shape, meant = different[0]
-            problem = f"the weight {name} has the shape {list(shape)}, and its header means {list(meant)}"
+            name, shape, expected_shape = different[0]
+            problem = f"the weight {name} has the shape {list(shape)}, and its header means {list(expected_shape)}"
             raise RecipeError(f"'{self.file}': {problem}", where=WHERE)
 
-    def _load(self, load: Callable[..., Any], **how: Any) -> Any:
+    def _load(self, load: Callable[..., Any], **options: Any) -> Any:
         self._require_reader()
         try:
-            return load(str(self.file.parent), gguf_file=self.file.name, **how)
+            return load(str(self.file.parent), gguf_file=self.file.name, **options)
         except (RlmError, MemoryError):
             raise
         except Exception as error:  # the reader raises errors of NumPy, struct and others on a damaged file

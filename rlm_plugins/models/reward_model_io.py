@@ -72,7 +72,7 @@ def memory_bytes(config: Any, adapter_or_folder: Mapping[str, Any] | Path | None
 
     Args:
         config: Config of the policy, which has the same base.
-        made: Fields of the adapter that will be trained (None: all weights are), or the folder of the model.
+        adapter_or_folder: Fields of the adapter that will be trained (None: all weights), or the folder of the model.
         shares: True if it may share the policy's base.
     """
     from rlm_plugins.estimate.meta_model import skeleton, trained_bytes
@@ -103,8 +103,8 @@ def load_on_policy_base(folder: Path, policy: Any) -> RewardModel | None:
     if trained or base_digest(trunk) != _base_reference(folder)["digest"]:
         return None
     head = _head(folder, policy.device)
-    taken = {name for module in trunk.modules() for name in getattr(module, "lora_A", ())}
-    adapter = load_adapter(policy, f"reward{sum(name.startswith('reward') for name in taken)}", folder)
+    used = {name for module in trunk.modules() for name in getattr(module, "lora_A", ())}
+    adapter = load_adapter(policy, f"reward{sum(name.startswith('reward') for name in used)}", folder)
     return RewardModel(trunk, head, _tokenizer(folder), adapter.active, policy.device)
 
 
@@ -118,16 +118,16 @@ def load_with_own_base(path: str | Path, device: Any) -> RewardModel:
     base: str | Path = path
     if _is_adapter(folder):
         adapter, base = _head(folder, device), base_path(folder)
-    model, lacks = _load(str(base))
-    if adapter is None and (lacks or model.config.num_labels != 1):
-        problem = _NO_HEAD if lacks else f"expected a head with 1 label, got {model.config.num_labels} labels"
+    model, lacks_head = _load(str(base))
+    if adapter is None and (lacks_head or model.config.num_labels != 1):
+        problem = _NO_HEAD if lacks_head else f"expected a head with 1 label, got {model.config.num_labels} labels"
         raise RlmError(problem, where=str(path))
     if adapter is not None:
         from peft import PeftModel
 
         model = PeftModel.from_pretrained(model, folder).get_base_model()
     model = model.to(device).requires_grad_(False)
-    head = adapter or ScoreHead.of(model.score.weight, model.score.bias, device)
+    head = adapter or ScoreHead.from_weights(model.score.weight, model.score.bias, device)
     return RewardModel(model.base_model, head, _tokenizer(path), partial(evaluation_mode, model), device)
 
 
@@ -160,7 +160,7 @@ def _head(folder: Path, device: Any) -> ScoreHead:
     saved = load_file(folder / FILE) if (folder / FILE).is_file() else {}
     if f"{_HEAD}weight" not in saved:
         raise RlmError(_NO_HEAD, where=str(folder), hint="a stage with `algorithm: reward_model` saves it")
-    return ScoreHead.of(saved[f"{_HEAD}weight"], saved.get(f"{_HEAD}bias"), device)
+    return ScoreHead.from_weights(saved[f"{_HEAD}weight"], saved.get(f"{_HEAD}bias"), device)
 
 
 def _load(path: str) -> tuple[Any, bool]:
@@ -192,9 +192,9 @@ def _is_classifier(path: str) -> bool:
     return any("SequenceClassification" in name for name in architectures)
 
 
-def _unloadable(what: str, path: str, error: Exception) -> RlmError:
+def _unloadable(component: str, path: str, error: Exception) -> RlmError:
     hint = hub.advice(Path(path) if Path(path).exists() else None)
-    return RlmError(f"{what} cannot be loaded: {' '.join(str(error).split())}", where=path, hint=hint)
+    return RlmError(f"{component} cannot be loaded: {' '.join(str(error).split())}", where=path, hint=hint)
 
 
 def _tokenizer(path: str | Path) -> Any:

@@ -33,9 +33,9 @@ class GenerationProcess:
 
     def __init__(self, device: str, threads: int) -> None:
         self._device = device
-        self._connection, theirs = Pipe()
+        self._connection, worker_connection = Pipe()
         paths = [str(Path(path or ".").resolve()) for path in sys.path]
-        arguments = [str(theirs.fileno()), str(os.getpid()), str(threads)]
+        arguments = [str(worker_connection.fileno()), str(os.getpid()), str(threads)]
         # a session of its own: Ctrl-C reaches the trainer alone, which then ends this process
         self._process = subprocess.Popen(
             [sys.executable, "-B", "-P", "-m", "rlm_plugins.overlap.generation_worker", *arguments],
@@ -43,10 +43,10 @@ class GenerationProcess:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
+            pass_fds=[worker_connection.fileno()],
             start_new_session=True,
         )
-        theirs.close()
+        worker_connection.close()
         self.pid, self._thread = self._process.pid, ThreadPoolExecutor(1)
 
     def call(self, message: Any, tensors: Mapping[str, torch.Tensor]) -> Future[Any]:
@@ -74,7 +74,7 @@ class GenerationProcess:
         return reply
 
     def _end(self) -> str:
-        """Return how the process ended, as a clause."""
+        """Return a clause on how the process ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(timeout=5)
             return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -25,14 +25,14 @@ POLL = 1.0
 """Seconds between checks of whether the trainer's process is alive."""
 
 
-class Answers:
-    """Answers the messages of the trainer: a description first, then calls of `PolicyCopy.generate`."""
+class MessageHandler:
+    """Handles the messages of the trainer: a description first, then calls of `PolicyCopy.generate`."""
 
     def __init__(self) -> None:
         self._copy: PolicyCopy | None = None
 
-    def to(self, message: bytes, tensors: dict[str, torch.Tensor]) -> Any:
-        """Return the completions; None after the description; an `RlmError` for whatever is raised."""
+    def handle(self, message: bytes, tensors: dict[str, torch.Tensor]) -> Any:
+        """Return the completions; None after the description; an `RlmError` for any error."""
         try:
             content = pickle.loads(message)  # of the trainer's process, which started this one
             if self._copy is None:
@@ -42,21 +42,21 @@ class Answers:
         except RlmError as error:
             return error
         except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            problem = f"raised {type(error).__name__}: {error} ({place.filename}:{place.lineno})"
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            problem = f"raised {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
             return RlmError(problem)
 
 
 def main() -> None:
-    """Answer messages until the connection is closed."""
+    """Handle messages until the connection is closed."""
     descriptor, parent, threads = (int(text) for text in sys.argv[1:4])
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     torch.set_num_threads(threads)
-    connection, answers = Connection(descriptor), Answers()
+    connection, handler = Connection(descriptor), MessageHandler()
     with contextlib.suppress(EOFError, OSError):
         while True:
             message = connection.recv_bytes()
-            connection.send(answers.to(message, receive_tensors(connection)))
+            connection.send(handler.handle(message, receive_tensors(connection)))
 
 
 def _end_with(parent: int) -> None:

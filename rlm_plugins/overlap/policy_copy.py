@@ -24,7 +24,7 @@ from rlm_plugins.rollout.generator_call import generate
 
 @dataclass(frozen=True)
 class PolicyDescription:
-    """Everything that a second process needs to decode as the trainer does, except the weights.
+    """Description with which a second process decodes as the trainer does; the weights are sent apart.
 
     Args:
         model_class: Class of the transformers model.
@@ -67,13 +67,13 @@ def describe(policy: Any, generator: Bound | None, **settings: Any) -> PolicyDes
         config=base.config,
         defaults=base.generation_config,
         adapter=adapter,
-        generator=None if generator is None else _described(generator),
+        generator=None if generator is None else _generator_address(generator),
         kernels={key: choice.value for key, choice in tuning.CHOICES.items()},
         **settings,
     )
 
 
-def _described(generator: Bound) -> tuple[str, dict[str, Any], str]:
+def _generator_address(generator: Bound) -> tuple[str, dict[str, Any], str]:
     """Return name, knobs and file of a part; the file is empty for an installed plugin."""
     module = generator.part.target.__module__
     file = getattr(sys.modules.get(module), "__file__", "") if module.startswith("rlm_file_") else ""
@@ -100,7 +100,7 @@ class PolicyCopy:
         for key, value in description.kernels.items():
             if key in tuning.CHOICES:
                 tuning.CHOICES[key].set(value)
-        self._model = _built(description, weights).to(description.device).train()
+        self._model = _build_model(description, weights).to(description.device).train()
         fuse_lora(self._model, enabled=description.fused)
         fuse_mlps(self._model, enabled=description.fused)
         if description.mixed_precision != "no":
@@ -146,7 +146,7 @@ class PolicyCopy:
         return generated
 
 
-def _built(description: PolicyDescription, weights: Mapping[str, torch.Tensor]) -> Any:
+def _build_model(description: PolicyDescription, weights: Mapping[str, torch.Tensor]) -> Any:
     """Return the model with its adapter and these weights."""
     with no_init_weights():
         model = description.model_class(description.config)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -50,12 +52,12 @@ def standings(runs: Mapping[str, Sequence[Path]]) -> list[Entry]:
     return entries
 
 
-def _difference(first: Sequence[Sequence[float | None]], own: Sequence[Sequence[float | None]]) -> Entry:
+def _difference(first: Sequence[Sequence[float | None]], scores: Sequence[Sequence[float | None]]) -> Entry:
     """Return the mean paired difference over prompts, each prompt's averaged over the seeds, and its interval."""
-    if first is own or not all(first) or not all(own):
+    if first is scores or not all(first) or not all(scores):
         return {"difference": None, "low": None, "high": None}
-    pairs = [differences(a, b) for a, b in zip(first, own, strict=True)]
-    prompts = [fmean(of_prompt) for of_prompt in zip(*(scores for scores, _ in pairs), strict=False)]
+    pairs = [differences(a, b) for a, b in zip(first, scores, strict=True)]
+    prompts = [fmean(of_prompt) for of_prompt in zip(*(values for values, _ in pairs), strict=False)]
     low, high = paired_interval(prompts, max(largest for _, largest in pairs))
     return {"difference": _mean(prompts), "low": low, "high": high}
 
@@ -71,14 +73,19 @@ def _records(folder: Path) -> list[Entry]:
 
 
 def _training(logs: Sequence[Sequence[Entry]]) -> Entry:
-    last = [record.get("reward") for log in logs for record in log[-(len(log) // 4 or 1) :]]
-    seconds = [record.get("step_time") for log in logs for record in log]
-    return {"reward": _mean(last), "seconds": _mean(seconds)}
+    last_quarters = chain.from_iterable(log[-(len(log) // 4 or 1) :] for log in logs)
+    rewards = [record.get("reward") for record in last_quarters]
+    seconds = [record.get("step_time") for record in chain.from_iterable(logs)]
+    return {"reward": _mean(rewards), "seconds": _mean(seconds)}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return fmean(numbers) if numbers else None
+
+
+def _columns(records: Sequence[Entry], *keys: str) -> list[list[Any]]:
+    return [list(map(itemgetter(key), records)) for key in keys]
 
 
 def picture(runs: Mapping[str, Sequence[Path]], file: Path) -> bool:
@@ -100,13 +107,13 @@ def picture(runs: Mapping[str, Sequence[Path]], file: Path) -> bool:
             scored = [r for r in records if "held_out/rows" in r and "held_out/kept_step" not in r]
             metric = json.loads((folder / SUMMARY).read_text(encoding="utf-8")).get("metric")
             if scored and metric:
-                steps, ends = [r["step"] for r in scored], ("held_out/low", "held_out/high")
-                held_out.fill_between(steps, *([r[end] for r in scored] for end in ends), alpha=0.1, color=color)
-                scores = [r[f"held_out/{metric}"] for r in scored]
+                keys = "step", f"held_out/{metric}", "held_out/low", "held_out/high"
+                steps, scores, lows, highs = _columns(scored, *keys)
+                held_out.fill_between(steps, lows, highs, alpha=0.1, color=color)
                 held_out.plot(steps, scores, marker="o", color=color, label=label)
                 held_out.set(title=f"held-out {metric}")
             trained = [r for r in records if r.get("reward") is not None]
-            reward.plot([r["step"] for r in trained], [r["reward"] for r in trained], color=color, label=label)
+            reward.plot(*_columns(trained, "step", "reward"), color=color, label=label)
     reward.set(title="reward of training samples")
     for axes in (held_out, reward):
         axes.set(xlabel="step")

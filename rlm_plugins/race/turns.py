@@ -39,7 +39,7 @@ class ProcessState:
 
 
 class Turns:
-    """Tasks in threads, of which one at a time works; `pass_on` ends the turn of a task.
+    """Tasks in threads, of which one runs at a time; `pass_on` ends the turn of a task.
 
     Args:
         tasks: Name → task.
@@ -122,5 +122,5 @@ class TurnPerStep(TrainerCallback):  # type: ignore[misc]
         self._turns, self._name = turns, name
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Let the others take their step."""
+        """Give the turn to the next trainer."""
         self._turns.pass_on(self._name)

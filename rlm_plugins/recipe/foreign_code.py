@@ -45,7 +45,7 @@ class ForeignCode:
 
     @property
     def identity(self) -> str:
-        """Key in the list of trusted code: digest of a file, whatever its path, and the function; else name and version.
+        """Key in the list of trusted code: digest of a file and name of a function; else kind, name and version.
 
         Consent to one function is none to another one: a module that a file imports has functions that run commands.
         """
@@ -131,15 +131,16 @@ def receivers(value: Any) -> Iterator[ForeignCode]:
     A server is the value of `url`, or of a key that ends in ``_url`` or ``_host``; those of this machine are left out.
     """
     if isinstance(value, Mapping):
-        keys = [str(each) for key, each in value.items() if str(key).endswith("_env") and each]
-        for key, each in value.items():
+        keys = [str(name) for key, name in value.items() if str(key).endswith("_env") and name]
+        for key, entry in value.items():
             is_server = key == "url" or str(key).endswith(("_url", "_host"))
-            if is_server and isinstance(each, str) and not _is_this_machine(each):
-                yield ForeignCode("server", each, f"receives {', '.join(keys)}" if keys else "receives no key")
+            if is_server and isinstance(entry, str) and not _is_this_machine(entry):
+                yield ForeignCode("server", entry, f"receives {', '.join(keys)}" if keys else "receives no key")
         if value.get("push_to_hub"):
             yield ForeignCode("upload", str(value.get("hub_model_id")), "of the hub")
-    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
-        yield from receivers(each)
+        value = list(value.values())
+    for entry in value if isinstance(value, list | tuple) else ():
+        yield from receivers(entry)
 
 
 def _is_this_machine(address: str) -> bool:

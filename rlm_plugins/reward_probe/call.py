@@ -59,11 +59,18 @@ def call_reward(reward: Reward, examples: Sequence[Example], texts: Sequence[str
 def _columns(examples: Sequence[Example], texts: Sequence[str]) -> dict[str, Any]:
     """Return the data of a reward as TRL passes it."""
     is_chat = not isinstance(examples[0]["prompt"], str)
-    completions = [[{"role": "assistant", "content": text}] if is_chat else text for text in texts]
-    columns = [{name: x for name, x in example.items() if name not in NOT_FOR_REWARDS} for example in examples]
+    completions: Sequence[Any] = (
+        [[{"role": "assistant", "content": text}] for text in texts] if is_chat else list(texts)
+    )
+    columns = list(map(_reward_columns, examples))
     no_logs: dict[str, Any] = {"trainer_state": None, "log_extra": _discard, "log_metric": _discard}
-    prompts, ids = [example["prompt"] for example in examples], [list(text.encode()) for text in texts]
+    prompts = [example["prompt"] for example in examples]
+    ids = [list(text.encode()) for text in texts]
     return reward_columns(prompts, completions, ids, columns, **no_logs, environments=None, episodes=None)
+
+
+def _reward_columns(example: Example) -> dict[str, Any]:
+    return {name: x for name, x in example.items() if name not in NOT_FOR_REWARDS}
 
 
 def _discard(name: str, value: Any) -> None:

@@ -37,16 +37,19 @@ def formatted(form: str, answer: object) -> str:
 
 def demonstrations(examples: Sequence[Example]) -> list[str]:
     """Return the column `demonstration`; empty if an example lacks it."""
-    texts = [example.get("demonstration") for example in examples]
-    return [text for text in texts if isinstance(text, str)] if all(isinstance(text, str) for text in texts) else []
+    values = [example.get("demonstration") for example in examples]
+    texts = [value for value in values if isinstance(value, str)]
+    return texts if len(texts) == len(values) else []
 
 
 def correct_completions(
     answers: Sequence[object], demonstrated: Sequence[str], forms: Mapping[str, str]
 ) -> dict[str, list[str]]:
     """Return the correct completion of each example by name of the format; demonstrations are one more format."""
-    by_form = {name: [formatted(form, answer) for answer in answers] for name, form in forms.items() if answers}
-    return ({"demonstration": [*demonstrated]} if demonstrated else {}) | by_form
+    by_form = {"demonstration": [*demonstrated]} if demonstrated else {}
+    for name, form in forms.items() if answers else ():
+        by_form[name] = [formatted(form, answer) for answer in answers]
+    return by_form
 
 
 def traps(examples: Sequence[Example], correct: Sequence[object], form: str) -> dict[str, list[str]]:
@@ -64,7 +67,7 @@ def traps(examples: Sequence[Example], correct: Sequence[object], form: str) -> 
         "the form without content": lambda example: formatted(form, ""),
         "absurdly long": lambda example: "Wait, let me think again. " * (LONG // 26),
     }
-    cases = {name: [make(example) for example in examples] for name, make in without_answer.items()}
+    cases = {name: list(map(completion_of, examples)) for name, completion_of in without_answer.items()}
     return cases | (_traps_with_answers([str(answer) for answer in correct], form) if correct else {})
 
 
@@ -78,24 +81,26 @@ def _traps_with_answers(answers: Sequence[str], form: str) -> dict[str, list[str
     certain = "" if form == BARE else "I am certain. "
     pairs = list(zip(answers, wrong, strict=True))
     return {
-        "all answers, one after the other": [
-            thinking + "\n".join(formatted(last, x) for x in each) for each in enumerations
-        ],
-        "all answers in one": [formatted(form, ", ".join(each)) for each in enumerations],
+        "all answers, one after the other": [thinking + _lines(last, answers) for answers in enumerations],
+        "all answers in one": [formatted(form, ", ".join(answers)) for answers in enumerations],
         "wrong but confident": [f"{certain}{formatted(form, x)}" for x in wrong],
         "right, then wrong": [f"{thinking}{formatted(last, a)}\n{formatted(last, b)}" for a, b in pairs],
         "right only while thinking": [f"<think>It is {a}.</think>{formatted(last, b)}" for a, b in pairs],
     }
 
 
+def _lines(form: str, answers: Sequence[str]) -> str:
+    return "\n".join(formatted(form, answer) for answer in answers)
+
+
 def _wrong_answer(distinct: Sequence[str], correct: str) -> str:
     """Return the answer of another example; a modified one if all examples share one answer."""
-    place = distinct.index(correct) + 1
-    return distinct[place % len(distinct)] if len(distinct) > 1 else f"{correct}1"
+    following = distinct.index(correct) + 1
+    return distinct[following % len(distinct)] if len(distinct) > 1 else f"{correct}1"
 
 
 def _enumeration(distinct: Sequence[str], correct: str) -> list[str]:
     """Return the correct answer in the middle of others: neither the first nor the last answer is the correct one."""
-    others = [x for x in distinct if x != correct][: LISTED - 1]
-    half = len(others) // 2
-    return [*others[:half], correct, *others[half:]]
+    wrong = [x for x in distinct if x != correct][: LISTED - 1]
+    half = len(wrong) // 2
+    return [*wrong[:half], correct, *wrong[half:]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from rlm_plugins.reward_probe.call import ProbeCall, Scores, call_reward
@@ -18,7 +19,7 @@ class Probe:
     """A reward under test, with examples.
 
     Args:
-        rewards: The reward under test, then those it is compared with.
+        rewards: The reward under test, then those to compare it with.
         examples: Examples with a ``prompt``.
         answer: Column of the correct answer; None: there is none.
         forms: Name → template of an answer.
@@ -33,35 +34,35 @@ class Probe:
         forms: Mapping[str, str] = FORMS,
     ) -> None:
         bounded = [replace(r, timeout=r.timeout or DEFAULT_TIMEOUT, on_error="stop") for r in rewards]
-        self._reward, self._others = bounded[0], bounded[1:]
-        self._examples, self._answer, self._forms = list(examples), answer, forms
+        self._reward, self._compared = bounded[0], bounded[1:]
+        self._examples, self._answer_column, self._forms = list(examples), answer, forms
 
     def report(self) -> dict[str, Any]:
         """Return all results as plain data."""
-        examples, column, demonstrated = self._examples, self._answer, demonstrations(self._examples)
+        examples, column, demonstrated = self._examples, self._answer_column, demonstrations(self._examples)
         answers = [example[column] for example in examples] if column else []
         correct = correct_completions(answers, demonstrated, self._forms)
         on_correct = {name: call_reward(self._reward, examples, texts) for name, texts in correct.items()}
-        best = max(on_correct, key=lambda name: _mean(on_correct[name]), default=None)
+        best_form = max(on_correct, key=lambda name: _mean(on_correct[name]), default=None)
         form = self._best_form(on_correct) if answers or not demonstrated else BARE
         wrong = traps(examples, answers or demonstrated, form)
         on_traps = {name: call_reward(self._reward, examples, texts) for name, texts in wrong.items()}
-        gold = on_correct[best].scores if best else []
-        texts = {**({"gold": correct[best]} if best else {}), **wrong}
+        gold = on_correct[best_form].scores if best_form else []
+        texts = {**({"gold": correct[best_form]} if best_form else {}), **wrong}
         return {
             "reward": self._reward.label,
             "full_name": self._reward.part.part.full_name,
             "file": self._reward.part.part.file,
             "rows": len(examples),
             "answer": column or ("demonstration" if demonstrated else None),
-            "best_form": best,
+            "best_form": best_form,
             "gold": {name: call.summary for name, call in on_correct.items()},
             "traps": {
                 name: {**call.summary, "as_good_as_gold": _as_good(call.scores, gold)}
                 for name, call in on_traps.items()
             },
-            "behavior": self._behavior(texts["gold"] if best else wrong["the prompt, echoed"]),
-            "agreement": [self._agreement(other, texts) for other in self._others],
+            "behavior": self._behavior(texts["gold"] if best_form else wrong["the prompt, echoed"]),
+            "agreement": [self._agreement(other, texts) for other in self._compared],
         }
 
     def _best_form(self, on_correct: Mapping[str, ProbeCall]) -> str:
@@ -69,39 +70,41 @@ class Probe:
         return self._forms[max(self._forms, key=lambda name: _mean(on_correct[name]) if name in on_correct else 0.0)]
 
     def _behavior(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Return whether scores are the same again, reordered and one by one, and those without an answer."""
+        """Return True or False for equal scores in repeated, reversed and single calls, and the outcome without answers."""
         reward, examples = self._reward, self._examples
         first = call_reward(reward, examples, texts)
-        again = call_reward(reward, examples, texts)
+        repeated = call_reward(reward, examples, texts)
         reverse = call_reward(reward, examples[::-1], texts[::-1])
         single = [call_reward(reward, [example], [text]) for example, text in zip(examples, texts, strict=True)]
         behavior: dict[str, Any] = {
-            "same_twice": first.scores == again.scores,
+            "same_twice": first.scores == repeated.scores,
             "same_in_another_order": first.scores == reverse.scores[::-1],
-            "same_alone": first.scores == [score for call in single for score in call.scores],
+            "same_alone": first.scores == list(chain.from_iterable(call.scores for call in single)),
             "milliseconds_alone": 1000 * max(call.seconds for call in single),
         }
         part = reward.part.part
-        if self._answer in part.data:
-            without = [{**example, self._answer: None} for example in examples]
-            behavior["without_answer"] = _outcome(call_reward(reward, without, texts))
+        if self._answer_column in part.data:
+            unanswered = [{**example, self._answer_column: None} for example in examples]
+            behavior["without_answer"] = _outcome(call_reward(reward, unanswered, texts))
         return behavior
 
     def _agreement(self, other: Reward, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         """Return the agreement with another reward on the same completions."""
         pairs: list[tuple[str, float, float]] = []
-        for name, each in texts.items():
-            one, two = (call_reward(reward, self._examples, each).scores for reward in (self._reward, other))
-            pairs += [(name, a, b) for a, b in zip(one, two, strict=False) if a is not None and b is not None]
-        own, others = [a for _, a, _ in pairs], [b for _, _, b in pairs]
-        halves = zip(pairs, _is_upper_half(own), _is_upper_half(others), strict=True)
-        apart = [name for (name, *_), a, b in halves if a != b]
+        for name, completions in texts.items():
+            own = call_reward(self._reward, self._examples, completions).scores
+            others = call_reward(other, self._examples, completions).scores
+            pairs += [(name, a, b) for a, b in zip(own, others, strict=False) if a is not None and b is not None]
+        x = [a for _, a, _ in pairs]
+        y = [b for _, _, b in pairs]
+        halves = zip(pairs, _is_upper_half(x), _is_upper_half(y), strict=True)
+        disagreeing = [name for (name, *_), a, b in halves if a != b]
         return {
             "with": other.label,
             "samples": len(pairs),
-            "correlation": _correlation(own, others),
-            "same_verdict": 1 - len(apart) / len(pairs) if pairs else None,
-            "apart_on": list(dict.fromkeys(apart)),
+            "correlation": _correlation(x, y),
+            "same_verdict": 1 - len(disagreeing) / len(pairs) if pairs else None,
+            "apart_on": list(dict.fromkeys(disagreeing)),
         }
 
 
@@ -121,8 +124,8 @@ def _outcome(call: ProbeCall) -> str:
     """Return the error of a call, or its distinct scores, as text."""
     if call.error:
         return call.error
-    kinds = {"not scored (None)" if x is None else f"scored {x:g}" for x in call.scores}
-    return " or ".join(sorted(kinds))
+    outcomes = {"not scored (None)" if x is None else f"scored {x:g}" for x in call.scores}
+    return " or ".join(sorted(outcomes))
 
 
 def _is_upper_half(values: Sequence[float]) -> list[bool]:
@@ -131,10 +134,15 @@ def _is_upper_half(values: Sequence[float]) -> list[bool]:
     return [value > middle for value in values]
 
 
+def _centered(values: Sequence[float]) -> list[float]:
+    mean = sum(values) / len(values)
+    return [value - mean for value in values]
+
+
 def _correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Return Pearson's correlation; None if one of them is constant."""
     if not x:
         return None
-    a, b = ([value - sum(each) / len(each) for value in each] for each in (x, y))
+    a, b = _centered(x), _centered(y)
     norm = (sum(v * v for v in a) * sum(v * v for v in b)) ** 0.5
     return sum(v * w for v, w in zip(a, b, strict=True)) / norm if norm else None

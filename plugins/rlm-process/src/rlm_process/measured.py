@@ -66,7 +66,7 @@ def first_wrong(question: str, texts: Sequence[str]) -> int | None:
     1
     """
     a, b = map(int, re.findall(r"\d+", question))
-    expected = Problem(a, b).work()[0].split(";")
+    expected = Problem(a, b).solve()[0].split(";")
     columns = [re.sub(r"</?think>|;", "", text) for text in texts]
     is_wrong = [column != right for column, right in zip(columns, expected, strict=False)]
     return is_wrong.index(True) if True in is_wrong else None

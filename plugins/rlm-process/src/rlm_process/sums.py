@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from rlm_plugins.data.addition import Kind, Problem
+from rlm_plugins.data.addition import Difficulty, Problem
 from rlm_plugins.specs import EnvironmentSpec
 
 
@@ -38,7 +38,7 @@ def sums(
     >>> example["prompt"][0]["content"], example["demonstration"]
     ('73+16;20+94', '09,08\\n04,11')
     """
-    kind, rng = Kind(range(digits, digits + 1), 0, digits), random.Random(f"slips {seed}")
+    kind, rng = Difficulty(range(digits, digits + 1), 0, digits), random.Random(f"slips {seed}")
     train = islice(_batches(kind.training(seed), count), train_rows)
     return EnvironmentSpec(
         train=[_example(problems, carries, lambda: rng.random() < slip) for problems in train],
@@ -46,7 +46,7 @@ def sums(
     )
 
 
-def _held_out_problems(kind: Kind) -> Iterator[Problem]:
+def _held_out_problems(kind: Difficulty) -> Iterator[Problem]:
     """Yield held-out problems without end, the same for every seed."""
     problems, rng = kind.tests(256), random.Random("tests")
     while True:
@@ -68,7 +68,7 @@ def _example(problems: Sequence[Problem], carries: bool, forget: Callable[[], bo
 
 def _line(problem: Problem, carries: bool, forget: Callable[[], bool] = lambda: False) -> str:
     """Return the column sums, two digits each, from the second on with the carry."""
-    columns = [column.split("=") for column in problem.work(forget)[0].split(";")]
+    columns = [column.split("=") for column in problem.solve(forget)[0].split(";")]
     sums_of_columns = [f"{encode[-1]}={total:0>2}" if carries else f"{total:0>2}" for encode, total in columns]
     return ",".join([sums_of_columns[0][-2:], *sums_of_columns[1:]])
 

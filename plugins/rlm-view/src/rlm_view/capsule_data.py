@@ -13,7 +13,7 @@ from rlm_plugins.capsule import Capsule, read_capsule
 from rlm_plugins.capsule.step_replay import Replay
 from rlm_plugins.capsule.storage import capsules_of
 from rlm_plugins.capsule.token_changes import completion_ids, gradient_of
-from rlm_plugins.capsule.token_text import pieces
+from rlm_plugins.capsule.token_text import token_texts
 from rlm_plugins.cli.replay import MALFORMED, replays
 from rlm_plugins.errors import RlmError
 from rlm_plugins.functional.kl import kl_estimate
@@ -121,7 +121,7 @@ def _completions(capsule: Capsule, result: Replay | None) -> list[Entry]:
             },
             "advantage": None if advantages is None else _round(advantages[index].mean()),
             "truncated": bool(batch is not None and batch.truncated is not None and batch.truncated[index]),
-            "tokens": pieces(capsule.tokens, index, tokens),
+            "tokens": token_texts(capsule.tokens, index, tokens),
             "mask": "1" * count if mask is None else "".join("1" if x else "0" for x in mask[index, :count].tolist()),
             "turns": [int(x) for x in capsule.turns[index]] if index < len(capsule.turns) else [],
             "values": {},
