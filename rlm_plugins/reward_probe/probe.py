@@ -70,7 +70,7 @@ class Probe:
         return self._forms[max(self._forms, key=lambda name: _mean(on_correct[name]) if name in on_correct else 0.0)]
 
     def _behavior(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Return True or False for equal scores in repeated, reversed and single calls, and the outcome without answers."""
+        """Return whether repeated, reversed and single calls give equal scores, and the outcome without answers."""
         reward, examples = self._reward, self._examples
         first = call_reward(reward, examples, texts)
         repeated = call_reward(reward, examples, texts)
