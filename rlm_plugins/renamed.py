@@ -57,8 +57,10 @@ def import_hint(error: BaseException) -> str:
         return ""
     lines = [frame.line or "" for frame in traceback.extract_tb(error.__traceback__)]
     renamed = {**MODULES, **CLASSES}
-    for old, new in CLASSES.items():  # an old class in the new module
-        renamed[f"{new.rpartition('.')[0]}.{old.rpartition('.')[2]}"] = new
+    for old, new in CLASSES.items():
+        old_in_new_module = f"{new.rpartition('.')[0]}.{old.rpartition('.')[2]}"
+        if old_in_new_module != new:  # equal if it moved with its name
+            renamed[old_in_new_module] = new
     names = dict.fromkeys(_imported("\n".join([str(error), *lines])))
     hints = [f"'rlm_plugins.{name}' is called 'rlm_plugins.{renamed[name]}' now" for name in names if name in renamed]
     return "; ".join(hints)

@@ -33,5 +33,5 @@ def test_labels_of_the_user_are_no_keys() -> None:
 
 def test_a_message_names_the_end_that_is_exceeded() -> None:
     limits = Range(0, 1_000_000, above=True)
-    assert (limits.wanted(0), limits.wanted(1e7)) == ("more than 0", "1,000,000 or less")
+    assert (limits.limit_text(0), limits.limit_text(1e7)) == ("more than 0", "1,000,000 or less")
     assert problem("adam_beta2", 1.48)[0] == "expected less than 1, got the number 1.48"

@@ -109,8 +109,10 @@ def test_classes(old: str, new: str, tmp_path: Path) -> None:
     module, _, name = old.rpartition(".")
     home, _, now = new.rpartition(".")
     assert hasattr(importlib.import_module(f"rlm_plugins.{home}"), now)
-    for statement in (f"from rlm_plugins.{module} import {name}", f"from rlm_plugins.{home} import {name} as it"):
-        assert f"is called 'rlm_plugins.{new}' now" in import_error(tmp_path, statement + "\n")
+    modules = [module] if name == now else [module, home]
+    for path in modules:
+        error = import_error(tmp_path, f"from rlm_plugins.{path} import {name} as it\n")
+        assert f"is called 'rlm_plugins.{new}' now" in error
 
 
 def import_error(folder: Path, text: str) -> str:
