@@ -22,7 +22,11 @@ def episode_return(episodes: Sequence[Episode], *, gamma: Share = 1.0) -> list[f
     >>> episode_return([Episode(None, "", turn_rewards=[0.0, 1.0, 2.0])], gamma=0.5)
     [1.0]
     """
-    return [float(sum(gamma**turn * reward for turn, reward in enumerate(episode.rewards))) for episode in episodes]
+    return [_discounted_sum(episode.rewards, gamma) for episode in episodes]
+
+
+def _discounted_sum(rewards: Sequence[float], gamma: float) -> float:
+    return float(sum(gamma**k * reward for k, reward in enumerate(rewards)))
 
 
 def by_turn(turn_rewards: Float[torch.Tensor, "B T"], *, scale: float = 1.0) -> Float[torch.Tensor, "B T"]:

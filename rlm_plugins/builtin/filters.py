@@ -35,10 +35,10 @@ def nonzero_std(
     if reward is not None:
         rewards = named(named_rewards, reward, where="filters: nonzero_std.reward")
     groups = Groups(rewards, group)
-    kept = groups.has_spread()
+    keep = groups.has_spread()
     if singleton == "reward":
-        kept = kept | ((~groups.table.isnan()).sum(1, keepdim=True) == 1)
-    return groups.flatten(kept)
+        keep = keep | ((~groups.table.isnan()).sum(1, keepdim=True) == 1)
+    return groups.flatten(keep)
 
 
 def accuracy_band(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -92,7 +93,7 @@ class Verl:
         if "solution_strs" in _parameters(self._function):
             results = await_all([call_with_accepted(self._function, {**plural, **self._options})])[0]
         else:
-            samples = ({name: column[i] for name, column in columns.items()} for i in range(count))
+            samples = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
             results = await_all([call_with_accepted(self._function, {**sample, **self._options}) for sample in samples])
         results = results if isinstance(results, list) else list(results)
         _log(log_metric, results)
@@ -130,12 +131,12 @@ class OpenRlhf:
 
 
 def _first(name: str, *columns: Any) -> Any:
-    present = next((column for column in columns if column is not None), None)
-    if present is None:
+    column = next((c for c in columns if c is not None), None)
+    if column is None:
         raise PartError(
             f"the data set has no column '{name}'", hint="rename the column of right answers to this, or to `answer`"
         )
-    return present
+    return column
 
 
 def _extra(info: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -163,7 +164,9 @@ def _entry(name: str, result: Mapping[str, Any]) -> Any:
 def _log(log_metric: Log | None, results: Sequence[Any]) -> None:
     """Log the mean of every number in the mappings but ``score``."""
     mappings = [result for result in results if isinstance(result, Mapping)]
-    for name in dict.fromkeys(name for mapping in mappings for name in mapping if name != "score"):
+    names = dict.fromkeys(chain.from_iterable(mappings))
+    names.pop("score", None)
+    for name in names:
         values = [_mean(mapping[name]) for mapping in mappings if name in mapping]
         numbers = [value for value in values if value is not None]
         if log_metric is not None and numbers:

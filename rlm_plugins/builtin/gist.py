@@ -56,8 +56,8 @@ def gist_environment(
             if _held_out(text) is not held_out or (held_out and text in seen):
                 continue
             seen.add(text)
-            summary, one, other = (writer.summary(text) for _ in range(3))
-            chosen, rejected = writer.ranked(text, one, other)
+            summary, first, second = (writer.summary(text) for _ in range(3))
+            chosen, rejected = writer.ranked(text, first, second)
             prompt = [{"role": "user", "content": f"{text}?"}]
             yield {"prompt": prompt, "demonstration": summary, "chosen": chosen, "rejected": rejected}
 

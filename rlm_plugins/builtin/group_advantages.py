@@ -121,8 +121,8 @@ def pass_at_k(
         other = next(r for r in rewards.tolist() if r not in (0.0, 1.0))
         hint = "threshold: 1.0, if a completion is right from that reward on; or drop the other rewards and shapers"
         raise PartError(f"got the reward {other:g}", where="advantage: pass_at_k", allowed="0 or 1", hint=hint)
-    right = rewards if threshold is None else (rewards >= threshold).to(rewards.dtype)
-    groups = Groups(right, group)
+    correct = rewards if threshold is None else (rewards >= threshold).to(rewards.dtype)
+    groups = Groups(correct, group)
     sizes = (~groups.table.isnan()).sum(1, keepdim=True)
     wrong = sizes - groups.table.nansum(1, keepdim=True)
     all_wrong = _subset_probability(wrong, sizes, k)

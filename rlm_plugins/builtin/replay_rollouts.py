@@ -53,10 +53,8 @@ class Replay:
             raise RecipeError(problem, where="at_least", hint="a lower `at_least`, or the pool of a better run")
         if prompts is not None and not any(_key(prompt) in self.pool for prompt in prompts):
             problem = f"no training prompt is in {self.path}: nothing would be replayed"
-            prompt, known = (short(text) for text in (_key(next(iter(prompts))), next(iter(self.pool))))
-            hint = (
-                f"prompts must match exactly; the first training prompt is {prompt!r}, the first of the pool {known!r}"
-            )
+            prompt, pool_prompt = short(_key(next(iter(prompts)))), short(next(iter(self.pool)))
+            hint = f"prompts must match exactly; the first is {prompt!r} here and {pool_prompt!r} in the pool"
             raise RecipeError(problem, where="path", hint=hint)
 
     @cached_property

@@ -102,9 +102,9 @@ def _is_tagged(text: str, tags: Sequence[str]) -> bool:
 
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
-    own = {"accuracy": accuracy, "format": format, "length": length, "l1_exact": l1_exact, "l1_max": l1_max}
+    terminating = {"accuracy": accuracy, "format": format, "length": length, "l1_exact": l1_exact, "l1_max": l1_max}
     return {
-        **own,
+        **terminating,
         **FOREIGN_REWARDS,
         "verifiers": Rubric,
         "reward_model": LearnedReward,

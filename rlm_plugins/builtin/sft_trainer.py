@@ -96,12 +96,12 @@ def _prompt_completion(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"prompt": prompt, "completion": [{"role": "assistant", "content": text}] if chat else text}
 
 
-def dataset(rows: Any, without: Collection[str] = ()) -> Any:
+def dataset(rows: Any, dropped: Collection[str] = ()) -> Any:
     """Return examples as a data set, without some columns."""
     import datasets
 
     data = datasets.Dataset.from_list(list(rows)) if isinstance(rows, Sequence) else rows
-    return data.remove_columns([name for name in without if name in (data.column_names or [])])
+    return data.remove_columns([name for name in dropped if name in (data.column_names or [])])
 
 
 def columns(rows: Any) -> list[str]:

@@ -122,11 +122,11 @@ def sigmoid_shaping(
     >>> sigmoid_shaping(scores).tolist()
     [0.5, -0.5]
     """
-    score, right = (
+    score, verified = (
         named(named_rewards, name, where=f"shapers: sigmoid_shaping.{knob}").nan_to_num(nan=0.0)
         for knob, name in (("model", model), ("verifier", verifier))
     )
-    return torch.sigmoid(alpha * score) + (right - 1)
+    return torch.sigmoid(alpha * score) + (verified - 1)
 
 
 def product(named_rewards: dict[str, torch.Tensor], *, of: Names) -> Float[torch.Tensor, "B"]:

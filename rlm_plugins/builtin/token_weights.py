@@ -110,11 +110,11 @@ def clip_cov(
         positive, negative = step_batch.advantages > 0, step_batch.advantages < 0
         candidates &= ~((positive & (step_batch.ratio > upper)) | (negative & (step_batch.ratio < 1 - epsilon)))
     noise = uniform(step, cov.shape[0], cov.shape[1], cov.device)
-    drawn = top_mask(noise.where(candidates, -torch.inf), token_count(step_batch.mask, share))
-    mine = drawn[step_batch_rows, : mask.shape[1]]
+    batch_selected = top_mask(noise.where(candidates, -torch.inf), token_count(step_batch.mask, share))
+    selected = batch_selected[step_batch_rows, : mask.shape[1]]
     if log is not None:
-        log("drawn", mine.float())
-    return (~mine).to(step_batch.logp.dtype)
+        log("drawn", selected.float())
+    return (~selected).to(step_batch.logp.dtype)
 
 
 @hookimpl

@@ -114,8 +114,8 @@ class Prioritized(_Tracking):
     def __call__(self, size: int, count: int, draw: int, seed: int) -> list[int]:
         success = self.tracker.values(range(size)).clamp(0, 1)
         weights = (success * (1 - success)).sqrt() + self.floor
-        chosen: list[int] = torch.multinomial(weights, count, generator=_generator(seed, draw)).tolist()
-        return chosen
+        indices: list[int] = torch.multinomial(weights, count, generator=_generator(seed, draw)).tolist()
+        return indices
 
     def update(
         self,
@@ -162,8 +162,8 @@ class Curriculum(_Tracking):
         distance = (self.tracker.values(shuffled.tolist()) - self.target).abs()  # 0 if never visited
         order = shuffled[(distance - self.band).clamp(min=0).argsort(stable=True)].tolist()
         explored = shuffled[-int(self.explore * count) :].tolist() if int(self.explore * count) else []
-        chosen: list[int] = list(dict.fromkeys([*explored, *order]))[:count]
-        return chosen
+        indices: list[int] = list(dict.fromkeys([*explored, *order]))[:count]
+        return indices
 
     def update(self, prompt_index: Int[torch.Tensor, "B"], named_rewards: dict[str, torch.Tensor]) -> None:
         rewards = named(named_rewards, self.reward, where="sampler: curriculum.reward")

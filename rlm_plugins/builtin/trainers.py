@@ -60,7 +60,7 @@ class GRPO:
         model, processing_class, lora = trainer_setup.weights(stage)
         if reads_reference and lora is None:
             trainer_setup.save_initial_model(model, stage)
-        data = dataset(stage.environment_spec.train, without=unseen)
+        data = dataset(stage.environment_spec.train, dropped=unseen)
         faults = FaultLog()
         with trainer_setup.refusals(stage):
             options = options_of(stage, args, data, faults)

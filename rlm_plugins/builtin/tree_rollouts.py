@@ -97,9 +97,8 @@ class Branches:
         rows, shared = grow_trees(
             generate, prompts, source_index, trunks=self.trunks, forks=self.forks, fork_point=self._fork_point
         )
-        mask = [
-            [self.train_prefix or t >= start for t in range(len(row))] for row, start in zip(rows, shared, strict=True)
-        ]
+        starts = [0] * len(rows) if self.train_prefix else shared
+        mask = [[False] * start + [True] * (len(row) - start) for row, start in zip(rows, starts, strict=True)]
         return {"completion_ids": rows, "mask": mask}
 
     def _fork_point(self, index: int, tokens: Sequence[int], start: int) -> int:

@@ -10,6 +10,7 @@ import functools
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Annotated, Any, get_origin
 
 from pydantic import Field
@@ -75,15 +76,13 @@ class Rubric:
             scores = score(function, objects, states)
             if log_metric is not None:
                 log_metric(getattr(function, "__name__", "function"), sum(scores) / len(scores))
-            total = [before + weight * score for before, score in zip(total, scores, strict=True)]
+            total = [subtotal + weight * score for subtotal, score in zip(total, scores, strict=True)]
         return total
 
 
 def _scores(function: Any, objects: Mapping[str, Any], states: Sequence[Mapping[str, Any]]) -> list[float]:
-    return [
-        float(x)
-        for x in await_all([call_with_accepted(function, {**state, **objects, "state": state}) for state in states])
-    ]
+    calls = [call_with_accepted(function, {**state, **objects, "state": state}) for state in states]
+    return list(map(float, await_all(calls)))
 
 
 def _group_scores(function: Any, objects: Mapping[str, Any], states: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -92,10 +91,15 @@ def _group_scores(function: Any, objects: Mapping[str, Any], states: Sequence[Ma
         if not groups or groups[-1][0]["prompt"] != state["prompt"]:
             groups.append([])
         groups[-1].append(state)
+    results = await_all([call_with_accepted(function, {**objects, **_group_arguments(group)}) for group in groups])
+    return list(map(float, chain.from_iterable(results)))
+
+
+def _group_arguments(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the arguments of a function that verifiers calls once per group."""
     names = ("prompt", "completion", "answer", "task", "info")
-    arguments = [{**{f"{name}s": [s[name] for s in group] for name in names}, "states": group} for group in groups]
-    results = await_all([call_with_accepted(function, {**objects, **columns}) for columns in arguments])
-    return [float(x) for scores in results for x in scores]
+    columns = {f"{name}s": [state[name] for state in states] for name in names}
+    return {**columns, "states": states}
 
 
 def _takes_groups(function: Any) -> bool:
@@ -107,8 +111,8 @@ def _takes_groups(function: Any) -> bool:
 def _terms(rubric: Any) -> Iterator[tuple[Any, float, dict[str, Any]]]:
     """Yield function, weight and further arguments; of a group of rubrics, those of each."""
     if hasattr(rubric, "rubrics"):
-        for each in rubric.rubrics:
-            yield from _terms(each)
+        for member in rubric.rubrics:
+            yield from _terms(member)
         return
     functions = getattr(rubric, "funcs", None) or getattr(rubric, "reward_funcs", None) or ()
     weights = getattr(rubric, "weights", None) or getattr(rubric, "reward_weights", None) or [1.0] * len(functions)

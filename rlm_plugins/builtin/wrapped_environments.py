@@ -64,11 +64,11 @@ def budgets(
 def with_budgets(spec: EnvironmentSpec, lengths: Sequence[int], text: str, seed: int) -> EnvironmentSpec:
     """Return `spec` with a length drawn for each example: in its prompt, and as the column ``target_length``."""
 
-    def drawn(rows: Any, name: str) -> list[dict[str, Any]]:
+    def with_lengths(rows: Any, name: str) -> list[dict[str, Any]]:
         rng = random.Random(f"budgets {seed} {name}")
         return [_with_budget(row, text, rng.choice(lengths)) for row in rows]
 
-    return replace(spec, train=drawn(spec.train, "train"), test=drawn(spec.test, "test"))
+    return replace(spec, train=with_lengths(spec.train, "train"), test=with_lengths(spec.test, "test"))
 
 
 def _with_budget(row: Any, text: str, tokens: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from rlm_plugins.algorithm import FAMILIES, SLOTS, base_name
 from rlm_plugins.cli.objective_text import SYMBOLS
 from rlm_plugins.cli.text_layout import fitted, plain
-from rlm_plugins.cli.value_text import spelt
+from rlm_plugins.cli.value_text import formula_name
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 
@@ -109,7 +109,7 @@ def _specs(spec: Any) -> list[str]:
     if isinstance(spec, str):
         return [spec]
     if isinstance(spec, Mapping):
-        knobs = [f"{spelt(knob)}={_value(value)}" for knob, value in spec.items() if knob != "name"]
+        knobs = [f"{formula_name(knob)}={_value(value)}" for knob, value in spec.items() if knob != "name"]
         return [" ".join([spec["name"], *knobs])]
     return [text for one in spec for text in _specs(one)]
 

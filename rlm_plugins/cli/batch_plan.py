@@ -85,8 +85,8 @@ class BatchPlan:
 
     def _generated(self, plan: Generation) -> list[str]:
         across = f" on each of {self.processes} processes" if self.processes > 1 else ""
-        again = f", {self.iterations} iterations" if self.iterations > 1 else ""
-        micro_batches = f"{_count(self.splits, 'micro-batch')} of {self.micro_batch}{across}{again}"
+        iterations = f", {self.iterations} iterations" if self.iterations > 1 else ""
+        micro_batches = f"{_count(self.splits, 'micro-batch')} of {self.micro_batch}{across}{iterations}"
         fewer = f", or fewer (target_kl {self.target_kl:g})" if self.target_kl is not None else ""
         steps = _count(self.steps_per_generation, "optimizer step")
         behind = f"; sampled by the policy of {_count(self.stale, 'optimizer step')} before" if self.stale else ""

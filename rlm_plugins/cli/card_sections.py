@@ -78,8 +78,8 @@ def _result(run: Run, stage: Stage) -> Iterator[str]:
     assert stage.evaluation is not None
     score = f"{last[label]:.4g} (95 % interval {low:.4g} to {high:.4g}, {last['held_out/rows']} examples)"
     yield f"Held-out `{stage.evaluation.metric}`, greedy: {score}; before training {first[label]:.4g}."
-    if (kept := last.get("held_out/kept_step")) is not None:
-        yield f"The model is that of step {kept}: the evaluation with the best lower end of the interval."
+    if (kept_step := last.get("held_out/kept_step")) is not None:
+        yield f"The model is that of step {kept_step}: the evaluation with the best lower end of the interval."
     records = [record for record in run.records(EVALUATIONS) if record.get("stage") == stage.name]
     if sampled := sampled_of(records):
         yield f"\n{change_line(*sampled[1:], sampled[0], share=False).strip()}"

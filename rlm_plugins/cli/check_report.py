@@ -44,9 +44,9 @@ def _memory(memory: Entry) -> str:
         return f"  {memory['problem']}"
     load = memory["load"]
     terms = [
-        (when if first else "", what, size(count))
+        (when if first else "", name, size(count))
         for when in ("always", "generation", "update", "critic_update")
-        for first, (what, count) in _numbered(memory[when])
+        for first, (name, count) in _numbered(memory[when])
     ]
     return "\n".join(
         [
@@ -63,4 +63,5 @@ def _memory(memory: Entry) -> str:
 
 def _numbered(terms: dict[str, int]) -> list[tuple[bool, tuple[str, int]]]:
     """Return the terms that are not zero, the first one marked."""
-    return [(not i, term) for i, term in enumerate((what, count) for what, count in terms.items() if count)]
+    nonzero = [(name, count) for name, count in terms.items() if count]
+    return [(i == 0, term) for i, term in enumerate(nonzero)]

@@ -36,12 +36,16 @@ def compare(folders: Sequence[Path]) -> Entry:
     """
     settings = [_settings(folder) for folder in folders]
     addresses = dict.fromkeys(address for values in settings for address in values)
-    different = [a for a in addresses if len({json.dumps(values.get(a)) for values in settings}) > 1]
-    runs = [
-        {"run": str(folder), "settings": {a: values.get(a) for a in different}, **_score(folder)}
-        for folder, values in zip(folders, settings, strict=True)
-    ]
+    different = [address for address in addresses if _differs(settings, address)]
+    runs = []
+    for folder, values in zip(folders, settings, strict=True):
+        run_settings = {address: values.get(address) for address in different}
+        runs.append({"run": str(folder), "settings": run_settings, **_score(folder)})
     return {"runs": runs, "groups": _groups(runs)}
+
+
+def _differs(settings: Sequence[Mapping[str, Any]], address: str) -> bool:
+    return len({json.dumps(values.get(address)) for values in settings}) > 1
 
 
 def render(comparison: Entry) -> str:
@@ -52,14 +56,21 @@ def render(comparison: Entry) -> str:
         interval = "" if run["low"] is None else f"[{run['low']:.3f}, {run['high']:.3f}]"
         findings = ", ".join(run["findings"])
         lines.append(
-            (run["run"], _number(run["before"]), _number(run["after"]), interval, _spelled(run["settings"]), findings)
+            (
+                run["run"],
+                _number(run["before"]),
+                _number(run["after"]),
+                interval,
+                _settings_text(run["settings"]),
+                findings,
+            )
         )
     text = columns(lines, indent="")
     if any(group["runs"] > 1 for group in groups):
         means: list[Sequence[str]] = [("settings", "seeds", "mean", "least", "largest")]
         for group in groups:
             scores = [_number(group[name]) for name in ("mean", "least", "largest")]
-            means.append((_spelled(group["settings"]) or "all", str(group["runs"]), *scores))
+            means.append((_settings_text(group["settings"]) or "all", str(group["runs"]), *scores))
         text += "\n\n" + columns(means, indent="")
     return text
 
@@ -94,8 +105,8 @@ def _groups(runs: Sequence[Entry]) -> list[Entry]:
     for key, group in members.items():
         scores = [run["after"] for run in group if run["after"] is not None]
         mean = statistics.fmean(scores) if scores else None
-        ends = {"least": min(scores, default=None), "largest": max(scores, default=None)}
-        groups.append({"settings": json.loads(key), "runs": len(group), "mean": mean, **ends})
+        extremes = {"least": min(scores, default=None), "largest": max(scores, default=None)}
+        groups.append({"settings": json.loads(key), "runs": len(group), "mean": mean, **extremes})
     return groups
 
 
@@ -103,7 +114,7 @@ def _without_seeds(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {address: value for address, value in settings.items() if address.rpartition(".")[2] != SEED}
 
 
-def _spelled(settings: Mapping[str, Any]) -> str:
+def _settings_text(settings: Mapping[str, Any]) -> str:
     return " ".join(f"{address}={plain(value)}" for address, value in settings.items())
 
 

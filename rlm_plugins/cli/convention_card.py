@@ -91,14 +91,14 @@ def render(entry: Entry) -> str:
         lines.append((mark, line["name"], *numbers, *first))
         lines += [(*[""] * 5, *change) for change in rest]
     rewards = " ".join(f"{r:g}" for r in entry["rewards"])
-    about = f"  Â of the winner of rewards {rewards}; loss and gradient norm on ten completions of three groups"
-    return f"{about}\n{columns(lines)}"
+    caption = f"  Â of the winner of rewards {rewards}; loss and gradient norm on ten completions of three groups"
+    return f"{caption}\n{columns(lines)}"
 
 
 def change_line(change: Entry) -> tuple[str, str, str]:
     """Return a change of `rlm diff` as symbol, place, and before → after."""
-    symbol, where, before, after = diffs.line(change)
-    return symbol, where, f"{before} → {after}"
+    symbol, address, before, after = diffs.line(change)
+    return symbol, address, f"{before} → {after}"
 
 
 def _convention(part: Part, paper: Part, registry: Registry) -> Entry:

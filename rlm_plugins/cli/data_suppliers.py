@@ -48,14 +48,14 @@ SUPPLIERS = {
 def data_of_parts(stage: Stage, parts: Sequence[tuple[str, Part]]) -> Iterator[dict[str, Any]]:
     """Yield the data that the parts name, with the parts and the supplier of each."""
     column = f"column of {stage.body['environment']['name']}"
-    needed: dict[tuple[str, str], list[str]] = {}
+    users_of: dict[tuple[str, str], list[str]] = {}
     for slot, part in parts:
         for name in _data_names(stage, slot, part):
             is_column = slot == "trainer" or (slot == "rewards" and name not in part.sample)
             supplier = column if is_column else SUPPLIERS.get(name, "the trainer")
-            needed.setdefault((name, supplier), []).append(part.name)
-    for (name, supplier), users in needed.items():
-        yield {"name": name, "needed_by": list(dict.fromkeys(users)), "supplied_by": supplier}
+            users_of.setdefault((name, supplier), []).append(part.name)
+    for (name, supplier), part_names in users_of.items():
+        yield {"name": name, "needed_by": list(dict.fromkeys(part_names)), "supplied_by": supplier}
 
 
 def _data_names(stage: Stage, slot: str, part: Part) -> list[str]:
@@ -67,11 +67,11 @@ def _data_names(stage: Stage, slot: str, part: Part) -> list[str]:
     for_update = list(part.update_data)
     if stage.equation is None or slot not in vars(stage.equation):
         return for_update
-    missing = unavailable_data(
+    unavailable = unavailable_data(
         slot,
         has_importance=stage.equation.importance is not None,
         has_shapers=bool(stage.equation.shapers),
         samples_elsewhere=reports_logprobs(stage.settings, stage.rollouts),
     )
     names = (*part.data, *for_update)
-    return [name for name in names if name not in missing and name != "log"]
+    return [name for name in names if name not in unavailable and name != "log"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,21 +34,20 @@ def diff(before: str, after: str, registry: Registry) -> Entry:
     Raises:
         RecipeError: An algorithm is unknown, or names an unknown part.
     """
-    where = f"rlm diff {before} {after}"
-    algorithms = [registry.find("rlm_algorithms", name, where=where) for name in (before, after)]
+    command = f"rlm diff {before} {after}"
+    algorithms = [registry.find("rlm_algorithms", name, where=command) for name in (before, after)]
     slots = [slots_of(part.target, registry) for part in algorithms]
-    pairs = _pairs(*slots)
-    same = [old for old, new in pairs if old is not None and not list(_changes(old, new))]
+    unchanged = [old for old, new in _matched_parts(*slots) if old is not None and not list(_changes(old, new))]
     return {
         "algorithms": [_algorithm(part.name, part.target, slot) for part, slot in zip(algorithms, slots, strict=True)],
         "changes": changes(*slots),
-        "same": [{"symbol": _symbol(part), "key": _key(part), "call": call(part)} for part in same],
+        "same": [{"symbol": _symbol(part), "key": _key(part), "call": call(part)} for part in unchanged],
     }
 
 
 def changes(before: Slots, after: Slots) -> list[Entry]:
     """Return what differs between two mappings of slots to parts: see ``changes`` of :func:`diff`."""
-    return [change for old, new in _pairs(before, after) for change in _changes(old, new)]
+    return [change for old, new in _matched_parts(before, after) for change in _changes(old, new)]
 
 
 def render(comparison: Entry, width: int) -> str:
@@ -57,13 +57,13 @@ def render(comparison: Entry, width: int) -> str:
     if before["trainer"] != after["trainer"]:
         lines.append(["", "trainer", before["trainer"], after["trainer"]])
     changes = "\n".join(fitted([["", "", before["name"], after["name"]], *lines], width - 2)) if lines else "nothing"
-    same = columns((one["symbol"], one["key"], one["call"]) for one in comparison["same"])
-    both = columns((each["name"], each["about"]) for each in (before, after))
-    losses = columns((each["name"], each["objective"]) for each in (before, after))
+    unchanged = columns((entry["symbol"], entry["key"], entry["call"]) for entry in comparison["same"])
+    summaries = columns((algorithm["name"], algorithm["about"]) for algorithm in (before, after))
+    losses = columns((algorithm["name"], algorithm["objective"]) for algorithm in (before, after))
     return (
-        f"{before['name']} → {after['name']}\n{both}"
+        f"{before['name']} → {after['name']}\n{summaries}"
         + titled("changes", indented(changes))
-        + titled("unchanged", same)
+        + titled("unchanged", unchanged)
         + titled("objective", losses)
     )
 
@@ -77,20 +77,22 @@ def _algorithm(name: str, algorithm: Any, slots: Slots) -> Entry:
     }
 
 
-def _pairs(before: Slots, after: Slots) -> list[tuple[Bound | None, Bound | None]]:
-    """Return the parts in the same place of both, from the loss down, None for an empty place."""
-    old, new = _places(before), _places(after)
-    places = sorted(old | new, key=lambda place: DOWNWARDS.index(place[0]))
-    return [(old.get(place), new.get(place)) for place in places]
+def _matched_parts(before: Slots, after: Slots) -> list[tuple[Bound | None, Bound | None]]:
+    """Return old and new part per slot and name, from the loss down; None where there is none."""
+    old_parts, new_parts = _parts_by_key(before), _parts_by_key(after)
+    keys = sorted(old_parts | new_parts, key=lambda key: DOWNWARDS.index(key[0]))
+    return [(old_parts.get(key), new_parts.get(key)) for key in keys]
 
 
-def _places(slots: Slots) -> dict[tuple[str, str, int], Bound]:
-    """Return each part by its place: slot, name (in a list), and number of earlier parts of that name."""
-    places: dict[tuple[str, str, int], Bound] = {}
+def _parts_by_key(slots: Slots) -> dict[tuple[str, str, int], Bound]:
+    """Return each part by its slot, name (in a list), and number of earlier parts of that name."""
+    parts: dict[tuple[str, str, int], Bound] = {}
+    counts: Counter[tuple[str, str]] = Counter()
     for _, part in parts_of(slots):
-        place = (_key(part), part.part.full_name if HOOKS[part.part.hook].many else "")
-        places[*place, sum(other[:2] == place for other in places)] = part
-    return places
+        key = (_key(part), part.part.full_name if HOOKS[part.part.hook].many else "")
+        parts[*key, counts[key]] = part
+        counts[key] += 1
+    return parts
 
 
 def _changes(old: Bound | None, new: Bound | None) -> Iterator[Entry]:
@@ -113,11 +115,11 @@ def _value(part: Bound, knob: str) -> Any:
 
 
 def line(change: Entry) -> list[str]:
-    """Return a change as cells: symbol, place, before, after."""
+    """Return a change as cells: symbol, address, before, after."""
     of_part = change["knob"] is None
-    where = change["key"] if of_part else f"{change['name']}.{change['knob']}"
+    address = change["key"] if of_part else f"{change['name']}.{change['knob']}"
     values = [NONE if of_part and change[side] is None else plain(change[side]) for side in ("before", "after")]
-    return [change["symbol"], where, *values]
+    return [change["symbol"], address, *values]
 
 
 def _symbol(part: Bound) -> str:

@@ -56,6 +56,6 @@ def module(hook: str, name: str) -> str:
     """Return the example of `hook` as a module with its imports, under another name."""
     renamed = re.sub(rf"\b{part_name(hook)}\b", name, source(hook))
     spaced = re.sub(r"\n\n(?=@hookimpl)", "\n\n\n", renamed)
-    imports = sorted(line for word, line in _IMPORTS.items() if word in names(hook))
+    imports = sorted(line for name, line in _IMPORTS.items() if name in names(hook))
     gap = ["", ""] if spaced.startswith(("def", "class")) else [""]
     return "\n".join([f'"""{about(hook)}"""', "", *imports, *gap, spaced])

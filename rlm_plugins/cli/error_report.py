@@ -92,8 +92,8 @@ def run_to_end(command: Callable[[], Any]) -> NoReturn:
     except SystemExit as end:
         code = end.code
     containment = sys.modules.get("rlm_plugins.rewards.containment")
-    if containment is not None and (alive := containment.end_threads()):
-        echo(f"ended with threads that were still running: {', '.join(alive)}", fg="yellow", err=True)
+    if containment is not None and (threads := containment.end_threads()):
+        echo(f"ended with threads that were still running: {', '.join(threads)}", fg="yellow", err=True)
         atexit._run_exitfuncs()
         sys.stdout.flush()
         os._exit(code if isinstance(code, int) else 1)

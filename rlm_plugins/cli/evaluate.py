@@ -73,24 +73,25 @@ def evaluate(
     Raises:
         RlmError: The stage is unknown or unfinished, or it has no evaluation.
     """
-    judged: list[Judgement] = []
+    judgements: list[Judgement] = []
     loaded: tuple[Any, Any] | None = None
-    stages = _stages(source, overrides, stage, on) if prepare is None else _own(source, prepare(overrides), stage)
-    for chosen in stages:
-        if isinstance(chosen.trainer, Evaluates):
-            judged.append(
-                Judgement(chosen.name, chosen, chosen.trainer.evaluate(chosen, _examples(chosen, rows)), None)
-            )
+    stages = (
+        _stages(source, overrides, stage, on) if prepare is None else _judged_stage(source, prepare(overrides), stage)
+    )
+    for judged_stage in stages:
+        if isinstance(judged_stage.trainer, Evaluates):
+            report = judged_stage.trainer.evaluate(judged_stage, _examples(judged_stage, rows))
+            judgements.append(Judgement(judged_stage.name, judged_stage, report, None))
             continue
-        loaded = loaded or _load(chosen)
-        sets = {chosen.name: chosen.environment_spec, **chosen.suite}
+        loaded = loaded or _load(judged_stage)
+        sets = {judged_stage.name: judged_stage.environment_spec, **judged_stage.suite}
         for name, environment_spec in sets.items():
-            own = replace(chosen, environment_spec=environment_spec)
-            examples = _examples(own, rows)
-            report = evaluate_stage(own, examples, *loaded)
-            sampled = evaluate_sampled(own, examples, *loaded, k) if k else None
-            judged.append(Judgement(name, own, report, sampled))
-    return judged
+            set_stage = replace(judged_stage, environment_spec=environment_spec)
+            examples = _examples(set_stage, rows)
+            report = evaluate_stage(set_stage, examples, *loaded)
+            sampled = evaluate_sampled(set_stage, examples, *loaded, k) if k else None
+            judgements.append(Judgement(name, set_stage, report, sampled))
+    return judgements
 
 
 def _stages(source: Path, overrides: Sequence[str], stage: str | None, on: Sequence[Path]) -> list[Stage]:
@@ -103,27 +104,29 @@ def _stages(source: Path, overrides: Sequence[str], stage: str | None, on: Seque
     if on:
         model, trained = model_of(source, stage, ())
         return [_checked(_stage_on(recipe, overrides, model, trained), recipe) for recipe in on]
-    return _own(source, read(source, overrides), stage)
+    return _judged_stage(source, read(source, overrides), stage)
 
 
-def _own(source: Path, loaded: tuple[Recipe, Registry], stage: str | None) -> list[Stage]:
+def _judged_stage(source: Path, loaded: tuple[Recipe, Registry], stage: str | None) -> list[Stage]:
     """Return the stage of a run or a recipe that is judged on its own examples."""
     stages = compose(*loaded, held_out_only=True)
-    chosen = finished_stage(source, stages, stage) if source.is_dir() else named_stage(stages, stage) or stages[-1]
-    return [_checked(chosen, source)]
+    judged_stage = (
+        finished_stage(source, stages, stage) if source.is_dir() else named_stage(stages, stage) or stages[-1]
+    )
+    return [_checked(judged_stage, source)]
 
 
 def _stage_on(recipe: Path, overrides: Sequence[str], model: ModelSpec, trained: Stage | None) -> Stage:
     """Return the last stage of a recipe that can be evaluated, with a model in place of its own."""
     document = yaml_strict.read(recipe).data
-    given = document if isinstance(document, dict) else {}
-    lacking = {"model": "scratch", "algorithm": "grpo"}
-    added = [f"{key}={value}" for key, value in lacking.items() if key not in given and "stages" not in given]
+    body = document if isinstance(document, dict) else {}
+    defaults = {"model": "scratch", "algorithm": "grpo"}
+    added = [f"{key}={value}" for key, value in defaults.items() if key not in body and "stages" not in body]
     stages = compose(*read(recipe, [*added, *overrides]), held_out_only=True, source=model)
-    chosen = next((each for each in reversed(stages) if each.evaluation is not None), stages[-1])
+    stage = next((s for s in reversed(stages) if s.evaluation is not None), stages[-1])
     settings = trained.settings if trained is not None else {}
     inherited = {name: settings[name] for name in INHERITED if name in settings}
-    return replace(chosen, name=recipe.stem, settings={**inherited, **chosen.settings})
+    return replace(stage, name=recipe.stem, settings={**inherited, **stage.settings})
 
 
 def _checked(stage: Stage, source: Path) -> Stage:

@@ -26,7 +26,7 @@ def folded(parts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     for name, about in listed:
         if base_name(name) in algorithms and "@" in name:
             continue
-        conventions = [f"@{other.partition('@')[2]}" for other, _ in listed if other.startswith(f"{name}@")]
+        conventions = [f"@{variant.partition('@')[2]}" for variant, _ in listed if variant.startswith(f"{name}@")]
         lines.append((name, about))
         if conventions:
             lines.append(("", " ".join(conventions)))

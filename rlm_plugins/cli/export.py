@@ -42,16 +42,16 @@ def export(run: Path, target: str, *, merge: bool = False, stage: str | None = N
     """
     transformers.utils.logging.disable_progress_bar()
     recipe, registry = read(run, ())
-    chosen = finished_stage(run, compose(recipe, registry), stage)
+    trained = finished_stage(run, compose(recipe, registry), stage)
     if target.startswith(HUB):
         repository = target.removeprefix(HUB)
         with TemporaryDirectory() as temporary:
-            _write(run, chosen, Path(temporary), registry, merge, repository)
+            _write(run, trained, Path(temporary), registry, merge, repository)
             return _upload(Path(temporary), repository)
     folder = Path(target)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise RlmError("expected a new or empty folder", where=target, hint="choose another --to")
-    _write(run, chosen, folder, registry, merge, folder.name)
+    _write(run, trained, folder, registry, merge, folder.name)
     return target
 
 

@@ -42,8 +42,8 @@ def model_of(source: Path, stage: str | None, overrides: Sequence[str]) -> tuple
         trained = compose(*read(exported, ()), held_out_only=True, source=model)[-1] if exported.is_file() else None
         return model, trained
     stages = compose(*read(source, overrides), held_out_only=True)
-    chosen = finished_stage(source, stages, stage) if source.is_dir() else stages[0]
-    return chosen.source, chosen
+    judged_stage = finished_stage(source, stages, stage) if source.is_dir() else stages[0]
+    return judged_stage.source, judged_stage
 
 
 def _without_recipe(source: Path) -> ModelSpec:

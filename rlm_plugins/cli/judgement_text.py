@@ -42,9 +42,9 @@ def render(judged: Sequence[Judgement], samples: int) -> str:
 def _details(judged: Judgement, samples: int, *, titled: bool) -> list[str]:
     report = judged.report
     listed = [_sample(sample) for sample in report.samples[:samples]]
-    drawn = [f"  {line}" for line in judged.sampled.lines()] if judged.sampled else []
+    sampled = [f"  {line}" for line in judged.sampled.lines()] if judged.sampled else []
     means = columns((label, f"{mean:.4f}") for label, mean in report.rewards.items())
-    return [*([judged.name] if titled else []), *listed, means, *drawn]
+    return [*([judged.name] if titled else []), *listed, means, *sampled]
 
 
 def _last_line(judged: Judgement) -> str:

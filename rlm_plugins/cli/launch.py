@@ -61,10 +61,10 @@ def launch(
         return train(recipe, registry, from_main_process(folder), resume=resume, allow_changed=allow_changed)
 
 
-def _new_folder(wanted: Path, context: ExitStack) -> Path:
+def _new_folder(preferred: Path, context: ExitStack) -> Path:
     """Create and lock a folder without a run; another process may create one at the same time."""
     while True:
-        folder = fresh_folder(wanted)
+        folder = fresh_folder(preferred)
         make_folder(folder)
         context.enter_context(locked(folder))
         if not (folder / "recipe.yaml").exists():

@@ -57,32 +57,32 @@ def formula(part: Part) -> str:
     """Return the clause of a part's docstring that is its formula; empty if it has none."""
     symbol = re.escape(HOOKS[part.hook].symbol.removeprefix("β"))
     clauses = _clauses(part)
-    own = [clause for clause in clauses if re.search(rf"(?<!\w){symbol}{_ASSIGNED}", clause)]
-    other = [clause for clause in clauses if re.match(rf"\w{_ASSIGNED}", clause)]
-    return next(iter(own + other), "")
+    assigned = [clause for clause in clauses if re.search(rf"(?<!\w){symbol}{_ASSIGNED}", clause)]
+    fallback = [clause for clause in clauses if re.match(rf"\w{_ASSIGNED}", clause)]
+    return next(iter(assigned + fallback), "")
 
 
 def objective(slots: Slots) -> str:
     """Return the minimized loss on one line."""
     weights = "".join(f"{symbol} · " for symbol, _ in _numbered("c", slots["token_weights"]))
     terms = [(part, f" + {number(part.beta)} ".replace("+ -", "− "), symbol) for symbol, part in _penalties(slots)]
-    costs = "".join(f"{sign}{x}{_where(part)}" for part, sign, x in terms if "aggregator" not in part.options)
-    alone = "".join(f"{sign}{_alone(part, x)}" for part, sign, x in terms if "aggregator" in part.options)
+    costs = "".join(f"{sign}{x}{_indicator(part)}" for part, sign, x in terms if "aggregator" not in part.options)
+    separate = "".join(f"{sign}{_separate_term(part, x)}" for part, sign, x in terms if "aggregator" in part.options)
     loss = slots["policy_loss"]
     policy = f"{weights}{_right_side(loss)}"
     if "aggregator" not in loss.options:
-        return f"loss = {_aggregated(slots['aggregator'], f'{policy}{_where(loss)}{costs}')}{alone}"
+        return f"loss = {_aggregated(slots['aggregator'], f'{policy}{_indicator(loss)}{costs}')}{separate}"
     shared = f" + {_aggregated(slots['aggregator'], costs.removeprefix(' + '))}" if costs else ""
-    return f"loss = {_alone(loss, policy)}{shared}{alone}"
+    return f"loss = {_separate_term(loss, policy)}{shared}{separate}"
 
 
 def _penalties(slots: Slots) -> list[tuple[str, Bound]]:
     return _numbered("Ω", slots["penalties"])
 
 
-def _alone(part: Bound, token: str) -> str:
+def _separate_term(part: Bound, token: str) -> str:
     """Return a term under an aggregator of its own, and the completions that it counts."""
-    return _aggregated(part.options["aggregator"], token) + _where(part).replace(" · 1[", " over ").replace("]", "")
+    return _aggregated(part.options["aggregator"], token) + _indicator(part).replace(" · 1[", " over ").replace("]", "")
 
 
 def _aggregated(aggregator: Bound, token: str) -> str:
@@ -94,10 +94,10 @@ def _aggregated(aggregator: Bound, token: str) -> str:
     return x.sub(lambda _: f"[ {token} ]", total)
 
 
-def _where(part: Bound) -> str:
+def _indicator(part: Bound) -> str:
     """Return the indicator of the completions that a term is limited to; empty without a limit."""
-    source, least = part.options.get("source"), part.options.get("min_reward")
-    limits = [*([source] if source else []), *([] if least is None else [f"r ≥ {number(least)}"])]
+    source, min_reward = part.options.get("source"), part.options.get("min_reward")
+    limits = [*([source] if source else []), *([] if min_reward is None else [f"r ≥ {number(min_reward)}"])]
     return f" · 1[{', '.join(limits)}]" if limits else ""
 
 
@@ -107,7 +107,7 @@ def parts_of(slots: Slots) -> list[tuple[str, Bound]]:
     for key in DOWNWARDS:
         spec = slots.get(key)
         specs = spec if isinstance(spec, Sequence) else [spec]
-        parts += _numbered(SYMBOLS[key], [one for one in specs if one is not None])
+        parts += _numbered(SYMBOLS[key], [part for part in specs if part is not None])
     return parts
 
 
@@ -130,24 +130,24 @@ def slots_of(algorithm: Algorithm, registry: Registry) -> Slots:
     slots: dict[str, Any] = {}
     for hook, info in HOOKS.items():
         if info.key in SLOTS:
-            spec: Any = getattr(algorithm, info.key)
-            specs = spec if info.many else [spec]
-            parts = [_bound(registry, hook, one) for one in specs if one is not None]
+            value: Any = getattr(algorithm, info.key)
+            specs = value if info.many else [value]
+            parts = [_bound(registry, hook, spec) for spec in specs if spec is not None]
             slots[info.key] = parts if info.many else next(iter(parts), None)
     return slots
 
 
 def _bound(registry: Registry, hook: str, spec: Any) -> Bound:
     knobs: dict[str, Any] = {"name": spec} if isinstance(spec, str) else dict(spec)
-    beside = {name: knobs.pop(name) for name in HOOKS[hook].options if name in knobs}
+    options = {name: knobs.pop(name) for name in HOOKS[hook].options if name in knobs}
     part = registry.find(hook, knobs.pop("name"), where=HOOKS[hook].key)
-    if "beta" in beside:
+    if "beta" in options:
         from rlm_plugins.recipe.part_lookup import coefficient  # keeps pydantic's recipe models out of `rlm plugins`
 
-        beside["beta"] = coefficient(beside["beta"], HOOKS[hook].key)
-    if "aggregator" in beside:
-        beside["aggregator"] = _bound(registry, "rlm_aggregators", beside["aggregator"])
-    return replace(part.bind(knobs, where=HOOKS[hook].key), options=beside)
+        options["beta"] = coefficient(options["beta"], HOOKS[hook].key)
+    if "aggregator" in options:
+        options["aggregator"] = _bound(registry, "rlm_aggregators", options["aggregator"])
+    return replace(part.bind(knobs, where=HOOKS[hook].key), options=options)
 
 
 def _right_side(part: Bound) -> str:

@@ -58,18 +58,18 @@ def race(
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise RlmError("`rlm race` runs in one process", where="rlm race", hint="start it without `accelerate launch`")
-    if repeated := sorted({name for name in algorithms if algorithms.count(name) > 1}):
-        raise RlmError(f"the algorithm '{repeated[0]}' is named twice", where="rlm race")
-    folders = {name: [_folder(out, name, seed, seeds) for seed in range(1, seeds + 1)] for name in algorithms}
+    if duplicates := sorted({name for name in algorithms if algorithms.count(name) > 1}):
+        raise RlmError(f"the algorithm '{duplicates[0]}' is named twice", where="rlm race")
+    folders = {name: _folders(out, name, seeds) for name in algorithms}
     racers: dict[Path, Racer] = {}
     (body, *later) = read(recipe, overrides)[0].bodies
     if later:
         hint = "train the earlier stages first, and race from their result: `model=runs/NAME/01-sft/model`"
         raise RlmError("`rlm race` takes a recipe of one stage", where=str(recipe), hint=hint)
-    for name, own in folders.items():
-        for seed, folder in enumerate(own, 1):
-            chosen = [] if name == body["algorithm"]["name"] else [f"algorithm={name}"]
-            racers[folder] = _racer(recipe, [*overrides, *chosen, f"trainer.seed={seed}"])
+    for name, run_folders in folders.items():
+        for seed, folder in enumerate(run_folders, 1):
+            override = [] if name == body["algorithm"]["name"] else [f"algorithm={name}"]
+            racers[folder] = _racer(recipe, [*overrides, *override, f"trainer.seed={seed}"])
             if (folder / "recipe.yaml").is_file():
                 check_resumable(folder, *racers[folder])
     make_folder(out)
@@ -98,8 +98,10 @@ def split_words(words: Sequence[str]) -> tuple[list[str], Path, list[str]]:
     return algorithms, Path(recipes[0]), overrides
 
 
-def _folder(out: Path, algorithm: str, seed: int, seeds: int) -> Path:
-    return out / (algorithm.replace("/", "-") + (f"-seed{seed}" if seeds > 1 else ""))
+def _folders(out: Path, algorithm: str, seeds: int) -> list[Path]:
+    """Return the folders of an algorithm's runs, one per seed."""
+    name = algorithm.replace("/", "-")
+    return [out / f"{name}-seed{seed}" for seed in range(1, seeds + 1)] if seeds > 1 else [out / name]
 
 
 def _racer(path: Path, overrides: Sequence[str]) -> Racer:

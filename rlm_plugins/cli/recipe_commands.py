@@ -57,10 +57,12 @@ def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, 
     from rlm_plugins.cli.check_report import render
     from rlm_plugins.cli.trust import code_of, report
 
-    stages, code = [], code_of(parsed)
-    for stage, place in zip(composed, parsed.stage_paths, strict=True):
-        with located(parsed, place):
-            stages.append({**examine(stage, registry), "code": [vars(each) for each in code]})
+    code = code_of(parsed)
+    code_entries = [vars(entry) for entry in code]
+    stages = []
+    for stage, path in zip(composed, parsed.stage_paths, strict=True):
+        with located(parsed, path):
+            stages.append({**examine(stage, registry), "code": code_entries})
     print_result(stages, "\n\n\n".join([report(code), *map(render, stages)]) + "\n\nok", as_json)
 
 

@@ -83,12 +83,12 @@ def report(folder: Path, step: int | None, overrides: Sequence[str], *, with_mod
     """
     path = find_capsule(folder, step)
     result = replays(path, overrides)
-    capsule, shown = result.capsule, result.changed or result.recorded
+    capsule, current = result.capsule, result.changed or result.recorded
     data: Entry = {"step": capsule.step, "stage": capsule.stage, "fault": capsule.fault.get("problem")}
     data["differences"] = differences_from_record(capsule, result.recorded)
     data["recorded"] = figures(result.recorded)
     data["replayed"] = figures(result.changed) if result.changed else None
-    data["tokens"] = changes(capsule, result.recorded, shown)[:SHOWN]
+    data["tokens"] = changes(capsule, result.recorded, current)[:SHOWN]
     data["gradient"] = _gradient(path, capsule) if with_model else None
     return data
 
@@ -107,17 +107,16 @@ def _replay(capsule: Capsule, recipe: Recipe, registry: Registry, origin: Recipe
     _refuse_other_losses(capsule, recipe, registry)
     slots, plain = resolve_algorithm(recipe, registry)
     equation = Equation.from_slots(slots)
-    own = [part for part in equation.parts() if part.setup_targets]
-    if own:
+    stateful = [part for part in equation.parts() if part.setup_targets]
+    if stateful:
         problem = "holds a model, which a capsule does not contain"
-        raise RlmError(problem, where=location(own[0]), hint="`rlm view` shows what is stored of the step")
-    weights = {_label(entry): float(entry.get("weight", 1.0)) for entry in recipe.bodies[0].get("rewards") or []}
-    same = origin is None
+        raise RlmError(problem, where=location(stateful[0]), hint="`rlm view` shows what is stored of the step")
+    weights = _reward_weights(recipe)
+    is_recorded = origin is None
     if origin is not None:
-        kept = {_label(entry): float(entry.get("weight", 1.0)) for entry in origin.bodies[0].get("rewards") or []}
-        same = kept == weights and resolve_algorithm(origin, registry)[1] == plain
+        is_recorded = _reward_weights(origin) == weights and resolve_algorithm(origin, registry)[1] == plain
     try:
-        return replay(capsule, equation, is_recorded=same, weights=weights)
+        return replay(capsule, equation, is_recorded=is_recorded, weights=weights)
     except MALFORMED as error:
         problem = f"expected the contents of a training step: {type(error).__name__}: {error}"
         raise RlmError(problem, where=str(capsule.folder)) from None
@@ -135,8 +134,10 @@ def _refuse_other_losses(capsule: Capsule, recipe: Recipe, registry: Registry) -
         raise RlmError(problem, where=f"step {capsule.step} of {capsule.stage}", hint=hint)
 
 
-def _label(entry: Entry) -> str:
-    return str(entry.get("as") or entry.get("name"))
+def _reward_weights(recipe: Recipe) -> dict[str, float]:
+    """Return label → weight of the rewards of a recipe."""
+    entries = recipe.bodies[0].get("rewards") or []
+    return {str(entry.get("as") or entry.get("name")): float(entry.get("weight", 1.0)) for entry in entries}
 
 
 def _replay_rewards(capsule: Capsule, recipe: Recipe, registry: Registry) -> None:

@@ -25,9 +25,9 @@ def render(data: Entry) -> str:
         rows.append((name, _number(before[name]), *([_number(after[name])] if after else [])))
     lines += ["", columns(rows, indent="")]
     if data["tokens"]:
-        what = "tokens that change most" if after else "tokens with the largest share of the gradient"
+        title = "tokens that change most" if after else "tokens with the largest share of the gradient"
         table = [_HEAD, *(_token_row(token, is_change=bool(after)) for token in data["tokens"])]
-        lines += ["", f"{what}:", columns(table, indent="  ")]
+        lines += ["", f"{title}:", columns(table, indent="  ")]
     return "\n".join(lines)
 
 

@@ -32,27 +32,27 @@ def resume_check(source: Path, overrides: Sequence[str], at: Sequence[int] = ())
         at: Steps; by default all.
 
     Returns:
-        Per interruption ``stage``, ``step``, ``equal`` and ``differs``: the files that differ.
+        Per interruption ``stage``, ``step``, ``equal`` and ``differs``: the files  that differ.
     """
     recipe, _ = read(source, overrides)
     with tempfile.TemporaryDirectory(prefix="rlm-resume-check-") as name:
-        folder, run, whole = Path(name), Path(name) / "run", Path(name) / "whole"
+        folder, run, reference = Path(name), Path(name) / "run", Path(name) / "whole"
         file = folder / "recipe.yaml"
         file.write_text(dump(stand_in(recipe)), encoding="utf-8")
         _quiet(file, out=run)
-        run.rename(whole)  # every run has the same path, which is in the files of adapters
-        stages = sorted(path.parent.name for path in whole.glob(f"*/{DONE}"))
-        expected = _digests(whole)
+        run.rename(reference)  # every run has the same path, which is in the files of adapters
+        stages = sorted(path.parent.name for path in reference.glob(f"*/{DONE}"))
+        expected = _digests(reference)
         results = []
         for number, stage in enumerate(stages):
             for step in at or range(1, STEPS + 1):
-                shutil.copytree(whole, run)
+                shutil.copytree(reference, run)
                 _interrupt(run, stages[number:], step)
                 _quiet(run, resume=True)
                 digests = _digests(run)
                 names = expected.keys() | digests.keys()
-                differs = sorted(name for name in names if expected.get(name) != digests.get(name))
-                results.append({"stage": stage, "step": step, "equal": not differs, "differs": differs})
+                different = sorted(name for name in names if expected.get(name) != digests.get(name))
+                results.append({"stage": stage, "step": step, "equal": not different, "differs": different})
                 shutil.rmtree(run)
     return results
 
@@ -71,16 +71,16 @@ def _quiet(source: Path, **options: Any) -> None:
 
 def _interrupt(run: Path, stages: Sequence[str], step: int) -> None:
     """Leave what a run has on disk that was killed in the first of the stages, after a step."""
-    for later in stages[1:]:
-        shutil.rmtree(run / later)
+    for later_stage in stages[1:]:
+        shutil.rmtree(run / later_stage)
     from rlm_plugins.run.best_model import SCORE  # imports torch
 
     stage = run / stages[0]
-    best, kept = stage / "best", checkpoints(stage)[:step]
-    if best.is_dir() and json.loads((best / SCORE).read_bytes())["step"] <= step:
-        kept.append(best)
+    best_model, kept_folders = stage / "best", checkpoints(stage)[:step]
+    if best_model.is_dir() and json.loads((best_model / SCORE).read_bytes())["step"] <= step:
+        kept_folders.append(best_model)
     for path in (*stage.iterdir(), run / SUMMARY, run / "curve.png"):
-        if path.is_dir() and path not in kept:
+        if path.is_dir() and path not in kept_folders:
             shutil.rmtree(path)
         elif path.is_file():
             path.unlink()

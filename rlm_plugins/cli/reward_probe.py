@@ -49,21 +49,21 @@ def probe(
         RlmError: The reward is unknown, or the examples lack data that it needs.
     """
     if recipe is not None:
-        environment_spec, rewards, place = _of_recipe(name, recipe, settings)
+        environment_spec, rewards, environment_name = _of_recipe(name, recipe, settings)
     else:
-        environment_spec, rewards, place = _of_registry(name, settings, environment, Registry(load))
+        environment_spec, rewards, environment_name = _of_registry(name, settings, environment, Registry(load))
     kind = "held-out" if len(environment_spec.test) else "training"
-    if of_episodes := {"episodes", "environments"} & {*rewards[0].part.part.required_data}:
-        problem = f"'{name}' requires `{max(of_episodes)}` of a multi-turn environment, which a probe cannot construct"
+    if episode_data := {"episodes", "environments"} & {*rewards[0].part.part.required_data}:
+        problem = f"'{name}' requires `{max(episode_data)}` of a multi-turn environment, which a probe cannot construct"
         hint = "`rlm eval RECIPE` plays the held-out examples with the model"
         raise RlmError(problem, where="the probe", hint=hint)
-    check_columns(environment_spec, kind, rewards[:1], place, "the probe")
+    check_columns(environment_spec, kind, rewards[:1], environment_name, "the probe")
     source = environment_spec.test if len(environment_spec.test) else environment_spec.train
     examples = list(islice(iter(source), rows))
-    others = [reward for reward in rewards[1:] if _is_applicable(reward, examples)]
+    compared = [reward for reward in rewards[1:] if _is_applicable(reward, examples)]
     column = answer if answer in columns(examples) else None
     templates = {**{form: form for form in forms}, **FORMS}
-    return Probe([rewards[0], *others], examples, answer=column, forms=templates).report()
+    return Probe([rewards[0], *compared], examples, answer=column, forms=templates).report()
 
 
 def _of_recipe(name: str, recipe: Path, overrides: Sequence[str]) -> tuple[EnvironmentSpec, list[Reward], str]:
@@ -75,8 +75,8 @@ def _of_recipe(name: str, recipe: Path, overrides: Sequence[str]) -> tuple[Envir
     for stage in reversed(stages):
         for reward in stage.rewards:
             if name in (reward.label, reward.part.part.name, reward.part.part.full_name):
-                others = [other for other in stage.rewards if other is not reward]
-                return stage.environment_spec, [reward, *others], stage.body["environment"]["name"]
+                other_rewards = [other for other in stage.rewards if other is not reward]
+                return stage.environment_spec, [reward, *other_rewards], stage.body["environment"]["name"]
     stage, part = stages[-1], registry.find("rlm_rewards", name, where="the probe").bind({})
     return stage.environment_spec, [Reward(name, part), *stage.rewards], stage.body["environment"]["name"]
 
@@ -87,9 +87,9 @@ def _of_registry(
     part = registry.find("rlm_rewards", name, where="the probe")
     bound = part.bind(dict(map(parse_override, knobs)), where=name)
     environment_spec = registry.find("rlm_environments", environment, where="--environment").bind({}).call({})
-    others = [registry.find("rlm_rewards", f"{BUILTIN}/{other}") for other in COMPARED]
-    compared = [Reward(other.name, other.bind({})) for other in others if other != part]
-    return environment_spec, [Reward(name, bound), *compared], environment
+    parts = [registry.find("rlm_rewards", f"{BUILTIN}/{name}") for name in COMPARED]
+    rewards = [Reward(x.name, x.bind({})) for x in parts if x != part]
+    return environment_spec, [Reward(name, bound), *rewards], environment
 
 
 def _is_applicable(reward: Reward, examples: Sequence[Mapping[str, Any]]) -> bool:

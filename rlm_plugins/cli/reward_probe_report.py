@@ -53,11 +53,11 @@ def _behavior(behavior: Mapping[str, Any]) -> list[tuple[str, str]]:
     return lines
 
 
-def _agreement(other: Mapping[str, Any]) -> tuple[str, ...]:
-    same = "-" if other["same_verdict"] is None else f"same verdict on {other['same_verdict']:.0%}"
-    names = [*other["apart_on"][:3], *(["…"] if len(other["apart_on"]) > 3 else [])]
-    apart = f"apart on: {', '.join(names)}" if names else ""
-    return (other["with"], f"r {_number(other['correlation'])}", same, apart)
+def _agreement(comparison: Mapping[str, Any]) -> tuple[str, ...]:
+    verdicts = "-" if comparison["same_verdict"] is None else f"same verdict on {comparison['same_verdict']:.0%}"
+    names = [*comparison["apart_on"][:3], *(["…"] if len(comparison["apart_on"]) > 3 else [])]
+    disagreements = f"apart on: {', '.join(names)}" if names else ""
+    return (comparison["with"], f"r {_number(comparison['correlation'])}", verdicts, disagreements)
 
 
 def findings(report: Mapping[str, Any]) -> list[str]:

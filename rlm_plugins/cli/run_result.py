@@ -14,8 +14,8 @@ from rlm_plugins.stage import Stage
 
 def finished_stage(folder: Path, stages: Sequence[Stage], name: str | None) -> Stage:
     """Return a finished stage of a run, with its result as its model; arguments and errors of `trained_stage`."""
-    chosen = trained_stage(folder, stages, name)
-    return replace(chosen, source=replace(stage_result.result_of(chosen), origin=str(chosen.output)))
+    trained = trained_stage(folder, stages, name)
+    return replace(trained, source=replace(stage_result.result_of(trained), origin=str(trained.output)))
 
 
 def trained_stage(folder: Path, stages: Sequence[Stage], name: str | None) -> Stage:

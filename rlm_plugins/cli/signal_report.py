@@ -39,7 +39,7 @@ def signal(
     transformers.utils.logging.disable_progress_bar()
     recipe, registry = read(source, overrides)
     stages = compose(recipe, registry)
-    number = _chosen(stages, stage)
+    number = _stage_index(stages, stage)
     for index in range(number + 1):
         stages[index].folder = source / stages[index].name
         stage_result.connect(stages[index], stages[:index])
@@ -53,9 +53,9 @@ def signal(
     return {**figures, "advice": list(advice(figures))}
 
 
-def _chosen(stages: Sequence[Stage], name: str | None) -> int:
-    sampling = [i for i, each in enumerate(stages) if each.equation is not None and each.rewards]
-    named = [i for i, each in enumerate(stages) if name in (each.name, each.name[3:])]
+def _stage_index(stages: Sequence[Stage], name: str | None) -> int:
+    sampling = [i for i, stage in enumerate(stages) if stage.equation is not None and stage.rewards]
+    named = [i for i, stage in enumerate(stages) if name in (stage.name, stage.name[3:])]
     number = (named or [-1])[0] if name is not None else (sampling or [-1])[0]
     if number not in sampling:
         problem = "no stage of this recipe samples completions" if name is None else f"no stage '{name}' that samples"

@@ -6,6 +6,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,16 @@ def fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     a     b
     """
     table = list(zip(*rows, strict=True))
-    widths = [max(len(line) for cell in column for line in cell.split("\n")) for column in table]
-    least = [widths[0], *(max(len(p) for cell in column for p in _pieces(cell)) for column in table[1:])]
-    while sum(widths) + 2 * (len(widths) - 1) > width and widths != least:
-        widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i])
+    widths = [_longest(cell.split("\n") for cell in column) for column in table]
+    minimum = [widths[0], *(_longest(map(_fragments, column)) for column in table[1:])]
+    while sum(widths) + 2 * (len(widths) - 1) > width and widths != minimum:
+        widest = max((i for i in range(len(widths)) if widths[i] > minimum[i]), key=lambda i: widths[i])
         widths[widest] -= 1
     return [_row([_wrapped(cell, w) for cell, w in zip(row, widths, strict=True)], widths) for row in rows]
+
+
+def _longest(texts: Iterable[Iterable[str]]) -> int:
+    return max(map(len, chain.from_iterable(texts)))
 
 
 def _row(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> str:
@@ -66,17 +71,17 @@ def _wrapped(cell: str, width: int) -> list[str]:
     for paragraph in cell.split("\n"):
         lines.append("")
         for word in paragraph.split(" "):
-            pieces = [word] if len(word) <= width else _pieces(word)
-            for n, piece in enumerate(pieces):
+            fragments = [word] if len(word) <= width else _fragments(word)
+            for n, fragment in enumerate(fragments):
                 gap = " " if lines[-1] and not n else ""
-                if len(lines[-1] + gap + piece) <= width or not lines[-1]:
-                    lines[-1] += gap + piece
+                if len(lines[-1] + gap + fragment) <= width or not lines[-1]:
+                    lines[-1] += gap + fragment
                 else:
-                    lines.append(piece)
+                    lines.append(fragment)
     return lines
 
 
-def _pieces(cell: str) -> list[str]:
+def _fragments(cell: str) -> list[str]:
     return re.findall(r"[^\s_=]*[_=]+|[^\s_=]+", cell) or [""]
 
 

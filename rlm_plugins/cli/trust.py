@@ -52,29 +52,28 @@ def require_trust(recipe: Recipe, *, is_run: bool = False) -> None:
     if is_run:
         _run_folders.add(recipe.path.parent)
     code = code_of(recipe)
-    unknown = [each for each in code if each.identity not in remembered()]
+    unknown = [entry for entry in code if entry.identity not in remembered()]
     if unknown and not (_grants_all or os.environ.get(VARIABLE) == "1"):
         echo(report(code), err=True)
         if not _confirmed(recipe):
-            sends = " or sends data" if any(each.kind in RECEIVERS for each in unknown) else ""
+            sends = " or sends data" if any(entry.kind in RECEIVERS for entry in unknown) else ""
             raise RlmError(
-                f"{recipe.path.name} runs code{sends} that is not trusted: {', '.join(map(_short, unknown))}",
+                f"{recipe.path.name} runs code{sends} that is not trusted: {', '.join(map(_name, unknown))}",
                 where=str(recipe.path),
                 hint="read this code, then repeat the command with --trust; it is remembered until the code changes",
             )
     if unknown and os.environ.get(VARIABLE) != "1":
         _remember(unknown)
-    files = {Path(each.name): each.version for each in code if each.kind == "file"}
-    functions = {canonical(each.name): each.version for each in code if each.kind == "function"}
+    files = {Path(entry.name): entry.version for entry in code if entry.kind == "file"}
+    functions = {canonical(entry.name): entry.version for entry in code if entry.kind == "function"}
     limit(Limits(files, frozenset(recipe.packages), functions))
 
 
 def report(code: Sequence[ForeignCode]) -> str:
     """Return a table of the code that a recipe runs, and of the installed plugins."""
-    known = remembered()
+    trusted = remembered()
     rows = [
-        (each.kind, printable(each.name), printable(_version(each)), "trusted" if each.identity in known else "new")
-        for each in code
+        (x.kind, printable(x.name), printable(_version(x)), "trusted" if x.identity in trusted else "new") for x in code
     ]
     text = titled("foreign code", columns(rows) if rows else "  none").lstrip()
     return text + titled("installed plugins", f"  {', '.join(installed_plugins()) or 'none'}")
@@ -85,14 +84,14 @@ def _version(code: ForeignCode) -> str:
     return " ".join((version, *code.addresses))
 
 
-def _short(code: ForeignCode) -> str:
+def _name(code: ForeignCode) -> str:
     return printable(Path(code.name).name if code.kind in ("file", "function") else f"{code.kind} {code.name}")
 
 
 def _confirmed(recipe: Recipe) -> bool:
     """Ask, if there is a terminal and one process."""
-    alone = os.environ.get("WORLD_SIZE", "1") == "1"
-    if not (alone and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+    is_single_process = os.environ.get("WORLD_SIZE", "1") == "1"
+    if not (is_single_process and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     return typer.confirm(f"\nDoes {printable(recipe.path.name)} have your trust to run this code?", err=True)
 
@@ -113,7 +112,7 @@ def remembered() -> set[str]:
 
 
 def _remember(code: Sequence[ForeignCode]) -> None:
-    _granted.update(each.identity for each in code)
+    _granted.update(entry.identity for entry in code)
     file = trust_file()
     with contextlib.suppress(OSError):  # a read-only home: this process remembers
         file.parent.mkdir(parents=True, exist_ok=True)

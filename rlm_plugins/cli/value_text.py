@@ -22,7 +22,7 @@ _UNBOUNDED = re.compile(r"min\(([^(),]+), ∞\)")
 _DEFAULT = r"`{}` \(default: `([^`]+)`"
 
 
-def spelt(knob: str) -> str:
+def formula_name(knob: str) -> str:
     """Return a knob as formulas spell it.
 
     >>> spelt("epsilon_high"), spelt("share")
@@ -49,7 +49,7 @@ def with_values(text: str, part: Bound) -> str:
         value = effective(part, knob)
         if isinstance(setting, str | bool) or not isinstance(value, int | float | str | Schedule):
             continue
-        for spelling in {knob, spelt(knob)}:
+        for spelling in {knob, formula_name(knob)}:
             text = re.sub(rf"(?<!\w){re.escape(spelling)}(?!\w)", _in_formula(value), text)
     return _UNBOUNDED.sub(r"\1", text)
 
@@ -71,17 +71,17 @@ def number(value: float | Schedule) -> str:
 
 def call(part: Bound) -> str:
     """Return a part with its settings: ``clip(epsilon=0.2, delta=null)``."""
-    return spelled(part.part.name, settings_of(part))
+    return call_text(part.part.name, settings_of(part))
 
 
 def settings_of(part: Bound) -> dict[str, Any]:
-    """Return every recipe key of a part with its value: those beside the knobs (beta always), then the knobs."""
+    """Return every recipe key of a part with its value: its options (beta always), then its knobs."""
     beta = {"beta": part.beta} if "beta" in HOOKS[part.part.hook].options else {}
-    beside = {key: call(value) if isinstance(value, Bound) else value for key, value in part.options.items()}
-    return {**beta, **beside, **part.knobs}
+    options = {key: call(value) if isinstance(value, Bound) else value for key, value in part.options.items()}
+    return {**beta, **options, **part.knobs}
 
 
-def spelled(name: str, knobs: Mapping[str, Any]) -> str:
+def call_text(name: str, knobs: Mapping[str, Any]) -> str:
     """Return a name and its knobs, with values as a recipe spells them."""
     values = ("null" if v is None else str(v).lower() if isinstance(v, bool) else v for v in knobs.values())
     listed = ", ".join(f"{knob}={value}" for knob, value in zip(knobs, values, strict=True))
