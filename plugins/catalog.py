@@ -21,7 +21,7 @@ from unittest.mock import patch
 from rlm_plugins.cli import plugins as listing
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry import registry as core
-from rlm_plugins.registry.loading import Found, Plugin
+from rlm_plugins.registry.loading import Plugin, PluginLoader
 
 HERE = Path(__file__).parent
 PAGE = HERE / "README.md"
@@ -53,7 +53,7 @@ def packages() -> list[Package]:
     """Return the built-in parts, then every plugin package of this folder, by name."""
     known = dict(_plugin_packages())
 
-    def installed() -> list[Found]:
+    def installed() -> list[PluginLoader]:
         return [(Plugin(name, about[0]), partial(importlib.import_module, m)) for name, (about, m) in known.items()]
 
     with patch.object(core, "installed", installed):

@@ -27,7 +27,7 @@ from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.loading import offers_of
+from rlm_plugins.registry.loading import validated_parts
 from rlm_plugins.registry.part import Part
 from rlm_plugins.step import objective, score
 from rlm_plugins.step_batch import with_own_step_batch
@@ -396,10 +396,10 @@ def test_unknown_convention_suggests_the_nearest(tmp_path: Path) -> None:
 )
 def test_only_algorithms_have_conventions(hook: str, name: str, sound: bool) -> None:
     if sound:
-        assert offers_of("acme", hook, "acme.py", {name: None})
+        assert validated_parts("acme", hook, "acme.py", {name: None})
         return
     with pytest.raises(PluginError, match="offers a part called"):
-        offers_of("acme", hook, "acme.py", {name: None})
+        validated_parts("acme", hook, "acme.py", {name: None})
 
 
 def test_plugin_list_keeps_conventions_below_their_algorithm() -> None:

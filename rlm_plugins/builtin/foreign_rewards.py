@@ -31,13 +31,13 @@ def check_trl_columns(function: Callable[..., Any], columns: Sequence[str], *, w
     Raises:
         RecipeError: It names the column.
     """
-    known = [name for name in (*_ARGUMENTS, *columns) if name not in ("prompt", "completion")]
+    available = [name for name in (*_ARGUMENTS, *columns) if name not in ("prompt", "completion")]
     for name, parameter in inspect.signature(function).parameters.items():
         is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        if is_named and parameter.default is parameter.empty and name not in known:
+        if is_named and parameter.default is parameter.empty and name not in available:
             title = getattr(function, "__name__", type(function).__name__)
             problem = f"'{title}' requires the column '{name}', which the training examples lack"
-            raise RecipeError(problem, where=where, allowed=", ".join(known), hint=nearest(name, known))
+            raise RecipeError(problem, where=where, allowed=", ".join(available), hint=nearest(name, available))
 
 
 class Trl:

@@ -118,9 +118,9 @@ def pass_at_k(
     [3.0, -1.0, -1.0, -1.0]
     """
     if threshold is None and not ((rewards == 0) | (rewards == 1)).all():
-        other = next(r for r in rewards.tolist() if r not in (0.0, 1.0))
+        invalid = next(r for r in rewards.tolist() if r not in (0.0, 1.0))
         hint = "threshold: 1.0, if a completion is right from that reward on; or drop the other rewards and shapers"
-        raise PartError(f"got the reward {other:g}", where="advantage: pass_at_k", allowed="0 or 1", hint=hint)
+        raise PartError(f"got the reward {invalid:g}", where="advantage: pass_at_k", allowed="0 or 1", hint=hint)
     correct = rewards if threshold is None else (rewards >= threshold).to(rewards.dtype)
     groups = Groups(correct, group)
     sizes = (~groups.table.isnan()).sum(1, keepdim=True)

@@ -47,12 +47,12 @@ def _with_skipped(portion: Mapping[str, Any]) -> Batch:
 
 def _widened(batch: Batch, width: int) -> Batch:
     """Return a batch whose completions are padded to a width: processes have completions of different lengths."""
-    shape, missing = batch.mask.shape, width - batch.mask.shape[1]
-    if not missing:
+    shape, padding = batch.mask.shape, width - batch.mask.shape[1]
+    if not padding:
         return batch
     values = {f.name: getattr(batch, f.name) for f in fields(Batch)}
     per_token = {name: x for name, x in values.items() if isinstance(x, torch.Tensor) and x.shape == shape}
-    wider: dict[str, Any] = {name: torch.nn.functional.pad(x, (0, missing)) for name, x in per_token.items()}
+    wider: dict[str, Any] = {name: torch.nn.functional.pad(x, (0, padding)) for name, x in per_token.items()}
     return replace(batch, **wider)
 
 
@@ -62,24 +62,24 @@ def _with_scores(batch: Batch, rows: torch.Tensor, scored: Batch) -> Batch:
     for name in _OF_SCORING:
         value = getattr(scored, name)
         if value is not None:
-            own = value[rows]
-            changed[name] = own[:, :width] if own.dim() == 2 else own
+            row_values = value[rows]
+            changed[name] = row_values[:, :width] if row_values.dim() == 2 else row_values
     return replace(batch, **changed)
 
 
 def recorded_micro_batches(
     portions: list[dict[str, Any]], rows: torch.Tensor, scored: Batch
 ) -> Iterator[tuple[Batch, torch.Tensor]]:
-    """Yield the micro-batches of the run, each with its places in the table: the replay is then equal to the bit."""
+    """Yield the micro-batches of the run, each with its row indices in the table: the replay is equal to the bit."""
     for portion in portions:
-        places = torch.searchsorted(rows, portion["rows"])
-        yield _with_scores(portion["batch"], portion["rows"], scored), places
+        positions = torch.searchsorted(rows, portion["rows"])
+        yield _with_scores(portion["batch"], portion["rows"], scored), positions
 
 
 def sampled_micro_batches(
     capsule: Capsule, equation: Equation, table: Batch, rows: torch.Tensor, scored: Batch
 ) -> Iterator[tuple[Batch, torch.Tensor]]:
-    """Yield the micro-batches of the step as they were sampled, each with its places in the table."""
+    """Yield the micro-batches of the step as they were sampled, each with its row indices in the table."""
     if capsule.measured.get("accumulation", 1) > capsule.measured.get("steps_per_generation", 1):
         problem = "a step over several generation batches can only be replayed under its own algorithm"
         raise RlmError(problem, where=f"step {capsule.step}", hint="a capsule of a run with `steps_per_generation` set")
@@ -87,12 +87,12 @@ def sampled_micro_batches(
     deals = [deal for update in capsule.updates for deal in update.get("deal", ())] or [rows]
     needs_step = equation.requires("step_batch") or equation.requires("step_batch_rows")
     for deal in deals:
-        places = torch.searchsorted(rows, deal).clamp(max=len(rows) - 1)
-        places = places[rows[places] == deal]
-        batch = select(table, places)
+        positions = torch.searchsorted(rows, deal).clamp(max=len(rows) - 1)
+        positions = positions[rows[positions] == deal]
+        batch = select(table, positions)
         if needs_step:
-            batch.step_batch, batch.step_batch_rows = replace(table), places
-        yield batch, places
+            batch.step_batch, batch.step_batch_rows = replace(table), positions
+        yield batch, positions
 
 
 def _counts(capsule: Capsule, scored: Batch, equation: Equation) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _counts(capsule: Capsule, scored: Batch, equation: Equation) -> dict[str, An
     share = capsule.measured.get("accumulation", 1) / capsule.measured.get("steps_per_generation", 1)
     terms = term_counts(scored, equation.terms())
     return {
-        "term_counts": {key: {name: x * share for name, x in own.items()} for key, own in terms.items()},
+        "term_counts": {key: {name: x * share for name, x in counts.items()} for key, counts in terms.items()},
         "num_tokens": scored.mask.sum().float().clamp(min=1.0) * share,
         "num_sequences": scored.mask.any(1).sum().float().clamp(min=1.0) * share,
         "num_sequences_all": torch.tensor(float(len(scored.mask)), device=scored.mask.device) * share,
@@ -108,17 +108,17 @@ def _counts(capsule: Capsule, scored: Batch, equation: Equation) -> dict[str, An
 
 
 def replayed_loss(
-    batch: Batch, places: torch.Tensor, equation: Equation, tokens: dict[str, torch.Tensor], shape: torch.Size
+    batch: Batch, positions: torch.Tensor, equation: Equation, tokens: dict[str, torch.Tensor], shape: torch.Size
 ) -> torch.Tensor:
     """Return the loss of a micro-batch, and add to `tokens` its gradient and what its parts log."""
-    given = {name: getattr(batch, name) for name in LEAVES}
-    leaves = {name: x.detach().clone().requires_grad_() for name, x in given.items() if x is not None}
+    values = {name: getattr(batch, name) for name in LEAVES}
+    leaves = {name: x.detach().clone().requires_grad_() for name, x in values.items() if x is not None}
     mask = batch.mask
 
     def keep(name: str, x: torch.Tensor) -> None:
         if isinstance(x, torch.Tensor) and x.dim() == 2:
             target = tokens.setdefault(name, torch.zeros(shape))
-            target[places, : mask.shape[1]] = x.detach().float().expand(mask.shape).where(mask, 0.0).cpu()
+            target[positions, : mask.shape[1]] = x.detach().float().expand(mask.shape).where(mask, 0.0).cpu()
 
     batch = replace(batch, **leaves, log=keep)
     loss = objective(batch, equation)

@@ -87,7 +87,7 @@ def replay(capsule: Capsule, equation: Equation, *, is_recorded: bool, weights: 
         else sampled_micro_batches(capsule, equation, table, rows, scored)
     )
     tokens: dict[str, torch.Tensor] = {}
-    losses = [replayed_loss(batch, places, equation, tokens, table.mask.shape) for batch, places in batches]
+    losses = [replayed_loss(batch, positions, equation, tokens, table.mask.shape) for batch, positions in batches]
     for loss in losses if capsule.fault.get("kind") == "Divergence" else ():
         check_number(float(loss), "the loss", capsule.step - 1)
     return Replay(scored, losses, rows, with_ratio(table, equation), tokens)
@@ -108,8 +108,10 @@ def differences_from_record(capsule: Capsule, result: Replay) -> list[str]:
     return different
 
 
-def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and torch.equal(one.nan_to_num(nan=1e30), other.to(one.dtype).nan_to_num(nan=1e30))
+def _equal(actual: torch.Tensor, expected: torch.Tensor) -> bool:
+    return actual.shape == expected.shape and torch.equal(
+        actual.nan_to_num(nan=1e30), expected.to(actual.dtype).nan_to_num(nan=1e30)
+    )
 
 
 # ------------------------------------------------------------------ scoring
@@ -117,11 +119,11 @@ def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _load_states(capsule: Capsule, equation: Equation) -> None:
     """Restore the state of each part that the step had under the same name."""
-    left = [(name.partition(":")[2], state) for name, state in capsule.states.items()]
+    states = [(name.partition(":")[2], state) for name, state in capsule.states.items()]
     for part in equation.parts():
-        entry = next((entry for entry in left if entry[0] == part.part.full_name), None)
+        entry = next((entry for entry in states if entry[0] == part.part.full_name), None)
         if entry is not None and hasattr(part.target, "load_state_dict"):
-            left.remove(entry)
+            states.remove(entry)
             part.target.load_state_dict(copy.deepcopy(entry[1]))
 
 
@@ -150,14 +152,14 @@ def _with_statistics(capsule: Capsule, batch: Batch, equation: Equation) -> Batc
     required = {
         name for name in names if equation.requires(name) or (name == "old_logp" and equation.requires("expected_logp"))
     }
-    lacking = [name for name in required if getattr(batch, name) is None]
+    missing = [name for name in required if getattr(batch, name) is None]
     portions = [portion for update in capsule.updates for portion in update.get("portions", ())]
-    if not lacking or not portions or capsule.measured.get("generated_at") != capsule.step - 1:
+    if not missing or not portions or capsule.measured.get("generated_at") != capsule.step - 1:
         return batch
     table, rows = step_table(portions, Batch())
     if len(rows) != len(batch.group):
         return batch
-    return replace(batch, **{name: getattr(table, names[name]) for name in lacking})
+    return replace(batch, **{name: getattr(table, names[name]) for name in missing})
 
 
 def _with_functions(capsule: Capsule) -> Batch:

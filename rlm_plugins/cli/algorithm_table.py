@@ -29,7 +29,7 @@ def table(registry: Registry) -> list[Entry]:
     """
     parts = [part for part in registry if part.hook == "rlm_algorithms"]
     entries = [_entry(part, name) for part, name in zip(parts, registry.names("rlm_algorithms"), strict=True)]
-    order = {family: place for place, family in enumerate(FAMILIES)}
+    order = {family: position for position, family in enumerate(FAMILIES)}
     return sorted(entries, key=lambda entry: order.get(entry["family"], len(order)))
 
 
@@ -95,7 +95,7 @@ def folded(entries: Sequence[Entry]) -> tuple[list[Entry], dict[str, list[str]]]
 def _cells(entry: Entry, conventions: Sequence[str] = ()) -> list[str]:
     source, year, slots = reference(entry["source"]), entry["year"], entry["slots"]
     dated = f" · {year}" if year and str(year) not in source else ""
-    extras = [f"{SYMBOLS[key]} {one}" for key in SLOTS if key not in COLUMNS for one in _specs(slots[key])]
+    extras = [f"{SYMBOLS[key]} {item}" for key in SLOTS if key not in COLUMNS for item in _specs(slots[key])]
     extras += [] if slots["aggregator"] else [f"trainer {entry['trainer']}"]
     extras += [f"also {' '.join(conventions)}"] if conventions else []
     cells = ["\n".join(_specs(slots[key])) or "–" for key in COLUMNS]
@@ -111,7 +111,7 @@ def _specs(spec: Any) -> list[str]:
     if isinstance(spec, Mapping):
         knobs = [f"{formula_name(knob)}={_value(value)}" for knob, value in spec.items() if knob != "name"]
         return [" ".join([spec["name"], *knobs])]
-    return [text for one in spec for text in _specs(one)]
+    return [text for item in spec for text in _specs(item)]
 
 
 def _value(value: Any) -> str:

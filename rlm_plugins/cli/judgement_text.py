@@ -14,7 +14,7 @@ def as_data(judged: Sequence[Judgement], samples: int) -> dict[str, Any]:
 
     The first set is at the top level; all of them, if there are several, are in ``sets``.
     """
-    entries = [_entry(each, samples) for each in judged]
+    entries = [_entry(judgement, samples) for judgement in judged]
     return {**entries[0], **({"sets": entries} if len(entries) > 1 else {})}
 
 
@@ -35,7 +35,7 @@ def _entry(judged: Judgement, samples: int) -> dict[str, Any]:
 
 def render(judged: Sequence[Judgement], samples: int) -> str:
     """Return the scores as text: completions, means of the rewards, and last the scores with their intervals."""
-    lines = [text for each in judged for text in _details(each, samples, titled=len(judged) > 1)]
+    lines = [text for judgement in judged for text in _details(judgement, samples, titled=len(judged) > 1)]
     return "\n".join([*lines, *map(_last_line, judged)])
 
 

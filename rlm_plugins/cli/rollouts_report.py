@@ -33,10 +33,10 @@ def dynamic_sampling(filters: Sequence[Bound], completions: int) -> list[str]:
         filters: Filters of the algorithm.
         completions: Completions of one generation batch.
     """
-    refilling = [each for each in filters if each.options.get("refill")]
+    refilling = [bound for bound in filters if bound.options.get("refill")]
     if not refilling:
         return []
-    rounds = min(each.options["refill"] for each in refilling)
-    names = " and ".join(each.part.name for each in refilling)
+    rounds = min(bound.options["refill"] for bound in refilling)
+    names = " and ".join(bound.part.name for bound in refilling)
     cost = f"up to {rounds} sampling rounds, {completions} to {rounds * completions} completions"
     return [f"dynamic sampling: {cost}, until the batch is full of groups that {names} keeps"]

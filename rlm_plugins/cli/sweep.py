@@ -107,8 +107,8 @@ def _end_with_parent() -> None:
 
 def combinations(recipe: Path, overrides: Sequence[str], seeds: int) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of each run and its overrides."""
-    places = recipes.load(recipe).stage_paths
-    prefix = "" if places == [()] else f"stages.{len(places) - 1}."
+    paths = recipes.load(recipe).stage_paths
+    prefix = "" if paths == [()] else f"stages.{len(paths) - 1}."
     choices = [_values(text) for text in overrides]
     used: set[str] = set()
     varied = [number for number, values in enumerate(choices) if len(values) > 1]

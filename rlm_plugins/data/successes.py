@@ -46,12 +46,12 @@ def collected(folder: Path, spec: EnvironmentSpec) -> EnvironmentSpec:
         RecipeError: The stage kept nothing for any of its prompts.
     """
     assert spec.successes is not None
-    kept = _kept(folder / FILE, spec.successes)
+    completions = _kept(folder / FILE, spec.successes)
     train = []
     seen: set[str] = set()
     for row in spec.train:
         prompt = _key(row["prompt"])
-        texts = () if prompt in seen else kept.get(prompt, ())
+        texts = () if prompt in seen else completions.get(prompt, ())
         train += [{**row, "demonstration": text} for text in texts]
         seen.add(prompt)
     if not train:
@@ -61,14 +61,14 @@ def collected(folder: Path, spec: EnvironmentSpec) -> EnvironmentSpec:
     return replace(spec, train=train)
 
 
-def _kept(file: Path, wanted: Successes) -> dict[str, Sequence[str]]:
+def _kept(file: Path, selection: Successes) -> dict[str, Sequence[str]]:
     """Return prompt → the latest different completions of the stage."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    kept: dict[str, dict[str, None]] = {}
+    completions: dict[str, dict[str, None]] = {}
     for entry in map(json.loads, reversed(lines)):
-        if wanted.stage in (entry["stage"], entry["stage"][3:]) and entry["reward"] >= wanted.at_least:
-            kept.setdefault(_key(entry["prompt"]), {})[entry["completion"]] = None
-    return {prompt: list(texts)[: wanted.per_prompt] for prompt, texts in kept.items()}
+        if selection.stage in (entry["stage"], entry["stage"][3:]) and entry["reward"] >= selection.at_least:
+            completions.setdefault(_key(entry["prompt"]), {})[entry["completion"]] = None
+    return {prompt: list(texts)[: selection.per_prompt] for prompt, texts in completions.items()}
 
 
 def _key(prompt: Any) -> str:

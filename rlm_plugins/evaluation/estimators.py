@@ -65,13 +65,13 @@ def _winning_draws(counts: tuple[int, ...], count: int, k: int) -> float:
     for votes in range(1, min(count, k) + 1):
         draws = {(0, 0): 1}  # (samples of other answers, answers with as many votes) → number of draws
         for other_count in other_counts:
-            grown: dict[tuple[int, int], int] = {}
-            for (drawn, ties), number in draws.items():
-                for more in range(min(other_count, votes, k - votes - drawn) + 1):
-                    key = drawn + more, ties + (more == votes)
-                    grown[key] = grown.get(key, 0) + number * math.comb(other_count, more)
-            draws = grown
-        exact = (number / (ties + 1) for (drawn, ties), number in draws.items() if drawn == k - votes)
+            extended: dict[tuple[int, int], int] = {}
+            for (size, ties), number in draws.items():
+                for more in range(min(other_count, votes, k - votes - size) + 1):
+                    key = size + more, ties + (more == votes)
+                    extended[key] = extended.get(key, 0) + number * math.comb(other_count, more)
+            draws = extended
+        exact = (number / (ties + 1) for (size, ties), number in draws.items() if size == k - votes)
         won += math.comb(count, votes) * sum(exact)
     return won
 

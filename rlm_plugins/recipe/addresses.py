@@ -47,6 +47,6 @@ def package_addresses(value: Any, package: str) -> tuple[str, ...]:
     """
     if isinstance(value, dict | list | tuple):
         parts = value.values() if isinstance(value, dict) else value
-        return tuple(sorted({address for each in parts for address in package_addresses(each, package)}))
+        return tuple(sorted({address for item in parts for address in package_addresses(item, package)}))
     module, colon, _ = value.partition(":") if isinstance(value, str) else ("", "", "")
     return (value,) if colon and module.partition(".")[0] == package else ()

@@ -92,9 +92,11 @@ class Probe:
         """Return the agreement with another reward on the same completions."""
         pairs: list[tuple[str, float, float]] = []
         for name, completions in texts.items():
-            own = call_reward(self._reward, self._examples, completions).scores
-            others = call_reward(other, self._examples, completions).scores
-            pairs += [(name, a, b) for a, b in zip(own, others, strict=False) if a is not None and b is not None]
+            scores = call_reward(self._reward, self._examples, completions).scores
+            other_scores = call_reward(other, self._examples, completions).scores
+            pairs += [
+                (name, a, b) for a, b in zip(scores, other_scores, strict=False) if a is not None and b is not None
+            ]
         x = [a for _, a, _ in pairs]
         y = [b for _, _, b in pairs]
         halves = zip(pairs, _is_upper_half(x), _is_upper_half(y), strict=True)

@@ -14,5 +14,5 @@ class TextConsole(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print objects; markup and highlighting are off by default."""
-        shown = (visible(each) if isinstance(each, str) else each for each in objects)
-        super().print(*shown, **{"markup": False, "highlight": False, "soft_wrap": True, **options})
+        texts = (visible(item) if isinstance(item, str) else item for item in objects)
+        super().print(*texts, **{"markup": False, "highlight": False, "soft_wrap": True, **options})

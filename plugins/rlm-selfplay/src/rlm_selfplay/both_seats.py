@@ -52,7 +52,7 @@ class BothSeats:
         generation, running = trainer.components.generation, matches
         while True:
             running = [match for match in running if match.next_turn()]
-            if not len(running) + generation.unused_rows(len(running)):
+            if not len(running) + generation.num_dummies(len(running)):
                 break
             ids, logprobs = generation.continue_ids([match.so_far() for match in running])
             for number, match in enumerate(running):
