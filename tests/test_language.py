@@ -72,27 +72,8 @@ MARKDOWN = [p for folder in ("", "docs/**/", "plugins/**/", "recipes/**/") for p
 PAGES = [*sorted(MARKDOWN), *(ROOT / "rlm_plugins" / name for name in DATA)]
 SPEAKING = ("Error", "Fault", "LawBroken", "warn", "warning", "info", "error", "echo", "Option", "Argument", "Typer")
 """Ends of the names of calls whose string arguments a user reads."""
-VAGUE = set(
-    [
-        "made",
-        "said",
-        "told",
-        "asked",
-        "found",
-        "standing",
-        "pieces",
-        "passed",
-        "mine",
-        "taken",
-        "both",
-        "same",
-        "alone",
-        "what",
-        "needed",
-        "wanted",
-        "thing",
-    ]
-)
+VAGUE = {"made", "said", "told", "asked", "found", "standing", "pieces", "passed", "mine", "taken", "both", "same"}
+VAGUE |= {"alone", "what", "needed", "wanted", "thing"}
 """Names of variables of the core that would not say what they hold."""
 MESSAGE = {"problem", "hint", "allowed", "reason", "message"}
 """Variables that hold parts of a message."""
