@@ -398,7 +398,7 @@ def test_only_algorithms_have_conventions(hook: str, name: str, sound: bool) -> 
     if sound:
         assert validated_parts("acme", hook, "acme.py", {name: None})
         return
-    with pytest.raises(PluginError, match="offers a part called"):
+    with pytest.raises(PluginError, match="registers a part called"):
         validated_parts("acme", hook, "acme.py", {name: None})
 
 

@@ -84,14 +84,14 @@ def test_weights_of_the_best_step_are_restored(tmp_path: Path) -> None:
     best.update(model, 6, 0.6, 0.2, 1.0)  # a larger score with a wider interval
     best.update(model, 8, float("nan"), float("nan"), float("nan"))
     again = BestModel(tmp_path / "best")
-    again.find()
+    again.load_score()
     assert again.score == {"step": 4, "score": 0.5, "low": 0.3, "high": 0.7}
     again.restore(model)
     assert torch.equal(model.weight, kept)
     (tmp_path / "best" / "weights.safetensors").write_bytes(b"damaged")
     with pytest.raises(RlmError, match="the best weights cannot be used"):
         again.restore(model)
-    again.find()
+    again.load_score()
     assert again.score is None
 
 

@@ -54,7 +54,8 @@ class Replay:
         if prompts is not None and not any(_key(prompt) in self.pool for prompt in prompts):
             problem = f"no training prompt is in {self.path}: nothing would be replayed"
             prompt, pool_prompt = short(_key(next(iter(prompts)))), short(next(iter(self.pool)))
-            hint = f"prompts must match exactly; the first is {prompt!r} here and {pool_prompt!r} in the pool"
+            first = f"the first training prompt is {prompt!r}, the first of the pool {pool_prompt!r}"
+            hint = f"prompts must match exactly; {first}"
             raise RecipeError(problem, where="path", hint=hint)
 
     @cached_property
