@@ -82,7 +82,9 @@ def import_object(address: str, *, where: str) -> Any:
             raise RecipeError(f"unknown name '{name}' in '{module_path}'", where=where, hint=hint)
         target = getattr(target, step)
         if _limits is not None and is_file and isinstance(target, ModuleType):
-            raise RecipeError(f"'{address}' leads to '{target.__name__}', not to the file", where=where, allowed=ALLOWED)
+            raise RecipeError(
+                f"'{address}' leads to '{target.__name__}', not to the file", where=where, allowed=ALLOWED
+            )
     if _limits is not None and not is_file:
         _require_same_package(target, address, where)
     return target
