@@ -75,6 +75,20 @@ def test_references_without_box_are_parsed_completely(gold: str, right: str, wro
     assert math_accuracy(texts, [gold] * 2) == [1.0, 0.0]
 
 
+SIGNS = [r"\quad ", " | ", r"\text{ or }", " **or** ", r"\lor", "<br>", "\n- ", "\n%", " and/or "]
+
+
+@pytest.mark.parametrize("between", SIGNS)
+def test_boxes_with_only_signs_between_them_are_alternatives(between: str) -> None:
+    texts = [rf"\boxed{{{first}}}{between}\boxed{{4}}" for first in (5, 4)]
+    assert math_accuracy(texts, ["4"] * 2) == [0, 1]
+
+
+@pytest.mark.parametrize("between", [" = ", ". No: ", "(b)", " is wrong, it is ", r" \text{wrong} "])
+def test_a_word_or_an_equals_sign_between_boxes_makes_the_last_one_count(between: str) -> None:
+    assert math_accuracy([rf"\boxed{{5}}{between}\boxed{{4}}"], ["4"]) == [1]
+
+
 def test_late_answers_are_logged() -> None:
     logged: dict[str, float] = {}
     sines = "+".join(rf"\sin(x+{k})" for k in range(80))

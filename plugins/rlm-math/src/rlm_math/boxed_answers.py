@@ -14,8 +14,10 @@ SEARCH_WINDOW = 200_000
 MAX_NESTING = 5
 
 _MARK = re.compile(r"(\\(?:boxed|fbox)\s*\{)|\\.|([{}])", re.S)
-_OR = re.compile(r"[\s$.,;:)]*(or|alternatively)\b", re.I)
-_JOINED = re.compile(r"[\s$.,;:/()]*(and|or)?[\s$.,;:/()]*", re.I)
+_OR = re.compile(r"(?:[\s$.,;:)*_]|\\text\s*\{)*(or|alternatively)\b", re.I)
+_MARKUP = re.compile(r"\\(?:[A-Za-z]+|.)|</?[A-Za-z]+\s*/?>", re.S)
+_JOINED = re.compile(r"[^\w=]*(?:(?:and|or)[^\w=]*)*", re.I)
+"""What is no correction between two boxes: signs, and no word but "and" or "or"."""
 
 
 class BoxedAnswer(NamedTuple):
@@ -65,7 +67,7 @@ def find_boxes(text: str) -> list[BoxedAnswer] | None:
 def final_answers(text: str, box: Box) -> list[str]:
     """Return the final answers of a text, all of which must be correct; none if the text leaves alternatives open.
 
-    Two boxes side by side, or joined by "or", are alternatives unless their contents are equal.
+    Two boxes with only signs, "and" or "or" between them are alternatives unless their contents are equal.
     """
     answer_part = after_thinking(text)
     if answer_part is None:
@@ -91,7 +93,7 @@ def _are_alternatives(text: str, all_boxes: list[BoxedAnswer], index: int) -> bo
         return False
     first, second = all_boxes[index - 1], all_boxes[index]
     between = text[first.end : second.start]
-    adjacent = _JOINED.fullmatch(between) or (_OR.match(between) and len(between) < 40)
+    adjacent = _JOINED.fullmatch(_MARKUP.sub(" ", between)) or (_OR.match(between) and len(between) < 40)
     return bool(adjacent) and strip_spaces(first.content) != strip_spaces(second.content)
 
 

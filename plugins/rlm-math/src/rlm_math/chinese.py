@@ -17,7 +17,9 @@ _UNITS = {
     "秒": "second", "分钟": "minute", "小时": "hour", "天": "day", "周": "week", "年": "year",
     "元": "yuan", "度": "degree",
 }  # fmt: skip
-_OF_ANOTHER_VALUE = re.compile("[万亿千百十零一二三四五六七八九两半倍负不非多少约近左右余几错]|分之")
+_OF_ANOTHER_VALUE = re.compile(
+    "[万亿千百十零一二三四五六七八九两半倍负不非多少约近左右余几错上下内外来折成打兆的吗]|分之|次方"
+)
 
 
 def translate(text: str) -> str:

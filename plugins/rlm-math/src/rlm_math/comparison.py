@@ -97,6 +97,9 @@ def _compare_equations(gold: Reference, text: str, rules: Rules) -> bool | Query
     if gold.exact is not None and not gold.name:
         text = _without_quantity_name(text)
     name, value = split_name(text)
+    axes = re.findall(r"(?<!\w)[xyz](?!\w)", name)
+    if not gold.name and axes != sorted(axes):
+        return False  # (y, x) = (1, 2) is the point (2, 1)
     is_joined = _JOINED.search(text) and ("=" in value or not name)
     if "=" in text and (is_joined or "\\equiv" in gold.text or (gold.exact is None and _EQUAL_NAMES.match(text))):
         return not rejection_reason(text, gold.text) and _query(gold.text, text, rules)

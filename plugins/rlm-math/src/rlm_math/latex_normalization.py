@@ -49,6 +49,7 @@ _SYMBOLS = {
     **{letter: rf"\{name} " for letter, name in zip("αβγδθλμσφω", _GREEK, strict=True)},
 }
 _SYMBOL_PATTERN = re.compile("|".join(map(re.escape, _SYMBOLS)))
+_STRUCK_OUT = re.compile(r"(?<![\w}~])~~(?=\S).*?(?<=\S)~~(?![\w\\~])", re.S)
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.S)
 _SIZES = ("big", "Big", "bigg", "Bigg")
 _REMOVED = {r"\left", r"\middle", r"\right", r"\displaystyle", r"\!"}
@@ -94,13 +95,15 @@ def _written(form: str, run: Sequence[str]) -> str:
 
 
 def to_ascii(text: str) -> str | None:
-    """Return `text` in ASCII where a notation exists; None if it contains invisible (control or format) characters.
+    """Return `text` in ASCII where a notation exists; None if a part of it is invisible or struck out (``~~4~~``).
 
     >>> to_ascii("４"), to_ascii("√2"), to_ascii("1⅜"), to_ascii("x²ⁿ"), to_ascii("٤"), to_ascii("4\u200b2")
     ('4', '\\\\sqrt{2}', '1\\\\frac{3}{8}', 'x^{2n}', '4', None)
     >>> to_ascii("10₂"), to_ascii("–4"), to_ascii("∛2")
     ('10_{2}', '-4', '\\\\sqrt[3]{2}')
     """
+    if _STRUCK_OUT.search(text):
+        return None
     text = re.sub(r"\s+", " ", text)
     text = re.sub(r"√\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
     text = re.sub(r"√\s*(\d+|\w)", r"\\sqrt{\1}", text).replace("√", r"\sqrt")

@@ -99,6 +99,8 @@ def _cardinal(words: list[str]) -> int | None:
         total, last_scale, group = total + value * _SCALES[word], _SCALES[word], []
     if not group:
         return total if words else None
+    if total and group[0] == "hundred":
+        return None  # one thousand hundred
     rest = _below_thousands(group[1:] if total and group[0] == "and" else group)
     return None if rest is None or (total and rest >= last_scale) else total + rest
 

@@ -10,7 +10,7 @@ MAX_LENGTH = 1000
 
 _BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9"}
 
-_WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
+_WHOLE = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)"
 _DECIMAL = rf"(?:{_WHOLE}(?:\.\d*)?|\.\d+)"
 _POWER = r"10\s*\^\s*(?:\{\s*([+-]?\d{1,3})\s*\}|([+-]?\d{1,3}))"
 _SIGN = re.compile(r"([+-]?)\s*(.*)", re.S)
@@ -20,8 +20,8 @@ _OVER = re.compile(rf"({_DECIMAL})\s*/\s*({_DECIMAL})")
 _FRAC = re.compile(rf"({_WHOLE})?\s*\\frac\s*\{{\s*(-?)\s*({_DECIMAL})\s*\}}\s*\{{\s*(-?)\s*({_DECIMAL})\s*\}}")
 _REPEATING = re.compile(r"(\d+)\.(\d*)\\(?:overline|bar|dot)\s*\{\s*(\d+)\s*\}")
 _MIXED = re.compile(r"(\d+) (\d+)\s*/\s*(\d+)")
-_SPACED = re.compile(r"\d{1,3}(?:(?: \d{3})+|(?:'\d{3})+)(?:\.\d+)?")
-_POINTED = re.compile(r"\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?")
+_SPACED = re.compile(r"[1-9]\d{0,2}(?:(?: \d{3})+|(?:'\d{3})+)(?:\.\d+)?")
+_POINTED = re.compile(r"[1-9]\d{0,2}(?:\.\d{3}){2,}(?:,\d+)?")
 """Thousands separated by points need two of them: 1.234 is a decimal."""
 
 

@@ -32,6 +32,7 @@ _HEDGE = re.compile(r"(?<![A-Za-z])(?:(?i:or|and|nor|not|but|maybe)|[A-H])(?![A-
 """What offers another option, or takes one back."""
 _WORDS = re.compile(r"[A-Za-z][A-Za-z'.,-]*(?: [A-Za-z0-9][A-Za-z0-9'.,-]*)*")
 _ARTICLE = re.compile(r"(?:an?|the) (?=[a-z]{3})", re.I)
+_PROPER_NAME = re.compile(r"(?=.*[aeiouAEIOU])[A-Z][a-z]{2}")
 _SHORT = {"yes", "no", "odd", "even", "dne", "all", "one", "two", "six", "ten"}
 
 
@@ -123,7 +124,7 @@ def normalized_words(text: str) -> str:
     if not _WORDS.fullmatch(words):
         return ""
     is_certain = _WRAPPED.fullmatch(text) or any(len(w) > 3 or w.lower() in _SHORT for w in words.split())
-    return words.lower() if is_certain else ""
+    return words.lower() if is_certain or _PROPER_NAME.fullmatch(words) else ""
 
 
 NOTATIONS: dict[Kind, Callable[[str], str]] = {

@@ -10,12 +10,13 @@ _OF_ANOTHER_VALUE = (
     "thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty "
     "ninety hundred thousand million billion trillion dozen score gross myriad lakh crore grand kilo mega giga "
     "milli micro nano permille ppm ppb bp bps basis mille fold twice double triple percent pi infinity squared "
-    "cubed bn mn mil thou pct"
+    "cubed bn mn mil thou pct naught nought googol centi deci deca hecto pico tera"
 )
 _OF_AN_OPERATION = (
     "plus minus mod modulo base factorial choose over inverse reciprocal negative positive opposite complement sqrt "
     "abs log ln sine cosine tangent sin cos tan less more fewer increased decreased reduced doubled tripled estimated "
-    "quadrupled halved added subtracted multiplied divided negated raised rounded off short shy time"
+    "quadrupled halved inverted reversed reverse added subtracted multiplied divided negated raised rounded off short "
+    "shy time"
 )
 _OF_DOUBT = (
     "or and not no nor but wrong false incorrect is if maybe perhaps about around than most least under from to "
@@ -23,9 +24,11 @@ _OF_DOUBT = (
     "upward downward minimum maximum almost close near ish some several many few something anything nothing none "
     "never other another also by with without mistaken untrue invalid undefined error respective would could should "
     "may might can be estimate depend depending optional unknown question after before then otherwise rather "
-    "possible probable impossible fail excluded"
+    "possible probable impossible fail excluded "
+    "neither rejected above below beyond missing"
 )
 _WORDS = {*f"{_OF_ANOTHER_VALUE} {_OF_AN_OPERATION} {_OF_DOUBT}".split()}
+_NUMERAL = re.compile(r"[a-z]*illion|[a-z]+tieth|[a-z]+teenth|([a-z]+)fold")
 _ADVERB = re.compile(r".*[a-z]{2}ly")
 _NOUNS_IN_LY = {"family", "butterfly", "assembly", "butterflie", "lily", "jelly", "belly", "bully", "ally", "rally"}
 
@@ -33,9 +36,11 @@ _NOUNS_IN_LY = {"family", "butterfly", "assembly", "butterflie", "lily", "jelly"
 def changes_number(word: str) -> bool:
     """Return True for a word, in lower case, that is no unit after a number.
 
-    >>> [changes_number(word) for word in ("probably", "tenths", "dozen", "apple", "family", "second")]
-    [True, True, True, False, False, False]
+    >>> [changes_number(word) for word in ("probably", "tenths", "sixes", "tenfold", "apple", "family")]
+    [True, True, True, True, False, False]
     """
     is_adverb = _ADVERB.fullmatch(word) is not None and word not in _NOUNS_IN_LY
-    singular = re.sub(r"(?<=o)es?$|s$", "", word)  # "perhap" is a singular of units, and "zeroe"
-    return is_adverb or bool(_WORDS & {word, singular, f"{word}s"})
+    singular = re.sub(r"(?<=[osx])es?$|s$", "", word)  # "perhap" and "sixe" are singulars of units
+    numeral = _NUMERAL.fullmatch(singular)
+    is_numeral = numeral is not None and (numeral[1] is None or numeral[1] in _WORDS)
+    return is_adverb or is_numeral or bool(_WORDS & {word, singular, f"{word}s"})

@@ -16,12 +16,15 @@ ANSWERS: dict[str, Text] = {
     "after a long text": lambda v, rng: "We compute $x = 1$. " * 3000 + f"\\boxed{{{v}}}",
     "fbox": lambda v, rng: f"\\fbox{{{v}}}",
 }
+_MARKUP = ["\\quad", " | ", "\\text{ or }", " **or** ", "\\lor", "<br>", "\n- ", "\n% ", " and/or ", " & "]
 NO_ANSWERS: dict[str, Text] = {
     "only while thinking": lambda v, rng: f"<think>\\boxed{{{v}}}</think>I do not know.",
     "thinking not closed": lambda v, rng: f"<think>\\boxed{{{v}}}",
     "corrected to a wrong one": lambda v, rng: f"\\boxed{{{v}}}. No: \\boxed{{{v + 1}}}",
     "two boxes": lambda v, rng: f"\\boxed{{{v}}} or \\boxed{{{v + 1}}}",
     "two boxes side by side": lambda v, rng: f"\\boxed{{{v + 1}}}\\boxed{{{v}}}",
+    "two boxes and markup": lambda v, rng: f"\\boxed{{{v + 1}}}{rng.choice(_MARKUP)}\\boxed{{{v}}}",
+    "an alternative as text": lambda v, rng: f"\\boxed{{{v}}}\\text{{ or }}{v + 1}",
     "a box not closed": lambda v, rng: f"\\boxed{{{v}",
     "a box with two boxes": lambda v, rng: f"\\boxed{{\\boxed{{{v + 1}}}\\boxed{{{v}}}}}",
     "an empty box": lambda v, rng: "\\boxed{}",

@@ -128,6 +128,8 @@ INTEGERS = Subject(
         "a larger unit": lambda value, rng: f"{value}\\text{{ {rng.choice(['million', 'thousand', 'dozen'])}}}",
         "a word that is no unit": lambda value, rng: f"{value}\\text{{ {rng.choice(_WORDS_AFTER.split())}}}",
         "a misplaced separator": _misplaced,
+        "struck out": lambda value, rng: f"~~{value}~~",
+        "a zero before the separator": lambda value, rng: f"0,{value}" if 100 <= value < 1000 else None,
         "a break between digits": _broken,
         "a Unicode exponent or subscript": _raised_or_lowered,
         "two numbers": lambda value, rng: f"{value} {rng.randint(0, 9)}",

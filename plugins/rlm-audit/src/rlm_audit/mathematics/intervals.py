@@ -142,5 +142,6 @@ DOMAINS = Subject(
         "all real numbers": lambda v, rng: "\\mathbb{R}",
         "the excluded points": lambda v, rng: braces([*map(str, v)]),
         "an equation": lambda v, rng: f"x = {v[0]}",
+        "a complex number": lambda v, rng: f"{_gaps(v, rng)} \\cup \\{{i\\}}",
     },
 )

@@ -69,10 +69,12 @@ STATEMENTS = Subject(
 
 _NOUNS = ["apples", "red balls", "students", "square units", "games", "children", "years old"]
 _NO_UNITS = ["bn", "mn", "mil", "thou", "radical", "odd", "impossible", "und", "pct", "times", "hundreds", "zeroes"]
+_NO_NAMES = ["half", "twice", "not", "negative", "reversed", "neither"]
+_NO_UNITS += ["sixes", "grosses", "naughts", "twentieths", "tenfold", "zillions", "units below", "units missing"]
 
 
 def _consonants(rng: random.Random) -> str:
-    return "".join(rng.choice("bcdfgkpqrvwxz") for _ in range(rng.randint(2, 5)))
+    return "".join(rng.choice("bdfpqrvwxz") for _ in range(rng.randint(2, 5)))
 
 
 NAMED = Subject(
@@ -95,7 +97,7 @@ NAMED = Subject(
         "its square": lambda v, rng: f"x^2={v}",
         "its opposite": lambda v, rng: f"-x={v}",
         "a sum with a number": lambda v, rng: f"m+1={v}",
-        "words of another value": lambda v, rng: f"\\text{{{rng.choice(['half', 'twice', 'not', 'negative'])}}} = {v}",
+        "words of another value": lambda v, rng: f"\\text{{{rng.choice(_NO_NAMES)}}} = {v}",
         "a word that is no unit": lambda v, rng: f"{v}\\text{{ {rng.choice(_NO_UNITS)}}}",
         "letters that are no unit": lambda v, rng: f"{v}\\text{{ {_consonants(rng)}}}",
         "a product": lambda v, rng: f"{v} {rng.choice(['xyz', 'abc', 'xy', 'ab cd'])}",
@@ -131,13 +133,14 @@ CHINESE = Subject(
     is_spelled=False,
 )
 
+_CHINESE_CHANGES = ["万", "亿", "万元", "多", "左右", "倍", "几", "以上", "以内", "打", "次方", "的倒数"]
 CHINESE_UNITS = Subject(
     draw=lambda rng, size: rng.randint(2, 10**size),
     write=lambda v, rng: str(v),
     notations={"a unit": lambda v, rng: f"{v}{rng.choice(['元', '个', '平方米', '人', '千克', '度'])}"},
     near_misses={"one more": lambda v, rng: v + 1},
     wrong_texts={
-        "a word that changes it": lambda v, rng: f"{v}{rng.choice(['万', '亿', '万元', '多', '左右', '倍', '几'])}",
+        "a word that changes it": lambda v, rng: f"{v}{rng.choice(_CHINESE_CHANGES)}",
         "another option": lambda v, rng: f"{v}或{v + 1}",
     },
     is_spelled=False,

@@ -112,6 +112,8 @@ TUPLES = Subject(
         "a list": lambda v, rng: ", ".join(map(latex_fraction, v)),
         "a set": lambda v, rng: braces([*map(latex_fraction, v)]),
         "assignments the wrong way": lambda v, rng: _assignments("yxz", v) if len(v) < 4 and v[0] != v[1] else None,
+        "names the wrong way": lambda v, rng: f"(y, x) = {_parenthesized(v, rng)}" if len(v) == 2 else None,
+        "a choice of assignments": lambda v, rng: _assignments("xyz", v).replace(", ", "\\text{ or }"),
         "the first component": lambda v, rng: latex_fraction(v[0]),
     },
 )

@@ -154,7 +154,10 @@ BINOMIALS = Subject(
         "indices on both sides": lambda v, rng: f"{{}}^{{{v[0]}}}C_{{{v[1]}}}",
         "factorials": lambda v, rng: f"\\frac{{{v[0]}!}}{{{v[1]}!\\,{v[0] - v[1]}!}}",
     },
-    near_misses={"another set": lambda v, rng: (v[0] + 1, v[1]), "another subset": lambda v, rng: (v[0], v[1] - 1)},
+    near_misses={
+        "another set": lambda v, rng: (v[0] + 1, v[1]),
+        "another subset": lambda v, rng: (v[0], v[1] - 1) if v[0] != 2 * v[1] - 1 else None,
+    },
     wrong_texts={
         "exchanged": lambda v, rng: f"C({v[1]},{v[0]})",
         "ordered": lambda v, rng: f"\\frac{{{v[0]}!}}{{{v[0] - v[1]}!}}",

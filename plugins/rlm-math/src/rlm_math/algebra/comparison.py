@@ -122,7 +122,7 @@ def _is_tuple(value: Items) -> bool:
 def _is_assignment(value: Items) -> bool:
     """Return True for ``x = 1, y = 2``."""
     names = [item.name.partition("_")[0] for item in value.items if isinstance(item, Named)]  # x_1 and x_2 are both x
-    return value.opened == "" and len(names) == len(value.items) and len({*names}) == len(names) > 1
+    return value.opened == value.closed == "" and len(names) == len(value.items) and len({*names}) == len(names) > 1
 
 
 def _as_tuple(value: Items) -> Items:

@@ -38,7 +38,8 @@ def alternatives(tokens: Tokens, parse: Parse) -> Value | None:
             sets = [as_numbers(value) for value in values]
             if all(isinstance(value, Numbers) for value in values):
                 return combined(kind, sets)
-            return Items("", tuple(listed(values)), "")
+            names = {value.name for value in values if isinstance(value, Named)}
+            return Items("", tuple(listed(values)), "or" if word == "or" and len(names) > 1 else "")
     return None
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlm_math.algebra.equality import are_equal, compare
-from rlm_math.algebra.nodes import INFINITY, MINUS_INFINITY, Node, UndefinedError, variables
+from rlm_math.algebra.nodes import INFINITY, MINUS_INFINITY, Node, UndefinedError, number, variables
 
 MAX_ENDPOINTS = 60
 
@@ -82,6 +82,8 @@ def _sorted(ends: list[Node]) -> list[Node]:
         raise UndefinedError("too many intervals")
     ordered: list[Node] = []
     for end in dict.fromkeys(ends):
+        if not variables(end):
+            compare(end, number(0))  # i is no end
         index = 0
         while index < len(ordered) and _order(ordered[index], end) < 0:
             index += 1

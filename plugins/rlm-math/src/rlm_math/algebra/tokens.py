@@ -45,7 +45,7 @@ _NAMES = {**{name: name for name in FUNCTIONS}, **_ALIASES, "inf": "infty", "inf
 _TOKEN = re.compile(
     r"""\s*(?:
     (?P<repeating>\d*\.\d*\\(?:overline|bar|dot)\s*\{\s*\d+\s*\})
-  | (?P<number>(?<!\d)\d{1,3}(?:,\d{3}(?!\d))+(?:\.\d+)?|\d*\.\d+|\d+\.?(?!\d))
+  | (?P<number>(?<!\d)[1-9]\d{0,2}(?:,\d{3}(?!\d))+(?:\.\d+)?|\d*\.\d+|\d+\.?(?!\d))
   | (?P<matrix>\\(?:begin|end)\s*\{\s*[A-Za-z]+\*?\s*\})
   | (?P<wrapped>\\(?P<wrapper>operatorname\*?|mathrm|text|mathbb|mathbf|mathcal|mathit|overline|vec|hat|bar)
       \s*(?:\{(?P<inside>[^{}]*)\}|(?P<bare>[A-Za-z])))
