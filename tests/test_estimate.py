@@ -116,7 +116,7 @@ def test_activations_equal_what_autograd_saves(
     rows, width = 2, 24
     shallow, deep = (_saved(config(family, dtype, num_hidden_layers=n), lora, rows, width, half) for n in (2, 3))
     model_config = config(family, dtype)
-    block = Transformer.of(skeleton(model_config, lora), model_config, LORA["r"] if lora else 0)
+    block = Transformer.of_model(skeleton(model_config, lora), model_config, LORA["r"] if lora else 0)
     copies = _cast_weights(config(family, dtype, num_hidden_layers=3), lora, half)
     copies -= _cast_weights(config(family, dtype, num_hidden_layers=2), lora, half)
     assert deep - shallow - copies == rows * width * block.saved(width, half)
@@ -134,7 +134,7 @@ def test_a_checkpointed_layer_keeps_its_input(dtype: torch.dtype) -> None:
         estimate(config(Qwen3Config, dtype, num_hidden_layers=n), LORA, load).update["activations"] for n in (2, 3)
     )
     assert deep - shallow == three - two == two / 2
-    block = Transformer.of(skeleton(config(dtype=dtype), LORA), config(dtype=dtype), 4)
+    block = Transformer.of_model(skeleton(config(dtype=dtype), LORA), config(dtype=dtype), 4)
     whole = estimate(config(dtype=dtype), LORA, dataclasses.replace(load, checkpointing=False))
     passing = block.hidden_states(rows * width, False)
     assert block.layer(load) - passing == whole.update["activations"] / 2, "and one layer has all of it"
