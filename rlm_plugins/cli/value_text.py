@@ -25,7 +25,7 @@ _DEFAULT = r"`{}` \(default: `([^`]+)`"
 def formula_name(knob: str) -> str:
     """Return a knob as formulas spell it.
 
-    >>> spelt("epsilon_high"), spelt("share")
+    >>> formula_name("epsilon_high"), formula_name("share")
     ('ε_high', 'share')
     """
     first, *rest = knob.split("_")
