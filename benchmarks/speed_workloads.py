@@ -96,7 +96,7 @@ B5 = Workload(
     completion=12,
     mean=12,
     accumulation=4,
-    steps=1,
+    steps=3,
     common=33,
 )
 WORKLOADS: dict[str, Workload] = {
