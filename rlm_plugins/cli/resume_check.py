@@ -32,7 +32,7 @@ def resume_check(source: Path, overrides: Sequence[str], at: Sequence[int] = ())
         at: Steps; by default all.
 
     Returns:
-        Per interruption ``stage``, ``step``, ``equal`` and ``differs``: the files  that differ.
+        Per interruption ``stage``, ``step``, ``equal`` and ``differs``: the files that differ.
     """
     recipe, _ = read(source, overrides)
     with tempfile.TemporaryDirectory(prefix="rlm-resume-check-") as name:

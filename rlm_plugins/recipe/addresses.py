@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from rlm_plugins.recipe.paths import leaves
+
 _FILE = re.compile(r"(?P<file>\S+\.py):(?P<name>[A-Za-z_][\w.]*)")
 
 
@@ -30,13 +32,11 @@ def absolute_addresses(value: Any, folder: pathlib.Path) -> Any:
 
 def addressed_files(value: Any) -> Iterator[tuple[pathlib.Path, str]]:
     """Yield (file, address) of every address of a file that exists."""
-    if isinstance(value, dict | list):
-        for entry in value.values() if isinstance(value, dict) else value:
-            yield from addressed_files(entry)
-    elif isinstance(value, str) and (match := _FILE.fullmatch(value)) is not None:
-        file = pathlib.Path(match["file"]).expanduser()
-        if file.is_file():
-            yield file.resolve(), value
+    for _, entry in leaves(value):
+        match = _FILE.fullmatch(entry) if isinstance(entry, str) else None
+        file = None if match is None else pathlib.Path(match["file"]).expanduser()
+        if file is not None and file.is_file():
+            yield file.resolve(), entry
 
 
 def package_addresses(value: Any, package: str) -> tuple[str, ...]:
@@ -45,8 +45,5 @@ def package_addresses(value: Any, package: str) -> tuple[str, ...]:
     >>> package_addresses({"rewards": [{"function": "trl.rewards:f"}, {"function": "os:system"}]}, "trl")
     ('trl.rewards:f',)
     """
-    if isinstance(value, dict | list | tuple):
-        parts = value.values() if isinstance(value, dict) else value
-        return tuple(sorted({address for item in parts for address in package_addresses(item, package)}))
-    module, colon, _ = value.partition(":") if isinstance(value, str) else ("", "", "")
-    return (value,) if colon and module.partition(".")[0] == package else ()
+    addresses = {text for _, text in leaves(value) if isinstance(text, str) and ":" in text}
+    return tuple(sorted(text for text in addresses if text.partition(":")[0].partition(".")[0] == package))

@@ -19,6 +19,7 @@ from rlm_plugins.entry_points import origin_of, tolerate_damage
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.addresses import addressed_files, package_addresses
 from rlm_plugins.recipe.document import Recipe
+from rlm_plugins.recipe.paths import nodes
 from rlm_plugins.registry.loading import GROUP
 
 Kind = Literal["file", "function", "package", "model", "kernel", "server", "upload"]
@@ -130,17 +131,14 @@ def receivers(value: Any) -> Iterator[ForeignCode]:
 
     A server is the value of `url`, or of a key that ends in ``_url`` or ``_host``; those of this machine are left out.
     """
-    if isinstance(value, Mapping):
-        keys = [str(name) for key, name in value.items() if str(key).endswith("_env") and name]
-        for key, entry in value.items():
+    for section in (node for _, node in nodes(value) if isinstance(node, dict)):
+        keys = [str(name) for key, name in section.items() if str(key).endswith("_env") and name]
+        for key, entry in section.items():
             is_server = key == "url" or str(key).endswith(("_url", "_host"))
             if is_server and isinstance(entry, str) and not _is_this_machine(entry):
                 yield ForeignCode("server", entry, f"receives {', '.join(keys)}" if keys else "receives no key")
-        if value.get("push_to_hub"):
-            yield ForeignCode("upload", str(value.get("hub_model_id")), "of the hub")
-        value = list(value.values())
-    for entry in value if isinstance(value, list | tuple) else ():
-        yield from receivers(entry)
+        if section.get("push_to_hub"):
+            yield ForeignCode("upload", str(section.get("hub_model_id")), "of the hub")
 
 
 def _is_this_machine(address: str) -> bool:
@@ -153,11 +151,9 @@ def _is_this_machine(address: str) -> bool:
 
 def _kernels(value: Any) -> Iterator[str]:
     """Yield every attention implementation that transformers would download as compiled code: ``owner/name``."""
-    for key, entry in value.items() if isinstance(value, Mapping) else enumerate(value):
-        if key == "attn_implementation" and "/" in str(entry):
+    for path, entry in nodes(value):
+        if path and path[-1] == "attn_implementation" and "/" in str(entry):
             yield str(entry)
-        elif isinstance(entry, Mapping | list):
-            yield from _kernels(entry)
 
 
 def _code_of_folder(folder: Path) -> str:

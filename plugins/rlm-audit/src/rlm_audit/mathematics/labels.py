@@ -69,8 +69,8 @@ STATEMENTS = Subject(
 
 _NOUNS = ["apples", "red balls", "students", "square units", "games", "children", "years old"]
 _NO_UNITS = ["bn", "mn", "mil", "thou", "radical", "odd", "impossible", "und", "pct", "times", "hundreds", "zeroes"]
-_NO_NAMES = ["half", "twice", "not", "negative", "reversed", "neither"]
 _NO_UNITS += ["sixes", "grosses", "naughts", "twentieths", "tenfold", "zillions", "units below", "units missing"]
+_NO_NAMES = ["half", "twice", "not", "negative", "reversed", "neither"]
 
 
 def _consonants(rng: random.Random) -> str:

@@ -57,15 +57,11 @@ SOLUTIONS = Subject(
 )
 
 
-def _lines(value: Pair) -> str:
-    return f"{value[0]}x\\pm {value[1]}y=0"
-
-
 ASYMPTOTES = Subject(
     draw=lambda rng, size: (rng.randint(1, 5 * size), rng.randint(5 * size + 1, 9 * size + 1)),
     write=lambda v, rng: f"y=\\pm\\frac{{{v[0]}}}{{{v[1]}}}x",
     notations={
-        "one equation": lambda v, rng: _lines(v),
+        "one equation": lambda v, rng: f"{v[0]}x\\pm {v[1]}y=0",
         "two equations": lambda v, rng: f"{v[0]}x+{v[1]}y=0 \\text{{ or }} {v[0]}x-{v[1]}y=0",
         "of the other variable": lambda v, rng: f"x=\\pm\\frac{{{v[1]}}}{{{v[0]}}}y",
     },
