@@ -59,8 +59,7 @@ class Sample:
     def _ensure_loaded(self) -> None:
         if self._candidate is None:
             self._candidate = self._start("calls")
-            reply = self._candidate.receive(self._deadline())
-            self._load_error = None if reply.keys() == {"loaded"} else _output(reply)
+            self._load_error = _failure(self._candidate.receive(self._deadline()), "loaded")
 
     def _check(self, item: Check) -> Output:
         if self._examiner_key != (item.setup, item.names, item.classes):
@@ -82,7 +81,7 @@ class Sample:
             if "ask" in message:
                 examiner.send(_validated(candidate.request(message["ask"], deadline)), deadline)
                 continue
-            return None if message == {final: True} else _output(message)
+            return _failure(message, final)
 
     def _start(self, role: str, **job: Json) -> Connection:
         limits = {
@@ -130,6 +129,19 @@ def _validated(reply: Message) -> Message:
 
 
 _FORMS = ({"value", "after"}, {"error"}, {"end"}, {"callback"})
+
+
+def _failure(reply: Message, final: str) -> Output | None:
+    """Return None for the message `final`, and the output of an error.
+
+    Raises:
+        SampleFailure: It is another message: a program that loads may send a value, which is no success.
+    """
+    if reply == {final: True}:
+        return None
+    if "error" not in reply:
+        raise SampleFailure("garbled", f"neither `{final}` nor an error")
+    return _output(reply)
 
 
 def _output(reply: Message) -> Output:
