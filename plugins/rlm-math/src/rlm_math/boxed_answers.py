@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
+from rlm_math.box_context import changes_answer
 from rlm_math.latex_normalization import normalize_latex, strip_spaces
 
 Box = Literal["last", "only", "first", "all"]
@@ -77,14 +78,13 @@ def final_answers(text: str, box: Box) -> list[str]:
     if not all_boxes or (box == "only" and len(all_boxes) > 1):
         return []
     if box == "all":
-        return _unwrap([one.content for one in all_boxes])
+        is_changed = any(changes_answer(answer_part, one.start, one.end) for one in all_boxes)
+        return [] if is_changed else _unwrap([one.content for one in all_boxes])
     index = 0 if box == "first" else len(all_boxes) - 1
     chosen = all_boxes[index]
-    if _OR.match(answer_part, chosen.end) or any(
-        _are_alternatives(answer_part, all_boxes, i) for i in (index, index + 1)
-    ):
-        return []
-    return _unwrap([chosen.content])
+    is_open = any(_are_alternatives(answer_part, all_boxes, i) for i in (index, index + 1))
+    is_changed = is_open or changes_answer(answer_part, chosen.start, chosen.end)
+    return [] if is_changed else _unwrap([chosen.content])
 
 
 def _are_alternatives(text: str, all_boxes: list[BoxedAnswer], index: int) -> bool:

@@ -95,6 +95,11 @@ def is_named(unit: str, words: str) -> bool:
     return known or any(map(_PLURAL.fullmatch, re.findall("[A-Za-z]+", words)))
 
 
+def is_symbol(letter: str) -> bool:
+    """Return True for a unit of one letter, such as m."""
+    return letter in _ONE_LETTER
+
+
 def _cased(part: str) -> str:
     """Return a word in lower case, but a symbol whose capitals have a meaning as it is: Mm is not mm, MB not Mb.
 

@@ -44,3 +44,18 @@ def changes_number(word: str) -> bool:
     numeral = _NUMERAL.fullmatch(singular)
     is_numeral = numeral is not None and (numeral[1] is None or numeral[1] in _WORDS)
     return is_adverb or is_numeral or bool(_WORDS & {word, singular, f"{word}s"})
+
+
+_AFTER_A_NUMBER = "squared cubed factorial plus minus over choose mod modulo"
+_OF_A_REMARK = "percent basis pct one two three four five six seven eight nine ten score grand double fold"
+_SCALES = {*f"{_OF_ANOTHER_VALUE} {_AFTER_A_NUMBER}".split()} - {*_OF_A_REMARK.split()}
+
+
+def scales_number(word: str) -> bool:
+    """Return True for a word in lower case that multiplies or changes a number before it: ``million``, ``thirds``.
+
+    >>> [scales_number(word) for word in ("million", "thirds", "squared", "percent", "apples", "is")]
+    [True, True, True, False, False, False]
+    """
+    numeral = _NUMERAL.fullmatch(word)
+    return (numeral is not None and numeral[1] is None) or bool(_SCALES & {word, word.removesuffix("s")})

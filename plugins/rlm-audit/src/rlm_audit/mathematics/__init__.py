@@ -114,7 +114,7 @@ FAMILY = Family(
 )
 """Cases for rewards that compare mathematical answers in a box."""
 
-_SLOW = ("huge integer", "small integer", "completion", "hostile")
+_SLOW = ("huge integer", "small integer", "completion", "box", "hostile")
 COMPARED = Family(
     {name: make for name, make in FAMILY.generators.items() if not name.startswith(_SLOW)}, form=FORM, others=OTHERS
 )

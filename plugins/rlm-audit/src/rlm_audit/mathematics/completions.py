@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from rlm_audit.case import Case, Generator
+from rlm_audit.mathematics import box_contexts
 
 Text = Callable[[int, random.Random], str]
 ANSWERS: dict[str, Text] = {
@@ -69,5 +70,7 @@ def generators() -> dict[str, Generator]:
     return {
         **{f"completion: {name}": _generator(write, is_right=True) for name, write in ANSWERS.items()},
         **{f"completion, not: {name}": _generator(write, is_right=False) for name, write in NO_ANSWERS.items()},
+        **{f"box: {name}": _generator(write, is_right=True) for name, write in box_contexts.RIGHT.items()},
+        **{f"box, not: {name}": _generator(write, is_right=False) for name, write in box_contexts.WRONG.items()},
         **{f"hostile: {name}": _generator(write, is_right=False, is_hostile=True) for name, write in HOSTILE.items()},
     }
