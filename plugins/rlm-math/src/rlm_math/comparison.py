@@ -15,7 +15,7 @@ from rlm_math.combinatorics import in_binomials
 from rlm_math.latex_normalization import normalize_latex, strip_spaces, to_ascii
 from rlm_math.numerals import is_near, numeral, parse_number
 from rlm_math.phrases import plain_answer
-from rlm_math.quantity_names import is_quantity_name
+from rlm_math.quantity_names import is_label, is_quantity_name, split_label
 from rlm_math.reference import (
     NOTATIONS,
     Reference,
@@ -94,8 +94,8 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
 
 def _compare_equations(gold: Reference, text: str, rules: Rules) -> bool | Query:
     """Compare what may be an equation, a chain of them, or several answers with names."""
-    if gold.exact is not None and not gold.name:
-        text = _without_quantity_name(text)
+    if not gold.name:
+        text = _without_quantity_name(text, gold)
     name, value = split_name(text)
     axes = re.findall(r"(?<!\w)[xyz](?!\w)", name)
     if not gold.name and axes != sorted(axes):
@@ -110,15 +110,19 @@ def _compare_equations(gold: Reference, text: str, rules: Rules) -> bool | Query
     return _compare_chain(gold, split_equation(value), rules)
 
 
-def _without_quantity_name(text: str) -> str:
-    """Return the value of ``m + n = 73``, ``73 = m + n`` or ``73 = x``; anything else as it is."""
+def _without_quantity_name(text: str, gold: Reference) -> str:
+    """Return the value of ``m + n = 73``, ``73 = m + n`` or ``73 = x``; anything else as it is.
+
+    Words may be a name if they name a quantity, or are those of the reference; a sum only of a number.
+    """
     sides = split_equation(text)
-    if len(sides) != 2:
+    if len(sides) != 2 or "=" in gold.text:
         return text
     left, right = sides
-    if is_quantity_name(left):
+    is_name = is_quantity_name if gold.exact is not None else is_label
+    if is_name(left) or (gold.label and split_label(text)[0] == gold.label):
         return right
-    return left if is_quantity_name(right) or split_name(f"{right}=")[0] else text
+    return left if is_name(right) or (gold.exact is not None and split_name(f"{right}=")[0]) else text
 
 
 def _compare_chain(gold: Reference, parts: list[str], rules: Rules) -> bool | Query:

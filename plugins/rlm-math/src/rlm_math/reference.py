@@ -16,6 +16,7 @@ from rlm_math.labels import normalized_labels
 from rlm_math.latex_normalization import normalize_latex, to_ascii
 from rlm_math.numerals import MAX_LENGTH, normalized_base, parse_number
 from rlm_math.phrases import plain_answer
+from rlm_math.quantity_names import split_label
 
 Kind = Literal["number", "letter", "labels", "words", "clock", "date", "base", "formula"]
 
@@ -47,6 +48,7 @@ class Reference:
         value: Text without name and unit.
         unit: Its unit, if any.
         exact: Its value if it is a number.
+        label: Words before an equals sign: the area of ``\\text{Area} = 4``.
         choice: Letter of the option that the value belongs to: ``\\text{(B) }12``.
     """
 
@@ -56,6 +58,7 @@ class Reference:
     value: str = ""
     unit: str | None = None
     exact: Fraction | None = None
+    label: str = ""
     choice: str = ""
 
 
@@ -76,7 +79,11 @@ def parse_reference(answer: str) -> Reference | None:
         return None
     letter, rest = split_choice(text)
     value = parse_reference(rest) if letter else None
-    return _parse_plain(text) if value is None else replace(value, choice=letter)
+    if value is not None:
+        return replace(value, choice=letter)
+    label, rest = split_label(text)
+    value = parse_reference(rest) if label else None
+    return _parse_plain(text) if value is None else replace(value, label=label)
 
 
 def _parse_plain(text: str) -> Reference:

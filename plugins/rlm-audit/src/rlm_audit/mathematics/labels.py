@@ -70,7 +70,8 @@ STATEMENTS = Subject(
 _NOUNS = ["apples", "red balls", "students", "square units", "games", "children", "years old"]
 _NO_UNITS = ["bn", "mn", "mil", "thou", "radical", "odd", "impossible", "und", "pct", "times", "hundreds", "zeroes"]
 _NO_UNITS += ["sixes", "grosses", "naughts", "twentieths", "tenfold", "zillions", "units below", "units missing"]
-_NO_NAMES = ["half", "twice", "not", "negative", "reversed", "neither"]
+_NO_NAMES = ["half", "twice", "negative", "reversed", "neither", "unanswer", "error", "upper bound", "fake answer"]
+_NAMES = ["Area", "Total", "Sum of the roots", "minimum value", "number of ways", "John's age", "total cost"]
 
 
 def _consonants(rng: random.Random) -> str:
@@ -84,7 +85,7 @@ NAMED = Subject(
         "the sum of two unknowns": lambda v, rng: f"m+n={v}",
         "a segment": lambda v, rng: f"{rng.choice(['AB', 'BC', 'PQ'])} = {v}",
         "an area": lambda v, rng: f"[ABC]={v}",
-        "its name in words": lambda v, rng: f"\\text{{{rng.choice(['Area', 'Total', 'Sum of the roots'])}}} = {v}",
+        "its name in words": lambda v, rng: f"\\text{{{rng.choice(_NAMES)}}} = {v}",
         "the name on the right": lambda v, rng: f"{v}=m+n",
         "a noun": lambda v, rng: f"{v}\\text{{ {rng.choice(_NOUNS)}}}",
         "a noun without text": lambda v, rng: f"{v} {rng.choice(_NOUNS)}",
@@ -98,6 +99,8 @@ NAMED = Subject(
         "its opposite": lambda v, rng: f"-x={v}",
         "a sum with a number": lambda v, rng: f"m+1={v}",
         "words of another value": lambda v, rng: f"\\text{{{rng.choice(_NO_NAMES)}}} = {v}",
+        "a denied name": lambda v, rng: f"\\text{{{rng.choice(['not', 'un', 'half'])} {rng.choice(_NAMES)}}} = {v}",
+        "an unknown word as an index": lambda v, rng: f"x_{{\\text{{{_consonants(rng)}}}}} = {v}",
         "a word that is no unit": lambda v, rng: f"{v}\\text{{ {rng.choice(_NO_UNITS)}}}",
         "letters that are no unit": lambda v, rng: f"{v}\\text{{ {_consonants(rng)}}}",
         "a product": lambda v, rng: f"{v} {rng.choice(['xyz', 'abc', 'xy', 'ab cd'])}",
