@@ -25,6 +25,7 @@ from rlm_math.reference import (
     split_name,
 )
 from rlm_math.rejection_rules import MAX_ANSWER_LENGTH, rejection_reason
+from rlm_math.single_words import same_word
 from rlm_math.units import PERCENT
 
 Units = Literal["compare", "ignore", "require"]
@@ -84,6 +85,8 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
         return letter == gold.choice
     if strip_spaces(text) == strip_spaces(gold.text):
         return True
+    if (verdict := same_word(gold.text, text)) is not None:
+        return verdict
     if gold.kind == "clock":
         is_ratio = not re.search("[A-Za-z]", gold.text)
         return (normalized_clock(text) or (is_ratio and ratio(text))) == gold.value

@@ -54,6 +54,8 @@ SUBJECTS: dict[str, Subject] = {
     "length": further_answers.LENGTHS,
     "choice": further_answers.CHOICES,
     "word": further_answers.WORDS,
+    "short word": further_answers.SHORT_WORDS,
+    "product of letters": further_answers.PRODUCTS,
     "base": further_answers.BASES,
     "residue": residues_and_times.RESIDUES,
     "residues": residues_and_times.SEVERAL_RESIDUES,

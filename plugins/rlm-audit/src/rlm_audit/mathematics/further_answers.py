@@ -104,6 +104,27 @@ WORDS = Subject(
 )
 
 
+def _anagram(word: str, rng: random.Random) -> str:
+    return "".join(rng.sample(word, len(word)))
+
+
+SHORT_WORDS = Subject(
+    draw=lambda rng, size: rng.choice(["cat", "dog", "saw", "top", "tea", "red", "car", "listen", "north", "up"]),
+    write=lambda v, rng: rng.choice(["WORD", "\\text{WORD}", "\\mathrm{WORD}"]).replace("WORD", v),
+    notations={"text": lambda v, rng: f"\\text{{{v}}}", "without LaTeX": lambda v, rng: v},
+    near_misses={"its letters in another order": _anagram},
+    wrong_texts={"a letter more": lambda v, rng: v + "s", "a number of it": lambda v, rng: f"2{v}"},
+    is_spelled=False,
+)
+PRODUCTS = Subject(
+    draw=lambda rng, size: "".join(rng.sample("bcdfgkmnpqrst", rng.randint(2, 3))),
+    write=lambda v, rng: v,
+    notations={"another order": _anagram, "with signs": lambda v, rng: " \\cdot ".join(_anagram(v, rng))},
+    near_misses={"another letter": lambda v, rng: v[:-1] + "z"},
+    is_spelled=False,
+)
+
+
 def _digits(v: tuple[int, int]) -> str:
     number, digits = v[0], ""
     while number:

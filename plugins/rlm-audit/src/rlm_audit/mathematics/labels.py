@@ -75,7 +75,7 @@ _NAMES = ["Area", "Total", "Sum of the roots", "minimum value", "number of ways"
 
 
 def _consonants(rng: random.Random) -> str:
-    return "".join(rng.choice("bdfpqrvwxz") for _ in range(rng.randint(2, 5)))
+    return "".join(rng.choice("bdfpqvwxz") for _ in range(rng.randint(2, 5)))
 
 
 NAMED = Subject(
