@@ -26,6 +26,11 @@ def in_binomials(text: str) -> str:
     return text
 
 
+def is_combination(text: str) -> bool:
+    """Return True for ``C(5,2)``: C before other coordinates is the name of a point."""
+    return _NOTATIONS[0].fullmatch(text) is not None
+
+
 def _binomial(match: re.Match[str]) -> str:
     above, below = (each for each in match.groups() if each)
     return f"\\binom{{{above}}}{{{below}}}"

@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple
 
 from rlm_math import units
 from rlm_math.clock_times import normalized_clock, ratio
-from rlm_math.combinatorics import in_binomials
+from rlm_math.combinatorics import in_binomials, is_combination
+from rlm_math.function_arguments import is_of_another_variable, with_arguments_of
 from rlm_math.latex_normalization import normalize_latex, strip_spaces, to_ascii
 from rlm_math.numerals import is_near, numeral, parse_number
 from rlm_math.phrases import plain_answer
@@ -87,6 +88,8 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
         return True
     if (verdict := same_word(gold.text, text)) is not None:
         return verdict
+    if is_combination(text) and not gold.text.startswith("C"):
+        return False
     if gold.kind == "clock":
         is_ratio = not re.search("[A-Za-z]", gold.text)
         return (normalized_clock(text) or (is_ratio and ratio(text))) == gold.value
@@ -100,6 +103,10 @@ def _compare_equations(gold: Reference, text: str, rules: Rules) -> bool | Query
     if not gold.name:
         text = _without_quantity_name(text, gold)
     name, value = split_name(text)
+    if gold.name and (renamed := with_arguments_of(gold.name, name, value)) is not None:
+        name, value, text = gold.name, renamed, f"{gold.name}={renamed}"
+    if is_of_another_variable(name, value):
+        return False
     axes = re.findall(r"(?<!\w)[xyz](?!\w)", name)
     if not gold.name and axes != sorted(axes):
         return False  # (y, x) = (1, 2) is the point (2, 1)
@@ -107,6 +114,8 @@ def _compare_equations(gold: Reference, text: str, rules: Rules) -> bool | Query
     if "=" in text and (is_joined or "\\equiv" in gold.text or (gold.exact is None and _EQUAL_NAMES.match(text))):
         return not rejection_reason(text, gold.text) and _query(gold.text, text, rules)
     is_other = name and gold.name and strip_spaces(name) != strip_spaces(gold.name)
+    if is_other and "(" in name[1:] and "(" in gold.name[1:]:
+        return False  # two functions
     if "=" in text and "=" in gold.text and (is_other or not (name and gold.name)):
         chain = text.count("=") > gold.text.count("=") or rejection_reason(text, gold.text)
         return False if chain else _query(gold.text, text, rules)
@@ -153,6 +162,8 @@ def _compare_value(gold: Reference, text: str, rules: Rules) -> bool | Query:
     exact, factor = parse_number(value), Fraction(1)
     is_one = exact is not None and abs(exact) <= 1  # 1 apple
     if unit and unit != gold.unit and not is_one and not units.is_certain(unit, text.removeprefix(value)):
+        return False
+    if unit in units.MULTIPLES and gold.unit is None and rules.units != "ignore":
         return False
     if unit is None and rules.units == "compare" and units.is_compound(gold.text):
         return False

@@ -55,10 +55,15 @@ def _unsigned(words: list[str]) -> Fraction | None:
     if "and" in before:
         at = len(before) - 1 - before[::-1].index("and")
         whole, count = _cardinal(before[:at]), _count(before[at + 1 :])
-        if whole is not None and count is not None and 0 < count < part:
+        if whole is not None and count is not None and 0 < count < part and _agree(count, words[-1]):
             return whole + Fraction(count, part)
     count = _count(before) if before else 1 if words[-1] == "half" else None
-    return None if count is None else Fraction(count, part)
+    return Fraction(count, part) if count and _agree(count, words[-1]) else None
+
+
+def _agree(count: int, name: str) -> bool:
+    """Return True for one third and two thirds, but not for two third."""
+    return name.endswith("s") == (count != 1)
 
 
 def _decimal(words: list[str]) -> Fraction | None:

@@ -106,6 +106,7 @@ def _from_words(text: str) -> str:
         number, unit = parse_number_words(" ".join(each[:count])), " ".join(each[count:])
         if number is not None:
             is_one_number = not any(parse_number_words(word) for word in each[count:])
-            is_quantity = number.denominator == 1 and is_one_number and canonical_unit(unit)
+            is_cut_off = unit == "point" and number != 1  # a decimal without its places
+            is_quantity = not is_cut_off and number.denominator == 1 and is_one_number and canonical_unit(unit)
             return f"{currency}{numeral(number)}\\text{{ {unit}}}" if is_quantity else text
     return text

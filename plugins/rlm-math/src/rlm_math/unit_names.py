@@ -19,6 +19,7 @@ _ABBREVIATIONS = {
     "sec": "second", "s": "second", "min": "minute", "hr": "hour", "h": "hour", "yr": "year",
     "mph": "mile/hour", "kph": "km/hour", "kmh": "km/hour", "kmph": "km/hour", "mps": "m/second",
     "usd": "dollar", "eur": "euro", "gbp": "pound", "deg": "degree", "rad": "radian", "sq": "square", "cu": "cubic",
+    "centurie": "century", "millennia": "millennium",
     "hz": "hertz", "pa": "pascal", "amp": "ampere", "celsius": "celsius",
 }  # fmt: skip
 _CAPITALS = {"N": "newton", "J": "joule", "W": "watt", "V": "volt", "A": "ampere", "K": "kelvin", "L": "l"}
@@ -33,10 +34,14 @@ _SIZES: dict[str, tuple[dict[str, int], Fraction]] = {
     "ml": ({"length": 3}, Fraction(1, 10**6)), "l": ({"length": 3}, Fraction(1, 1000)),
     "second": (_TIME, Fraction(1)), "minute": (_TIME, Fraction(60)), "hour": (_TIME, Fraction(3600)),
     "day": (_TIME, Fraction(86400)), "week": (_TIME, Fraction(604800)),
-    "month": (_CALENDAR, Fraction(1)), "year": (_CALENDAR, Fraction(12)),
+    "fortnight": (_TIME, Fraction(14 * 86400)),
+    "month": (_CALENDAR, Fraction(1)), "year": (_CALENDAR, Fraction(12)), "decade": (_CALENDAR, Fraction(120)),
+    "century": (_CALENDAR, Fraction(1200)), "millennium": (_CALENDAR, Fraction(12000)),
     "cent": (_MONEY, Fraction(1, 100)), "dollar": (_MONEY, Fraction(1)),
 }  # fmt: skip
 """Unit → its dimensions and its size."""
+MULTIPLES = {"fortnight", "decade", "century", "millennium"}
+"""Units of time that are a number of others: one decade is no 1 where no unit is asked for."""
 _CASED = re.compile("M(?:[mglsWVJNAKCF]|Hz|Pa)|[kKMGT][bB]|N[ms]")
 _ONE_LETTER = {*"msghlLJNWVKACF"}
 _POWER = r"(?:\s*\^\s*\{?\s*-?[1-9]\s*\}?)?"

@@ -6,9 +6,9 @@ import re
 from fractions import Fraction
 
 from rlm_math.numerals import numeral, parse_number
-from rlm_math.unit_names import PERCENT, canonical_unit, conversion, is_named
+from rlm_math.unit_names import MULTIPLES, PERCENT, canonical_unit, conversion, is_named
 
-__all__ = ["PERCENT", "conversion", "is_certain", "is_compound", "split"]
+__all__ = ["MULTIPLES", "PERCENT", "conversion", "is_certain", "is_compound", "split"]
 
 _BARE_WORDS = (
     "mm cm km mg kg ml inch foot yard mile minute hour second day week month year dollar cent degree unit gram meter "

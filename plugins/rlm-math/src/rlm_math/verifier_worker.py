@@ -26,7 +26,7 @@ def main() -> None:
         from rlm_math.algebra.comparison import Rules, are_same
         from rlm_math.algebra.equality import Nearness
         from rlm_math.algebra.nodes import UndefinedError, UnreadableError
-        from rlm_math.algebra.unit_vectors import has_unit_vectors
+        from rlm_math.algebra.unit_vectors import has_unit_vectors, may_have_unit_vectors
         from rlm_math.algebra.value_parser import parse_value
     except ImportError as error:
         print(f"failed {error}", file=output, flush=True)
@@ -37,6 +37,8 @@ def main() -> None:
             expected = parse_value(gold)
         except (UnreadableError, UndefinedError):
             return None
+        if not may_have_unit_vectors(expected, gold) and any(map(has_unit_vectors, answers)):
+            return False  # the vector i is not the imaginary unit
         try:
             # no answers: the query was only whether the reference can be parsed
             return all(are_same(expected, parse_value(answer), rules) for answer in answers)

@@ -71,6 +71,8 @@ SUBJECTS: dict[str, Subject] = {
     "no solution": wordings.NO_SOLUTION,
     "option": wordings.OPTIONS,
     "angle": quantities.DEGREES,
+    "number of years": quantities.DECADES,
+    "years": quantities.YEARS,
     "rate": quantities.RATES,
     "duration": quantities.DURATIONS,
     "repeating decimal": quantities.REPEATING,

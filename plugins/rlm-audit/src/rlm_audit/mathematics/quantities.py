@@ -33,6 +33,31 @@ DEGREES = Subject(
     },
 )
 
+DECADES = Subject(
+    draw=lambda rng, size: rng.randint(1, 9 * size),
+    write=lambda v, rng: str(v),
+    notations={"years": lambda v, rng: f"{v}\\text{{ {'year' if v == 1 else 'years'}}}"},
+    near_misses={"one more": lambda v, rng: v + 1},
+    wrong_texts={
+        "a multiple of another unit": lambda v, rng: (
+            f"{v}\\text{{ {rng.choice(['decades', 'centuries', 'millennia', 'fortnights', 'decade', 'century'])}}}"
+        )
+    },
+    is_spelled=False,
+)
+YEARS = Subject(
+    draw=lambda rng, size: rng.randint(1, 9 * size),
+    write=lambda v, rng: f"{100 * v}\\text{{ years}}",
+    notations={
+        "decades": lambda v, rng: f"{10 * v}\\text{{ decades}}",
+        "centuries": lambda v, rng: f"{v}\\text{{ {'century' if v == 1 else 'centuries'}}}",
+        "months": lambda v, rng: f"{1200 * v}\\text{{ months}}",
+    },
+    near_misses={"one more": lambda v, rng: v + 1},
+    wrong_texts={"another unit": lambda v, rng: f"{v}\\text{{ decades}}"},
+    is_spelled=False,
+)
+
 RATES = Subject(
     draw=lambda rng, size: 18 * rng.randint(1, 10 ** min(size, 4)),
     write=lambda v, rng: f"{v}\\text{{ km/h}}",

@@ -158,5 +158,6 @@ COMPLEX = Subject(
         "its modulus": lambda v, rng: f"\\sqrt{{{v[0] ** 2 + v[1] ** 2}}}",
         "a pair": lambda v, rng: f"({v[0]}, {v[1]})",
         "another letter": lambda v, rng: f"{v[0]}{v[1]:+d}j",
+        "a unit vector": lambda v, rng: f"{v[0]}{v[1]:+d}\\{rng.choice(['hat', 'vec', 'mathbf'])}{{i}}",
     },
 )

@@ -60,6 +60,7 @@ SETS = Subject(
     },
     wrong_texts={
         "a tuple": lambda v, rng: f"({', '.join(in_some_order(v, rng))})",
+        "two unknowns": lambda v, rng: f"x={', '.join(in_some_order(v - {min(v)}, rng))}, y={min(v)}",
         "one element": lambda v, rng: latex_fraction(max(v)),
         "an element twice for another": lambda v, rng: braces([*in_some_order(v - {min(v)}, rng), str(max(v))]),
         "an interval": lambda v, rng: f"[{latex_fraction(min(v))}, {latex_fraction(max(v))}]",

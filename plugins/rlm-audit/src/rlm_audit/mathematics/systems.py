@@ -51,6 +51,7 @@ SOLUTIONS = Subject(
     },
     wrong_texts={
         "one of them": lambda v, rng: f"({v[0][0]},{v[0][1]})" if v[0] != v[1] else None,
+        "the values of one unknown": lambda v, rng: f"x={v[0][0]}, {v[1][0]}, y={v[0][1]}, {v[1][1]}",
         "other names": lambda v, rng: f"x={v[0][0]}, y={v[0][1]} \\text{{ or }} x={v[1][0]}, z={v[1][1]}",
     },
     is_spelled=False,
@@ -201,6 +202,7 @@ LINEAR_FUNCTIONS = Subject(
     notations={
         "a real constant": lambda v, rng: f"f(x)=cx+{v}, c\\in\\mathbb{{R}}",
         "some constant": lambda v, rng: f"f(x)={v}+cx\\text{{ for some constant }}c",
+        "another argument": lambda v, rng: f"f({(x := rng.choice('tuy'))})=c{x}+{v}",
         "any number": lambda v, rng: f"f(x)=cx+{v}\\text{{ where }}c\\text{{ is any real number}}",
     },
     near_misses={"one more": lambda v, rng: v + 1},
@@ -209,6 +211,9 @@ LINEAR_FUNCTIONS = Subject(
         "no constant": lambda v, rng: f"f(x)=cx+{v}\\text{{ for no constant }}c",
         "a positive one": lambda v, rng: f"f(x)=cx+{v}, c>0",
         "without the constant": lambda v, rng: f"f(x)=x+{v}",
+        "an argument that does not occur": lambda v, rng: f"f({rng.choice('tuy')})=cx+{v}",
+        "a variable that is no argument": lambda v, rng: f"f(x)=c{rng.choice('tuy')}+{v}",
+        "another function": lambda v, rng: f"g(t)=ct+{v}",
     },
     is_spelled=False,
 )

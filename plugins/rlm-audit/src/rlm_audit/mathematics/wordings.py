@@ -64,6 +64,8 @@ NUMBER_WORDS = Subject(
         "an ordinal": lambda v, rng: f"\\text{{{in_words(v)}th}}",
         "a denial": lambda v, rng: f"\\text{{not {in_words(v)}}}",
         "a bound": lambda v, rng: f"\\text{{at least {in_words(v)}}}",
+        "a decimal cut off": lambda v, rng: f"{in_words(v)} point" if v != 1 else None,
+        "halves in the singular": lambda v, rng: f"{in_words(2 * v)} half" if 0 < v < 10 else None,
     },
     is_spelled=False,
 )

@@ -86,7 +86,7 @@ def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
     if _is_unordered(gold) != _is_unordered(answer):
         return False
     for one, other in ((gold, answer), (answer, gold)):
-        if _is_assignment(one) and not any(isinstance(item, Named) for item in other.items):
+        if _has_several_names(one) and not any(isinstance(item, Named) for item in other.items):
             return False  # 1, 2 does not say which of x and y is 1
     if _is_unordered(gold):
         items, others = ([*each.items] for each in (gold, answer))
@@ -121,8 +121,17 @@ def _is_tuple(value: Items) -> bool:
 
 def _is_assignment(value: Items) -> bool:
     """Return True for ``x = 1, y = 2``."""
-    names = [item.name.partition("_")[0] for item in value.items if isinstance(item, Named)]  # x_1 and x_2 are both x
-    return value.opened == value.closed == "" and len(names) == len(value.items) and len({*names}) == len(names) > 1
+    names = _names(value)
+    return _has_several_names(value) and len(names) == len(value.items) == len({*names})
+
+
+def _has_several_names(value: Items) -> bool:
+    """Return True for ``x = 1, y = 2`` and ``x = 1, 2, y = 3``."""
+    return value.opened == value.closed == "" and len({*_names(value)}) > 1
+
+
+def _names(value: Items) -> list[str]:
+    return [item.name.partition("_")[0] for item in value.items if isinstance(item, Named)]  # x_1 and x_2 are both x
 
 
 def _as_tuple(value: Items) -> Items:

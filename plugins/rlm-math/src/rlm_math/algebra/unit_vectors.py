@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from rlm_math.algebra.equality import are_equal
-from rlm_math.algebra.nodes import Node, number, substitute, walk
-from rlm_math.algebra.values import Items
+from rlm_math.algebra.nodes import Node, number, substitute, variables, walk
+from rlm_math.algebra.values import Items, Named, Value
 
 _UNITS = "ijk"
 _WRITTEN = re.compile(r"\\(?:vec|hat)\s*\{?\s*\\?[ijk]")
@@ -19,6 +19,12 @@ def has_unit_vectors(text: str) -> bool:
     (True, True, False)
     """
     return _WRITTEN.search(text) is not None
+
+
+def may_have_unit_vectors(gold: Value, text: str) -> bool:
+    """Return True if answers to a reference may be written with unit vectors: it has them, j or k, or is no number."""
+    value = gold.value if isinstance(gold, Named) else gold
+    return has_unit_vectors(text) or not isinstance(value, Node) or bool({"j", "k"} & variables(value))
 
 
 def coordinates(node: Node, size: int) -> Items | None:
