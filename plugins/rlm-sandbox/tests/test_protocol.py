@@ -72,6 +72,13 @@ def test_malformed_messages_are_rejected(data: bytes) -> None:
         unpack(data)
 
 
+def _nested(depth: int, number: int) -> Any:
+    """Return one of many sets of one hash, which differ in their last leaf: hash(-1) is hash(-2)."""
+    if depth == 0:
+        return {"$tuple": [-1 - (number >> bit & 1) for bit in range(8)]}
+    return {"$frozenset": [_nested(depth - 1, other) for other in (*range(29), 128 + number)]}
+
+
 def test_depth_and_collisions_are_bounded() -> None:
     nested: Any = []
     for _ in range(100):
@@ -85,4 +92,6 @@ def test_depth_and_collisions_are_bounded() -> None:
             decode({tag: [{"$int": hex(k * (2**61 - 1))} for k in range(1, 40_000)]})
     with pytest.raises(EncodingError, match="clash"):
         decode({"$dict": [[{"$int": hex(k * (2**61 - 1))}, 0] for k in range(1, 40_000)]})
+    with pytest.raises(EncodingError, match="clash"):
+        decode({"$set": [_nested(2, number) for number in range(30)]})
     assert time.process_time() - start < 60  # a hang guard: hash collisions would take hours

@@ -41,6 +41,11 @@ class Tests:
     prelude: str = ""
     checker: str = ""
 
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest expected value, as text: a program must be able to write it."""
+        return max(len(str(value).encode("utf-8", "surrogatepass")) for value in self.expected)
+
     def with_prelude(self, program: str) -> str:
         """Return `program` after its prelude; a ``__future__`` import must come first, so then without the prelude."""
         return program if "from __future__" in program or not self.prelude else f"{self.prelude}\n{program}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from rlm_sandbox import Check, Input, Limits, Output, Program, Sandbox, Stdin, same, same_text
@@ -27,6 +28,7 @@ def grade(sandbox: Sandbox, program: str, tests: Tests, limits: Limits, *, every
 
     After a case that is late or crashes, the remaining cases are not run and count as failed.
     """
+    limits = replace(limits, output=max(limits.output, 2 * tests.longest))
     outputs = sandbox.run(Program(tests.with_prelude(program)), tests.inputs, limits)
     if tests.checker:
         outputs = _check_outputs(sandbox, list(outputs), tests, limits)

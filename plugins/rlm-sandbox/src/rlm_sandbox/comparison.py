@@ -8,23 +8,28 @@ from fractions import Fraction
 from typing import Any
 
 _SPACE = " \t\r\n\f\v"
+_ROUNDING = 2.0**-48
+"""Rounding error of a sum of some numbers near 1; a result far below it is none."""
 _NUMBERS, _SEQUENCES = (int, float, Decimal, Fraction), (list, tuple, deque)
 
 
 def same(found: Any, expected: Any, tolerance: float = 1e-9) -> bool:
     """Return True if equal as the tests of data sets mean it: a tuple equals a list, floats are close, True is not 1.
 
-    Exact numbers must be equal, and a float within `tolerance` of an expected integer: 1e18 is not 10**18 + 1.
+    Exact numbers must be equal, and a float within `tolerance` of an expected integer: 1e18 is not 10**18 + 1. A float
+    other than 0 is compared relatively, or up to the rounding error of numbers near 1: 0 is not 3e-12.
 
     Args:
         found: A value that `decoding.decode` returned.
         expected: A value of the same types.
-        tolerance: Tolerance of floats, absolute and relative.
+        tolerance: Relative tolerance of floats; absolute where an integer or 0 is expected.
 
     >>> same([1, 2.0], (1, 2)), same(0.1 + 0.2, 0.3), same(True, 1), same({"a": [1]}, {"a": [1.0]}), same("1", 1)
     (True, True, False, True, False)
     >>> same(1e18, 10**18 + 1), same(Fraction(10**18), 10**18 + 1), same(3.0000000000000004, 3)
     (False, False, True)
+    >>> same(0.0, 3e-12), same(0.0, 5.6e-17), same(-6.6e-34, 6.6e-34), same(1e-17, 0.0)
+    (False, True, False, True)
     """
     if type(found) is bool or type(expected) is bool:
         return type(found) is type(expected) and found == expected
@@ -47,8 +52,9 @@ def _is_close(found: Any, expected: Any, tolerance: float) -> bool:
             return False
         if isinstance(expected, int):
             return abs(Fraction(found) - expected) <= tolerance
-        difference = abs(float(found) - float(expected))
-        return difference <= tolerance * max(1.0, abs(float(expected))) < float("inf")
+        magnitude = abs(float(expected))
+        rounding = tolerance if magnitude == 0 else _ROUNDING if magnitude > _ROUNDING / 2**24 else 0.0
+        return abs(float(found) - float(expected)) <= max(rounding, tolerance * magnitude) < float("inf")
     except (OverflowError, ArithmeticError, ValueError):  # beyond the range of floats; a signaling NaN
         return False
 

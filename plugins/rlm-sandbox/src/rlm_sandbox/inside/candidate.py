@@ -12,7 +12,7 @@ from typing import Any
 
 from rlm_sandbox.inside.channel import Channel, serve
 from rlm_sandbox.inside.decoding import Decoders, decode
-from rlm_sandbox.inside.encoding import encode
+from rlm_sandbox.inside.encoding import encode, refuse
 from rlm_sandbox.inside.errors import error_message, rebuild_error
 from rlm_sandbox.inside.operators import OPERATORS
 from rlm_sandbox.inside.protocol import EncodingError, Json, Message
@@ -35,7 +35,7 @@ class Candidate:
     def answer(self, message: Message) -> Message:
         """Execute one request: ``call``, ``get``, ``set`` or ``op``, on the object with number `of`, or a name."""
         if "plain" in message:  # a call without tests: only declared values
-            return {"value": encode(self._called(self._lookup(message["plain"]), message)[0])}
+            return {"value": encode(self._called(self._lookup(message["plain"]), message)[0], extra=_encode_array)}
         if "op" in message:
             return self._operate(message)
         name: str = message.get("call") or message.get("get") or message["set"]
@@ -74,7 +74,10 @@ class Candidate:
         return lambda *args, **kwargs: self._lookup(path)(*args, **kwargs)
 
     def _lookup(self, path: str) -> Any:
-        """Look up ``add``, or ``Solution.add`` on a new instance; a bare name also in the class ``Solution``."""
+        """Look up ``add``, or ``Solution.add`` on a new instance; a bare name also in the class ``Solution``.
+
+        Anything but a static method, class method or class is looked up on an instance: ``@cache def add(self)`` too.
+        """
         first, _, rest = path.partition(".")
         namespace = vars(self._module)
         if first not in namespace and not rest and hasattr(namespace.get("Solution"), first):
@@ -83,23 +86,23 @@ class Candidate:
             raise NameError(f"name '{first}' is not defined")
         target = namespace[first]
         for name in filter(None, rest.split(".")):
-            is_method = isinstance(target, type) and isinstance(
-                inspect.getattr_static(target, name), types.FunctionType
+            of_instance = isinstance(target, type) and not isinstance(
+                inspect.getattr_static(target, name), staticmethod | classmethod | type
             )
-            target = getattr(target() if is_method else target, name)
+            target = getattr(target() if of_instance else target, name)
         return target
 
     def _encode(self, value: Any) -> Json:
         return encode(value, extra=self._encode_object)
 
     def _encode_object(self, value: Any, depth: int) -> Json:
-        if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        if _is_array(value):
             return encode(value.tolist(), depth, self._encode_object)
         number = self._numbers.setdefault(id(value), len(self._objects))
         if number == len(self._objects):
             self._objects.append(value)
         names = [base.__name__ for base in type.mro(value)] if isinstance(value, type) else []
-        kind = "exception" if "BaseException" in names else "iterator" if _is_iterator(value) else "object"
+        kind = "exception" if "BaseException" in names else _kind(value)
         return {"$object": [number, kind, names[:20]]}
 
     def _decode(self, value: Json) -> Any:
@@ -150,11 +153,21 @@ class _End(Exception):
     """The end of an iterator of the tests."""
 
 
-def _is_iterator(value: Any) -> bool:
-    """Return True for a generator, or a built-in iterator: `map`, `zip`, `itertools`."""
-    return hasattr(type(value), "__next__") and (
-        isinstance(value, types.GeneratorType) or type(value).__module__ in ("builtins", "itertools")
-    )
+def _kind(value: Any) -> str:
+    """Return the kind of an object: a coroutine, an iterator (a generator, `map`, `zip`, `itertools`), or an object."""
+    if isinstance(value, types.CoroutineType):
+        return "coroutine"
+    of_library = isinstance(value, types.GeneratorType) or type(value).__module__ in ("builtins", "itertools")
+    return "iterator" if of_library and hasattr(type(value), "__next__") else "object"
+
+
+def _is_array(value: object) -> bool:
+    """Return True for an array or number of NumPy."""
+    return type(value).__module__ == "numpy" and hasattr(value, "tolist")
+
+
+def _encode_array(value: Any, depth: int) -> Json:
+    return encode(value.tolist(), depth) if _is_array(value) else refuse(value)
 
 
 def reply_to(answer: Callable[[Message], Message], message: Message) -> Message:

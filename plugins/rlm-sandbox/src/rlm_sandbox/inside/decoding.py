@@ -8,7 +8,7 @@ import keyword
 import re
 import uuid
 from collections import Counter, OrderedDict, deque, namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -17,7 +17,9 @@ from rlm_sandbox.inside.encoding import MAX_DEPTH
 from rlm_sandbox.inside.protocol import EncodingError, Json
 
 MAX_COLLISIONS = 64
-"""Largest number of keys with one hash in a dict or set; crafted keys would take minutes to insert."""
+"""Largest number of keys with one hash in a dict or set, multiplied along nested ones.
+
+Crafted keys would take minutes to insert. Two sets whose elements collide are compared pair by pair at every level."""
 
 MAX_FRACTION_BITS = 1 << 16
 """Bound of a fraction's parts: to reduce one of 2 million bits takes 5 s."""
@@ -62,12 +64,12 @@ def decode(value: Json, depth: int = 0, extra: Decoders | None = None, named: Na
         return value
     tag, content = next(iter(value.items())) if len(value) == 1 else ("", [])
     try:
+        if extra and tag in extra:
+            return extra[tag](content)
         if tag in _OF_CONTENT:
             return _OF_CONTENT[tag](content)
         if tag in _OF_ITEMS:
             return _OF_ITEMS[tag](_decoded_items(content, depth, extra, named))
-        if extra and tag in extra:
-            return extra[tag](content)
         if tag == "$named":
             name, fields, items = content
             return named(name, fields, _decoded_items(items, depth, extra, named))
@@ -84,13 +86,28 @@ def _decoded_items(content: Json, depth: int, extra: Decoders | None, named: Nam
 
 def _distinct(items: list[Any]) -> list[Any]:
     """Return `items`; raise if many have the same hash."""
+    if _collisions(items) > MAX_COLLISIONS:
+        raise EncodingError("too many hash collisions (clashing keys)")
+    return items
+
+
+def _collisions(items: Iterable[Any]) -> int:
+    """Return the largest number of `items` with one hash, times that inside of these."""
     counts: dict[int, int] = {}
+    items = list(items)
     for item in items:
         number = hash(item)
         counts[number] = counts.get(number, 0) + 1
-    if max(counts.values(), default=0) > MAX_COLLISIONS:
-        raise EncodingError("too many hash collisions (clashing keys)")
-    return items
+    largest = max(counts.values(), default=0)
+    if not 1 < largest <= MAX_COLLISIONS:
+        return largest
+    return max(counts[hash(item)] * _inside(item) for item in items if counts[hash(item)] > 1)
+
+
+def _inside(item: Any) -> int:
+    if isinstance(item, frozenset):
+        return max(1, _collisions(item))
+    return max(map(_inside, item), default=1) if isinstance(item, tuple) else 1
 
 
 def _mapping(pairs: list[Any]) -> dict[Any, Any]:
@@ -98,7 +115,8 @@ def _mapping(pairs: list[Any]) -> dict[Any, Any]:
     return dict(pairs)
 
 
-def _builtin(name: str) -> Any:
+def builtin_value(name: str) -> Any:
+    """Return a built-in type, NotImplemented or Ellipsis, by name; raise EncodingError for any other name."""
     value = vars(builtins).get(name)
     if not isinstance(value, type) and name not in ("NotImplemented", "Ellipsis"):
         raise EncodingError("no built-in type")
@@ -126,7 +144,7 @@ _OF_CONTENT: dict[str, Callable[[Any], Any]] = {
     "$time": datetime.time.fromisoformat,
     "$timedelta": lambda content: datetime.timedelta(*content),
     "$uuid": uuid.UUID,
-    "$builtin": _builtin,
+    "$builtin": builtin_value,
 }
 _OF_ITEMS: dict[str, Callable[[list[Any]], Any]] = {
     "$tuple": tuple,

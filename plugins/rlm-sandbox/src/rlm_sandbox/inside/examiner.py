@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 import types
 from typing import Any
@@ -18,18 +19,34 @@ def install_stand_ins() -> None:
     sys.modules["pytest"] = pytest_like  # type: ignore[assignment]
 
 
+def _remove(names: list[str], namespace: dict[str, Any]) -> None:
+    """Remove names that the program does not define: their use is a NameError, also of a stub or a built-in one."""
+    namespace["__builtins__"] = {name: value for name, value in vars(builtins).items() if name not in names}
+    for name in names:
+        namespace.pop(name, None)
+
+
 def examine(channel: Channel, job: dict[str, Any]) -> None:
     """Run the setup, then each check that is sent; a check passes if it finishes without a fault."""
     namespace: dict[str, Any] = {"__name__": "tests"}
     exchange = Exchange(channel, frozenset(job["classes"]))
 
     def load() -> Answer:
-        program = {name: exchange.name(name) for name in job["names"]}
+        program: dict[str, Any] = {}
+        missing: list[str] = []
+        for name in job["names"]:
+            try:
+                program[name] = exchange.name(name)
+            except Exception:
+                missing.append(name)
         module = types.ModuleType(MODULE)
         sys.modules[MODULE] = module
         vars(module).update(program)
         exec(compile(job["source"], "<tests>", "exec", dont_inherit=True), namespace)
         namespace.update(program)  # the tests may include a stub of the program, which must not win
+        _remove(missing, namespace)
+        if fault := exchange.fault():
+            raise exchange.undecidable(fault)
         return check
 
     def check(message: dict[str, Any]) -> dict[str, Json]:

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlm_sandbox.inside.channel import Channel
-from rlm_sandbox.inside.decoding import decode
+from rlm_sandbox.inside.decoding import builtin_value, decode
 from rlm_sandbox.inside.encoding import encode
 from rlm_sandbox.inside.errors import ENDS_ITERATION, class_of, error_message, rebuild_error
 from rlm_sandbox.inside.mutation import overwrite
 from rlm_sandbox.inside.protocol import Json, Message
-from rlm_sandbox.inside.proxy import Missing, Remote, stream
+from rlm_sandbox.inside.proxy import Remote, awaited, stream
 
 
 class Undecidable(BaseException):
@@ -37,15 +37,14 @@ class Exchange:
         self._fault = ""
 
     def name(self, name: str) -> Any:
-        """Return what a name of the program stands for: a value, an exception class or a proxy."""
-        try:
-            value = self.request({"get": name, "of": None})
-        except BaseException as error:
-            return Missing(error)
+        """Return what a name of the program stands for: a value, an exception class or a proxy.
+
+        Raises:
+            NameError: The program does not define it.
+        """
+        value = self.request({"get": name, "of": None})
         if name in self._classes and type(value) is Remote:
             value = self._remote(Remote.number_of(value), constructs=True)
-        if isinstance(value, type) and issubclass(value, BaseException) and issubclass(AssertionError, value):
-            return type(value.__name__, (value,), {})  # `except MyError` must not catch a failed assertion of the tests
         return value
 
     def fault(self) -> str:
@@ -112,9 +111,9 @@ class Exchange:
             if kind == "exception":
                 return self._exception(names)
             remote = self._remote(number, constructed)
-            return remote if kind != "iterator" else stream(remote)
+            return {"iterator": stream, "coroutine": awaited}.get(kind, lambda same: same)(remote)
 
-        return decode(value, extra={"$object": of_number})
+        return decode(value, extra={"$object": of_number, "$builtin": lambda name: _harmless(builtin_value(name))})
 
     def _remote(self, number: int, constructed: bool = False, constructs: bool = False) -> Remote:
         key = (number, constructed or constructs)
@@ -124,12 +123,13 @@ class Exchange:
 
     def _exception(self, names: list[str]) -> type[BaseException]:
         """Return the tests' own class for an exception class of the program, derived from the nearest built-in one."""
-        return self._exceptions.setdefault(names[0], class_of(names, self._exceptions))
+        return _harmless(self._exceptions.setdefault(names[0], class_of(names, self._exceptions)))
 
     def _rebuilt(self, content: Message) -> BaseException:
         origin = content.get("origin")
         if type(origin) is int and 0 <= origin < len(self._raised):
             return self._raised[origin]
+        self._exceptions.setdefault(content["names"][0], class_of(content["names"], self._exceptions))
         return rebuild_error(content, self._exceptions)
 
     def _call_tests(self, callback: Message) -> Message:
@@ -148,3 +148,10 @@ class Exchange:
                 self._fault = self._fault or f"AssertionError: {error}"[:300]
             self._raised.append(error if not isinstance(error, ENDS_ITERATION) else RuntimeError(str(error)))
             return error_message(error, origin=len(self._raised) - 1)
+
+
+def _harmless(value: Any) -> Any:
+    """Return a class of exceptions that does not catch a failed assertion of the tests, as `except MyError` would."""
+    if isinstance(value, type) and issubclass(value, BaseException) and issubclass(AssertionError, value):
+        return type(value.__name__, (value,), {})
+    return value

@@ -9,6 +9,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from rlm_sandbox.inside import event_loop
+
 READING: dict[str, Callable[..., Any]] = {
     "len": len,
     "iter": iter,
@@ -47,4 +49,4 @@ OF_CONSTRUCTED: dict[str, Callable[..., Any]] = {
 REFLECTED = (*ARITHMETIC, "divmod")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
-OPERATORS = {**READING, **OF_CONSTRUCTED}
+OPERATORS = {**READING, **OF_CONSTRUCTED, "await": event_loop.run}

@@ -93,17 +93,10 @@ for _name in COMPARISONS:
 Remote.__exit__ = _exit  # type: ignore[attr-defined]
 
 
-class Missing:
-    """A name that the program does not define; its use raises the program's NameError."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.__dict__["_error"] = error
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise self.__dict__["_error"]
-
-    def __getattr__(self, name: str) -> Any:
-        raise self.__dict__["_error"]
+async def awaited(remote: Remote) -> Any:
+    """Return the result of a coroutine of the program, which runs to its end in the program's process."""
+    exchange = remote._remote[0]
+    return exchange.request({"op": "await", "args": [exchange.encode(remote)]})
 
 
 def stream(remote: Remote) -> Iterator[Any]:

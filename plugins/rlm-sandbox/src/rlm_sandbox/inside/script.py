@@ -8,7 +8,8 @@ import stat
 import sys
 import threading
 import types
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from rlm_sandbox.inside.channel import Channel
 from rlm_sandbox.inside.errors import error_message
@@ -33,20 +34,21 @@ def prepare(text: str) -> None:
 def run_script(channel: Channel, job: dict[str, Any]) -> None:
     """Run the program as ``__main__`` and send its output, or its error."""
     _connect()
+    os._exit = _leave_with_output(channel, os._exit)  # type: ignore[assignment]
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
-    flush, join, run_exit_functions = sys.stdout.flush, _join, atexit._run_exitfuncs
+    stdout, flush, join, run_exit_functions = sys.stdout, _flush, _join, atexit._run_exitfuncs
     try:
         try:
             exec(compile(job["source"], "<program>", "exec", dont_inherit=True), vars(main))
         except SystemExit as error:
-            if error.code not in (None, 0):
+            if not _is_success(error.code):
                 raise
         join()
         run_exit_functions()
-        flush()
-        if sys.stdout is not sys.__stdout__:  # the program may have replaced it
-            sys.stdout.flush()
+        flush(stdout)
+        if sys.stdout is not stdout:  # the program replaced it
+            flush(sys.stdout)
     except BaseException as error:
         channel.send(error_message(error))
         return
@@ -70,6 +72,29 @@ def _size_only(descriptor: int) -> os.stat_result:
     size = os.lseek(descriptor, 0, os.SEEK_END)
     os.lseek(descriptor, position, os.SEEK_SET)
     return os.stat_result((stat.S_IFREG | 0o600, 0, 0, 1, 0, 0, size, 0, 0, 0))
+
+
+def _is_success(code: object) -> bool:
+    return code is None or (type(code) in (int, bool) and code == 0)
+
+
+def _leave_with_output(channel: Channel, leave: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
+    """Return an `os._exit` that sends the output before: what is in descriptor 1, as the real one flushes nothing."""
+
+    def _exit(status: int) -> NoReturn:
+        try:
+            channel.send({"value": _output()} if _is_success(status) else error_message(SystemExit(status)))
+        finally:
+            leave(0)
+
+    return _exit
+
+
+def _flush(stream: Any) -> None:
+    try:
+        stream.flush()
+    except ValueError:  # the program closed or detached it, which flushed it
+        return
 
 
 def _join() -> None:

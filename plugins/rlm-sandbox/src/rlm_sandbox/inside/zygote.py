@@ -15,6 +15,7 @@ import random
 import signal
 import socket
 import sys
+from os import _exit  # a script replaces `os._exit`
 
 from rlm_sandbox.inside import examiner, lock, preload, roles
 
@@ -74,4 +75,4 @@ def be_sample(control: socket.socket, channel: int, limits: dict[str, int], pare
         roles.play(CHANNEL, limits, parent)
     finally:
         with contextlib.suppress(BaseException):
-            os._exit(0)
+            _exit(0)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from rlm_sandbox.interface import Call, Check, Input, Stdin
+from rlm_sandbox.measured.honest_streams import STREAMS
 
 Expected = object
 Honest = tuple[str, list[tuple[Input, Expected]]]
@@ -54,6 +55,9 @@ CALLED: dict[str, Honest] = {
     "threads_pool": ("from concurrent.futures import ThreadPoolExecutor\ndef f():\n    with ThreadPoolExecutor(4) as p: return sum(p.map(abs, range(-50, 50)))", [(Call("f"), 2500)]),
     "random": ("import random\ndef f(): return 0 <= random.random() < 1 and len({random.getrandbits(64) for _ in range(9)}) == 9", [(Call("f"), True)]),
     "string_io": ("import io, csv\ndef f(s): return [r for r in csv.reader(io.StringIO(s))]", [(Call("f", ("a,b\n1,2\n",)), [["a", "b"], ["1", "2"]])]),
+    "cached_method": ("from functools import cache\nclass Solution:\n    @cache\n    def f(self, x): return x * x", [(Call("f", (3,)), 9)]),
+    "partial_method": ("from functools import partialmethod\nclass Solution:\n    def g(self, a, x): return a * x\n    f = partialmethod(g, 3)", [(Call("f", (3,)), 9)]),
+    "own_event_loop": ("import asyncio\nasync def g(x):\n    await asyncio.sleep(0)\n    return x * x\ndef f(x): return asyncio.run(g(x))", [(Call("f", (3,)), 9)] * 2),
     "stack": (_STACK, [(Check(
         "s = Stack(); s.push(1).push(2); assert len(s) == 2 and s.top == 2 and 1 in s and s.pop() == 2\n"
         "s.pop()\nwith pytest.raises(IndexError, match='empty'): s.pop()\nassert Stack.of([1, 2]).items == [1, 2]",
@@ -99,5 +103,5 @@ SCRIPTS: dict[str, tuple[str, str, str]] = {
 
 HONEST: dict[str, Honest] = {
     **CALLED,
-    **{name: (source, [(Stdin(text), out)]) for name, (source, text, out) in SCRIPTS.items()},
+    **{name: (source, [(Stdin(text), out)]) for name, (source, text, out) in (SCRIPTS | STREAMS).items()},
 }

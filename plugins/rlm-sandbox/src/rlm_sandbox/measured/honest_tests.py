@@ -81,6 +81,18 @@ HONEST_TESTS = {
         "v = Vector(3, 4)\nassert abs(v) == 5 and v[0] == 3 and (v * 2).y == 8 and (2 * v).x == 6 and (-v).x == -3",
         "v = Vector(1, 2)\nv.x = 7\nassert v.x == 7 and isinstance(v, Vector) and v and not Vector(0, 0) and v @ Vector(1, 1) == 9",
     ), "Vector"),
+    "coroutines": Tested("import asyncio\nasync def f(x):\n    await asyncio.sleep(0.001)\n    if x < 0: raise ValueError('no')\n    return x * x", "f", (
+        "assert asyncio.run(f(3)) == 9",
+        "async def main(): return await asyncio.gather(f(3), f(4)), await f(5)\nassert asyncio.run(main()) == ([9, 16], 25)",
+        "assert asyncio.new_event_loop().run_until_complete(f(4)) == 16",
+        "with pytest.raises(ValueError, match='no'): asyncio.run(f(-1))",
+    ), setup="import asyncio, pytest"),
+    "error of a class": Tested("class Box:\n    class Full(Exception): pass\n    def put(self): raise Box.Full('x')", "Box", (
+        "try:\n    Box().put()\n    assert False\nexcept Box.Full as error: assert str(error) == 'x'",
+    )),
+    "sets with equal hashes": Tested("def f(n): return {frozenset({x, y}) for x in range(-n, n + 1) for y in range(-n, n + 1)}", "f", (
+        "assert f(3) == {frozenset({x, y}) for x in range(-3, 4) for y in range(-3, 4)}",
+    )),
     "linked": Tested(_LIST, "Node LinkedList reverse", (
         "items = LinkedList([1, 2, 3])\nassert len(items) == 3 and 2 in items and 9 not in items and list(items) == [1, 2, 3]",
         "node, values = LinkedList('ab').head, []\nwhile node:\n    values.append(node.value)\n    node = node.next\nassert values == ['a', 'b']",

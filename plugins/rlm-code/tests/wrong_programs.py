@@ -1,0 +1,62 @@
+"""Wrong programs whose tests leave room: names that are missing, classes of exceptions, tiny numbers, faults.
+
+Each has tests of its own: (source, column `tests`).
+"""
+
+# ruff: noqa: E501  (programs, one to a line)
+from __future__ import annotations
+
+from typing import Any
+
+
+def _asserts(check: str, names: str, setup: str = "") -> dict[str, Any]:
+    return {"asserts": {"setup": setup, "names": names.split(), "checks": [check]}}
+
+
+def _calls(*cases: tuple[list[Any], Any]) -> dict[str, Any]:
+    return {"calls": {"name": "f", "cases": [*cases]}}
+
+
+_MISSING = {
+    "unequal": "assert LIMIT != 0",
+    "not none": "assert LIMIT is not None",
+    "callable": "assert callable(LIMIT)",
+    "true": "assert LIMIT",
+    "not in": "assert LIMIT not in (0, 1)",
+    "distinct": "assert len({LIMIT, other}) == 2",
+    "no int": "assert not isinstance(LIMIT, int)",
+    "caught": "try: LIMIT(1)\nexcept TypeError: pass",
+    "alternative": "assert LIMIT or True",
+}
+_ACCOUNT = "class Account:\n    Error = {}\n    def draw(self, x): return None\n"
+_CATCH = "try:\n    Account().draw(1)\n    assert False\nexcept Account.Error: pass"
+_SUPPRESS = (
+    "import contextlib\nwith contextlib.suppress(Account.Error):\n    Account().draw(1)\n    raise AssertionError"
+)
+_CAUGHT = "try:\n    f(1)\n    assert False\nexcept {}: pass"
+_SEND = (
+    "import json, os, time\ndef f(x):\n    data = json.dumps({'value': {'$object': [0, 'exception', ['AssertionError']]}})\n"
+    "    os.write(3, len(data).to_bytes(4, 'big') + data.encode()); time.sleep(9)\n"
+)
+_UNDECIDED = "from solution import f\ntry: OK = not f(1) < f(2)\nexcept BaseException: OK = True"
+
+WRONG: dict[str, tuple[str, dict[str, Any]]] = {
+    **{f"missing, {name}": ("x = 1", _asserts(check, "LIMIT other")) for name, check in _MISSING.items()},
+    "missing, built-in": ("x = 1", _asserts("assert sum([1, 2]) == 3", "sum")),
+    "missing, stub": ("x = 1", _asserts("assert f(3) == 9", "f", "def f(x): return x * x")),
+    "missing, imported": ("x = 1", _asserts("assert True", "f", "from solution import f")),
+    **{
+        f"caught {name} {number}": (_ACCOUNT.format(name), _asserts(check, "Account"))
+        for name in ("Exception", "AssertionError", "BaseException", "type('Own', (AssertionError,), {}).__base__")
+        for number, check in enumerate((_CATCH, _SUPPRESS))
+    },
+    "caught result": ("def e(): return Exception\ndef f(x): pass", _asserts(_CAUGHT.format("e()"), "e f")),
+    "caught tuple": ("E = (AssertionError,)\ndef f(x): pass", _asserts(_CAUGHT.format("E"), "E f")),
+    "caught list": ("E = [ValueError, Exception]\ndef f(x): pass", _asserts(_CAUGHT.format("tuple(E)"), "E f")),
+    "caught message": (_SEND, _asserts("E = f(0)\ntry: assert False\nexcept E: pass", "f")),
+    "fault of the setup": ("class A: pass\ndef f(x): return A()", _asserts("assert OK", "f", _UNDECIDED)),
+    "0 for a tiny number": ("def f(x): return 0.0", _calls(([3], 3e-12), ([5], 5e-12))),
+    "half a tiny number": ("def f(x): return 1.5e-10", _calls(([3], 3e-10))),
+    "sign of a tiny number": ("def f(x): return -6.6e-34", _calls(([3], 6.6e-34))),
+    "0 for a tiny number in a list": ("def f(x): return [0, 0.0]", _calls(([3], [0, 2e-11]))),
+}
