@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
 
-_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but line feed and tab, marks of the direction of text, separators, lone surrogates."""
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+"""Control characters but line feed and tab, marks of the direction of text, separators, characters without width
+except the two joiners that Persian and Hindi spelling require, lone surrogates, tags."""
 _CONTAINERS: dict[type, str] = {dict: "a mapping", list: "a list"}
 
 
 def visible(text: str) -> str:
-    r"""Return a text for a terminal: a character that would move the cursor or reorder the text becomes its code.
+    r"""Return a text for a terminal: a character that would move the cursor, reorder the text or hide becomes its code.
 
     The code has the form of JSON, so that JSON remains the same data.
 
-    >>> visible("a\x1b[2Kb\n"), visible("\u202eabc")
-    ('a\\u001b[2Kb\n', '\\u202eabc')
+    >>> visible("a\x1b[2Kb\n"), visible("\u202eabc"), visible("grpo\u200b\U000e0041")
+    ('a\\u001b[2Kb\n', '\\u202eabc', 'grpo\\u200b\\udb40\\udc41')
     """
-    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return _INVISIBLE.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def describe(value: object) -> str:

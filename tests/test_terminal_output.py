@@ -57,6 +57,27 @@ def test_names_of_a_recipe_are_text(place: str, tmp_path: Path) -> None:
         assert ACTS.search(output) is None
 
 
+WRONG_USES = [
+    [HOSTILE],
+    [f"--{HOSTILE}"],
+    ["check", f"--{HOSTILE}"],
+    ["check", f"--trust={HOSTILE}"],
+    ["doctor", HOSTILE],
+    ["eval", "run", "-k", HOSTILE],
+    ["reward", HOSTILE],
+    ["reward", "probe", "accuracy", f"--{HOSTILE}"],
+    ["explain", f"grpo{HOSTILE}"],
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG_USES)
+def test_arguments_are_text(arguments: list[str]) -> None:
+    """click prints an unknown command, option or value in its own errors."""
+    output = printed(*arguments)
+    assert output
+    assert ACTS.search(output) is None
+
+
 def test_a_run_prints_names_as_text(tmp_path: Path) -> None:
     path = tmp_path / f"{HOSTILE.replace('/', '')}.yaml"
     path.write_text(yaml.safe_dump({**BASE, **PLACES["an alias"], "trainer": {**TRAINER, "logging_steps": 1}}))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import typer
@@ -18,6 +19,7 @@ from rlm_plugins.durable import stop_signals
 from rlm_plugins.durable.files import file_error
 from rlm_plugins.durable.stop_signals import Interrupted
 from rlm_plugins.errors import RlmError
+from rlm_plugins.messages import visible
 
 DEBUG = "--debug"
 
@@ -28,7 +30,8 @@ class ErrorReportingGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Move ``--debug`` to the front, where the group parses it."""
         rest = [arg for arg in args if arg != DEBUG]
-        return super().parse_args(ctx, [DEBUG, *rest] if len(rest) < len(args) else rest)
+        with printable_usage_errors():
+            return super().parse_args(ctx, [DEBUG, *rest] if len(rest) < len(args) else rest)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; report an `RlmError`, or a file or template that fails, as a message with exit code 2.
@@ -36,7 +39,8 @@ class ErrorReportingGroup(TyperGroup):
         After a signal the message says how to go on, and the exit code is 128 + the signal.
         """
         try:
-            return super().invoke(ctx)
+            with printable_usage_errors():
+                return super().invoke(ctx)
         except KeyboardInterrupt as stop:
             echo("; ".join(filter(None, [_reason(stop), stop_signals.current().advice])), err=True)
             raise typer.Exit(stop.exit_code if isinstance(stop, Interrupted) else 130) from None
@@ -46,6 +50,18 @@ class ErrorReportingGroup(TyperGroup):
                 raise
             print_error(expected)
             raise typer.Exit(2) from None
+
+
+@contextlib.contextmanager
+def printable_usage_errors() -> Iterator[None]:
+    """Have click print the user's words in its errors as text: an unknown option may hold control characters."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message"):  # a ClickException, of click or of the copy inside typer
+            message = visible(error.format_message())
+            error.format_message = lambda: message
+        raise
 
 
 class WarningHandler(logging.Handler):

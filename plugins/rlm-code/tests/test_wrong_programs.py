@@ -1,4 +1,4 @@
-"""Wrong programs are not paid where tests leave room, and right ones are where they write or name much."""
+"""Wrong programs are not paid by tests with gaps, and right programs with long output or built-in names are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong programs whose tests leave room: names that are missing, classes of exceptions, tiny numbers, faults.
+"""Wrong programs and tests that do not cover everything: names that are missing, classes of exceptions, tiny numbers, faults.
 
 Each has tests of its own: (source, column `tests`).
 """

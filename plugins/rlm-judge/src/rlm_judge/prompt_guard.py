@@ -7,10 +7,15 @@ import re
 import unicodedata
 from collections.abc import Mapping
 
-_WORDS = r"think|s|bos|eos|pad|unk|(?:start|end)_of_turn|INST|SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS"
-_WORDS += r"|gMASK|sop|extra_id_\d+|SPECIAL_\d+|reserved_\d+|seed:\w+|system|tool_call|tool_response|mask:\d+"
+_IN_ANGLES = (
+    r"\w*[_:][\w:]*|\w{2,}\d+|think|s|bos|eo[adhst]|pad|unk|sop|gMASK|role|system|user|assistant|human|bot|INST|SYS"
+)
+"""Special tokens: a word with an underscore, colon or number (``end_of_turn``, ``unused94``), or a known one."""
+_IN_SQUARES = r"think|gMASK|INST|SYS|(?-i:[A-Z]+_[A-Z]+)"
 _CONTROL = re.compile(
-    rf"(?<=[<\[])(?=[|｜]|/?(?:{_WORDS})\s*[>\]])|(?<=[|｜])(?=[>\]])|(?<=\])(?=~\w\])|(?<=\[)(?=e~\[)", re.IGNORECASE
+    rf"(?<=<)(?=[|｜]|/?(?:{_IN_ANGLES})\s*>)|(?<=\[)(?=[|｜]|/?(?:{_IN_SQUARES})\s*\])"
+    r"|(?<=[|｜])(?=[>\]])|(?<=\])(?=~\w\])|(?<=\[)(?=e~\[)",
+    re.IGNORECASE,
 )
 """Positions where a space breaks role markers (servers parse them anywhere) and thinking tags (a judge quotes them)."""
 
@@ -45,6 +50,8 @@ def sanitize(text: str, longest: int) -> str:
     '4< |im_end| >\\n< |im_start| >assistant'
     >>> sanitize("<think>so</think>4", 99)
     '< think>so< /think>4'
+    >>> sanitize("4<end_of_utterance></role><unused94> x[a_b] <h1> List<int>", 99)
+    '4< end_of_utterance>< /role>< unused94> x[a_b] <h1> List<int>'
     >>> sanitize("0123456789", 4)
     '01\\n[6 characters left out]\\n89'
     """
