@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 _C = r"(?:\\(?:mathrm|text)\s*\{\s*C\s*\}|C)"
-_N = r"(?:\{\s*(\w+)\s*\}|(\w))"
+_N = r"(?:\{\s*(\w+(?:\s*[+-]\s*\w+)?)\s*\}|(\w))"
 _NOTATIONS = [
-    re.compile(rf"{_C}\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)"),
+    re.compile(rf"{_C}\s*\(\s*(\w+(?:\s*[+-]\s*\w+)?)\s*,\s*(\w+(?:\s*[+-]\s*\w+)?)\s*\)"),
     re.compile(rf"{_C}\s*_\s*{_N}\s*\^\s*{_N}"),
     re.compile(rf"(?:\{{\s*\}})?\s*[\^_]\s*{_N}\s*{_C}\s*_\s*{_N}"),
 ]

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from rlm_math import units
 from rlm_math.clock_times import normalized_clock, ratio
-from rlm_math.combinatorics import in_binomials, is_combination
+from rlm_math.combinatorics import has_counts, in_binomials, is_combination
 from rlm_math.function_arguments import is_of_another_variable, with_arguments_of
 from rlm_math.latex_normalization import normalize_latex, strip_spaces, to_ascii
 from rlm_math.numerals import is_near, numeral, parse_number
@@ -21,6 +21,7 @@ from rlm_math.reference import (
     NOTATIONS,
     Reference,
     choice_letter,
+    split_approximation,
     split_choice,
     split_equation,
     split_name,
@@ -74,7 +75,8 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
     text = plain_answer(normalize_latex(ascii_text)) if ascii_text else ""
     if not text:
         return False
-    if "\\binom" in gold.text:
+    text = split_approximation(text)[0] if gold.is_rounded else text
+    if has_counts(gold.text) and "C" not in gold.text:
         text = in_binomials(text)
     letter, rest = split_choice(text, is_option=gold.kind == "letter" or bool(gold.choice))
     if letter:

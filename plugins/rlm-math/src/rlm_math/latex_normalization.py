@@ -37,6 +37,8 @@ _SYMBOLS = {
     "∖": r"\setminus ",
     "℃": r"^\circ C",
     "∶": ":",
+    "′": "'",
+    "″": "''",
     **dict.fromkeys("，、", ", "),
     "。": ".",
     **dict.fromkeys("⩽≦", r"\leq "),
@@ -50,6 +52,11 @@ _SYMBOLS = {
 }
 _SYMBOL_PATTERN = re.compile("|".join(map(re.escape, _SYMBOLS)))
 _STRUCK_OUT = re.compile(r"(?<![\w}~])~~(?=\S).*?(?<=\S)~~(?![\w\\~])", re.S)
+_WHOLE_STYLE = re.compile(
+    r"\s*\\math(?:rm|bf|it)\s*\{((?=[^{}]*\\(?:frac|sqrt|pi)(?![A-Za-z]))(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}\s*",
+    re.S,
+)
+"""A formula in a font."""
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.S)
 _SIZES = ("big", "Big", "bigg", "Bigg")
 _REMOVED = {r"\left", r"\middle", r"\right", r"\displaystyle", r"\!"}
@@ -128,6 +135,8 @@ def normalize_latex(text: str) -> str:
         text = f"{quantity[1]}\\text{{ {quantity[2]}}}" if quantity[2] else quantity[1]
     if delimited := re.fullmatch(r"\s*\\([(\[])(.*)\\[)\]]\s*", text, re.S):
         text = delimited[2]
+    if styled := _WHOLE_STYLE.fullmatch(text):
+        text = styled[1]
     text = _COMMAND.sub(_normalize_command, text.replace("{,}", ",").replace("~", " "))
     text = re.sub(r"(?<!\\)\$", " ", text)
     text = re.sub(r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}", text)

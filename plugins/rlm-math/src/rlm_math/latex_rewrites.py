@@ -22,6 +22,7 @@ _PATTERNS = [
     (rf"(?<=\d)\s*{_ORDINAL}(?!\s*\d)", ""),
     (r"\^\s*\{\s*\\(?:mathsf|mathrm|text)\s*\{?\s*T\s*\}?\s*\}", "^T"),
     (r"(\d+)\s*(?:\\text\s*\{\s*out of\s*\}|out of)\s*(\d+)", r"\\frac{\1}{\2}"),
+    (r"^\s*(?:\\text\s*\{)?\s*(\d+)\s*(?:\\text\s*\{\s*in\s*\}| in )\s*(\d+)\s*\}?\s*$", r"\\frac{\1}{\2}"),
     (r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm)\s*\]|\\cr(?![A-Za-z])", r"\\\\"),
     (
         rf"\\left\s*\\(?:\{{|lbrace)\s*{_SYSTEM}\s*(?:\{{[lcr ]+\}})?(.*?){_SYSTEM}\s*\\right\s*\.",

@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 
 from rlm_math.number_words import parse_number_words
-from rlm_math.numerals import numeral
+from rlm_math.numerals import numeral, parse_number
 from rlm_math.unit_names import canonical_unit
 
 _WRAPPER = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _WHOLE_TEXT = re.compile(r"\\text\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _INTRODUCTION = re.compile(r"(?:\\text\s*\{\s*)?(?:the )?(?:final )?answer(?: is\b|:|=)[\s:]*\}?", re.I)
+_REMARK = re.compile(
+    r"(?P<a>[-\d.,]+)\s*(?:\\text\s*\{\s*)?\(\s*(?:\\text\s*\{)?\s*(?P<words>[A-Za-z][A-Za-z -]*?)\s*\}?\s*\)\s*\}?"
+    r"|(?:\\text\s*\{\s*)?(?P<first>[A-Za-z][A-Za-z -]*?)\s*\}?\s*\(\s*(?P<b>[-\d.,]+)\s*\)\s*\}?"
+)
+"""A number with itself in words: ``5 (five)``."""
+_POINT = re.compile(
+    r"(?:\\text\s*\{\s*)?(?:the )?(?:ordered )?(?:point|vertex|center|midpoint|vector|pair|triple|coordinates|"
+    r"interval|focus|solution|intersection)s?\s*:?\s*\}?\s*(?=[A-Z]?\s*[(\[]|\\langle)",
+    re.I,
+)
 _LETTERS = re.compile(r"[A-H](?:\s*,\s*[A-H])*,? and [A-H]")
 _QUOTED = re.compile(r"([\"`*]+)(.+)\1", re.S)
 _IN_Z = r"[a-z]\s*\\in\s*\\mathbb\s*\{?\s*Z\s*\}?"
@@ -62,8 +72,18 @@ def plain_answer(text: str, *, has_name: bool = False) -> str:
     inside = _WHOLE_TEXT.fullmatch(text)
     if inside and (re.search(r"[=\\]", inside[1]) or _INTRODUCTION.match(inside[1]) or _LETTERS.fullmatch(inside[1])):
         text = inside[1].strip()
+    text = _without_remark(_POINT.sub("", text, count=1) if _POINT.match(text) else text)
     text = _INTRODUCTION.sub("", text, count=1).strip() if _INTRODUCTION.match(text) else text
     return _from_words(text if has_name else _without_domain(text))
+
+
+def _without_remark(text: str) -> str:
+    """Return ``5 (five)`` as 5; a number with another one in words as it is."""
+    match = _REMARK.fullmatch(text)
+    if match is None:
+        return text
+    number, value = match["a"] or match["b"], parse_number_words(match["words"] or match["first"])
+    return number if value is not None and parse_number(number) == value else text
 
 
 def _without_domain(text: str) -> str:

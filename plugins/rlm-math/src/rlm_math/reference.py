@@ -12,18 +12,22 @@ from typing import Literal
 from rlm_math import chinese, units
 from rlm_math.clock_times import normalized_clock
 from rlm_math.dates import normalized_date
+from rlm_math.groups import normalized_group
 from rlm_math.labels import normalized_labels
 from rlm_math.latex_normalization import normalize_latex, to_ascii
 from rlm_math.numerals import MAX_LENGTH, normalized_base, parse_number
 from rlm_math.phrases import plain_answer
 from rlm_math.quantity_names import split_label
 
-Kind = Literal["number", "letter", "labels", "words", "clock", "date", "base", "formula"]
+Kind = Literal["number", "letter", "labels", "words", "clock", "date", "group", "base", "formula"]
 
 _NAME = r"[A-Za-z]'*(?:\^\{-1\}(?=\s*[(_]))?(?:_\{?\w+\}?)?(?:\s*\(\s*[a-z](?:\s*,\s*[a-z])*\s*\))?"
 _VALUE_OF = r"[fghpqFGHPT]\s*\(\s*-?\d+\s*\)|[nP]\s*\(\s*[A-Z]\s*\)|\|\s*[A-Z]{1,2}\s*\|"
 _ANGLE = r"m?\s*\\angle\s*[A-Z]{1,3}"
 _NAMED = re.compile(rf"\s*(?:{_NAME}|{_VALUE_OF}|{_ANGLE}|\\?[({{]\s*{_NAME}(?:\s*,\s*{_NAME})+\s*\\?[)}}])\s*=(?!=)")
+_APPROXIMATION = re.compile(
+    rf"\s*({_NAME})?\s*\\approx\s*(-?\s*(?:\\\$\s*)?\d[^=\\]*(?:\\(?:text|mathrm|%|,|\^).*)?)", re.S
+)
 _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice)\s*)?\(?\s*([A-Z])\s*[).:]?")
@@ -49,6 +53,7 @@ class Reference:
         unit: Its unit, if any.
         exact: Its value if it is a number.
         label: Words before an equals sign: the area of ``\\text{Area} = 4``.
+        is_rounded: Whether it has a sign of approximation, which answers may have too.
         choice: Letter of the option that the value belongs to: ``\\text{(B) }12``.
     """
 
@@ -59,6 +64,7 @@ class Reference:
     unit: str | None = None
     exact: Fraction | None = None
     label: str = ""
+    is_rounded: bool = False
     choice: str = ""
 
 
@@ -74,9 +80,12 @@ def parse_reference(answer: str) -> Reference | None:
     text = normalize_latex(ascii_text) if ascii_text else ""
     while box := re.fullmatch(r"\\boxed\s*\{(.*)\}", text):
         text = box[1].strip()
-    text = plain_answer(text)
+    text, is_rounded = split_approximation(plain_answer(text))
     if not text:
         return None
+    if is_rounded:
+        value = parse_reference(text)
+        return value and replace(value, is_rounded=True)
     letter, rest = split_choice(text)
     value = parse_reference(rest) if letter else None
     if value is not None:
@@ -99,6 +108,18 @@ def _parse_plain(text: str) -> Reference:
     without_unit, unit = units.split(value)
     exact = parse_number(without_unit)
     return Reference(text, "formula" if exact is None else "number", name, without_unit, unit, exact)
+
+
+def split_approximation(text: str) -> tuple[str, bool]:
+    r"""Return a decimal without ``\approx``, and whether it had one.
+
+    >>> split_approximation(r"\approx 12.57"), split_approximation(r"x \approx 12.57")
+    (('12.57', True), ('x = 12.57', True))
+    >>> split_approximation(r"4\pi \approx 12.57")
+    ('4\\pi \\approx 12.57', False)
+    """
+    match = _APPROXIMATION.fullmatch(text)
+    return (f"{match[1]} = {match[2]}" if match[1] else match[2], True) if match else (text, False)
 
 
 def choice_letter(text: str) -> str:
@@ -140,6 +161,7 @@ NOTATIONS: dict[Kind, Callable[[str], str]] = {
     "clock": normalized_clock,
     "date": normalized_date,
     "words": normalized_words,
+    "group": normalized_group,
     "base": normalized_base,  # no base is converted: the conversion is the problem
 }
 """Kind of a reference that is compared as text → the one notation of it; empty if a text is not of that kind."""

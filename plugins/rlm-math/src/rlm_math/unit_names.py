@@ -62,6 +62,8 @@ def canonical_unit(words: str, power: str | None = None) -> str | None:
         return chinese.unit_name(words)
     if not _WORDS.fullmatch(words) or (len(words) == 1 and words not in _ONE_LETTER):
         return None
+    if power and power.startswith("-"):
+        words, power = f"{words}^{power}", None
     words = re.sub(r"\s*\^\s*\{?\s*(-?\d)\s*\}?", r"^\1", words).replace(" per ", "/")
     words = re.sub(r"[ ·](\w+)\^-(\d)$", r"/\1^\2", words)
     parts = [_CAPITALS.get(part) or _singular(_cased(part)) for part in re.split(r"([ /·^-])", words)]

@@ -22,17 +22,21 @@ _CURRENCY = "|".join(map(re.escape, _CURRENCIES))
 _PRICE = re.compile(rf"(-?)\s*({_CURRENCY})\s*(.+)|(.+?)\s*({_CURRENCY})", re.S)
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _INSIDE = r"[^{}]*(?:\{\s*-?\d\s*\}[^{}]*)*"
-_TEXT = re.compile(rf"\s*\\(?:text|mathrm)\s*\{{\s*({_INSIDE}?)\s*\}}\s*(?:\^\s*\{{?\s*([23])\s*\}}?)?\s*$")
+_TEXT = re.compile(rf"\s*\\(?:text|mathrm)\s*\{{\s*({_INSIDE}?)\s*\}}\s*(?:\^\s*\{{?\s*([23]|-[1-4])\s*\}}?)?\s*$")
 _TEXT_OVER_TEXT = re.compile(r"(\\(?:text|mathrm)\s*\{[^{}]*)\}\s*/\s*\\(?:text|mathrm)\s*\{([^{}]*\})")
 _UNIT = r"\\(?:text|mathrm)\s*\{\s*([A-Za-z]+)\s*\}"
 _UP = r"\s*(\^\s*\{?\s*[1-9]\s*\}?)?\s*"
 _QUOTIENT = re.compile(rf"\\frac\s*\{{\s*{_UNIT}{_UP}\}}\s*\{{\s*{_UNIT}{_UP}\}}$")
 _INVERSE = re.compile(rf"{_UNIT}\s*(?:\\cdot\s*)?{_UNIT}\s*\^\s*\{{\s*-([12])\s*\}}$")
+_INCHES = 12
 _TRIGONOMETRIC = re.compile("sin|cos|tan|cot|sec|csc|cis")
 _CIRCLE = r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)\s*"
 _DEGREES = re.compile(rf"{_CIRCLE}$")
 _TEMPERATURE = re.compile(rf"{_CIRCLE}(?:\\(?:text|mathrm)\s*\{{)?\s*([CF])\s*\}}?$")
 _MINUTES = re.compile(rf"(\d+){_CIRCLE}(\d+)\s*(?:'|\^\s*\{{?\s*\\prime\s*\}}?)")
+_FEET = re.compile(
+    r"(\d+)\s*(?:'|\^\s*\{?\s*\\prime\s*\}?)\s*(\d+(?:\.\d+)?)\s*(?:''|\"|\^\s*\{\s*\\prime\s*\\prime\s*\})"
+)
 _TRAILING = re.compile(r"(?<=[\d}]) ?([A-Za-z]+(?: [A-Za-z]+)?)(?:\^\{?([23])\}?)?$")
 _SEPARATE = re.compile(r"(?<=[\d}]) ([A-Za-z]{2,}(?:\.? [A-Za-z]{2,}){0,3}|[a-z]+/[a-z]+)(?:\^\{?([23])\}?)?$")
 _LETTERS = re.compile(r"(?<=[\d}]) ([A-Za-z]+(?:/[A-Za-z]+)?)(?:\^\{?([23])\}?)?$")
@@ -56,6 +60,8 @@ def split(text: str, expected: str | None = None) -> tuple[str, str | None]:
         return match[1], PERCENT
     if match := _MINUTES.fullmatch(text):
         return numeral(int(match[1]) + Fraction(int(match[2]), 60)), "degree"
+    if (match := _FEET.fullmatch(text)) and Fraction(match[2]) < _INCHES:
+        return numeral(_INCHES * int(match[1]) + Fraction(match[2])), "in"
     if match := _TEMPERATURE.search(text):
         return text[: match.start()], {"C": "celsius", "F": "fahrenheit"}[match[1]]
     is_single = text.count("\\circ") == 1 and not _TRIGONOMETRIC.search(text)  # sin 30° is a number without unit

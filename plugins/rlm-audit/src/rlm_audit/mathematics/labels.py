@@ -113,9 +113,16 @@ NAMED = Subject(
 SHARES = Subject(
     draw=lambda rng, size: Fraction(rng.randint(1, 9 * size), 9 * size + rng.randint(1, 9)),
     write=lambda v, rng: latex_fraction(v),
-    notations={"out of": lambda v, rng: f"{v.numerator}\\text{{ out of }}{v.denominator}"},
+    notations={
+        "out of": lambda v, rng: f"{v.numerator}\\text{{ out of }}{v.denominator}",
+        "in": lambda v, rng: f"{v.numerator}\\text{{ in }}{v.denominator}",
+        "in a font": lambda v, rng: f"\\math{rng.choice(['rm', 'bf', 'it'])}{{{latex_fraction(v)}}}",
+    },
     near_misses={"one more": lambda v, rng: v + Fraction(1, v.denominator)},
-    wrong_texts={"inverted": lambda v, rng: f"{v.denominator}\\text{{ out of }}{v.numerator}"},
+    wrong_texts={
+        "inverted": lambda v, rng: f"{v.denominator}\\text{{ out of }}{v.numerator}",
+        "inverted with in": lambda v, rng: f"{v.denominator}\\text{{ in }}{v.numerator}",
+    },
     is_spelled=False,
 )
 

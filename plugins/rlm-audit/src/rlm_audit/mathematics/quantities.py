@@ -66,6 +66,7 @@ RATES = Subject(
         "long names": lambda v, rng: f"{v}\\text{{ kilometers per hour}}",
         "metres a second": lambda v, rng: f"{v * 5 // 18}\\text{{ m/s}}",
         "powers": lambda v, rng: f"{v}\\text{{ km}}/\\text{{h}}",
+        "a negative power": lambda v, rng: f"{v}\\text{{ km h}}^{{-1}}",
     },
     near_misses={"more": lambda v, rng: v + 18, "ten times": lambda v, rng: 10 * v},
     wrong_texts={
@@ -73,6 +74,7 @@ RATES = Subject(
         "miles": lambda v, rng: f"{v}\\text{{ mph}}",
         "a length": lambda v, rng: f"{v}\\text{{ km}}",
         "the inverse": lambda v, rng: f"{v}\\text{{ h/km}}",
+        "a square": lambda v, rng: f"{v}\\text{{ km h}}^{{-2}}",
     },
 )
 

@@ -93,6 +93,7 @@ TUPLES = Subject(
     draw=_tuple,
     write=_parenthesized,
     notations={
+        "a point": lambda v, rng: f"\\text{{{rng.choice(['Point', 'the point', 'Vertex:'])} }}{_parenthesized(v, rng)}",
         "names": lambda v, rng: f"({', '.join('xyzt'[: len(v)])}) = {_parenthesized(v, rng)}",
         "assignments": lambda v, rng: _assignments("xyz", v) if len(v) < 4 else None,
         "fractions not in lowest terms": lambda v, rng: f"({', '.join(map(_reducible, v))})",

@@ -47,6 +47,7 @@ NUMBER_WORDS = Subject(
     write=lambda v, rng: str(v),
     notations={
         "words": lambda v, rng: in_words(v),
+        "words in brackets": lambda v, rng: f"{v} ({in_words(v)})" if v >= 0 else None,
         "British words": lambda v, rng: f"\\text{{{in_words(v, ' and ')}}}",
         "a capital letter": lambda v, rng: f"\\text{{{in_words(v).capitalize()}}}.",
         "an introduction": lambda v, rng: f"\\text{{The answer is {in_words(v)}}}",
@@ -60,6 +61,8 @@ NUMBER_WORDS = Subject(
     },
     wrong_texts={
         "two numbers": lambda v, rng: f"\\text{{{in_words(v)} or {in_words(v + 1)}}}",
+        "other words in brackets": lambda v, rng: f"{v} ({in_words(v + 1)})",
+        "another number before its words": lambda v, rng: f"{v + 1} ({in_words(v)})",
         "a larger unit": lambda v, rng: f"\\text{{{in_words(v)} million}}",
         "an ordinal": lambda v, rng: f"\\text{{{in_words(v)}th}}",
         "a denial": lambda v, rng: f"\\text{{not {in_words(v)}}}",

@@ -15,6 +15,8 @@ MAX_FACTORIAL = 50_000
 MAX_TERMS = 2000
 SERIES = {"sum": "+", "product": "*"}
 """Operation with an index → the operation that joins its terms."""
+_UNEVALUATED = {"gcd", "lcm"}
+"""Symmetric functions that have no value at points that are no integers: equal if their arguments are."""
 
 
 def fold(node: Node) -> Node:
@@ -38,6 +40,8 @@ def fold(node: Node) -> Node:
         value = rule(*(each.value for each in args))
         if value is not None:
             return Node("number", value=value)
+    if node.op in _UNEVALUATED:
+        return Node("symbol", value=f"{node.op}{sorted(map(str, args))}")
     if node.op == "^" and args[1].op == "number" and args[0].op != "number":
         _require_nonzero_power(args)
     return Node(node.op, args, node.value, node.places)
