@@ -15,16 +15,19 @@ _DASHES = {"-", "−", "–", "—"}
 _MARKS_OF_LINES = {*_DASHES, "*", "+", ">", "|"}
 """Signs that begin an item of a list, a quotation or a cell of a table."""
 _RELATIONS = {"<", ">", "!=", "≠", "\\neq", "\\ne", "\\lt", "\\gt", "\\not"}
-_UNITS = {"\\AA", "\\mu", "\\Omega"}
+_UNITS = {"\\AA", "\\Omega"}
 _OR = {"or", "alternatively", "maybe", "perhaps", "possibly", "otherwise", "unless", "versus", "vs"}
-_BEFORE_OR = {*",;:", "\\quad", "\\qquad"}
-_FILLER = r"(?:be|equal|equals|to|the|an?|only|just|of|really|right|correct|final|answer|value|[a-z]+ly)"
+_BEFORE_OR = {*",;:", *_DASHES, "\\quad", "\\qquad"}
+_FILLER = r"(?:be|equal|equals|to|the|an?|only|just|of|really|right|correct|final|answer|value|ever|[a-z]+ly)"
+_NO = r"\b(?:not|never|nor|neither|cannot|except|minus|negative|plus|times|twice|half)|n['’]t|\bthan"
+_OPERATION = r"(?:divided|multiplied) by|(?:root|square|cube|opposite|reciprocal|inverse|complement|logarithm) of"
+_NO_OTHER = r"(?:anything|everything|all) but|(?:wrong|incorrect|false)\s+(?:answer|value|result):?"
 _DENIED = re.compile(
-    r"(?:(?:\b(?:not|never|nor|neither|cannot|except|minus|negative|plus|times|twice|half)|n['’]t"
-    r"|\b(?:divided|multiplied) by|(?<!no more )(?<!no less )(?<!no fewer )\bthan)"
-    rf"(?:\s+{_FILLER})*?(?:\s+{_FILLER}:)?|\\not\s*(?:[=<>]|\\\w+)|\b(?:wrong|incorrect|false)\s+(?:answer|value|result):?|不是|并非|不等于|不为|负)\s*$",
+    rf"(?:(?:{_NO}|\b(?:{_OPERATION}|{_NO_OTHER}))(?:\s+{_FILLER})*?(?:\s+{_FILLER}:)?"
+    r"|\\not\s*(?:[=<>]|\\\w+)|不是|并非|不等于|不为|负)\s*$",
     re.I,
 )
+_NO_MORE_THAN = re.compile(r"\b(?:no|not|none|nothing)\b[^.;:\n]*\bthan\s*$", re.I)
 _TAKEN_BACK = re.compile(
     r"[\s,:;()*]*(?:(?:is|was|are|would be)\s+(?:not|never)\s+(?:the|an?|correct|right|it|true|possible)"
     r"|(?:isn|wasn)['’]t\s+(?:the|an?|correct|right|it|true|possible)"
@@ -32,7 +35,10 @@ _TAKEN_BACK = re.compile(
     re.I,
 )
 _LISTED_BEFORE = re.compile(r"(?:^|[\n$(\[{])[\s\d./+-]*\d[\s\d.,;/+-]*[,;]\s*$")
-_LISTED_AFTER = re.compile(r"\s*(?:[,;]|and\b)\s*[-+]?\s*(?:\d|\\(?:frac|sqrt|pi)\b)[^A-Za-z=]*(?:[)\]\n]|\.?\s*$)")
+_LISTED_AFTER = re.compile(
+    r"\s*(?:[,;]|(?:and|to)\b)\s*[-+]?\s*(?:\d|\\(?:frac|sqrt|pi)\b)[^A-Za-z=]*(?:[)\]\n]|\.?\s*$)"
+)
+_AND_A_PART = re.compile(r"\s*and\s+(?:a|an|one|two|three)\s+(?:hal|third|quarter|fourth|fifth|tenth)", re.I)
 _STRUCK_OUT = re.compile(r"(?:~~|<(?:s|del|strike)>)(?:(?!~~|</)[^\n])*$")
 
 
@@ -52,10 +58,14 @@ def changes_answer(text: str, start: int, end: int) -> bool:
     right, in_math = tokenize(after).tokens, _is_math(left)
     if is_in_argument or any(rule.search(before) for rule in (_STRUCK_OUT, _LISTED_BEFORE)):
         return True
-    if _DENIED.search(_plain(left)) or _TAKEN_BACK.match(_plain(right)) or _LISTED_AFTER.match(_plain(right)):
+    if _is_denied(_plain(left)) or any(rule.match(_plain(right)) for rule in (_TAKEN_BACK, _LISTED_AFTER, _AND_A_PART)):
         return True
     left, right = _outside_brackets(left, right)
     return _is_changed_before(left, in_math) or _is_changed_after(right, in_math, has_words=_has_words(left))
+
+
+def _is_denied(before: str) -> bool:
+    return _DENIED.search(before) is not None and not _NO_MORE_THAN.search(before)
 
 
 def _is_math(left: list[Token]) -> bool:
@@ -170,7 +180,7 @@ def _is_remark(rest: list[Token]) -> bool:
     """Return True for a bracket with words or the letter of an option."""
     end = next((i for i, token in enumerate(rest) if token.kind == "closed"), len(rest))
     inside = rest[1:end]
-    is_text = any(token.kind in ("word", "relation") or token.in_text for token in inside)
+    is_text = any(token.kind in ("word", "relation") or token.in_text or token.text in _RELATIONS for token in inside)
     return is_text or (len(inside) == 1 and inside[0].text in "ABCDEFGH")
 
 
@@ -183,8 +193,8 @@ def _is_harmless(sign: Token, rest: list[Token], is_outside: bool, is_apart: boo
         return following.in_text
     if sign.text == "/":
         return following.kind == "word" or _is_unit(following)
-    if sign.text in _UNITS:
-        return sign.text == "\\AA" or following.in_text
+    if sign.text in _UNITS or (sign.text == "\\mu" and following.in_text):
+        return True
     if _is_emphasis(sign):
         return is_outside and not (following.kind in ("number", "letter", "opened") or is_apart)
     is_dash = sign.text in _DASHES and following.kind in ("word", "line", "letter")

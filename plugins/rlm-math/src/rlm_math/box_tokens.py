@@ -32,7 +32,8 @@ _TOKEN = re.compile(
   | (?P<opened>[(\[]|\\\{) | (?P<closed>[)\]]|\\\})
   | (?P<command>\\[A-Za-z]+(?:\s*\[[^][]*\](?=\s*\{))?|\\.)
   | (?P<relation>[-=]+>|[=<>:]=|[=≈≡≤≥⇒→∴⟹⟶])
-  | (?P<word>[A-Za-z]{2,}(?:['’][a-z]+)?|[^\W\d_a-zA-Z]+) | (?P<letter>[A-Za-z]) | (?P<number>\d+(?:[.,]\d+)*)
+  | (?P<number>[0-9]+(?:[.,]\d+)*|[⁰¹²³⁴-⁹½⅓⅔¼¾])
+  | (?P<word>[A-Za-z]{2,}(?:['’][a-z]+)?|[^\W\d_a-zA-Z]+) | (?P<letter>[A-Za-z])
   | (?P<operator>\*+|_+|!=|[-+/^|<>!−–—×·÷±√¬≠]) | (?P<brace>[{}]) | (?P<sign>.)""",
     re.X | re.S,
 )

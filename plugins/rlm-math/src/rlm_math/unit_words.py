@@ -58,4 +58,8 @@ def scales_number(word: str) -> bool:
     [True, True, True, False, False, False]
     """
     numeral = _NUMERAL.fullmatch(word)
-    return (numeral is not None and numeral[1] is None) or bool(_SCALES & {word, word.removesuffix("s")})
+    return (
+        word[0] in "万亿千百倍多余"
+        or (numeral is not None and numeral[1] is None)
+        or bool(_SCALES & {word, word.removesuffix("s")})
+    )

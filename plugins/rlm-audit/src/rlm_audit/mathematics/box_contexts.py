@@ -48,7 +48,16 @@ _ARGUMENTS = [
     "x_{BOX}",
     "\\phantom{BOX}",
 ]
-_DENIALS = ["not ", "The answer is not ", "It isn't ", "It cannot be ", "x is never equal to ", "minus ", "不是"]
+_DENIALS = [
+    "not ",
+    "The answer is not ",
+    "It isn't ",
+    "It cannot be ",
+    "x is never equal to ",
+    "minus ",
+    "不是",
+    "other than ",
+]
 _TAKEN_BACK = [
     " is wrong",
     " is not the answer",
