@@ -130,6 +130,8 @@ def _without_quantity_name(text: str, gold: Reference) -> str:
     Words may be a name if they name a quantity, or are those of the reference; a sum only of a number.
     """
     sides = split_equation(text)
+    if len(sides) > 2 and is_label(sides[0]):
+        return "=".join(sides[1:])
     if len(sides) != 2 or "=" in gold.text:
         return text
     left, right = sides

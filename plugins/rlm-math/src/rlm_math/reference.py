@@ -26,7 +26,7 @@ _VALUE_OF = r"[fghpqFGHPT]\s*\(\s*-?\d+\s*\)|[nP]\s*\(\s*[A-Z]\s*\)|\|\s*[A-Z]{1
 _ANGLE = r"m?\s*\\angle\s*[A-Z]{1,3}"
 _NAMED = re.compile(rf"\s*(?:{_NAME}|{_VALUE_OF}|{_ANGLE}|\\?[({{]\s*{_NAME}(?:\s*,\s*{_NAME})+\s*\\?[)}}])\s*=(?!=)")
 _APPROXIMATION = re.compile(
-    rf"\s*({_NAME})?\s*\\approx\s*(-?\s*(?:\\\$\s*)?\d[^=\\]*(?:\\(?:text|mathrm|%|,|\^).*)?)", re.S
+    rf"\s*({_NAME})?\s*\\(?:approx|simeq|sim)\s*(-?\s*(?:\\\$\s*)?\d(?:(?!\\approx)[^=])*)", re.S
 )
 _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")

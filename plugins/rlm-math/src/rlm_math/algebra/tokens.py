@@ -58,6 +58,7 @@ _TOKEN = re.compile(
 )
 _MARKS = {"<=": "\\leq", ">=": "\\geq", "!=": "\\neq", "<": "\\lt", ">": "\\gt"}
 _UNIT_VECTORS = {"i", "j", "k", "\\i", "\\j"}
+_DOTLESS = {"\\imath", "\\jmath"}
 _COMMANDS = {
     "\\ne": "\\neq",
     "\\dots": "\\ldots",
@@ -138,7 +139,7 @@ def _tokens(match: re.Match[str]) -> list[Token]:
         name = text[1:]
         if name in _NAMES and name not in ("sqrt", "pi", "infty"):
             return [Token("function", _NAMES[name])]
-        return [Token("mark", _COMMANDS.get(text, text))]
+        return [Token("letter" if text in _DOTLESS else "mark", _COMMANDS.get(text, text))]
     if match["letters"]:
         return _letters(text)
     assert kind is not None
