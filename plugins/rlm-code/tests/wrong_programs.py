@@ -34,6 +34,16 @@ _SUPPRESS = (
     "import contextlib\nwith contextlib.suppress(Account.Error):\n    Account().draw(1)\n    raise AssertionError"
 )
 _CAUGHT = "try:\n    f(1)\n    assert False\nexcept {}: pass"
+_CONTEXT = "class C:\n    def __enter__(s): return 0\n    def __exit__(s, *a): return True\ndef f(x): return C()"
+_MANAGER = "import contextlib\n@contextlib.contextmanager\ndef f(x):\n    try: yield 0\n    except BaseException: pass"
+_SWALLOW = {
+    "with": "with f(3) as v: assert v == 9",
+    "with, caught": "try:\n    with f(3) as v: assert v == 9\nexcept BaseException: pass",
+    "stack": "import contextlib\nwith contextlib.ExitStack() as s: assert s.enter_context(f(3)) == 9",
+    "unittest": "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n"
+    "        with f(3) as v: self.assertEqual(v, 9)\nassert T('test').run().wasSuccessful()",
+}
+_PREDICATE = "class S:\n    {} = lambda *a: True\ndef f(x): return S()"
 _SEND = (
     "import json, os, time\ndef f(x):\n    data = json.dumps({'value': {'$object': [0, 'exception', ['AssertionError']]}})\n"
     "    os.write(3, len(data).to_bytes(4, 'big') + data.encode()); time.sleep(9)\n"
@@ -55,6 +65,23 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "caught list": ("E = [ValueError, Exception]\ndef f(x): pass", _asserts(_CAUGHT.format("tuple(E)"), "E f")),
     "caught message": (_SEND, _asserts("E = f(0)\ntry: assert False\nexcept E: pass", "f")),
     "fault of the setup": ("class A: pass\ndef f(x): return A()", _asserts("assert OK", "f", _UNDECIDED)),
+    **{
+        f"swallowed {name}, {number}": (source, _asserts(check, "f"))
+        for name, check in _SWALLOW.items()
+        for number, source in enumerate((_CONTEXT, _MANAGER))
+    },
+    **{
+        f"predicate {call}": (_PREDICATE.format(call.partition("(")[0]), _asserts(f"assert f(3).{call}", "f"))
+        for call in (
+            "startswith('a')",
+            "endswith('b')",
+            "isupper()",
+            "issubset({1})",
+            "isdisjoint({2})",
+            "is_integer()",
+        )
+    },
+    "documentation": ("def f(x): return x", _asserts("assert f.__doc__", "f")),
     "0 for a tiny number": ("def f(x): return 0.0", _calls(([3], 3e-12), ([5], 5e-12))),
     "half a tiny number": ("def f(x): return 1.5e-10", _calls(([3], 3e-10))),
     "sign of a tiny number": ("def f(x): return -6.6e-34", _calls(([3], 6.6e-34))),

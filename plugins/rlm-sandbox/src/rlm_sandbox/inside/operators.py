@@ -46,6 +46,11 @@ OF_CONSTRUCTED: dict[str, Callable[..., Any]] = {
 }
 """Operators only of objects that tests construct from a declared class: their operands may be values of the tests."""
 
+PREDICATES = frozenset(
+    name for kind in (str, set, float) for name in dir(kind) if name.startswith("is") or name.endswith("swith")
+)
+"""Methods of built-in types that only return True or False: tests that call them expect a value of that type."""
+
 REFLECTED = (*ARITHMETIC, "divmod")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rlm_sandbox.inside.operators import COMPARISONS, OF_CONSTRUCTED, READING, REFLECTED
+from rlm_sandbox.inside.operators import COMPARISONS, OF_CONSTRUCTED, PREDICATES, READING, REFLECTED
 
-_VISIBLE = ("__name__", "__qualname__", "__wrapped__")
+_VISIBLE = ("__name__", "__qualname__", "__wrapped__", "__doc__")
 
 
 class Remote:
@@ -33,7 +33,9 @@ class Remote:
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__") and attribute not in _VISIBLE:
             raise AttributeError(attribute)
-        exchange, number, _, _ = self._remote
+        exchange, number, constructed, _ = self._remote
+        if attribute in PREDICATES and not constructed:
+            raise exchange.undecidable(f"`{attribute}` of an object that the program returned: it is no text or set")
         return exchange.request({"get": attribute, "of": number})
 
     def __setattr__(self, attribute: str, value: Any) -> None:
@@ -71,7 +73,11 @@ def _operator(name: str, reflected: bool = False) -> Any:
 
 
 def _exit(self: Remote, kind: Any, error: Any, trace: Any) -> bool:
-    return _operate("exit", self, kind, None, None) is True
+    """Leave a `with` block; the program may suppress any exception but a failed assertion of the tests."""
+    suppressed = _operate("exit", self, kind, None, None) is True
+    if suppressed and isinstance(error, AssertionError):
+        raise self._remote[0].undecidable(f"AssertionError: {error}"[:300]) from None
+    return suppressed
 
 
 def _comparison(name: str) -> Any:
@@ -91,6 +97,7 @@ for _name in REFLECTED:
 for _name in COMPARISONS:
     setattr(Remote, f"__{_name}__", _comparison(_name))
 Remote.__exit__ = _exit  # type: ignore[attr-defined]
+Remote.__doc__ = property(lambda remote: remote.__getattr__("__doc__"))  # type: ignore[assignment]
 
 
 async def awaited(remote: Remote) -> Any:

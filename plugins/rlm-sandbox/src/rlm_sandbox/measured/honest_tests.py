@@ -90,6 +90,11 @@ HONEST_TESTS = {
     "error of a class": Tested("class Box:\n    class Full(Exception): pass\n    def put(self): raise Box.Full('x')", "Box", (
         "try:\n    Box().put()\n    assert False\nexcept Box.Full as error: assert str(error) == 'x'",
     )),
+    "context that suppresses": Tested("class Ignore:\n    'doc'\n    def __init__(self, *kinds): self.kinds = kinds\n    def __enter__(self): return self\n    def __exit__(self, kind, error, trace): return kind is not None and issubclass(kind, self.kinds)", "Ignore", (
+        "with Ignore(ValueError): raise ValueError",
+        "with pytest.raises(KeyError):\n    with Ignore(ValueError): raise KeyError",
+        "assert Ignore.__doc__ == 'doc'",
+    )),
     "sets with equal hashes": Tested("def f(n): return {frozenset({x, y}) for x in range(-n, n + 1) for y in range(-n, n + 1)}", "f", (
         "assert f(3) == {frozenset({x, y}) for x in range(-3, 4) for y in range(-3, 4)}",
     )),
