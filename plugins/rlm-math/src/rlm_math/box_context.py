@@ -16,7 +16,8 @@ _MARKS_OF_LINES = {*_DASHES, "*", "+", ">", "|"}
 """Signs that begin an item of a list, a quotation or a cell of a table."""
 _RELATIONS = {"<", ">", "!=", "≠", "\\neq", "\\ne", "\\lt", "\\gt", "\\not"}
 _UNITS = {"\\AA", "\\Omega"}
-_OR = {"or", "alternatively", "maybe", "perhaps", "possibly", "otherwise", "unless", "versus", "vs"}
+_OR = {"or", "alternatively", "maybe", "perhaps", "possibly", "otherwise", "else", "unless", "versus", "vs", "resp"}
+_CHINESE_OR = ("或", "还是", "抑或")
 _BEFORE_OR = {*",;:", *_DASHES, "\\quad", "\\qquad"}
 _FILLER = r"(?:be|equal|equals|to|the|an?|only|just|of|really|right|correct|final|answer|value|ever|[a-z]+ly)"
 _NO = r"\b(?:not|never|nor|neither|cannot|except|minus|negative|plus|times|twice|half)|n['’]t|\bthan"
@@ -39,6 +40,10 @@ _LISTED_AFTER = re.compile(
     r"\s*(?:[,;]|(?:and|to)\b)\s*[-+]?\s*(?:\d|\\(?:frac|sqrt|pi)\b)[^A-Za-z=]*(?:[)\]\n]|\.?\s*$)"
 )
 _AND_A_PART = re.compile(r"\s*and\s+(?:a|an|one|two|three)\s+(?:hal|third|quarter|fourth|fifth|tenth)", re.I)
+_OFFERED_BEFORE = re.compile(
+    r"(?<![\w./])(\d+)\s*,?\s*(?:\bor(?:\s+(?:else|maybe|perhaps|possibly))?|或者?|还是)\s*$", re.I
+)
+_INTEGER_IN_BOX = re.compile(r"\\\w+\s*\{\s*(\d+)\s*\}")
 _STRUCK_OUT = re.compile(r"(?:~~|<(?:s|del|strike)>)(?:(?!~~|</)[^\n])*$")
 
 
@@ -58,7 +63,9 @@ def changes_answer(text: str, start: int, end: int) -> bool:
     right, in_math = tokenize(after).tokens, _is_math(left)
     if is_in_argument or any(rule.search(before) for rule in (_STRUCK_OUT, _LISTED_BEFORE)):
         return True
-    if _is_denied(_plain(left)) or any(rule.match(_plain(right)) for rule in (_TAKEN_BACK, _LISTED_AFTER, _AND_A_PART)):
+    if _is_denied(_plain(left)) or _is_other_integer(_plain(left), text[start:end]):
+        return True
+    if any(rule.match(_plain(right)) for rule in (_TAKEN_BACK, _LISTED_AFTER, _AND_A_PART)):
         return True
     left, right = _outside_brackets(left, right)
     return _is_changed_before(left, in_math) or _is_changed_after(right, in_math, has_words=_has_words(left))
@@ -66,6 +73,17 @@ def changes_answer(text: str, start: int, end: int) -> bool:
 
 def _is_denied(before: str) -> bool:
     return _DENIED.search(before) is not None and not _NO_MORE_THAN.search(before)
+
+
+def _is_other_integer(before: str, box: str) -> bool:
+    """Return True for another integer with "or" before an integer in a box: 8/2 or a formula may be the same number."""
+    offered, inside = _OFFERED_BEFORE.search(before), _INTEGER_IN_BOX.fullmatch(box)
+    return offered is not None and inside is not None and int(offered[1]) != int(inside[1])
+
+
+def offers_another(after: str) -> bool:
+    """Return True if the text after a box begins with a word that offers an alternative."""
+    return _offers_another(tokenize(after).tokens)
 
 
 def _is_math(left: list[Token]) -> bool:
@@ -168,7 +186,7 @@ def _offers_another(right: list[Token]) -> bool:
     words = _OR
     for token in right:
         if token.kind == "word":
-            return token.text.lower() in words
+            return token.text.lower() in words or token.text.startswith(_CHINESE_OR)
         if token.kind == "line" or token.text == ".":
             words = {"or"}
         elif not (token.kind in ("space", "delimiter", "opened") or token.text in _BEFORE_OR or _is_emphasis(token)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-from rlm_math.box_context import changes_answer
+from rlm_math.box_context import changes_answer, offers_another
 from rlm_math.latex_normalization import normalize_latex, strip_spaces
 
 Box = Literal["last", "only", "first", "all"]
@@ -15,10 +15,12 @@ SEARCH_WINDOW = 200_000
 MAX_NESTING = 5
 
 _MARK = re.compile(r"(\\(?:boxed|fbox)\s*\{)|\\.|([{}])", re.S)
-_OR = re.compile(r"(?:[\s$.,;:)*_]|\\text\s*\{)*(or|alternatively)\b", re.I)
+MAX_BETWEEN = 40
+"""Largest number of characters between two alternatives."""
 _MARKUP = re.compile(r"\\(?:[A-Za-z]+|.)|</?[A-Za-z]+\s*/?>", re.S)
-_JOINED = re.compile(r"[^\w=]*(?:(?:and|or)[^\w=]*)*", re.I)
-"""What is no correction between two boxes: signs, and no word but "and" or "or"."""
+_JOINED = re.compile(r"[^\w=]*(?:(?:and|or|possibly|maybe|perhaps|或者?|和|与|及|以及|还是)[^\w=]*)*", re.I)
+"""What is no correction between two boxes: signs, and no word but those that join answers."""
+_CONDITION = re.compile(r"[\s$.,;:)]*(if|when|for|in case)\b", re.I)
 
 
 class BoxedAnswer(NamedTuple):
@@ -93,8 +95,10 @@ def _are_alternatives(text: str, all_boxes: list[BoxedAnswer], index: int) -> bo
         return False
     first, second = all_boxes[index - 1], all_boxes[index]
     between = text[first.end : second.start]
-    adjacent = _JOINED.fullmatch(_MARKUP.sub(" ", between)) or (_OR.match(between) and len(between) < 40)
-    return bool(adjacent) and strip_spaces(first.content) != strip_spaces(second.content)
+    is_joined = _JOINED.fullmatch(_MARKUP.sub(" ", between)) or (offers_another(between) and len(between) < MAX_BETWEEN)
+    conditions = [_CONDITION.match(after) for after in (between, text[second.end :])]
+    is_case = conditions[0] and conditions[1] and conditions[0][1].lower() == conditions[1][1].lower()
+    return bool(is_joined or is_case) and strip_spaces(first.content) != strip_spaces(second.content)
 
 
 def _unwrap(contents: list[str]) -> list[str]:

@@ -57,6 +57,9 @@ _DENIALS = [
     "minus ",
     "不是",
     "other than ",
+    "NEXT or ",
+    "either NEXT or ",
+    "NEXT 或 ",
 ]
 _TAKEN_BACK = [
     " is wrong",
@@ -66,6 +69,7 @@ _TAKEN_BACK = [
     ", maybe NEXT",
     " and NEXT",
     " or perhaps NEXT",
+    "或NEXT",
 ]
 _SCALES = [" million", " thousand", " hundredths", " thirds", " dozen", " squared", " billion dollars"]
 
@@ -93,7 +97,7 @@ WRONG: dict[str, Text] = {
     "after an operand": lambda v, rng: _delimited(rng.choice(_OPERANDS_BEFORE) + _box(v), rng),
     "before an operand": lambda v, rng: _delimited(_box(v) + rng.choice(_OPERANDS_AFTER), rng),
     "in an argument": _in_argument(_ARGUMENTS),
-    "after a denial": lambda v, rng: rng.choice(_DENIALS) + _delimited(_box(v), rng),
+    "after a denial": lambda v, rng: rng.choice(_DENIALS).replace("NEXT", str(v + 1)) + _delimited(_box(v), rng),
     "taken back": lambda v, rng: _delimited(_box(v), rng) + rng.choice(_TAKEN_BACK).replace("NEXT", str(v + 1)),
     "scaled by a word": lambda v, rng: _delimited(_box(v), rng) + rng.choice(_SCALES),
     "in a pair": lambda v, rng: _delimited(rng.choice([f"({_box(v)}, {v + 1})", f"({v + 1}, {_box(v)})"]), rng),

@@ -18,6 +18,7 @@ ANSWERS: dict[str, Text] = {
     "fbox": lambda v, rng: f"\\fbox{{{v}}}",
 }
 _MARKUP = ["\\quad", " | ", "\\text{ or }", " **or** ", "\\lor", "<br>", "\n- ", "\n% ", " and/or ", " & "]
+_MARKUP += ["或", " 或者 ", "还是", ", maybe ", " vs ", " and possibly ", " (resp. ", ", unless it is "]
 NO_ANSWERS: dict[str, Text] = {
     "only while thinking": lambda v, rng: f"<think>\\boxed{{{v}}}</think>I do not know.",
     "thinking not closed": lambda v, rng: f"<think>\\boxed{{{v}}}",
