@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 from rlm_math import units
 from rlm_math.clock_times import normalized_clock, ratio
 from rlm_math.combinatorics import has_counts, in_binomials, is_combination
+from rlm_math.dates import normalized_date
 from rlm_math.function_arguments import is_of_another_variable, with_arguments_of
 from rlm_math.latex_normalization import normalize_latex, strip_spaces, to_ascii
 from rlm_math.numerals import is_near, numeral, parse_number
@@ -97,6 +98,8 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
         return (normalized_clock(text) or (is_ratio and ratio(text))) == gold.value
     if gold.kind in NOTATIONS:
         return NOTATIONS[gold.kind](text) == gold.value
+    if normalized_date(text):
+        return False  # 2024-10-12 is no difference
     return _compare_equations(gold, text, rules)
 
 

@@ -15,7 +15,10 @@ _TH = r"\{\s*(?:st|nd|rd|th)\s*\}"
 _ORDINAL = rf"(?:(?:\^\s*)?\\(?:text|mathrm)\s*{_TH}|\^\s*\{{\s*\\(?:text|mathrm)\s*{_TH}\s*\}}|\^\s*{_TH})"
 _SYSTEM = r"\\(?:begin|end)\s*\{(?:array|aligned|matrix)\}"
 
+_VECTOR = r"\\(?:vec|mathbf|boldsymbol|bm|overrightarrow)(?![A-Za-z])"
+
 _PATTERNS = [
+    (rf"({_VECTOR}\s*(?:\{{\s*[A-Za-z]+\s*\}}|[A-Za-z]))\s*\\times\s*(?={_VECTOR})", r"\1\\crossproduct "),
     (r"(?<=\d)(?:\\!)?,\s*\\!\s*(?=\d{3}(?!\d))", ","),
     (r"\\(?:text|math)dollar(?![A-Za-z])|\\text\s*\{\s*\\\$\s*\}", r"\\$"),
     (r"\\text\s*\{\s*([¢€£¥₹])\s*\}", r"\1"),

@@ -121,6 +121,7 @@ DAYS = Subject(
         "an ordinal": _day("{month} {day}{ending}"),
         "the day first": _day("{day} {month}"),
         "of": _day("{day}{ending} of {month}"),
+        "in Chinese": lambda v, rng: f"{v[0]}月{v[1]}日",
     },
     near_misses={
         "the day": lambda v, rng: (v[0], v[1] + 1),
@@ -130,6 +131,32 @@ DAYS = Subject(
         "only the day": lambda v, rng: str(v[1]),
         "a year": _day("{month} {day}, 2020"),
         "either of two": _day("{month} {day} or {day}"),
+    },
+    is_spelled=False,
+)
+
+
+def _digits(value: Vector, sign: str = "-") -> str:
+    return f"{value[0]}{sign}{value[1]:02d}{sign}{value[2]:02d}"
+
+
+DATES = Subject(
+    draw=lambda rng, size: (rng.randint(1000, 2999), rng.randint(1, 12), rng.randint(1, 28)),
+    write=lambda v, rng: _digits(v),
+    notations={
+        "slashes": lambda v, rng: _digits(v, "/"),
+        "words": lambda v, rng: f"\\text{{{_MONTHS.split()[v[1] - 1]} {v[2]}, {v[0]}}}",
+        "in Chinese": lambda v, rng: f"{v[0]}年{v[1]}月{v[2]}日",
+    },
+    near_misses={
+        "the year": lambda v, rng: (v[0] + 1, *v[1:]),
+        "the month": lambda v, rng: (v[0], v[1] % 12 + 1, v[2]),
+        "the day": lambda v, rng: (*v[:2], v[2] + 1),
+    },
+    wrong_texts={
+        "exchanged": lambda v, rng: _digits((v[0], v[2], v[1])) if v[1] != v[2] else None,
+        "the difference": lambda v, rng: str(v[0] - v[1] - v[2]),
+        "without the year": lambda v, rng: _digits(v)[5:],
     },
     is_spelled=False,
 )

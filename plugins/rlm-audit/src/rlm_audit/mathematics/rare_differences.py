@@ -85,6 +85,16 @@ ALTERNATING = _subject(
         "a sign that turns": "\\frac{(<K>-n)(-1)^n (x<+a>)}{|n-<K>|}",
     },
 )
+GROWTH = _subject(
+    "e^x<+a>",
+    {"the other order": "<a>+e^x", "a difference": "e^x-(<-a>)", "an opposite exponent": "\\frac{1}{e^{-x}}<+a>"},
+    {
+        "a corner far away": "<K>-|<K>-e^x-(<a>)|",
+        "a smaller value": "\\min(e^x<+a>, <K>)",
+        "a root with a corner far away": "<K>-\\sqrt{(<K>-e^x-(<a>))^2}",
+        "a power": "e^{2x}<+a>",
+    },
+)
 LIMIT = _subject(
     "<a>",
     {"a wave at an integer": "<a>+\\sin(<T>\\pi)", "an identity": "<a> \\cdot (\\cosh^2(300)-\\sinh^2(300))"},

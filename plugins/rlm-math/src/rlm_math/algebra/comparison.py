@@ -83,7 +83,7 @@ def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
         return _are_same_items(gold, _as_tuple(answer), rules)
     if _is_tuple(answer) and _is_assignment(gold):
         return _are_same_items(_as_tuple(gold), answer, rules)
-    if _is_unordered(gold) != _is_unordered(answer):
+    if _is_unordered(gold) != _is_unordered(answer) or (gold.closed == "or") != (answer.closed == "or"):
         return False
     for one, other in ((gold, answer), (answer, gold)):
         if _has_several_names(one) and not any(isinstance(item, Named) for item in other.items):

@@ -13,14 +13,19 @@ from rlm_math.algebra.nodes import Node, UndefinedError, number, substitute, var
 
 MAX_DEGREE = 6
 """Degree of a polynomial whose zeros are corners."""
-MAX_CORNERS = 60
+MAX_CORNERS = 80
 """Corners of one variable."""
-_BITS = 512
+MAX_ISOLATED = 8
+"""Expressions that are no such polynomial, of which zeros are isolated between powers of two."""
+_BITS, _COARSE = 512, 128
+_POWERS = range(-64, 260, 4)
+_GRID = [sign * flint.fmpq(2) ** k for sign in (-1, 1) for k in _POWERS[::sign]]
 _STEPS = {"floor", "ceil", "mod"}
 _CORNERED = {"abs", "root", "ln", "lg", "log", "max", "min", *_STEPS}
 _WAVES = {"sin", "cos", "tan", "cot", "sec", "csc"}
 _TURNS = [Node("*", (number(k, 2), Node("symbol", value="pi"))) for k in (-3, -2, -1, 1, 2, 3)]
-"""Multiples of π/2, where waves are 0, 1 or −1."""
+_TURNS += [Node("+", (turn, number(sign, 1 << 60))) for turn in _TURNS for sign in (-1, 1)]
+"""Multiples of π/2, where waves are 0, 1 or −1, and points next to them, where some are large."""
 
 
 def corner_points(nodes: tuple[Node, ...], point: Mapping[str, Node]) -> Iterator[dict[str, Node]]:
@@ -53,12 +58,18 @@ def _cornered(node: Node, name: str) -> Iterator[Node]:
             yield from (Node("+", (inside[0], Node("-", (other,)))) for other in inside[1:])
         if each.op in _STEPS:
             value = Node("/", each.args) if each.op == "mod" else each.args[0]
-            yield from (Node("+", (value, number(step))) for step in (-1, 0, 1))
+            yield from (Node("+", (value, number(step))) for step in (-1, 0, 1, -1000))
 
 
 def _values(parts: list[Node], name: str) -> list[flint.fmpq]:
     """Return all corners of a variable, a point between any two neighbors, and one beyond each end."""
-    zeros = sorted({zero for part in dict.fromkeys(parts) for zero in _zeros(part, name)})
+    found, isolated = set[flint.fmpq](), 0
+    for part in dict.fromkeys(parts):
+        zeros_of_part = _zeros(part, name)
+        if zeros_of_part is None and (isolated := isolated + 1) <= MAX_ISOLATED:
+            zeros_of_part = _isolated(part, name)
+        found.update(zeros_of_part or ())
+    zeros = sorted(found)
     if len(zeros) > MAX_CORNERS:
         raise UndefinedError("too many corners")
     if not zeros:
@@ -67,15 +78,41 @@ def _values(parts: list[Node], name: str) -> list[flint.fmpq]:
     return [*zeros, *between, zeros[0] - abs(zeros[0]) - 1, zeros[-1] + abs(zeros[-1]) + 1]
 
 
-def _zeros(node: Node, name: str) -> list[flint.fmpq]:
-    """Return the real zeros of a polynomial, rational or close to it; none for anything else, or a constant."""
+def _isolated(node: Node, name: str) -> list[flint.fmpq]:
+    """Return zeros between two neighboring powers of two at which an expression without waves has opposite signs."""
+    if any(each.op in _WAVES for each in walk(node)):
+        return []
+    signs, zeros = [(x, _sign(node, name, x)) for x in _GRID], list[flint.fmpq]()
+    for (low, first), (high, second) in pairwise(signs):
+        if first * second >= 0:
+            continue
+        for _ in range(_COARSE):
+            middle = (low + high) / 2
+            low, high = (middle, high) if _sign(node, name, middle) == first else (low, middle)
+        zeros.append(low)
+    return zeros
+
+
+def _sign(node: Node, name: str, value: flint.fmpq) -> int:
+    """Return the sign of an expression at a point; 0 if it is not known there."""
+    try:
+        with precision(2 * _COARSE):
+            ball = Evaluation().value(substitute(node, {name: Node("number", value=value)}))
+    except UndefinedError:
+        return 0
+    return (ball.real > 0) - (ball.real < 0) if ball.imag.contains(0) else 0
+
+
+def _zeros(node: Node, name: str) -> list[flint.fmpq] | None:
+    """Return the real zeros of a polynomial, rational or close to it; none for a constant, None for anything else."""
     try:
         values = [fold(substitute(node, {name: number(k)})) for k in range(MAX_DEGREE + 3)]
-        polynomial = _interpolated([_approximated(value) for value in values], all(v.op == "number" for v in values))
+        is_exact = all(value.op == "number" for value in values)
+        polynomial = _interpolated([_approximated(value) for value in values], is_exact)
     except UndefinedError:
-        return []
+        return None
     if not 0 < polynomial.degree() <= MAX_DEGREE:
-        return []
+        return [] if is_exact and polynomial.degree() < 1 else None
     if polynomial.degree() == 1:
         return [-polynomial[0] / polynomial[1]]
     with precision(_BITS):

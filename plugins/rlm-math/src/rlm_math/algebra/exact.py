@@ -42,6 +42,8 @@ def fold(node: Node) -> Node:
             return Node("number", value=value)
     if node.op in _UNEVALUATED:
         return Node("symbol", value=f"{node.op}{sorted(map(str, args))}")
+    if node.op == "cross":  # its factors cannot be exchanged
+        return Node("symbol", value=f"cross{[*map(str, args)]}")
     if node.op == "^" and args[1].op == "number" and args[0].op != "number":
         _require_nonzero_power(args)
     return Node(node.op, args, node.value, node.places)

@@ -39,8 +39,14 @@ def alternatives(tokens: Tokens, parse: Parse) -> Value | None:
             if all(isinstance(value, Numbers) for value in values):
                 return combined(kind, sets)
             names = {value.name for value in values if isinstance(value, Named)}
-            return Items("", tuple(listed(values)), "or" if word == "or" and len(names) > 1 else "")
+            is_open = len(names) > 1 or all(map(_is_symbol, values))
+            return Items("", tuple(listed(values)), "or" if word == "or" and is_open else "")
     return None
+
+
+def _is_symbol(value: Value) -> bool:
+    """Return True for a letter, which may be a proposition: p or q is not p and q."""
+    return isinstance(value, Node) and value.op == "symbol"
 
 
 def _solutions(values: list[Value]) -> list[Value]:

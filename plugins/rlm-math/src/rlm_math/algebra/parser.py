@@ -21,6 +21,7 @@ _MANY = {"gcd", "lcm", "max", "min"}
 _OPERATORS = {"f", "g", "h"}
 """Letters that are functions where a bracket follows."""
 _END = Token("end", "")
+_LEADING_ZERO = re.compile(r"0\d")
 
 
 def parse_expression(tokens: Sequence[Token]) -> Node:
@@ -29,6 +30,8 @@ def parse_expression(tokens: Sequence[Token]) -> Node:
     Raises:
         UnreadableError: It is none, or has two readings.
     """
+    if len(tokens) > 2 and any(_LEADING_ZERO.match(token.text) for token in tokens if token.kind == "number"):
+        raise UnreadableError("a numeral with a leading zero in an operation may be part of a date")
     parser = _Parser(tokens)
     node = parser.sum()
     if parser.peek is not _END:
@@ -86,9 +89,9 @@ class _Parser:
             elif self._starts_factor():
                 self._refuse_digits()
                 node = Node("*", (node, self._factor()))
-            elif self._next_is("\\bmod"):
-                self._take()
-                node = Node("mod", (node, self._factor()))
+            elif self._next_is("\\bmod", "\\crossproduct"):
+                operation = "mod" if self._take().text == "\\bmod" else "cross"
+                node = Node(operation, (node, self._factor()))
             else:
                 return node
 
