@@ -81,6 +81,11 @@ EXCEPTIONS = {
     "exit_in_generator": "def NAME(*args):\n    yield 1\n    raise SystemExit(0)\n",
     "coroutine": "async def NAME(*args): return True\n",
 }
+_MESSAGES = (
+    "{'end': True}", "{'passed': True}", "{'value': True}", "{'value': None, 'after': [[], {}]}", "{'value': {'$object': [0, 'object', []]}}",
+    "{'callback': {'number': 0, 'args': [], 'kwargs': {}}}", "{'error': {'names': ['StopIteration'], 'text': ''}}",
+    "{'value': {'$object': [0, 'iterator', []]}}", "{'value': {'$object': [0, 'exception', ['StopIteration']]}}", "{'loaded': True}",
+)  # fmt: skip
 EXITS = {
     "exit_at_load": "import sys\nsys.exit(0)\n",
     "os_exit_at_load": "import os\nos._exit(0)\n",
@@ -90,13 +95,8 @@ EXITS = {
     "empty": "",
     "no_function": "x = 1\n",
     "printed": "print('passed\\nOK\\n100%')\ndef NAME(*args): print('OK')\n",
-    **{
-        f"forged_{number}": _FRAME + f"def NAME(*args):\n    for _ in range(40): os.write(3, frame({message}))\n"
-        for number, message in enumerate(
-            ("{'end': True}", "{'passed': True}", "{'value': True}", "{'value': None, 'after': [[], {}]}", "{'value': {'$object': [0, 'object', []]}}",
-             "{'callback': {'number': 0, 'args': [], 'kwargs': {}}}", "{'error': {'names': ['StopIteration'], 'text': ''}}",
-             "{'value': {'$object': [0, 'iterator', []]}}", "{'value': {'$object': [0, 'exception', ['StopIteration']]}}", "{'loaded': True}"))
-    },
+    **{f"forged_{n}": _FRAME + f"def NAME(*args):\n    for _ in range(40): os.write(3, frame({message}))\n" for n, message in enumerate(_MESSAGES)},
+    **{f"forged_at_load_{n}": _FRAME + f"for _ in range(40): os.write(3, frame({message}))\ndef NAME(*args): pass\n" for n, message in enumerate(_MESSAGES)},
     "patched": "import builtins, operator, math, json\nbuiltins.all = builtins.any = builtins.isinstance = lambda *a: True\n"
     "builtins.abs = lambda *a: 0\noperator.eq = math.isclose = lambda *a, **k: True\njson.dumps = lambda *a, **k: '{\"passed\": true}'\ndef NAME(*args): return 0\n",
     "frames": "import sys\ndef NAME(*args):\n    f = sys._getframe()\n    while f:\n        f.f_locals.update(passed=True)\n        f.f_globals['passed'] = True\n        f = f.f_back\n",
