@@ -53,6 +53,7 @@ _UNDECIDED = "from solution import f\ntry: OK = not f(1) < f(2)\nexcept BaseExce
 WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"missing, {name}": ("x = 1", _asserts(check, "LIMIT other")) for name, check in _MISSING.items()},
     "missing, built-in": ("x = 1", _asserts("assert sum([1, 2]) == 3", "sum")),
+    "missing, built-in in the setup": ("x = 1", _asserts("check()", "sum", "def check(): assert sum([1, 2]) == 3")),
     "missing, stub": ("x = 1", _asserts("assert f(3) == 9", "f", "def f(x): return x * x")),
     "missing, imported": ("x = 1", _asserts("assert True", "f", "from solution import f")),
     **{

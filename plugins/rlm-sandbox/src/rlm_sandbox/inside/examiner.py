@@ -19,13 +19,6 @@ def install_stand_ins() -> None:
     sys.modules["pytest"] = pytest_like  # type: ignore[assignment]
 
 
-def _remove(names: list[str], namespace: dict[str, Any]) -> None:
-    """Remove names that the program does not define: their use is a NameError, also of a stub or a built-in one."""
-    namespace["__builtins__"] = {name: value for name, value in vars(builtins).items() if name not in names}
-    for name in names:
-        namespace.pop(name, None)
-
-
 def examine(channel: Channel, job: dict[str, Any]) -> None:
     """Run the setup, then each check that is sent; a check passes if it finishes without a fault."""
     namespace: dict[str, Any] = {"__name__": "tests"}
@@ -42,9 +35,12 @@ def examine(channel: Channel, job: dict[str, Any]) -> None:
         module = types.ModuleType(MODULE)
         sys.modules[MODULE] = module
         vars(module).update(program)
+        # a name that the program does not define is a NameError, also where it is that of a stub or a built-in function
+        namespace["__builtins__"] = {name: value for name, value in vars(builtins).items() if name not in missing}
         exec(compile(job["source"], "<tests>", "exec", dont_inherit=True), namespace)
         namespace.update(program)  # the tests may include a stub of the program, which must not win
-        _remove(missing, namespace)
+        for name in missing:
+            namespace.pop(name, None)
         if fault := exchange.fault():
             raise exchange.undecidable(fault)
         return check
