@@ -41,7 +41,7 @@ _MAX_SIDES = 4
 _CIRCULAR = re.compile(r"\\pi(?![A-Za-z])|\\arc|\^\s*\{\s*-1\s*\}")
 _DEGREE, _RADIANS = "degree", (None, "radian")
 _EQUAL_NAMES = re.compile(r"\s*(?:[A-Za-z]\s*=\s*){2,}(?!.*=)")
-_JOINED = re.compile(r"[,;]|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|land|vee|wedge)(?![A-Za-z])")
+_JOINED = re.compile(r"[,;]|\\\\|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|land|vee|wedge)(?![A-Za-z])")
 
 
 @dataclass(frozen=True)

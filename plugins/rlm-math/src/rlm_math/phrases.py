@@ -10,7 +10,11 @@ from rlm_math.unit_names import canonical_unit
 
 _WRAPPER = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _WHOLE_TEXT = re.compile(r"\\text\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
-_INTRODUCTION = re.compile(r"(?:\\text\s*\{\s*)?(?:the )?(?:final )?answer(?: is\b|:|=)[\s:]*\}?", re.I)
+_INTRODUCTION = re.compile(
+    r"(?:\\text\s*\{\s*)?(?:(?:the )?(?:final )?answer(?: is\b|:|=)[\s:]*"
+    r"|故?答案[是为:]+|故?选:?(?=\s*\}?\s*\(?[A-H])|共有?(?=\s*\}?\s*\d))\s*\}?",
+    re.I,
+)
 _REMARK = re.compile(
     r"(?P<a>[-\d.,]+)\s*(?:\\text\s*\{\s*)?\(\s*(?:\\text\s*\{)?\s*(?P<words>[A-Za-z][A-Za-z -]*?)\s*\}?\s*\)\s*\}?"
     r"|(?:\\text\s*\{\s*)?(?P<first>[A-Za-z][A-Za-z -]*?)\s*\}?\s*\(\s*(?P<b>[-\d.,]+)\s*\)\s*\}?"

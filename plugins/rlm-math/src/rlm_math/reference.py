@@ -21,10 +21,18 @@ from rlm_math.quantity_names import split_label
 
 Kind = Literal["number", "letter", "labels", "words", "clock", "date", "group", "base", "formula"]
 
+_GREEK = r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|rho|sigma|tau|varphi|phi|omega|xi|eta)(?![A-Za-z])"
 _NAME = r"[A-Za-z]'*(?:\^\{-1\}(?=\s*[(_]))?(?:_\{?\w+\}?)?(?:\s*\(\s*[a-z](?:\s*,\s*[a-z])*\s*\))?"
-_VALUE_OF = r"[fghpqFGHPT]\s*\(\s*-?\d+\s*\)|[nP]\s*\(\s*[A-Z]\s*\)|\|\s*[A-Z]{1,2}\s*\|"
+_VECTOR = r"\\vec\s*(?:\{\s*[A-Za-z]{1,2}\s*\}|[A-Za-z])"
+_VALUE_OF = (
+    r"[fghpqFGHPT]'*\s*\(\s*-?\d+\s*\)|[nPED]\s*\(\s*[A-Z]\s*\)|\|\s*[A-Z]{1,2}\s*\|"
+    rf"|\\(?:sin|cos|tan)\s*(?:(?:\\angle\s*)?[A-Z]{{1,3}}|{_GREEK})|{_VECTOR}\s*\\cdot\s*{_VECTOR}"
+    r"|[a-z]\s*\(\s*[a-z]\s*\)\s*_\s*\{?\s*\\?(?:min|max)\s*\}?"
+)
 _ANGLE = r"m?\s*\\angle\s*[A-Z]{1,3}"
-_NAMED = re.compile(rf"\s*(?:{_NAME}|{_VALUE_OF}|{_ANGLE}|\\?[({{]\s*{_NAME}(?:\s*,\s*{_NAME})+\s*\\?[)}}])\s*=(?!=)")
+_NAMED = re.compile(
+    rf"\s*(?:{_NAME}|{_GREEK}|{_VALUE_OF}|{_ANGLE}|\\?[({{]\s*{_NAME}(?:\s*,\s*{_NAME})+\s*\\?[)}}])\s*=(?!=)"
+)
 _APPROXIMATION = re.compile(
     rf"\s*({_NAME})?\s*\\(?:approx|simeq|sim)\s*(-?\s*(?:\\\$\s*)?\d(?:(?!\\approx)[^=])*)", re.S
 )

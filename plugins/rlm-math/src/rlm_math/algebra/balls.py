@@ -14,6 +14,9 @@ from rlm_math.algebra.nodes import Node, UndefinedError
 MAX_MAGNITUDE = 1 << 21
 """Largest binary exponent of a value."""
 
+HIGH_PRECISION = 2048
+"""Bits from which on a ball that contains one integer and hardly more is this integer."""
+
 
 class Evaluation:
     """One evaluation of an expression without variables.
@@ -136,6 +139,13 @@ def _factorial(value: Any) -> Any:
     return (value + 1).gamma()
 
 
+def _integer(value: arb) -> arb | None:
+    """Return the integer that a real number is equal to at a high precision; None if there is none."""
+    integer = value.unique_fmpz() if ctx.prec >= HIGH_PRECISION else None
+    is_close = integer is not None and value.rad() < arb(2) ** (-ctx.prec // 4)
+    return arb(integer) if is_close else None
+
+
 def _binomial(n: Any, k: Any) -> Any:
     return (n + 1).gamma() * (k + 1).rgamma() * (n - k + 1).rgamma()
 
@@ -156,8 +166,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp": lambda x: x.exp(),
     "factorial": _factorial,
     "binomial": _binomial,
-    "floor": lambda x: acb(x.real.floor()),
-    "ceil": lambda x: acb(x.real.ceil()),
+    "floor": lambda x: acb(x.real.floor() if (k := _integer(x.real)) is None else k),
+    "ceil": lambda x: acb(x.real.ceil() if (k := _integer(x.real)) is None else k),
     "max": lambda *values: acb(_fold(arb.max, values)),
     "min": lambda *values: acb(_fold(arb.min, values)),
     "arcsin": lambda x: x.asin(),

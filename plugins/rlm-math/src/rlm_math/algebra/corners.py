@@ -82,25 +82,27 @@ def _isolated(node: Node, name: str) -> list[flint.fmpq]:
     """Return zeros between two neighboring powers of two at which an expression without waves has opposite signs."""
     if any(each.op in _WAVES for each in walk(node)):
         return []
-    signs, zeros = [(x, _sign(node, name, x)) for x in _GRID], list[flint.fmpq]()
+    signs = [(x, _sign(node, name, x)) for x in _GRID]
+    zeros = [x for x, sign in signs if sign == 0]
     for (low, first), (high, second) in pairwise(signs):
-        if first * second >= 0:
+        if first is None or second is None or first * second >= 0:
             continue
         for _ in range(_COARSE):
             middle = (low + high) / 2
             low, high = (middle, high) if _sign(node, name, middle) == first else (low, middle)
-        zeros.append(low)
+        nearest = flint.fmpq((low + flint.fmpq(1, 2)).floor())
+        zeros += [low, nearest] if abs(nearest - low) <= 2 * (high - low) else [low]
     return zeros
 
 
-def _sign(node: Node, name: str, value: flint.fmpq) -> int:
-    """Return the sign of an expression at a point; 0 if it is not known there."""
+def _sign(node: Node, name: str, value: flint.fmpq) -> int | None:
+    """Return the sign of an expression at a point, 0 if it may be zero; None if it is not real there."""
     try:
         with precision(2 * _COARSE):
             ball = Evaluation().value(substitute(node, {name: Node("number", value=value)}))
     except UndefinedError:
-        return 0
-    return (ball.real > 0) - (ball.real < 0) if ball.imag.contains(0) else 0
+        return None
+    return (ball.real > 0) - (ball.real < 0) if ball.imag.contains(0) else None
 
 
 def _zeros(node: Node, name: str) -> list[flint.fmpq] | None:

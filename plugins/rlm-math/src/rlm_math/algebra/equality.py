@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import flint
 
-from rlm_math.algebra.balls import Evaluation, precision
+from rlm_math.algebra.balls import HIGH_PRECISION, Evaluation, precision
 from rlm_math.algebra.corners import corner_points
 from rlm_math.algebra.exact import SERIES, bits, fold
 from rlm_math.algebra.nodes import (
@@ -29,7 +29,7 @@ from rlm_math.algebra.nodes import (
     walk,
 )
 
-LOW, HIGH = 128, 2048
+LOW, HIGH = 128, HIGH_PRECISION
 """Bits of the first evaluation, and of the second beside four times the size of the expressions."""
 MAX_PRECISION = 1 << 18
 POINTS, DRAWS = 8, 48

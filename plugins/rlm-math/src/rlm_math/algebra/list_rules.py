@@ -76,6 +76,9 @@ def comma_list(tokens: Tokens, parse: Parse) -> Value | None:
         name = getattr(values[0], "variable", "")  # x ≠ 0, 1 excludes both
         excluded = [Numbers(without(each), name) if isinstance(each, Node) else as_numbers(each) for each in values]
         return combined("intersection", excluded)
+    is_restricted = sum(not contains_mark(each, "\\neq") for each in parts) == 1 and len(values) == len(parts)
+    if is_restricted and len({value.variable if isinstance(value, Numbers) else "" for value in values}) == 1:
+        return combined("intersection", [as_numbers(value) for value in values])  # x > 0, x ≠ 1
     return _without_reals(values)
 
 
