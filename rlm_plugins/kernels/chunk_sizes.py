@@ -5,7 +5,7 @@ from __future__ import annotations
 LOGITS, LOGITS_GPU = 2**21, 2**27
 """Most logits in memory at a time; a GPU needs larger chunks to be busy."""
 TOKENS = 64
-"""Least tokens of a chunk of logits: a product with fewer spends its time on loading a large language head."""
+"""Least tokens of a chunk of logits: a product with fewer is twice as slow per token for a large language head."""
 PAIRS, PAIRS_GPU = 2**12, 2**18
 """Most masked pairs of tokens in one attention call, before two calls are faster than one."""
 
@@ -28,20 +28,14 @@ def merged_tokens(num_parameters: int, full_length: float) -> float:
     return max(PRODUCTS / num_parameters, min(MERGED_TOKENS, full_length))
 
 
-def max_logits(vocab_size: int, *, gpu: bool) -> int:
-    """Return how many logits are in memory at a time at most.
-
-    >>> max_logits(151_936, gpu=False) // 151_936
-    64
-    """
-    return max(LOGITS_GPU if gpu else LOGITS, TOKENS * vocab_size)
-
-
 def chunk_tokens(tokens: int, vocab_size: int, *, gpu: bool) -> int:
-    """Return the tokens whose logits are in memory at a time: chunks of about equal size, none of a few tokens.
+    """Return the tokens whose logits are in memory at a time: chunks of about equal size.
 
-    >>> chunk_tokens(199, 49_152, gpu=False)
-    50
+    A chunk has at most `LOGITS` logits, unless that is fewer than `TOKENS` tokens.
+
+    >>> chunk_tokens(199, 49_152, gpu=False), chunk_tokens(199, 151_936, gpu=False), chunk_tokens(600, 8192, gpu=False)
+    (67, 67, 200)
     """
-    chunks = -(-tokens // (max_logits(vocab_size, gpu=gpu) // vocab_size))
+    most = max(1, (LOGITS_GPU if gpu else LOGITS) // vocab_size)
+    chunks = min(-(-tokens // most), tokens // TOKENS)
     return -(-tokens // max(1, chunks))

@@ -49,11 +49,26 @@ def fast_linear(
     bias: Float[torch.Tensor, "O"] | None = None,  # noqa: F821
 ) -> Float[torch.Tensor, "N O"]:
     """Return x Wᵀ + b, without gradient and without a packed copy of W."""
+    return _product(x, weight, bias).contiguous()
+
+
+def write_linear(
+    out: Float[torch.Tensor, "N O"],
+    x: Float[torch.Tensor, "N I"],
+    weight: Float[torch.Tensor, "O I"],
+    bias: Float[torch.Tensor, "O"] | None = None,  # noqa: F821
+) -> None:
+    """Write `fast_linear` of the inputs to `out`, which may be some columns of a larger tensor."""
+    out.copy_(_product(x, weight, bias))
+
+
+def _product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Return x Wᵀ + b (N, O), possibly as a transposed view."""
     tokens = len(x)
     if tokens * weight.numel() < MIN_PRODUCTS or not _supports_onednn(weight):
         return linear(x, weight, bias)
     if MIN_SWAPPED <= tokens < MAX_SWAPPED and weight.is_contiguous():
-        y = _onednn(weight, x, None).T.contiguous()
+        y = _onednn(weight, x, None).T
         return y if bias is None else y.add_(bias)
     return (_onednn if tokens >= MIN_TOKENS else linear)(x, weight, bias)
 

@@ -15,6 +15,7 @@ from jaxtyping import Int
 
 from rlm_fastgen.kv_cache import evict
 from rlm_fastgen.prefix_attention import KeysValues, SharedPrefix, attend_all, sharing_pays
+from rlm_fastgen.small_attention import threads_for
 
 
 class KVState:
@@ -80,7 +81,8 @@ class KVState:
             # the tokens after the prefixes have no padding, unless they include those of the prompt
             suffix_mask = mask if self._prompts is None else None
             return attend_all(prefixes, layer, query, keys, values, suffix_mask, scale)
-        return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
+        with threads_for(query, keys.shape[2]):
+            return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
 
     def advance(self) -> None:
         """Advance positions and mask by one token."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from rlm_fastgen.merged_lora import is_copied, merged_weight
-from rlm_plugins.kernels.cpu_linear import PackedLinear, fast_linear
+from rlm_plugins.kernels.cpu_linear import PackedLinear, fast_linear, write_linear
 from rlm_plugins.kernels.model_traits import causal_model
 from rlm_plugins.kernels.plain_linear import adapters, base_of, is_alone, is_cast, output_first
 
@@ -125,12 +125,16 @@ class InPlaceLinear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return the outputs (L, O) for the input (L, I), without gradient."""
-        outputs = [fast_linear(x, weight, bias) for weight, bias in self._products]
+        sizes = [len(weight) for weight, _ in self._products]
+        output = x.new_empty(len(x), sum(sizes))
+        pieces = output.split(sizes, -1)
+        for piece, (weight, bias) in zip(pieces, self._products, strict=True):
+            write_linear(piece, x, weight, bias)
         if self._down is not None:
-            pieces = fast_linear(x, self._down).split([rank for _, rank, _, _ in self._up], -1)
-            for piece, (index, _, b, scale) in zip(pieces, self._up, strict=True):
-                outputs[index].addmm_(piece, b, alpha=scale)
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, -1)
+            hidden = fast_linear(x, self._down).split([rank for _, rank, _, _ in self._up], -1)
+            for u, (index, _, b, scale) in zip(hidden, self._up, strict=True):
+                pieces[index].addmm_(u, b, alpha=scale)
+        return output
 
 
 def fused_linear(*layers: Any, merge: bool = True) -> Callable[[torch.Tensor], torch.Tensor]:
