@@ -18,8 +18,9 @@ MAX_CORNERS = 80
 MAX_ISOLATED = 8
 """Expressions that are no such polynomial, of which zeros are isolated between powers of two."""
 _BITS, _COARSE = 512, 128
-_POWERS = range(-64, 260, 4)
-_GRID = [sign * flint.fmpq(2) ** k for sign in (-1, 1) for k in _POWERS[::sign]]
+_POWERS = [-4096, -512, -128, *range(-64, 65, 4), 80, 96, 128, 192, 256, 512, 1024, 4096, 16384]
+_GRID = [(-1, k) for k in _POWERS[::-1]] + [(1, k) for k in _POWERS]
+"""Signs and binary exponents of the points between which zeros are isolated, in order."""
 _STEPS = {"floor", "ceil", "mod"}
 _CORNERED = {"abs", "root", "ln", "lg", "log", "max", "min", *_STEPS}
 _WAVES = {"sin", "cos", "tan", "cot", "sec", "csc"}
@@ -82,17 +83,26 @@ def _isolated(node: Node, name: str) -> list[flint.fmpq]:
     """Return zeros between two neighboring powers of two at which an expression without waves has opposite signs."""
     if any(each.op in _WAVES for each in walk(node)):
         return []
-    signs = [(x, _sign(node, name, x)) for x in _GRID]
-    zeros = [x for x, sign in signs if sign == 0]
-    for (low, first), (high, second) in pairwise(signs):
-        if first is None or second is None or first * second >= 0:
-            continue
-        for _ in range(_COARSE):
-            middle = (low + high) / 2
-            low, high = (middle, high) if _sign(node, name, middle) == first else (low, middle)
-        nearest = flint.fmpq((low + flint.fmpq(1, 2)).floor())
-        zeros += [low, nearest] if abs(nearest - low) <= 2 * (high - low) else [low]
+    signs = [(sign, k, _sign(node, name, sign * flint.fmpq(2) ** k)) for sign, k in _GRID]
+    zeros = [sign * flint.fmpq(2) ** k for sign, k, value in signs if value == 0]
+    for (sign, k, first), (other, end, second) in pairwise(signs):
+        if sign == other and first and second and first != second:
+            zeros += _bisected(node, name, sign, (k, end), first)
     return zeros
+
+
+def _bisected(node: Node, name: str, sign: int, exponents: tuple[int, int], first: int) -> list[flint.fmpq]:
+    """Return the zero between two powers of two, and the integer that it is close to."""
+    k, end = exponents
+    while abs(end - k) > 1:  # first the order of magnitude
+        middle = (k + end) // 2
+        k, end = (middle, end) if _sign(node, name, sign * flint.fmpq(2) ** middle) == first else (k, middle)
+    low, high = (sign * flint.fmpq(2) ** each for each in (k, end))
+    for _ in range(_COARSE):
+        center = (low + high) / 2
+        low, high = (center, high) if _sign(node, name, center) == first else (low, center)
+    nearest = flint.fmpq((low + flint.fmpq(1, 2)).floor())
+    return [low, nearest] if abs(nearest - low) <= 2 * abs(high - low) else [low]
 
 
 def _sign(node: Node, name: str, value: flint.fmpq) -> int | None:
