@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from string import ascii_lowercase
 from typing import Literal, NamedTuple
 
 from rlm_math import units
@@ -17,7 +18,7 @@ from rlm_math.function_arguments import is_of_another_variable, with_arguments_o
 from rlm_math.latex_normalization import normalize_latex, strip_spaces, to_ascii
 from rlm_math.numerals import is_near, numeral, parse_number
 from rlm_math.phrases import plain_answer
-from rlm_math.quantity_names import is_label, is_quantity_name, split_label
+from rlm_math.quantity_names import is_label, is_other_label, is_quantity_name, split_label
 from rlm_math.reference import (
     NOTATIONS,
     Reference,
@@ -109,6 +110,8 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
 
 def _compare_equations(gold: Reference, text: str, rules: Rules) -> bool | Query:
     """Compare what may be an equation, a chain of them, or several answers with names."""
+    if is_other_label(gold.label, split_label(text)[0]):
+        return False
     if not gold.name:
         text = _without_quantity_name(text, gold)
     name, value = split_name(text)
@@ -116,8 +119,7 @@ def _compare_equations(gold: Reference, text: str, rules: Rules) -> bool | Query
         name, value, text = gold.name, renamed, f"{gold.name}={renamed}"
     if is_of_another_variable(name, value):
         return False
-    axes = re.findall(r"(?<!\w)[xyz](?!\w)", name)
-    if not gold.name and axes != sorted(axes):
+    if not gold.name and not _is_in_order(re.findall(r"(?<!\w)[a-z](?!\w)", name)):
         return False  # (y, x) = (1, 2) is the point (2, 1)
     is_joined = _JOINED.search(text) and ("=" in value or not name)
     if "=" in text and (is_joined or "\\equiv" in gold.text or (gold.exact is None and _EQUAL_NAMES.match(text))):
@@ -129,6 +131,12 @@ def _compare_equations(gold: Reference, text: str, rules: Rules) -> bool | Query
         chain = text.count("=") > gold.text.count("=") or rejection_reason(text, gold.text)
         return False if chain else _query(gold.text, text, rules)
     return _compare_chain(gold, split_equation(value), rules)
+
+
+def _is_in_order(letters: list[str]) -> bool:
+    """Return False for names of coordinates, or successive letters such as m and n, in another order."""
+    ordered, axes = sorted(letters), [letter for letter in letters if letter in "xyz"]
+    return axes == sorted(axes) and (letters == ordered or "".join(ordered) not in ascii_lowercase)
 
 
 def _without_quantity_name(text: str, gold: Reference) -> str:

@@ -55,3 +55,16 @@ def split_label(text: str) -> tuple[str, str]:
     """
     match = _LABELED.fullmatch(text)
     return (" ".join(match[2].lower().split()), match[4]) if match and "=" not in match[4] else ("", text)
+
+
+_GENERAL = {"answer", "ans", "value", "result", "total", "number", "amount"}
+
+
+def is_other_label(gold: str, label: str) -> bool:
+    """Return True for two names in words of which neither contains the words of the other, nor is a general one.
+
+    >>> is_other_label("loss", "profit"), is_other_label("area", "total area"), is_other_label("area", "answer")
+    (True, False, False)
+    """
+    first, second = {*gold.split()} - {"the"}, {*label.split()} - {"the"}
+    return bool(first and second) and not (first <= second or second <= first or _GENERAL & (first ^ second))
