@@ -18,7 +18,6 @@ from rlm_fastgen.prefix_attention import SharedPrefix, attend_all, sharing_pays
 from rlm_fastgen.prompt_tree import PromptTree
 from rlm_fastgen.prompts import distinct_prompts, unpadded
 from rlm_fastgen.self_check import shares_prefixes
-from rlm_fastgen.small_attention import threads_for
 from test_fast_generate import config, prompts, same, without_fallback
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import DynamicCache
@@ -259,18 +258,3 @@ def test_positions_of_ones_own_are_left_to_the_model() -> None:
     assert unpadded(ids, mask, None) is None
     assert unpadded(ids, torch.zeros_like(mask), torch.zeros_like(mask)) is None, "an empty prompt"
     assert unpadded(ids, None, torch.arange(3)[None]) == [[0, 7, 8]]
-
-
-# ------------------------------------------------------------------ threads
-
-
-@pytest.mark.parametrize(("sequences", "tokens", "expected"), [(32, 8, 1), (32, 400, 2), (1, 3000, 1)])
-def test_small_attention_calls_use_one_thread(sequences: int, tokens: int, expected: int) -> None:
-    torch.set_num_threads(2)
-    query = torch.zeros(sequences, 3, 3, 64)
-    with threads_for(query, tokens):
-        assert torch.get_num_threads() == expected
-    assert torch.get_num_threads() == 2
-    with pytest.raises(KeyError), threads_for(query, tokens):
-        raise KeyError
-    assert torch.get_num_threads() == 2

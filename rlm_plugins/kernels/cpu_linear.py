@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float
 from torch.nn.functional import linear
 
+from rlm_plugins.kernels.small_calls import threads_for
+
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "48")
 """Kernels that oneDNN caches. It compiles one per number of tokens, and would keep a thousand by default."""
 MIN_TOKENS, MIN_PRODUCTS = 64, 2**20
@@ -64,6 +66,11 @@ def write_linear(
 
 def _product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """Return x Wᵀ + b (N, O), possibly as a transposed view."""
+    with threads_for(len(x) * weight.numel()):
+        return _by_library(x, weight, bias)
+
+
+def _by_library(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     tokens = len(x)
     if tokens * weight.numel() < MIN_PRODUCTS or not _supports_onednn(weight):
         return linear(x, weight, bias)
@@ -71,6 +78,12 @@ def _product(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -
         y = _onednn(weight, x, None).T
         return y if bias is None else y.add_(bias)
     return (_onednn if tokens >= MIN_TOKENS else linear)(x, weight, bias)
+
+
+def sum_of_products(u: Float[torch.Tensor, "N R"], g: Float[torch.Tensor, "N I"]) -> Float[torch.Tensor, "R I"]:
+    """Return uᵀ g, the gradient of a small weight."""
+    with threads_for(u.numel() * g.shape[1]):
+        return u.T @ g
 
 
 def packing_pays(weight: torch.Tensor) -> bool:

@@ -16,7 +16,7 @@ import torch
 from peft.tuners.lora.layer import Linear
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.kernels.cpu_linear import fast_linear
+from rlm_plugins.kernels.cpu_linear import fast_linear, sum_of_products
 from rlm_plugins.kernels.plain_linear import LORA, adapters, is_mergeable, is_plain, output_first
 
 MIN_PRODUCTS = 2**24
@@ -86,9 +86,9 @@ class _Fused(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             g_x = fast_linear(g, weight.T).addmm_(v, a, alpha=ctx.scale)
         if ctx.needs_input_grad[3]:
-            g_a = (v.T @ x).mul_(ctx.scale)
+            g_a = sum_of_products(v, x).mul_(ctx.scale)
         if ctx.needs_input_grad[4]:
-            g_b = (u.T @ g).mul_(ctx.scale).T  # twice as fast as gᵀ u
+            g_b = sum_of_products(u, g).mul_(ctx.scale).T  # twice as fast as gᵀ u
         return g_x, None, None, g_a, g_b, None
 
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.kernels import fused_lora
-from rlm_plugins.kernels.cpu_linear import fast_linear
+from rlm_plugins.kernels.cpu_linear import fast_linear, sum_of_products
 from rlm_plugins.kernels.plain_linear import LORA, adapters, is_patched, output_first
 
 LAYERS = ("gate_proj", "up_proj", "down_proj")
@@ -117,15 +117,16 @@ class _Gated(torch.autograd.Function):
         v = fast_linear(g, down_b.T).mul_(down_s)
         g_up = F.silu(gate)
         h = g_up * up
-        g_down_a, g_down_b = v.T @ h, (u_down.T @ g).mul_(down_s).T
+        g_down_a, g_down_b = sum_of_products(v, h), sum_of_products(u_down, g).mul_(down_s).T
         del h
         g_gate = fast_linear(g, down_w.T).addmm_(v, down_a)  # the gradient of h, for two lines
         g_up.mul_(g_gate)
         torch.ops.aten.silu_backward.grad_input(g_gate.mul_(up), gate, grad_input=g_gate)
         v = torch.cat([fast_linear(g_gate, gate_b.T).mul_(gate_s), fast_linear(g_up, up_b.T).mul_(up_s)], 1)
-        g_gate_a, g_up_a = (v.T @ x).split(ranks)
+        g_gate_a, g_up_a = sum_of_products(v, x).split(ranks)
         u_gate, u_up = u.split(ranks, 1)
-        g_gate_b, g_up_b = (u_gate.T @ g_gate).mul_(gate_s).T, (u_up.T @ g_up).mul_(up_s).T
+        g_gate_b = sum_of_products(u_gate, g_gate).mul_(gate_s).T
+        g_up_b = sum_of_products(u_up, g_up).mul_(up_s).T
         g_x = None
         if ctx.needs_input_grad[0]:
             g_x = fast_linear(g_gate, gate_w.T).add_(fast_linear(g_up, up_w.T)).addmm_(v, torch.cat([gate_a, up_a]))

@@ -15,7 +15,7 @@ from jaxtyping import Int
 
 from rlm_fastgen.kv_cache import evict
 from rlm_fastgen.prefix_attention import KeysValues, SharedPrefix, attend_all, sharing_pays
-from rlm_fastgen.small_attention import threads_for
+from rlm_plugins.kernels.small_calls import threads_for
 
 
 class KVState:
@@ -81,7 +81,7 @@ class KVState:
             # the tokens after the prefixes have no padding, unless they include those of the prompt
             suffix_mask = mask if self._prompts is None else None
             return attend_all(prefixes, layer, query, keys, values, suffix_mask, scale)
-        with threads_for(query, keys.shape[2]):
+        with threads_for(2 * query.numel() * keys.shape[2]):
             return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
 
     def advance(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float, Int
 
-from rlm_fastgen.small_attention import threads_for
+from rlm_plugins.kernels.small_calls import threads_for
 
 MIN_SAVED = 3 * 2**15
 """Numbers of keys in a layer that sharing must save to be faster in spite of the additional calls."""
@@ -119,7 +119,7 @@ def attend(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, scale: float
 ) -> KeysValues:
     """Return output and log-sum-exp of PyTorch's CPU attention; `query` and results have the heads third."""
-    with threads_for(query, keys.shape[2]):
+    with threads_for(2 * query.numel() * keys.shape[2]):
         output, z = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query.transpose(1, 2), keys, values, attn_mask=mask, scale=scale
         )
