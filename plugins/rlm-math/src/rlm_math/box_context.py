@@ -20,19 +20,21 @@ _OR = {"or", "alternatively", "maybe", "perhaps", "possibly", "otherwise", "else
 _CHINESE_OR = ("或", "还是", "抑或")
 _BEFORE_OR = {*",;:", *_DASHES, "\\quad", "\\qquad"}
 _FILLER = r"(?:be|equal|equals|to|the|an?|only|just|of|really|right|correct|final|answer|value|ever|[a-z]+ly)"
-_NO = r"\b(?:not|never|nor|neither|cannot|except|minus|negative|plus|times|twice|half)|n['’]t|\bthan"
+_NO = r"\b(?:not|never|nor|neither|cannot|except|minus|negative|plus|times|twice|double|triple|half)|n['’]t|\bthan"
 _OPERATION = r"(?:divided|multiplied) by|(?:root|square|cube|opposite|reciprocal|inverse|complement|logarithm) of"
 _NO_OTHER = r"(?:anything|everything|all) but|(?:wrong|incorrect|false)\s+(?:answer|value|result):?"
 _DENIED = re.compile(
     rf"(?:(?:{_NO}|\b(?:{_OPERATION}|{_NO_OTHER}))(?:\s+{_FILLER})*?(?:\s+{_FILLER}:)?"
-    r"|\\not\s*(?:[=<>]|\\\w+)|不是|并非|不等于|不为|负)\s*$",
+    r"|\\not\s*(?:[=<>]|\\\w+)|不是|并非|不等于|不为|负|(?<!不)(?:[大小多少]于|超过)|不足|除了?)\s*$",
     re.I,
 )
 _NO_MORE_THAN = re.compile(r"\b(?:no|not|none|nothing)\b[^.;:\n]*\bthan\s*$", re.I)
 _TAKEN_BACK = re.compile(
     r"[\s,:;()*]*(?:(?:is|was|are|would be)\s+(?:not|never)\s+(?:the|an?|correct|right|it|true|possible)"
-    r"|(?:isn|wasn)['’]t\s+(?:the|an?|correct|right|it|true|possible)"
-    r"|(?:(?:is|was|are|seems|looks)\s+(?:\w+ly\s+)?)?(?:wrong|incorrect|false|impossible|excluded))\b|\s*(?:不对|错误)",
+    r"|(?:isn|wasn)['’]t\s+(?:the|an?|correct|right|it|true|possible)|contradicts|fails"
+    r"|(?:cannot|can['’]t|(?:can|could) not) be|(?:does|did)(?:n['’]t| not) (?:work|hold|fit|satisfy)"
+    r"|(?:(?:divided|multiplied) by|to the power(?: of)?|percent of)(?=\s*[$\\(]*\s*\d)"
+    r"|(?:(?:is|was|are|seems|looks)\s+(?:\w+ly\s+)?)?(?:wrong|incorrect|false|impossible|excluded))\b|\s*(?:不对|错误|[?？])",
     re.I,
 )
 _LISTED_BEFORE = re.compile(r"(?:^|[\n$(\[{])[\s\d./+-]*\d[\s\d.,;/+-]*[,;]\s*$")

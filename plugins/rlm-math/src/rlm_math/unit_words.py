@@ -48,6 +48,9 @@ def changes_number(word: str) -> bool:
 
 _AFTER_A_NUMBER = "squared cubed factorial plus minus over choose mod modulo"
 _OF_A_REMARK = "percent basis pct one two three four five six seven eight nine ten score grand double fold"
+_CHINESE = re.compile(
+    "[万亿千百倍多余]|以[上下内外]|的(?:平方|立方|一半|倒数|相反数|[一二两三四五六七八九十]+[倍次])|[是都]?(?:不[对正成]|错)|吗"
+)
 _SCALES = {*f"{_OF_ANOTHER_VALUE} {_AFTER_A_NUMBER}".split()} - {*_OF_A_REMARK.split()}
 
 
@@ -59,7 +62,7 @@ def scales_number(word: str) -> bool:
     """
     numeral = _NUMERAL.fullmatch(word)
     return (
-        word[0] in "万亿千百倍多余"
+        _CHINESE.match(word) is not None
         or (numeral is not None and numeral[1] is None)
         or bool(_SCALES & {word, word.removesuffix("s")})
     )

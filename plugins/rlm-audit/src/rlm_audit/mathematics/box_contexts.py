@@ -70,6 +70,11 @@ _TAKEN_BACK = [
     " and NEXT",
     " or perhaps NEXT",
     "或NEXT",
+    " does not work",
+    " fails",
+    "?",
+    "不正确",
+    "是错误的",
 ]
 _SCALES = [" million", " thousand", " hundredths", " thirds", " dozen", " squared", " billion dollars"]
 
