@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
-_LABEL = re.compile(r"\(\s*([A-H]|\d{1,2})\s*\)|([A-H])")
+_LABEL = re.compile(r"\(\s*([A-H]|\d{1,2})\s*\)|([A-H]|(?:I{1,3}|IV|V)(?![A-Za-z]))")
 _BETWEEN = re.compile(r"(?:[\s,;]|and\b|\\\{|\\\})*")
 
 

@@ -10,6 +10,7 @@ from rlm_math.algebra.equality import EXACT, Nearness, are_equal
 from rlm_math.algebra.exact import fold
 from rlm_math.algebra.nodes import Node, UndefinedError, variables
 from rlm_math.algebra.number_sets import as_numbers
+from rlm_math.algebra.progressions import shortened
 from rlm_math.algebra.real_sets import are_same_sets
 from rlm_math.algebra.relations import are_proportional, are_same_residues, as_congruence
 from rlm_math.algebra.unit_vectors import coordinates
@@ -79,6 +80,7 @@ def _folded(node: Node) -> Node:
 
 
 def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
+    gold, answer = shortened(gold), shortened(answer)
     if _is_tuple(gold) and _is_assignment(answer):
         return _are_same_items(gold, _as_tuple(answer), rules)
     if _is_tuple(answer) and _is_assignment(gold):
