@@ -11,7 +11,10 @@ from rlm_math.algebra.values import DOTS, Items, Value
 
 
 def shortened(value: Items) -> Items:
-    """Return an arithmetic progression with its first two numbers, dots, and its last; any other list as it is."""
+    """Return an arithmetic progression with its first two numbers, dots, and its last; any other list as it is.
+
+    A list without a last number keeps three: 1, 2, … may also be powers of two.
+    """
     if value.items.count(DOTS) != 1:
         return value
     at = value.items.index(DOTS)
@@ -21,7 +24,8 @@ def shortened(value: Items) -> Items:
     steps = {b - a for part in (first, last) for a, b in pairwise(part)}
     if len(steps) > 1:
         return value
-    return Items(value.opened, (*value.items[:2], DOTS, *value.items[at + 1 :][-1:]), value.closed)
+    first_items = value.items[: min(at, 2 if last else 3)]
+    return Items(value.opened, (*first_items, DOTS, *value.items[at + 1 :][-1:]), value.closed)
 
 
 def _rational(item: Value) -> Any:
