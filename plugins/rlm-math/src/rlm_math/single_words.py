@@ -7,6 +7,7 @@ from string import ascii_lowercase
 
 _WRAPPED = re.compile(r"\\(?:text|mathrm|mathit|operatorname)\s*\{\s*([A-Za-z]{2,})\s*\}")
 _LETTERS = re.compile(r"[A-Za-z]{2,}")
+_ROMAN = re.compile("[IVX]{2,}")
 _SHORT = {"on", "no", "up", "in"}
 
 
@@ -15,9 +16,13 @@ def same_word(gold: str, text: str) -> bool | None:
 
     >>> same_word("cat", "act"), same_word("cat", r"\\text{Cat}"), same_word("abc", "bca"), same_word("cat", "2act")
     (False, True, None, None)
+    >>> same_word("IV", "VI"), same_word("IV", "IV")
+    (False, True)
     """
     wrapped = [_WRAPPED.fullmatch(each) for each in (gold, text)]
     words = [match[1] if match else each for match, each in zip(wrapped, (gold, text), strict=True)]
+    if all(map(_ROMAN.fullmatch, words)):
+        return words[0] == words[1]
     if not all(map(_LETTERS.fullmatch, words)) or not (any(wrapped) or _is_word(gold)):
         return None
     return words[0].lower() == words[1].lower()

@@ -18,7 +18,23 @@ MAX_CORNERS = 80
 MAX_ISOLATED = 8
 """Expressions that are no such polynomial, of which zeros are isolated between powers of two."""
 _BITS, _COARSE = 512, 128
-_POWERS = [-4096, -512, -128, *range(-64, 65, 4), 80, 96, 128, 192, 256, 512, 1024, 4096, 16384]
+_POWERS = [
+    -4096,
+    -512,
+    -128,
+    *range(-64, -8, 4),
+    *range(-8, 8),
+    *range(8, 65, 4),
+    80,
+    96,
+    128,
+    192,
+    256,
+    512,
+    1024,
+    4096,
+    16384,
+]
 _GRID = [(-1, k) for k in _POWERS[::-1]] + [(1, k) for k in _POWERS]
 """Signs and binary exponents of the points between which zeros are isolated, in order."""
 _STEPS = {"floor", "ceil", "mod"}
@@ -92,7 +108,7 @@ def _isolated(node: Node, name: str) -> list[flint.fmpq]:
 
 
 def _bisected(node: Node, name: str, sign: int, exponents: tuple[int, int], first: int) -> list[flint.fmpq]:
-    """Return the zero between two powers of two, and the integer that it is close to."""
+    """Return the zero between two powers of two, the integer that it is close to, and a point on each side of it."""
     k, end = exponents
     while abs(end - k) > 1:  # first the order of magnitude
         middle = (k + end) // 2
@@ -102,7 +118,8 @@ def _bisected(node: Node, name: str, sign: int, exponents: tuple[int, int], firs
         center = (low + high) / 2
         low, high = (center, high) if _sign(node, name, center) == first else (low, center)
     nearest = flint.fmpq((low + flint.fmpq(1, 2)).floor())
-    return [low, nearest] if abs(nearest - low) <= 2 * abs(high - low) else [low]
+    found = [low - abs(low) / 16, low, low + abs(low) / 16]
+    return [*found, nearest] if abs(nearest - low) <= 2 * abs(high - low) else found
 
 
 def _sign(node: Node, name: str, value: flint.fmpq) -> int | None:
