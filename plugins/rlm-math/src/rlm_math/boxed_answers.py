@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from rlm_math.box_context import changes_answer, offers_another
@@ -20,6 +21,8 @@ MAX_BETWEEN = 40
 _MARKUP = re.compile(r"\\(?:[A-Za-z]+|.)|</?[A-Za-z]+\s*/?>", re.S)
 _JOINED = re.compile(r"[^\w=]*(?:(?:and|or|possibly|maybe|perhaps|或者?|和|与|及|以及|还是)[^\w=]*)*", re.I)
 """What is no correction between two boxes: signs, and no word but those that join answers."""
+_OR = re.compile(r"\b(?:or|possibly|maybe|perhaps)\b|或|还是", re.I)
+_LIST_NUMBER = re.compile(r"^[ \t]*\d+[.)](?=\s)", re.M)
 _CONDITION = re.compile(r"[\s$.,;:)]*(if|when|for|in case)\b", re.I)
 
 
@@ -70,7 +73,7 @@ def find_boxes(text: str) -> list[BoxedAnswer] | None:
 def final_answers(text: str, box: Box) -> list[str]:
     """Return the final answers of a text, all of which must be correct; none if the text leaves alternatives open.
 
-    Two boxes with only signs, "and" or "or" between them are alternatives unless their contents are equal.
+    Boxes with only signs, "and" or "or" between them are one answer of several values.
     """
     answer_part = after_thinking(text)
     if answer_part is None:
@@ -82,27 +85,38 @@ def final_answers(text: str, box: Box) -> list[str]:
     if box == "all":
         is_changed = any(changes_answer(answer_part, one.start, one.end) for one in all_boxes)
         return [] if is_changed else _unwrap([one.content for one in all_boxes])
-    index = 0 if box == "first" else len(all_boxes) - 1
-    chosen = all_boxes[index]
-    is_open = any(_are_alternatives(answer_part, all_boxes, i) for i in (index, index + 1))
-    is_changed = is_open or changes_answer(answer_part, chosen.start, chosen.end)
-    return [] if is_changed else _unwrap([chosen.content])
+    first = last = 0 if box == "first" else len(all_boxes) - 1
+    while first > 0 and _are_joined(answer_part, *all_boxes[first - 1 : first + 1]):
+        first -= 1
+    while last + 1 < len(all_boxes) and _are_joined(answer_part, *all_boxes[last : last + 2]):
+        last += 1
+    parts = all_boxes[first : last + 1]
+    if changes_answer(answer_part, parts[0].start, parts[-1].end) or _is_case(answer_part, all_boxes, first):
+        return []
+    contents = _unwrap([one.content for one in parts])
+    has_or = any(_OR.search(answer_part[one.end : two.start]) for one, two in pairwise(parts))
+    return [(r" \text{ or } " if has_or else ", ").join(contents)] if contents else []
 
 
-def _are_alternatives(text: str, all_boxes: list[BoxedAnswer], index: int) -> bool:
-    """Return True if the boxes at `index` − 1 and `index` are alternatives to each other."""
-    if not 0 < index < len(all_boxes):
+def _are_joined(text: str, first: BoxedAnswer, second: BoxedAnswer) -> bool:
+    """Return True if two different boxes are one answer: only signs, numbers of a list, "and" or "or" are between."""
+    between = _MARKUP.sub(" ", _LIST_NUMBER.sub(" ", text[first.end : second.start]))
+    is_joined = _JOINED.fullmatch(between) or (offers_another(between) and len(between) < MAX_BETWEEN)
+    return bool(is_joined) and strip_spaces(first.content) != strip_spaces(second.content)
+
+
+def _is_case(text: str, all_boxes: list[BoxedAnswer], index: int) -> bool:
+    """Return True if a box and the previous one have a condition each."""
+    if index == 0:
         return False
     first, second = all_boxes[index - 1], all_boxes[index]
-    between = text[first.end : second.start]
-    is_joined = _JOINED.fullmatch(_MARKUP.sub(" ", between)) or (offers_another(between) and len(between) < MAX_BETWEEN)
-    conditions = [_CONDITION.match(after) for after in (between, text[second.end :])]
+    conditions = [_CONDITION.match(text[box.end :]) for box in (first, second)]
     is_case = conditions[0] and conditions[1] and conditions[0][1].lower() == conditions[1][1].lower()
-    return bool(is_joined or is_case) and strip_spaces(first.content) != strip_spaces(second.content)
+    return bool(is_case) and strip_spaces(first.content) != strip_spaces(second.content)
 
 
 def _unwrap(contents: list[str]) -> list[str]:
-    """Open boxes within boxes; return nothing if a box holds anything beside its inner box."""
+    """Open boxes within boxes; return nothing if any box holds anything beside its inner box."""
     opened = []
     for content in contents:
         for depth in range(MAX_NESTING + 1):
