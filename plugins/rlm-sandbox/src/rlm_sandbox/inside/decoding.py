@@ -32,7 +32,12 @@ Named = Callable[[str, list[str], list[Any]], Any]
 
 
 def named_tuple(name: str, fields: list[str], items: list[Any]) -> Any:
-    """Return a named tuple of a new class; raise EncodingError if its name or a field is no identifier."""
+    """Return a named tuple of a new class; raise EncodingError if its name or a field is no identifier.
+
+    With a callable item it is a plain tuple: a field `startswith` would be a method that the program wrote.
+    """
+    if any(map(callable, items)):
+        return tuple(items)
     for word in (name, *fields):
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,80}", word) or keyword.iskeyword(word):
             raise EncodingError("no field names")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import sys
 import types
 from typing import Any
@@ -19,8 +20,26 @@ def install_stand_ins() -> None:
     sys.modules["pytest"] = pytest_like  # type: ignore[assignment]
 
 
+def _require_items_in_comparisons() -> None:
+    if numpy := sys.modules.get("numpy"):
+        for name in ("isclose", "allclose"):
+            setattr(numpy, name, _both_or_none_empty(getattr(numpy, name), numpy.size))
+
+
+def _both_or_none_empty(close: Any, size: Any) -> Any:
+    """Return `close`, failing where one operand is empty: numpy finds no difference there, so `[]` is close to 1.5."""
+
+    @functools.wraps(close)
+    def compare(a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+        assert (size(a) == 0) == (size(b) == 0), "an empty array is compared with numbers"
+        return close(a, b, *args, **kwargs)
+
+    return compare
+
+
 def examine(channel: Channel, job: dict[str, Any]) -> None:
     """Run the setup, then each check that is sent; a check passes if it finishes without a fault."""
+    _require_items_in_comparisons()
     namespace: dict[str, Any] = {"__name__": "tests"}
     exchange = Exchange(channel, frozenset(job["classes"]))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 from rlm_sandbox.inside import event_loop
@@ -50,6 +51,9 @@ PREDICATES = frozenset(
     name for kind in (str, set, float) for name in dir(kind) if name.startswith("is") or name.endswith("swith")
 )
 """Methods of built-in types that only return True or False: tests that call them expect a value of that type."""
+
+REPORTS = frozenset(name for kind in (str, frozenset, tuple, Decimal) for name in dir(kind) if name[0] != "_")
+"""Methods of built-in values: on an object of the program, one with operands could return what the tests expect."""
 
 REFLECTED = (*ARITHMETIC, "divmod")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")

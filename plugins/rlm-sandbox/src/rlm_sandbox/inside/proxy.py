@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rlm_sandbox.inside.operators import COMPARISONS, OF_CONSTRUCTED, PREDICATES, READING, REFLECTED
+from rlm_sandbox.inside.operators import COMPARISONS, OF_CONSTRUCTED, PREDICATES, READING, REFLECTED, REPORTS
 
+_END = object()
 _VISIBLE = ("__name__", "__qualname__", "__wrapped__", "__doc__")
 
 
@@ -33,10 +34,12 @@ class Remote:
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("__") and attribute not in _VISIBLE:
             raise AttributeError(attribute)
-        exchange, number, constructed, _ = self._remote
+        exchange, number, constructed, named = self._remote
         if attribute in PREDICATES and not constructed:
             raise exchange.undecidable(f"`{attribute}` of an object that the program returned: it is no text or set")
-        return exchange.request({"get": attribute, "of": number})
+        value = exchange.request({"get": attribute, "of": number})
+        unknown = type(value) is Remote and not constructed and not named
+        return _without_operands(attribute, value) if unknown and attribute in REPORTS else value
 
     def __setattr__(self, attribute: str, value: Any) -> None:
         exchange, number, _, _ = self._remote
@@ -72,6 +75,38 @@ def _operator(name: str, reflected: bool = False) -> Any:
     return method
 
 
+def _without_operands(name: str, method: Remote) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if args or kwargs:
+            raise method._remote[0].undecidable(
+                f"`{name}` of an object that the program returned: it is no text or set"
+            )
+        return method()
+
+    return call
+
+
+def _length(self: Remote) -> Any:
+    length = _operate("len", self)
+    self._remote[0].told[Remote.number_of(self)] = length
+    return length
+
+
+def _items(self: Remote) -> Iterator[Any]:
+    return _counted(self, _operate("iter", self))
+
+
+def _counted(remote: Remote, items: Iterator[Any]) -> Iterator[Any]:
+    """Yield `items`; their number must be the length that the tests have read, if nothing was called in between."""
+    count = 0
+    while (value := next(items, _END)) is not _END:
+        count += 1
+        yield value
+    exchange = remote._remote[0]
+    if exchange.told.get(Remote.number_of(remote), count) != count:
+        raise exchange.undecidable("an object of the program has another length than items")
+
+
 def _exit(self: Remote, kind: Any, error: Any, trace: Any) -> bool:
     """Leave a `with` block; the program may suppress any exception but a failed assertion of the tests."""
     suppressed = _operate("exit", self, kind, None, None) is True
@@ -96,6 +131,7 @@ for _name in REFLECTED:
     setattr(Remote, f"__r{_name}__", _operator(_name, reflected=True))
 for _name in COMPARISONS:
     setattr(Remote, f"__{_name}__", _comparison(_name))
+Remote.__len__, Remote.__iter__ = _length, _items  # type: ignore[attr-defined]
 Remote.__exit__ = _exit  # type: ignore[attr-defined]
 Remote.__doc__ = property(lambda remote: remote.__getattr__("__doc__"))  # type: ignore[assignment]
 
