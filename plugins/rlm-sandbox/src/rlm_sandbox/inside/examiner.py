@@ -23,7 +23,7 @@ def install_stand_ins() -> None:
 def _require_items_in_comparisons() -> None:
     if numpy := sys.modules.get("numpy"):
         for name in ("isclose", "allclose"):
-            setattr(numpy, name, _both_or_none_empty(getattr(numpy, name), numpy.size))
+            setattr(numpy, name, _both_or_none_empty(getattr(numpy, name), lambda value: numpy.asarray(value).size))
 
 
 def _both_or_none_empty(close: Any, size: Any) -> Any:
