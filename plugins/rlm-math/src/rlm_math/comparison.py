@@ -43,7 +43,6 @@ _CIRCULAR = re.compile(r"\\pi(?![A-Za-z])|\\arc|\^\s*\{\s*-1\s*\}")
 _DEGREE, _RADIANS = "degree", (None, "radian")
 _EQUAL_NAMES = re.compile(r"\s*(?:[A-Za-z]\s*=\s*){2,}(?!.*=)")
 _JOINED = re.compile(r"[,;]|\\\\|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|land|vee|wedge)(?![A-Za-z])")
-_POINT = re.compile(r"\s*([A-Z])\s*\([^()]*,[^()]*\)\s*")
 
 
 @dataclass(frozen=True)
@@ -93,9 +92,6 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
         return True
     if (verdict := same_word(gold.text, text)) is not None:
         return verdict
-    points = _POINT.fullmatch(gold.text), _POINT.fullmatch(text)
-    if points[0] and points[1] and points[0][1] != points[1][1]:
-        return False  # P(5,2) is not C(5,2)
     if is_combination(text) and not gold.text.startswith("C"):
         return False
     if gold.kind == "clock":
@@ -194,7 +190,7 @@ def _compare_value(gold: Reference, text: str, rules: Rules) -> bool | Query:
         return _query(gold.value, rf"{numeral(factor)}\cdot({value})", rules)
     if gold.exact is not None and exact is not None:
         is_same = _same_number(gold, factor * exact, percent=unit == PERCENT, rules=rules)
-        return is_same or (_may_be_rounded(gold, value, unit) and _query(gold.value, value, rules))
+        return is_same or (factor == 1 and _may_be_rounded(gold, value, unit) and _query(gold.value, value, rules))
     if (unit == PERCENT) != (gold.unit == PERCENT) or (rules.finished and gold.exact is not None):
         return False
     return strip_spaces(value) == strip_spaces(gold.value) or _query(gold.value, value, rules)

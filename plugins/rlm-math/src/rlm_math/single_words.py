@@ -25,7 +25,17 @@ def same_word(gold: str, text: str) -> bool | None:
         return words[0] == words[1]
     if not all(map(_LETTERS.fullmatch, words)) or not (any(wrapped) or _is_word(gold)):
         return None
-    return words[0].lower() == words[1].lower()
+    return _without_case(words[0]) == _without_case(words[1])
+
+
+def _without_case(word: str) -> str:
+    """Return a word in lower case; symbols, of two letters or with a capital inside, as they are.
+
+    >>> [_without_case(word) for word in ("Cat", "CAT", "No", "Co", "mW", "AaBb")]
+    ['cat', 'cat', 'no', 'Co', 'mW', 'AaBb']
+    """
+    is_symbol = len(word) < 3 and word.lower() not in _SHORT
+    return word if is_symbol or word not in (word.lower(), word.title(), word.upper()) else word.lower()
 
 
 def _is_word(letters: str) -> bool:

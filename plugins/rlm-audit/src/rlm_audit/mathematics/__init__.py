@@ -76,6 +76,8 @@ SUBJECTS: dict[str, Subject] = {
     "number of years": quantities.DECADES,
     "years": quantities.YEARS,
     "rate": quantities.RATES,
+    "mixed time": quantities.MIXED_TIMES,
+    "points": curves.POINTS,
     "duration": quantities.DURATIONS,
     "repeating decimal": quantities.REPEATING,
     "sum": quantities.SUMS,

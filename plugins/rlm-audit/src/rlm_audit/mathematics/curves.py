@@ -1,4 +1,4 @@
-"""Equations of lines and circles."""
+"""Equations of lines and circles, and points with names."""
 
 from __future__ import annotations
 
@@ -52,5 +52,30 @@ CIRCLES = Subject(
     },
     wrong_texts={
         "the radius not squared": lambda v, rng: f"(x{-v[0]:+d})^2+(y{-v[1]:+d})^2={v[2]}" if v[2] > 1 else None,
+    },
+)
+
+Points = tuple[int, int, int, int]
+
+
+def _points(value: Points, form: str = "{}({}, {})", names: str = "AB") -> list[str]:
+    return [form.format(name, *value[at : at + 2]) for name, at in zip(names, (0, 2), strict=True)]
+
+
+POINTS = Subject(
+    draw=lambda rng, size: (k := rng.randint(-9, 9), rng.randint(-9, 9), k + 1, rng.randint(-9 * size, 9 * size)),
+    write=lambda v, rng: ", ".join(_points(v)),
+    notations={
+        "another order": lambda v, rng: ", ".join(_points(v)[::-1]),
+        "an equals sign": lambda v, rng: ", ".join(_points(v, "{} = ({}, {})")),
+        "and": lambda v, rng: "\\text{ and }".join(_points(v)),
+    },
+    near_misses={
+        "exchanged points": lambda v, rng: (*v[2:], *v[:2]),
+        "a coordinate": lambda v, rng: (*v[:3], v[3] + 1),
+    },
+    wrong_texts={
+        "another name": lambda v, rng: ", ".join(_points(v, names="AC")),
+        "one of them": lambda v, rng: _points(v)[0],
     },
 )

@@ -58,6 +58,20 @@ YEARS = Subject(
     is_spelled=False,
 )
 
+MIXED_TIMES = Subject(
+    draw=lambda rng, size: Fraction(rng.randint(1, 2 * 10**size), 2),
+    write=lambda v, rng: f"{float(v)}\\text{{ minutes}}",
+    notations={
+        "a fraction": lambda v, rng: f"{latex_fraction(v)}\\text{{ minutes}}",
+        "another unit": lambda v, rng: f"{latex_fraction(v / 60)}\\text{{ hours}}",
+    },
+    near_misses={"one more": lambda v, rng: v + 1},
+    wrong_texts={
+        "a fraction of another unit": lambda v, rng: f"{latex_fraction(v)}\\text{{ {rng.choice(['hours', 'seconds'])}}}"
+    },
+    is_spelled=False,
+)
+
 RATES = Subject(
     draw=lambda rng, size: 18 * rng.randint(1, 10 ** min(size, 4)),
     write=lambda v, rng: f"{v}\\text{{ km/h}}",

@@ -7,7 +7,7 @@ from rlm_math.algebra.number_sets import as_numbers, as_solution, combined
 from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.real_sets import REALS
 from rlm_math.algebra.splitting import RELATIONS, SET_OPERATIONS, Parse, Tokens, is_enclosed, is_mark, lone_name, split
-from rlm_math.algebra.values import DOTS, Items, Matrix, Numbers, Value, listed
+from rlm_math.algebra.values import DOTS, Items, Matrix, Numbers, Point, Value, listed
 
 _MATRICES = {"matrix", "smallmatrix", "array", *(f"{letter}matrix" for letter in "pbBvV")}
 _OTHERWISE = Node("symbol", value="otherwise")
@@ -23,7 +23,7 @@ def brackets(tokens: Tokens, parse: Parse) -> Value | None:
     if len(tokens) == 1 and tokens[0].text.startswith("\\mathbb"):
         return Node("symbol", value=tokens[0].text)
     if _is_point(tokens):
-        return parse(tokens[1:])
+        return Point(tokens[0].text, parse(tokens[1:]))
     if not is_enclosed(tokens) or len(tokens) < 2:
         return _scaled_matrix(tokens, parse)
     if is_mark(tokens[0], "\\begin"):

@@ -14,7 +14,7 @@ from rlm_math.algebra.progressions import shortened
 from rlm_math.algebra.real_sets import are_same_sets
 from rlm_math.algebra.relations import are_proportional, are_same_residues, as_congruence
 from rlm_math.algebra.unit_vectors import coordinates
-from rlm_math.algebra.values import DOTS, Congruence, Items, Matrix, Named, Numbers, Relation, Value
+from rlm_math.algebra.values import DOTS, Congruence, Items, Matrix, Named, Numbers, Point, Relation, Value
 
 MAX_UNORDERED = 40
 """Items of a list that are compared in any order, beside those that are written alike."""
@@ -39,7 +39,10 @@ class Rules:
 
 def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
     """Return True if an answer is the reference in another notation."""
-    gold, answer = _simplified(gold), _simplified(answer)
+    names = {each.name for each in (gold, answer) if isinstance(each, (Named, Point))}
+    if len(names) > 1 and (isinstance(gold, Point) or isinstance(answer, Point)):
+        return False
+    gold, answer = (_simplified(each.value if isinstance(each, Point) else each) for each in (gold, answer))
     if isinstance(gold, Node) and isinstance(answer, Node):
         return are_equal(gold, answer, rules.nearness)
     gold, answer = _as_vector(gold, answer) if rules.has_unit_vectors else gold, _as_vector(answer, gold)
@@ -88,7 +91,7 @@ def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
     if _is_unordered(gold) != _is_unordered(answer) or (gold.closed == "or") != (answer.closed == "or"):
         return False
     for one, other in ((gold, answer), (answer, gold)):
-        if _has_several_names(one) and not any(isinstance(item, Named) for item in other.items):
+        if _has_several_names(one) and not any(isinstance(item, (Named, Point)) for item in other.items):
             return False  # 1, 2 does not say which of x and y is 1
     if _is_unordered(gold):
         items, others = ([*each.items] for each in (gold, answer))

@@ -56,6 +56,14 @@ class Named:
 
 
 @dataclass(frozen=True)
+class Point:
+    """Coordinates with the name of a point: ``P(1, 2)``."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True)
 class Relation:
     """An equation or inequality: the difference of both sides compared with zero.
 
@@ -77,7 +85,7 @@ class Congruence:
     name: str = ""
 
 
-Value = Node | Items | Numbers | Matrix | Named | Relation | Congruence
+Value = Node | Items | Numbers | Matrix | Named | Point | Relation | Congruence
 
 
 def listed(values: Sequence[Value]) -> list[Value]:
