@@ -34,10 +34,12 @@ def program_names(checks: Sequence[str], setup: str = "") -> tuple[list[str], li
 def class_names(names: Sequence[str], tests: Sequence[str], solution: str | None = None) -> list[str]:
     """Return those of the program's `names` that are classes: as its `solution` defines them, or as `tests` use them.
 
-    Without a solution a class is a name in CapWords whose call has its attributes read. A program cannot choose.
+    Without a solution a class is a name that begins with a capital and whose call has its attributes read. A program
+    cannot choose.
 
-    >>> class_names(["LRUCache", "Sum", "add"], ["s = LRUCache()", "s.put(Sum(1, 2))", "add(1, 2).real"])
-    ['LRUCache']
+    >>> tests = ["s = LRUCache()", "s.put(Sum(1, 2))", "add(1, 2).real", "d = DSU(2)", "d.union(0, 1)", "F(2).real"]
+    >>> class_names(["LRUCache", "Sum", "add", "DSU", "F"], tests)
+    ['LRUCache', 'DSU']
     """
     if solution:
         with contextlib.suppress(SyntaxError, ValueError):
@@ -52,7 +54,7 @@ def class_names(names: Sequence[str], tests: Sequence[str], solution: str | None
             targets = [target.id for target in node.targets if isinstance(target, ast.Name)]
             calls += [node.value] if variables & set(targets) else []
     called = {call.func.id for call in calls if isinstance(call.func, ast.Name)}
-    return [name for name in names if name in called and re.fullmatch(r"([A-Z]+[a-z0-9]+)+", name)]
+    return [name for name in names if name in called and re.fullmatch(r"[A-Z][A-Za-z0-9]+", name)]
 
 
 def imported_names(source: str, module: str) -> list[str]:
