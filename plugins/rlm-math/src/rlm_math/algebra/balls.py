@@ -8,8 +8,9 @@ from typing import Any
 
 from flint import acb, arb, ctx, fmpq
 
+from rlm_math.algebra.errors import UndefinedError
 from rlm_math.algebra.exact import bits
-from rlm_math.algebra.nodes import Node, UndefinedError
+from rlm_math.algebra.nodes import Node
 
 MAX_MAGNITUDE = 1 << 21
 """Largest binary exponent of a value."""

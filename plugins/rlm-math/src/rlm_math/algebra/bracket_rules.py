@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rlm_math.algebra.nodes import Node, UnreadableError, number
+from rlm_math.algebra.errors import UnreadableError
+from rlm_math.algebra.nodes import Node, number
 from rlm_math.algebra.number_sets import as_numbers, as_solution, combined
 from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.real_sets import REALS

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlm_math.algebra.equality import EXACT, Nearness, are_equal
+from rlm_math.algebra.errors import UndefinedError
 from rlm_math.algebra.exact import fold
-from rlm_math.algebra.nodes import Node, UndefinedError, variables
+from rlm_math.algebra.nodes import Node, variables
 from rlm_math.algebra.number_sets import as_numbers
 from rlm_math.algebra.progressions import shortened
 from rlm_math.algebra.real_sets import are_same_sets

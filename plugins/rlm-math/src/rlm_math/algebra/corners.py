@@ -8,8 +8,9 @@ from itertools import pairwise
 import flint
 
 from rlm_math.algebra.balls import Evaluation, precision
+from rlm_math.algebra.errors import UndefinedError
 from rlm_math.algebra.exact import fold
-from rlm_math.algebra.nodes import Node, UndefinedError, number, substitute, variables, walk
+from rlm_math.algebra.nodes import Node, number, substitute, variables, walk
 
 MAX_DEGREE = 6
 """Degree of a polynomial whose zeros are corners."""

@@ -15,13 +15,13 @@ import flint
 
 from rlm_math.algebra.balls import HIGH_PRECISION, Evaluation, precision
 from rlm_math.algebra.corners import corner_points
+from rlm_math.algebra.errors import UndefinedError
 from rlm_math.algebra.exact import SERIES, bits, fold
 from rlm_math.algebra.nodes import (
     DEGREE,
     INFINITY,
     MINUS_INFINITY,
     Node,
-    UndefinedError,
     is_decimal,
     number,
     substitute,

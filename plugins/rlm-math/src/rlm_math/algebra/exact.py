@@ -8,7 +8,8 @@ from typing import Any
 
 from flint import fmpq, fmpz
 
-from rlm_math.algebra.nodes import Node, UndefinedError, substitute
+from rlm_math.algebra.errors import UndefinedError
+from rlm_math.algebra.nodes import Node, substitute
 
 MAX_BITS = 1 << 22
 """Largest size of a number."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from rlm_math.algebra.nodes import Node, UnreadableError
+from rlm_math.algebra.errors import UnreadableError
+from rlm_math.algebra.nodes import Node
 from rlm_math.algebra.number_sets import as_numbers, as_solution, combined
 from rlm_math.algebra.real_sets import REALS, without
 from rlm_math.algebra.splitting import (

@@ -1,4 +1,4 @@
-"""Expressions as trees, and the two reasons why one has no value."""
+"""Expressions as trees."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ from typing import Any
 
 import flint
 
-
-class UnreadableError(Exception):
-    """A text that is no mathematics, or has more than one reading."""
-
-
-class UndefinedError(Exception):
-    """An expression without a value: 1/0, 0^0, or one that cannot be computed within the limits."""
+from rlm_math.algebra.errors import UndefinedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlm_math.algebra.nodes import Node, UnreadableError, variables
+from rlm_math.algebra.errors import UnreadableError
+from rlm_math.algebra.nodes import Node, variables
 from rlm_math.algebra.real_sets import Combination, Interval, point
 from rlm_math.algebra.values import Items, Named, Numbers, Value
 

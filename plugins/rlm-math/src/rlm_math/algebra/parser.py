@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlm_math.algebra.nodes import DEGREE, INDEX, INFINITY, Node, UnreadableError, number, substitute, walk
+from rlm_math.algebra.errors import UnreadableError
+from rlm_math.algebra.nodes import DEGREE, INDEX, INFINITY, Node, number, substitute, walk
 from rlm_math.algebra.tokens import Token
 
 _GREEK = (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from rlm_math.algebra.errors import UndefinedError
 from rlm_math.algebra.exact import fold
-from rlm_math.algebra.nodes import Node, UndefinedError
+from rlm_math.algebra.nodes import Node
 from rlm_math.algebra.values import DOTS, Items, Value
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from rlm_math.algebra.equality import Nearness, are_equal, compare
+from rlm_math.algebra.errors import UndefinedError, UnreadableError
 from rlm_math.algebra.list_rules import has_signs, with_each_sign
 from rlm_math.algebra.nodes import (
     INFINITY,
     MINUS_INFINITY,
     Node,
-    UndefinedError,
-    UnreadableError,
     number,
     substitute,
     variables,

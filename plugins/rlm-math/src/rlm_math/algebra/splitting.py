@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rlm_math.algebra.nodes import INFINITY, UnreadableError, variables
+from rlm_math.algebra.errors import UnreadableError
+from rlm_math.algebra.nodes import INFINITY, variables
 from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.tokens import CLOSING, OPENING, Token
 from rlm_math.algebra.values import Value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rlm_math.algebra.nodes import UnreadableError
+from rlm_math.algebra.errors import UnreadableError
 
 FUNCTIONS = {
     *(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from rlm_math.algebra import bracket_rules, list_rules, relation_rules, transposes
-from rlm_math.algebra.nodes import UnreadableError
+from rlm_math.algebra.errors import UnreadableError
 from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.splitting import Parse, Tokens
 from rlm_math.algebra.tokens import tokenize
