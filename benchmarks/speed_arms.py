@@ -87,7 +87,7 @@ def build(workload: Workload, arm: Arm, folder: str, reward: Reward = EIGHTHS) -
         "num_iterations": workload.iterations,
         "max_completion_length": workload.completion,
         "gradient_checkpointing": arm.checkpointing,
-        "max_steps": workload.steps,
+        "max_steps": workload.warm_up + workload.steps,
         "learning_rate": 1e-3,
         "save_strategy": "no",
         "shuffle_dataset": False,

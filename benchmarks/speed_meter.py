@@ -1,4 +1,4 @@
-"""Measurement of an arm of `grpo_speed.py`, from its first step to its last.
+"""Measurement of an arm of `grpo_speed.py`, from the first step after its warm-up to the last.
 
 The same methods are wrapped in every arm. So each second is *writing* (generation), *scoring* (rewards, old and
 reference log-probs) or *learning* (everything else) by the same rule.
@@ -32,6 +32,7 @@ class Run:
         once: CPU seconds before the first step, for the self-checks of generator and packed forward pass.
         positions: Tokens of the update: ``padded``, ``live`` (without padding), ``forwarded`` (through the model).
         written: Every completion, in order.
+        measured_from: Index of the first completion after the warm-up.
         gradient: Of the first step, as the optimizer receives it.
         weights: The trained parameters at the end.
         groups: Per group the tokens of its prompt, of each completion, and True if any advantage is non-zero.
@@ -42,6 +43,7 @@ class Run:
     once: float = 0.0
     positions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("padded", "live", "forwarded"), 0))
     written: list[list[int]] = field(default_factory=list)
+    measured_from: int = 0
     gradient: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     weights: torch.Tensor = field(default_factory=lambda: torch.empty(0))
     groups: list[Group] = field(default_factory=list)
@@ -53,12 +55,18 @@ class Run:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all completions."""
-        return sum(map(len, self.written))
+        """Tokens of all completions after the warm-up."""
+        return sum(map(len, self.written[self.measured_from :]))
+
+    def restart(self) -> None:
+        """Forget the cost of the steps so far; completions and the first gradient remain."""
+        empty = Run()
+        self.seconds, self.wall, self.positions, self.groups = empty.seconds, 0.0, empty.positions, []
+        self.measured_from = len(self.written)
 
 
 class Meter(TrainerCallback):
-    """Measures a trainer from its first step to its last.
+    """Measures a trainer from the first step after its warm-up to the last.
 
     Args:
         trainer: Not yet started.
@@ -80,7 +88,9 @@ class Meter(TrainerCallback):
         self._reads = causal_model(trainer.model)
         trainer.add_callback(self)
 
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
+    def on_step_begin(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+        if state.global_step == self._workload.warm_up:
+            self.found.restart()
         self._began, self._clock, self._spent = time.process_time(), time.perf_counter(), 0.0
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:

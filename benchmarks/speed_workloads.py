@@ -32,6 +32,7 @@ class Workload:
         beta: Coefficient of the KL to the reference.
         canned: Use random completions instead of generated ones: only the update is measured.
         steps: Measured optimizer steps.
+        warm_up: Optimizer steps before them, which allocate memory and compile kernels.
         other_rows: A second micro-batch size for stock TRL, since none is best for all workloads.
         threads: Threads of PyTorch.
         common: Tokens that all prompts start with.
@@ -50,6 +51,7 @@ class Workload:
     beta: float = 0.0
     canned: bool = False
     steps: int = 2
+    warm_up: int = 0
     other_rows: int = 2
     threads: int = 1
     common: int = 0
@@ -97,6 +99,7 @@ B5 = Workload(
     mean=12,
     accumulation=4,
     steps=3,
+    warm_up=2,
     common=33,
 )
 WORKLOADS: dict[str, Workload] = {
