@@ -59,7 +59,7 @@ class Run:
         return sum(map(len, self.written[self.measured_from :]))
 
     def restart(self) -> None:
-        """Forget the cost of the steps so far; completions and the first gradient remain."""
+        """Reset the cost of the steps so far; completions and the first gradient remain."""
         empty = Run()
         self.seconds, self.wall, self.positions, self.groups = empty.seconds, 0.0, empty.positions, []
         self.measured_from = len(self.written)
