@@ -35,7 +35,7 @@ class Exchange:
         self._exceptions: dict[str, type[BaseException]] = {}
         self._raised: list[BaseException] = []
         self._fault = ""
-        self.told: dict[int, int] = {}
+        self.lengths_read: dict[int, int] = {}
         """Lengths that the tests have read, by number of the object, since the last call."""
 
     def name(self, name: str) -> Any:
@@ -79,7 +79,7 @@ class Exchange:
 
     def call(self, remote: Remote, args: tuple[Any, ...], kwargs: dict[str, Any], constructed: bool) -> Any:
         """Call an object of the program. If it returns None, changes of mutable arguments are made here too."""
-        self.told.clear()
+        self.lengths_read.clear()
         message = {"call": "__call__", "of": Remote.number_of(remote), "args": [self.encode(each) for each in args]}
         reply = self._reply({**message, "kwargs": {key: self.encode(value) for key, value in kwargs.items()}})
         if reply["value"] is None and "after" in reply:

@@ -88,7 +88,7 @@ def _without_operands(name: str, method: Remote) -> Any:
 
 def _length(self: Remote) -> Any:
     length = _operate("len", self)
-    self._remote[0].told[Remote.number_of(self)] = length
+    self._remote[0].lengths_read[Remote.number_of(self)] = length
     return length
 
 
@@ -103,7 +103,7 @@ def _counted(remote: Remote, items: Iterator[Any]) -> Iterator[Any]:
         count += 1
         yield value
     exchange = remote._remote[0]
-    if exchange.told.get(Remote.number_of(remote), count) != count:
+    if exchange.lengths_read.get(Remote.number_of(remote), count) != count:
         raise exchange.undecidable("an object of the program has another length than items")
 
 
