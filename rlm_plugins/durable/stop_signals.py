@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGXCPU")
 PATIENCE = 10.0
@@ -46,6 +46,8 @@ class Interrupted(KeyboardInterrupt):
 class StopSignals:
     """Handlers of the signals that end a run; a context manager. It does nothing outside of the main thread.
 
+    An error that leaves the context after a signal was raised in it is raised as `Interrupted`.
+
     Attributes:
         number: The signal received; 0: none.
         waits: True while a step is trained, so that a signal waits for its end; otherwise it raises at once.
@@ -58,7 +60,7 @@ class StopSignals:
         self.number, self.waits, self.may_abort = 0, False, False
         self.folder: Path | None = None
         self.command = ""
-        self._since, self._is_late, self._depth = 0.0, False, 0
+        self._since, self._is_late, self._is_raised, self._depth = 0.0, False, False, 0
         self._timer: threading.Timer | None = None
         self._previous: dict[int, Any] = {}
 
@@ -67,6 +69,7 @@ class StopSignals:
         if self._depth > 1:
             return self
         self.number, self.waits, self.may_abort, self.folder, self.command = 0, False, False, None, ""
+        self._is_raised = False
         if threading.current_thread() is threading.main_thread():
             for name in SIGNALS:
                 number = getattr(signal, name, None)
@@ -75,15 +78,13 @@ class StopSignals:
                     self._previous[number] = signal.signal(number, self._handle)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._depth -= 1
-        if self._depth:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        self._previous.clear()
+        if not self._depth:
+            self._remove_handlers()
+        if self._is_raised and isinstance(error, Exception):
+            # compiled code wraps an exception raised in it: pydantic raises `Interrupted` as a `SchemaError`
+            raise Interrupted(self.number) from error
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
@@ -115,11 +116,18 @@ class StopSignals:
             return f"the run is finished: {self.folder}"
         return f"resume with: rlm train {shlex.quote(str(self.folder))} --resume"
 
+    def _remove_handlers(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous.clear()
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._is_late:  # sent by the timer
             self._is_late = False
             if self.may_abort or not self.waits:
-                raise Interrupted(self.number)
+                self._raise()
             return
         elapsed = time.monotonic() - self._since
         is_launched = int(os.environ.get("WORLD_SIZE", "1")) > 1
@@ -131,13 +139,17 @@ class StopSignals:
             os._exit(128 + number)
         self.number, self._since = number, time.monotonic()
         if not self.waits:
-            raise Interrupted(number)
+            self._raise()
         _print_line(
             f"{signal.Signals(number).name}: saving a checkpoint after this step; the same signal again stops at once"
         )
         self._timer = threading.Timer(PATIENCE, self._send_late)
         self._timer.daemon = True
         self._timer.start()
+
+    def _raise(self) -> NoReturn:
+        self._is_raised = True
+        raise Interrupted(self.number)
 
     def _send_late(self) -> None:
         self._is_late = True

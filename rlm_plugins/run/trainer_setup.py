@@ -107,13 +107,14 @@ def run(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None 
     for curve in (watcher for watcher in stage.watchers if isinstance(watcher, LearningCurve)):
         if getattr(trainer.args, "use_vllm", False) and stage.source.processor is None:
             curve.generating_model = lambda _: TrainingEngine(trainer)
-    for callback in (StopAtSafePoint(trainer, stop_signals.current()), *stage.watchers):
+    signals = stop_signals.current()
+    for callback in (StopAtSafePoint(trainer, signals), *stage.watchers):
         trainer.add_callback(callback)
     trainer.before_publish, trainer.owner = stage.sync, stage.owner
     DivergenceMonitor(trainer, CapsuleWriter(trainer, stage.name, stage.folder, partial(capsule_recipe, stage)))
     if stage.rate_scale != 1:
         trainer._load_optimizer_and_scheduler = rescale_rates(trainer, trainer._load_optimizer_and_scheduler)
-    with integration_errors(stage.name), save_on_failure(trainer):
+    with integration_errors(stage.name), save_on_failure(trainer), signals:
         trainer.train(resume_from_checkpoint=str(stage.checkpoint) if stage.checkpoint else None)
         save_result(trainer, stage, complete)
 

@@ -12,12 +12,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pydantic_core
 import pytest
 import yaml
 from fault_cases import recipe, resume, run, weights
 from fault_points import in_child, start_child, status_of
 
-from rlm_plugins.cli import app
+from rlm_plugins.cli import app, recipe_argument
 from rlm_plugins.durable import stop_signals
 from rlm_plugins.errors import RlmError
 from rlm_plugins.trainer.checkpoint import checkpoints
@@ -132,6 +133,23 @@ def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGHUP)
 
     assert in_child(ignoring, tmp_path / "log") == 0
+
+
+def test_a_signal_that_compiled_code_wraps_is_a_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pydantic raises an exception of its own for one that a signal handler raises inside it."""
+
+    def build(*args: object, **options: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(1)
+        except BaseException as error:
+            raise pydantic_core.SchemaError(f"Error building a validator: {error}") from None
+
+    file = recipe(tmp_path, **STEPS)
+    monkeypatch.setattr(recipe_argument, "Registry", build)
+    with pytest.raises(SystemExit) as ended:
+        app(["train", str(file)])
+    assert ended.value.code == 128 + signal.SIGUSR1
 
 
 @pytest.mark.full
