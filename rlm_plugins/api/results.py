@@ -140,7 +140,7 @@ class Run(Displayed):
         finished = sorted(name for name in results if (self.folder / name / "done").is_file())
         if not finished:
             raise RlmError("no stage of the run is finished", where=str(self.folder), hint="`.resume()`")
-        named = {name: name for name in finished} | {name[3:]: name for name in finished}
+        named = {name[3:]: name for name in finished} | dict(zip(finished, finished, strict=True))
         if stage is not None and stage not in named:
             allowed, hint = ", ".join(finished), nearest(stage, named)
             raise RlmError(f"unknown or unfinished stage '{stage}'", allowed=allowed, hint=hint)

@@ -61,7 +61,8 @@ def grow_trees(
         new = min(size - grown, size if forks is None else grown * forks)
         parents = {start + grown + n: start + n % grown for start in starts for n in range(new)}
         shared |= {row: fork_point(parent, rows[parent], shared[parent]) for row, parent in parents.items()}
-        parent_ids, lengths = [rows[parent] for parent in parents.values()], [shared[row] for row in parents]
+        parent_ids = [rows[parent] for parent in parents.values()]
+        lengths = [shared[row] for row in parents]
         rows |= dict(zip(parents, fork(generate, [prompts[i] for i in parents], parent_ids, lengths), strict=True))
         grown += new
     return [rows[i] for i in range(len(prompts))], [shared[i] for i in range(len(prompts))]

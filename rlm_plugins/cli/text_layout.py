@@ -6,7 +6,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
     bcd  two
     """
     table = [list(row) for row in rows]
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))] if table else []
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = [_line(row, widths) for row in table]
     return "\n".join(f"{indent}{line}".rstrip() for line in lines)
 
 
@@ -53,7 +53,7 @@ def fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     while sum(widths) + 2 * (len(widths) - 1) > width and widths != minimum:
         widest = max((i for i in range(len(widths)) if widths[i] > minimum[i]), key=lambda i: widths[i])
         widths[widest] -= 1
-    return [_row([_wrapped(cell, w) for cell, w in zip(row, widths, strict=True)], widths) for row in rows]
+    return [_row(list(map(_wrapped, row, widths)), widths) for row in rows]
 
 
 def _longest(texts: Iterable[Iterable[str]]) -> int:
@@ -61,9 +61,12 @@ def _longest(texts: Iterable[Iterable[str]]) -> int:
 
 
 def _row(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> str:
-    lines = range(max(map(len, cells)))
-    grid = [[cell[i] if i < len(cell) else "" for cell in cells] for i in lines]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in grid)
+    lines = zip_longest(*cells, fillvalue="")
+    return "\n".join(_line(line, widths).rstrip() for line in lines)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(map(str.ljust, cells, widths))
 
 
 def _wrapped(cell: str, width: int) -> list[str]:

@@ -57,8 +57,9 @@ def _difference(first: Sequence[Sequence[float | None]], scores: Sequence[Sequen
     if first is scores or not all(first) or not all(scores):
         return {"difference": None, "low": None, "high": None}
     pairs = [differences(a, b) for a, b in zip(first, scores, strict=True)]
-    prompts = [fmean(of_prompt) for of_prompt in zip(*(values for values, _ in pairs), strict=False)]
-    low, high = paired_interval(prompts, max(largest for _, largest in pairs))
+    by_seed, largest = zip(*pairs, strict=True)
+    prompts = list(map(fmean, zip(*by_seed, strict=False)))
+    low, high = paired_interval(prompts, max(largest))
     return {"difference": _mean(prompts), "low": low, "high": high}
 
 

@@ -60,7 +60,8 @@ def _distance(one: str, other: str) -> int:
     >>> _distance("valdiate", "validate"), _distance("memory_byte", "memory_bytes"), _distance("step", "setup") > 2
     (1, 1, True)
     """
-    table = {(i, -1): i + 1 for i in range(-1, len(one))} | {(-1, j): j + 1 for j in range(-1, len(other))}
+    table = {(i, -1): i + 1 for i in range(-1, len(one))}
+    table |= {(-1, j): j + 1 for j in range(len(other))}
     for i, x in enumerate(one):
         for j, y in enumerate(other):
             steps = [table[i - 1, j] + 1, table[i, j - 1] + 1, table[i - 1, j - 1] + (x != y)]

@@ -47,7 +47,8 @@ async def call_part_async(reward: Bound, data: Mapping[str, Any], seconds: float
 
 def _per_completion(data: Mapping[str, Any]) -> list[dict[str, Any]]:
     columns = {name: x for name, x in data.items() if isinstance(x, list)}
-    return [{**data, **{name: x[i] for name, x in columns.items()}} for i in range(len(data["completion"]))]
+    rows = zip(*columns.values(), strict=True)
+    return [{**data, **dict(zip(columns, row, strict=True))} for row in rows]
 
 
 def _score(reward: Bound, row: Mapping[str, Any]) -> Any:

@@ -87,7 +87,11 @@ class ProcessPoolReward:
 
 
 def _requests(data: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Request]:
-    return [{name: list(map(column.__getitem__, group)) for name, column in data.items()} for group in groups]
+    return [_of_group(data, group) for group in groups]
+
+
+def _of_group(data: Mapping[str, Any], group: Sequence[int]) -> Request:
+    return {name: [column[i] for i in group] for name, column in data.items()}
 
 
 def worker_program(part: Bound, label: str) -> Program:

@@ -9,6 +9,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import starmap
 from typing import Any
 
 from rlm_plugins.rewards import interpreter_state, library_state, random_state, system_state
@@ -31,9 +32,9 @@ def unchanged(changed: Callable[[list[str]], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        names = [name for name in (_restored(item, value) for item, value in before) if name]
+        names = dict.fromkeys(filter(None, starmap(_restored, before)))
         if names:
-            changed(list(dict.fromkeys(names)))
+            changed(list(names))
 
 
 def _read() -> Iterator[tuple[StateItem, Any]]:

@@ -81,7 +81,8 @@ def split_completions(out: dict[str, Any], mask: torch.Tensor) -> list[CachedCom
 def stack_completions(completions: Sequence[CachedCompletion], pad_token: int, device: Any) -> dict[str, torch.Tensor]:
     """Return completions as padded tensors: those of TRL's dictionary, `mask` and `logp`."""
     tensors = pad_sequences([c.prompt for c in completions], [c.completion for c in completions], pad_token)
-    tensors |= {"mask": _stack([c.mask for c in completions]), "logp": _stack([c.logp for c in completions])}
+    tensors["mask"] = _stack([c.mask for c in completions])
+    tensors["logp"] = _stack([c.logp for c in completions])
     return {name: x.to(device) for name, x in tensors.items()}
 
 

@@ -90,7 +90,8 @@ def refuse(folder: Path, changed: Sequence[Change], allowed: Collection[str]) ->
     if not refused:
         return
     lines = "".join(f"\n    {key}: {_short(old)} in the run, {_short(new)} now" for key, old, new in refused)
-    changed_keys, refused_keys = [key for key, *_ in changed], [key for key, *_ in refused]
+    changed_keys = [key for key, *_ in changed]
+    refused_keys = [key for key, *_ in refused]
     unused = [key for key in allowed if not any(map(partial(_covers, key), changed_keys))]
     hints = filter(None, (nearest(key, refused_keys) for key in unused))
     guess = "".join(f"; {hint}" for hint in hints)

@@ -89,7 +89,8 @@ class PartTools:
     def _padded(
         self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]
     ) -> dict[str, torch.Tensor]:
-        prompts, completions = ([torch.tensor(x).long() for x in ids] for ids in (prompt_ids, completion_ids))
+        prompts = [torch.tensor(ids).long() for ids in prompt_ids]
+        completions = [torch.tensor(ids).long() for ids in completion_ids]
         inputs = pad_sequences(prompts, completions, self.context.tokenizer.pad_token_id)
         return {name: x.to(self.context.accelerator.device) for name, x in inputs.items()}
 
