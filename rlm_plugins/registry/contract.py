@@ -15,7 +15,7 @@ from rlm_plugins.errors import PluginError, nearest
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry.member_names import check_members
 from rlm_plugins.registry.protocols import Stateful, Updates
-from rlm_plugins.registry.signature import data_of, knobs_of, update_of
+from rlm_plugins.registry.signature import data_of, declaration, knobs_of, update_of
 from rlm_plugins.registry.validation_errors import most_specific_error
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _check_datum(part: Part, p: Parameter, allowed: str | tuple[str, ...] | None
         raise PluginError(f"{of}takes '{p}'", where=part.where, allowed="data by name", hint=hint)
     valid = names(allowed) if isinstance(allowed, str) else allowed
     knob_like = p.default is not p.empty and p.default is not None
-    knob_hint = "" if of else "is it a knob? put it behind `*,`"
+    knob_hint = "" if of else f"a knob stands behind a star: `*, {declaration(p)}`"
     if valid is not None and p.name not in valid:
         raise PluginError(
             f"{of}requires '{p.name}', which {'it' if of else HOOKS[part.hook].key} never gets",
@@ -94,8 +94,8 @@ def _check_datum(part: Part, p: Parameter, allowed: str | tuple[str, ...] | None
             hint=renamed.hint(renamed.DATA, p.name) or nearest(p.name, valid) or knob_hint,
         )
     if knob_like and (of or not part.takes_kwargs):
-        hint = "is it a knob? put it behind `*,`"
-        raise PluginError(f"{of}gives '{p.name}' a default", where=part.where, allowed="None: optional data", hint=hint)
+        problem, allowed = f"{of}gives '{p.name}' a default, as if it were data", "None: optional data"
+        raise PluginError(problem, where=part.where, allowed=allowed, hint=knob_hint)
 
 
 def _check_per_completion(part: Part) -> None:

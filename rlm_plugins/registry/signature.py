@@ -104,13 +104,24 @@ def _default(knob: Parameter) -> Any:
     return ... if knob.default is Parameter.empty else knob.default
 
 
+def declaration(parameter: Parameter) -> str:
+    """Return how to declare a parameter as a knob: with the type of its default, or float.
+
+    >>> declaration(Parameter("k", Parameter.KEYWORD_ONLY, default=3))
+    'k: int = 3'
+    """
+    if parameter.default in (Parameter.empty, None):
+        return f"{parameter.name}: float = …"
+    return f"{parameter.name}: {type(parameter.default).__name__} = {parameter.default!r}"
+
+
 def _annotation(knob: Parameter, target: Any, where: str) -> Any:
     """Return the annotation as a type; a string is evaluated in the module of the target."""
     if knob.annotation is Parameter.empty:
         raise PluginError(
             f"knob '{knob.name}' has no annotation",
             where=where,
-            hint=f"`{knob.name}: float = …`: recipes are validated against the annotation",
+            hint=f"`{declaration(knob)}`: recipes are validated against the annotation",
         )
     if not isinstance(knob.annotation, str):
         return knob.annotation
