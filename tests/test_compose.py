@@ -218,6 +218,7 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     (["algorithm.policy_loss=clop"], "algorithm.policy_loss (", ["reinforce, clip, cispo"]),
     (["algorithm.policy_loss=nobody/clip"], "algorithm.policy_loss (", ["unknown part 'nobody/clip'"]),
     (["algorithm.sampler=suffled"], "algorithm.sampler (", ["did you mean 'shuffled'?"]),
+    (["environment=jsonl"], "environment (", ["unknown part 'jsonl'", "`{name: dataset, path: …}`"]),
     (["callbacks=[stop]"], "callbacks[0] (", ["unknown part 'stop' for `callbacks`"]),
     (["model=gpt2"], "model (", ["{name: pretrained, path: gpt2}"]),
     (["model=scrach"], "model (", ["did you mean 'scratch'?"]),

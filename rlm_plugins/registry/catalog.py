@@ -63,6 +63,8 @@ class Catalog:
         old = renamed.hint(renamed.PARTS, f"{HOOKS[hook].key}/{bare}")
         hints = [old or nearest(name, [*names, *([] if conventions else self._full(hook))])]
         hints += [f"'{name}' is a part for `{elsewhere[0]}`"] if elsewhere else []
+        if hook == "rlm_environments":
+            hints += ["your own data, or a data set of the hub: `{name: dataset, path: …}`"]
         hints += [f"variants of {name.partition('@')[2]}: {', '.join(conventions)}"] if conventions else []
         if plugin in self.blocked:
             hints += [f"the recipe blocks the plugin '{plugin}'"]
