@@ -17,7 +17,7 @@ from rlm_math.dates import normalized_date
 from rlm_math.function_arguments import is_of_another_variable, with_arguments_of
 from rlm_math.latex_normalization import normalize_latex, strip_spaces, to_ascii
 from rlm_math.numerals import is_near, numeral, parse_number
-from rlm_math.phrases import plain_answer
+from rlm_math.phrases import introduction, plain_answer
 from rlm_math.quantity_names import is_label, is_other_label, is_quantity_name, split_label
 from rlm_math.reference import (
     NOTATIONS,
@@ -74,8 +74,9 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
     if len(answer) > LONGEST * max(MAX_ANSWER_LENGTH, len(gold.text)):
         return False
     ascii_text = to_ascii(answer)
-    text = plain_answer(normalize_latex(ascii_text)) if ascii_text else ""
-    if not text:
+    normalized = normalize_latex(ascii_text) if ascii_text else ""
+    text = plain_answer(normalized)
+    if not text or is_other_label(gold.label, introduction(normalized)):
         return False
     text = split_approximation(text)[0] if gold.is_rounded else text
     if has_counts(gold.text) and "C" not in gold.text:

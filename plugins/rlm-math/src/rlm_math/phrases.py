@@ -21,7 +21,7 @@ _REMARK = re.compile(
 )
 """A number with itself in words: ``5 (five)``."""
 _POINT = re.compile(
-    r"(?:\\text\s*\{\s*)?(?:the )?(?:ordered )?(?:point|vertex|center|midpoint|vector|pair|triple|coordinates|"
+    r"(?:\\text\s*\{\s*)?(?:the )?(?:ordered )?(?P<noun>point|vertex|center|midpoint|vector|pair|triple|coordinates|"
     r"interval|focus|solution|intersection)s?\s*:?\s*\}?\s*(?=[A-Z]?\s*[(\[]|\\langle)",
     re.I,
 )
@@ -60,6 +60,12 @@ _PHRASES = {
 }
 _KNOWN = [(re.compile(pattern), answer) for pattern, answer in _PHRASES.items()]
 _MOST_WORDS = 30
+
+
+def introduction(text: str) -> str:
+    """Return the noun before a tuple: the vertex of ``\\\\text{Vertex }(1,2)``; empty if there is none."""
+    match = _POINT.match(text)
+    return match["noun"].lower() if match else ""
 
 
 def plain_answer(text: str, *, has_name: bool = False) -> str:

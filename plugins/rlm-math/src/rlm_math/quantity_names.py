@@ -58,6 +58,7 @@ def split_label(text: str) -> tuple[str, str]:
 
 
 _GENERAL = {"answer", "ans", "value", "result", "total", "number", "amount"}
+_GENERAL |= {"point", "pair", "triple", "coordinate", "coordinates", "solution"}
 
 
 def is_other_label(gold: str, label: str) -> bool:

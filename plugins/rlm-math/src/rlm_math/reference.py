@@ -16,7 +16,7 @@ from rlm_math.groups import normalized_group
 from rlm_math.labels import normalized_labels
 from rlm_math.latex_normalization import normalize_latex, to_ascii
 from rlm_math.numerals import MAX_LENGTH, normalized_base, parse_number
-from rlm_math.phrases import plain_answer
+from rlm_math.phrases import introduction, plain_answer
 from rlm_math.quantity_names import split_label
 
 Kind = Literal["number", "letter", "labels", "words", "clock", "date", "group", "base", "formula"]
@@ -60,7 +60,7 @@ class Reference:
         value: Text without name and unit.
         unit: Its unit, if any.
         exact: Its value if it is a number.
-        label: Words before an equals sign: the area of ``\\text{Area} = 4``.
+        label: Words before an equals sign or a tuple: the area of ``\\text{Area} = 4``.
         is_rounded: Whether it has a sign of approximation, which answers may have too.
         choice: Letter of the option that the value belongs to: ``\\text{(B) }12``.
     """
@@ -88,6 +88,7 @@ def parse_reference(answer: str) -> Reference | None:
     text = normalize_latex(ascii_text) if ascii_text else ""
     while box := re.fullmatch(r"\\boxed\s*\{(.*)\}", text):
         text = box[1].strip()
+    noun = introduction(text)
     text, is_rounded = split_approximation(plain_answer(text))
     if not text:
         return None
@@ -100,7 +101,7 @@ def parse_reference(answer: str) -> Reference | None:
         return replace(value, choice=letter)
     label, rest = split_label(text)
     value = parse_reference(rest) if label else None
-    return _parse_plain(text) if value is None else replace(value, label=label)
+    return replace(_parse_plain(text) if value is None else value, label=label or noun)
 
 
 def _parse_plain(text: str) -> Reference:

@@ -9,8 +9,11 @@ from rlm_math.combinatorics import has_counts
 MAX_ANSWER_LENGTH = 1000
 """Largest length of an answer in characters, unless the reference has more than a quarter of it."""
 
-_COMMAND = re.compile(r"\\\\|\\(operatorname\s*\*?\s*\{\s*\w*\s*\}|[A-Za-z]+)")
-"""A command, or a line break, which has no name."""
+_COMMAND = re.compile(
+    r"\\\\|\\(?:operatorname\s*\*?\s*\{\s*(\w*)\s*\}|([A-Za-z]+))"
+    r"|(?<![A-Za-z])(gcd|lcm|max|min|floor|ceil)(?=\s*\}?\s*(?:\(|\\\{))"
+)
+"""A command, a function without a backslash, or a line break, which has no name."""
 _FUNCTION = re.compile(r"(a|arc|ar)?(sin|cos|tan|cot|sec|csc)h?|ln|lg|log|exp|cis")
 _KNOWN_WORDS = (
     "frac sqrt pi cdot times div pm mp circ infty leq geq lt gt neq ne cup cap setminus backslash emptyset in mid "
@@ -23,7 +26,7 @@ _KNOWN = set(_KNOWN_WORDS.split())
 """Commands allowed in any answer; others only if the reference contains them. Omitted on purpose: commands that
 restate a problem (\\sum, \\int, \\lim, \\binom, \\gcd, \\bmod), or hide text (\\phantom)."""
 
-_ROUNDED = {"lfloor", "rfloor", "lceil", "rceil"}
+_ROUNDED = {"lfloor", "rfloor", "lceil", "rceil", "floor", "ceil"}
 """Commands of which one allows the others."""
 
 
@@ -31,17 +34,20 @@ def rejection_reason(answer: str, gold: str) -> str:
     """Return why `answer` is wrong whatever its value; empty if it must be evaluated. Expects normalized texts."""
     if len(answer) > max(MAX_ANSWER_LENGTH, 4 * len(gold)):
         return "too long"
-    allowed, may_count = set(_COMMAND.findall(gold)), has_counts(gold)
+    allowed, may_count = {*_commands(gold)}, has_counts(gold)
     if may_count:
         allowed.add("binom")
     if allowed & _ROUNDED:
         allowed |= _ROUNDED
-    unknown = [name for name in _COMMAND.findall(answer) if name and name not in allowed and not _is_known(name)]
+    unknown = [name for name in _commands(answer) if name not in allowed and not _is_known(name)]
     if unknown:
         return f"\\{unknown[0]}"
     return "!" if "!" in answer and not may_count else ""
 
 
-def _is_known(command: str) -> bool:
-    name = re.sub(r"operatorname|[\s*{}]", "", command)
+def _commands(text: str) -> list[str]:
+    return ["".join(groups) for groups in _COMMAND.findall(text) if any(groups)]
+
+
+def _is_known(name: str) -> bool:
     return name in _KNOWN or _FUNCTION.fullmatch(name) is not None

@@ -6,32 +6,28 @@ import re
 from collections import Counter
 from fractions import Fraction
 
-from rlm_math import chinese
+from rlm_math import chinese, unit_symbols
+from rlm_math.unit_symbols import cased
 from rlm_math.unit_words import changes_number
 
 PERCENT = "%"
 
-_ABBREVIATIONS = {
-    "millimeter": "mm", "millimetre": "mm", "centimeter": "cm", "centimetre": "cm", "meter": "m", "metre": "m",
-    "kilometer": "km", "kilometre": "km", "inch": "in", "inche": "in", "feet": "foot", "ft": "foot", "yd": "yard",
-    "mi": "mile", "milligram": "mg", "gram": "g", "kilogram": "kg", "kgs": "kg", "lb": "pound", "ounce": "oz",
-    "liter": "l", "litre": "l", "milliliter": "ml", "millilitre": "ml", "cc": "cm^3",
+_ABBREVIATIONS = unit_symbols.NAMES | {
+    "inch": "in", "inche": "in", "feet": "foot", "ft": "foot", "yd": "yard", "mi": "mile", "kgs": "kg", "lb": "pound",
+    "ounce": "oz", "cc": "cm^3",
     "sec": "second", "s": "second", "min": "minute", "hr": "hour", "h": "hour", "yr": "year",
     "mph": "mile/hour", "kph": "km/hour", "kmh": "km/hour", "kmph": "km/hour", "mps": "m/second",
     "usd": "dollar", "eur": "euro", "gbp": "pound", "deg": "degree", "rad": "radian", "sq": "square", "cu": "cubic",
     "centurie": "century", "millennia": "millennium",
-    "hz": "hertz", "pa": "pascal", "amp": "ampere", "celsius": "celsius",
+    "pa": "pascal", "celsius": "celsius", "kilobyte": "kB", "megabyte": "MB", "gigabyte": "GB", "terabyte": "TB",
 }  # fmt: skip
 _CAPITALS = {"N": "newton", "J": "joule", "W": "watt", "V": "volt", "A": "ampere", "K": "kelvin", "L": "l"}
 _LENGTH, _MASS, _TIME, _CALENDAR, _MONEY = ({name: 1} for name in ("length", "mass", "time", "calendar", "money"))
 _INCH = Fraction(254, 10000)
 _SIZES: dict[str, tuple[dict[str, int], Fraction]] = {
-    "mm": (_LENGTH, Fraction(1, 1000)), "cm": (_LENGTH, Fraction(1, 100)), "dm": (_LENGTH, Fraction(1, 10)),
-    "m": (_LENGTH, Fraction(1)), "km": (_LENGTH, Fraction(1000)), "in": (_LENGTH, _INCH), "foot": (_LENGTH, 12 * _INCH),
-    "yard": (_LENGTH, 36 * _INCH), "mile": (_LENGTH, 63360 * _INCH),
-    "mg": (_MASS, Fraction(1, 10**6)), "g": (_MASS, Fraction(1, 1000)), "kg": (_MASS, Fraction(1)),
-    "oz": (_MASS, Fraction("0.45359237") / 16), "pound": (_MASS, Fraction("0.45359237")),
-    "ml": ({"length": 3}, Fraction(1, 10**6)), "l": ({"length": 3}, Fraction(1, 1000)),
+    "m": (_LENGTH, Fraction(1)), "in": (_LENGTH, _INCH), "foot": (_LENGTH, 12 * _INCH),
+    "yard": (_LENGTH, 36 * _INCH), "mile": (_LENGTH, 63360 * _INCH), "l": ({"length": 3}, Fraction(1, 1000)),
+    "g": (_MASS, Fraction(1)), "oz": (_MASS, Fraction("453.59237") / 16), "pound": (_MASS, Fraction("453.59237")),
     "second": (_TIME, Fraction(1)), "minute": (_TIME, Fraction(60)), "hour": (_TIME, Fraction(3600)),
     "day": (_TIME, Fraction(86400)), "week": (_TIME, Fraction(604800)),
     "fortnight": (_TIME, Fraction(14 * 86400)),
@@ -42,7 +38,6 @@ _SIZES: dict[str, tuple[dict[str, int], Fraction]] = {
 """Unit → its dimensions and its size."""
 MULTIPLES = {"fortnight", "decade", "century", "millennium"}
 """Units of time that are a number of others: one decade is no 1 where no unit is asked for."""
-_CASED = re.compile("M(?:[mglsWVJNAKCF]|Hz|Pa)|[kKMGT][bB]|N[ms]")
 _ONE_LETTER = {*"msghlLJNWVKACF"}
 _POWER = r"(?:\s*\^\s*\{?\s*-?[1-9]\s*\}?)?"
 _WORDS = re.compile(rf"[A-Za-z]+{_POWER}(?:(?: per |[ /·-]| \* )[A-Za-z]+{_POWER}){{0,3}}")
@@ -66,7 +61,7 @@ def canonical_unit(words: str, power: str | None = None) -> str | None:
         words, power = f"{words}^{power}", None
     words = re.sub(r"\s*\^\s*\{?\s*(-?\d)\s*\}?", r"^\1", words).replace(" per ", "/")
     words = re.sub(r"[ ·](\w+)\^-(\d)$", r"/\1^\2", words)
-    parts = [_CAPITALS.get(part) or _singular(_cased(part)) for part in re.split(r"([ /·^-])", words)]
+    parts = [_CAPITALS.get(part) or _singular(cased(part)) for part in re.split(r"([ /·^-])", words)]
     if any(map(changes_number, parts)):
         return None
     name = "".join(parts).replace("degree celsius", "celsius").replace("degree fahrenheit", "fahrenheit")
@@ -84,9 +79,12 @@ def canonical_unit(words: str, power: str | None = None) -> str | None:
 
 _FURTHER = (
     "unit degree radian celsius fahrenheit dollar euro yen yuan rupee pound won people men women children feet teeth "
-    "mice geese fish sheep deer kwh kj kn kpa kcal cal mol ohm rpm psi bit byte GB MB kB Nm square cubic"
+    "mice geese fish sheep deer ohm rpm psi bit byte square cubic"
 )
-_KNOWN = {*_SIZES, *_ABBREVIATIONS.values(), *_CAPITALS.values(), *_FURTHER.split()} - {"square", "cubic"}
+_KNOWN = {*_SIZES, *_ABBREVIATIONS.values(), *_CAPITALS.values(), *unit_symbols.SYMBOLS.values(), *_FURTHER.split()} - {
+    "square",
+    "cubic",
+}
 _PLURAL = re.compile(r"[a-z]{2,}(?<![su])(?<!i)s", re.I)
 
 
@@ -105,15 +103,6 @@ def is_named(unit: str, words: str) -> bool:
 def is_symbol(letter: str) -> bool:
     """Return True for a unit of one letter, such as m."""
     return letter in _ONE_LETTER
-
-
-def _cased(part: str) -> str:
-    """Return a word in lower case, but a symbol whose capitals have a meaning as it is: Mm is not mm, MB not Mb.
-
-    >>> [_cased(part) for part in ("Apples", "KM", "Mm", "MB", "KB", "Nm", "kJ")]
-    ['apples', 'km', 'Mm', 'MB', 'kB', 'Nm', 'kj']
-    """
-    return part.replace("K", "k") if _CASED.fullmatch(part) else part.lower()
 
 
 def _singular(word: str) -> str:
@@ -144,8 +133,9 @@ def _measure(unit: str) -> tuple[dict[str, int], Fraction]:
     for index, side in enumerate(unit.split("/")):
         name, _, exponent = side.partition("^")
         power = int(exponent or 1) * (-1 if index else 1)
+        name, factor = unit_symbols.MULTIPLES.get(name, (name, Fraction(1)))
         base, one = _SIZES.get(name, ({name: 1}, Fraction(1)))
-        size *= one**power
+        size *= (factor * one) ** power
         for dimension, each in base.items():
             dimensions[dimension] += each * power
     return {name: power for name, power in dimensions.items() if power}, size

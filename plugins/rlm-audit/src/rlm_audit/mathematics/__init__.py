@@ -15,6 +15,7 @@ from rlm_audit.mathematics import (
     intervals,
     labels,
     named_values,
+    names,
     notations,
     polynomials,
     quantities,
@@ -113,6 +114,7 @@ SUBJECTS: dict[str, Subject] = {
     "reference with a sign of rounding": notations.ROUNDED,
     "equal unknowns": systems.EQUAL_NAMES,
     "ratio": systems.RATIOS,
+    "named point": names.NAMED_POINTS,
     "function with a constant": systems.LINEAR_FUNCTIONS,
 }
 """Name → kind of answer."""

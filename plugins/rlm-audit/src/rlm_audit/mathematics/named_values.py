@@ -161,7 +161,12 @@ DATES = Subject(
     is_spelled=False,
 )
 
-_SYMBOLS = ["mW", "MW", "mHz", "MHz", "nm", "Nm", "MB", "Mb", "mg", "Mg", "mm", "Mm", "kB", "kb", "mPa", "MPa"]
+_SPELLINGS = (
+    ("mW", "MW"), ("mHz", "MHz"), ("nm", "Nm", "NM"), ("MB", "Mb"), ("mg", "Mg", "MG"), ("mm", "Mm", "MM"),
+    ("kB", "kb"), ("mPa", "MPa"), ("pA", "Pa", "PA"), ("mL", "ML"), ("kn", "kN"), ("meV", "MeV"), ("mT", "MT"),
+)  # fmt: skip
+_SYMBOLS = [each for spellings in _SPELLINGS for each in spellings]
+_MEGA = ["MW", "MHz", "MPa", "MeV"]
 
 
 def _symbols(text: str) -> Sequence[str]:
@@ -175,8 +180,10 @@ SYMBOLS = Subject(
     notations={
         "roman letters": lambda v, rng: f"{v[0]}\\,\\mathrm{{{v[1]}}}",
         "without the unit": lambda v, rng: str(v[0]),
+        "another prefix": lambda v, rng: f"{1000 * v[0]}\\text{{ k{v[1][1:]}}}" if v[1] in _MEGA else None,
     },
     wrong_texts={
+        "only another prefix": lambda v, rng: f"{v[0]}\\text{{ k{v[1][1:]}}}" if v[1] in _MEGA else None,
         "other capitals": lambda v, rng: f"{v[0]}\\text{{ {rng.choice(_symbols(v[1]))}}}",
         "another number": lambda v, rng: f"{v[0] + 1}\\text{{ {v[1]}}}",
     },
