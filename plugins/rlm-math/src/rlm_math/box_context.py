@@ -20,11 +20,18 @@ _OR = {"or", "alternatively", "maybe", "perhaps", "possibly", "otherwise", "else
 _CHINESE_OR = ("或", "还是", "抑或")
 _BEFORE_OR = {*",;:", *_DASHES, "\\quad", "\\qquad"}
 _FILLER = r"(?:be|equal|equals|to|the|an?|only|just|of|really|right|correct|final|answer|value|ever|[a-z]+ly)"
-_NO = r"\b(?:not|never|nor|neither|cannot|except|minus|negative|plus|times|twice|double|triple|half)|n['’]t|\bthan"
+_NO = (
+    r"\b(?:not|never|nor|neither|cannot|except|minus|negative|plus|times|twice|double|triple|half|log|ln|sqrt)"
+    r"|n['’]t|\bthan"
+)
 _OPERATION = r"(?:divided|multiplied) by|(?:root|square|cube|opposite|reciprocal|inverse|complement|logarithm) of"
+_OPINION = (
+    r"(?:(?:not|\w+n['’]t) (?:think|believe|mean|suppose)|(?:false|wrong|untrue|incorrect|impossible|not true) that)"
+    r"(?: that)? (?:it|this|the (?:final )?answer) (?:is|equals)"
+)
 _NO_OTHER = r"(?:anything|everything|all) but|(?:wrong|incorrect|false)\s+(?:answer|value|result):?"
 _DENIED = re.compile(
-    rf"(?:(?:{_NO}|\b(?:{_OPERATION}|{_NO_OTHER}))(?:\s+{_FILLER})*?(?:\s+{_FILLER}:)?"
+    rf"(?:(?:{_NO}|\b(?:{_OPERATION}|{_NO_OTHER}|{_OPINION}))(?:\s+{_FILLER})*?(?:\s+{_FILLER}:)?"
     r"|\\not\s*(?:[=<>]|\\\w+)|不是|并非|不等于|不为|负|(?<!不)(?:[大小多少]于|超过)|不足|除了?)\s*$",
     re.I,
 )
@@ -34,9 +41,11 @@ _TAKEN_BACK = re.compile(
     r"|(?:isn|wasn)['’]t\s+(?:the|an?|correct|right|it|true|possible)|contradicts|fails"
     r"|(?:cannot|can['’]t|(?:can|could) not) be|(?:does|did)(?:n['’]t| not) (?:work|hold|fit|satisfy)"
     r"|(?:(?:divided|multiplied) by|to the power(?: of)?|percent of)(?=\s*[$\\(]*\s*\d)"
-    r"|(?:(?:is|was|are|seems|looks)\s+(?:\w+ly\s+)?)?(?:wrong|incorrect|false|impossible|excluded))\b|\s*(?:不对|错误|[?？])",
+    r"|(?:(?:is|was|are|seems|looks|would be)\s+(?:\w+ly\s+)?)?(?:wrong|incorrect|false|impossible|excluded))\b"
+    r"|\s*(?:不对|错误|[?？])",
     re.I,
 )
+_CORRECTED = re.compile(r"[\s,;()*]*but (?:it|this|that|the (?:\w+ )?answer) (?:is|equals)\s*[$\\(]*\s*-?\d", re.I)
 _LISTED_BEFORE = re.compile(r"(?:^|[\n$(\[{])[\s\d./+-]*\d[\s\d.,;/+-]*[,;]\s*$")
 _LISTED_AFTER = re.compile(
     r"\s*(?:[,;]|(?:and|to)\b)\s*[-+]?\s*(?:\d|\\(?:frac|sqrt|pi)\b)[^A-Za-z=]*(?:[)\]\n]|\.?\s*$)"
@@ -46,7 +55,7 @@ _OFFERED_BEFORE = re.compile(
     r"(?<![\w./])(\d+)\s*,?\s*(?:\bor(?:\s+(?:else|maybe|perhaps|possibly))?|或者?|还是)\s*$", re.I
 )
 _INTEGER_IN_BOX = re.compile(r"\\\w+\s*\{\s*(\d+)\s*\}")
-_STRUCK_OUT = re.compile(r"(?:~~|<(?:s|del|strike)>)(?:(?!~~|</)[^\n])*$")
+_STRUCK_OUT = re.compile(r"(?:~~|<(?:s|del|strike)>|\\begin\s*\{comment\})(?:(?!~~|</)[^\n])*$")
 
 
 def changes_answer(text: str, start: int, end: int) -> bool:
@@ -67,7 +76,7 @@ def changes_answer(text: str, start: int, end: int) -> bool:
         return True
     if _is_denied(_plain(left)) or _is_other_integer(_plain(left), text[start:end]):
         return True
-    if any(rule.match(_plain(right)) for rule in (_TAKEN_BACK, _LISTED_AFTER, _AND_A_PART)):
+    if any(rule.match(_plain(right)) for rule in (_TAKEN_BACK, _CORRECTED, _LISTED_AFTER, _AND_A_PART)):
         return True
     left, right = _outside_brackets(left, right)
     return _is_changed_before(left, in_math) or _is_changed_after(right, in_math, has_words=_has_words(left))

@@ -24,8 +24,8 @@ def main() -> None:
     os.dup2(2, 1)  # output of libraries must not be read as replies
     try:
         from rlm_math.algebra.comparison import Rules, are_same
-        from rlm_math.algebra.equality import Nearness
         from rlm_math.algebra.errors import UndefinedError, UnreadableError
+        from rlm_math.algebra.rounding import Nearness
         from rlm_math.algebra.unit_vectors import has_unit_vectors, may_have_unit_vectors
         from rlm_math.algebra.value_parser import parse_value
     except ImportError as error:

@@ -52,6 +52,7 @@ TERM = _subject(
         "a fast wave": "x<+a>+\\sin(<T>\\pi x)",
         "a fast factor": "(x<+a>)\\cos(<T>\\pi x)",
         "a limit": "x<+a>+1-\\tanh(x^2+1000)",
+        "a power of zero": "x<+a>+0^{|x<+a>|}",
     },
 )
 DISTANCE = _subject(
@@ -93,6 +94,7 @@ GROWTH = _subject(
         "a smaller value": "\\min(e^x<+a>, <K>)",
         "a root with a corner far away": "<K>-\\sqrt{(<K>-e^x-(<a>))^2}",
         "a power": "e^{2x}<+a>",
+        "a corner where it is too large": "e^x<+a>+|x-10^7|+x-10^7",
     },
 )
 LIMIT = _subject(

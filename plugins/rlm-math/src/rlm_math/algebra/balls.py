@@ -8,7 +8,7 @@ from typing import Any
 
 from flint import acb, arb, ctx, fmpq
 
-from rlm_math.algebra.errors import UndefinedError
+from rlm_math.algebra.errors import UndecidedError, UndefinedError
 from rlm_math.algebra.exact import bits
 from rlm_math.algebra.nodes import Node
 
@@ -110,17 +110,17 @@ def magnitude(ball: Any) -> int:
     """Return the binary exponent of a value, without its sign.
 
     Raises:
-        UndefinedError: It is too large.
+        UndecidedError: It is too large.
     """
     upper = ball.abs_upper()
     if not upper.is_finite():
-        raise UndefinedError("too large")
+        raise UndecidedError("too large")
     if upper == 0:
         return 0
     mantissa, exponent = upper.man_exp()
     result = abs(int(exponent) + int(mantissa).bit_length())
     if result > MAX_MAGNITUDE:
-        raise UndefinedError("too large")
+        raise UndecidedError("too large")
     return result
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlm_math.algebra.equality import EXACT, Nearness, are_equal
+from rlm_math.algebra.equality import are_equal
 from rlm_math.algebra.errors import UndefinedError
 from rlm_math.algebra.exact import fold
 from rlm_math.algebra.nodes import Node, variables
@@ -14,6 +14,7 @@ from rlm_math.algebra.number_sets import as_numbers
 from rlm_math.algebra.progressions import shortened
 from rlm_math.algebra.real_sets import are_same_sets
 from rlm_math.algebra.relations import are_proportional, are_same_residues, as_congruence
+from rlm_math.algebra.rounding import EXACT, Nearness
 from rlm_math.algebra.unit_vectors import coordinates
 from rlm_math.algebra.values import DOTS, Congruence, Items, Matrix, Named, Numbers, Point, Relation, Value
 

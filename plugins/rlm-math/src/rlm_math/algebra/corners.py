@@ -63,6 +63,12 @@ def corner_points(nodes: tuple[Node, ...], point: Mapping[str, Node]) -> Iterato
                 yield {**point, name: turn}
 
 
+def has_zero_base(nodes: tuple[Node, ...], point: Mapping[str, Node]) -> bool:
+    """Return True if an expression has a power 0^f(x), which differs from 0 only where f is 0, or has no value."""
+    powers = [each.args for node in nodes for each in walk(node) if each.op == "^" and variables(each.args[1])]
+    return any(fold(substitute(base, point)) == number(0) for base, _ in powers)
+
+
 def _cornered(node: Node, name: str) -> Iterator[Node]:
     """Yield the expressions at whose zeros a function may have a corner, a jump, or the end of its domain."""
     for each in walk(node):

@@ -8,26 +8,23 @@ far beyond what the operations of both expressions can use up. Where that precis
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import flint
 
 from rlm_math.algebra.balls import HIGH_PRECISION, Evaluation, precision
-from rlm_math.algebra.corners import corner_points
-from rlm_math.algebra.errors import UndefinedError
+from rlm_math.algebra.corners import corner_points, has_zero_base
+from rlm_math.algebra.errors import UndecidedError, UndefinedError
 from rlm_math.algebra.exact import SERIES, bits, fold
 from rlm_math.algebra.nodes import (
-    DEGREE,
     INFINITY,
     MINUS_INFINITY,
     Node,
-    is_decimal,
-    number,
     substitute,
     variables,
     walk,
 )
+from rlm_math.algebra.rounding import EXACT, Nearness, is_near
 
 LOW, HIGH = 128, HIGH_PRECISION
 """Bits of the first evaluation, and of the second beside four times the size of the expressions."""
@@ -36,19 +33,8 @@ POINTS, DRAWS = 8, 48
 """Points at which expressions with variables are compared, and attempts to find them."""
 _SCALES = ((1, 0), (-1, 0), (-1, None), (1, None), (1, -3), (-1, 6), (1, 6), (0, 1))
 """Signs (0: either) and binary exponents of the points; None: beyond all constants of the expressions."""
-_FREE = {"+", "-", "*", "/", "^"}
-MIN_DIGITS = 3
-"""Digits of a decimal reference that may be rounded."""
-
-
-class Nearness(NamedTuple):
-    """Tolerances of the reward: absolute, and relative to the reference."""
-
-    absolute: float = 0.0
-    relative: float = 0.0
-
-
-EXACT = Nearness()
+_FARTHEST_INTEGER = 12
+"""Binary exponent up to which an integer is chosen beyond all constants: its factorial is computed."""
 
 
 def are_equal(gold: Node, answer: Node, nearness: Nearness = EXACT) -> bool:
@@ -59,7 +45,7 @@ def are_equal(gold: Node, answer: Node, nearness: Nearness = EXACT) -> bool:
         a, b = fold(gold), fold(answer)
         names = sorted(variables(a) | variables(b))
         if not names:
-            return _are_equal_constants(a, b) or _is_near(gold, a, answer, b, nearness)
+            return _are_equal_constants(a, b) or is_near(gold, a, answer, b, nearness)
         return _are_equal_functions(a, b, names)
     except (UndefinedError, ZeroDivisionError, OverflowError):
         return False
@@ -117,54 +103,8 @@ def _second_precision(a: Node, b: Node) -> int:
                 continue
         break
     if HIGH + 4 * evaluation.size > MAX_PRECISION:
-        raise UndefinedError("too large to be decided")
+        raise UndecidedError("too large")
     return HIGH + 4 * evaluation.size
-
-
-def _is_near(gold: Node, a: Node, answer: Node, b: Node, nearness: Nearness) -> bool:
-    """Return True if the answer is within a tolerance, or rounds to a reference that is a decimal."""
-    places = gold.places or (gold.args[0].places if gold.op == "-" else 0)
-    bounds = [flint.arb(nearness.absolute)] if any(nearness) else []
-    with precision(HIGH):
-        difference = Evaluation().value(b) - Evaluation().value(a)
-        if any(nearness):
-            bounds.append(flint.arb(nearness.relative) * abs(Evaluation().value(a)))
-        is_fraction = places and a.op == "number" and a.value.denominator != 1
-        digits = len(str(abs(a.value) * 10**places)) if is_fraction else 0
-        if digits >= MIN_DIGITS and _digits(answer) < digits and not _terminates(answer, b):
-            bounds.append(flint.arb(5) / flint.arb(10) ** (places + 1))
-        return any(abs(difference) <= bound for bound in bounds)
-
-
-def _digits(node: Node) -> int:
-    """Return the digits of an expression, and its constants and functions beyond the first.
-
-    An answer with fewer of them than the reference has digits cannot be fitted to it.
-    """
-    if node == DEGREE:
-        return 0
-    parts = [each for each in _walk_outside_degrees(node) if each.op not in _FREE]
-    values = [each.value for each in parts if each.op == "number"]
-    digits = sum(len(str(x.numerator)) + len(str(x.denominator)) * (x.denominator != 1) for x in values)
-    return digits + max(0, len(parts) - len(values) - 1)
-
-
-def _walk_outside_degrees(node: Node) -> Iterator[Node]:
-    """Yield a node and everything below it, except the degree sign and the 2 of a square root."""
-    yield node
-    for each in node.args[:1] if node.op == "root" and node.args[1] == number(2) else node.args:
-        if each != DEGREE:
-            yield from _walk_outside_degrees(each)
-
-
-def _terminates(answer: Node, folded: Node) -> bool:
-    """Return True for an answer that a decimal can be equal to, or that contains one."""
-    if is_decimal(answer):
-        return True
-    if folded.op != "number":
-        return False
-    denominator = folded.value.denominator
-    return bool(10 ** int(denominator.bit_length()) % denominator == 0)
 
 
 def _are_equal_functions(a: Node, b: Node, names: list[str]) -> bool:
@@ -179,7 +119,8 @@ def _are_equal_functions(a: Node, b: Node, names: list[str]) -> bool:
                 return False
             compared += verdict is True
             if compared == POINTS:
-                return kind == "complex" or _are_equal_at_corners(a, b, point, whole)
+                is_whole = kind == "complex" or _are_equal_at_corners(a, b, point, whole)
+                return is_whole and not has_zero_base((a, b), point)
     return False
 
 
@@ -187,7 +128,7 @@ def _are_equal_at_corners(a: Node, b: Node, point: dict[str, Node], whole: set[s
     """Compare on all sides of corners; variables in `whole` at the integers next to them."""
     for each in corner_points((a, b), point):
         nearest = {name: _whole(value) if name in whole else value for name, value in each.items()}
-        if _are_equal_at(a, b, nearest, "real") is False:
+        if _are_equal_at(a, b, nearest, "real", undecided=False) is False:
             return False
     return True
 
@@ -212,9 +153,10 @@ def _integer_names(node: Node) -> set[str]:
 
 
 def _coordinate(rng: random.Random, kind: str, draw: int, far: int) -> Node:
-    if kind == "integer":
-        return Node("number", value=flint.fmpq(rng.randint(1, 12 + 6 * draw)))
     sign, exponent = _SCALES[draw % len(_SCALES)]
+    if kind == "integer":
+        least = 1 << far if exponent is None and far <= _FARTHEST_INTEGER else 0
+        return Node("number", value=flint.fmpq(least + rng.randint(1, 12 + 6 * draw)))
     sign = sign or rng.choice([1, -1])
     scale = flint.fmpq(2) ** (far if exponent is None else exponent)
     parts = [Node("number", value=sign * scale * _random(rng)) for _ in "ab"]
@@ -231,8 +173,8 @@ def _random(rng: random.Random) -> flint.fmpq:
     return flint.fmpq(rng.getrandbits(130) | 1, (rng.randrange(1 << 47, 1 << 48) | 1) << 81)
 
 
-def _are_equal_at(a: Node, b: Node, point: dict[str, Node], kind: str) -> bool | None:
-    """Compare at a point; None if one of them has no value there, or none that is real."""
+def _are_equal_at(a: Node, b: Node, point: dict[str, Node], kind: str, *, undecided: bool | None = None) -> bool | None:
+    """Compare at a point; None if one of them has no value there, or none that is real; `undecided` if too large."""
     try:
         first, second = fold(substitute(a, point)), fold(substitute(b, point))
         if first.op != "number" or second.op != "number":
@@ -242,6 +184,8 @@ def _are_equal_at(a: Node, b: Node, point: dict[str, Node], kind: str) -> bool |
             if kind == "real" and is_real[0] != is_real[1]:
                 return False
         return _are_equal_constants(first, second)
+    except UndecidedError:
+        return undecided
     except (UndefinedError, ZeroDivisionError):
         return None
 

@@ -1,4 +1,4 @@
-"""The two reasons why a text has no value. Importing this loads no python-flint."""
+"""The reasons why a text has no value. Importing this loads no python-flint."""
 
 from __future__ import annotations
 
@@ -8,4 +8,8 @@ class UnreadableError(Exception):
 
 
 class UndefinedError(Exception):
-    """An expression without a value: 1/0, 0^0, or one that cannot be computed within the limits."""
+    """An expression without a value: 1/0 or 0^0."""
+
+
+class UndecidedError(UndefinedError):
+    """An expression with a value that cannot be computed within the limits."""

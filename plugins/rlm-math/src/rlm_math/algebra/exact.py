@@ -8,7 +8,7 @@ from typing import Any
 
 from flint import fmpq, fmpz
 
-from rlm_math.algebra.errors import UndefinedError
+from rlm_math.algebra.errors import UndecidedError, UndefinedError
 from rlm_math.algebra.nodes import Node, substitute
 
 MAX_BITS = 1 << 22
@@ -69,7 +69,7 @@ def _series(node: Node) -> Node:
 
 def _require_nonzero_power(args: tuple[Node, ...]) -> None:
     if abs(args[1].value) > MAX_BITS:
-        raise UndefinedError("a power that is too large")
+        raise UndecidedError("a power that is too large")
 
 
 def bits(value: Any) -> int:
@@ -99,7 +99,7 @@ def _power(base: Any, exponent: Any) -> Any:
     if base in (0, 1, -1):
         return base if base != -1 or exponent.numerator % 2 else fmpq(1)
     if abs(exponent.numerator) * bits(base) > 2 * MAX_BITS:
-        raise UndefinedError("a power that is too large")
+        raise UndecidedError("a power that is too large")
     return base ** int(exponent.numerator)
 
 

@@ -102,6 +102,8 @@ def _contains(real_set: RealSet, cell: int, ends: list[Node]) -> bool:
     """Return True if a set contains a cell: the end `cell` / 2, or the numbers between two ends."""
     if isinstance(real_set, Interval):
         low, high = (2 * _index(end, ends) for end in (real_set.low, real_set.high))
+        if low > high:
+            raise UndefinedError("an interval with exchanged ends")
         at_low, at_high = cell == low and real_set.has_low, cell == high and real_set.has_high
         return low < cell < high or (at_low and cell <= high) or (at_high and cell >= low)
     parts = [_contains(part, cell, ends) for part in real_set.parts]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlm_math.algebra.equality import Nearness, are_equal, compare
+from rlm_math.algebra.equality import are_equal, compare
 from rlm_math.algebra.errors import UndefinedError, UnreadableError
 from rlm_math.algebra.list_rules import has_signs, with_each_sign
 from rlm_math.algebra.nodes import (
@@ -16,6 +16,7 @@ from rlm_math.algebra.nodes import (
 from rlm_math.algebra.number_sets import as_numbers, combined
 from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.real_sets import Combination, Interval, RealSet, without
+from rlm_math.algebra.rounding import Nearness
 from rlm_math.algebra.splitting import RELATIONS, Parse, Tokens, is_enclosed, is_mark, kinds_of, lone_name, split
 from rlm_math.algebra.values import Congruence, Items, Named, Numbers, Relation, Value, listed
 
