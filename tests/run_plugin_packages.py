@@ -38,6 +38,7 @@ def environment(folder: Path, below: Path | None = None) -> Path:
 def python(folder: Path, *arguments: str, where: Path = ROOT) -> int:
     """Run the interpreter of an environment, without the packages of this one, and return the exit status."""
     settings = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    settings["CI"] = "true"  # Hypothesis: no deadline, the same examples each time
     return subprocess.run([folder / "bin" / "python", *arguments], cwd=where, env=settings, check=False).returncode
 
 
