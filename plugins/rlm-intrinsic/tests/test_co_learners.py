@@ -22,6 +22,7 @@ from rlm_testing.auxiliary_models import (
 from rlm_plugins.errors import PartError
 
 RECIPE = Path(__file__).parents[3] / "recipes" / "survey" / "rlccf.yaml"
+in_repository = pytest.mark.skipif(not RECIPE.exists(), reason="the recipe is a file of the repository")
 PROMPTS = ["p", "p", "q", "q"]
 OWN = [[5], [6], [7], [8]]
 """The policy's answers: 5 and 6 to p, 7 and 8 to q."""
@@ -116,6 +117,7 @@ def test_without_a_policy_it_is_an_error() -> None:
         CoLearners()(torch.zeros(1), ["p"], [[5]], Tokenizer(), lambda prompts: [])
 
 
+@in_repository
 @pytest.mark.full
 def test_peers_learn_in_a_run_and_resume_is_exact(tmp_path: Path) -> None:
     environment = {"name": "addition", "digits": 2, "train_rows": 64, "thinking": False}
@@ -128,5 +130,6 @@ def test_peers_learn_in_a_run_and_resume_is_exact(tmp_path: Path) -> None:
     assert all("co_learners/consistency" in json.dumps(line) for line in run.metrics)
 
 
+@in_repository
 def test_recipe_passes_check_and_requires_an_adapter() -> None:
     check_adapter_is_required(RECIPE)
