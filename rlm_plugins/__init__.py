@@ -7,6 +7,9 @@ Importing this package costs a few milliseconds: no torch, no TRL. A plugin need
 The other names are loaded at first use: trainers with TRL's constructors, and functions for scripts and notebooks.
 """
 
+# first, because it decides where the other imports come from
+from rlm_plugins import working_directory as working_directory  # isort: skip
+
 from typing import Any
 
 from pluggy import HookimplMarker

@@ -80,7 +80,8 @@ def test_no_command_runs_new_code_without_confirmation(command: str, recipe: Pat
 def test_python_m_runs_nothing_of_the_working_directory(tmp_path: Path) -> None:
     """A folder with a recipe may hold modules, and metadata of a package with plugins."""
     trace = f"open({str(tmp_path / 'ran')!r}, 'w')\n"
-    (tmp_path / "typer.py").write_text(trace)
+    for module in ("typer", "pluggy", "pathlib"):
+        (tmp_path / f"{module}.py").write_text(trace)
     (tmp_path / "evil.py").write_text(trace)
     metadata = tmp_path / "evil-1.0.dist-info"
     metadata.mkdir()

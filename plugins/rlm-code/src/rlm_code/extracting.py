@@ -9,8 +9,8 @@ from typing import Literal
 Block = Literal["last", "first", "only"]
 Unfenced = Literal["wrong", "whole"]
 
-_FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+.-]*)[^\n]*$", re.M)
-_PYTHON = {"", "python", "py", "python3"}
+_FENCE = re.compile(r"^[ \t]*(?:[-*+] +)?(```+|~~~+)[ \t]*([\w+.-]*)[^\n]*$", re.M)
+_PYTHON = {"python", "py", "python3"}
 
 
 def program(text: str, block: Block = "last", unfenced: Unfenced = "wrong") -> str | None:
@@ -30,7 +30,7 @@ def program(text: str, block: Block = "last", unfenced: Unfenced = "wrong") -> s
     if not all_closed:
         return None
     if not blocks:
-        return answer_part if unfenced == "whole" and "```" not in answer_part and answer_part.strip() else None
+        return answer_part if unfenced == "whole" and not _FENCE.search(answer_part) and answer_part.strip() else None
     if block == "only" and len(blocks) > 1:
         return None
     return blocks[0 if block == "first" else -1]
@@ -48,14 +48,17 @@ def after_thinking(text: str) -> str | None:
 
 
 def _blocks(text: str) -> tuple[list[str], bool]:
-    """Return the closed Python blocks of `text`, and True if the last block is closed."""
-    blocks: list[str] = []
-    opened: tuple[int, str] | None = None
+    """Return the closed Python blocks of `text`, and True if the last block is closed.
+
+    A fence closes with at least as many marks of its kind. A block without a language is Python if none is named so.
+    """
+    blocks: list[tuple[str, str]] = []
+    opened: re.Match[str] | None = None
     for mark in _FENCE.finditer(text):
         if opened is None:
-            opened = mark.end() + 1, mark[1].lower()
-        elif not mark[1]:  # a fence with a language inside a block is part of it
-            start, language = opened
-            blocks += [dedent(text[start : mark.start()])] if language in _PYTHON else []
+            opened = mark
+        elif not mark[2] and mark[1].startswith(opened[1]):  # a fence with a language inside a block is part of it
+            blocks.append((opened[2].lower(), dedent(text[opened.end() + 1 : mark.start()]).lstrip("\ufeff")))
             opened = None
-    return blocks, opened is None
+    python = [source for language, source in blocks if language in _PYTHON]
+    return python or [source for language, source in blocks if not language], opened is None

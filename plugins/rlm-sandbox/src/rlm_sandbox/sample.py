@@ -123,12 +123,12 @@ def _require(connection: Connection | None) -> Connection:
 
 def _validated(reply: Message) -> Message:
     """Check a candidate's answer on its way to the examiner: it must have one of four forms."""
-    if not any(reply.keys() <= form for form in _FORMS) or not reply:
+    if reply.keys() not in _FORMS:
         raise SampleFailure("garbled", "not an answer")
     return reply
 
 
-_FORMS = ({"value", "after"}, {"error"}, {"end"}, {"callback"})
+_FORMS = [{kind, "heap", "forget"} for kind in ("value", "error", "end", "callback")]
 
 
 def _failure(reply: Message, final: str) -> Output | None:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlm_sandbox.inside.channel import Channel, serve
-from rlm_sandbox.inside.decoding import Decoders, decode
-from rlm_sandbox.inside.encoding import encode, refuse
-from rlm_sandbox.inside.errors import error_message, rebuild_error
+from rlm_sandbox.inside.decoding import decode
+from rlm_sandbox.inside.encoding import ByValue, encode
+from rlm_sandbox.inside.errors import class_names, error_message, rebuild_error
+from rlm_sandbox.inside.heap import Heap
 from rlm_sandbox.inside.operators import OPERATORS
 from rlm_sandbox.inside.protocol import EncodingError, Json, Message
 
 MODULE = "solution"
-_MUTABLE = (list, dict, set, bytearray)
 
 
 class Candidate:
@@ -30,12 +30,35 @@ class Candidate:
         sys.modules[MODULE] = self._module
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
+        self._heap = Heap(
+            1,
+            self._encode_object,
+            {
+                "$object": self._objects.__getitem__,
+                "$import": lambda content: getattr(importlib.import_module(content[0]), content[1]),
+                "$function": lambda content: self._function(*content),
+                "$stream": self._stream,
+            },
+        )
         exec(compile(source, "<program>", "exec", dont_inherit=True), vars(self._module))
 
-    def answer(self, message: Message) -> Message:
+    def reply(self, message: Message) -> Message:
+        """Return the answer to a request, or the exception; its `origin` is the tests' own exception, if it is one."""
+        if "plain" in message:  # a call without tests: only declared values, which are not shared
+            return reply_to(self._call_plainly, message)
+        self._heap.receive(message)
+        try:
+            return self._heap.attach(reply_to(self._answer, message))
+        except EncodingError as error:
+            return self._heap.attach(error_message(TypeError(str(error))))
+
+    def _call_plainly(self, message: Message) -> Message:
+        args = [decode(value) for value in message["args"]]
+        kwargs = {key: decode(value) for key, value in message["kwargs"].items()}
+        return {"value": encode(self._lookup(message["plain"])(*args, **kwargs), sender=_ARRAYS)}
+
+    def _answer(self, message: Message) -> Message:
         """Execute one request: ``call``, ``get``, ``set`` or ``op``, on the object with number `of`, or a name."""
-        if "plain" in message:  # a call without tests: only declared values
-            return {"value": encode(self._called(self._lookup(message["plain"]), message)[0], extra=_encode_array)}
         if "op" in message:
             return self._operate(message)
         name: str = message.get("call") or message.get("get") or message["set"]
@@ -46,16 +69,9 @@ class Candidate:
         target = self._named(name) if owner is None else owner if name == "__call__" else getattr(owner, name)
         if "get" in message:
             return {"value": self._encode(target)}
-        result, args, kwargs = self._called(target, message)
-        reply = {"value": self._encode(result)}
-        if result is None and any(isinstance(value, _MUTABLE) for value in (*args, *kwargs.values())):
-            reply["after"] = [self._encode(args), {key: self._encode(value) for key, value in kwargs.items()}]
-        return reply
-
-    def _called(self, target: Any, message: Message) -> tuple[Any, list[Any], dict[str, Any]]:
         args = [self._decode(value) for value in message["args"]]
         kwargs = {key: self._decode(value) for key, value in message["kwargs"].items()}
-        return target(*args, **kwargs), args, kwargs
+        return {"value": self._encode(target(*args, **kwargs))}
 
     def _operate(self, message: Message) -> Message:
         args = [self._decode(value) for value in message["args"]]
@@ -93,26 +109,20 @@ class Candidate:
         return target
 
     def _encode(self, value: Any) -> Json:
-        return encode(value, extra=self._encode_object)
+        return self._heap.encode(value)
 
     def _encode_object(self, value: Any, depth: int) -> Json:
         if _is_array(value):
-            return encode(value.tolist(), depth, self._encode_object)
+            return encode(value.tolist(), depth, self._heap)
         number = self._numbers.setdefault(id(value), len(self._objects))
         if number == len(self._objects):
             self._objects.append(value)
-        names = [base.__name__ for base in type.mro(value)] if isinstance(value, type) else []
-        kind = "exception" if "BaseException" in names else _kind(value)
-        return {"$object": [number, kind, names[:20]]}
+        if isinstance(value, type) and BaseException in type.mro(value):
+            return {"$object": [number, "exception", class_names(value)]}
+        return {"$object": [number, _kind(value), []]}
 
     def _decode(self, value: Json) -> Any:
-        decoders: Decoders = {
-            "$object": self._objects.__getitem__,
-            "$import": lambda content: getattr(importlib.import_module(content[0]), content[1]),
-            "$function": lambda content: self._function(*content),
-            "$stream": self._stream,
-        }
-        return decode(value, extra=decoders)
+        return self._heap.decode(value)
 
     def _function(self, number: int, name: str, doc: str) -> Callable[..., Any]:
         def function(*args: Any, **kwargs: Any) -> Any:
@@ -131,14 +141,15 @@ class Candidate:
 
     def _call_back(self, number: int, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function of the tests; they may call the program before they reply."""
-        encoded = {"args": self._encode(args), "kwargs": {key: self._encode(value) for key, value in kwargs.items()}}
         with self._lock:
-            self._channel.send({"callback": {"number": number, **encoded}})
+            given = {"args": [*map(self._encode, args)], "kwargs": {key: self._encode(kwargs[key]) for key in kwargs}}
+            self._channel.send(self._heap.attach({"callback": {"number": number, **given}}))
             while True:
                 message = self._channel.receive()
                 if "reply" not in message:
-                    self._channel.send(reply_to(self.answer, message))
+                    self._channel.send(self.reply(message))
                     continue
+                self._heap.receive(message)
                 reply = message["reply"]
                 if "end" in reply:
                     raise _End
@@ -166,8 +177,14 @@ def _is_array(value: object) -> bool:
     return type(value).__module__ == "numpy" and hasattr(value, "tolist")
 
 
-def _encode_array(value: Any, depth: int) -> Json:
-    return encode(value.tolist(), depth) if _is_array(value) else refuse(value)
+class _Arrays(ByValue):
+    """Sends arrays of NumPy as lists."""
+
+    def undeclared(self, value: Any, depth: int) -> Json:
+        return encode(value.tolist(), depth) if _is_array(value) else super().undeclared(value, depth)
+
+
+_ARRAYS = _Arrays()
 
 
 def reply_to(answer: Callable[[Message], Message], message: Message) -> Message:
@@ -186,6 +203,6 @@ def answer_calls(channel: Channel, job: dict[str, Any]) -> None:
 
     def load() -> Callable[[Message], Message]:
         candidate = Candidate(channel, job["source"])
-        return lambda message: reply_to(candidate.answer, message)
+        return candidate.reply
 
     serve(channel, load)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,8 +29,7 @@ def error_message(error: BaseException, **more: Json) -> Message:
         text = str(error)[:MAX_TEXT]
     except BaseException:
         text = ""
-    names = [base.__name__[:80] for base in type.mro(type(error)) if base not in (BaseException, object)][:20]
-    content: dict[str, Json] = {"names": names or ["BaseException"], "text": text, **more}
+    content: dict[str, Json] = {"names": class_names(type(error)) or ["BaseException"], "text": text, **more}
     try:
         args, attributes = encode(list(error.args)), encode(_public(vars(error)))
         if len(repr((args, attributes))) <= MAX_DETAILS:
@@ -43,13 +43,38 @@ def _public(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if not name.startswith("_")}
 
 
+def class_names(kind: type) -> list[str]:
+    """Return the names of a class of exceptions and of its bases: ``ValueError``, ``json.decoder.JSONDecodeError``.
+
+    A class of the program has a short name. If that is the name of a built-in class, it is ``solution.ValueError``.
+    """
+    return [_class_name(base)[:80] for base in type.mro(kind) if base not in (BaseException, object)][:20]
+
+
+def _class_name(kind: Any) -> str:
+    name, module = kind.__name__, str(kind.__module__)
+    if vars(builtins).get(name) is kind:
+        return str(name)
+    if _of_library(f"{module}.{name}") is kind:
+        return f"{module}.{name}"
+    return f"solution.{name}" if hasattr(builtins, name) else str(name)
+
+
+def _of_library(name: str) -> Any:
+    """Return what ``module.name`` is in a loaded module of the standard library, or None."""
+    module, _, attribute = name.rpartition(".")
+    known = module.partition(".")[0] in sys.stdlib_module_names
+    return vars(sys.modules[module]).get(attribute) if known and module in sys.modules else None
+
+
 def class_of(names: list[str], known: Mapping[str, type[BaseException]]) -> type[BaseException]:
-    """Return a class named ``names[0]``: a `known` or built-in one, or derived from the nearest of `names` that is."""
+    """Return the class named ``names[0]``: `known`, built in, of a library, or derived from the nearest of `names`."""
+    short_name = names[0].rpartition(".")[2]
     for name in names:
-        found = known.get(name) or vars(builtins).get(name)
+        found = known.get(name) or vars(builtins).get(name) or _of_library(name)
         if isinstance(found, type) and issubclass(found, BaseException):
-            return found if name == names[0] else type(names[0], (found,), {})
-    return type(names[0], (ProgramError,), {})
+            return found if name == names[0] else type(short_name, (found,), {})
+    return type(short_name, (ProgramError,), {})
 
 
 def rebuild_error(content: Mapping[str, Json], known: Mapping[str, type[BaseException]]) -> BaseException:
@@ -61,10 +86,21 @@ def rebuild_error(content: Mapping[str, Json], known: Mapping[str, type[BaseExce
     if issubclass(kind, ENDS_ITERATION):
         return RuntimeError(f"the program raised {kind.__name__}: {text}")
     try:
-        error = kind(*decode(content.get("args", [text])))
-        for name, value in decode(content.get("attributes") or {"$dict": []}).items():
-            if name.isidentifier() and not name.startswith("_"):
-                setattr(error, name, value)
+        args, attributes = decode(content.get("args", [text])), decode(content.get("attributes") or {"$dict": []})
+        error = _constructed(kind, args, attributes)
+        if str(error)[:MAX_TEXT] != text:  # the class of the program has a `__str__`
+            error = _constructed(type(kind.__name__, (kind,), {"__str__": lambda error: text}), args, attributes)
     except Exception:
         return ProgramError(f"{kind.__name__}: {text}")
+    return error
+
+
+def _constructed(kind: type[BaseException], args: list[Any], attributes: Mapping[str, Any]) -> BaseException:
+    try:
+        error = kind(*args)
+    except TypeError:  # its constructor has other parameters
+        error = kind.__new__(kind, *args)
+    for name, value in attributes.items():
+        if name.isidentifier() and not name.startswith("_"):
+            setattr(error, name, value)
     return error

@@ -13,6 +13,7 @@ from rlm_sandbox.inside.candidate import MODULE
 from rlm_sandbox.inside.channel import Answer, Channel, serve
 from rlm_sandbox.inside.exchange import Exchange
 from rlm_sandbox.inside.protocol import Json
+from rlm_sandbox.inside.statements import SETTLE, compiled
 
 
 def install_stand_ins() -> None:
@@ -55,8 +56,9 @@ def examine(channel: Channel, job: dict[str, Any]) -> None:
         sys.modules[MODULE] = module
         vars(module).update(program)
         # a name that the program does not define is a NameError, also where it is that of a stub or a built-in function
-        namespace["__builtins__"] = {name: value for name, value in vars(builtins).items() if name not in missing}
-        exec(compile(job["source"], "<tests>", "exec", dont_inherit=True), namespace)
+        available = {name: value for name, value in vars(builtins).items() if name not in missing}
+        namespace["__builtins__"] = {**available, SETTLE: exchange.start_statement}
+        exec(compiled(job["source"], "<tests>"), namespace)
         namespace.update(program)  # the tests may include a stub of the program, which must not win
         for name in missing:
             namespace.pop(name, None)
@@ -66,7 +68,7 @@ def examine(channel: Channel, job: dict[str, Any]) -> None:
 
     def check(message: dict[str, Any]) -> dict[str, Json]:
         exchange.fault()
-        exec(compile(message["check"], "<check>", "exec", dont_inherit=True), namespace)
+        exec(compiled(message["check"], "<check>"), namespace)
         fault = exchange.fault()
         return {"error": {"names": ["Undecidable"], "text": fault}} if fault else {"passed": True}
 

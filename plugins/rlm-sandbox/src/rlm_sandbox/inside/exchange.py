@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlm_sandbox.inside.channel import Channel
-from rlm_sandbox.inside.decoding import builtin_value, decode
-from rlm_sandbox.inside.encoding import encode
+from rlm_sandbox.inside.decoding import builtin_value
 from rlm_sandbox.inside.errors import ENDS_ITERATION, class_of, error_message, rebuild_error
-from rlm_sandbox.inside.mutation import overwrite
-from rlm_sandbox.inside.protocol import Json, Message
+from rlm_sandbox.inside.heap import Heap
+from rlm_sandbox.inside.protocol import EncodingError, Json, Message
 from rlm_sandbox.inside.proxy import Remote, awaited, stream
 
 
@@ -35,6 +34,9 @@ class Exchange:
         self._exceptions: dict[str, type[BaseException]] = {}
         self._raised: list[BaseException] = []
         self._fault = ""
+        self._callbacks, self._at_once = 0, False
+        decoders = {"$object": self._object, "$builtin": lambda name: _harmless(builtin_value(name))}
+        self._heap = Heap(2, self._encode_object, decoders)
         self.lengths_read: dict[int, int] = {}
         """Lengths that the tests have read, by number of the object, since the last call."""
 
@@ -61,16 +63,38 @@ class Exchange:
 
     def request(self, message: Message, constructed: bool = False) -> Any:
         """Send a request to the program and return its value."""
-        return self._decode(self._reply(message)["value"], constructed)
+        value = self._heap.decode(self._reply(message)["value"])
+        if constructed and type(value) is Remote:
+            value = self._remote(Remote.number_of(value), constructed=True)
+        return value
+
+    def start_statement(self, is_one_call: bool) -> None:
+        """Apply the program's changes of containers; those of the next call at once if the statement is one call."""
+        self._at_once = is_one_call
+        self._settle()
+
+    def _settle(self) -> None:
+        if not self._callbacks:  # a function of the tests inside of a call
+            self._heap.settle()
 
     def _reply(self, message: Message) -> Message:
-        """Return the program's reply, after serving its calls of the tests' functions; raise its exception."""
+        """Return the program's reply, after serving its calls of the tests' functions; raise its exception.
+
+        A call that returns None changes containers at once, as `list.sort` does, and so does one that is a statement.
+        Other changes wait for the next statement: else a program would pass ``f(xs) == sorted(xs)`` by emptying `xs`.
+        """
         with self._lock:
-            self._channel.send({"ask": message})
+            at_once = self._at_once
+            self._send({"ask": message})
             reply = self._channel.receive()
             while "callback" in reply:
-                self._channel.send({"ask": {"reply": self._call_tests(reply["callback"])}})
+                self._heap.receive(reply, delayed=True)
+                self._send({"ask": {"reply": self._call_tests(reply["callback"])}})
                 reply = self._channel.receive()
+            at_once |= "call" in message and reply.get("value", ...) is None
+            self._heap.receive(reply, delayed=not at_once)
+            if at_once:
+                self._settle()
         if "error" in reply:
             raise self._rebuilt(reply["error"])
         if "end" in reply and message.get("op") == "next":
@@ -78,21 +102,25 @@ class Exchange:
         return reply
 
     def call(self, remote: Remote, args: tuple[Any, ...], kwargs: dict[str, Any], constructed: bool) -> Any:
-        """Call an object of the program. If it returns None, changes of mutable arguments are made here too."""
+        """Call an object of the program."""
         self.lengths_read.clear()
         message = {"call": "__call__", "of": Remote.number_of(remote), "args": [self.encode(each) for each in args]}
-        reply = self._reply({**message, "kwargs": {key: self.encode(value) for key, value in kwargs.items()}})
-        if reply["value"] is None and "after" in reply:
-            after_args, after_kwargs = reply["after"]
-            for old, new in zip(args, after_args, strict=True):
-                overwrite(old, self._decode(new))
-            for key, new in after_kwargs.items():
-                overwrite(kwargs[key], self._decode(new))
-        return self._decode(reply["value"], constructed)
+        return self.request(
+            {**message, "kwargs": {key: self.encode(value) for key, value in kwargs.items()}}, constructed
+        )
 
     def encode(self, value: Any) -> Json:
         """Return an argument as JSON: a function of the tests by number, a library's function by its name."""
-        return encode(value, extra=self._encode_object)
+        try:
+            return self._heap.encode(value)
+        except EncodingError as error:
+            raise self.undecidable(f"tests pass the program {error}") from None
+
+    def _send(self, message: Message) -> None:
+        try:
+            self._channel.send({"ask": self._heap.attach(message["ask"])})
+        except EncodingError as error:
+            raise self.undecidable(f"tests pass the program {error}") from None
 
     def _encode_object(self, value: Any, depth: int) -> Json:
         if type(value) is Remote:
@@ -106,17 +134,14 @@ class Exchange:
             number = len(self._functions) - 1
             shown = [str(getattr(value, each, None) or "") for each in ("__name__", "__doc__")]
             return {"$function": [number, *shown]} if callable(value) else {"$stream": number}
-        raise self.undecidable(f"tests pass the program an object of type {type(value).__name__}")
+        raise EncodingError(f"an object of type {type(value).__name__}")
 
-    def _decode(self, value: Json, constructed: bool = False) -> Any:
-        def of_number(content: Json) -> Any:
-            number, kind, names = content
-            if kind == "exception":
-                return self._exception(names)
-            remote = self._remote(number, constructed)
-            return {"iterator": stream, "coroutine": awaited}.get(kind, lambda same: same)(remote)
-
-        return decode(value, extra={"$object": of_number, "$builtin": lambda name: _harmless(builtin_value(name))})
+    def _object(self, content: Json) -> Any:
+        number, kind, names = content
+        if kind == "exception":
+            return self._exception(names)
+        remote = self._remote(number)
+        return {"iterator": stream, "coroutine": awaited}.get(kind, lambda same: same)(remote)
 
     def _remote(self, number: int, constructed: bool = False, constructs: bool = False) -> Remote:
         key = (number, constructed or constructs)
@@ -137,12 +162,13 @@ class Exchange:
 
     def _call_tests(self, callback: Message) -> Message:
         """Call a function of the tests for the program. A failed assertion in it fails the check in any case."""
+        at_once, self._callbacks = self._at_once, self._callbacks + 1
         try:
             function = self._functions[callback["number"]]
             if not callable(function):
                 return {"value": self.encode(next(function))}
-            args = [self._decode(value) for value in callback["args"]]
-            kwargs = {key: self._decode(value) for key, value in callback["kwargs"].items()}
+            args = [self._heap.decode(value) for value in callback["args"]]
+            kwargs = {key: self._heap.decode(value) for key, value in callback["kwargs"].items()}
             return {"value": self.encode(function(*args, **kwargs))}
         except StopIteration:
             return {"end": True}
@@ -151,6 +177,8 @@ class Exchange:
                 self._fault = self._fault or f"AssertionError: {error}"[:300]
             self._raised.append(error if not isinstance(error, ENDS_ITERATION) else RuntimeError(str(error)))
             return error_message(error, origin=len(self._raised) - 1)
+        finally:
+            self._at_once, self._callbacks = at_once, self._callbacks - 1
 
 
 def _harmless(value: Any) -> Any:

@@ -1,0 +1,157 @@
+"""Containers that tests and program share: each check must end as in one process of plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from rlm_sandbox import Check, Limits, Local, Program
+
+LIMITS = Limits(seconds=20.0)
+BAG = "class Bag:\n    def __init__(self, xs): self.xs = {}\n    def all(self): return {}\n"
+BAG_CHECKS = {
+    "argument": "x = [1]\nb = Bag(x)\nx.append(2)\nassert b.all() == [1]",
+    "result": "b = Bag([1])\nb.all().append(9)\nassert b.all() == [1]",
+    "attribute": "b = Bag([])\nb.xs.append(3)\nassert b.all() == [3] and b.xs is b.xs",
+}
+SAME_AS_PYTHON = {
+    "sorts its argument": (
+        "def f(x):\n    x.sort()\n    return x",
+        "x = [2, 1]\nassert f(x) == [1, 2] and x == [2, 1]",
+    ),
+    "sorts a copy": ("def f(x): return sorted(x)", "x = [2, 1]\nassert f(x) == [1, 2] and x == [2, 1]"),
+    "removes and returns": (
+        "def f(x): return x.pop()",
+        "x = [2, 1]\nassert f(x) == 1 and x == [2]\nassert f(x) == 2 and not x",
+    ),
+    "updates a dict": (
+        "def f(d, e):\n    d.update(e)\n    return d",
+        "d = {1: 2}\nassert f(d, {3: 4}) == {1: 2, 3: 4} and d == {1: 2}",
+    ),
+    "fills a grid": (
+        "def f(g):\n    for row in g: row[0] = 7\n    return len(g)",
+        "g = [[0, 1], [2, 3]]\nassert f(g) == 2\nassert g == [[7, 1], [7, 3]]",
+    ),
+    "changes and raises": (
+        "def f(x):\n    x.append(1)\n    raise ValueError",
+        "x = []\ntry: f(x)\nexcept ValueError: pass\nassert x == [1]",
+    ),
+    **{f"keeps the {name}": (BAG.format("xs", "self.xs"), check) for name, check in BAG_CHECKS.items()},
+    **{f"copies the {name}": (BAG.format("list(xs)", "self.xs[:]"), check) for name, check in BAG_CHECKS.items()},
+    "rows that are one list": ("def f(n): return [[0] * n] * n", "g = f(2)\ng[0][0] = 1\nassert g == [[1, 0], [0, 0]]"),
+    "rows": ("def f(n): return [[0] * n for _ in range(n)]", "g = f(2)\ng[0][0] = 1\nassert g == [[1, 0], [0, 0]]"),
+    "a default value": (
+        "def f(x, xs=[]):\n    xs.append(x)\n    return xs",
+        "a = f(1)\nb = f(2)\nassert a == [1] and a is not b",
+    ),
+    "a cached result": (
+        "import functools\n@functools.cache\ndef f(n): return list(range(n))",
+        "f(2).clear()\nassert f(2) == [0, 1]",
+    ),
+    "a shallow copy": ("def f(x): return list(x)", "a = [[1]]\nb = f(a)\nb[0].append(2)\nassert a == [[1]]"),
+    "no copy": ("def f(x): return x", "a = [1]\nassert f(a) is not a"),
+    "the same list": ("def f(x):\n    x[:] = set(x)\n    return x", "a = [1, 1]\nb = f(a)\nassert b is a and a == [1]"),
+    "a list in itself": ("def f(x):\n    x.append(x)\n    return x", "a = f([])\nassert a[0] is a and len(a) == 1"),
+    "a generator": (
+        "def f(x):\n    x.append(1)\n    yield 5\n    x.append(2)",
+        "x = []\nassert list(f(x)) == [5]\nassert x == [1, 2]",
+    ),
+    "a context manager": (
+        "import contextlib\n@contextlib.contextmanager\ndef f(x):\n    x.append('a')\n    yield x\n    x.append('out')",
+        "x = []\nwith f(x) as y:\n    y.append('body')\nassert x == ['a', 'body', 'out']",
+    ),
+    "a closure": (
+        "def f(out): return lambda x: out.append(x)",
+        "x = []\nadd = f(x)\nadd(1)\nadd(2)\nassert x == [1, 2]",
+    ),
+    "a callback": (
+        "def f(xs, change):\n    for i in range(len(xs)): change(xs, i)\n    return xs",
+        "def change(xs, i):\n    xs[i] += 1\nassert f([1, 2], change) == [2, 3]",
+    ),
+    "a set, a deque and bytes": (
+        "def f(s, q, b):\n    s.add(3)\n    b[0] = 65\n    return q.popleft()",
+        "import collections\ns, q, b = {1}, collections.deque([1, 2]), bytearray(b'x')\nassert f(s, q, b) == 1\n"
+        "assert s == {1, 3} and q == collections.deque([2]) and b == b'A'",
+    ),
+    "an order": (
+        "import collections\ndef f():\n    d = collections.OrderedDict(a=1, b=2)\n    d.move_to_end('a')\n    return d",
+        "assert list(f()) == ['a', 'b']",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Local]:
+    local = Local(1)
+    yield local
+    local.close()
+
+
+@pytest.mark.parametrize("case", SAME_AS_PYTHON)
+def test_a_check_ends_as_in_one_process(case: str, sandbox: Local) -> None:
+    source, check = SAME_AS_PYTHON[case]
+    namespace: dict[str, object] = {}
+    try:
+        exec(f"{source}\n{check}", namespace)
+        expected = "ok"
+    except AssertionError:
+        expected = "error"
+    name = "Bag" if "class Bag" in source else "f"
+    (output,) = sandbox.run(Program(source), [Check(check, names=(name,), classes=("Bag",))], LIMITS)
+    assert output.status == expected, output.error
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "xs = [2, 1]\nassert f(xs) == sorted(xs)",
+        "xs = [2, 1]\nassert len(f(xs)) == len(xs) and f(xs) == sorted(xs)",
+        "for xs in ([2, 1], [1]):\n    assert f(xs) == sorted(xs), xs",
+        "xs = [2, 1]\nassert f(xs, lambda x: x) == sorted(xs)",
+        "def key(x):\n    return x\nxs = [2, 1]\nassert f(xs, key) == sorted(xs)",
+        "xs = [2, 1]\nassert list(f(xs)) == sorted(xs)",
+    ],
+)
+@pytest.mark.parametrize("result", ["return xs", "return []", "return iter(xs)", "yield from xs"])
+def test_a_program_that_empties_its_argument_does_not_change_the_expected_value(
+    check: str, result: str, sandbox: Local
+) -> None:
+    cheat = Program(f"def f(xs, key=None):\n    xs.clear()\n    if key: key(0)\n    {result}\n")
+    (output,) = sandbox.run(cheat, [Check(check, names=("f",))], LIMITS)
+    assert output.status == "error"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "{**m, 'heap': [[n, []] for n in range(99)], 'forget': []}",
+        "{**m, 'heap': [[n, {'$dict': []}] for n in range(99)], 'forget': []}",
+        "{**m, 'heap': [['a', {'$dict': 1}]], 'forget': ['b', []]}",
+        "{**m, 'heap': [], 'forget': [*range(99)]}",
+        "{'value': True, 'heap': 7, 'forget': 7}",
+        "{'value': {'$shared': 999}, 'heap': [], 'forget': []}",
+        "{'value': None, 'heap': [[n, []] for n in range(99)], 'forget': []}",
+    ],
+)
+def test_forged_contents_do_not_pass(reply: str, sandbox: Local) -> None:
+    source = (
+        "import gc\ndef f(xs):\n    heap = next(o for o in gc.get_objects() if type(o).__name__ == 'Heap')\n"
+        f"    heap.attach = lambda m: {reply}\n    return []\n"
+    )
+    for check in ("want = [1, 2]\nxs = [2, 1]\nassert f(xs) == want", "xs = [2, 1]\nassert f(xs) == sorted(xs)"):
+        (output,) = sandbox.run(Program(source), [Check(check, names=("f",))], LIMITS)
+        assert output.status in ("error", "garbled")
+
+
+def test_a_container_is_shared_while_both_sides_hold_it(sandbox: Local) -> None:
+    program = Program(
+        "import gc\nkept = []\ndef f(xs): return [x + 1 for x in xs]\ndef keep(xs): kept.append(xs)\n"
+        "def count():\n    return next(len(o._containers) for o in gc.get_objects() if type(o).__name__ == 'Heap')\n"
+    )
+    check = (
+        "xs = list(range(9))\nfor n in range(500):\n    xs = f(xs)\nassert xs[0] == 500\nassert count() < 5\n"
+        "held = [[n] for n in range(50)]\nfor x in held:\n    keep(x)\nassert 50 <= count() < 55\n"
+        "del held, x\nassert count() < 55\nassert count() < 5"
+    )
+    (output,) = sandbox.run(program, [Check(check, names=("f", "keep", "count"))], LIMITS)
+    assert output.status == "ok", output
