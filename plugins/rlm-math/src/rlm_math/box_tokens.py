@@ -90,4 +90,5 @@ def tokenize(text: str) -> Tokens:
         if environment := _OPERANDS.fullmatch(found):
             matrices += 1 if environment[1] == "begin" else -1
         tokens.append(Token(kind, found, any(name in _TEXTS for name, _ in groups)))
-    return Tokens(tokens, matrices > 0 or any(name and name not in _STYLES | _RELATIONS for name, _ in groups))
+    shown = (_STYLES | _RELATIONS) - {"label"}
+    return Tokens(tokens, matrices > 0 or any(name and name not in shown for name, _ in groups))

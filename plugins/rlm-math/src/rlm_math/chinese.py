@@ -28,7 +28,7 @@ def translate(text: str) -> str:
     >>> translate("x=1或x=3"), translate("无解"), translate("充分不必要条件")
     ('x=1\\text{ or }x=3', '\\text{no solution}', '充分不必要条件')
     """
-    plain = re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", text).strip()
+    plain = re.sub(r"\\(?:text(?:bf|it)?|math(?:rm|bf))\s*\{([^{}]*)\}", r"\1", text).strip(" *.")
     if WORDS.fullmatch(plain):
         return _PHRASES.get(plain, text)
     return _JOIN.sub(lambda match: rf"\text{{ {_JOINED[match[1] or match[2]]} }}", text)

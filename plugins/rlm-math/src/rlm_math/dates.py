@@ -8,7 +8,9 @@ _NAMES = "january february march april may june july august september october no
 _MONTHS = {name[:3]: number for number, name in enumerate(_NAMES.split(), 1)}
 _MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" if name[3:] else name for name in _NAMES.split()) + "|sept"
 _DAY = r"(\d{1,2})\s*(?:\^?\s*\{?\s*(?:st|nd|rd|th)\s*\}?)?"
-_DATE = re.compile(rf"(?:({_MONTH})\.?\s*{_DAY}|{_DAY}\s*(?:of\s*)?({_MONTH})\.?)(?:\s*,?\s*(\d{{4}}))?", re.I)
+_DATE = re.compile(
+    rf"(?:the\s+)?(?:({_MONTH})\.?\s*{_DAY}|{_DAY}\s*(?:of\s*)?({_MONTH})\.?)(?:\s*,?\s*(\d{{4}}))?", re.I
+)
 MONTHS, DAYS = 12, 31
 _IN_DIGITS = re.compile(r"(\d{4})([-/])(\d\d)\2(\d\d)()|(?:(\d{4})\s*年\s*)?(\d{1,2})\s*月\s*(\d{1,2})\s*[日号]")
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")

@@ -15,7 +15,7 @@ _FORMS = {"<super>": "^{%s}", "<sub>": "_{%s}", "<circle>": "%s"}
 _GREEK = ["alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "sigma", "phi", "omega"]
 _MARKS = "lfloor rfloor lceil rceil land lor angle"
 _SYMBOLS = {
-    "⁄": "/",
+    **dict.fromkeys("⁄∕", "/"),
     "−": "-",
     "×": r"\times ",
     "·": r"\cdot ",
@@ -50,13 +50,14 @@ _SYMBOLS = {
     **{letter: rf"\mathbb{{{unicodedata.normalize('NFKC', letter)}}}" for letter in "ℝℤℕℚℂ"},
     **{letter: rf"\{name} " for letter, name in zip("αβγδθλμσφω", _GREEK, strict=True)},
 }
+_SLASHED = re.compile("([⁰¹²³⁴-⁹]+)[⁄/]([₀-₉]+)")
 _SYMBOL_PATTERN = re.compile("|".join(map(re.escape, _SYMBOLS)))
 _STRUCK_OUT = re.compile(r"(?<![\w}~])~~(?=\S).*?(?<=\S)~~(?![\w\\~])", re.S)
 _WHOLE_STYLE = re.compile(
-    r"\s*\\math(?:rm|bf|it)\s*\{((?=[^{}]*\\(?:frac|sqrt|pi)(?![A-Za-z]))(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}\s*",
+    r"\s*\\(?:math(?:rm|bf|it|sf)|ensuremath)\s*\{((?![A-Za-z\s]*\})(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}\s*",
     re.S,
 )
-"""A formula in a font."""
+"""A formula in a font: more than letters, which may be a vector or a unit."""
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.S)
 _SIZES = ("big", "Big", "bigg", "Bigg")
 _REMOVED = {r"\left", r"\middle", r"\right", r"\displaystyle", r"\!"}
@@ -77,7 +78,11 @@ _SYNONYMS = {
     r"\textrm": r"\text",
     r"\mbox": r"\text",
     r"\textbf": r"\text",
-    r"\textit": r"\text",
+    **{rf"\text{style}": r"\text" for style in ("it", "sf", "tt", "up", "normal", "sc")},
+    r"\hbox": r"\text",
+    r"\mathsf": r"\mathrm",
+    r"\textdegree": r"^\circ",
+    r"\ast": "*",
     r"\mathbf": r"\mathrm",
     r"\degree": r"^\circ",
     r"\bigcup": r"\cup",
@@ -112,6 +117,8 @@ def to_ascii(text: str) -> str | None:
     if _STRUCK_OUT.search(text):
         return None
     text = re.sub(r"\s+", " ", text)
+    text = text.replace("º", "°")
+    text = _SLASHED.sub(lambda m: unicodedata.normalize("NFKC", rf"\frac{{{m[1]}}}{{{m[2]}}}"), text)
     text = re.sub(r"√\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
     text = re.sub(r"√\s*(\d+|\w)", r"\\sqrt{\1}", text).replace("√", r"\sqrt")
     text = re.sub(r"([∛∜])\s*(\d+|[A-Za-z])", lambda m: rf"\sqrt[{'34'[m[1] == '∜']}]{{{m[2]}}}", text)
@@ -131,14 +138,14 @@ def normalize_latex(text: str) -> str:
     '(\\\\frac{1}{2}, \\\\sqrt{3} )'
     """
     text = rewrite(text)
-    if quantity := re.fullmatch(r"\s*\\text\s*\{\s*(-?\d[\d.,/]*)\s*([^{}\\]*)\}\s*", text):
+    if quantity := re.fullmatch(r"\s*\\text\s*\{\s*(-?\d[\d.,/]*)\s*((?:(?:[^\W\d]|[(%])[^{}\\]*)?)\}\s*", text):
         text = f"{quantity[1]}\\text{{ {quantity[2]}}}" if quantity[2] else quantity[1]
     if delimited := re.fullmatch(r"\s*\\([(\[])(.*)\\[)\]]\s*", text, re.S):
         text = delimited[2]
     if styled := _WHOLE_STYLE.fullmatch(text):
         text = styled[1]
     text = _COMMAND.sub(_normalize_command, text.replace("{,}", ",").replace("~", " "))
-    text = re.sub(r"(?<!\\)\$", " ", text)
+    text = re.sub(r" {2,}", " ", re.sub(r"(?<!\\)\$", " ", text))
     text = re.sub(r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}", text)
     text = re.sub(r"\\frac\s*([0-9A-Za-z])\s*([0-9A-Za-z])", r"\\frac{\1}{\2}", text)
     text = re.sub(r"\\frac\s*([0-9A-Za-z])\s*\{", r"\\frac{\1}{", text)

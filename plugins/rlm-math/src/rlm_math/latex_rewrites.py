@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-_STYLES = "boldsymbol bm pmb underline emph textsf texttt textnormal mathsf"
-_SWITCHES = "bf rm it large Large LARGE huge Huge small normalsize limits nolimits"
+_STYLES = "boldsymbol bm pmb underline emph"
+_SWITCHES = "bf it large Large LARGE huge Huge small normalsize limits nolimits"
 _DOTS = r"(?:\\(?:ldots|dots|cdots|dotsc)(?![A-Za-z])|\.\.\.)"
 _MODULUS = (
     r"(?:\\(?:mathrm|text|operatorname)\s*\{\s*mod\s*\}|\\(?:mod|bmod)(?![A-Za-z])|mod(?![a-z])|\\text\s*\{\s*mod)"
@@ -15,9 +15,27 @@ _TH = r"\{\s*(?:st|nd|rd|th)\s*\}"
 _ORDINAL = rf"(?:(?:\^\s*)?\\(?:text|mathrm)\s*{_TH}|\^\s*\{{\s*\\(?:text|mathrm)\s*{_TH}\s*\}}|\^\s*{_TH})"
 _SYSTEM = r"\\(?:begin|end)\s*\{(?:array|aligned|matrix)\}"
 
+_LINES = r"(?:aligned|align|gathered|gather|split|equation)\*?"
+
 _VECTOR = r"\\(?:vec|mathbf|boldsymbol|bm|overrightarrow)(?![A-Za-z])"
 
 _PATTERNS = [
+    (r"(?<![\^_A-Za-z])(?<![\^_] )\{\s*([-+=]|\\(?:cdot|times|div|pm)(?![A-Za-z]))\s*\}", r"\1"),
+    (r"(?<![\^_A-Za-z}])\{\s*(\\(?:sin|cos|tan|cot|sec|csc|ln|log)(?![A-Za-z]))\s*\}(?=\s*[\^_])", r"\1"),
+    (r"\\text\s*\{\s*\}", " "),
+    (r"(?<![A-Za-z])\\(?:text|mathrm)\s*\{\s*-\s*\}", "-"),
+    (r"\{\s*\\rm\s+([^{}]*)\}|\\rm\s*\{([^{}]*)\}", r"\\mathrm{\1\2}"),
+    (r"\\rm(?![A-Za-z])", " "),
+    (r"(?<=[\d)])\s*\{\s*\}\s*(?=\^\s*\{?\s*\\circ)", ""),
+    (r"(?<=[\d)])\s*\^\s*(?:o(?![A-Za-z])|\{\s*(?:\\(?:text|mathrm)\s*\{\s*o\s*\}|o)\s*\})", r"^\\circ "),
+    (r"\\(?:text|mathrm)\s*\{\s*(\^\\circ|\\%)\s*\}", r"\1"),
+    (r"(?<=\d)\s*\\text\s*\{\s*x\s*\}\s*(?=10)", r"\\times "),
+    (r"^\s*([a-z])\s*:\s*([a-z])\s*\\mapsto(?![A-Za-z])", r"\1(\2)="),
+    (r"\{\s*\\mathrm\s*\{\s*d\s*\}", "{d "),
+    (r"\\hat\s*\{\s*\\(?:mathbf|boldsymbol|vec)\s*\{?\s*([ijk])\s*\}?\s*\}", r"\\hat{\1}"),
+    (r"^\s*(\\text\s*\{)?\s*``([^`'{}]*)''(\s*\})?\s*$", r"\1\2\3"),
+    (r"^\s*\\text\s*\{\s*(\"|')([A-Za-z ]+)\1\s*\}\s*$", r"\\text{\2}"),
+    (rf"^\s*\\begin\s*\{{{_LINES}\}}((?:(?!\\\\|\\begin|&.*&).)*)\\end\s*\{{{_LINES}\}}\s*$", r"\1"),
     (rf"({_VECTOR}\s*(?:\{{\s*[A-Za-z]+\s*\}}|[A-Za-z]))\s*\\times\s*(?={_VECTOR})", r"\1\\crossproduct "),
     (r"(?<=\d)(?:\\!)?,\s*\\!\s*(?=\d{3}(?!\d))", ","),
     (r"\\(?:text|math)dollar(?![A-Za-z])|\\text\s*\{\s*\\\$\s*\}", r"\\$"),
@@ -40,7 +58,7 @@ _PATTERNS = [
     (r"\\(?:text|mathrm)\s*\{\s*(USD|EUR|GBP)\s*\}", r"\1 "),
     (r"(?:\\text\s*\{\s*US\s*\}|US)\s*(?=\\\$)", ""),
     (r"\\(?:left|right)\s*\.", " "),
-    (r"\\mathbf\s*\{?\s*([ijk])(?![A-Za-z])\s*\}?", r"\\vec{\1}"),
+    (r"\\mathbf\s*(?:\{\s*([ijk])\s*\}|([ijk])(?![A-Za-z]))", r"\\vec{\1\2}"),
     (r"\\hspace\*?\s*\{[^{}]*\}", " "),
     (r"\\text\s*\{\s*\(\s*mod\s*(\d+)\s*\)\s*\}", r"\\pmod{\1}"),
     (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),

@@ -8,7 +8,17 @@ from fractions import Fraction
 MAX_LENGTH = 1000
 """Largest length of a numeral in characters; it keeps exact arithmetic cheap for any completion."""
 
-_BASES = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9"}
+_BASES = {
+    "two": "2",
+    "three": "3",
+    "four": "4",
+    "five": "5",
+    "six": "6",
+    "seven": "7",
+    "eight": "8",
+    "nine": "9",
+    "sixteen": "16",
+}
 
 _WHOLE = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)"
 _DECIMAL = rf"(?:{_WHOLE}(?:\.\d*)?|\.\d+)"
@@ -83,14 +93,17 @@ def numeral(value: Fraction) -> str:
     return f"{'-' if value < 0 else ''}\\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
 
 
+_WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
+_IN_BASE = re.compile(r"[({\s]*([0-9A-Fa-f]+)[)}\s]*(?:_[{(\s]*(?:base[}\s]*)?|[{(\s]+base[})\s]*)(\w+)[{)}\s]*")
+
+
 def normalized_base(text: str) -> str:
     """Return a numeral with a base in one notation; empty for anything else.
 
     >>> normalized_base("(0101)_{2}"), normalized_base("3a_{16}"), normalized_base("5")
     ('101_2', '3A_16', '')
     """
-    text = re.sub(r"^\\text\s*\{\s*([0-9A-Fa-f]+)\s*\}(?=\s*_)", r"\1", text)
-    match = re.fullmatch(r"\(?\s*([0-9A-Fa-f]+)\s*\)?\s*_\s*\{?\s*(?:\\text\s*\{)?\s*\(?\s*(\w+)\s*\)?\s*\}*", text)
+    match = _IN_BASE.fullmatch(_WRAPPED.sub(r"{\1}", text))
     if match is None:
         return ""
     return f"{match[1].upper().lstrip('0') or '0'}_{_BASES.get(match[2], match[2])}"

@@ -80,7 +80,9 @@ def plain_answer(text: str, *, has_name: bool = False) -> str:
     if quoted := _QUOTED.fullmatch(text):
         text = quoted[2].strip()
     inside = _WHOLE_TEXT.fullmatch(text)
-    if inside and (re.search(r"[=\\]", inside[1]) or _INTRODUCTION.match(inside[1]) or _LETTERS.fullmatch(inside[1])):
+    if inside and (
+        re.search(r"[=\\]|^[^A-Za-z]*$", inside[1]) or _INTRODUCTION.match(inside[1]) or _LETTERS.fullmatch(inside[1])
+    ):
         text = inside[1].strip()
     text = _without_remark(_POINT.sub("", text, count=1) if _POINT.match(text) else text)
     text = _INTRODUCTION.sub("", text, count=1).strip() if _INTRODUCTION.match(text) else text

@@ -31,13 +31,15 @@ _VALUE_OF = (
 )
 _ANGLE = r"m?\s*\\angle\s*[A-Z]{1,3}"
 _NAMED = re.compile(
-    rf"\s*(?:{_NAME}|{_GREEK}|{_VALUE_OF}|{_ANGLE}|\\?[({{]\s*{_NAME}(?:\s*,\s*{_NAME})+\s*\\?[)}}])\s*=(?!=)"
+    rf"\s*(?:{_NAME}|{_GREEK}|{_VALUE_OF}|{_ANGLE}|{_VECTOR}|\\mathrm\s*(?:\{{\s*[A-Za-z]\s*\}}|[A-Za-z])|\\?[({{]\s*{_NAME}(?:\s*,\s*{_NAME})+\s*\\?[)}}])\s*=(?!=)"
 )
 _APPROXIMATION = re.compile(
     rf"\s*({_NAME})?\s*\\(?:approx|simeq|sim)\s*(-?\s*(?:\\\$\s*)?\d(?:(?!\\approx)[^=])*)", re.S
 )
 _EQUALS = re.compile(r"(?<![<>!:=])=(?!=)")
-_WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
+_WRAPPED = re.compile(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}")
+_OTHER_WORDS = re.compile(r"(?=.*[^\W\d_A-Za-z])[^\W\d_]{2,}(?: [^\W\d_]+)*")
+"""Words with letters outside ASCII."""
 _LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice)\s*)?\(?\s*([A-Z])\s*[).:]?")
 _CHOICE = re.compile(r"\\(?:text|mathrm)\s*\{\s*\(?\s*([A-H])\s*[).:]\s*([^{}]*)\}\s*(.*)", re.S)
 _BARE_CHOICE = re.compile(r"\(?\s*([A-H])\s*[).:]\s*()(.+)", re.S)
@@ -158,6 +160,8 @@ def normalized_words(text: str) -> str:
     words = _ARTICLE.sub("", " ".join(unwrapped.split()).removesuffix("."))
     if chinese.WORDS.fullmatch(words):
         return words
+    if _OTHER_WORDS.fullmatch(words):
+        return words.lower()
     if not _WORDS.fullmatch(words):
         return ""
     is_certain = _WRAPPED.fullmatch(text) or any(len(w) > 3 or w.lower() in _SHORT for w in words.split())

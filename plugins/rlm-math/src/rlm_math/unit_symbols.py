@@ -21,7 +21,8 @@ _BASES = {
 """Symbol of a unit that has prefixes → its notation here, and its names."""
 _CENTI_DECI_HECTO, _METRIC = "cdh", "mglL"
 """Prefixes of these units only."""
-_TIME_OF_DAY = "pm"
+_NO_SYMBOLS = {"pm", "TH"}
+"""A time of day, and the ending of an ordinal in capitals."""
 _WITHOUT_SIZE = "Nm Ns kn kB MB GB TB kb Mb Gb Tb"
 """Symbols that are not converted: a kilobyte has 1,000 or 1,024 bytes."""
 
@@ -37,7 +38,7 @@ for _symbol, (_unit, _names) in _BASES.items():
     for _prefix, (_word, _exponent) in _PREFIXES.items():
         if _prefix in _CENTI_DECI_HECTO and _symbol not in _METRIC:
             continue
-        if (_multiple := _prefix + _symbol.replace("L", "l")) != _TIME_OF_DAY:
+        if (_multiple := _prefix + _symbol.replace("L", "l")) not in _NO_SYMBOLS:
             SYMBOLS[_prefix + _symbol] = _multiple
             MULTIPLES[_multiple] = _unit, Fraction(10) ** _exponent
             NAMES |= {f"{_word}{each}": _multiple for each in _names.split()}

@@ -16,7 +16,7 @@ _OF_AN_OPERATION = (
     "plus minus mod modulo base factorial choose over inverse reciprocal negative positive opposite complement sqrt "
     "abs log ln sine cosine tangent sin cos tan less more fewer increased decreased reduced doubled tripled estimated "
     "quadrupled halved inverted reversed reverse added subtracted multiplied divided negated raised rounded off short "
-    "shy debt deficit time"
+    "root shy debt deficit time"
 )
 _OF_DOUBT = (
     "or and not no nor but wrong false incorrect is if maybe perhaps about around than most least under from to "

@@ -33,7 +33,8 @@ _TRIGONOMETRIC = re.compile("sin|cos|tan|cot|sec|csc|cis")
 _CIRCLE = r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)\s*"
 _DEGREES = re.compile(rf"{_CIRCLE}$")
 _TEMPERATURE = re.compile(rf"{_CIRCLE}(?:\\(?:text|mathrm)\s*\{{)?\s*([CF])\s*\}}?$")
-_MINUTES = re.compile(rf"(\d+){_CIRCLE}(\d+)\s*(?:'|\^\s*\{{?\s*\\prime\s*\}}?)")
+_PRIME = r"(?:'|\^\s*\{?\s*\\prime\s*\}?)"
+_MINUTES = re.compile(rf"(\d+){_CIRCLE}(\d+)\s*{_PRIME}(?:\s*(\d+)\s*{_PRIME}{{2}})?")
 _FEET = re.compile(
     r"(\d+)\s*(?:'|\^\s*\{?\s*\\prime\s*\}?)\s*(\d+(?:\.\d+)?)\s*(?:''|\"|\^\s*\{\s*\\prime\s*\\prime\s*\})"
 )
@@ -43,7 +44,7 @@ _LETTERS = re.compile(r"(?<=[\d}]) ([A-Za-z]+(?:/[A-Za-z]+)?)(?:\^\{?([23])\}?)?
 _AND = re.compile(r"(?:\s*(?:[,;]|\\text\s*\{\s*,?\s*and\s*\}|(?<![A-Za-z])and(?![A-Za-z])))+\s*")
 _AND_IN_TEXT = re.compile(r"(\\text\s*\{[^{}]*?),?\s+and\s*\}")
 _CHINESE = re.compile(r"(?<=[\d}])\s*([\u4e00-\u9fff]+)()$")
-_COMPOUND = re.compile(r"\s*(\d[\d.]*)\s*([A-Za-z]+)\s*(?:,|and)?\s*(\d[\d.]*)\s*([A-Za-z]+)\s*")
+_COMPOUND = re.compile(r"\s*(\d[\d.]*)\s*([A-Za-z]+)\.?\s*(?:,|and)?\s*(\d[\d.]*)\s*([A-Za-z]+)\.?\s*")
 
 
 def split(text: str, expected: str | None = None) -> tuple[str, str | None]:
@@ -59,7 +60,7 @@ def split(text: str, expected: str | None = None) -> tuple[str, str | None]:
     if match := re.fullmatch(r"(.*?)\s*\\?%", text, re.S):
         return match[1], PERCENT
     if match := _MINUTES.fullmatch(text):
-        return numeral(int(match[1]) + Fraction(int(match[2]), 60)), "degree"
+        return numeral(int(match[1]) + Fraction(60 * int(match[2]) + int(match[3] or 0), 3600)), "degree"
     if (match := _FEET.fullmatch(text)) and Fraction(match[2]) < _INCHES:
         return numeral(_INCHES * int(match[1]) + Fraction(match[2])), "in"
     if match := _TEMPERATURE.search(text):
@@ -70,9 +71,11 @@ def split(text: str, expected: str | None = None) -> tuple[str, str | None]:
     if match := _PRICE.fullmatch(text):
         value, currency = (f"{match[1]}{match[3]}", match[2]) if match[3] else (match[4], match[5])
         return value, _CURRENCIES[currency]
+    if compound := _compound(text):
+        return compound
     if expected and (match := _LETTERS.search(text)) and canonical_unit(match[1], match[2]) == expected:
         return text[: match.start()], expected
-    return _compound(text) or _of_each(text) or _written_unit(text)
+    return _of_each(text) or _written_unit(text)
 
 
 def _of_each(text: str) -> tuple[str, str] | None:

@@ -93,6 +93,7 @@ WORDS = Subject(
         "capital letters": lambda v, rng: f"\\text{{{v.capitalize()}}}",
         "without LaTeX": lambda v, rng: v,
         "a full stop": lambda v, rng: f"\\text{{{v}}}.",
+        "quotation marks": lambda v, rng: rng.choice([f"``{v}''", f'\\text{{"{v}"}}', f"\\text{{'{v}'}}"]),
     },
     near_misses={"another word": lambda v, rng: rng.choice(_WORDS)},
     wrong_texts={
@@ -139,10 +140,13 @@ BASES = Subject(
     notations={
         "brackets": lambda v, rng: f"({_digits(v)})_{{{v[1]}}}",
         "no braces": lambda v, rng: f"{_digits(v)}_{v[1]}",
+        "its name": lambda v, rng: f"{_digits(v)}\\text{{ base }}{v[1]}",
+        "its name as an index": lambda v, rng: f"\\mathbf{{{_digits(v)}}}_{{\\text{{base }}{v[1]}}}",
     },
     near_misses={"one more": lambda v, rng: (v[0] + 1, v[1])},
     wrong_texts={
         "another base": lambda v, rng: f"{_digits(v)}_{{{v[1] + 1}}}",
+        "the name of another base": lambda v, rng: f"{_digits(v)}\\text{{ base }}{v[1] + 1}",
         "without the base": lambda v, rng: _digits(v),
         "not converted": lambda v, rng: f"{v[0]}_{{10}}" if v[0] >= v[1] else None,
     },

@@ -23,6 +23,7 @@ DEGREES = Subject(
         "radians with their name": lambda v, rng: f"{_in_radians(v)}\\text{{ radians}}",
         "without the sign": lambda v, rng: str(v),
         "words": lambda v, rng: f"{v}\\text{{ degrees}}",
+        "the letter o": lambda v, rng: f"{v}^{{\\text{{o}}}}",
         "minutes": lambda v, rng: f"{v - 1}^\\circ 60'" if v > 1 else None,
     },
     near_misses={"one more": lambda v, rng: v + 1, "the opposite": lambda v, rng: -v, "a turn": lambda v, rng: v + 360},
@@ -98,6 +99,7 @@ DURATIONS = Subject(
     notations={
         "minutes": lambda v, rng: f"{60 * v[0] + v[1]}\\text{{ minutes}}",
         "one text": lambda v, rng: f"\\text{{{v[0]} hours and {v[1]} minutes}}",
+        "no command": lambda v, rng: f"{v[0]} hours {v[1]} minutes",
         "a fraction of hours": lambda v, rng: f"{latex_fraction(v[0] + Fraction(v[1], 60))}\\text{{ hours}}",
     },
     near_misses={"a minute": lambda v, rng: (v[0], v[1] + 1) if v[1] < 59 else None},

@@ -98,6 +98,7 @@ TUPLES = Subject(
         "assignments": lambda v, rng: _assignments("xyz", v) if len(v) < 4 else None,
         "fractions not in lowest terms": lambda v, rng: f"({', '.join(map(_reducible, v))})",
         "angle brackets": lambda v, rng: f"\\langle {', '.join(map(latex_fraction, v))} \\rangle",
+        "a font": lambda v, rng: f"\\{rng.choice(['mathbf', 'textbf', 'mathrm', 'text'])}{{{_parenthesized(v, rng)}}}",
         "a column": lambda v, rng: "\\begin{pmatrix}" + " \\\\ ".join(map(latex_fraction, v)) + "\\end{pmatrix}",
     },
     near_misses={

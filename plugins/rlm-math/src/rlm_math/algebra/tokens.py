@@ -42,6 +42,8 @@ FUNCTIONS = {
 _ALIASES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "pi": "pi", "sqrt": "sqrt", "infty": "infty"}
 _NAMES = {**{name: name for name in FUNCTIONS}, **_ALIASES, "inf": "infty", "infinity": "infty"}
 
+_FUNCTIONS_IN_TEXT = FUNCTIONS - {"gcd", "lcm", "max", "min", "floor", "ceil", "sec"}
+_NUMERAL = re.compile(r"-?\d+(?:\.\d+)?")
 _TOKEN = re.compile(
     r"""\s*(?:
     (?P<repeating>\d*\.\d*\\(?:overline|bar|dot)\s*\{\s*\d+\s*\})
@@ -163,11 +165,11 @@ def _wrapped(wrapper: str, inside: str) -> list[Token]:
         return [Token("mark", inside)]
     if wrapper == "text" and inside in ("if", "for", "when", "otherwise", "else"):
         return [Token("word", "otherwise") if inside in ("otherwise", "else") else Token("mark", "if")]
-    if inside.isdecimal() and wrapper in ("text", "mathrm", "mathbf", "mathit"):
-        return [Token("number", inside)]
+    if _NUMERAL.fullmatch(inside) and wrapper in ("text", "mathrm", "mathbf", "mathit"):
+        return tokenize(inside)
     if inside == "i":
         return [Token("letter", inside)]
-    if inside == "cis" or (wrapper != "text" and inside in _NAMES):
+    if inside == "cis" or (inside in _NAMES and (wrapper != "text" or inside in _FUNCTIONS_IN_TEXT)):
         return _letters(inside)
     if wrapper in ("mathrm", "mathbf", "mathit", "operatorname") and len(inside) == 1 and inside.isalpha():
         return [Token("letter", inside)]
