@@ -58,6 +58,12 @@ _WHOLE_STYLE = re.compile(
     re.S,
 )
 """A formula in a font: more than letters, which may be a vector or a unit."""
+_GROUP = re.compile(r"[\s$]*\{((?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.|\{[^{}]*\})*\})+)\}[\s.$]*", re.S)
+"""A formula in braces, as styles and colors leave it."""
+_ZERO_WIDTH = "\u200b-\u200e\u2060\ufeff"
+_INVISIBLE = re.compile(rf"(?<![\w{_ZERO_WIDTH}])[{_ZERO_WIDTH}]+|[{_ZERO_WIDTH}]+(?![\w{_ZERO_WIDTH}])")
+"""Characters of no width, but not those between letters or digits."""
+_PER_MILLE = re.compile(r"(^|=)\s*(-?\d+(?:\.\d+)?)\s*(?:‰|\\(?:permil|textperthousand)(?![A-Za-z]))\s*$")
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.S)
 _SIZES = ("big", "Big", "bigg", "Bigg")
 _REMOVED = {r"\left", r"\middle", r"\right", r"\displaystyle", r"\!"}
@@ -70,6 +76,8 @@ _SYNONYMS = {
     r"\dfrac": r"\frac",
     r"\tfrac": r"\frac",
     r"\cfrac": r"\frac",
+    r"\nicefrac": r"\frac",
+    r"\sfrac": r"\frac",
     r"\le": r"\leq",
     r"\ge": r"\geq",
     r"\lbrace": r"\{",
@@ -111,12 +119,12 @@ def to_ascii(text: str) -> str | None:
 
     >>> to_ascii("４"), to_ascii("√2"), to_ascii("1⅜"), to_ascii("x²ⁿ"), to_ascii("٤"), to_ascii("4\u200b2")
     ('4', '\\\\sqrt{2}', '1\\\\frac{3}{8}', 'x^{2n}', '4', None)
-    >>> to_ascii("10₂"), to_ascii("–4"), to_ascii("∛2")
-    ('10_{2}', '-4', '\\\\sqrt[3]{2}')
+    >>> to_ascii("10₂"), to_ascii("–4"), to_ascii("∛2"), to_ascii("4\u200b")
+    ('10_{2}', '-4', '\\\\sqrt[3]{2}', '4')
     """
     if _STRUCK_OUT.search(text):
         return None
-    text = re.sub(r"\s+", " ", text)
+    text = re.sub(r"[\s\u2061\u2062]+", " ", _INVISIBLE.sub("", text))  # function application, invisible times
     text = text.replace("º", "°")
     text = _SLASHED.sub(lambda m: unicodedata.normalize("NFKC", rf"\frac{{{m[1]}}}{{{m[2]}}}"), text)
     text = re.sub(r"√\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
@@ -142,6 +150,8 @@ def normalize_latex(text: str) -> str:
         text = f"{quantity[1]}\\text{{ {quantity[2]}}}" if quantity[2] else quantity[1]
     if delimited := re.fullmatch(r"\s*\\([(\[])(.*)\\[)\]]\s*", text, re.S):
         text = delimited[2]
+    while grouped := _GROUP.fullmatch(text):
+        text = grouped[1]
     if styled := _WHOLE_STYLE.fullmatch(text):
         text = styled[1]
     text = _COMMAND.sub(_normalize_command, text.replace("{,}", ",").replace("~", " "))
@@ -150,7 +160,7 @@ def normalize_latex(text: str) -> str:
     text = re.sub(r"\\frac\s*([0-9A-Za-z])\s*([0-9A-Za-z])", r"\\frac{\1}{\2}", text)
     text = re.sub(r"\\frac\s*([0-9A-Za-z])\s*\{", r"\\frac{\1}{", text)
     text = re.sub(r"(\\frac\s*\{[^{}]*\})\s*([0-9A-Za-z])", r"\1{\2}", text)
-    return text.strip().removesuffix(".").strip()
+    return _PER_MILLE.sub(r"\1\\frac{\2}{1000}", text.strip().removesuffix(".").strip())
 
 
 def _normalize_command(match: re.Match[str]) -> str:

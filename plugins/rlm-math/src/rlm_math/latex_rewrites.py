@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 _STYLES = "boldsymbol bm pmb underline emph"
-_SWITCHES = "bf it large Large LARGE huge Huge small normalsize limits nolimits"
+_SWITCHES = "bf it large Large LARGE huge Huge small normalsize limits nolimits textstyle scriptstyle"
+_COLORS = "black blue brown cyan darkgray gray green lime magenta olive orange pink purple red teal violet"
+"""Colors that hide no text on a white page."""
 _DOTS = r"(?:\\(?:ldots|dots|cdots|dotsc)(?![A-Za-z])|\.\.\.)"
 _MODULUS = (
     r"(?:\\(?:mathrm|text|operatorname)\s*\{\s*mod\s*\}|\\(?:mod|bmod)(?![A-Za-z])|mod(?![a-z])|\\text\s*\{\s*mod)"
@@ -59,6 +61,7 @@ _PATTERNS = [
     (r"(?:\\text\s*\{\s*US\s*\}|US)\s*(?=\\\$)", ""),
     (r"\\(?:left|right)\s*\.", " "),
     (r"\\mathbf\s*(?:\{\s*([ijk])\s*\}|([ijk])(?![A-Za-z]))", r"\\vec{\1\2}"),
+    (rf"\\(?:text)?color\s*\{{\s*(?:{'|'.join(_COLORS.split())})\s*\}}", " "),
     (r"\\hspace\*?\s*\{[^{}]*\}", " "),
     (r"\\text\s*\{\s*\(\s*mod\s*(\d+)\s*\)\s*\}", r"\\pmod{\1}"),
     (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),

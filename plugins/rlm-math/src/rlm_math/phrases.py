@@ -45,6 +45,7 @@ _CONSTANT = re.compile(
 _FUNCTION_OF_X = re.compile(r"[A-Za-z]\s*\(\s*[a-z]\s*\)\s*=")
 _INDEX = re.compile(r"\s*,?\s*\(?\s*n\s*\\in\s*(?:\\mathbb\s*\{?\s*)?N\s*\}?\s*(?:[\^_]\s*\{?\s*[*+]\s*\}?)?\s*\)?\s*$")
 _MULTIPLES = re.compile(r"\\\{\s*([a-z])\s*(?:\\mid|\||:)\s*(\1\s*=[^{}]*(?:\{[^{}]*\}[^{}]*)*)\\\}")
+_LEADING_EQUALS = re.compile(r"^\s*=(?!=)\s*(?=[^\s<>])")
 _PRICE = re.compile(r"(-?\s*(?:\\\$|[€£¥₹])\s*)(.+)")
 _SOLUTION = r"solutions?(?: exists?)?"
 _INFINITELY_MANY = r"\text{infinitely many}"
@@ -86,7 +87,7 @@ def plain_answer(text: str, *, has_name: bool = False) -> str:
         text = inside[1].strip()
     text = _without_remark(_POINT.sub("", text, count=1) if _POINT.match(text) else text)
     text = _INTRODUCTION.sub("", text, count=1).strip() if _INTRODUCTION.match(text) else text
-    return _from_words(text if has_name else _without_domain(text))
+    return _from_words(text if has_name else _without_domain(_LEADING_EQUALS.sub("", text)))
 
 
 def _without_remark(text: str) -> str:

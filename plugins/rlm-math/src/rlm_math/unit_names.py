@@ -19,7 +19,8 @@ _ABBREVIATIONS = unit_symbols.NAMES | {
     "mph": "mile/hour", "kph": "km/hour", "kmh": "km/hour", "kmph": "km/hour", "mps": "m/second",
     "usd": "dollar", "eur": "euro", "gbp": "pound", "deg": "degree", "rad": "radian", "sq": "square", "cu": "cubic",
     "centurie": "century", "millennia": "millennium",
-    "pa": "pascal", "celsius": "celsius", "kilobyte": "kB", "megabyte": "MB", "gigabyte": "GB", "terabyte": "TB",
+    "pa": "pascal", "hz": "hertz", "celsius": "celsius",
+    "kilobyte": "kB", "megabyte": "MB", "gigabyte": "GB", "terabyte": "TB",
 }  # fmt: skip
 _CAPITALS = {"N": "newton", "J": "joule", "W": "watt", "V": "volt", "A": "ampere", "K": "kelvin", "L": "l"}
 _LENGTH, _MASS, _TIME, _CALENDAR, _MONEY = ({name: 1} for name in ("length", "mass", "time", "calendar", "money"))

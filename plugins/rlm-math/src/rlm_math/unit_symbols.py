@@ -62,4 +62,7 @@ def cased(part: str) -> str:
     units = _FOLDED.get(lower, set[str]())
     if not units or changes_number(lower):
         return lower
-    return min(units) if len(units) == 1 else part
+    if len(units) > 1:
+        return part
+    (unit,) = units
+    return part if part == lower and unit[0] not in "kG" else unit  # 6 pw is no power

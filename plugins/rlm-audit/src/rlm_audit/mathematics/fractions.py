@@ -124,6 +124,7 @@ DECIMALS = Subject(
         "small scientific notation": lambda value, rng: f"{plain(value * 100)} \\cdot 10^{{-2}}",
         "a programmer's notation": lambda value, rng: f"{plain(value * 100)}e-2",
         "a percentage": lambda value, rng: f"{plain(value * 100)}\\%",
+        "per mille": lambda value, rng: plain(value * 1000) + rng.choice(["‰", "\\permil"]),
     },
     near_misses={
         "the last digit": _last_digit,
@@ -137,6 +138,7 @@ DECIMALS = Subject(
         "a comma": lambda value, rng: plain(value).replace(".", ","),
         "a fraction beside it": lambda v, rng: f"{latex_fraction(v)}+\\frac{{1}}{{{10 ** rng.randint(3, 9) + 1}}}",
         "constants without digits": _of_constants,
+        "per mille of a percentage": lambda value, rng: f"{plain(value * 100)}‰",
         "a percentage of a percentage": lambda value, rng: f"{plain(value)}\\%" if abs(value) < 1 else None,
     },
 )

@@ -43,7 +43,7 @@ def _broken(value: int, rng: random.Random) -> str | None:
     text, last = str(value), rng.choice([1, 2])
     if abs(value) < 10**last:
         return None
-    breaks = ["\\,", "\\;", "\\:", "\\ ", "~", " ", "$ $", "$", "_", "^", "\\cdot "]
+    breaks = ["\\,", "\\;", "\\:", "\\ ", "~", " ", "$ $", "$", "_", "^", "\\cdot ", "\u200b", "\\color{red} "]
     return f"{text[:-last]}{rng.choice(breaks)}{text[-last:]}"
 
 
@@ -110,6 +110,7 @@ INTEGERS = Subject(
         "a quotient": lambda value, rng: f"\\frac{{{7 * value}}}{{7}}",
         "nested brackets": _nested,
         "a name": lambda value, rng: f"{rng.choice('xynkmt')} = {value}",
+        "an equals sign": lambda value, rng: f"= {value}",
         "text around": lambda value, rng: f"{value}\\text{{ {rng.choice(['apples', 'ways', 'points'])}}}",
         "nested boxes": lambda value, rng: f"\\boxed{{{value}}}",
         "a cube root in Unicode": lambda value, rng: f"∛{value**3}" if value > 0 else None,
@@ -134,6 +135,7 @@ INTEGERS = Subject(
         "a Unicode exponent or subscript": _raised_or_lowered,
         "two numbers": lambda value, rng: f"{value} {rng.randint(0, 9)}",
         "hidden text": lambda value, rng: f"\\phantom{{{value + 1}}}{value}",
+        "text in white": lambda value, rng: f"\\color{{white}}{{{value}}}",
         "an interval": lambda value, rng: f"[{value}, {value}]",
         "a pair": lambda value, rng: f"({value}, {value})",
         "dots": lambda value, rng: f"{value}\\ldots",

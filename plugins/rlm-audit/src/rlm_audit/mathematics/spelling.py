@@ -21,7 +21,7 @@ def spell(text: str, rng: random.Random) -> str:
 
 
 def _fraction_size(text: str, rng: random.Random) -> str:
-    return text.replace("\\frac", rng.choice(["\\dfrac", "\\tfrac", "\\cfrac"]))
+    return text.replace("\\frac", rng.choice(["\\dfrac", "\\tfrac", "\\cfrac", "\\nicefrac", "\\sfrac"]))
 
 
 def _growing_brackets(text: str, rng: random.Random) -> str:
@@ -46,7 +46,18 @@ def _spaces(text: str, rng: random.Random) -> str:
 
 
 def _display(text: str, rng: random.Random) -> str:
-    return f"\\displaystyle {text}"
+    return rng.choice(["\\displaystyle ", "\\textstyle "]) + text
+
+
+def _color(text: str, rng: random.Random) -> str:
+    form = rng.choice(["\\textcolor{%s}{%s}", "\\color{%s}{%s}", "{\\color{%s} %s}", "\\color{%s} %s"])
+    return form % (rng.choice(["red", "blue", "green", "teal"]), text)
+
+
+def _zero_width(text: str, rng: random.Random) -> str:
+    if "\\boxed" in text:
+        return text
+    return rng.choice(["\u200b%s", "%s\u2060", "\ufeff%s", "%s\u200b\u200b"]) % text
 
 
 def _times(text: str, rng: random.Random) -> str:
@@ -66,5 +77,5 @@ def _other_digits(text: str, rng: random.Random) -> str:
 
 SPELLINGS: list[Callable[[str, random.Random], str]] = [
     *(_fraction_size, _growing_brackets, _wide_signs, _dollars, _full_stop, _spaces, _display, _times, _unicode),
-    _other_digits,
+    *(_other_digits, _color, _zero_width),
 ]

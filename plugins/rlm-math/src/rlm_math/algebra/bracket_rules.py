@@ -56,7 +56,7 @@ def _grouped(opened: str, inside: Tokens, parse: Parse) -> Value | None:
         return parse(inside)  # brackets of an array
     if opened == "[":
         raise UnreadableError("[x] may be x, its integer part, or a list")
-    is_plain = len(split(inside, *RELATIONS, *SET_OPERATIONS, "or", "\\pm")) > 1
+    is_plain = opened == "{" or len(split(inside, *RELATIONS, *SET_OPERATIONS, "or", "\\pm")) > 1
     return parse(inside) if opened in ("(", "{") and inside and is_plain else None
 
 
