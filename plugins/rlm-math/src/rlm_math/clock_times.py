@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from math import gcd
 
 _WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _CLOCK = re.compile(r"(\d+)((?:\s*:\s*\d+)*)\s*(?:([ap])\.?\s?m\.?|(noon|midnight))?", re.I)
 _RATIO = re.compile(r"\s*(\d+)\s*(?:/|to)\s*(\d+)\s*|\\frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 _NAMES = {"noon": "p", "midnight": "a"}
-NOON, HALF_DAY = 12, 12
+MAX_DIGITS = 100
+"""Digits of a term of a ratio."""
+NOON, HALF_DAY, DAY, MINUTES = 12, 12, 24, 60
 
 
 def normalized_clock(text: str) -> str:
@@ -34,6 +37,36 @@ def normalized_clock(text: str) -> str:
     if half == "a" and hour == NOON:
         return f"0{rest}"
     return f"{hour}{rest}{half}"
+
+
+def is_time(clock: str) -> bool:
+    """Return True for a text of `normalized_clock` that can be a time of day, so that it has no multiples.
+
+    >>> [is_time(clock) for clock in ("9:05", "9:05a", "2:3", "12:60", "25:36", "3:4:5", "1:02:03", "10:20:30:40")]
+    [True, True, False, False, False, False, True, False]
+    """
+    hour, *rest = clock.rstrip("ap").split(":")
+    is_of_minutes = all(len(each) == len("00") and int(each) < MINUTES for each in rest)
+    return len(hour) <= len("00") and int(hour) <= DAY and len(rest) <= len(("minute", "second")) and is_of_minutes
+
+
+def are_proportional(clock: str, other: str) -> bool:
+    """Return True for two ratios of integers with the same terms in lowest terms: 2:3 and 4:6.
+
+    >>> [are_proportional("2:3", other) for other in ("4:6", "6:4", "2:3:0", "0:0", "4:06")]
+    [True, False, False, False, False]
+    """
+    terms = [_lowest_terms(each) for each in (clock, other)]
+    return terms[0] == terms[1] != []
+
+
+def _lowest_terms(ratio_text: str) -> list[int]:
+    """Return the terms of a ratio in lowest terms; none for a zero or a leading zero."""
+    terms = ratio_text.split(":")
+    if not all(term.isdecimal() and term[0] != "0" and len(term) < MAX_DIGITS for term in terms):
+        return []
+    divisor = gcd(*map(int, terms))
+    return [int(term) // divisor for term in terms]
 
 
 def ratio(text: str) -> str:

@@ -11,13 +11,13 @@ from string import ascii_lowercase
 from typing import Literal, NamedTuple
 
 from rlm_math import units
-from rlm_math.clock_times import normalized_clock, ratio
+from rlm_math.clock_times import are_proportional, is_time, normalized_clock, ratio
 from rlm_math.combinatorics import has_counts, in_binomials, is_combination
 from rlm_math.dates import normalized_date
-from rlm_math.function_arguments import is_of_another_variable, with_arguments_of
+from rlm_math.function_arguments import is_of_another_variable, with_arguments_of, with_constant_of, with_name
 from rlm_math.latex_normalization import normalize_latex, strip_spaces, to_ascii
 from rlm_math.numerals import is_near, numeral, parse_number
-from rlm_math.phrases import introduction, plain_answer
+from rlm_math.phrases import integer_parameter, introduction, plain_answer
 from rlm_math.quantity_names import is_label, is_other_label, is_quantity_name, split_label
 from rlm_math.reference import (
     NOTATIONS,
@@ -75,7 +75,8 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
         return False
     ascii_text = to_ascii(answer)
     normalized = normalize_latex(ascii_text) if ascii_text else ""
-    text = plain_answer(normalized)
+    text = with_name(plain_answer(normalized), integer_parameter(normalized), gold.parameter, gold.text)
+    text = with_constant_of(gold.text, text)
     if not text or is_other_label(gold.label, introduction(normalized)):
         return False
     text = split_approximation(text)[0] if gold.is_rounded else text
@@ -97,7 +98,8 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
         return False
     if gold.kind == "clock":
         is_ratio = not re.search("[A-Za-z]", gold.text)
-        return (normalized_clock(text) or (is_ratio and ratio(text))) == gold.value
+        value = normalized_clock(text) or (ratio(text) if is_ratio else "")
+        return value == gold.value or (not is_time(gold.value) and are_proportional(gold.value, value))
     if gold.kind in NOTATIONS:
         return NOTATIONS[gold.kind](text) == gold.value
     if normalized_date(text):

@@ -33,6 +33,7 @@ _INTEGER_PARAMETER = re.compile(
     r"|\\text\s*\{[ ,]*(?:where|for|with)\s*\}\s*[a-z]\s*\\text\s*\{\s*(?:is )?(?:an|any)\s+integer\s*\}"
     r"|\\text\s*\{[ ,]*for (?:any |all |every |some )?integers?\s*\}\s*[a-z])\s*"
 )
+_PARAMETER = re.compile(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])")
 _ORDER = r"(?:<|>|\\(?:leq?|geq?|lt|gt|neq?|leqslant|geqslant)(?![A-Za-z]))"
 _REAL = r"[a-z]\s*\\in\s*\\mathbb\s*\{?\s*R\s*\}?"
 _WHICH = r"(?:an?|any|all|some|every|arbitrary|real|constants?|numbers?| )+"
@@ -99,6 +100,13 @@ def _without_remark(text: str) -> str:
     return number if value is not None and parse_number(number) == value else text
 
 
+def integer_parameter(text: str) -> str:
+    """Return the parameter that a text declares to be any integer: the n of ``n\\\\pi, n \\\\in \\\\mathbb{Z}``."""
+    domains = [match[0] for match in _INTEGER_PARAMETER.finditer(text)]
+    name = _PARAMETER.search(domains[0]) if len(domains) == 1 else None
+    return "" if name is None or _is_bounded(domains[0], text) else name[0]
+
+
 def _without_domain(text: str) -> str:
     """Return a text without the domain of its integer parameter, or of the index of a sequence."""
     without = _INTEGER_PARAMETER.sub(lambda match: match[0] if _is_bounded(match[0], text) else "", text)
@@ -113,7 +121,7 @@ def _without_domain(text: str) -> str:
 
 def _is_bounded(domain: str, text: str) -> bool:
     """Return True if a domain restricts the answer: that of a side of an inequality, or of a function's constant."""
-    name = re.search(r"(?<![A-Za-z\\])[a-z](?![A-Za-z])", domain)
+    name = _PARAMETER.search(domain)
     if name and (function := _FUNCTION_OF_X.match(text)) and name[0] not in function[0].partition("(")[2]:
         return True
     side = rf"(?<![\w\\]){name[0]}" if name else ""

@@ -16,7 +16,7 @@ from rlm_math.groups import normalized_group
 from rlm_math.labels import normalized_labels
 from rlm_math.latex_normalization import normalize_latex, to_ascii
 from rlm_math.numerals import MAX_LENGTH, normalized_base, parse_number
-from rlm_math.phrases import introduction, plain_answer
+from rlm_math.phrases import integer_parameter, introduction, plain_answer
 from rlm_math.quantity_names import split_label
 
 Kind = Literal["number", "letter", "labels", "words", "clock", "date", "group", "base", "formula"]
@@ -64,6 +64,7 @@ class Reference:
         exact: Its value if it is a number.
         label: Words before an equals sign or a tuple: the area of ``\\text{Area} = 4``.
         is_rounded: Whether it has a sign of approximation, which answers may have too.
+        parameter: Letter of its integer parameter: the k of ``k\\pi, k \\in \\mathbb{Z}``.
         choice: Letter of the option that the value belongs to: ``\\text{(B) }12``.
     """
 
@@ -76,6 +77,7 @@ class Reference:
     label: str = ""
     is_rounded: bool = False
     choice: str = ""
+    parameter: str = ""
 
 
 @lru_cache(maxsize=4096)
@@ -90,7 +92,7 @@ def parse_reference(answer: str) -> Reference | None:
     text = normalize_latex(ascii_text) if ascii_text else ""
     while box := re.fullmatch(r"\\boxed\s*\{(.*)\}", text):
         text = box[1].strip()
-    noun = introduction(text)
+    noun, parameter = introduction(text), integer_parameter(text)
     text, is_rounded = split_approximation(plain_answer(text))
     if not text:
         return None
@@ -103,7 +105,7 @@ def parse_reference(answer: str) -> Reference | None:
         return replace(value, choice=letter)
     label, rest = split_label(text)
     value = parse_reference(rest) if label else None
-    return replace(_parse_plain(text) if value is None else value, label=label or noun)
+    return replace(_parse_plain(text) if value is None else value, label=label or noun, parameter=parameter)
 
 
 def _parse_plain(text: str) -> Reference:

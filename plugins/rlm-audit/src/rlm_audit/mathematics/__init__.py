@@ -115,6 +115,10 @@ SUBJECTS: dict[str, Subject] = {
     "equal unknowns": systems.EQUAL_NAMES,
     "ratio": systems.RATIOS,
     "named point": names.NAMED_POINTS,
+    "integral": names.INTEGRALS,
+    "sum with a parameter": names.SUMS_OF_PARAMETERS,
+    "function of x": names.FUNCTIONS_OF_X,
+    "ratio of integers": names.WHOLE_RATIOS,
     "function with a constant": systems.LINEAR_FUNCTIONS,
 }
 """Name → kind of answer."""

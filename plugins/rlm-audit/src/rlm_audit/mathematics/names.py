@@ -25,3 +25,62 @@ NAMED_POINTS = Subject(
     },
     is_spelled=False,
 )
+
+
+INTEGRALS = Subject(
+    draw=lambda rng, size: (rng.randint(2, 9 * size), rng.choice("xtu")),
+    write=lambda v, rng: f"{v[0]}e^{v[1]}+C",
+    notations={
+        "a small letter": lambda v, rng: f"{v[0]}e^{v[1]}+c",
+        "another letter": lambda v, rng: f"K+{v[0]}e^{v[1]}",
+    },
+    near_misses={"one more": lambda v, rng: (v[0] + 1, v[1])},
+    wrong_texts={
+        "no constant": lambda v, rng: f"{v[0]}e^{v[1]}",
+        "a factor": lambda v, rng: f"{v[0]}Ke^{v[1]}",
+        "a multiple of the constant": lambda v, rng: f"{v[0]}e^{v[1]}+{rng.randint(2, 9)}K",
+        "two constants": lambda v, rng: f"{v[0]}e^{v[1]}+C+K",
+        "the variable as constant": lambda v, rng: f"{v[0]}e^{v[1]}+{v[1]}",
+    },
+)
+
+SUMS_OF_PARAMETERS = Subject(
+    draw=lambda rng, size: (rng.choice("abd"), rng.randint(1, 9 * size)),
+    write=lambda v, rng: f"{v[1]}{v[0]}+c",
+    notations={"another order": lambda v, rng: f"c+{v[1]}{v[0]}"},
+    near_misses={"one more": lambda v, rng: (v[0], v[1] + 1)},
+    wrong_texts={"another parameter": lambda v, rng: f"{v[1]}{v[0]}+{rng.choice('CKk')}"},
+)
+
+FUNCTIONS_OF_X = Subject(
+    draw=lambda rng, size: (rng.randint(2, 9 * size), rng.randint(1, 9 * size)),
+    write=lambda v, rng: f"f(x)={v[0]}x+{v[1]}",
+    notations={"y": lambda v, rng: f"y={v[0]}x+{v[1]}"},
+    near_misses={"one more": lambda v, rng: (v[0], v[1] + 1)},
+    wrong_texts={
+        "exchanged variables": lambda v, rng: f"x={v[0]}y+{v[1]}",
+        "another function": lambda v, rng: f"g(x)={v[0]}x+{v[1]}",
+        "the derivative": lambda v, rng: f"f'(x)={v[0]}x+{v[1]}",
+        "another argument": lambda v, rng: f"y={v[0]}t+{v[1]}",
+    },
+)
+
+WHOLE_RATIOS = Subject(
+    draw=lambda rng, size: tuple(rng.choice([2, 3, 5, 7, 11, 101, 103]) for _ in range(rng.randint(3, 4))),
+    write=lambda v, rng: ":".join(map(str, v)),
+    notations={
+        "a multiple": lambda v, rng: ":".join(str(each * (100 + v[0])) for each in v),
+        "spaces": lambda v, rng: " : ".join(map(str, v)),
+    },
+    near_misses={
+        "one more": lambda v, rng: (*v[:-1], v[-1] + 1),
+        "exchanged": lambda v, rng: (v[1], v[0], *v[2:]) if v[0] != v[1] else None,
+        "a term more": lambda v, rng: (*v, 1),
+    },
+    wrong_texts={
+        "one term multiplied": lambda v, rng: ":".join(map(str, (2 * v[0], *v[1:]))),
+        "zeros": lambda v, rng: ":".join("0" for _ in v),
+        "a list": lambda v, rng: ",".join(map(str, v)),
+    },
+    is_spelled=False,
+)

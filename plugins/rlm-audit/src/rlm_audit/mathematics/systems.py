@@ -111,9 +111,11 @@ PERIODIC = Subject(
         "brackets": lambda v, rng: f"k\\pi+\\frac{{{v[0]}\\pi}}{{{v[1]}}} (k \\in \\mathbb{{Z}})",
         "a set": lambda v, rng: f"\\{{x \\mid x=k\\pi+\\frac{{{v[0]}\\pi}}{{{v[1]}}}, k\\in\\mathbb{{Z}}\\}}",
         "words": lambda v, rng: f"\\frac{{{v[0]}\\pi}}{{{v[1]}}}+k\\pi\\text{{ for any integer }}k",
+        "another parameter": lambda v, rng: f"\\frac{{{v[0]}\\pi}}{{{v[1]}}}+n\\pi, n\\in\\mathbb{{Z}}",
     },
     near_misses={"one more": lambda v, rng: (v[0] + 1, v[1])},
     wrong_texts={
+        "an undeclared parameter": lambda v, rng: f"\\frac{{{v[0]}\\pi}}{{{v[1]}}}+n\\pi",
         "a double period": lambda v, rng: f"\\frac{{{v[0]}\\pi}}{{{v[1]}}}+2k\\pi (k\\in\\mathbb{{Z}})",
         "natural numbers": lambda v, rng: f"\\frac{{{v[0]}\\pi}}{{{v[1]}}}+k\\pi (k\\in\\mathbb{{N}})",
         "all but these": lambda v, rng: (
