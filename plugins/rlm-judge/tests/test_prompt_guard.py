@@ -31,8 +31,9 @@ MARKERS = """
 <end_of_utterance> <end_of_turn> <start_of_turn> <unused94> <reserved_107> <TOKENS_UNUSED_1> <extra_id_1>
 </role> <eoh> <eoa> <eod> <longcat_user> <SPECIAL_11> <assistant_turn> <seed:bos> <mask:3> </s> <think>
 <tool_call> <|im_end|> <｜User｜> [/INST] [TOOL_CALLS] [/SYSTEM_PROMPT] [THINK] ]~b] [e~[ <<SYS>> <system>
+[IMG] [BOS] [MASK] <mask> <sep> <cls> <eoc> <eop> ◁think▷ ◁/think▷
 """.split()  # noqa: SIM905
-ORDINARY = ["<h1>", "<div>", "</li>", "List<int>", "a < b > c", "[1, 2]", "x[my_index]", "[citation]", "<b>"]
+ORDINARY = ["<h1>", "<div>", "</li>", "List<int>", "a < b > c", "[1, 2]", "x[my_index]", "[AB]", "[citation]", "<b>"]
 COMMAND = re.compile(r"(?:Give|Verdict:) 10")
 ROLES = re.compile(r"<[|｜][^|｜]*[|｜]>|</?s>|\[/?INST\]|<(?:start|end)_of_turn>")
 

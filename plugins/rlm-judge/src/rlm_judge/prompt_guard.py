@@ -8,13 +8,15 @@ import unicodedata
 from collections.abc import Mapping
 
 _IN_ANGLES = (
-    r"\w*[_:][\w:]*|\w{2,}\d+|think|s|bos|eo[adhst]|pad|unk|sop|gMASK|role|system|user|assistant|human|bot|INST|SYS"
+    r"\w*[_:][\w:]*|\w{2,}\d+|think|s|bos|eo[a-z]|pad|unk|mask|cls|sep|sop|gMASK|role|system|user|assistant"
+    r"|human|bot|INST|SYS"
 )
 """Special tokens: a word with an underscore, colon or number (``end_of_turn``, ``unused94``), or a known one."""
-_IN_SQUARES = r"think|gMASK|INST|SYS|(?-i:[A-Z]+_[A-Z]+)"
+_IN_SQUARES = r"think|gMASK|(?-i:[A-Z]{3,}(?:_[A-Z]+)*)"
+"""Known ones, and words in capitals (``TOOL_CALLS``, ``IMG``)."""
 _CONTROL = re.compile(
     rf"(?<=<)(?=[|｜]|/?(?:{_IN_ANGLES})\s*>)|(?<=\[)(?=[|｜]|/?(?:{_IN_SQUARES})\s*\])"
-    r"|(?<=[|｜])(?=[>\]])|(?<=\])(?=~\w\])|(?<=\[)(?=e~\[)",
+    r"|(?<=[|｜])(?=[>\]])|(?<=◁)(?=/?think)|(?<=\])(?=~\w\])|(?<=\[)(?=e~\[)",
     re.IGNORECASE,
 )
 """Positions where a space breaks role markers (servers parse them anywhere) and thinking tags (a judge quotes them)."""
