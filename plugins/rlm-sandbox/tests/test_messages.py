@@ -16,14 +16,14 @@ def send(message):
 MESSAGES = [
     {"value": True},
     {"value": None},
-    {"value": True, "after": [[], {}]},
+    {"value": True, "heap": [], "forget": []},
     {"passed": True},
     {"loaded": 1},
     {"loaded": True, "value": True},
     {"loaded": True},
     {"ready": True},
     {"end": True},
-    {"callback": {"number": 0, "args": [], "kwargs": {}}},
+    {"callback": {"number": 0, "args": [], "kwargs": {}}, "heap": [], "forget": []},
     {},
 ]
 CHECK = Check("assert f(2) == 4", names=("f",))

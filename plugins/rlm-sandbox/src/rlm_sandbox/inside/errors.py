@@ -60,11 +60,16 @@ def _class_name(kind: Any) -> str:
     return f"solution.{name}" if hasattr(builtins, name) else str(name)
 
 
-def _of_library(name: str) -> Any:
-    """Return what ``module.name`` is in a loaded module of the standard library, or None."""
+def _of_library(name: str) -> type[Exception] | None:
+    """Return the class ``module.name`` of a loaded module of the standard library, or None.
+
+    Not of unittest: a program that raises its `SkipTest` would skip the test.
+    """
     module, _, attribute = name.rpartition(".")
-    known = module.partition(".")[0] in sys.stdlib_module_names
-    return vars(sys.modules[module]).get(attribute) if known and module in sys.modules else None
+    if module.partition(".")[0] not in sys.stdlib_module_names - {"unittest"} or module not in sys.modules:
+        return None
+    found = vars(sys.modules[module]).get(attribute)
+    return found if isinstance(found, type) and issubclass(found, Exception) else None
 
 
 def class_of(names: list[str], known: Mapping[str, type[BaseException]]) -> type[BaseException]:
