@@ -168,6 +168,8 @@ def _is_changed_after(right: list[Token], in_math: bool, *, has_words: bool) -> 
         return not _is_unit(first) and not (is_outside and (is_apart or "delimiter" in crossed))
     if first.kind == "opened":
         return not (is_outside and (is_apart or "delimiter" in crossed)) and not _is_remark(rest)
+    if first.text == "\\%":
+        return second.text == "\\%"
     if first.text == "!":
         return not (is_outside and has_words)
     if first.kind == "operator":

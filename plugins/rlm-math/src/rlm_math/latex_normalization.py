@@ -54,7 +54,7 @@ _SLASHED = re.compile("([⁰¹²³⁴-⁹]+)[⁄/]([₀-₉]+)")
 _SYMBOL_PATTERN = re.compile("|".join(map(re.escape, _SYMBOLS)))
 _STRUCK_OUT = re.compile(r"(?<![\w}~])~~(?=\S).*?(?<=\S)~~(?![\w\\~])", re.S)
 _WHOLE_STYLE = re.compile(
-    r"\s*\\(?:math(?:rm|bf|it|sf)|ensuremath)\s*\{((?![A-Za-z\s]*\})(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}\s*",
+    r"(?:\\(?:math(?:rm|it)|ensuremath)\s*)?\{((?![A-Za-z\s]*\})(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}",
     re.S,
 )
 """A formula in a font: more than letters, which may be a vector or a unit."""
@@ -152,15 +152,16 @@ def normalize_latex(text: str) -> str:
         text = delimited[2]
     while grouped := _GROUP.fullmatch(text):
         text = grouped[1]
-    if styled := _WHOLE_STYLE.fullmatch(text):
-        text = styled[1]
     text = _COMMAND.sub(_normalize_command, text.replace("{,}", ",").replace("~", " "))
     text = re.sub(r" {2,}", " ", re.sub(r"(?<!\\)\$", " ", text))
     text = re.sub(r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}", text)
     text = re.sub(r"\\frac\s*([0-9A-Za-z])\s*([0-9A-Za-z])", r"\\frac{\1}{\2}", text)
     text = re.sub(r"\\frac\s*([0-9A-Za-z])\s*\{", r"\\frac{\1}{", text)
     text = re.sub(r"(\\frac\s*\{[^{}]*\})\s*([0-9A-Za-z])", r"\1{\2}", text)
-    return _PER_MILLE.sub(r"\1\\frac{\2}{1000}", text.strip().removesuffix(".").strip())
+    text = text.strip().removesuffix(".").strip()
+    while styled := _WHOLE_STYLE.fullmatch(text):
+        text = styled[1].strip()
+    return _PER_MILLE.sub(r"\1\\frac{\2}{1000}", text)
 
 
 def _normalize_command(match: re.Match[str]) -> str:

@@ -46,7 +46,7 @@ _BARE_CHOICE = re.compile(r"\(?\s*([A-H])\s*[).:]\s*()(.+)", re.S)
 _HEDGE = re.compile(r"(?<![A-Za-z])(?:(?i:or|and|nor|not|but|maybe)|[A-H])(?![A-Za-z])")
 """What offers another option, or takes one back."""
 _WORDS = re.compile(r"[A-Za-z][A-Za-z'.,-]*(?: [A-Za-z0-9][A-Za-z0-9'.,-]*)*")
-_ARTICLE = re.compile(r"(?:an?|the) (?=[a-z]{3})", re.I)
+_ARTICLE = re.compile(r"(?:an?|the) (?=[a-z]-?[a-z]{2})", re.I)
 _PROPER_NAME = re.compile(r"(?=.*[aeiouAEIOU])[A-Z][a-z]{2}")
 _SHORT = {"yes", "no", "odd", "even", "dne", "all", "one", "two", "six", "ten"}
 
@@ -166,7 +166,9 @@ def normalized_words(text: str) -> str:
         return words.lower()
     if not _WORDS.fullmatch(words):
         return ""
-    is_certain = _WRAPPED.fullmatch(text) or any(len(w) > 3 or w.lower() in _SHORT for w in words.split())
+    is_certain = _WRAPPED.fullmatch(text) or any(
+        len(w) > 3 or w.lower() in _SHORT for w in re.split("[^A-Za-z]+", words)
+    )
     return words.lower() if is_certain or _PROPER_NAME.fullmatch(words) else ""
 
 

@@ -40,9 +40,10 @@ _FEET = re.compile(
 )
 _TRAILING = re.compile(r"(?<=[\d}]) ?([A-Za-z]+(?: [A-Za-z]+)?)(?:\^\{?([23])\}?)?$")
 _SEPARATE = re.compile(r"(?<=[\d}]) ([A-Za-z]{2,}(?:\.? [A-Za-z]{2,}){0,3}|[a-z]+/[a-z]+)(?:\^\{?([23])\}?)?$")
-_LETTERS = re.compile(r"(?<=[\d}]) ([A-Za-z]+(?:/[A-Za-z]+)?)(?:\^\{?([23])\}?)?$")
+_LETTERS = re.compile(r"(?<=[\d}]) ?([A-Za-z]+(?:/[A-Za-z]+)?)(?:\^\{?([23])\}?)?$")
 _AND = re.compile(r"(?:\s*(?:[,;]|\\text\s*\{\s*,?\s*and\s*\}|(?<![A-Za-z])and(?![A-Za-z])))+\s*")
-_AND_IN_TEXT = re.compile(r"(\\text\s*\{[^{}]*?),?\s+and\s*\}")
+_AND_IN_TEXT = re.compile(r"(\\text\s*\{\s*[^{}\s][^{}]*?),?\s+and\s*\}")
+_SHARE = re.compile(r"(.*?)\s*\\?%", re.S)
 _CHINESE = re.compile(r"(?<=[\d}])\s*([\u4e00-\u9fff]+)()$")
 _COMPOUND = re.compile(r"\s*(\d[\d.]*)\s*([A-Za-z]+)\.?\s*(?:,|and)?\s*(\d[\d.]*)\s*([A-Za-z]+)\.?\s*")
 
@@ -57,7 +58,7 @@ def split(text: str, expected: str | None = None) -> tuple[str, str | None]:
     >>> split(r"4\\text{ million}"), split(r"4\\text{ metres}"), split("2x"), split("5 cm^2")
     (('4\\\\text{ million}', None), ('4', 'm'), ('2x', None), ('5', 'cm^2'))
     """
-    if match := re.fullmatch(r"(.*?)\s*\\?%", text, re.S):
+    if (match := _SHARE.fullmatch(text)) and "%" not in match[1]:
         return match[1], PERCENT
     if match := _MINUTES.fullmatch(text):
         return numeral(int(match[1]) + Fraction(60 * int(match[2]) + int(match[3] or 0), 3600)), "degree"
@@ -84,7 +85,8 @@ def _of_each(text: str) -> tuple[str, str] | None:
     >>> _of_each(r"3\\text{ cm and }4\\text{ cm}"), _of_each(r"3\\text{ cm}, 4\\text{ m}")
     (('3; 4', 'cm'), None)
     """
-    parts = [_written_unit(part.strip()) for part in _AND.split(_AND_IN_TEXT.sub(r"\1},", text))]
+    texts = [part.strip() for part in _AND.split(_AND_IN_TEXT.sub(r"\1},", text))]
+    parts = [(each[1], PERCENT) if (each := _SHARE.fullmatch(part)) else _written_unit(part) for part in texts]
     unit = parts[0][1]
     is_list = len(parts) > 1 and unit and all(each[1] == unit and parse_number(each[0]) is not None for each in parts)
     return ("; ".join(value for value, _ in parts), unit) if is_list and unit else None

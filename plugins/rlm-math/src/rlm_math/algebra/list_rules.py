@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 from rlm_math.algebra.errors import UnreadableError
-from rlm_math.algebra.nodes import Node
+from rlm_math.algebra.nodes import INFINITY, MINUS_INFINITY, Node
 from rlm_math.algebra.number_sets import as_numbers, as_solution, combined
 from rlm_math.algebra.real_sets import REALS, without
 from rlm_math.algebra.splitting import (
@@ -34,6 +34,8 @@ def alternatives(tokens: Tokens, parse: Parse) -> Value | None:
             values = [parse(_without_comma(part)) for part in parts]
             if solutions := _solutions(values):
                 return Items("", tuple(solutions), "")
+            if word == "or" and any(map(_is_interval, values)):
+                values = [as_numbers(value) or value for value in values]
             if any(isinstance(value, Numbers) for value in values):
                 values = [as_solution(value) for value in values]
             sets = [as_numbers(value) for value in values]
@@ -43,6 +45,15 @@ def alternatives(tokens: Tokens, parse: Parse) -> Value | None:
             is_open = len(names) > 1 or all(map(_is_symbol, values))
             return Items("", tuple(listed(values)), "or" if word == "or" and is_open else "")
     return None
+
+
+def _is_interval(value: Value) -> bool:
+    """Return True for two ends in brackets of two kinds, or with an infinite one: no point."""
+    if not isinstance(value, Items) or value.opened not in ("(", "[") or len(value.items) != 2:
+        return False
+    return (value.opened, value.closed) in (("(", "]"), ("[", ")")) or any(
+        item in (INFINITY, MINUS_INFINITY) for item in value.items
+    )
 
 
 def _is_symbol(value: Value) -> bool:
