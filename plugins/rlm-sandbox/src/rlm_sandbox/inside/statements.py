@@ -16,27 +16,35 @@ def compiled(source: str, filename: str) -> CodeType:
     Raises:
         SyntaxError: It is not Python.
     """
-    return compile(_Settling().visit(ast.parse(source, filename)), filename, "exec", dont_inherit=True)
+    tree = ast.parse(source, filename)
+    _settle_in(tree)
+    return compile(tree, filename, "exec", dont_inherit=True)
 
 
-class _Settling(ast.NodeTransformer):
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        super().generic_visit(node)
-        for field, value in ast.iter_fields(node):
-            if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
-                setattr(node, field, _with_calls(value))
-        return node
+def _settle_in(node: Any) -> None:
+    """Put the calls into every list of statements below `node`; expressions have none."""
+    for name in ("body", "orelse", "finalbody"):
+        if isinstance(statements := getattr(node, name, None), list) and statements:
+            setattr(node, name, _with_calls(statements))
+    for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+        _settle_in(part)
 
 
 def _with_calls(body: list[ast.stmt]) -> list[ast.stmt]:
     statements: list[ast.stmt] = []
     for number, statement in enumerate(body):
+        _settle_in(statement)
         for part in _parts(statement):
             if not (number == 0 and _is_docstring(part)) and not _is_future_import(part):
-                call = ast.Expr(ast.Call(ast.Name(SETTLE, ast.Load()), [ast.Constant(_is_one_call(part))], []))
-                statements.append(ast.fix_missing_locations(ast.copy_location(call, part)))
+                statements.append(_call(_is_one_call(part), part.lineno))
             statements.append(part)
     return statements
+
+
+def _call(is_one_call: bool, line: int) -> ast.stmt:
+    place: dict[str, Any] = {"lineno": line, "end_lineno": line, "col_offset": 0, "end_col_offset": 0}
+    name, argument = ast.Name(SETTLE, ast.Load(), **place), ast.Constant(is_one_call, **place)
+    return ast.Expr(ast.Call(name, [argument], [], **place), **place)
 
 
 def _parts(statement: ast.stmt) -> list[ast.stmt]:
