@@ -13,7 +13,7 @@ from rlm_math.latex_rewrites import rewrite
 _FORMS = {"<super>": "^{%s}", "<sub>": "_{%s}", "<circle>": "%s"}
 """Form of a Unicode character, which NFKC would drop → LaTeX of a run of them."""
 _GREEK = ["alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "sigma", "phi", "omega"]
-_MARKS = "lfloor rfloor lceil rceil land lor angle"
+_MARKS = "lfloor rfloor lceil rceil land lor angle neg parallel perp triangle"
 _SYMBOLS = {
     **dict.fromkeys("⁄∕", "/"),
     "−": "-",
@@ -43,7 +43,7 @@ _SYMBOLS = {
     "。": ".",
     **dict.fromkeys("⩽≦", r"\leq "),
     **dict.fromkeys("⩾≧", r"\geq "),
-    **{mark: rf"\{name} " for mark, name in zip("⌊⌋⌈⌉∧∨∠", _MARKS.split(), strict=True)},
+    **{mark: rf"\{name} " for mark, name in zip("⌊⌋⌈⌉∧∨∠¬∥⊥△", _MARKS.split(), strict=True)},
     "≡": r"\equiv ",
     "⟨": r"\langle ",
     "⟩": r"\rangle ",

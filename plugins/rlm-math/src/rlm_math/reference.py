@@ -18,8 +18,9 @@ from rlm_math.latex_normalization import normalize_latex, to_ascii
 from rlm_math.numerals import MAX_LENGTH, normalized_base, parse_number
 from rlm_math.phrases import integer_parameter, introduction, plain_answer
 from rlm_math.quantity_names import split_label
+from rlm_math.symbolic import normalized_symbols
 
-Kind = Literal["number", "letter", "labels", "words", "clock", "date", "group", "base", "formula"]
+Kind = Literal["number", "letter", "labels", "words", "clock", "date", "group", "base", "symbols", "formula"]
 
 _GREEK = r"\\(?:alpha|beta|gamma|delta|theta|lambda|mu|rho|sigma|tau|varphi|phi|omega|xi|eta)(?![A-Za-z])"
 _NAME = r"[A-Za-z]'*(?:\^\{-1\}(?=\s*[(_]))?(?:_\{?\w+\}?)?(?:\s*\(\s*[a-z](?:\s*,\s*[a-z])*\s*\))?"
@@ -180,6 +181,7 @@ NOTATIONS: dict[Kind, Callable[[str], str]] = {
     "words": normalized_words,
     "group": normalized_group,
     "base": normalized_base,  # no base is converted: the conversion is the problem
+    "symbols": normalized_symbols,
 }
 """Kind of a reference that is compared as text → the one notation of it; empty if a text is not of that kind."""
 

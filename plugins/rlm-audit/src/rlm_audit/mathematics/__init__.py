@@ -116,6 +116,7 @@ SUBJECTS: dict[str, Subject] = {
     "ratio": systems.RATIOS,
     "named point": names.NAMED_POINTS,
     "integral": names.INTEGRALS,
+    "formula without a value": names.SYMBOLIC,
     "sum with a parameter": names.SUMS_OF_PARAMETERS,
     "function of x": names.FUNCTIONS_OF_X,
     "ratio of integers": names.WHOLE_RATIOS,

@@ -118,7 +118,7 @@ SHORT_WORDS = Subject(
     is_spelled=False,
 )
 PRODUCTS = Subject(
-    draw=lambda rng, size: "".join(rng.sample("bcdfgkmnpqrst", rng.randint(2, 3))),
+    draw=lambda rng, size: "".join(rng.sample("bcdfkmnpqrst", rng.randint(2, 3))),
     write=lambda v, rng: v,
     notations={"another order": _anagram, "with signs": lambda v, rng: " \\cdot ".join(_anagram(v, rng))},
     near_misses={"another letter": lambda v, rng: v[:-1] + "z"},

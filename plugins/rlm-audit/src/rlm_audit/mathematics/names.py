@@ -84,3 +84,25 @@ WHOLE_RATIOS = Subject(
     },
     is_spelled=False,
 )
+
+_OTHER_SPELLINGS = {
+    "\\neg A\\to B": "\\lnot A \\rightarrow B",
+    "P(A|B)": "P\\left(A \\mid B\\right)",
+    "A\\setminus B": "A \\backslash B",
+    "(A\\cap C)\\cup B": "\\left(A\\bigcap C\\right) \\cup B",
+    "A\\circ B": "A \\circ B",
+}
+"""Formula without a value → the same in another spelling. No two letters may be exchanged."""
+
+SYMBOLIC = Subject(
+    draw=lambda rng, size: rng.choice([*_OTHER_SPELLINGS]),
+    write=lambda v, rng: v,
+    notations={"another spelling": lambda v, rng: _OTHER_SPELLINGS[v]},
+    near_misses={"another operation": lambda v, rng: rng.choice([*_OTHER_SPELLINGS])},
+    wrong_texts={
+        "exchanged letters": lambda v, rng: v.translate(str.maketrans("AB", "BA")),
+        "another letter": lambda v, rng: v.replace("B", "D"),
+        "one letter": lambda v, rng: "A",
+    },
+    is_spelled=False,
+)
