@@ -11,7 +11,7 @@ from rlm_math.unit_names import canonical_unit
 _WRAPPER = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _WHOLE_TEXT = re.compile(r"\\text\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _INTRODUCTION = re.compile(
-    r"(?:\\text\s*\{\s*)?(?:(?:the )?(?:final )?answer(?: is\b|:|=)[\s:]*"
+    r"(?:\\text\s*\{\s*)?(?:(?:the )?(?:final )?answer(?: is\b|:|=|(?=[\s}]*\(?[A-H]\)?\s*\}?$))[\s:]*"
     r"|故?答案[是为:]+|故?选:?(?=\s*\}?\s*\(?[A-H])|共有?(?=\s*\}?\s*\d))\s*\}?",
     re.I,
 )

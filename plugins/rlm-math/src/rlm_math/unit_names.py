@@ -29,6 +29,7 @@ _SIZES: dict[str, tuple[dict[str, int], Fraction]] = {
     "m": (_LENGTH, Fraction(1)), "in": (_LENGTH, _INCH), "foot": (_LENGTH, 12 * _INCH),
     "yard": (_LENGTH, 36 * _INCH), "mile": (_LENGTH, 63360 * _INCH), "l": ({"length": 3}, Fraction(1, 1000)),
     "g": (_MASS, Fraction(1)), "oz": (_MASS, Fraction("453.59237") / 16), "pound": (_MASS, Fraction("453.59237")),
+    "hectare": ({"length": 2}, Fraction(10**4)), "acre": ({"length": 2}, 43560 * (12 * _INCH) ** 2),
     "second": (_TIME, Fraction(1)), "minute": (_TIME, Fraction(60)), "hour": (_TIME, Fraction(3600)),
     "day": (_TIME, Fraction(86400)), "week": (_TIME, Fraction(604800)),
     "fortnight": (_TIME, Fraction(14 * 86400)),
