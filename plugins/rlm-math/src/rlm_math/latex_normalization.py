@@ -61,7 +61,9 @@ _WHOLE_STYLE = re.compile(
 _GROUP = re.compile(r"[\s$]*\{((?:[^{}\\]|\\.|\{(?:[^{}\\]|\\.|\{[^{}]*\})*\})+)\}[\s.$]*", re.S)
 """A formula in braces, as styles and colors leave it."""
 _ZERO_WIDTH = "\u200b-\u200e\u2060\ufeff"
-_INVISIBLE = re.compile(rf"(?<![\w{_ZERO_WIDTH}])[{_ZERO_WIDTH}]+|[{_ZERO_WIDTH}]+(?![\w{_ZERO_WIDTH}])")
+_INVISIBLE = re.compile(
+    rf"(?<![\w{_ZERO_WIDTH}])[{_ZERO_WIDTH}]+|(?<![{_ZERO_WIDTH}])[{_ZERO_WIDTH}]+(?![\w{_ZERO_WIDTH}])"
+)
 """Characters of no width, but not those between letters or digits."""
 _PER_MILLE = re.compile(r"(^|=)\s*(-?\d+(?:\.\d+)?)\s*(?:‰|\\(?:permil|textperthousand)(?![A-Za-z]))\s*$")
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.S)
