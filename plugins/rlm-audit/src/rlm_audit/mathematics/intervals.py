@@ -101,6 +101,7 @@ INTERVALS = Subject(
     },
     wrong_texts={
         "infinity is contained": _with_infinity,
+        "a condition on another variable": lambda v, rng: f"\\{{y \\mid {_inequality(v, rng)}\\}}",
         "the ends exchanged": lambda v, rng: _brackets((v[2], v[1], v[0], v[3]), rng) if None not in v else None,
         "the ends as a set": lambda v, rng: braces(in_some_order(v[::2], rng)) if None not in v else None,
         "a missing middle": _with_gap,

@@ -70,7 +70,9 @@ def _set(inside: Tokens, parse: Parse) -> Value:
         domain = [] if lone_name(parts[0]) else [parse(parts[0])]
         name = lone_name(split(parts[0], "\\in")[0])
         elements = combined("intersection", [as_numbers(each) for each in (*domain, *conditions)])
-        return Numbers(elements.elements) if elements.variable == name else elements  # {x | x > 2} is {y | y > 2}
+        if elements.variable not in ("", name):
+            raise UnreadableError("a condition on another variable")
+        return Numbers(elements.elements)  # {x | x > 2} is {y | y > 2}
     if len(parts) == 2 and len(split(inside, "|")) == 1:
         raise UnreadableError("a condition")
     values = listed([parse(part) for part in split(inside, ",", ";")])
