@@ -39,7 +39,7 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def gone(pids: list[int], patience: float = 15.0) -> bool:
+def gone(pids: list[int], patience: float = 60.0) -> bool:
     end = time.monotonic() + patience
     while any(map(alive, pids)) and time.monotonic() < end:
         time.sleep(0.05)
