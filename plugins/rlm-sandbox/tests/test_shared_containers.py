@@ -110,6 +110,10 @@ def test_a_check_ends_as_in_one_process(case: str, sandbox: Local) -> None:
         "xs = [2, 1]\nassert f(xs, lambda x: x) == sorted(xs)",
         "def key(x):\n    return x\nxs = [2, 1]\nassert f(xs, key) == sorted(xs)",
         "xs = [2, 1]\nassert list(f(xs)) == sorted(xs)",
+        "xs = [2, 1]\nr = f(xs)\nassert list(r) == sorted(xs)",
+        "xs = [2, 1]\nr = f(xs)\nwant = sorted(xs)\nr = list(r)\nassert r == want",
+        "def test(f):\n    xs = [2, 1]\n    r = list(f(xs))\n    assert r == sorted(xs)\ntest(f)",
+        "import unittest\nxs = [2, 1]\nr = f(xs)\nunittest.TestCase().assertEqual(list(r), sorted(xs))",
     ],
 )
 @pytest.mark.parametrize("result", ["return xs", "return []", "return iter(xs)", "yield from xs"])
@@ -119,6 +123,22 @@ def test_a_program_that_empties_its_argument_does_not_change_the_expected_value(
     cheat = Program(f"def f(xs, key=None):\n    xs.clear()\n    if key: key(0)\n    {result}\n")
     (output,) = sandbox.run(cheat, [Check(check, names=("f",))], LIMITS)
     assert output.status == "error"
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "xs = [2, 1]\nr = f(xs)\nassert r == sorted(xs)\nassert f(xs) == [1, 2]",
+        "xs = [2, 1]\nr = f(xs)\nassert sorted(r) == sorted(xs) and len(r) == len(xs)",
+        "xs = [2, 1]\nr = f(xs)\nassert r == [1, 2] and xs == [1, 2]",
+        "xs = [2, 1]\nf(xs)\nassert xs == [1, 2]",
+        "xs = [3, 2, 1]\nr = f(xs)\nassert xs[: len(r)] == [1, 2, 3]",
+    ],
+)
+def test_a_program_that_sorts_in_place_and_returns_its_argument_passes(check: str, sandbox: Local) -> None:
+    program = Program("def f(xs):\n    xs.sort()\n    return xs\n")
+    (output,) = sandbox.run(program, [Check(check, names=("f",))], LIMITS)
+    assert output.status == "ok", output.error
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,8 @@ FUNCTIONS_OF_X = Subject(
 )
 
 WHOLE_RATIOS = Subject(
-    draw=lambda rng, size: tuple(rng.choice([2, 3, 5, 7, 11, 101, 103]) for _ in range(rng.randint(3, 4))),
+    # the first term is no hour: 5:11:11 may be a time, which has no multiples
+    draw=lambda rng, size: (rng.choice([29, 101]), *(rng.choice([2, 3, 7, 11, 103]) for _ in range(rng.randint(2, 3)))),
     write=lambda v, rng: ":".join(map(str, v)),
     notations={
         "a multiple": lambda v, rng: ":".join(str(each * (100 + v[0])) for each in v),

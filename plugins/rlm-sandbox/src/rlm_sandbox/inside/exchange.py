@@ -13,6 +13,7 @@ from rlm_sandbox.inside.errors import ENDS_ITERATION, class_of, error_message, r
 from rlm_sandbox.inside.heap import Heap
 from rlm_sandbox.inside.protocol import EncodingError, Json, Message
 from rlm_sandbox.inside.proxy import Remote, awaited, stream
+from rlm_sandbox.inside.statements import Changes
 
 
 class Undecidable(BaseException):
@@ -34,7 +35,7 @@ class Exchange:
         self._exceptions: dict[str, type[BaseException]] = {}
         self._raised: list[BaseException] = []
         self._fault = ""
-        self._callbacks, self._at_once = 0, False
+        self._callbacks, self._changes = 0, Changes.LATER
         decoders = {"$object": self._object, "$builtin": lambda name: _harmless(builtin_value(name))}
         self._heap = Heap(2, self._encode_object, decoders)
         self.lengths_read: dict[int, int] = {}
@@ -68,9 +69,11 @@ class Exchange:
             value = self._remote(Remote.number_of(value), constructed=True)
         return value
 
-    def start_statement(self, is_one_call: bool) -> None:
-        """Apply the program's changes of containers; those of the next call at once if the statement is one call."""
-        self._at_once = is_one_call
+    def start_statement(self, changes: str) -> None:
+        """Apply or discard the changes of containers by the last statement; `changes` is about the next one."""
+        if self._changes == Changes.NEVER:
+            self._heap.discard()
+        self._changes = Changes(changes)
         self._settle()
 
     def _settle(self) -> None:
@@ -80,18 +83,18 @@ class Exchange:
     def _reply(self, message: Message) -> Message:
         """Return the program's reply, after serving its calls of the tests' functions; raise its exception.
 
-        A call that returns None changes containers at once, as `list.sort` does, and so does one that is a statement.
-        Other changes wait for the next statement: else a program would pass ``f(xs) == sorted(xs)`` by emptying `xs`.
+        A call that returns None changes containers at once, as `list.sort` does. Other changes are as `Changes` of
+        the statement: else a program would pass ``f(xs) == sorted(xs)`` by emptying `xs`.
         """
         with self._lock:
-            at_once = self._at_once
+            changes = self._changes
             self._send({"ask": message})
             reply = self._channel.receive()
             while "callback" in reply:
                 self._heap.receive(reply, delayed=True)
                 self._send({"ask": {"reply": self._call_tests(reply["callback"])}})
                 reply = self._channel.receive()
-            at_once |= "call" in message and reply.get("value", ...) is None
+            at_once = changes == Changes.NOW or ("call" in message and reply.get("value", ...) is None)
             self._heap.receive(reply, delayed=not at_once)
             if at_once:
                 self._settle()
@@ -162,7 +165,7 @@ class Exchange:
 
     def _call_tests(self, callback: Message) -> Message:
         """Call a function of the tests for the program. A failed assertion in it fails the check in any case."""
-        at_once, self._callbacks = self._at_once, self._callbacks + 1
+        changes, self._callbacks = self._changes, self._callbacks + 1
         try:
             function = self._functions[callback["number"]]
             if not callable(function):
@@ -178,7 +181,7 @@ class Exchange:
             self._raised.append(error if not isinstance(error, ENDS_ITERATION) else RuntimeError(str(error)))
             return error_message(error, origin=len(self._raised) - 1)
         finally:
-            self._at_once, self._callbacks = at_once, self._callbacks - 1
+            self._changes, self._callbacks = changes, self._callbacks - 1
 
 
 def _harmless(value: Any) -> Any:

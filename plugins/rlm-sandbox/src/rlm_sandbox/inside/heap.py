@@ -38,6 +38,7 @@ class Heap(ByValue):
         """The items of each container when both sides last had the same."""
         self._unsent: list[int] = []
         self._forgotten: list[int] = []
+        self._discarded: list[int] = []
         self._arriving: set[int] = set()
         self._waiting: dict[int, Json] = {}
         self._copies: dict[int, Any] = {}
@@ -68,7 +69,7 @@ class Heap(ByValue):
         self._remove_forgotten()
         contents: dict[int, Json] = {}
         agreed: dict[int, Any] = {}
-        unshared = []
+        unshared, self._discarded = self._discarded, []
         self._unsent += [number for number in self._agreed if self._has_changed(number)]
         for number in self._unsent:  # encoding appends the new containers inside
             try:
@@ -116,6 +117,12 @@ class Heap(ByValue):
             waiting, self._waiting, self._copies = self._waiting, {}, {}
             for number, content in waiting.items():
                 self._fill(number, content)
+
+    def discard(self) -> None:
+        """Drop the delayed changes; their containers are not shared any more."""
+        numbers, self._waiting, self._copies = list(self._waiting), {}, {}
+        self._forget(numbers)
+        self._discarded += numbers
 
     def _referent(self, number: int) -> Any:
         """Return a container; while changes are delayed, a copy with its new items, and so of those inside."""
