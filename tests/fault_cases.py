@@ -85,7 +85,7 @@ def check_last_save(run: Path) -> None:
     """Check that the newest checkpoint is whole, and that no checkpoint is damaged or missing."""
     for stage in run.glob("01-*"):
         reported: list[str] = []
-        found, names = valid_checkpoint(stage, reported.append, unsealed=False), sorted(stage.glob("checkpoint-?"))
+        found, names = valid_checkpoint(stage, reported.append), sorted(stage.glob("checkpoint-?"))
         assert not reported
         assert found == (names[-1] if names else None)
         assert found is None or not damages(found)

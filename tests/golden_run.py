@@ -5,8 +5,8 @@
     python tests/golden_run.py record FILE.json     train every job, write the hashes
     python tests/golden_run.py compare FILE.json    train every job, list what differs
 
-The jobs are all recipes under ``recipes/`` (papers, lessons, pipelines), cut down to two steps a stage, with two seeds,
-on one process and on two. Hashes cover final weights, optimizer state, the state of parts, and metrics and samples
+The jobs are all recipes of the repository, cut down to two steps a stage, on one process; papers with two seeds; papers,
+lessons and pipelines on two processes too. ``GOLDEN_ONLY=papers-ppo,lessons`` selects some by the start of their names. Hashes cover final weights, optimizer state, the state of parts, and metrics and samples
 without timings. Bits depend on the processor and on the versions of packages: compare on the machine that recorded.
 """
 
@@ -32,10 +32,11 @@ ROOT = Path(__file__).resolve().parents[1]
 CANNED = ROOT / "tests" / "fake_rollouts.py"
 PAPERS = sorted((ROOT / "recipes" / "papers").glob("*.yaml"))
 OTHERS = sorted(path for folder in ("lessons", "pipelines") for path in (ROOT / "recipes" / folder).rglob("*.yaml"))
+FURTHER = sorted([*ROOT.glob("recipes/survey/*.yaml"), *ROOT.glob("plugins/*/recipe.yaml")])
+FURTHER += sorted([*ROOT.glob("plugins/*/recipes/**/*.yaml"), *ROOT.glob("benchmarks/foundations/*.yaml")])
 SEEDS = (11, 12)
 CLOCK = ("runtime", "per_second", "seconds", "step_time", "total_flos", "memory")
-RENAMED = {"update/passed_over": "update/skipped", "refill/draws": "dynamic_sampling/rounds"}
-"""Metrics of the recorded run → their names now."""
+SIZE = {"layers": 1, "hidden": 16, "heads": 2, "intermediate": 32}
 MODEL = "{name: scratch, layers: 1, hidden: 16, heads: 2, intermediate: 32, lora: {r: 2, target_modules: all-linear}}"
 WORLD = {"digits": 1, "train_rows": 16, "test_rows": 0}
 TINY = {
@@ -70,23 +71,36 @@ def paper(file: Path, body: dict[str, Any]) -> list[str]:
     return changes
 
 
-def staged(bodies: list[dict[str, Any]]) -> list[str]:
-    """Return the overrides that cut every stage of a lesson or a pipeline down."""
+def cut_down(recipe: Any) -> list[str]:
+    """Return the overrides that cut every stage of a lesson, a pipeline or the recipe of a package down."""
     changes = []
-    if bodies[0]["environment"]["name"] == "dataset":
-        changes += [f"plugins={{load: [{CANNED}]}}", f"model={MODEL}", "rewards=[{name: coin, as: accuracy}]"]
-        changes += [f"environment={json.dumps({'name': 'addition', **WORLD})}"]
-    for number, body in enumerate(bodies):
-        settings = {key: value for key, value in TINY.items() if key in body["trainer"]}
-        if body["trainer"].get("num_generations") == 1:
+    for stage_path, body in zip(recipe.stage_paths, recipe.bodies, strict=True):
+        at = "".join(f"{step}." for step in stage_path)
+        if (body["environment"] or {})["name"] == "dataset":
+            changes += [f"plugins={{load: [{CANNED}]}}", f"{at}rewards=[{{name: coin, as: accuracy}}]"]
+            changes += [f"{at}environment={json.dumps({'name': 'addition', **WORLD})}"]
+        changes += [f"{at}model{change}" for change in _small_model(body.get("model") or {})]
+        trainer = body.get("trainer") or {}
+        settings = {key: value for key, value in TINY.items() if key in trainer}
+        if trainer.get("num_generations") == 1:
             settings["num_generations"] = 1
-        for key, value in {**settings, **ALWAYS}.items():
-            changes += [f"stages.{number}.trainer.{key}={json.dumps(value)}"]
+        settings |= {**ALWAYS, "seed": SEEDS[0]}
+        changes += [f"{at}trainer.{key}={json.dumps(value)}" for key, value in settings.items()]
         if (body.get("critic") or {}).get("warmup_steps"):
-            changes += [f"stages.{number}.critic.warmup_steps=1"]
+            changes += [f"{at}critic.warmup_steps=1"]
         if body.get("evaluation"):
-            changes += [f"stages.{number}.evaluation.rows=8"]
+            changes += [f"{at}evaluation.{key}=8" for key in ("rows", "max_new_tokens")]
     return changes
+
+
+def _small_model(model: dict[str, Any]) -> list[str]:
+    """Return the overrides of `model:`, each without that key: a scratch model of one layer, with the recipe's adapter."""
+    if model.get("name") == "scratch":
+        return [f".{key}={value}" for key, value in SIZE.items()]
+    if "name" not in model:
+        return []
+    adapter = {"lora": model["lora"]} if model.get("lora") else {}
+    return [f"={json.dumps({'name': 'scratch', **SIZE, **adapter})}"]
 
 
 def train_job(file: Path, seed: int, folder: Path) -> None:
@@ -95,20 +109,22 @@ def train_job(file: Path, seed: int, folder: Path) -> None:
     from rlm_plugins.registry import Registry
     from rlm_plugins.run.train import train
 
-    bodies = recipe.load(file).bodies
-    if file in PAPERS:
-        changes = [*paper(file, bodies[0]), f"trainer.seed={seed}"]
-    else:
-        seeds = [f"stages.{number}.trainer.seed={seed}" for number in range(len(bodies))]
-        changes = [*staged(bodies), *seeds]
-    document = recipe.load(file, changes)
+    loaded = recipe.load(file)
+    changes = [*paper(file, loaded.bodies[0]), f"trainer.seed={seed}"] if file in PAPERS else cut_down(loaded)
     try:
+        document = recipe.load(file, changes)
         with contextlib.redirect_stdout(io.StringIO()):
             train(document, Registry(document.load, document.block), folder)
     except Exception as error:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"FAILED{os.environ.get('RANK', '')}").write_text(type(error).__name__)
-        print(file.stem, "".join(traceback.format_exception(error))[-1500:], file=sys.stderr)
+        print(name_of(file), "".join(traceback.format_exception(error))[-1500:], file=sys.stderr)
+
+
+def name_of(file: Path) -> str:
+    """Return the name of a recipe's runs: its path in the repository without ``recipes`` and ``recipe.yaml``."""
+    words = file.relative_to(ROOT).with_suffix("").parts
+    return "-".join(word for word in words if word not in ("recipes", "plugins", "recipe"))
 
 
 def write_pool(path: Path) -> None:
@@ -128,11 +144,16 @@ def train_all(folder: Path) -> None:
     gc.freeze()
     os.chdir(folder)
     write_pool(Path("successes.jsonl"))
-    only = os.environ.get("GOLDEN_ONLY", "")
-    for file in [*PAPERS, *OTHERS]:
-        if only in file.stem:
-            for seed in SEEDS:
-                train_job(file, seed, folder / f"{file.parent.name}-{file.stem}-{seed}")
+    is_single = os.environ.get("WORLD_SIZE", "1") == "1"
+    for file in [*PAPERS, *OTHERS, *(FURTHER if is_single else ())]:
+        if is_chosen(name_of(file)):
+            for seed in SEEDS if file in PAPERS and is_single else SEEDS[:1]:
+                train_job(file, seed, folder / f"{name_of(file)}-{seed}")
+
+
+def is_chosen(name: str) -> bool:
+    """Return True if a recipe or run is one of `GOLDEN_ONLY`: words with commas between, one of which begins its name."""
+    return name.startswith(tuple(os.environ.get("GOLDEN_ONLY", "").split(",")))
 
 
 def tensors(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
@@ -163,7 +184,7 @@ def read_lines(path: Path) -> dict[str, str]:
     for number, line in enumerate(path.read_text().splitlines()):
         for key, value in json.loads(line).items():
             if not any(word in key for word in CLOCK):
-                columns[RENAMED.get(key, key)].append((number, value))
+                columns[key].append((number, value))
     return {f"{path.name}:{key}": digest(values) for key, values in columns.items()}
 
 
@@ -226,8 +247,7 @@ def main() -> int:
         print(f"{len(actual)} runs, {sum(map(len, actual.values()))} hashes recorded")
         return 0
     expected = json.loads(path.read_text())
-    only = os.environ.get("GOLDEN_ONLY", "")
-    expected = {run: names for run, names in expected.items() if only in run}
+    expected = {run: names for run, names in expected.items() if is_chosen(run)}
     different = sorted(
         f"{run}: {name}"
         for run in {*expected, *actual}

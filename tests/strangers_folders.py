@@ -196,16 +196,6 @@ def template_with_code(folder: Path, bait: Path) -> None:
     seal(folder / STAGE / "adapter")
 
 
-def old_names_behind_a_link(name: str) -> Attack:
-    """Use a renamed key in the recipe, whose rewritten copy would be written through a link."""
-
-    def attack(folder: Path, bait: Path) -> None:
-        recipe(speed={"packed": True})(folder, bait)
-        (folder / name).symlink_to(bait.parent / "outside")
-
-    return attack
-
-
 def a_huge_log(folder: Path, bait: Path) -> None:
     os.truncate(folder / "metrics.jsonl", 2**42)
 
@@ -273,10 +263,6 @@ ATTACKS: dict[str, Attack] = {
     "a stage leads outside": link(STAGE, "folder"),
     "a checkpoint leads outside": link(LAST, "folder"),
     "a hidden folder leads outside": link(f"{STAGE}/.saving", "folder"),
-    **{
-        f"{name} leads outside": old_names_behind_a_link(name)
-        for name in ("recipe.new.yaml", ".recipe.yaml.new", "recipe.old.yaml", ".recipe.old.yaml.new")
-    },
     "a pipe as log": pipe("metrics.jsonl"),
     "a pipe as samples": pipe("samples.jsonl"),
     "a pipe in a checkpoint": pipe(f"{LAST}/optimizer.pt"),

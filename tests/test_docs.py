@@ -19,7 +19,7 @@ from rlm_testing.fake_packages import registered
 from test_algorithms_by_advantage import example
 from typer.testing import CliRunner
 
-from rlm_plugins import recipe, renamed, step
+from rlm_plugins import recipe, step
 from rlm_plugins.cli import algorithm_table as table
 from rlm_plugins.cli import app
 from rlm_plugins.cli.objective_text import objective, slots_of
@@ -38,7 +38,6 @@ WRITING_PARTS = (ROOT / "docs" / "writing-parts.md").read_text()
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "plugins/README.md")]
 PAGES += sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "plugins").glob("*/README.md")])
 PAGES += sorted([*(ROOT / "recipes").rglob("README.md"), *(ROOT / "benchmarks" / "results").glob("*.md")])
-RENAMED = (renamed.DATA, renamed.MEMBERS, renamed.KEYS, renamed.PARTS, renamed.KNOBS, renamed.METRICS, renamed.CLASSES)
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -178,23 +177,6 @@ def test_the_page_on_python_runs(tmp_path: Path) -> None:
 
 
 # ---- README
-
-
-def test_the_changelog_has_every_renamed_name() -> None:
-    rows = (ROOT / "CHANGELOG.md").read_text().partition("### Renamed")[2].partition("### Added")[0]
-    pairs = [(old, new) for table in RENAMED for old, new in table.items()]
-    missing = [
-        f"{old} → {new}" for old, new in pairs if not re.search(rf"{leaf(old)}`? (→|and|of)[^|]*{leaf(new)}", rows)
-    ]
-    assert missing == []
-    folders = re.findall(r"^\| `([\w.()]+)` \| `([\w.()]+)` \| (.*) \|$", rows, re.M)
-    names = [(to, name.rpartition(" → ")[2]) for _, to, cell in folders for name in cell.split(", ")]
-    paths = [ROOT / "rlm_plugins" / to.replace("(top)", "").replace(".", "/") / name for to, name in names]
-    assert [path for path in paths if not path.with_suffix(".py").exists() and not path.is_dir()] == []
-
-
-def leaf(name: str) -> str:
-    return re.escape(re.split(r"[./]", name)[-1])
 
 
 def test_readme_is_short() -> None:

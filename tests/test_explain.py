@@ -144,16 +144,6 @@ def test_unknown(wrong: str, right: str) -> None:
         explain(wrong, REGISTRY)
 
 
-def test_an_old_name_leads_to_the_new_one() -> None:
-    for old, new in (
-        ("nonzero_spread", "nonzero_std"),
-        ("speed.packed", "padding_free"),
-        ("window_rows", "step_batch_rows"),
-    ):
-        with pytest.raises(RlmError, match=f"'{new}' now"):
-            explain(old, REGISTRY)
-
-
 def test_optional_members_of_a_part_are_listed() -> None:
     (part,) = explain("rewards/reward_model", REGISTRY)
     assert {member["name"] for member in part["members"]} >= {"setup"}

@@ -76,7 +76,7 @@ def test_roles_and_dotted_names_resolve(source: Path) -> None:
     for file in (file for file in FILES if file.is_relative_to(source)):
         for text in docstrings(file):
             names = [target or title for title, target in ROLE.findall(text)]
-            names += DOTTED.findall(text) if file.name != "renamed.py" else []  # it lists what no longer exists
+            names += DOTTED.findall(text)
             if names:
                 module = module_of(file)
                 dangling += [f"{file.relative_to(ROOT)}: {name}" for name in names if not resolves(name, module)]

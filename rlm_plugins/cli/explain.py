@@ -5,12 +5,11 @@ Everything here is plain data, ready for ``--json``; :mod:`rlm_plugins.cli.expla
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from rlm_plugins import batch, glossary, metrics, renamed
+from rlm_plugins import batch, glossary, metrics
 from rlm_plugins.cli import explain_parts
 from rlm_plugins.cli.config_fields import config_fields
 from rlm_plugins.cli.recipe_keys import find_keys, recipe_keys
@@ -44,7 +43,7 @@ def explain(name: str, registry: Registry) -> list[Entry]:
         entries += [_term(name, targets, registry), *only]
     if not entries:
         similar = glossary.suggest(name, known(registry)) or "see `rlm plugins`"
-        hint = _rename_hint(name) or f"{similar} (a part of your own file needs `--load FILE.py`)"
+        hint = f"{similar} (a part of your own file needs `--load FILE.py`)"
         raise RlmError(f"unknown name '{name}'", hint=hint)
     for entry in entries:
         entry["elsewhere"] = glossary.terms_for(entry["address"]) if entry["kind"] != "term" else []
@@ -70,13 +69,6 @@ def known(registry: Registry) -> list[str]:
     parts = explain_parts.known_parts(registry)
     data = [*batch.MEANINGS, *batch.SAMPLE, *batch.PER_COMPLETION]
     return list(dict.fromkeys([*parts, *hooks, *keys, *data, *logged, *fields, *glossary.TERMS]))
-
-
-def _rename_hint(name: str) -> str:
-    """Return the new name of a name that changed; empty if it did not."""
-    tables = (renamed.PARTS, renamed.KEYS, renamed.DATA, renamed.KNOBS, renamed.MEMBERS, renamed.METRICS)
-    hints = (renamed.hint(table, old) for table in tables for old in table if name in (old, re.split("[./]", old)[-1]))
-    return next(hints, "")
 
 
 def _is_no_setting(entry: Entry) -> bool:

@@ -11,7 +11,6 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe import Recipe, yaml_strict
 from rlm_plugins.recipe import document as recipes
 from rlm_plugins.registry import Registry
-from rlm_plugins.run.migration import migrate
 from rlm_plugins.run.resume import check_code, check_links
 
 
@@ -31,7 +30,6 @@ def read(source: Path, overrides: Sequence[str] | None, allow_changed: Collectio
     is_run = source.is_dir()
     if is_run:
         check_links(source)
-        migrate(source)
         source = source / "recipe.yaml"
     recipe = recipes.load(source, overrides or ())
     if is_run:

@@ -60,7 +60,7 @@ def publish_sealed(staged: Path, target: Path, *, sync: bool = True) -> None:
 
 
 def is_sealed(folder: Path) -> bool:
-    """Return True if the folder has checksums; those of older versions have none."""
+    """Return True if the folder has checksums."""
     return os.path.lexists(folder / CHECKSUMS)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pydantic
 import pydantic_core
 
-from rlm_plugins import renamed
 from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.errors import RecipeError, mistyped
 from rlm_plugins.glossary import suggest
@@ -92,7 +91,7 @@ def _unknown_key(draft: Draft, address: Path) -> RecipeError:
     key = str(address[-1])
     section = str(address[-2]) if address[1:] else ""
     names = keys_of_section(section)
-    hint = renamed.hint(renamed.KEYS, f"{section}.{key}") or suggest(key, names)
+    hint = suggest(key, names)
     if section in SECTIONS and key in SECTIONS:
         hint = hint or f"`{key}:` is a section of its own, beside `{section}:`"
     elif section == "algorithm":

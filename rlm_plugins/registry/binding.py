@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pydantic
 import pydantic_core
 
-from rlm_plugins import renamed, schedule
+from rlm_plugins import schedule
 from rlm_plugins.errors import RecipeError, mistyped
 from rlm_plugins.glossary import suggest
 from rlm_plugins.hooks import HOOKS, option_hint
@@ -70,8 +70,7 @@ def _knob_error(
     if field_error.kind == "missing":
         hint = mistyped(knob, [name for name in settings if name not in names])
         return RecipeError(f"'{part.name}' requires the knob '{knob}'", where=location, hint=hint)
-    old = renamed.hint(renamed.KNOBS, knob) or renamed.hint(renamed.KEYS, f"{HOOKS[part.hook].key}.{knob}")
-    hint = old or option_hint(knob) or suggest(knob, names)
+    hint = option_hint(knob) or suggest(knob, names)
     return RecipeError(
         f"unknown knob '{knob}' of '{part.name}'", where=location, allowed=", ".join(names) or "no knobs", hint=hint
     )

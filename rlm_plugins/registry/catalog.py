@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlm_plugins import renamed
 from rlm_plugins.algorithm import base_name
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.hooks import HOOKS
@@ -60,8 +59,7 @@ class Catalog:
         names, conventions = self._candidates(hook, name)
         broken = [p for p in self.plugins.values() if p.error and plugin in ("", p.name)]
         elsewhere = [HOOKS[p.hook].key for p in self if p.name == bare and plugin in ("", p.plugin)]
-        old = renamed.hint(renamed.PARTS, f"{HOOKS[hook].key}/{bare}")
-        hints = [old or nearest(name, [*names, *([] if conventions else self._full(hook))])]
+        hints = [nearest(name, [*names, *([] if conventions else self._full(hook))])]
         hints += [f"'{name}' is a part for `{elsewhere[0]}`"] if elsewhere else []
         if hook == "rlm_environments":
             hints += ["your own data, or a data set of the hub: `{name: dataset, path: …}`"]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pydantic
 
-from rlm_plugins import renamed
 from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.batch import PER_COMPLETION, SCORING, names
 from rlm_plugins.errors import PluginError, nearest
@@ -91,7 +90,7 @@ def _check_datum(part: Part, p: Parameter, allowed: str | tuple[str, ...] | None
             f"{of}requires '{p.name}', which {'it' if of else HOOKS[part.hook].key} never gets",
             where=part.where,
             allowed=", ".join(valid) or "no data, only knobs after the star",
-            hint=renamed.hint(renamed.DATA, p.name) or nearest(p.name, valid) or knob_hint,
+            hint=nearest(p.name, valid) or knob_hint,
         )
     if knob_like and (of or not part.takes_kwargs):
         problem, allowed = f"{of}gives '{p.name}' a default, as if it were data", "None: optional data"

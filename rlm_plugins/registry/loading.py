@@ -22,7 +22,6 @@ from rlm_plugins.errors import PluginError, nearest
 from rlm_plugins.hooks import API, HOOKS
 from rlm_plugins.registry.import_path import require_unchanged
 from rlm_plugins.registry.signature import file_of
-from rlm_plugins.renamed import import_hint
 
 GROUP = "rlm"
 """The entry-point group under which packages register."""
@@ -46,10 +45,8 @@ class Plugin:
 
     @property
     def hint(self) -> str:
-        """The new names of what a failed import was looking for; empty if none of it was renamed."""
-        if self.error is None:
-            return ""
-        return "; ".join(filter(None, (required_version(self.origin), import_hint(self.error))))
+        """The version of this package that it requires, if its import failed and another one is installed."""
+        return "" if self.error is None else required_version(self.origin)
 
 
 class LaterApiError(ImportError):

@@ -1,23 +1,19 @@
-"""Misspelled and renamed optional members of parts, which would otherwise never be called."""
+"""Misspelled optional members of parts, which would otherwise never be called."""
 
 from __future__ import annotations
 
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins import renamed
 from rlm_plugins.errors import PluginError
 from rlm_plugins.registry.protocols import MEMBERS
 
 if TYPE_CHECKING:
     from rlm_plugins.registry.part import Part
 
-_OLD_OF_ONE_HOOK = {"settings": "rlm_generators", "foresee": "rlm_generators", "settled": "rlm_trainers"}
-"""Old members that a part of another hook may well have."""
-
 
 def check_members(part: Part) -> None:
-    """Check that no public member is an old name, or a misspelling, of an optional member.
+    """Check that no public member is a misspelling of an optional member.
 
     Of a class only the methods are compared with :data:`MEMBERS`: an attribute may well be called `column`.
 
@@ -26,12 +22,6 @@ def check_members(part: Part) -> None:
     """
     members = _members(part.target)
     for name in members:
-        if name in renamed.MEMBERS and _OLD_OF_ONE_HOOK.get(name, part.hook) == part.hook:
-            raise PluginError(
-                f"has a member '{name}', which is never used",
-                where=part.where,
-                hint=renamed.hint(renamed.MEMBERS, name),
-            )
         if inspect.isclass(part.target) and not callable(members[name]):
             continue
         close = [member for member in MEMBERS if name not in MEMBERS and _distance(name, member) <= 2]

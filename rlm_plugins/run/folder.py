@@ -186,13 +186,8 @@ class Run:
         return (self.folder / stage.name / DONE).exists()
 
     def owner_of(self, stage: Stage) -> str:
-        """Return the name under which a stage seals its checkpoints; empty if the run was started without an id."""
-        identity = self.manifest().get("id")
-        return f"{identity} {stage.name}" if identity else ""
-
-    def has_checksums(self) -> bool:
-        """Return True if the run was started by a version that seals checkpoints with checksums."""
-        return bool(self.manifest().get("checksums"))
+        """Return the name under which a stage seals its checkpoints."""
+        return f"{self.manifest().get('id')} {stage.name}"
 
     def manifest(self) -> dict[str, Any]:
         """Return manifest.json.

@@ -61,7 +61,6 @@ def manifest_of(stages: Sequence[Stage], recipe: Recipe, registry: Registry) -> 
         "data": data,
         "files": files_of(resolved(stages, recipe)),
         "stages": {},
-        "checksums": True,
     }
     plain: dict[str, Any] = json.loads(json.dumps(entries, default=str))
     return plain
@@ -97,14 +96,3 @@ def code_of(code: Sequence[ForeignCode]) -> dict[str, str]:
     """Return the name of each piece of foreign code → its hash or version."""
     listed = [item for item in code if item.kind not in RECEIVERS]
     return {Path(item.name).name if item.kind == "file" else item.name: item.version for item in listed}
-
-
-def older_code(plugins: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return code and versions from the entry ``plugins`` of an older manifest.
-
-    >>> older_code({"part": "/home/me/part.py sha256:12ab", "rlm_math": "rlm-math 0.1"})
-    ({'part.py': '12ab'}, {'rlm_math': 'rlm-math 0.1'})
-    """
-    files = (origin.split(FILE_MARK) for origin in plugins.values() if FILE_MARK in origin)
-    versions = {name: origin for name, origin in plugins.items() if FILE_MARK not in origin}
-    return {Path(path).name: digest for path, digest in files}, versions

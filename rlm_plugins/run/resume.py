@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlm_plugins.durable.files import file_errors, write_file
 from rlm_plugins.durable.sealed import seal_digest
 from rlm_plugins.errors import RlmError, nearest
@@ -18,16 +16,15 @@ from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.foreign_code import foreign_code
 from rlm_plugins.recipe.paths import format_path, leaves
-from rlm_plugins.recipe.resolved_values import explain_origins
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.folder import DONE, Run
-from rlm_plugins.run.manifest import code_of, manifest_of, older_code, portable
-from rlm_plugins.run.migration import BACKUP, migrate, with_current_names
+from rlm_plugins.run.manifest import code_of, manifest_of
 from rlm_plugins.stage import Stage
 
 _ABSENT = object()
 _COMPARED = ("processes", "version", "packages", "code", "data", "files", "result")
-_LEGACY = "this run was started by an older version: its data, code and weights are not compared"
+BACKUP = "recipe.old.yaml"
+"""File with the recipe of a run before changes were allowed."""
 
 Change = tuple[str, str, str]
 """Key, value in the run, value now."""
@@ -45,19 +42,14 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
     Raises:
         RlmError: Values differ that may not; all are listed.
     """
-    migrate(folder)
     run, stages = Run(folder), compose(recipe, registry)
     recorded, current = run.manifest(), manifest_of(stages, recipe, registry)
-    old = _recorded(folder, recorded)
-    new = current["recipe"] | {key: current[key] for key in _COMPARED if key in old and key in current}
-    if "recipe" not in recorded:
-        run.log_line(f"{folder}: {_LEGACY}")
-        # a plugin that was a part of the core then has no version of its own in the run
-        new["version"] = {name: origin for name, origin in new["version"].items() if name in old["version"]}
+    entries = {key: recorded.get(key, {}) for key in _COMPARED}
+    old = {**recorded["recipe"], **entries, "result": _recorded_results(folder)}
+    new = current["recipe"] | {key: current[key] for key in _COMPARED if key in current}
     new["packages"] = {name: version for name, version in new["packages"].items() if name in old["packages"]}
-    new["code"] = {name: version[: len(old["code"].get(name, version))] for name, version in new["code"].items()}
     new["result"] = {name: seal_digest(_output(folder, stages, name)) for name in old["result"]}
-    changed = without_new_defaults(changes(old, new), recipe, stages)
+    changed = changes(old, new)
     refuse(folder, changed, allow_changed)
     for key, before, now in changes(_numeric(recorded), _numeric(current)):
         run.log_line(f"{folder}: {key}: {before} in the run, {now} now; results are then equal except for rounding")
@@ -69,15 +61,15 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
         write_file(folder / BACKUP, (folder / "recipe.yaml").read_bytes())
         history = [*recorded.get("changes", ()), *({"key": k, "old": a, "new": b} for k, a, b in changed)]
         unchanged: dict[str, Any] = {
-            key: recorded[key] for key in ("id", "started", "stages", "checksums", "tuning") if key in recorded
+            key: recorded[key] for key in ("id", "started", "stages", "tuning") if key in recorded
         }
-        run.open({**current, "checksums": False, **unchanged, "changes": history}, recipe.load)
+        run.open({**current, **unchanged, "changes": history}, recipe.load)
 
 
 def _numeric(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a machine that change the rounding of sums; empty if an older version recorded none."""
+    """Return the facts of a machine that change the rounding of sums."""
     hardware = manifest.get("hardware", {})
-    return {f"hardware.{key}": hardware[key] for key in ("machine", "threads", "accelerators") if key in hardware}
+    return {f"hardware.{key}": hardware.get(key) for key in ("machine", "threads", "accelerators")}
 
 
 def refuse(folder: Path, changed: Sequence[Change], allowed: Collection[str]) -> None:
@@ -152,31 +144,12 @@ def changes(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> list[Cha
     return [(format_path(path), _text(a), _text(b)) for path, a, b in pairs if a != b]
 
 
-def without_new_defaults(changed: Sequence[Change], recipe: Recipe, stages: Sequence[Stage]) -> list[Change]:
-    """Return the changes except settings that a later version added and that have their default."""
-    origins = explain_origins(recipe, stages)
-    defaults = {path for path, _, origin in origins if origin.startswith("default")}
-    return [change for change in changed if change[1] != _text(_ABSENT) or change[0] not in defaults]
-
-
-def _recorded(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return recipe, versions and digests of a run; an older version recorded a part of them."""
-    results = {"packages": manifest.get("packages", {}), "result": _recorded_results(folder)}
-    if "recipe" in manifest:
-        entries = {key: manifest[key] for key in _COMPARED if key in manifest}
-        return {**with_current_names(manifest["recipe"]), **entries, **results}
-    with file_errors(folder / "recipe.yaml", "read"):
-        recipe = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
-    code, versions = older_code(manifest.get("plugins", {}))
-    return {**portable(recipe), "version": versions, "code": code, **results}
-
-
 def _output(folder: Path, stages: Sequence[Stage], name: str) -> Path:
     return next((folder / name / stage.output.name for stage in stages if stage.name == name), folder / name)
 
 
 def _recorded_results(folder: Path) -> dict[str, str]:
-    """Return stage → digest of its result, of the finished stages; older versions recorded none."""
+    """Return stage → digest of its result, of the finished stages."""
     digests = {}
     for file in folder.glob(f"*/{DONE}"):
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,17 +11,13 @@ from rlm_plugins.durable.sealed import CHECKSUMS, damages, is_sealed, owner_of
 from rlm_plugins.errors import RlmError
 from rlm_plugins.trainer.checkpoint import STATE, checkpoints
 
-_SINGLE = ("optimizer.pt", "scheduler.pt")
-_WEIGHTS = ("*.safetensors", "*.bin")
 
-
-def valid_checkpoint(stage: Path, log_line: Callable[[str], None], *, unsealed: bool, owner: str = "") -> Path | None:
+def valid_checkpoint(stage: Path, log_line: Callable[[str], None], *, owner: str = "") -> Path | None:
     """Return the newest valid checkpoint of a stage; damaged ones are renamed and reported.
 
     Args:
         stage: Folder of the stage.
         log_line: Called with one line per damaged checkpoint.
-        unsealed: True if checkpoints without checksums are accepted: the run was started by an older version.
         owner: As recorded in the checkpoints of this run and stage; empty: any.
 
     Raises:
@@ -30,12 +25,10 @@ def valid_checkpoint(stage: Path, log_line: Callable[[str], None], *, unsealed: 
     """
     damages_found: list[str] = []
     for checkpoint in reversed(checkpoints(stage)):
-        reasons = reasons_against(checkpoint, unsealed=unsealed, owner=owner)
+        reasons = reasons_against(checkpoint, owner=owner)
         if not reasons:
             if damages_found:
                 log_line(f"{stage.name}: {'; '.join(damages_found)}; resuming from {checkpoint.name}")
-            elif not is_sealed(checkpoint):
-                log_line(f"{stage.name}: {checkpoint.name} has no checksums (an older version saved it)")
             return checkpoint
         damages_found.append(f"{checkpoint.name} is damaged ({', '.join(reasons)})")
         _rename_damaged(checkpoint)
@@ -54,13 +47,13 @@ def _rename_damaged(checkpoint: Path) -> None:
         checkpoint.rename(damaged)
 
 
-def reasons_against(checkpoint: Path, *, unsealed: bool, owner: str = "") -> list[str]:
+def reasons_against(checkpoint: Path, *, owner: str = "") -> list[str]:
     """Return the reasons why a checkpoint cannot be used; empty if it is valid."""
     if checkpoint.is_symlink() or not checkpoint.is_dir():
         return ["it is not a folder"]
-    if is_sealed(checkpoint):
-        return damages(checkpoint) or _of_another_run(checkpoint, owner) or _wrong_step(checkpoint)
-    return _incomplete(checkpoint) if unsealed else [f"{CHECKSUMS} is missing"]
+    if not is_sealed(checkpoint):
+        return [f"{CHECKSUMS} is missing"]
+    return damages(checkpoint) or _of_another_run(checkpoint, owner) or _wrong_step(checkpoint)
 
 
 def _of_another_run(checkpoint: Path, owner: str) -> list[str]:
@@ -76,29 +69,3 @@ def _wrong_step(checkpoint: Path) -> list[str]:
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return [f"{STATE} cannot be read"]
     return [] if f"checkpoint-{step}" == checkpoint.name else [f"{STATE} is that of step {step}"]
-
-
-def _incomplete(checkpoint: Path) -> list[str]:
-    """Return the defects of a checkpoint without checksums (an older version saved it) that can be detected."""
-    try:
-        json.loads((checkpoint / STATE).read_bytes())
-    except (OSError, ValueError):
-        return [f"{STATE} cannot be read"]
-    files = [file for file in checkpoint.rglob("*") if file.is_file()]
-    reasons = [f"{file.name} is empty" for file in files if not file.stat().st_size]
-    reasons += [f"{file.name} cannot be read" for file in files if file.suffix in (".pt", ".pth") and not _is_zip(file)]
-    if any(folder.is_dir() for folder in checkpoint.iterdir()):
-        return reasons  # of several processes that share the optimizer: its files depend on the library
-    reasons += [f"{name} is missing" for name in _SINGLE if not (checkpoint / name).is_file()]
-    reasons += [] if any(checkpoint.glob("rng_state*.pth")) else ["rng_state.pth is missing"]
-    weights = any(any(checkpoint.glob(pattern)) for pattern in _WEIGHTS)
-    return reasons + ([] if weights else ["its weights are missing"])
-
-
-def _is_zip(file: Path) -> bool:
-    """Return True for a complete file of `torch.save`: its index is at the end."""
-    try:
-        with zipfile.ZipFile(file) as archive:
-            return archive.testzip() is None
-    except (OSError, zipfile.BadZipFile, NotImplementedError):
-        return False

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.durable.sealed import damages, is_sealed, publish_sealed
+from rlm_plugins.durable.sealed import damages, publish_sealed
 from rlm_plugins.errors import RlmError
 from rlm_plugins.kernels.auto_class import auto_class
 from rlm_plugins.registry.protocols import product_of
@@ -118,12 +118,12 @@ def _loading(output: Path) -> Iterator[None]:
 
 
 def check_result(output: Path) -> None:
-    """Check that the result of a stage is as it was saved; that of an older version has no checksums.
+    """Check that the result of a stage is as it was saved.
 
     Raises:
         RlmError: A file of it is damaged.
     """
-    reasons = damages(output) if is_sealed(output) else []
+    reasons = damages(output)
     if reasons:
         hint = f"restore the file, or remove {output.parent} and train this stage again with --resume"
         raise RlmError(f"the result of this stage is damaged: {', '.join(reasons)}", where=str(output), hint=hint)

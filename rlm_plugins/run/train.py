@@ -142,8 +142,7 @@ def _silence_libraries() -> None:
 
 def _rewind(run: Run, stage: Stage) -> None:
     """Set the checkpoint at which a stage resumes, and remove what was logged after it."""
-    unsealed = not run.has_checksums()
-    choose = partial(valid_checkpoint, stage.folder, run.log_line, unsealed=unsealed, owner=run.owner_of(stage))
+    choose = partial(valid_checkpoint, stage.folder, run.log_line, owner=run.owner_of(stage))
     stage.checkpoint = from_main_process(choose)
     run.rewind(stage, int(stage.checkpoint.name.split("-")[1]) if stage.checkpoint else -1)
 

@@ -10,19 +10,15 @@ from typing import Any
 
 import torch
 
-from rlm_plugins import renamed
 from rlm_plugins.dispatch import attribute_errors, location
 from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.functional.rng_state import rng_state, set_rng_state
-from rlm_plugins.registry.catalog import BUILTIN
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.trainer.checkpoint import unloadable
 
 PARTS_FILE = "parts.pt"
 CRITIC = "critic"
 STALE = "stale"
-_OLD_NAMES = {f"{BUILTIN}/{new}": f"{BUILTIN}/{old.rpartition('/')[2]}" for old, new in renamed.PARTS.items()}
-"""Name of a part → its name in checkpoints of older runs."""
 
 
 class PartState:
@@ -113,11 +109,9 @@ class PartStates:
         if CRITIC in self.by_name and CRITIC not in saved:
             raise RlmError("the checkpoint has no critic: neither its value head nor its trunk", where=checkpoint)
         for name, state in self.by_name.items():
-            number, _, part = name.partition(":")
-            recorded = name if name in saved else f"{number}:{_OLD_NAMES.get(part, part)}"
-            if recorded not in saved:
+            if name not in saved:
                 raise RlmError(f"the checkpoint has no state of '{name}'", where=str(Path(checkpoint) / PARTS_FILE))
-            state.load_state_dict(saved[recorded])
+            state.load_state_dict(saved[name])
 
     def forget_snapshot(self) -> None:
         """Discard the snapshots of an earlier call of `train`."""
