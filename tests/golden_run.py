@@ -5,9 +5,10 @@
     python tests/golden_run.py record FILE.json     train every job, write the hashes
     python tests/golden_run.py compare FILE.json    train every job, list what differs
 
-The jobs are all recipes of the repository, cut down to two steps a stage, on one process; papers with two seeds; papers,
-lessons and pipelines on two processes too. ``GOLDEN_ONLY=papers-ppo,lessons`` selects some by the start of their names. Hashes cover final weights, optimizer state, the state of parts, and metrics and samples
-without timings. Bits depend on the processor and on the versions of packages: compare on the machine that recorded.
+The jobs are all recipes of the repository, cut down to two steps a stage, on one process; papers with two seeds. Papers,
+lessons and pipelines run on two processes too. ``GOLDEN_ONLY=papers-ppo,lessons`` selects some by the start of their
+names. Hashes cover final weights, optimizer state, the state of parts, and metrics and samples without timings. Bits
+depend on the processor and on the versions of packages: compare on the machine that recorded.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def cut_down(recipe: Any) -> list[str]:
 
 
 def _small_model(model: dict[str, Any]) -> list[str]:
-    """Return the overrides of `model:`, each without that key: a scratch model of one layer, with the recipe's adapter."""
+    """Return the overrides of `model:`, each without that key: a model of one layer, with the recipe's adapter."""
     if model.get("name") == "scratch":
         return [f".{key}={value}" for key, value in SIZE.items()]
     if "name" not in model:
@@ -152,7 +153,7 @@ def train_all(folder: Path) -> None:
 
 
 def is_chosen(name: str) -> bool:
-    """Return True if a recipe or run is one of `GOLDEN_ONLY`: words with commas between, one of which begins its name."""
+    """Return True if a recipe or run begins with one of the words of `GOLDEN_ONLY`."""
     return name.startswith(tuple(os.environ.get("GOLDEN_ONLY", "").split(",")))
 
 

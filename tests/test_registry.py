@@ -38,7 +38,7 @@ def test_built_in_parts_are_a_plugin() -> None:
     registry = Registry()
     assert registry.plugins[BUILTIN].origin == f"rlm-plugins {__version__}"
     assert registry.find("rlm_advantages", "gae") is registry.find("rlm_advantages", "builtin/gae")
-    registry.raise_if_broken()
+    assert not registry.broken()
 
 
 def test_parts_come_in_batch_order() -> None:
@@ -72,7 +72,7 @@ def test_plugin_is_found_through_its_entry_point(install: Installer) -> None:
     assert registry.plugins["guest"].error is None
     assert part.bind({"characters": 3}).call({"completions": ["a", "b"]}) == [0.0, 0.0]
     assert part.file == str(path)
-    registry.raise_if_broken()
+    assert not registry.broken()
 
 
 def test_the_entry_point_may_name_an_object(install: Installer) -> None:
@@ -110,7 +110,7 @@ def test_a_clash_lists_the_rivals_and_full_names_still_work(install: Installer) 
     assert "allowed: one/brevity, two/brevity" in str(caught.value)
     assert registry.find("rlm_rewards", "two/brevity").plugin == "two"
     assert {"one/brevity", "two/brevity"} <= set(registry.names("rlm_rewards"))
-    registry.raise_if_broken()
+    assert not registry.broken()
 
 
 def test_the_same_name_for_different_hooks_is_no_clash(install: Installer) -> None:
@@ -125,19 +125,19 @@ def test_two_plugins_of_one_name_are_an_error_that_names_both_packages(install: 
     install("guest", reward("a"), distribution="rlm-first", version="1.0")
     install("guest", reward("b"), distribution="rlm-second", version="2.0")
     with pytest.raises(
-        PluginError, match=r"two plugins have the name 'guest': rlm-\w+ \d\.0 and rlm-\w+ \d\.0"
+        RecipeError, match=r"two plugins have the name 'guest': rlm-\w+ \d\.0 and rlm-\w+ \d\.0"
     ) as caught:
-        Registry().raise_if_broken()
+        Registry().find("rlm_rewards", "guest/a")
     assert "rlm-first 1.0" in str(caught.value)
     assert "rlm-second 2.0" in str(caught.value)
-    Registry(block=["guest"]).raise_if_broken()
+    assert not Registry(block=["guest"]).broken()
 
 
 def test_name_of_the_core_is_reserved(install: Installer) -> None:
     """Such a plugin is left out, and stops no run."""
     install("builtin", reward("a"), distribution="rlm-impostor", version="1.0")
     registry = Registry()
-    registry.raise_if_broken()
+    assert [plugin.name for plugin in registry.broken()] == ["builtin"]
     assert "the name 'builtin' is reserved" in str(registry.plugins["rlm-impostor 1.0"].error)
     assert ("rlm_rewards", "a") not in registry.parts
 
@@ -186,9 +186,8 @@ def test_broken_plugin_fails_only_where_used(install: Installer, kind: str) -> N
     path = install("broken", BROKEN[kind])
     install("sound", reward())
     registry = Registry()
-    registry.raise_if_broken()
     assert registry.find("rlm_rewards", "brevity").plugin == "sound"
-
+    registry.load_all()
     error = registry.plugins["broken"].error
     assert error is not None
     assert kind in [c.__name__ for c in type(error).__mro__]
@@ -202,24 +201,23 @@ def test_broken_plugin_fails_only_where_used(install: Installer, kind: str) -> N
 def test_an_interrupt_is_not_swallowed(install: Installer) -> None:
     """Ctrl-C during an import ends the command; a plugin that raises KeyboardInterrupt is only disabled."""
     install("raises", "raise KeyboardInterrupt")
-    assert "raised KeyboardInterrupt" in str(Registry().plugins["raises"].error)
+    (broken,) = Registry().broken()
+    assert "raised KeyboardInterrupt" in str(broken.error)
     install("slow", "import signal, time, os\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(1)")
     with pytest.raises(KeyboardInterrupt):
-        Registry()
+        Registry().load_all()
 
 
 def test_entry_point_to_a_missing_module_is_an_error(install: Installer) -> None:
     path = install("guest", reward())
     path.unlink()
-    registry = Registry()
-    assert isinstance(registry.plugins["guest"].error, ModuleNotFoundError)
-    registry.raise_if_broken()
+    (broken,) = Registry().broken()
+    assert isinstance(broken.error, ModuleNotFoundError)
 
 
 def test_hook_that_raises_is_reported_as_a_failed_import(install: Installer) -> None:
     install("guest", HOOK + "@hookimpl\ndef rlm_rewards():\n    return {'r': 1 / 0}")
     registry = Registry()
-    registry.raise_if_broken()
     with pytest.raises(RecipeError) as caught:
         registry.find("rlm_rewards", "guest/r")
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -262,15 +260,20 @@ CONTRACT = {
 
 
 @pytest.mark.parametrize("kind", CONTRACT)
-def test_a_broken_contract_is_an_error_at_start(install: Installer, kind: str) -> None:
+def test_a_broken_contract_leaves_one_plugin_out(
+    install: Installer, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stops only what names its parts, and one line tells the command that leaves it out for good."""
     source, expected = CONTRACT[kind]
     path = install("guest", HOOK + source)
     registry = Registry()
-    assert registry.plugins["guest"].breaks_contract
-    with pytest.raises(PluginError) as caught:
-        registry.raise_if_broken()
+    assert registry.find("rlm_rewards", "accuracy").plugin == BUILTIN
+    with pytest.raises(RecipeError) as caught:
+        registry.find("rlm_rewards", "guest/a")
+    assert isinstance(caught.value.__cause__, PluginError)
     for text in [*expected, "plugin 'guest'", path.name]:
-        assert text in str(caught.value)
+        assert text in str(caught.value.__cause__)
+    assert "`rlm plugins --disable guest`" in caplog.text
 
 
 def test_invalid_part_rejects_its_whole_plugin(install: Installer) -> None:
@@ -370,7 +373,7 @@ def test_a_blocked_plugin_is_not_even_imported(install: Installer) -> None:
     assert "guest" not in registry.plugins
     with pytest.raises(RecipeError, match="the recipe blocks the plugin 'guest'"):
         registry.find("rlm_rewards", "guest/brevity")
-    Registry()
+    Registry().load_all()
     assert Path(f"{path}.imported").exists()
 
 
@@ -405,10 +408,10 @@ def test_trace_shows_every_hook_call(
 ) -> None:
     path = install("guest", reward())
     install("broken", HOOK + "@hookimpl\ndef rlm_rewards():\n    raise RuntimeError('no GPU here')")
-    Registry()
+    Registry().load_all()
     assert capsys.readouterr().err == ""
     monkeypatch.setenv("RLM_TRACE", "1")
-    Registry()
+    Registry().load_all()
     shown = capsys.readouterr().err.splitlines()
     assert f"rlm: guest:{path.stem} rlm_rewards() → brevity" in shown
     assert any(line.startswith("rlm: broken:") and line.endswith("RuntimeError('no GPU here')") for line in shown)

@@ -44,7 +44,7 @@ def add(registry: Registry, key: str, target: Any, name: str = "") -> str:
     """
     registry.plugins.setdefault(IN_MEMORY, Plugin(IN_MEMORY, "objects of the running Python process"))
     hook, name = HOOK_OF[key], name or name_of(target)
-    used = {part.name for part in registry if part.hook == hook and part.plugin == IN_MEMORY}
+    used = {part.name for part in registry.parts_of(hook) if part.plugin == IN_MEMORY}
     candidates = chain([name], (f"{name}_{n}" for n in range(2, 10_000)))
     part = Part(hook, next(x for x in candidates if x not in used), IN_MEMORY, target)
     part.check()

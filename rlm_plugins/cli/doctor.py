@@ -98,7 +98,9 @@ def _versions() -> list[dict[str, Any]]:
 
 def _plugins() -> list[dict[str, Any]]:
     rows = []
-    for plugin in Registry().plugins.values():
+    registry = Registry()
+    registry.load_all()
+    for plugin in registry.plugins.values():
         error = f"{type(plugin.error).__name__}: {plugin.error}".partition("\n")[0] if plugin.error else ""
         state = error or required_version(plugin.origin) or "ok"
         rows.append({"name": plugin.name, "origin": plugin.origin, "state": state, "problem": state != "ok"})

@@ -24,6 +24,7 @@ def plugins(registry: Registry) -> list[Entry]:
         required), ``traceback``, and ``parts``: recipe key → list of
         ``name``, ``full_name`` and ``about`` (one line).
     """
+    registry.load_all()
     return [
         {
             "name": plugin.name,

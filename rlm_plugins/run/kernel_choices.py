@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rlm_plugins.durable.cache import cache_folder
 from rlm_plugins.durable.files import write_file
 from rlm_plugins.errors import RlmError
 from rlm_plugins.kernels.tuning import CHOICES, measure, processor
-from rlm_plugins.models.cache import cache_folder
 from rlm_plugins.stage import Stage
 from rlm_plugins.stage_settings import Speed
 

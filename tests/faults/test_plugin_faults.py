@@ -101,6 +101,7 @@ def test_failed_imports_cost_one_plugin(offered: Callable[..., None], cases: Any
         with cases(name):
             offered(Point("bad", source), Point("sound", SOUND))
             start, found = time.monotonic(), Registry()
+            found.load_all()
             assert time.monotonic() - start < 60
             error = found.plugins["bad"].error
             assert error is not None
@@ -108,12 +109,12 @@ def test_failed_imports_cost_one_plugin(offered: Callable[..., None], cases: Any
             assert any(part in text for part in word.split("|")), text
             assert found.plugins["bad"].origin == "rlm-bad 1.2"
             assert found.find("rlm_rewards", "sound_reward").plugin == "sound"
-            found.raise_if_broken()
 
 
 def error_of(point: Point) -> str:
     """Return the error of a plugin, and check that another plugin is loaded."""
     found = Registry()
+    found.load_all()
     error = found.plugins[point.name].error
     assert error is not None
     assert found.plugins[point.name].origin == f"rlm-{point.name} 1.2"
@@ -181,7 +182,6 @@ def test_a_plugin_with_the_name_of_our_own_parts_costs_itself(offered: Callable[
     with cases("builtin"):
         offered(Point("builtin", SOUND), Point("sound", SOUND.replace("sound_reward", "other_reward")))
         found = Registry()
-        found.raise_if_broken()
         assert found.plugins["builtin"].error is None
         assert "the name 'builtin' is reserved" in str(found.plugins["rlm-builtin 1.2"].error)
         assert found.find("rlm_rewards", "accuracy").plugin == "builtin"

@@ -52,7 +52,7 @@ def _alternatives(size: int, rewards: Sequence[str], sources: Sequence[Bound], r
     """Return the advantages that give a signal for groups of `size`, with their default knobs."""
     from rlm_plugins.recipe.checks.group_size_probe import has_signal
 
-    parts = [part for part in registry if part.hook == "rlm_advantages" and not _has_required_knob(part)]
+    parts = [part for part in registry.parts_of("rlm_advantages") if not _has_required_knob(part)]
     return ", ".join(part.name for part in parts if has_signal(part.bind({}), size, rewards, sources))
 
 
