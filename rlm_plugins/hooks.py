@@ -63,6 +63,7 @@ HOOKS: dict[str, Hook] = {
     "rlm_trainers": Hook("trainer", "—", ("stage",)),
     "rlm_models": Hook("model", "π", (), options=("lora",)),
     "rlm_callbacks": Hook("callbacks", "—", ("run",), many=True),
+    "rlm_commands": Hook("command", "—", ()),
 }
 """Hook name → its place, in the order of a training step."""
 

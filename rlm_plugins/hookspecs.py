@@ -381,3 +381,22 @@ def rlm_callbacks() -> Parts:
         def rlm_callbacks():
             return {"stop_when_long": stop_when_long}
     """
+
+
+@hookspec
+def rlm_commands() -> Mapping[str, Callable[..., Any]]:
+    """Commands of `rlm`: functions whose annotated arguments are those of the command line, as for typer.
+
+    A group of commands is a ``typer.Typer``. The first line of the docstring is shown by ``rlm --help``, in the panel
+    that an attribute `panel` names. The module that implements this hook is imported when the command is called, so
+    the function imports what it needs itself::
+
+        def mean_length(run: Annotated[Path, typer.Argument(help="The folder of a run.")]) -> None:
+            \"\"\"Print the mean length of the completions of a run.\"\"\"
+            lines = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
+            print(sum(len(line["completion"]) for line in lines) / max(len(lines), 1))
+
+        @hookimpl
+        def rlm_commands():
+            return {"mean_length": mean_length}
+    """

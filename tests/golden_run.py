@@ -5,10 +5,10 @@
     python tests/golden_run.py record FILE.json     train every job, write the hashes
     python tests/golden_run.py compare FILE.json    train every job, list what differs
 
-The jobs are all recipes of the repository, cut down to two steps a stage, on one process; papers with two seeds. Papers,
-lessons and pipelines run on two processes too. ``GOLDEN_ONLY=papers-ppo,lessons`` selects some by the start of their
-names. Hashes cover final weights, optimizer state, the state of parts, and metrics and samples without timings. Bits
-depend on the processor and on the versions of packages: compare on the machine that recorded.
+The jobs are all recipes of the repository, cut down to two steps a stage, on one process; papers with two seeds.
+Papers, lessons and pipelines run on two processes too. ``GOLDEN_ONLY=papers-ppo,lessons`` selects some by the start of
+their names. Hashes cover final weights, optimizer state, the state of parts, and metrics and samples without timings.
+Bits depend on the processor and on the versions of packages: compare on the machine that recorded.
 """
 
 from __future__ import annotations

@@ -6,11 +6,14 @@ import inspect
 import math
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import typer
+from typer.testing import CliRunner
 
 from rlm_plugins import hookspecs
 from rlm_plugins.algorithm import SLOTS
@@ -137,6 +140,14 @@ def callbacks(ask: Callable[..., Bound]) -> None:
     assert control.should_training_stop is True
 
 
+def commands(ask: Callable[..., Bound]) -> None:
+    app, part = typer.Typer(), ask()
+    app.command()(part.target)
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "samples.jsonl").write_text('{"completion": "abc"}\n{"completion": "a"}\n')
+        assert CliRunner().invoke(app, [folder]).output == "2.0\n"
+
+
 CALLED: dict[str, Callable[[Callable[..., Bound]], None]] = {
     "rlm_environments": environments,
     "rlm_samplers": samplers,
@@ -153,6 +164,7 @@ CALLED: dict[str, Callable[[Callable[..., Bound]], None]] = {
     "rlm_aggregators": aggregators,
     "rlm_trainers": trainers,
     "rlm_callbacks": callbacks,
+    "rlm_commands": commands,
 }
 ELSEWHERE = {"rlm_algorithms", "rlm_models"}
 
@@ -217,4 +229,4 @@ def test_every_slot_is_the_key_of_a_hook() -> None:
 
 
 def test_every_kind_of_package_has_a_hook() -> None:
-    assert set(KINDS.values()) == set(HOOKS) - {"rlm_rollouts", "rlm_trainers", "rlm_models"}
+    assert set(KINDS.values()) == set(HOOKS) - {"rlm_rollouts", "rlm_trainers", "rlm_models", "rlm_commands"}

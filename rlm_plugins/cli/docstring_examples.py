@@ -11,6 +11,10 @@ from typing import Any
 from rlm_plugins import hookspecs
 
 _IMPORTS = {
+    "json": "import json",
+    "typer": "import typer",
+    "Path": "from pathlib import Path",
+    "Annotated": "from typing import Annotated",
     "torch": "from rlm_plugins.lazy import torch",
     "hookimpl": "from rlm_plugins import hookimpl",
     "Algorithm": "from rlm_plugins.algorithm import Algorithm",

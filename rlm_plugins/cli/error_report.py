@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from rlm_plugins.cli.output import echo
+from rlm_plugins.cli.plugin_commands import PANELS, described_command, load_command, plugin_commands
 from rlm_plugins.cli.tracebacks import traceback_of_cause
 from rlm_plugins.durable import stop_signals
 from rlm_plugins.durable.files import file_error
@@ -32,6 +33,25 @@ class ErrorReportingGroup(TyperGroup):
         rest = [arg for arg in args if arg != DEBUG]
         with printable_usage_errors():
             return super().parse_args(ctx, [DEBUG, *rest] if len(rest) < len(args) else rest)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, those of packages too, panel by panel."""
+        names = {name: str(command.rich_help_panel) for name, command in self.commands.items()}
+        names |= {name: panel for name, (*_, panel) in plugin_commands().items() if name not in names}
+        order = [*PANELS, *dict.fromkeys(names.values())]
+        return sorted(names, key=lambda name: order.index(names[name]))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; of a package only its description, for ``rlm --help``."""
+        command = super().get_command(ctx, cmd_name)
+        return described_command(cmd_name) if command is None and cmd_name in plugin_commands() else command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return name, command and arguments; a package is imported when its command is called."""
+        name = args[0]
+        if name not in self.commands and name in plugin_commands():
+            return name, load_command(name), args[1:]
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; report an `RlmError`, or a file or template that fails, as a message with exit code 2.

@@ -29,32 +29,35 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 rewards = typer.Typer(no_args_is_help=True)
-app.add_typer(rewards, name="reward", help="Test a reward function before training with it.")
+app.add_typer(rewards, name="reward", rich_help_panel="Extend", help="Test a reward function before training with it.")
 
-for command in (
-    recipe_commands.train,
-    recipe_commands.check,
-    recipe_commands.show,
-    part_commands.doctor,
-    recipe_commands.resume_check,
-    recipe_commands.schema,
-    part_commands.plugins,
-    part_commands.algorithms,
-    part_commands.explain,
-    part_commands.diff,
-    run_commands.evaluate,
-    comparison_commands.compare,
-    comparison_commands.sweep,
-    comparison_commands.race,
-    run_commands.export,
-    run_commands.sample,
-    run_commands.why,
-    run_commands.view,
-    run_commands.replay,
-    recipe_commands.signal,
-    part_commands.new,
-):
-    app.command("eval" if command is run_commands.evaluate else None)(command)
+PANELS = {
+    "Start": (recipe_commands.check, recipe_commands.signal, recipe_commands.train),
+    "Look": (
+        run_commands.view,
+        run_commands.why,
+        comparison_commands.compare,
+        run_commands.evaluate,
+        run_commands.sample,
+        run_commands.replay,
+        comparison_commands.sweep,
+        comparison_commands.race,
+        recipe_commands.show,
+    ),
+    "Extend": (
+        part_commands.new,
+        part_commands.explain,
+        part_commands.diff,
+        part_commands.algorithms,
+        part_commands.plugins,
+        recipe_commands.schema,
+    ),
+    "Ship": (run_commands.export, part_commands.doctor, recipe_commands.resume_check),
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        name = "eval" if command is run_commands.evaluate else None
+        app.command(name, rich_help_panel=panel)(command)
 rewards.command()(reward_commands.probe)
 rewards.command()(reward_commands.audit)
 

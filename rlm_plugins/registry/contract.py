@@ -33,6 +33,10 @@ def check(part: Part) -> None:
                 f"is of type {type(part.target).__name__}", where=part.where, allowed="rlm_plugins.algorithm.Algorithm"
             )
         return
+    if part.hook == "rlm_commands":
+        if not callable(part.target):
+            raise PluginError(f"is of type {type(part.target).__name__}", where=part.where, allowed="a function")
+        return
     _check_call(part)
     if inspect.isclass(part.target):
         _check_class(part)

@@ -10,11 +10,13 @@ import contextlib
 import importlib.util
 import json
 from collections.abc import Mapping
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 from rlm_plugins.durable.cache import cache_folder
 from rlm_plugins.durable.files import write_file
+from rlm_plugins.entry_points import origin_of
 from rlm_plugins.errors import RlmError
 
 FILE = "plugins.json"
@@ -46,10 +48,10 @@ class PluginIndex:
 
     def listed(self, hook: str) -> dict[str, tuple[str, str]]:
         """Return name of each part of a hook → its plugin, and the first line of its docstring."""
-        found = {}
+        listed = {}
         for plugin, names in self.names.items():
-            found.update({name: (plugin, about) for name, about in names.get(hook, {}).items()})
-        return found
+            listed.update({name: (plugin, about) for name, about in names.get(hook, {}).items()})
+        return listed
 
     def unknown(self) -> list[str]:
         """Return the plugins without an entry."""
@@ -66,6 +68,11 @@ class PluginIndex:
         with contextlib.suppress(OSError, RlmError):  # without a cache every command imports every plugin
             cache_folder().mkdir(parents=True, exist_ok=True)
             write_file(cache_folder() / FILE, json.dumps({**kept, current: names}, ensure_ascii=False, indent=0) + "\n")
+
+
+def module_of(point: EntryPoint) -> str:
+    """Return origin and module of an entry point, the key of its plugin in the index."""
+    return f"{origin_of(point.dist)} {point.value}"
 
 
 def _read() -> dict[str, Names]:

@@ -21,6 +21,7 @@ from rlm_plugins.entry_points import DAMAGED, origin_of, tolerate_damage
 from rlm_plugins.errors import PluginError, nearest
 from rlm_plugins.hooks import API, HOOKS
 from rlm_plugins.registry.import_path import require_unchanged
+from rlm_plugins.registry.index import module_of
 from rlm_plugins.registry.signature import file_of
 
 GROUP = "rlm"
@@ -62,7 +63,7 @@ def installed() -> list[PluginLoader]:
     tolerate_damage()
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda p: (p.name, p.value))
     plugins: list[PluginLoader] = [
-        (Plugin(p.name, origin_of(p.dist) or p.value, module=f"{origin_of(p.dist)} {p.value}"), p.load) for p in points
+        (Plugin(p.name, origin_of(p.dist) or p.value, module=module_of(p)), p.load) for p in points
     ]
     return plugins + [
         (Plugin(origin.rpartition(" ")[0], origin), partial(_fail, problem))

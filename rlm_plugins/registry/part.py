@@ -54,6 +54,14 @@ class Part:
         """Plugin, hook, name and file, for messages."""
         return f"plugin '{self.plugin}', {self.hook} '{self.name}' ({self.file})"
 
+    @property
+    def summary(self) -> str:
+        """The first line of its docstring; of a command with its panel of ``rlm --help`` in front."""
+        info = getattr(self.target, "info", None)  # a group of commands has its help there
+        text = (info.help if info is not None else inspect.getdoc(self.target)) or ""
+        panel = getattr(self.target, "panel", "")
+        return (f"{panel}|" if panel else "") + str(text).partition("\n")[0]
+
     @cached_property
     def _parameters(self) -> list[Parameter]:
         return data_of(self.target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import sys
@@ -119,7 +118,7 @@ class Registry(Catalog):
         names: dict[str, dict[str, str]] = {}
         for (hook, name), parts in self.parts.items():
             for part in (part for part in parts if part.plugin == plugin):
-                names.setdefault(hook, {})[name] = (inspect.getdoc(part.target) or "").partition("\n")[0]
+                names.setdefault(hook, {})[name] = part.summary
         return names
 
     def _reject_duplicate(self, duplicate: Plugin) -> None:
