@@ -27,7 +27,7 @@ from rlm_plugins.cli.check import memory
 from rlm_plugins.estimate.transformer import HEAD_TOKENS, HEAD_VOCABULARY
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.run import trainer_setup
+from rlm_plugins.trainer import setup
 
 Record = dict[str, Any]
 
@@ -123,12 +123,12 @@ def probed(profiled: int | None) -> Iterator[list[Probe]]:
         with contextlib.redirect_stdout(io.StringIO()):
             trainer.train()
 
-    usual = trainer_setup.run
-    trainer_setup.run = run
+    usual = setup.run
+    setup.run = run
     try:
         yield probes
     finally:
-        trainer_setup.run = usual
+        setup.run = usual
 
 
 def train(document: Record, profiled: int | None) -> tuple[Probe, Record]:
@@ -139,7 +139,7 @@ def train(document: Record, profiled: int | None) -> tuple[Probe, Record]:
         file.write_text(json.dumps(document))
         (stage,) = compose(recipe.load(file), Registry())
         stage.folder = Path(folder) / "run"
-        expected = memory(trainer_setup.forecast(stage))
+        expected = memory(setup.forecast(stage))
         with probed(profiled) as probes:
             stage.trainer(stage)
     return probes[0], expected

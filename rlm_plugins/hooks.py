@@ -63,6 +63,9 @@ HOOKS: dict[str, Hook] = {
     "rlm_trainers": Hook("trainer", "—", ("stage",)),
     "rlm_models": Hook("model", "π", (), options=("lora",)),
     "rlm_callbacks": Hook("callbacks", "—", ("run",), many=True),
+    "rlm_observers": Hook("observers", "—", (), many=True),
+    "rlm_settings": Hook("setting", "—", ()),
+    "rlm_sections": Hook("section", "—", ()),
     "rlm_commands": Hook("command", "—", ()),
 }
 """Hook name → its place, in the order of a training step."""

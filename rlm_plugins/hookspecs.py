@@ -19,6 +19,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from rlm_plugins.algorithm import Algorithm
+    from rlm_plugins.registry.setting import Setting
 
 hookspec = pluggy.HookspecMarker("rlm")
 Parts = Mapping[str, Callable[..., Any]]
@@ -322,25 +323,30 @@ def rlm_algorithms() -> Mapping[str, Algorithm]:
 
 @hookspec
 def rlm_trainers() -> Parts:
-    """Trainers: classes that run a stage. An algorithm names its trainer.
+    """Trainers: classes that build the trainer of a stage. An algorithm names its trainer.
 
     ``config_class()`` returns the dataclass that the recipe's ``trainer:`` fills, ``refused`` maps fields of it to the
-    reason why they cannot be set, and ``__call__(stage)`` trains. Optional members: ``needs_equation = True`` (it
-    cannot run an algorithm without an equation) and ``columns`` (columns it requires). A trainer of something else than
+    reason why they cannot be set. ``build(stage, run)`` returns a transformers `Trainer` with the mixin
+    :class:`rlm_plugins.trainer.observed_steps.ObservedSteps`; the run trains it and saves the result. Optional members:
+    ``complete(trainer, stage, folder)`` writes further files into the folder of the result; ``needs_equation = True``:
+    it cannot run an algorithm without an equation; ``columns``: columns it requires. A trainer of something else than
     a policy declares what it ``produces``; the next stage then starts from the same model as this one. It also declares
     its ``metrics``, and ``evaluate(stage, rows, model=None)``; None means the saved result::
 
-        class DryRun:
-            \"\"\"Build everything, train nothing.\"\"\"
+        class LastLayer:
+            \"\"\"Fine-tune the last layer on demonstrations.\"\"\"
             refused: dict[str, str] = {}
             def config_class(self):
-                return trl.GRPOConfig
-            def __call__(self, stage):
-                stage.save(stage.model(), stage.tokenizer)
+                return trl.SFTConfig
+            def build(self, stage, run):
+                model, tokenizer, _ = setup.load_model(stage, run)
+                for name, weight in model.named_parameters():
+                    weight.requires_grad_("lm_head" in name)
+                return Observed(model=model, args=setup.arguments(stage, run), processing_class=tokenizer)
 
         @hookimpl
         def rlm_trainers():
-            return {"dry_run": DryRun}
+            return {"last_layer": LastLayer}
     """
 
 
@@ -380,6 +386,75 @@ def rlm_callbacks() -> Parts:
         @hookimpl
         def rlm_callbacks():
             return {"stop_when_long": stop_when_long}
+    """
+
+
+@hookspec
+def rlm_observers() -> Parts:
+    """Observers of the training steps: classes derived from :class:`rlm_plugins.trainer.observer.StepObserver`.
+
+    A recipe lists them under ``observers:``. Their methods are called with the completions, the batches and the losses
+    of each step, on every process. A callback (`rlm_callbacks`) sees the logged numbers only::
+
+        class LongestCompletion(StepObserver):
+            \"\"\"Log the length of the longest completion of each generation batch, in units of `tokens`.\"\"\"
+            def __init__(self, *, tokens: int = 1):
+                self._unit = tokens
+            def attach(self, trainer):
+                self._log = trainer.components.context.log
+            def scored(self, batch, turn_ends):
+                self._log("longest", batch.mask.sum(1).max().item() / self._unit)
+
+        @hookimpl
+        def rlm_observers():
+            return {"longest_completion": LongestCompletion}
+    """
+
+
+@hookspec
+def rlm_settings() -> Mapping[str, Setting]:
+    """Settings under ``trainer:``, beside the fields of ``trl.GRPOConfig``, for algorithms with an equation.
+
+    A setting is one :class:`rlm_plugins.registry.setting.Setting`: type and range, checks, the observer that does what
+    it says, its memory and its metrics. ``rlm_plugins.GRPOConfig`` takes it too::
+
+        def no_engine(config):
+            if config.use_vllm:
+                raise RecipeError("requires decoding in this process", where="trainer.max_seconds")
+
+        max_seconds = Setting(
+            Annotated[float, Field(gt=0)],
+            "Seconds that a generation batch may take; a longer one is logged.",
+            check=no_engine,
+            observer=lambda config: Stopwatch(config.max_seconds),
+        )
+
+        @hookimpl
+        def rlm_settings():
+            return {"max_seconds": max_seconds}
+    """
+
+
+@hookspec
+def rlm_sections() -> Parts:
+    """Sections of a stage in a recipe that a package owns: classes whose knobs are the keys of the section.
+
+    Optional members: ``on_by_default = True`` (a stage without the section has it with its defaults; ``none`` turns it
+    off), ``observers(stage)`` and ``callbacks(stage, run, console)``, which return those of a stage::
+
+        class Budget:
+            \"\"\"Stop a stage after some tokens.\"\"\"
+            def __init__(self, *, tokens: int):
+                self.tokens = tokens
+            def callbacks(self, stage, run, console):
+                class Stop(TrainerCallback):
+                    def on_step_end(_, args, state, control, **kwargs):
+                        control.should_training_stop |= state.num_input_tokens_seen >= self.tokens
+                return [Stop()]
+
+        @hookimpl
+        def rlm_sections():
+            return {"budget": Budget}
     """
 
 

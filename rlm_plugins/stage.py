@@ -8,14 +8,48 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.setting import Setting
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
-from rlm_plugins.stage_settings import NO_SPEED, CapsuleSettings, Critic, Evaluation, Reward, Speed
+from rlm_plugins.stage_settings import NO_SPEED, Critic, Evaluation, Reward, Speed
 
 if TYPE_CHECKING:
     from rlm_plugins.equation import Equation
+    from rlm_plugins.trainer.observer import StepObserver
 
 
-@dataclass
+@dataclass(frozen=True)
+class Extensions:
+    """Parts of a stage beside model, data and equation.
+
+    Args:
+        callbacks: Parts that return a `TrainerCallback`.
+        observers: Observers of the training steps.
+        sections: Sections of the recipe that packages own, by key.
+        settings: Settings of packages that `trainer:` has, by name.
+    """
+
+    callbacks: Sequence[Bound] = ()
+    observers: Sequence[Bound] = ()
+    sections: Mapping[str, Bound] = field(default_factory=dict)
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Place of a stage in its run.
+
+    Args:
+        folder: Its folder.
+        results: Name of an earlier stage (``02-reward``, ``reward``) → path of its result.
+        earlier: Name of an earlier stage → its adapter, as `lora`.
+    """
+
+    folder: Path = Path("runs")
+    results: Mapping[str, Path] = field(default_factory=dict)
+    earlier: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Stage:
     """A stage, validated and bound; no weight is loaded yet.
 
@@ -25,7 +59,7 @@ class Stage:
         trainer: The trainer: an instance of a class of `rlm_trainers`.
         settings: ``trainer:`` of the recipe, validated against the trainer's config class.
         environment_spec: The data sets and the environment, built.
-        source: The weights of the first stage; in a later stage `run` replaces it by the result of the one before.
+        source: The weights: those of the recipe, in a run those of the result of the stage before.
         lora: Fields of ``peft.LoraConfig``, or None to train all weights.
         rewards: In the order of the recipe; empty for a supervised stage.
         evaluation: None without rewards or held-out examples.
@@ -36,21 +70,8 @@ class Stage:
         critic: Set if a part requires `values` or `returns`.
         speed: The optimizations that are on.
         generator: The decoding; None: ``transformers.generate``.
-        capsule: The training steps that are stored whole.
-        callbacks: Parts that return a `TrainerCallback`.
-        folder: Its folder; set when a run starts.
-        earlier: Name of an earlier stage (``02-reward``, ``reward``) → its adapter, as `lora`.
-        results: Name of an earlier stage (``02-reward``, ``reward``) → path of its result; set when a run starts.
-        watchers: Callbacks of the run itself (metrics log, learning curve, progress).
-        race_callbacks: Callbacks of runs that are trained together.
-        observer: Called with every scored generation batch; see `trainer.EquationTrainer`.
-        log_faults: Called with the samples on which a reward failed, as plain data.
-        owner: Name of run and stage, recorded in its checkpoints.
-        sync: Writes the logs of the run to disk.
-        record: Writes entries (digests, settings) of the stage into the manifest of the run.
-        checkpoint: The checkpoint to resume from; None: the start.
-        rate_scale: Factor of the learning rates, below 1 after a divergence.
-        replay: Called with the trainer in place of training. None: train.
+        extensions: Callbacks, observers, sections and settings.
+        place: Its folder, and the results of earlier stages.
     """
 
     name: str
@@ -69,21 +90,13 @@ class Stage:
     critic: Critic | None = None
     speed: Speed = NO_SPEED
     generator: Bound | None = None
-    capsule: CapsuleSettings = CapsuleSettings()
-    callbacks: Sequence[Bound] = ()
-    folder: Path = Path("runs")
-    earlier: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
-    results: Mapping[str, Path] = field(default_factory=dict)
-    watchers: Sequence[Any] = ()
-    race_callbacks: Sequence[Any] = ()
-    observer: Callable[..., None] | None = None
-    log_faults: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
-    owner: str = ""
-    sync: Callable[[], None] | None = None
-    record: Callable[..., None] | None = None
-    checkpoint: Path | None = None
-    rate_scale: float = 1.0
-    replay: Callable[[Any], None] | None = None
+    extensions: Extensions = Extensions()
+    place: Place = Place()
+
+    @property
+    def folder(self) -> Path:
+        """Its folder in the run."""
+        return self.place.folder
 
     @property
     def output(self) -> Path:
@@ -94,4 +107,31 @@ class Stage:
         """Return every part of the stage that has knobs, in the order of a training step."""
         sampling = [part for part in (self.sampler, *self.rollouts, self.generator) if part is not None]
         equation = self.equation.parts() if self.equation is not None else []
-        return [*sampling, *(reward.part for reward in self.rewards), *equation, *self.callbacks]
+        added = self.extensions
+        extensions = [*added.callbacks, *added.observers, *added.sections.values()]
+        return [*sampling, *(reward.part for reward in self.rewards), *equation, *extensions]
+
+
+@dataclass
+class RunState:
+    """State of the run that trains a stage. The defaults train without a run folder.
+
+    Args:
+        owner: Name of run and stage, recorded in its checkpoints.
+        checkpoint: The checkpoint to resume from; None: the start.
+        rate_scale: Factor of the learning rates, below 1 after a divergence.
+        callbacks: Callbacks of the run itself (metrics log, learning curve, progress).
+        observers: Observers of the run itself (log of samples).
+        log_faults: Called with the samples on which a reward failed, as plain data.
+        record: Writes entries (digests, settings) of the stage into the manifest of the run.
+        sync: Writes the logs of the run to disk.
+    """
+
+    owner: str = ""
+    checkpoint: Path | None = None
+    rate_scale: float = 1.0
+    callbacks: Sequence[Any] = ()
+    observers: Sequence[StepObserver] = ()
+    log_faults: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
+    record: Callable[..., None] | None = None
+    sync: Callable[[], None] | None = None

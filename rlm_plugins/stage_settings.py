@@ -1,4 +1,4 @@
-"""Sections `critic`, `speed`, `evaluation` and `capsule` of a recipe, and the keys of a reward.
+"""Sections `critic`, `speed` and `evaluation` of a recipe, and the keys of a reward.
 
 They are declared here, once: a recipe is validated against the same annotations, and the descriptions are those of its
 JSON Schema and of `rlm explain`.
@@ -159,15 +159,6 @@ class Speed:
             "micro-batch at full length; default: the recipe's number of completions",
         ),
     ] = None
-
-
-@dataclass(frozen=True)
-class CapsuleSettings:
-    """Capsules: training steps stored whole, for `rlm replay` and `rlm view`. A step that a fault ends always is."""
-
-    __pydantic_config__ = STRICT
-
-    every: Annotated[int, Field(ge=0, description="optimizer steps between capsules; 0: only at a fault")] = 0
 
 
 NO_SPEED = Speed(

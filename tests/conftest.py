@@ -1,4 +1,4 @@
-"""Checks of tensor shapes in the built-in parts while tests run; only the plugin `fastgen` is not hidden."""
+"""Checks of tensor shapes in the built-in parts while tests run; plugins with content are hidden."""
 
 import gc
 import importlib.metadata
@@ -18,17 +18,19 @@ WITH_TENSORS = [file.stem for file in BUILTIN.glob("*.py") if file.stem not in (
 install_import_hook([f"rlm_plugins.builtin.{name}" for name in WITH_TENSORS], "beartype.beartype")
 os.environ.setdefault("RLM_TUNING", "off")  # no test depends on the processor
 
+MACHINE = ("fastgen", "async", "view", "explain", "lab", "algorithms")
+"""Plugins of packages that extend the machine; those with rewards and environments are hidden."""
 SITE = Path(sysconfig.get_path("purelib"))
 _entry_points = importlib.metadata.entry_points
 
 
 def _without_installed_plugins(**selection: Any) -> Any:
-    """Return the entry points; of group ``rlm`` only the default generator's and those that a test registers."""
+    """Return the entry points; of group ``rlm`` only those of `MACHINE` and those that a test registers."""
     points = _entry_points(**selection)
     if selection.get("group") != "rlm":
         return points
     hidden = {point for point in points if point.dist and Path(str(point.dist.locate_file(""))) == SITE}
-    return [point for point in points if point.name == "fastgen" or point not in hidden]
+    return [point for point in points if point.name in MACHINE or point not in hidden]
 
 
 importlib.metadata.entry_points = _without_installed_plugins

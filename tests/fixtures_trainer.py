@@ -21,6 +21,7 @@ from rlm_plugins.stage_settings import Reward
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 from rlm_plugins.trainer.checkpoint import SaveWhenBufferIsEmpty, checkpoints
 from rlm_plugins.trainer.config import GRPOConfig
+from rlm_plugins.trainer.options import observers_of_settings
 
 REGISTRY = Registry()
 OFTEN = {"save_strategy": "steps", "save_steps": 1}
@@ -80,6 +81,7 @@ def trainer(
         "processing_class": tiny.tokenizer(),
         "peft_config": tiny.lora(),
     }
+    usual["observers"] = observers_of_settings(args)
     usual |= pieces
     options = TrainerOptions(**{f.name: usual.pop(f.name) for f in fields(TrainerOptions) if f.name in usual})
     equation_trainer = EquationTrainer(options, **usual)

@@ -13,7 +13,7 @@ from rlm_plugins import recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train
-from rlm_plugins.run.trainer_setup import forecast
+from rlm_plugins.trainer.setup import forecast
 
 
 def peaks(file: Path, folder: Path, overrides: list[str]) -> dict[str, int]:

@@ -88,7 +88,7 @@ def test_inference_engine_is_not_corrected_twice(name: str, switched: dict[str, 
     def arguments(stage: Any, **machine: Any) -> None:
         raise Enough({key: value for key, value in machine.items() if key.startswith("vllm")})
 
-    monkeypatch.setattr("rlm_plugins.run.trainer_setup.arguments", arguments)
+    monkeypatch.setattr("rlm_plugins.trainer.setup.arguments", arguments)
     with pytest.raises(Enough) as stopped:
         GRPO()(Stage("01-x", {}, GRPO(), {}, EnvironmentSpec(train=[]), source=None, equation=equation_of(name)))  # type: ignore
     assert stopped.value.args[0] == switched

@@ -296,7 +296,7 @@ def test_dft_uses_a_trainer_of_trl(monkeypatch: Any) -> None:
     def arguments(stage: Any, **machine: Any) -> None:
         raise Enough(machine)
 
-    monkeypatch.setattr("rlm_plugins.run.trainer_setup.arguments", arguments)
+    monkeypatch.setattr("rlm_plugins.trainer.setup.arguments", arguments)
     for trainer, settled in ((SFT, {}), (DFT, {"loss_type": "dft"})):
         with pytest.raises(Enough) as stopped:
             trainer()(Stage("01-x", {}, trainer(), {}, EnvironmentSpec(train=[]), source=None))  # type: ignore[arg-type]

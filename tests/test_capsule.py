@@ -15,22 +15,20 @@ import tiny
 import torch
 from launch_runs import launch as launch_processes
 from repetition import one_in
+from rlm_view.capsule import TreeEncoder, capsules_of, decode_tree, find_capsule, read_capsule
+from rlm_view.replay import differences_from_record
+from rlm_view.replay_gradient import policy_gradient
+from rlm_view.replay_report import replays
+from rlm_view.tokens import text_of_tokens, token_texts
 from test_papers import FILES, OF_DATA, WITH_CANNED, pool, two_steps
 from typer.testing import CliRunner
 
 from rlm_plugins import recipe
 from rlm_plugins.batch import Batch
-from rlm_plugins.capsule import find_capsule, read_capsule
-from rlm_plugins.capsule.step_replay import differences_from_record
-from rlm_plugins.capsule.storage import capsules_of
-from rlm_plugins.capsule.tensor_tree import TreeEncoder, decode_tree
-from rlm_plugins.capsule.token_text import text_of_tokens, token_texts
 from rlm_plugins.cli import app
 from rlm_plugins.cli.launch import launch
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.cli.replay import replays
 from rlm_plugins.errors import RlmError
-from rlm_plugins.run.replay_gradient import policy_gradient
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
 
@@ -465,8 +463,8 @@ def test_step_without_capsule_records_references_only(
     def forbid(name: str) -> Callable[..., Any]:
         return lambda *args, **options: calls.append(name)
 
-    monkeypatch.setattr("rlm_plugins.trainer.step_recorder.rng_state", forbid("rng"))
-    monkeypatch.setattr("rlm_plugins.trainer.step_capsule.text_of_tokens", forbid("text"))
-    monkeypatch.setattr("rlm_plugins.trainer.capsule_writer.write_capsule", forbid("write"))
+    monkeypatch.setattr("rlm_view.recorder.rng_state", forbid("rng"))
+    monkeypatch.setattr("rlm_view.recorder.text_of_tokens", forbid("text"))
+    monkeypatch.setattr("rlm_view.recorder.write_capsule", forbid("write"))
     run_of(tmp_path, "capsule={every: 0}", "trainer.max_steps=1", "trainer.save_strategy='no'")
     assert calls == []

@@ -22,7 +22,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.estimate import plan as forecast
 from rlm_plugins.estimate.workload import machine_memory, workload
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.run.trainer_setup import arguments
+from rlm_plugins.trainer.setup import arguments
 
 RECIPE = """
 environment: {name: addition, digits: 2, train_rows: 64, test_rows: 8}

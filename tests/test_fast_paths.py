@@ -27,11 +27,11 @@ from rlm_plugins.packing.features import LOAD_BALANCING
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.run.trainer_setup import arguments
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.stage_settings import NO_SPEED, Speed
 from rlm_plugins.step import objective
 from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer.setup import arguments
 
 REGISTRY = Registry()
 ALL = Speed(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tiny
 import torch
 import typer
 from typer.testing import CliRunner
@@ -20,9 +22,11 @@ from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.batch import LOSS, SCORING
 from rlm_plugins.cli import docstring_examples as examples
 from rlm_plugins.cli.new import KINDS
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 
 GROUP = torch.tensor([0, 0, 0, 1, 1, 1])
 REWARDS = torch.tensor([0.0, 0.25, 1.0, 0.0, 0.0, 0.0])
@@ -125,11 +129,22 @@ def aggregators(ask: Callable[..., Bound]) -> None:
     torch.testing.assert_close(total, torch.tensor((4 / 2 + 3 / 1) / 2))
 
 
-def trainers(ask: Callable[..., Bound]) -> None:
-    trainer, saved = ask().target, []
-    trainer(SimpleNamespace(model=lambda: "model", tokenizer="tokenizer", save=lambda *what: saved.append(what)))
-    assert saved == [("model", "tokenizer")]
-    assert trainer.refused == {}
+def observers(ask: Callable[..., Bound]) -> None:
+    observer, logged = ask(tokens=2).target, []
+    context = SimpleNamespace(log=lambda name, value: logged.append((name, value)))
+    observer.attach(SimpleNamespace(components=SimpleNamespace(context=context)))
+    observer.scored(SimpleNamespace(mask=torch.tensor([[1, 0, 0], [1, 1, 1]])), [])
+    assert logged == [("longest", 1.5)]
+    assert not observer.skips_update()
+
+
+def sections(ask: Callable[..., Bound]) -> None:
+    (stop,) = ask(tokens=10).target.callbacks(None, None, None)
+    control = SimpleNamespace(should_training_stop=False)
+    stop.on_step_end(None, SimpleNamespace(num_input_tokens_seen=9), control)
+    assert not control.should_training_stop
+    stop.on_step_end(None, SimpleNamespace(num_input_tokens_seen=10), control)
+    assert control.should_training_stop
 
 
 def callbacks(ask: Callable[..., Bound]) -> None:
@@ -162,11 +177,12 @@ CALLED: dict[str, Callable[[Callable[..., Bound]], None]] = {
     "rlm_token_weights": token_weights,
     "rlm_penalties": penalties,
     "rlm_aggregators": aggregators,
-    "rlm_trainers": trainers,
     "rlm_callbacks": callbacks,
+    "rlm_observers": observers,
+    "rlm_sections": sections,
     "rlm_commands": commands,
 }
-ELSEWHERE = {"rlm_algorithms", "rlm_models"}
+ELSEWHERE = {"rlm_algorithms", "rlm_models", "rlm_trainers", "rlm_settings"}
 
 
 def test_every_example_is_called() -> None:
@@ -192,8 +208,6 @@ def test_the_example_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     import transformers
     from tiny import tokenizer
 
-    from rlm_plugins.specs import ModelSpec
-
     tokenizer().save_pretrained(tmp_path / "tokenizer")
     names = {"transformers": transformers, "AutoTokenizer": transformers.AutoTokenizer, "ModelSpec": ModelSpec}
     names["hookimpl"] = lambda function: function
@@ -205,6 +219,41 @@ def test_the_example_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert found.load() is found.config
 
 
+def test_the_example_trainer_trains_the_last_layer(tmp_path: Path) -> None:
+    import trl
+
+    from rlm_plugins.stage import Place, RunState, Stage
+    from rlm_plugins.trainer import setup
+    from rlm_plugins.trainer.observed_steps import ObservedSteps
+
+    class Observed(ObservedSteps, trl.SFTTrainer):  # type: ignore[misc]
+        pass
+
+    names = {"trl": trl, "setup": setup, "Observed": Observed, "hookimpl": lambda function: function}
+    exec(examples.source("rlm_trainers"), names)
+    data = tiny.problems().map(lambda row: {"text": row["prompt"] + "1"}, remove_columns=["prompt", "answer"])
+    names["Observed"] = partial(Observed, train_dataset=data)
+    source = ModelSpec(config=tiny.model().config, tokenizer=tiny.tokenizer, load=tiny.model)
+    settings = {"max_steps": 2, "per_device_train_batch_size": 2, "save_strategy": "no"}
+    part = names["LastLayer"]()
+    stage = Stage("01-x", {}, part, settings, EnvironmentSpec(train=data), source, place=Place(tmp_path))
+    trainer = part.build(stage, RunState())
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    trainer.train()
+    changed = {name for name, p in trainer.model.named_parameters() if not torch.equal(p, before[name])}
+    assert changed == {"lm_head.weight"}
+
+
+def test_the_example_setting_checks_its_value_and_the_config(tmp_path: Path) -> None:
+    setting = load("rlm_settings", tmp_path).find("rlm_settings", "max_seconds").target
+    setting.check_value("max_seconds", 0.5)
+    with pytest.raises(RecipeError, match="more than 0"):
+        setting.check_value("max_seconds", 0)
+    setting.check(SimpleNamespace(use_vllm=False))
+    with pytest.raises(RecipeError, match="decoding in this process"):
+        setting.check(SimpleNamespace(use_vllm=True))
+
+
 # ------------------------------------------------------------------ the table of hooks
 
 
@@ -212,7 +261,7 @@ def test_the_example_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_example_is_short_and_documented(hook: str) -> None:
     lines = examples.source(hook).splitlines()
     assert len([line for line in lines if line.strip()]) <= 16
-    assert examples.about(hook).endswith(".")
+    assert hook == "rlm_settings" or examples.about(hook).endswith(".")
     assert lines[-3:-1] == ["@hookimpl", f"def {hook}():"]
 
 
@@ -228,5 +277,9 @@ def test_every_slot_is_the_key_of_a_hook() -> None:
     assert len({hook.key for hook in HOOKS.values()}) == len(HOOKS)
 
 
+MACHINE = {"rlm_rollouts", "rlm_trainers", "rlm_models"}
+MACHINE |= {"rlm_commands", "rlm_observers", "rlm_sections", "rlm_settings"}
+
+
 def test_every_kind_of_package_has_a_hook() -> None:
-    assert set(KINDS.values()) == set(HOOKS) - {"rlm_rollouts", "rlm_trainers", "rlm_models", "rlm_commands"}
+    assert set(KINDS.values()) == set(HOOKS) - MACHINE

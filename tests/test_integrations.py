@@ -18,8 +18,8 @@ from transformers import AutoModelForCausalLM
 import rlm_plugins as rlm
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.installed import TRACKERS, check_tracker
-from rlm_plugins.run import integration_errors as integration_errors_module
-from rlm_plugins.run.integration_errors import integration_errors
+from rlm_plugins.trainer import integration_errors as integration_errors_module
+from rlm_plugins.trainer.integration_errors import integration_errors
 
 TRAINER = {"max_steps": 2, "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 3}
 

@@ -12,23 +12,27 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from fixtures_trainer import OFTEN, clipped, interrupted, logged, trainer, weights
-from test_stale_policy import decoupled
+from rlm_async import overlapped_generation
+from rlm_async.checks import check_overlap, check_plain_sampling
+from test_stale_policy import decoupled, stale_policy
 from transformers import TrainerCallback
 
+from rlm_plugins.builtin.trainers import GRPO
 from rlm_plugins.cli import race
 from rlm_plugins.cli.batch_plan import batch_plan
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.estimate.plan import Forecast
-from rlm_plugins.recipe.checks.generation_device import check_overlapped_data, check_plain_sampling
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.run.trainer_setup import arguments
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.trainer import EquationTrainer, overlapped_generation
+from rlm_plugins.stage import Stage
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer.setup import arguments
 
 TIMES = ("time", "per_second", "stale/wait")
 """Metrics that depend on the clock."""
@@ -123,7 +127,7 @@ class At(TrainerCallback):
 
 
 def send(number: int) -> Any:
-    return lambda made: os.kill(made.components.overlapped.process.pid, number)
+    return lambda made: os.kill(stale_policy(made).process.pid, number)
 
 
 def is_alive(pid: int) -> bool:
@@ -145,7 +149,7 @@ def test_process_that_ends_or_hangs_stops_the_run(
     pids: list[int] = []
 
     def stop(made: EquationTrainer) -> None:
-        pids.append(made.components.overlapped.process.pid)
+        pids.append(stale_policy(made).process.pid)
         monkeypatch.setattr(overlapped_generation, "TIMEOUT", 3)
         send(number)(made)
 
@@ -224,17 +228,22 @@ DATA = {
 
 @pytest.mark.parametrize("words", DATA)
 def test_check_refuses_data_that_are_not_known_ahead(words: str) -> None:
-    config = SimpleNamespace(generation_device="cpu")
-    check_overlapped_data(config, EnvironmentSpec(train=[]), some_source(), "trainer")
+    config = GRPO().config_class()(**tiny.settings(stale=1, generation_device="cpu"))
+
+    def check_data(environment_spec: EnvironmentSpec, source: Any) -> None:
+        stage = Stage("01-x", {}, None, {}, environment_spec, source)
+        check_overlap(stage, config, "trainer.generation_device")
+
+    check_data(EnvironmentSpec(train=[]), some_source())
     with pytest.raises(RecipeError, match=words) as caught:
-        check_overlapped_data(config, *DATA[words], "trainer")
+        check_data(*DATA[words])
     assert caught.value.where == "trainer.generation_device"
 
 
 @pytest.mark.parametrize("name", ["rollout_func", "tools", "environment_factory"])
 def test_python_arguments_that_generate_are_refused(name: str) -> None:
     with pytest.raises(RecipeError, match=name):
-        check_plain_sampling({name: [print]}, has_sources=False)
+        check_plain_sampling({name: [print]})
 
 
 def test_race_refuses_a_second_process(tmp_path: Path) -> None:

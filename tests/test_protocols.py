@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from rlm_plugins import renamed
 from rlm_plugins.errors import PluginError
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry, protocols
@@ -76,21 +75,6 @@ def test_class_attribute_may_have_the_name_of_a_member() -> None:
     part.check()
 
 
-@pytest.mark.parametrize(("old", "new"), renamed.MEMBERS.items())
-def test_the_old_name_of_a_member_is_an_error_that_names_the_new_one(old: str, new: str) -> None:
-    hook = {"settings": "rlm_generators", "foresee": "rlm_generators", "settled": "rlm_trainers"}.get(old)
-    part = reward_with(old)
-    if hook is not None:
-        part.check()  # of another hook it is a name like any other
-        part = filter_with(old, "rlm_generators")
-        part = part if hook == "rlm_generators" else trainer_with(old)
-    else:
-        with pytest.raises(PluginError, match=f"'{old}' is called '{new}' now"):
-            filter_with(old).check()
-    with pytest.raises(PluginError, match=f"'{old}' is called '{new}' now"):
-        members_of(part)
-
-
 def trainer_with(member: str) -> Part:
     class Extra:
         def config_class(self) -> type:
@@ -131,9 +115,11 @@ FOUND = {
     ("rlm_filters", "keep_k"): {"validate"},
     ("rlm_rewards", "reward_model"): {"check", "setup", "memory_bytes", "produces"},
     ("rlm_rewards", "accuracy"): set(),
-    ("rlm_trainers", "grpo"): {"config_class", "needs_equation", "refused"},
+    ("rlm_trainers", "grpo"): {"config_class", "build", "complete", "needs_equation", "refused"},
     ("rlm_trainers", "reward_model"): {
         "config_class",
+        "build",
+        "complete",
         "columns",
         "prepare",
         "produces",

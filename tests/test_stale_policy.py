@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from fixtures_trainer import OFTEN, clipped, interrupted, logged, trainer, weights
+from rlm_async import SETTINGS
+from rlm_async.stale_policy import StalePolicy, batch_seed
 from test_trainer_settings import CPU
 
 from rlm_plugins.builtin.trainers import GRPO
@@ -17,7 +19,6 @@ from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.trainer_settings import check
 from rlm_plugins.registry import Registry
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer.stale_policy import batch_seed
 
 REGISTRY = Registry()
 
@@ -26,6 +27,12 @@ def decoupled(high: float = 5.0) -> Equation:
     """Return the decoupled objective of AReaL: tokens whose weight exceeds 5 are left out."""
     weight = REGISTRY.find("rlm_token_weights", "masked_importance").bind({"low": 0.0, "high": high})
     return clipped(token_weights=[weight])
+
+
+def stale_policy(equation_trainer: EquationTrainer) -> StalePolicy:
+    """Return the observer that simulates staleness."""
+    (found,) = (x for x in equation_trainer.observers if isinstance(x, StalePolicy))
+    return found
 
 
 class Watch:
@@ -61,7 +68,7 @@ def test_stale_zero_is_todays_run(tmp_path: Path) -> None:
     zero.train()
     assert same(weights(plain), weights(zero))
     assert "stale/steps" not in zero.state.log_history[0]
-    assert not zero.components.stale._weights
+    assert not zero.observers
 
 
 @pytest.mark.parametrize("pieces", [{}, {"peft_config": None}], ids=["lora", "full"])
@@ -72,7 +79,7 @@ def test_completions_come_from_the_policy_of_k_steps_before(tmp_path: Path, piec
         assert same(seen.sampled_by[step], seen.at_step[max(step - 2, 0)]), step
     assert not same(seen.at_step[0], seen.at_step[1])
     assert logged(equation_trainer, "stale/steps") == [0.0, 1.0, 2.0, 2.0, 2.0]
-    assert sorted(equation_trainer.components.stale._weights) == [2, 3, 4]
+    assert sorted(stale_policy(equation_trainer)._weights) == [2, 3, 4]
 
 
 def test_several_updates_per_generation_keep_only_the_weights_that_will_generate(tmp_path: Path) -> None:
@@ -80,7 +87,7 @@ def test_several_updates_per_generation_keep_only_the_weights_that_will_generate
     seen = Watch(equation_trainer)
     for step in (0, 2, 4, 6):
         assert same(seen.sampled_by[step], seen.at_step[max(step - 3, 0)]), step
-    assert sorted(equation_trainer.components.stale._weights) == [5, 7]
+    assert sorted(stale_policy(equation_trainer)._weights) == [5, 7]
 
 
 @pytest.mark.parametrize("equation", [clipped, decoupled], ids=["behavior", "proximal"])
@@ -176,11 +183,12 @@ def test_decoupled_loss_and_gradient_equal_the_paper() -> None:
 
 
 def test_default_of_old_policy_follows_from_the_parts(tmp_path: Path) -> None:
-    assert trainer(tmp_path / "a", stale=1).components.context.features.old_is_behavior
-    assert not trainer(tmp_path / "b", decoupled(), stale=1).components.context.features.old_is_behavior
+    column = "old_per_token_logps"
+    assert trainer(tmp_path / "a", stale=1).components.context.is_provided(column)
+    assert not trainer(tmp_path / "b", decoupled(), stale=1).components.context.is_provided(column)
     chosen = trainer(tmp_path / "c", decoupled(), stale=1, old_policy="behavior")
-    assert chosen.components.context.features.old_is_behavior
-    assert not trainer(tmp_path / "d").components.context.features.old_is_behavior
+    assert chosen.components.context.is_provided(column)
+    assert not trainer(tmp_path / "d").components.context.is_provided(column)
 
 
 def test_weights_are_restored_if_generation_fails(tmp_path: Path) -> None:
@@ -191,7 +199,7 @@ def test_weights_are_restored_if_generation_fails(tmp_path: Path) -> None:
     seen = []
 
     def fail() -> None:
-        with equation_trainer.components.stale.in_place():
+        with stale_policy(equation_trainer).in_place():
             seen.append(weights(equation_trainer))
             raise ValueError("broken")
 
@@ -210,7 +218,7 @@ def test_each_batch_has_random_numbers_of_its_own(tmp_path: Path) -> None:
     made.model.train()
     before, drawn = torch.get_rng_state(), []
     for _ in range(2):
-        with made.components.stale.sampling():
+        with stale_policy(made).sampling():
             drawn.append(torch.rand(4))
     assert torch.equal(torch.get_rng_state(), before)
     for call, found in enumerate(drawn):
@@ -236,8 +244,9 @@ def test_raised_staleness_of_a_resumed_run_uses_the_oldest_weights(tmp_path: Pat
     ],
 )
 def test_wrong_settings(settings: dict[str, Any], where: str, words: str) -> None:
+    added = {name: SETTINGS[name] for name in settings if name in SETTINGS}
     with pytest.raises(RecipeError, match=words) as caught:
-        check(GRPO().config_class(), settings, "trainer", project_defaults=CPU)
+        check(GRPO().config_class(), settings, "trainer", project_defaults=CPU, added=added)
     assert caught.value.where == f"trainer.{where}"
 
 
@@ -245,4 +254,4 @@ def test_sharded_models_are_refused(tmp_path: Path) -> None:
     equation_trainer = trainer(tmp_path, stale=1)
     equation_trainer.is_fsdp_enabled = True
     with pytest.raises(RlmError, match=r"stale.*FSDP"):
-        equation_trainer.components.stale.__post_init__()
+        stale_policy(equation_trainer).attach(equation_trainer)

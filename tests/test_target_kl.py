@@ -12,11 +12,13 @@ import torch
 from fixtures_critic import critic, equation, part, trainer, weights
 from test_trainer_settings import CPU
 
+from rlm_plugins.builtin.settings import TARGET_KL
 from rlm_plugins.builtin.trainers import GRPO
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.trainer_settings import check
 
 THRICE = {"num_iterations": 3, "learning_rate": 1e-2}
+ADDED = {"target_kl": TARGET_KL}
 AT_ONCE = 1e-9
 """Nats that one update leaves behind."""
 
@@ -61,14 +63,15 @@ def test_remaining_updates_are_skipped(tmp_path: Path) -> None:
 def watched(equation_trainer: Any) -> dict[int, list[float]]:
     """Record step → w − 1 − log w of every trained token that is measured."""
     seen: dict[int, list[float]] = defaultdict(list)
-    measure = equation_trainer.components.target_kl.measure
+    (target_kl,) = equation_trainer.observers
+    measure = target_kl.portion
 
-    def measuring(batch: Any) -> None:
+    def measuring(inputs: Any, batch: Any, **options: Any) -> None:
         gap = (batch.logp - batch.old_logp).detach()[batch.mask].double()
         seen[batch.step] += (gap.exp() - 1 - gap).tolist()
-        measure(batch)
+        measure(inputs, batch, **options)
 
-    equation_trainer.components.target_kl.measure = measuring
+    target_kl.portion = measuring
     return seen
 
 
@@ -125,10 +128,10 @@ def test_resumed_equals_uninterrupted(tmp_path: Path) -> None:
 
 
 def test_target_kl_requires_control_of_the_gradients(tmp_path: Path) -> None:
-    equation_trainer = plain(tmp_path)
+    equation_trainer = plain(tmp_path, target_kl=1.0, **THRICE)
     equation_trainer.is_deepspeed_enabled = True
     with pytest.raises(RlmError, match=r"target_kl.*DeepSpeed"):
-        equation_trainer.components.context.refuse_sharding("`target_kl` cannot be kept", "trainer.target_kl")
+        equation_trainer.observers[0].attach(equation_trainer)
 
 
 @pytest.mark.parametrize(
@@ -142,10 +145,11 @@ def test_target_kl_requires_control_of_the_gradients(tmp_path: Path) -> None:
 )
 def test_target_kl_without_effect_is_rejected(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(RecipeError, match=words) as caught:
-        check(GRPO().config_class(), settings, "trainer", project_defaults=CPU)
+        check(GRPO().config_class(), settings, "trainer", project_defaults=CPU, added=ADDED)
     assert caught.value.where == "trainer.target_kl"
 
 
 def test_target_kl_with_several_updates_is_accepted() -> None:
-    config = check(GRPO().config_class(), {"target_kl": 0.02, "num_iterations": 2}, "trainer", project_defaults=CPU)
+    settings = {"target_kl": 0.02, "num_iterations": 2}
+    config = check(GRPO().config_class(), settings, "trainer", project_defaults=CPU, added=ADDED)
     assert config.target_kl == 0.02

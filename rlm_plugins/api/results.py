@@ -117,9 +117,11 @@ class Run(Displayed):
         Raises:
             RlmError: The package rlm-view is not installed.
         """
-        from rlm_plugins.cli.run_commands import view_package
-
-        return view_package().displayed(self.folder)
+        try:
+            from rlm_view.command import displayed
+        except ModuleNotFoundError as error:
+            raise RlmError("the page of a run requires the package rlm-view", hint="pip install rlm-view") from error
+        return displayed(self.folder)
 
     def model(self, stage: str | None = None) -> tuple[Any, Any]:
         """Return model and tokenizer of a finished stage, an adapter on its base.

@@ -28,6 +28,7 @@ FILES = (
     "trainers",
     "models",
     "callbacks",
+    "settings",
 )
 """The files with a hook, in batch order."""
 

@@ -68,7 +68,7 @@ class LearnedReward:
         """Return the bytes beside the policy: adapter, head, and its own base if any; 0 for the base of a hub name."""
         from rlm_plugins.models import reward_model_io as reward_files
 
-        lora = None if self.stage is None else stage.earlier[self.stage]
+        lora = None if self.stage is None else stage.place.earlier[self.stage]
         folder = None if self.path is None else Path(self.path).expanduser()
         shares = self.shared is not False and stage.lora is not None and kind_of(stage.lora) == LORA
         return reward_files.memory_bytes(stage.source.config, lora if folder is None else folder, shares=shares)

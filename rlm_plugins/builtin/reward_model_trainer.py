@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.builtin.sft_trainer import RUN, columns, dataset
 from rlm_plugins.data.unpaired import is_unpaired, pairs_of
-from rlm_plugins.stage import Stage
+from rlm_plugins.stage import RunState, Stage
 
 if TYPE_CHECKING:
     from trl import RewardConfig
@@ -43,40 +43,43 @@ class Preferences:
         """Return preference pairs: of an unpaired preference, all pairs of a prompt."""
         return pairs_of(rows) if is_unpaired(columns(rows)) else rows
 
-    def __call__(self, stage: Stage) -> None:
-        """Train adapter and head on all pairs and save them."""
+    def build(self, stage: Stage, run: RunState) -> Any:
+        """Return the trainer of adapter and head, with all pairs."""
         from peft import LoraConfig
         from trl import RewardTrainer
 
         from rlm_plugins.evaluation.preference_pairs import tokens_of_pair, with_head
         from rlm_plugins.models import reward_model_io as reward_files
-        from rlm_plugins.run import trainer_setup
-        from rlm_plugins.trainer.checkpoint import DurableCheckpoints
+        from rlm_plugins.trainer import setup
+        from rlm_plugins.trainer.observed_steps import ObservedSteps
 
-        class Trainer(DurableCheckpoints, RewardTrainer):  # type: ignore[misc]
-            """RewardTrainer with atomic checkpoints."""
+        class Trainer(ObservedSteps, RewardTrainer):  # type: ignore[misc]
+            """RewardTrainer with atomic checkpoints and observers."""
 
-        args = trainer_setup.arguments(stage)
-        model, tokenizer, lora = trainer_setup.weights(stage)
+        args = setup.arguments(stage, run)
+        model, tokenizer, lora = setup.load_model(stage, run)
         if lora is not None:
             # with this task type PEFT trains and saves the head
             lora = LoraConfig(**{**(stage.lora or {}), "task_type": "SEQ_CLS"})
-            trainer_setup.save_initial_model(model, stage)
+            setup.save_initial_model(model, stage)
         base, digest = model.config._name_or_path, reward_files.base_digest(model.base_model)
         unused = [name for name in columns(stage.environment_spec.train) if name != "margin"]
         data = dataset(stage.environment_spec.train).map(
             lambda row: tokens_of_pair(tokenizer, row), remove_columns=unused
         )
-        with trainer_setup.refusals(stage):
+        with setup.refusals(stage):
             trainer = Trainer(
                 model=with_head(model), args=args, train_dataset=data, processing_class=tokenizer, peft_config=lora
             )
+        self._base = None if lora is None else (base, digest)
+        return trainer
 
-        def note_base(folder: Path) -> None:
-            """Save which base the adapter belongs to; a relative path from a folder beside `stage.output`."""
-            reward_files.save_base_reference(folder, base, digest)
+    def complete(self, trainer: Any, stage: Stage, folder: Path) -> None:
+        """Save which base the adapter belongs to; a relative path from a folder beside `stage.output`."""
+        from rlm_plugins.models import reward_model_io
 
-        trainer_setup.run(trainer, stage, None if lora is None else note_base)
+        if self._base is not None and trainer.args.should_save:
+            reward_model_io.save_base_reference(folder, *self._base)
 
     def evaluate(self, stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
         """Evaluate held-out pairs with `model`, or with the saved model of the stage."""

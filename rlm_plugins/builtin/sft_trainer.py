@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.data.images import COLUMNS as IMAGES
 from rlm_plugins.data.unpaired import is_unpaired
-from rlm_plugins.stage import Stage
+from rlm_plugins.stage import RunState, Stage
 
 if TYPE_CHECKING:
     from trl import SFTConfig
@@ -55,27 +55,26 @@ class SFT:
         liked = dataset(rows).filter(lambda row: row["label"])
         return liked.rename_column("completion", "demonstration").remove_columns("label")
 
-    def __call__(self, stage: Stage) -> None:
-        """Train on all demonstrations and save the model."""
+    def build(self, stage: Stage, run: RunState) -> Any:
+        """Return the trainer, with all demonstrations."""
         from trl import SFTTrainer
 
-        from rlm_plugins.run import trainer_setup
-        from rlm_plugins.trainer.checkpoint import DurableCheckpoints
+        from rlm_plugins.trainer import setup
+        from rlm_plugins.trainer.observed_steps import ObservedSteps
 
-        class Trainer(DurableCheckpoints, SFTTrainer):  # type: ignore[misc]
-            """SFTTrainer with atomic checkpoints."""
+        class Trainer(ObservedSteps, SFTTrainer):  # type: ignore[misc]
+            """SFTTrainer with atomic checkpoints and observers."""
 
-        args = trainer_setup.arguments(stage, **self.required_args)
-        model, processing_class, lora = trainer_setup.weights(stage)
+        args = setup.arguments(stage, run, **self.required_args)
+        model, processing_class, lora = setup.load_model(stage, run)
         data = dataset(stage.environment_spec.train).map(
             _prompt_completion,
             remove_columns=[name for name in columns(stage.environment_spec.train) if name not in IMAGES],
         )
-        with trainer_setup.refusals(stage):
-            trainer = Trainer(
+        with setup.refusals(stage):
+            return Trainer(
                 model=model, args=args, train_dataset=data, processing_class=processing_class, peft_config=lora
             )
-        trainer_setup.run(trainer, stage)
 
 
 class DFT(SFT):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.reward_model_trainer import Preferences
 from rlm_plugins.builtin.sft_trainer import DFT, RUN, SFT, dataset
 from rlm_plugins.recipe.trl_field_table import GRPO as GRPO_CONFIG
 from rlm_plugins.recipe.trl_fields import decided, slot_of
-from rlm_plugins.stage import Stage
+from rlm_plugins.stage import RunState, Stage
 
 if TYPE_CHECKING:
     from trl import GRPOConfig
@@ -36,34 +37,34 @@ class GRPO:
 
         return GRPOConfig
 
-    def __call__(self, stage: Stage) -> None:
-        """Train the policy and save it."""
+    def build(self, stage: Stage, run: RunState) -> Any:
+        """Return the trainer of the policy."""
         from rlm_plugins.rewards.fault_log import FaultLog
         from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
         from rlm_plugins.rollout.group_layout import check_whole_groups, columns_read
-        from rlm_plugins.run import trainer_setup
-        from rlm_plugins.trainer import EquationTrainer
+        from rlm_plugins.trainer import EquationTrainer, setup
         from rlm_plugins.trainer.checkpoint import save_when_buffer_is_empty
         from rlm_plugins.trainer.options import options_of
 
         assert stage.equation is not None
         reads_reference = stage.equation.requires("ref_logp")
         corrects_rollout = any("rollout_logp" in weight.part.required_data for weight in stage.equation.token_weights)
-        args = trainer_setup.arguments(
+        args = setup.arguments(
             stage,
+            run,
             beta=1.0 if reads_reference else 0.0,  # TRL's switch for the reference pass, no coefficient
             reward_weights=[reward.weight for reward in stage.rewards],
             **({"vllm_importance_sampling_correction": False} if corrects_rollout else {}),  # TRL's would weigh again
         )
         check_whole_groups(stage.rollouts, args.num_generations, args.generation_batch_size // args.world_size)
         unseen = {"demonstration", "completion"} - {*columns_read(stage.rollouts)}
-        model, processing_class, lora = trainer_setup.weights(stage)
+        model, processing_class, lora = setup.load_model(stage, run)
         if reads_reference and lora is None:
-            trainer_setup.save_initial_model(model, stage)
+            setup.save_initial_model(model, stage)
         data = dataset(stage.environment_spec.train, dropped=unseen)
         faults = FaultLog()
-        with trainer_setup.refusals(stage):
-            options = options_of(stage, args, data, faults)
+        with setup.refusals(stage):
+            options = options_of(stage, args, data, faults, run)
             trainer = EquationTrainer(
                 options,
                 model=model,
@@ -73,9 +74,12 @@ class GRPO:
                 processing_class=processing_class,
                 peft_config=lora,
             )
-        setup_parts(stage.parts(), trainer.model, stage.results, trainer.tokenizer)
+        setup_parts(stage.parts(), trainer.model, stage.place.results, trainer.tokenizer)
         trainer.add_callback(save_when_buffer_is_empty(args))
-        trainer_setup.run(trainer, stage)
+        return trainer
+
+    def complete(self, trainer: Any, stage: Stage, folder: Path) -> None:
+        """Save the critic beside the result."""
         trainer.save_critic(stage.folder / "critic")
 
 

@@ -23,9 +23,10 @@ from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.checks.part_rules import warnings_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.run import kernel_choices, trainer_setup
+from rlm_plugins.run import kernel_choices
 from rlm_plugins.stage import Stage
 from rlm_plugins.stage_settings import NO_SPEED
+from rlm_plugins.trainer import setup
 
 Entry = dict[str, Any]
 
@@ -44,7 +45,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         needed_by, supplied_by); ``batch`` (lines of text); ``objective`` and ``legend`` (symbol, meaning, part);
         ``speed`` (lines of text); ``memory`` (see `memory`); ``warnings`` (lines of text).
     """
-    forecast = trainer_setup.forecast(stage)
+    forecast = setup.forecast(stage)
     args = forecast.args
     examples = stage.environment_spec.train
     num_examples = len(examples) if hasattr(examples, "__len__") else None

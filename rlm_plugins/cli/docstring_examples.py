@@ -11,6 +11,11 @@ from typing import Any
 from rlm_plugins import hookspecs
 
 _IMPORTS = {
+    "Field": "from pydantic import Field",
+    "RecipeError": "from rlm_plugins.errors import RecipeError",
+    "Setting": "from rlm_plugins.registry.setting import Setting",
+    "StepObserver": "from rlm_plugins.trainer.observer import StepObserver",
+    "TrainerCallback": "from transformers import TrainerCallback",
     "json": "import json",
     "typer": "import typer",
     "Path": "from pathlib import Path",
@@ -51,6 +56,8 @@ def names(hook: str) -> set[str]:
 def about(hook: str) -> str:
     """Return the first line of the docstring of the example of `hook`."""
     part: Any = ast.parse(source(hook)).body[0]
+    if hook == "rlm_settings":
+        return "A setting of the trainer."
     if hook == "rlm_algorithms":
         return str(next(keyword.value.value for keyword in part.value.keywords if keyword.arg == "about"))
     return (ast.get_docstring(part) or "").splitlines()[0]

@@ -30,10 +30,7 @@ def trained_stage(folder: Path, stages: Sequence[Stage], name: str | None) -> St
         RlmError: The stage is unknown or unfinished, or no stage is finished.
     """
     run = Run(folder, main=False)
-    for number, stage in enumerate(stages):
-        stage.folder = folder / stage.name
-        stage_result.connect(stage, stages[:number])
-    finished = [stage for stage in stages if run.finished(stage)]
+    finished = [stage for stage in stage_result.connected(stages, folder) if run.finished(stage)]
     if not finished:
         raise RlmError(
             "no stage of this run is finished",

@@ -34,12 +34,10 @@ app.add_typer(rewards, name="reward", rich_help_panel="Extend", help="Test a rew
 PANELS = {
     "Start": (recipe_commands.check, recipe_commands.signal, recipe_commands.train),
     "Look": (
-        run_commands.view,
         run_commands.why,
         comparison_commands.compare,
         run_commands.evaluate,
         run_commands.sample,
-        run_commands.replay,
         comparison_commands.sweep,
         comparison_commands.race,
         recipe_commands.show,

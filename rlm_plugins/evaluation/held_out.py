@@ -37,7 +37,7 @@ def evaluate_stage(
     assert evaluation is not None
     if isinstance(stage.trainer, Evaluates):
         return stage.trainer.evaluate(stage, examples, model)
-    setup_parts((reward.part for reward in stage.rewards), model, stage.results, tokenizer_of(tokenizer))
+    setup_parts((reward.part for reward in stage.rewards), model, stage.place.results, tokenizer_of(tokenizer))
     return evaluate(
         model,
         tokenizer,

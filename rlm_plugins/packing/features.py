@@ -146,21 +146,8 @@ class Features:
         return bool(args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations))
 
     @property
-    def stale(self) -> int:
-        """Optimizer steps by which the policy that generates is older than the one that is trained."""
-        return getattr(self.args, "stale", 0)
-
-    @property
-    def old_is_behavior(self) -> bool:
-        """True if old log-probs are those of a stale behavior policy, not of the policy at the start of the update."""
-        old_policy = getattr(self.args, "old_policy", None)
-        if old_policy is None:
-            old_policy = "proximal" if self.equation.requires("rollout_logp") else "behavior"
-        return self.stale > 0 and old_policy == "behavior"
-
-    @property
     def first_pass_is_old(self) -> bool:
         """True if the first pass of the update gives old log-probs: a generation is one optimizer step, repeated."""
         args = self.args
         repeated = args.steps_per_generation == args.gradient_accumulation_steps and args.num_iterations > 1
-        return self.speed.reuse_old_logprobs and repeated and not args.use_vllm and not self.old_is_behavior
+        return self.speed.reuse_old_logprobs and repeated and not args.use_vllm

@@ -121,29 +121,3 @@ def generation(settings: Mapping[str, Any]) -> Generation | None:
         micro_batches_key=key,
         size=settings.get("generation_batch_size"),
     )
-
-
-def check_updates(settings: Mapping[str, Any], plan: Generation, where: str) -> None:
-    """Check that a `target_kl` has updates to skip.
-
-    Args:
-        settings: Settings, defaults included.
-        plan: Their generation batch.
-        where: Their address in the recipe.
-
-    Raises:
-        RecipeError: There is one update per generation batch, or an update spans two.
-    """
-    if settings.get("target_kl") is None:
-        return
-    micro_batches = plan.completions // (plan.micro_batch * plan.processes) * settings["num_iterations"]
-    updates, remainder = divmod(micro_batches, settings["gradient_accumulation_steps"])
-    if remainder or updates < 2:
-        raise RecipeError(
-            "it skips the remaining updates on a generation batch, and there is only one: "
-            f"{micro_batches} micro-batches, "
-            f"of which an update takes {settings['gradient_accumulation_steps']}",
-            where=f"{where}.target_kl",
-            allowed="two or more whole updates per generation batch",
-            hint="`num_iterations: 2` uses each completion twice; `steps_per_generation` splits a generation batch",
-        )

@@ -12,7 +12,6 @@ from rlm_plugins.recipe.build import build_environment, build_source, build_suit
 from rlm_plugins.recipe.checks.critic import check_copied, check_frozen
 from rlm_plugins.recipe.checks.data_needs import iter_parts
 from rlm_plugins.recipe.checks.dataset import check_indexable, check_refill, check_size
-from rlm_plugins.recipe.checks.generation_device import check_overlap, check_overlapped_data
 from rlm_plugins.recipe.checks.group_size import check_groups
 from rlm_plugins.recipe.checks.part_rules import check_config_rules
 from rlm_plugins.recipe.checks.rollouts import check_rows_fit
@@ -32,7 +31,7 @@ from rlm_plugins.recipe.trainer_settings import (
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.protocols import product_of, refused_by
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
-from rlm_plugins.stage import Stage
+from rlm_plugins.stage import Place, Stage
 
 
 def compose(
@@ -90,11 +89,15 @@ def _compose(
             check_stage_texts(plan, environment_spec, source, None if held_out_only else config)
             check_copied(plan.critic, source, format_path((*plan.stage_path, "critic")))
             check_frozen(plan.body["model"].get("lora"), source, format_path((*plan.stage_path, "model")))
-            check_overlapped_data(config, environment_spec, source, format_path((*plan.stage_path, "trainer")))
             check_installed(config, format_path((*plan.stage_path, "trainer")))
             if not len(environment_spec.test):
                 plan.evaluation = plan.body["evaluation"] = None
-        stages.append(replace(stage_of(plan, environment_spec, source, dict(earlier)), suite=suite))
+        stage = replace(stage_of(plan, environment_spec, source, dict(earlier)), suite=suite)
+        if build:
+            for setting in plan.extensions.settings.values():
+                if setting.check_stage is not None:
+                    setting.check_stage(stage, config, format_path((*plan.stage_path, "trainer")))
+        stages.append(stage)
         earlier |= dict.fromkeys((plan.name, plan.name[3:]), plan.body["model"].get("lora"))
     return stages
 
@@ -118,9 +121,9 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
         format_path((*plan.stage_path, "trainer")),
         refused=refused_by(trainer),
         project_defaults=trainer_defaults(),
+        added=plan.extensions.settings,
     )
     check_rows_fit(plan.slots, config, plan.stage_path)
-    check_overlap(config, plan.slots, plan.generator, format_path((*plan.stage_path, "trainer")))
     check_config_rules(plan.slots, config, format_path((*plan.stage_path, "algorithm")))
     if hasattr(config, "num_generations") and any(symbols(plan).values()):
         labels, where = [reward.label for reward in plan.rewards], format_path((*plan.stage_path, "algorithm"))
@@ -161,7 +164,6 @@ def stage_of(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, e
         critic=plan.critic,
         speed=plan.speed,
         generator=plan.generator,
-        callbacks=plan.callbacks,
-        capsule=plan.capsule,
-        earlier=earlier,
+        extensions=plan.extensions,
+        place=Place(earlier=earlier),
     )

@@ -19,7 +19,7 @@ from rlm_plugins.recipe.draft import Draft
 from rlm_plugins.recipe.inheritance import expand
 from rlm_plugins.recipe.overrides import COMMAND_LINE, apply
 from rlm_plugins.recipe.paths import Path, format_path, nodes
-from rlm_plugins.recipe.sections import SECTIONS, folder_name
+from rlm_plugins.recipe.sections import KEYS, SECTIONS, folder_name
 from rlm_plugins.recipe.validation import check, expand_names
 
 PYTHON = "given in Python"
@@ -122,7 +122,7 @@ def _recipe(draft: Draft, file: pathlib.Path, overrides: Sequence[str]) -> Recip
 
 def _require_effect(draft: Draft, address: Path, stage_paths: list[Path]) -> None:
     """Check that an override of the top level reaches a stage."""
-    if stage_paths == [()] or address[0] not in SECTIONS:
+    if stage_paths == [()] or (address[0] not in SECTIONS and address[0] in KEYS):
         return
     reached = [(*stage_path, *address) for stage_path in stage_paths]
     if not any(p[: len(r)] == r and draft.origins[p] == COMMAND_LINE for p in draft.origins for r in reached):

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlm_plugins.recipe.draft import Draft
 from rlm_plugins.recipe.paths import Path
-from rlm_plugins.recipe.sections import SECTIONS
+from rlm_plugins.recipe.sections import KEYS, SECTIONS
 
 
 def expand(draft: Draft) -> tuple[list[dict[str, Any]], list[Path]]:
@@ -16,7 +16,7 @@ def expand(draft: Draft) -> tuple[list[dict[str, Any]], list[Path]]:
         RecipeError: A later stage with a model of its own.
     """
     if draft.data.get("stages") is None:
-        return [{key: value for key, value in draft.data.items() if key in SECTIONS}], [()]
+        return [{key: value for key, value in draft.data.items() if key in SECTIONS or key not in KEYS}], [()]
     stages = {stage_path: body for stage_path, body in draft.bodies() if stage_path}
     return [_complete(draft, stage_path, body) for stage_path, body in stages.items()], list(stages)
 
@@ -24,7 +24,8 @@ def expand(draft: Draft) -> tuple[list[dict[str, Any]], list[Path]]:
 def _complete(draft: Draft, stage_path: Path, stage: dict[str, Any]) -> dict[str, Any]:
     body = {"name": stage.get("name")}
     _refuse_second_start(draft, stage_path, stage.get("model"))
-    for section in SECTIONS:
+    extensions = [key for key in (*draft.data, *stage) if key not in KEYS]
+    for section in (*SECTIONS, *dict.fromkeys(extensions)):
         if section == "trainer":
             body[section] = _trainer(draft, stage_path, stage)
         elif section in stage:
@@ -39,7 +40,8 @@ def inherited(draft: Draft, stage_path: Path, section: str) -> Any:
 
     A later stage starts from the weights of the one before, so of `model:` it inherits the adapter only.
     """
-    is_inherited = len(stage_path) == 2 and section in SECTIONS and section != "trainer"
+    is_inherited = len(stage_path) == 2 and (section in SECTIONS or section not in KEYS)
+    is_inherited = is_inherited and section != "trainer"
     value = draft.data.get(section) if is_inherited else None
     if isinstance(value, dict) and section == "model" and stage_path[1] != 0:
         value = {key: x for key, x in value.items() if key == "lora"}

@@ -19,7 +19,7 @@ from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.recipe.sections import FOLDER, MANY, Body, Plugins
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.stage_settings import CapsuleSettings, Critic, Evaluation, Speed
+from rlm_plugins.stage_settings import Critic, Evaluation, Speed
 
 _UNNAMED = {"type": "object", "not": {"required": ["name"]}}
 
@@ -54,16 +54,18 @@ def _sections(parts: PartSchemas) -> Schema:
         "name": {"type": "string", "pattern": FOLDER},
         "model": or_null(_model(parts)),
         **{key: or_null(parts.part(key)) for key in ("environment", "generator")},
-        **{key: or_null({"type": "array", "items": parts.part(key)}) for key in ("rewards", "callbacks")},
+        **{key: or_null({"type": "array", "items": parts.part(key)}) for key in ("rewards", "callbacks", "observers")},
         "algorithm": or_null(_algorithm(parts)),
         "critic": or_null(_critic(parts)),
         "speed": {"anyOf": [{"const": "none"}, *or_null(keys_of(Speed))["anyOf"]]},
         "trainer": or_null(an_object(fields)),
         "evaluation": or_null(keys_of(Evaluation)),
         "on_divergence": {"enum": ["stop", "back_off", None]},
-        "capsule": or_null(keys_of(CapsuleSettings)),
     }
-    return {key: _described(Body, key, schema) for key, schema in schemas.items()}
+    described = {key: _described(Body, key, schema) for key, schema in schemas.items()}
+    for part in parts.of_key("section"):
+        described[part.name] = {"anyOf": [{"const": "none"}, ref(key_of(part)), {"type": "null"}]}
+    return described
 
 
 def _described(section: type[pydantic.BaseModel], key: str, schema: Schema) -> Schema:

@@ -69,6 +69,12 @@ def _plain(schema: Any) -> Any:
     return {key: _plain(x) for key, x in schema.items() if not (key == "title" and isinstance(x, str))}
 
 
+def plain_schema(annotation: Any) -> Schema:
+    """Return the schema of a type."""
+    schema: Schema = _plain(pydantic.TypeAdapter(annotation).json_schema())
+    return schema
+
+
 def keys_of(model: Any) -> Schema:
     """Return the schema of a section of a recipe that contains no parts."""
     schema: Schema = _plain(pydantic.TypeAdapter(model).json_schema())

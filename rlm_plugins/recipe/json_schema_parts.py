@@ -6,12 +6,21 @@ from typing import Any
 
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe import algorithm_section, sections
-from rlm_plugins.recipe.json_schema_fields import Schema, an_object, config_schema, keys_of, knob_schema, or_null
+from rlm_plugins.recipe.json_schema_fields import (
+    Schema,
+    an_object,
+    config_schema,
+    keys_of,
+    knob_schema,
+    or_null,
+    plain_schema,
+)
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.binding import takes_schedule
 from rlm_plugins.registry.part import Part
-from rlm_plugins.registry.protocols import refused_by
+from rlm_plugins.registry.protocols import needs_equation, refused_by
+from rlm_plugins.registry.setting import Setting
 from rlm_plugins.schedule import SHAPES
 
 _STEPS: Schema = {"type": "integer", "description": "in optimizer steps"}
@@ -50,6 +59,9 @@ def _option_schemas(key: str) -> Schema:
     return {name: schema for name, schema in options.items() if name != "name"}
 
 
+_WITHOUT_KNOBS = ("rlm_algorithms", "rlm_trainers", "rlm_settings", "rlm_commands")
+
+
 class PartSchemas:
     """Definitions of all parts of a registry, and schemas that refer to them.
 
@@ -64,7 +76,7 @@ class PartSchemas:
         self.registry = registry
         self.defs: Schema = {"schedule": SCHEDULE}
         self._required: dict[str, list[str]] = {}
-        for part in (p for p in registry if p.hook not in ("rlm_algorithms", "rlm_trainers")):
+        for part in (p for p in registry if p.hook not in _WITHOUT_KNOBS):
             self._define(part)
 
     def _define(self, part: Part) -> None:
@@ -105,9 +117,12 @@ class PartSchemas:
         """Return the schema of a trainer's config class."""
         if key_of(trainer) not in self.defs:
             instance: Any = trainer.bind({}).target
-            self.defs[key_of(trainer)] = config_schema(instance.config_class(), refused_by(instance))
-        schema: Schema = self.defs[key_of(trainer)]
-        return schema
+            schema = config_schema(instance.config_class(), refused_by(instance))
+            if needs_equation(instance):
+                schema["properties"] |= {part.name: _setting(part.target) for part in self.of_key("setting")}
+            self.defs[key_of(trainer)] = schema
+        config: Schema = self.defs[key_of(trainer)]
+        return config
 
     def lora(self) -> Schema:
         """Return the schema of LoraConfig; with a `peft_type`, of any kind of adapter."""
@@ -160,3 +175,8 @@ def _description(part: Part) -> Schema:
     """Return the description of a part: the first line of its docstring; of an algorithm its `about`."""
     text = getattr(part.target, "about", None) or part.target.__doc__ or ""
     return {"description": text.strip().partition("\n")[0]} if text.strip() else {}
+
+
+def _setting(setting: Setting) -> Schema:
+    """Return the schema of a setting that a package adds under `trainer:`."""
+    return {**plain_schema(setting.annotation), "description": setting.about}

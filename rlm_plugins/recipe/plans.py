@@ -69,7 +69,9 @@ def _addressed(plan: Plan) -> Iterator[tuple[Bound, str]]:
     yield from (
         (bound, where) for _, bound, where in iter_parts(plan.slots, format_path((*plan.stage_path, "algorithm")))
     )
-    yield from ((bound, format_path((*plan.stage_path, "callbacks", i))) for i, bound in enumerate(plan.callbacks))
+    yield from (
+        (bound, format_path((*plan.stage_path, "callbacks", i))) for i, bound in enumerate(plan.extensions.callbacks)
+    )
 
 
 def _check_is_used(

@@ -88,8 +88,6 @@ RANGES: dict[str, Range] = {
     "neftune_noise_alpha": Range(0, 1000),
     "router_aux_loss_coef": Range(0, 100),
     "center_rewards_coefficient": Range(0, 1000),
-    "target_kl": Range(0, above=True),
-    "stale": Range(0, 1000, reason="the weights of each of these steps are kept in memory"),
     # length of a run, and what happens every so often
     "max_steps": Range(1, 1_000_000_000, also=-1, reason="-1: `num_train_epochs` counts"),
     "num_train_epochs": Range(0, 1_000_000, above=True),

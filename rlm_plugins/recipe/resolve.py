@@ -9,6 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pydantic_core
+
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.glossary import suggest
 from rlm_plugins.recipe.algorithm_overrides import merge
 from rlm_plugins.recipe.checks.critic import critic_of
 from rlm_plugins.recipe.checks.data_needs import check_needs, check_unused_slots, reports_logprobs
@@ -21,10 +25,13 @@ from rlm_plugins.recipe.model_names import resolve_model_name
 from rlm_plugins.recipe.part_lookup import Finder, stable_name
 from rlm_plugins.recipe.paths import Path
 from rlm_plugins.recipe.reward_section import labels_of, rewards_of
-from rlm_plugins.recipe.sections import MANY
+from rlm_plugins.recipe.sections import KEYS, MANY
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.stage_settings import NO_SPEED, CapsuleSettings, Critic, Evaluation, Reward, Speed
+from rlm_plugins.registry.protocols import needs_equation
+from rlm_plugins.registry.setting import Setting
+from rlm_plugins.stage import Extensions
+from rlm_plugins.stage_settings import NO_SPEED, Critic, Evaluation, Reward, Speed
 
 
 @dataclass
@@ -45,7 +52,7 @@ class Plan:
         critic: None if no part requires one.
         speed: The optimizations that are on.
         generator: The decoding; None for a trainer that generates nothing.
-        callbacks, capsule: As in :class:`rlm_plugins.stage.Stage`.
+        extensions: As in :class:`rlm_plugins.stage.Stage`.
     """
 
     name: str
@@ -60,8 +67,7 @@ class Plan:
     critic: Critic | None
     speed: Speed
     generator: Bound | None
-    callbacks: list[Bound]
-    capsule: CapsuleSettings
+    extensions: Extensions
     body: dict[str, Any] = field(repr=False)
 
 
@@ -90,10 +96,14 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         body["generator"] = decoding
     body["trainer"] = settings
     callbacks, body["callbacks"] = finder.part_list("callbacks", raw.get("callbacks") or [], ("callbacks",))
+    observers, plain = finder.part_list("observers", raw.get("observers") or [], ("observers",))
+    body |= {"observers": plain} if plain else {}
+    sections, plain_sections = _sections(finder, raw)
+    added = _settings(finder, trainer, settings)
     labels = labels_of(finder, trainer, rewards)
     evaluation, suite, body["evaluation"] = evaluation_of(finder, raw.get("evaluation", {}), labels)
     body |= {"on_divergence": raw["on_divergence"]} if raw.get("on_divergence") else {}
-    body |= {"capsule": raw["capsule"]} if raw.get("capsule") else {}
+    body |= plain_sections
     check_values(body, stage_path)
     return Plan(
         name=f"{number + 1:02d}-{title}",
@@ -108,8 +118,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         critic=critic,
         speed=speed,
         generator=generator if generates(trainer) else None,
-        callbacks=callbacks,
-        capsule=CapsuleSettings(**(raw.get("capsule") or {})),
+        extensions=Extensions(callbacks, observers, sections, added),
         body=body,
     )
 
@@ -142,6 +151,38 @@ def _speed(finder: Finder, section: Mapping[str, Any] | None, slots: Mapping[str
     return speed, {"speed": dict(vars(speed))}
 
 
+def _sections(finder: Finder, raw: Mapping[str, Any]) -> tuple[dict[str, Bound], dict[str, Any]]:
+    """Return the sections that packages own, and the same as plain data: those of the recipe, and default ones.
+
+    Raises:
+        RecipeError: No plugin owns a section, or it has an unknown key.
+    """
+    sections: dict[str, Bound] = {}
+    plain: dict[str, Any] = {}
+    owned = [key for key in raw if key not in KEYS]
+    for key in dict.fromkeys([*owned, *finder.registry.section_names(default=True)]):
+        if key in raw and raw[key] is None:
+            plain[key] = None
+            continue
+        if not finder.registry.offers("rlm_sections", key):
+            names = [*KEYS, *finder.registry.section_names()]
+            where = finder.address(key)
+            raise RecipeError(f"unknown key '{key}'", where=where, allowed=", ".join(names), hint=suggest(key, names))
+        part = finder.registry.find("rlm_sections", key, where=finder.address(key))
+        sections[key] = part.bind(raw.get(key) or {}, where=finder.address(key))
+        plain[key] = pydantic_core.to_jsonable_python(sections[key].knobs, fallback=repr)
+        finder.record_origin(plain[key], (key,), f"default of {key}")
+    return sections, plain
+
+
+def _settings(finder: Finder, trainer: Bound, values: Mapping[str, Any]) -> dict[str, Setting]:
+    """Return the settings of packages that `trainer:` has, by name; a trainer with a loss of its own takes none."""
+    if not needs_equation(trainer.target):
+        return {}
+    registered = finder.registry.names_of("rlm_settings")
+    return {name: finder.registry.find("rlm_settings", name).target for name in values if name in registered}
+
+
 def _model(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound | None, dict[str, Any]]:
     spec = dict(body.get("model") or {})
     lora = spec.pop("lora", None)
@@ -167,5 +208,8 @@ def _algorithm(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str
         finder.record_origin(spec, ("algorithm", slot), f"algorithm {algorithm.name}")
         find: Any = finder.part_list if slot in MANY else finder.optional_part
         slots[slot], plain[slot] = find(slot, spec, ("algorithm", slot))
-    check_needs(slots, address, samples_elsewhere=reports_logprobs(body.get("trainer") or {}, slots["rollouts"]))
+    settings = body.get("trainer") or {}
+    provided = {name for setting in _settings(finder, trainer.bind({}), settings).values() for name in setting.provides}
+    known = reports_logprobs(settings, slots["rollouts"]) or "rollout_logp" in provided
+    check_needs(slots, address, samples_elsewhere=known)
     return trainer.bind({}, where=address), slots, plain

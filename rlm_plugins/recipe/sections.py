@@ -27,9 +27,9 @@ SECTIONS = (
     "generator",
     "trainer",
     "callbacks",
+    "observers",
     "evaluation",
     "on_divergence",
-    "capsule",
 )
 """Sections of a stage; it inherits from the top level those that it lacks."""
 MANY = frozenset(hook.key for hook in HOOKS.values() if hook.many)
@@ -104,12 +104,10 @@ class Body(Keys):
     generator: Part | None = Field(None, description="decoding of the policy, or `none` for `transformers.generate`")
     trainer: dict[str, Any] | None = Field(None, description="fields of the trainer's config, as in TRL")
     callbacks: list[Part] | None = Field(None, description="callbacks of the trainer")
+    observers: list[Part] | None = Field(None, description="observers of the training steps")
     evaluation: stage_settings.Evaluation | None = Field(None, description="evaluation on held-out examples")
     on_divergence: Literal["stop", "back_off"] | None = Field(
         None, description="loss, gradient or weights diverge: stop, or repeat from the last checkpoint at a lower rate"
-    )
-    capsule: stage_settings.CapsuleSettings | None = Field(
-        None, description="training steps stored whole, for `rlm replay`"
     )
 
 
@@ -122,13 +120,14 @@ class Document(Body):
     )
 
 
+KEYS = frozenset(f.alias or name for name, f in Document.model_fields.items())
+"""Keys of the top level of a recipe, and of a stage; all others are sections that packages own."""
 _SECTIONS: dict[str, Any] = {
     "": Document,
     "algorithm": Algorithm,
     "critic": stage_settings.Critic,
     "speed": stage_settings.Speed,
     "evaluation": stage_settings.Evaluation,
-    "capsule": stage_settings.CapsuleSettings,
     "plugins": Plugins,
 }
 

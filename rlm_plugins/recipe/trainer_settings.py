@@ -17,11 +17,12 @@ import pydantic
 
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.messages import expected
-from rlm_plugins.recipe.batch_arithmetic import check_updates, generation
+from rlm_plugins.recipe.batch_arithmetic import generation
 from rlm_plugins.recipe.installed import require
 from rlm_plugins.recipe.ranges import RANGES, problem
 from rlm_plugins.recipe.setting_values import check_setting
 from rlm_plugins.recipe.type_hints import validate
+from rlm_plugins.registry.setting import Setting
 from rlm_plugins.registry.validation_errors import FieldError, address_text, most_specific_error
 
 _NEVER_NULL = ("num_generations",)
@@ -64,6 +65,7 @@ def check(
     *,
     refused: Mapping[str, str] = types.MappingProxyType({}),
     project_defaults: Mapping[str, Any] = types.MappingProxyType({}),
+    added: Mapping[str, Setting] = types.MappingProxyType({}),
 ) -> Any:
     """Check `values` against a config class: names, types, ranges, then the checks of the class itself.
 
@@ -73,6 +75,7 @@ def check(
         where: Their address in the recipe, for errors.
         refused: Field → why it cannot be set here.
         project_defaults: Defaults that replace those of the class.
+        added: Settings of packages among the values, by name.
 
     Returns:
         The config, constructed once with a temporary ``output_dir``.
@@ -80,6 +83,10 @@ def check(
     Raises:
         RecipeError: The first wrong setting.
     """
+    for key, setting in added.items():
+        setting.check_value(key, values[key], f"{where}.{key}")
+    settings_of_packages = {key: values[key] for key in added}
+    values = {key: value for key, value in values.items() if key not in added}
     fields = {f.name: f for f in dataclasses.fields(config_class) if f.init}
     for key in values:
         _check_name(key, fields, config_class, f"{where}.{key}", refused)
@@ -103,7 +110,8 @@ def check(
     settings = {**defaults, **replaced_defaults, **values}
     if plan := generation(settings):
         plan.check(where)
-        check_updates(settings, plan, where)
+    if added:
+        values = {**values, **settings_of_packages, "added": added}
     return _construct(config_class, {**replaced_defaults, **values}, where, "output_dir" in fields)
 
 
@@ -145,6 +153,9 @@ def _construct(config_class: type, values: Mapping[str, Any], where: str, has_fo
         warnings.simplefilter("ignore")
         try:
             return config_class(**values, **({"output_dir": folder} if has_folder else {}))
+        except RecipeError as error:
+            address = where + error.where.removeprefix("trainer")
+            raise RecipeError(error.problem, where=address, allowed=error.allowed, hint=error.hint) from None
         except Exception as error:
             mentioned = [key for key in values if re.search(rf"\b{re.escape(key)}\b", str(error))]
             address = f"{where}.{mentioned[0]}" if mentioned else where

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pydantic
@@ -11,12 +12,13 @@ from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.errors import RecipeError, mistyped
 from rlm_plugins.glossary import suggest
 from rlm_plugins.hooks import option_hint
+from rlm_plugins.messages import expected
 from rlm_plugins.recipe.draft import Draft
 from rlm_plugins.recipe.paths import Path
-from rlm_plugins.recipe.sections import MANY, SECTIONS, Document, keys_of_section
+from rlm_plugins.recipe.sections import KEYS, MANY, SECTIONS, Document, keys_of_section
 from rlm_plugins.registry.validation_errors import FieldError, most_specific_error
 
-_PART_SECTIONS = ("model", "environment", "rewards", "algorithm", "generator", "callbacks")
+_PART_SECTIONS = ("model", "environment", "rewards", "algorithm", "generator", "callbacks", "observers")
 _OFF = ("speed",)
 """Sections that `none` turns off."""
 _NONE = (*_OFF, "generator")
@@ -60,9 +62,47 @@ def check(draft: Draft) -> None:
     """
     try:
         # As JSON, where strict mode takes a mapping for a dataclass.
-        Document.model_validate_json(pydantic_core.to_json(draft.data))
+        Document.model_validate_json(pydantic_core.to_json(_without_extensions(draft)))
     except pydantic.ValidationError as error:
         raise _error(draft, most_specific_error(error.errors(), draft.data)) from None
+
+
+def _without_extensions(draft: Draft) -> dict[str, Any]:
+    """Return a recipe without the sections that packages own: `resolve` checks them, with the registry.
+
+    Raises:
+        RecipeError: Such a section is neither a mapping nor `none`.
+    """
+    owned = extension_keys(draft)
+    if not owned:
+        return draft.data
+    for path, body in draft.bodies():
+        for key in owned & set(body):
+            body[key] = None if body[key] == "none" else body[key]
+            if not isinstance(body[key], dict | None):
+                raise draft.error(expected("a mapping or none", body[key]), (*path, key))
+    stages = draft.data.get("stages")
+    plain = {key: value for key, value in draft.data.items() if key not in owned}
+    if isinstance(stages, list):
+        plain["stages"] = [_without(stage, owned) if isinstance(stage, dict) else stage for stage in stages]
+    return plain
+
+
+def _without(body: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key not in keys}
+
+
+def extension_keys(draft: Draft) -> set[str]:
+    """Return the keys of stages that are sections of installed packages, or of a plugin file that the recipe loads."""
+    unknown = {str(key) for _, body in draft.bodies() for key in body if key not in KEYS}
+    if not unknown:
+        return set()
+    plugins = draft.data.get("plugins")
+    if isinstance(plugins, dict) and plugins.get("load"):
+        return unknown  # the file may own them
+    from rlm_plugins.registry import Registry
+
+    return unknown & {*Registry().section_names()}
 
 
 def _error(draft: Draft, field_error: FieldError) -> RecipeError:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from inspect import Parameter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pydantic
 
@@ -14,11 +15,22 @@ from rlm_plugins.errors import PluginError, nearest
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry.member_names import check_members
 from rlm_plugins.registry.protocols import Stateful, Updates
+from rlm_plugins.registry.setting import Setting
 from rlm_plugins.registry.signature import data_of, declaration, knobs_of, update_of
 from rlm_plugins.registry.validation_errors import most_specific_error
 
 if TYPE_CHECKING:
     from rlm_plugins.registry.part import Part
+
+
+_OBJECTS: dict[str, tuple[Any, str]] = {
+    "rlm_algorithms": (Algorithm, "rlm_plugins.algorithm.Algorithm"),
+    "rlm_settings": (Setting, "rlm_plugins.registry.setting.Setting"),
+    "rlm_commands": (Callable, "a function"),
+}
+"""Hooks whose entries are objects without data and knobs."""
+_CLASSES = {"rlm_trainers": "build", "rlm_observers": "", "rlm_sections": ""}
+"""Hooks whose parts are classes that are not called with data → the method that they must have."""
 
 
 def check(part: Part) -> None:
@@ -27,17 +39,14 @@ def check(part: Part) -> None:
     Raises:
         PluginError: It names plugin, hook, part and file.
     """
-    if part.hook == "rlm_algorithms":
-        if not isinstance(part.target, Algorithm):
-            raise PluginError(
-                f"is of type {type(part.target).__name__}", where=part.where, allowed="rlm_plugins.algorithm.Algorithm"
-            )
-        return
-    if part.hook == "rlm_commands":
-        if not callable(part.target):
-            raise PluginError(f"is of type {type(part.target).__name__}", where=part.where, allowed="a function")
+    if part.hook in _OBJECTS:
+        kind, allowed = _OBJECTS[part.hook]
+        if not isinstance(part.target, kind):
+            raise PluginError(f"is of type {type(part.target).__name__}", where=part.where, allowed=allowed)
         return
     _check_call(part)
+    if part.hook in _CLASSES and not inspect.isclass(part.target):
+        raise PluginError(f"is of type {type(part.target).__name__}", where=part.where, allowed="a class")
     if inspect.isclass(part.target):
         _check_class(part)
     for datum in data_of(part.target):
@@ -65,8 +74,10 @@ def _check_call(part: Part) -> None:
 
 def _check_class(part: Part) -> None:
     """Check that `__init__` has knobs only and `__call__` data only."""
-    if not any("__call__" in vars(base) for base in part.target.__mro__):
-        raise PluginError("the class has no __call__", where=part.where, hint="def __call__(self, …): with its data")
+    method = _CLASSES.get(part.hook, "__call__")
+    if method and not any(method in vars(base) for base in part.target.__mro__):
+        hint = "def __call__(self, …): with its data" if method == "__call__" else f"def {method}(self, …):"
+        raise PluginError(f"the class has no {method}", where=part.where, hint=hint)
     if len(unpaired := {"state_dict", "load_state_dict"} & set(dir(part.target))) == 1:
         hint = "define both, or neither if the part is not stateful"
         raise PluginError(f"the class has {unpaired.pop()} without its counterpart", where=part.where, hint=hint)
@@ -74,7 +85,7 @@ def _check_class(part: Part) -> None:
         if p.kind is not Parameter.KEYWORD_ONLY:
             hint = "knobs: `def __init__(self, *, knob: float = …)`; data: `__call__`"
             raise PluginError(f"__init__ takes '{p}' before the star", where=part.where, hint=hint)
-    if keyword_only := knobs_of(part.target.__call__):
+    if method == "__call__" and (keyword_only := knobs_of(part.target.__call__)):
         hint = "the knobs of a class are those of its __init__"
         raise PluginError(f"__call__ takes '{keyword_only[0]}' after the star", where=part.where, hint=hint)
 

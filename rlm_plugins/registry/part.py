@@ -56,10 +56,10 @@ class Part:
 
     @property
     def summary(self) -> str:
-        """The first line of its docstring; of a command with its panel of ``rlm --help`` in front."""
+        """The first line of its docstring; in front of it the panel of a command, or `default` for such a section."""
         info = getattr(self.target, "info", None)  # a group of commands has its help there
         text = (info.help if info is not None else inspect.getdoc(self.target)) or ""
-        panel = getattr(self.target, "panel", "")
+        panel = getattr(self.target, "panel", "") or ("default" if getattr(self.target, "on_by_default", False) else "")
         return (f"{panel}|" if panel else "") + str(text).partition("\n")[0]
 
     @cached_property

@@ -145,13 +145,21 @@ class NeedsEquation(Protocol):
 
 @runtime_checkable
 class Trainer(Protocol):
-    """Runs a stage, configured by a dataclass: a trainer."""
+    """Builds the trainer of a stage, configured by a dataclass: a trainer."""
 
     def config_class(self) -> type:
         """Return the dataclass that `trainer:` of a recipe fills."""
 
-    def __call__(self, stage: Any, /) -> object:
-        """Train, and save the result."""
+    def build(self, stage: Any, run: Any, /) -> Any:
+        """Return a transformers `Trainer`, which the run trains."""
+
+
+@runtime_checkable
+class CompletesResults(Protocol):
+    """Writes further files into the folder of the result, on every process: a trainer."""
+
+    def complete(self, trainer: Any, stage: Any, folder: Any, /) -> None:
+        """Write the files."""
 
 
 MEMBERS: dict[str, type] = {
@@ -174,6 +182,8 @@ MEMBERS: dict[str, type] = {
     "refused": RefusesSettings,
     "needs_equation": NeedsEquation,
     "config_class": Trainer,
+    "build": Trainer,
+    "complete": CompletesResults,
 }
 """Optional member of a part → the protocol that declares it."""
 

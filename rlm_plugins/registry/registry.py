@@ -114,6 +114,24 @@ class Registry(Catalog):
         hint = f"`rlm plugins --disable {name}` leaves it out without this line"
         _LOG.warning("the plugin '%s' is left out: %s\n  hint: %s", name, reason, hint)
 
+    def names_of(self, hook: str) -> set[str]:
+        """Return the bare names of all parts of a hook; only plugins that the index does not know are imported."""
+        for name in self.index.unknown():
+            self._load(name)
+        return {*self.index.listed(hook), *(part.name for part in self.parts_of(hook))}
+
+    def section_names(self, *, default: bool = False) -> list[str]:
+        """Return the sections of a recipe that plugins own; with `default` those that every stage has."""
+        for name in self.index.unknown():
+            self._load(name)
+        listed = {name: about for name, (_, about) in self.index.listed("rlm_sections").items()}
+        listed |= {part.name: part.summary for part in self.parts_of("rlm_sections")}
+        blocked = self.blocked | disabled()
+        of_blocked = {name for name, (plugin, _) in self.index.listed("rlm_sections").items() if plugin in blocked}
+        return [
+            x for x, about in listed.items() if x not in of_blocked and (about.startswith("default|") or not default)
+        ]
+
     def _names_of(self, plugin: str) -> dict[str, dict[str, str]]:
         names: dict[str, dict[str, str]] = {}
         for (hook, name), parts in self.parts.items():

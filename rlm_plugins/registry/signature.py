@@ -27,6 +27,8 @@ _NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, ArbitraryTypeWar
 def data_of(target: Any) -> list[Parameter]:
     """Return the parameters that are data, in order, with `*args` and `**kwargs`."""
     if inspect.isclass(target):
+        if not any("__call__" in vars(base) for base in target.__mro__):
+            return []
         parameters = list(inspect.signature(target.__call__).parameters.values())[1:]
     else:
         parameters = list(inspect.signature(target).parameters.values())

@@ -22,13 +22,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlm_plugins.models.fingerprints import digest_of_path, digest_of_rows
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.foreign_code import RECEIVERS, ForeignCode, foreign_code
 from rlm_plugins.recipe.local_paths import KNOBS
 from rlm_plugins.recipe.paths import format_path, leaves
 from rlm_plugins.recipe.resolved_values import resolved
 from rlm_plugins.registry import Registry
-from rlm_plugins.run.fingerprints import digest_of_path, digest_of_rows
 from rlm_plugins.run.provenance import provenance
 from rlm_plugins.stage import Stage
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlm_plugins.durable.sealed import damages, publish_sealed
 from rlm_plugins.errors import RlmError
 from rlm_plugins.kernels.auto_class import auto_class
-from rlm_plugins.registry.protocols import product_of
+from rlm_plugins.registry.protocols import CompletesResults, product_of
 from rlm_plugins.run.hub_upload import upload_result
 from rlm_plugins.run.model_card import write_model_card
 from rlm_plugins.specs import ModelSpec
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin, Trainer
 
 
-def save_result(trainer: Trainer, stage: Stage, complete: Callable[[Path], None] | None = None) -> None:
+def save_result(trainer: Trainer, stage: Stage) -> None:
     """Save model and tokenizer: into another folder, sealed with checksums, and renamed.
 
     Raises:
@@ -36,24 +36,24 @@ def save_result(trainer: Trainer, stage: Stage, complete: Callable[[Path], None]
         if main:
             trainer.processing_class.save_pretrained(staged)
             write_model_card(stage, staged, trainer.model.config._name_or_path)
-            if complete is not None:
-                complete(staged)
+        if isinstance(stage.trainer, CompletesResults):
+            stage.trainer.complete(trainer, stage, staged)
+        if main:
             publish_sealed(staged, stage.output)
     if main and trainer.args.push_to_hub:
         upload_result(trainer, stage, result_of(stage))
     trainer.accelerator.wait_for_everyone()
 
 
-def connect(stage: Stage, earlier: Sequence[Stage]) -> None:
-    """Set the initial model of a stage and the results of the earlier stages.
-
-    Args:
-        stage: Its `source` and `results` are set.
-        earlier: All stages before it, connected, with their folders.
-    """
-    if earlier:
-        stage.source = result_of(earlier[-1])
-    stage.results = {s.name: s.output for s in earlier} | {s.name[3:]: s.output for s in earlier}
+def connected(stages: Sequence[Stage], run: Path) -> list[Stage]:
+    """Return the stages of a run in their folders, each with the result of the one before as its initial model."""
+    placed: list[Stage] = []
+    for stage in stages:
+        results = {s.name: s.output for s in placed} | {s.name[3:]: s.output for s in placed}
+        place = replace(stage.place, folder=run / stage.name, results=results)
+        source = result_of(placed[-1]) if placed else stage.source
+        placed.append(replace(stage, place=place, source=source))
+    return placed
 
 
 def result_of(stage: Stage) -> ModelSpec:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
+import logging
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from transformers import TrainerCallback
+from transformers.trainer_callback import PrinterCallback
 
 from rlm_plugins.data.successes import collected
 from rlm_plugins.dispatch import attribute_errors, location
 from rlm_plugins.distributed import from_main_process, processes
 from rlm_plugins.divergence import Divergence
+from rlm_plugins.durable import stop_signals
 from rlm_plugins.durable.files import make_folder
 from rlm_plugins.durable.lock import locked
-from rlm_plugins.durable.stop_signals import current
-from rlm_plugins.errors import PartError
+from rlm_plugins.durable.stop_signals import Interrupted, current
+from rlm_plugins.errors import PartError, RlmError
+from rlm_plugins.evaluation.vllm_model import TrainingEngine
 from rlm_plugins.kernels.host_memory import keep_freed_memory
 from rlm_plugins.kernels.tuning import applied
 from rlm_plugins.lazy import torch
@@ -30,7 +35,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.call_marker import marked_calls
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.run import kernel_choices, stage_result
+from rlm_plugins.run import kernel_choices
 from rlm_plugins.run.console import TextConsole
 from rlm_plugins.run.folder import SUMMARY, Run
 from rlm_plugins.run.learning_curve import LearningCurve
@@ -39,10 +44,13 @@ from rlm_plugins.run.manifest import manifest_of
 from rlm_plugins.run.progress import FastPathLine, ProgressDisplay
 from rlm_plugins.run.report import report
 from rlm_plugins.run.resume_point import valid_checkpoint
-from rlm_plugins.run.trainer_callbacks import MetricsLog
-from rlm_plugins.stage import Stage
+from rlm_plugins.run.stage_result import connected, save_result
+from rlm_plugins.run.trainer_callbacks import MetricsLog, SampleLog, StopAtSafePoint
+from rlm_plugins.stage import RunState, Stage
 from rlm_plugins.trainer.checkpoint import latest_step
+from rlm_plugins.trainer.integration_errors import integration_errors
 
+_LOG = logging.getLogger(__name__)
 BACK_OFFS, BACK_OFF = 3, 0.1
 """Most repetitions of a stage after a divergence, and the factor of its learning rates each time."""
 
@@ -55,7 +63,7 @@ def train(
     resume: bool = False,
     allow_changed: Collection[str] = (),
     console: Console | None = None,
-    prepare: Callable[[Sequence[Stage]], None] | None = None,
+    prepare: Callable[[Sequence[Stage]], Sequence[TrainerCallback]] | None = None,
 ) -> Run:
     """Run every stage of a recipe and write the run folder.
 
@@ -66,24 +74,38 @@ def train(
         resume: Skip finished stages and resume the interrupted one from its last checkpoint.
         allow_changed: Keys that may differ from the start of the run.
         console: Where progress is printed; None: the terminal.
-        prepare: Called with the composed stages before the first one begins.
+        prepare: Called with the composed stages before the first one begins; returns callbacks of each stage.
     """
     _silence_libraries()
     main = processes().is_main_process
     console = console or TextConsole(quiet=not main)
-    stages = compose(recipe, registry)
-    if prepare is not None:
-        prepare(stages)
+    stages = connected(compose(recipe, registry), folder)
+    callbacks = () if prepare is None else prepare(stages)
     log_line = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     run = Run(folder, main, log_line=log_line, allowed=allow_changed)
-    with _writing(run):
+    start, curve = time.perf_counter(), None
+    with _writing(run), ExitStack() as context:
         values = from_main_process(partial(_kernel_choices, run, stages, resume))
         if not resume:
             run.open({**manifest_of(stages, recipe, registry), "tuning": values} if main else {}, recipe.load)
         if not torch.accelerator.is_available():
             keep_freed_memory()
-        with applied(values):
-            _train_stages(run, stages, resume, console)
+        context.enter_context(applied(values))
+        for number, stage in enumerate(stages):
+            if resume and run.finished(stage):
+                console.print(f"{stage.name}: complete, skipped")
+                continue
+            if stage.environment_spec.successes is not None:
+                run.sync()
+                stage = replace(stage, environment_spec=collected(run.folder, stage.environment_spec))
+            checkpoint = _rewind(run, stage) if resume else None
+            title = f"{number + 1}/{len(stages)} {stage.name}"
+            curve = _train_stage(run, stage, title, console, checkpoint, callbacks)
+            run.finish(stage)
+        if curve is None and (run.folder / SUMMARY).exists():
+            console.print(f"{run.name}: finished before; nothing is left to do")
+        else:
+            report(run, stages[-1], curve, time.perf_counter() - start, console)
     return run
 
 
@@ -108,27 +130,6 @@ def _writing(run: Run) -> Iterator[None]:
         yield
 
 
-def _train_stages(run: Run, stages: list[Stage], resume: bool, console: Console) -> None:
-    start, curve = time.perf_counter(), None
-    for number, stage in enumerate(stages):
-        stage_result.connect(stage, stages[:number])
-        stage.folder = run.folder / stage.name
-        if resume and run.finished(stage):
-            console.print(f"{stage.name}: complete, skipped")
-            continue
-        if stage.environment_spec.successes is not None:
-            run.sync()
-            stage.environment_spec = collected(run.folder, stage.environment_spec)
-        if resume:
-            _rewind(run, stage)
-        curve = _train_or_back_off(run, stage, f"{number + 1}/{len(stages)} {stage.name}", console)
-        run.finish(stage)
-    if curve is None and (run.folder / SUMMARY).exists():
-        console.print(f"{run.name}: finished before; nothing is left to do")
-        return
-    report(run, stages[-1], curve, time.perf_counter() - start, console)
-
-
 def _silence_libraries() -> None:
     """Silence the progress bars and future warnings of other libraries: the run has one progress bar."""
     import datasets
@@ -140,36 +141,131 @@ def _silence_libraries() -> None:
     warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
 
 
-def _rewind(run: Run, stage: Stage) -> None:
-    """Set the checkpoint at which a stage resumes, and remove what was logged after it."""
+def _rewind(run: Run, stage: Stage) -> Path | None:
+    """Return the checkpoint at which a stage resumes, and remove what was logged after it."""
     choose = partial(valid_checkpoint, stage.folder, run.log_line, owner=run.owner_of(stage))
-    stage.checkpoint = from_main_process(choose)
-    run.rewind(stage, int(stage.checkpoint.name.split("-")[1]) if stage.checkpoint else -1)
+    checkpoint: Path | None = from_main_process(choose)
+    run.rewind(stage, int(checkpoint.name.split("-")[1]) if checkpoint else -1)
+    return checkpoint
 
 
-def _train_or_back_off(run: Run, stage: Stage, title: str, console: Console) -> LearningCurve:
+def _train_stage(
+    run: Run,
+    stage: Stage,
+    title: str,
+    console: Console,
+    checkpoint: Path | None,
+    further: Sequence[TrainerCallback],
+) -> LearningCurve:
     """Train a stage; after a divergence, repeat it from its last checkpoint if the recipe says so.
 
     Raises:
         Divergence: With the checkpoint that was kept.
+        Fault: With hints on how to resume.
     """
+    state = RunState(
+        owner=run.owner_of(stage) if run.main else "",
+        checkpoint=checkpoint,
+        log_faults=partial(run.log_faults, stage),
+        record=partial(run.record, stage),
+        sync=run.sync,
+    )
     for attempts_left in reversed(range(BACK_OFFS + 1)):
+        curve = LearningCurve(run, stage)
+        progress = ProgressDisplay(stage, title, curve, console)
         try:
-            return _train_stage(run, stage, title, console)
+            trainer = _built(run, stage, state, curve, progress, console, further)
+            with integration_errors(stage.name), save_on_failure(trainer), stop_signals.current():
+                trainer.train(resume_from_checkpoint=str(state.checkpoint) if state.checkpoint else None)
+                save_result(trainer, stage)
+            return curve
         except Divergence as error:
             last_step = latest_step(stage.folder)
             if stage.body.get("on_divergence") != "back_off" or not attempts_left:
                 raise _with_remedy(error, run, stage, last_step) from error.__cause__
-            stage.rate_scale *= BACK_OFF
-            if stage.critic is not None and isinstance(stage.critic.learning_rate, float):
-                rate = stage.critic.learning_rate * BACK_OFF
-                stage.critic = dataclasses.replace(stage.critic, learning_rate=rate)
+            state.rate_scale *= BACK_OFF
             start = f"the checkpoint of step {last_step}" if last_step > 0 else "its start"
-            run.log_line(
-                f"{error.problem}: {stage.name} is repeated from {start}, learning rates × {stage.rate_scale:g}"
-            )
-            _rewind(run, stage)
+            rates = f"learning rates × {state.rate_scale:g}"
+            run.log_line(f"{error.problem}: {stage.name} is repeated from {start}, {rates}")
+            state.checkpoint = _rewind(run, stage)
+        except Fault as fault:
+            raise _with_hints(run, stage, fault) from fault.__cause__
+        finally:
+            progress.close()
     raise AssertionError("the last attempt returns or raises")
+
+
+def _built(
+    run: Run,
+    stage: Stage,
+    state: RunState,
+    curve: LearningCurve,
+    progress: ProgressDisplay,
+    console: Console,
+    further: Sequence[TrainerCallback],
+) -> Any:
+    """Return the trainer of a stage, with the callbacks and observers of the run."""
+    run.observers.clear()  # those of the previous stage
+    parts: list[Any] = [part.target for part in stage.extensions.sections.values()]
+    of_sections = [x for part in parts if hasattr(part, "callbacks") for x in part.callbacks(stage, run, console)]
+    observers = [x for part in parts if hasattr(part, "observers") for x in part.observers(stage)]
+    observers += [part.target for part in stage.extensions.observers]
+    state.observers = [*observers, SampleLog(run, stage)]
+    state.callbacks = [
+        MetricsLog(run, stage),
+        FastPathLine(stage, console),
+        curve,
+        progress,
+        LiveDiagnosis(stage, console),
+        *of_sections,
+        *(_callback(part, run) for part in stage.extensions.callbacks),
+        *further,
+    ]
+    progress.status("loading the model")
+    trainer = stage.trainer.build(stage, state)
+    _check_unsharded_best(trainer, stage)
+    run.record(stage, settings=trainer.args.to_dict())
+    trainer.remove_callback(PrinterCallback)
+    if getattr(trainer.args, "use_vllm", False) and stage.source.processor is None:
+        curve.generating_model = lambda _: TrainingEngine(trainer)
+    for callback in (StopAtSafePoint(trainer, stop_signals.current()), *state.callbacks):
+        trainer.add_callback(callback)
+    trainer.before_publish, trainer.owner = state.sync, state.owner
+    trainer.rescales_rates = state.rate_scale != 1
+    trainer.observe(state.observers)
+    trainer.check_divergence()
+    return trainer
+
+
+def _check_unsharded_best(trainer: Any, stage: Stage) -> None:
+    """Check that the weights are on one device, if the best ones are kept.
+
+    Raises:
+        RlmError: FSDP or DeepSpeed shards them.
+    """
+    keeps_best = stage.evaluation is not None and stage.evaluation.keep == "best"
+    if keeps_best and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        problem = "`evaluation.keep: best` is not supported with FSDP or DeepSpeed"
+        raise RlmError(problem, where=f"stage '{stage.name}'", hint="train with DDP, or `keep: last`")
+
+
+@contextmanager
+def save_on_failure(trainer: Any) -> Iterator[None]:
+    """Save the last optimizer step if a part fails or a signal ends the run, unless a weight has changed since.
+
+    With several processes only if all of them raise.
+    """
+    try:
+        yield
+    except (RlmError, Interrupted) as error:
+        is_collective = trainer.accelerator.num_processes == 1 or getattr(error, "everywhere", False)
+        is_safe = trainer.is_safe_point() if isinstance(error, Interrupted) else error.is_before_update
+        if trainer.state.global_step and is_collective and is_safe:
+            try:
+                trainer.save_last_step()
+            except RlmError as unsaved:  # a full disk, for example: the first error is the one to report
+                _LOG.warning("the last step could not be saved: %s", unsaved)
+        raise
 
 
 def _with_remedy(error: Divergence, run: Run, stage: Stage, last_step: int) -> Divergence:
@@ -180,33 +276,6 @@ def _with_remedy(error: Divergence, run: Run, stage: Stage, last_step: int) -> D
         hints += [f"`rlm train {run.folder} --resume` resumes from it"]
     where = ", ".join(filter(None, (f"stage '{stage.name}'", error.where)))
     return Divergence(error.problem, where=where, allowed=error.allowed, hint="; ".join(filter(None, hints)))
-
-
-def _train_stage(run: Run, stage: Stage, title: str, console: Console) -> LearningCurve:
-    curve = LearningCurve(run, stage)
-    run.observers.clear()  # those of the previous stage
-    callbacks = [_callback(part, run) for part in stage.callbacks]
-    progress = ProgressDisplay(stage, title, curve, console)
-    stage.watchers = [
-        MetricsLog(run, stage),
-        FastPathLine(stage, console),
-        curve,
-        progress,
-        LiveDiagnosis(stage, console),
-        *callbacks,
-        *stage.race_callbacks,
-    ]
-    stage.observer = partial(run.observe, stage)
-    stage.log_faults, stage.sync, stage.record = partial(run.log_faults, stage), run.sync, partial(run.record, stage)
-    stage.owner = run.owner_of(stage) if run.main else ""
-    progress.status("loading the model")
-    try:
-        stage.trainer(stage)
-    except Fault as fault:
-        raise _with_hints(run, stage, fault) from fault.__cause__
-    finally:
-        progress.close()
-    return curve
 
 
 def _with_hints(run: Run, stage: Stage, fault: Fault) -> Fault:

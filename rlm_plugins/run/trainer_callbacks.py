@@ -1,4 +1,4 @@
-"""The transformers callbacks of every run: its metrics log, and its end after a signal."""
+"""Callbacks and observers of every run: its logs of metrics and samples, and its end after a signal."""
 
 from __future__ import annotations
 
@@ -6,11 +6,31 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from rlm_plugins.batch import Batch
 from rlm_plugins.data.data_facts import data_facts
+from rlm_plugins.dispatch import select
 from rlm_plugins.distributed import gather_lists
 from rlm_plugins.durable.stop_signals import Interrupted, StopSignals
 from rlm_plugins.run.folder import Run
 from rlm_plugins.stage import Stage
+from rlm_plugins.trainer.observer import StepObserver
+
+
+class SampleLog(StepObserver):
+    """Logs the scored completions of this process."""
+
+    def __init__(self, run: Run, stage: Stage) -> None:
+        self._run, self._stage = run, stage
+
+    def attach(self, trainer: Any) -> None:
+        """Store the collaborators of the trainer; one with a loss of its own has none, and scores nothing."""
+        self._components = getattr(trainer, "components", None)
+
+    def scored(self, batch: Batch, turn_ends: Any) -> None:
+        """Append some completions of this process to samples.jsonl."""
+        prompts, completions = self._components.rewards.texts
+        local = self._components.context.local_rows(len(completions))
+        self._run.observe(self._stage, self._components.context.step, prompts, completions, select(batch, local))
 
 
 class MetricsLog(TrainerCallback):  # type: ignore[misc]

@@ -40,9 +40,11 @@ class DurableCheckpoints:
     Attributes:
         owner: The run and the stage, recorded in each checkpoint.
         before_publish: Called on the main process before a checkpoint appears under its name.
+        rescales_rates: True if the learning rates of a checkpoint are replaced by the config's.
     """
 
     owner: str = ""
+    rescales_rates: bool = False
     _staged: Path | None = None
     before_publish: Callable[[], None] | None = None
 
@@ -83,6 +85,8 @@ class DurableCheckpoints:
             super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
         except Exception as error:
             raise unloadable(error, checkpoint) from None
+        if checkpoint and self.rescales_rates:
+            rescale_rates(self)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         try:
@@ -97,7 +101,11 @@ class DurableCheckpoints:
         if checkpoint and first and _is_last_step(Path(checkpoint), self.state):  # type: ignore[attr-defined]
             self.control.should_training_stop = True  # type: ignore[attr-defined]
             return
+        self.begin_epoch(options["epoch"])
         super()._run_epoch(*args, **options)  # type: ignore[misc]
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Prepare an epoch."""
 
     def is_safe_point(self) -> bool:
         """Return True if a run can be resumed exactly from the last optimizer step."""
@@ -114,6 +122,19 @@ class DurableCheckpoints:
 
     def _write_extras(self, folder: Path) -> None:
         """Write further files into a checkpoint; called on the main process."""
+
+
+def rescale_rates(trainer: Any) -> None:
+    """Set the learning rates that a checkpoint restored to that of the config."""
+    scheduler = trainer.lr_scheduler
+    bases = getattr(scheduler, "base_lrs", None)
+    if not bases or not bases[0]:
+        return
+    ratio = trainer.args.learning_rate / bases[0]
+    scheduler.base_lrs = [rate * ratio for rate in bases]
+    scheduler._last_lr = [rate * ratio for rate in scheduler._last_lr]
+    for group in trainer.optimizer.param_groups:
+        group["lr"], group["initial_lr"] = group["lr"] * ratio, group.get("initial_lr", group["lr"]) * ratio
 
 
 def _publish(staged: Path, target: Path, keep: int | None) -> None:

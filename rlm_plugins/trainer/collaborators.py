@@ -17,8 +17,7 @@ from rlm_plugins.trainer.loss_batches import LossBatches
 from rlm_plugins.trainer.micro_batches import MicroBatches, StepMeans
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
 from rlm_plugins.trainer.options import TrainerOptions
-from rlm_plugins.trainer.overlapped_generation import OverlappedGeneration
-from rlm_plugins.trainer.part_state import CRITIC, STALE, PartStates
+from rlm_plugins.trainer.part_state import CRITIC, PartStates
 from rlm_plugins.trainer.part_tools import PartTools
 from rlm_plugins.trainer.policy_drift import PolicyDrift
 from rlm_plugins.trainer.prompts import Prompts, PromptTokens
@@ -26,9 +25,6 @@ from rlm_plugins.trainer.reward_prefetch import RewardPrefetch
 from rlm_plugins.trainer.rewards import Rewards
 from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.trainer.scoring import Scoring
-from rlm_plugins.trainer.stale_policy import StalePolicy
-from rlm_plugins.trainer.step_recorder import StepRecorder
-from rlm_plugins.trainer.target_kl import TargetKL
 
 
 class Collaborators:
@@ -55,9 +51,8 @@ class Collaborators:
             critic=options.critic is not None,
             learners=stateful,
         )
-        shared = options.equation, options.rewards, features, learners, sampler
+        shared = options.equation, options.rewards, features, learners, sampler, options.observers
         self.context = context = TrainerContext(trainer, args, trainer.accelerator, trainer._tokenizer, *shared)
-        self.recorder = recorder = StepRecorder(context, options.capsule_every, self._snapshot)
         self.prompts = prompts = Prompts(context, options.order, source, trainer.train_dataset)
 
         eos_token_ids, processor = trainer.eos_token_ids, trainer.processing_class
@@ -74,45 +69,30 @@ class Collaborators:
 
         is_single_turn = collector is None and not trainer.tools
         self.logprobs = logprobs = LogProbs(context, partial(_call, trl, "_get_per_token_logps_and_entropies"))
-        self.old_logprobs = old_logprobs = OldLogProbs(context, logprobs, generation, recorder, is_single_turn)
+        self.old_logprobs = old_logprobs = OldLogProbs(context, logprobs, generation, is_single_turn)
         self.drift = PolicyDrift(context, logprobs)
         self.critic = critic = CriticUpdate(context, logprobs, options.critic, trunk)
 
-        self.rewards = rewards = Rewards(
-            context, rollout, trainer.reward_weights, options.faults, options.log_faults, recorder
-        )
+        self.rewards = rewards = Rewards(context, rollout, trainer.reward_weights, options.faults, options.log_faults)
         calls = trainer.reward_funcs, processor.batch_decode, partial(_reward_arguments, trainer)
         loop = getattr(trainer, "async_loop", None)  # TRL has one if a reward is asynchronous
         self.prefetch = RewardPrefetch(context, prompts, rollout, *calls, loop, is_single_turn)
-        self.tools = PartTools(context, prompts, generation, logprobs, rewards, self.prefetch, recorder)
-        self.stale = stale = StalePolicy(context, logprobs)
-        self.overlapped = OverlappedGeneration(
-            context, prompts, generation, eos_token_ids, self.stale, lambda: trainer.state
-        )
-        scoring_inputs = prompts, rollout, old_logprobs, self.drift, critic, rewards, self.tools, stale
-        self.scoring = Scoring(context, *scoring_inputs, recorder, trainer._logs, options.observer)
+        self.tools = PartTools(context, prompts, generation, logprobs, rewards, self.prefetch)
+        scoring_inputs = prompts, rollout, old_logprobs, self.drift, critic, rewards, self.tools
+        self.scoring = Scoring(context, *scoring_inputs, trainer._logs)
 
-        self.target_kl = TargetKL(context)
         labels = collector.labels if collector else []
         aux_loss_coef = trainer.router_aux_loss_coef if trainer.aux_loss_enabled else None
-        self.micro_batches = MicroBatches(context, logprobs, old_logprobs, recorder, labels)
+        self.micro_batches = MicroBatches(context, logprobs, old_logprobs, labels)
         means = StepMeans(context)
         batches = LossBatches(context, rollout, logprobs, critic, means)
-        passes = logprobs, old_logprobs, critic, self.micro_batches, self.target_kl, means, recorder
+        passes = logprobs, old_logprobs, critic, self.micro_batches, means
         self.loss = Loss(context, batches, *passes, options.schedules or {}, aux_loss_coef)
 
-        stale_state = stale if stale.steps else None
+        observed = {x.name: x for x in options.observers if hasattr(x, "state_dict")}
         # "desk" and "past" are keys of the checkpoint format
-        states = {
-            "desk": source,
-            "past": self.drift.cache,
-            CRITIC: critic.optimizer,
-            STALE: stale_state,
-        }
+        states = {"desk": source, "past": self.drift.cache, CRITIC: critic.optimizer, **observed}
         self.states = PartStates(stateful, states)
-
-    def _snapshot(self) -> dict[str, Any]:
-        return self.states.snapshot_data()
 
 
 def _call(target: Any, method: str, *args: Any, **options: Any) -> Any:

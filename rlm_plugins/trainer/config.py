@@ -1,13 +1,18 @@
-"""Configuration of the trainer: TRL's, with groups of any size, `target_kl`, `stale` and `generation_device`."""
+"""Configuration of the trainer: TRL's, with groups of any size and the settings of packages."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import trl
 
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.setting import Setting
+
+_FIELDS = frozenset(f.name for f in dataclasses.fields(trl.GRPOConfig))
 
 
 class _SingleGeneration(int):
@@ -17,62 +22,54 @@ class _SingleGeneration(int):
         return False
 
 
-@dataclass
 class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
-    """``trl.GRPOConfig`` in which `num_generations` may be 1, with four fields.
-
-    `target_kl` is described in `trainer/target_kl.py`, `stale` and `old_policy` in `trainer/stale_policy.py`,
-    `generation_device` in `trainer/overlapped_generation.py`.
+    """``trl.GRPOConfig`` in which `num_generations` may be 1, with the settings of packages (hook ``rlm_settings``).
 
     TRL requires groups because the advantage of GRPO is 0 in a singleton group. Here the advantage is a part, and a
     tracked or learned baseline needs no group.
+
+    Args:
+        *fields: Fields of ``trl.GRPOConfig``, in its order.
+        added: Settings of packages, by name; None: those of installed packages that `values` names.
+        **values: Fields of ``trl.GRPOConfig``, and settings.
+
+    Raises:
+        RecipeError: An unknown name; a value of another type, outside its range, or in conflict with another one.
+
+    Attributes:
+        added: Settings of packages that have a value.
     """
 
-    target_kl: float | None = field(
-        default=None,
-        metadata={
-            "help": "With several updates per generation batch: once the mean KL from the policy that sampled it "
-            "exceeds this, in nats per token, the updates left on the batch are skipped. None: never."
-        },
-    )
-    stale: int = field(
-        default=0,
-        metadata={
-            "help": "Optimizer steps by which the policy that generates is older than the one that is trained, as in "
-            "asynchronous training. Generation and updates alternate as always, unless `generation_device` is set. "
-            "0: on-policy."
-        },
-    )
-    old_policy: Literal["behavior", "proximal"] | None = field(
-        default=None,
-        metadata={
-            "help": "With `stale`, the policy that the ratio divides by: `behavior`, which sampled, or `proximal`, "
-            "that at the start of the update. None: `proximal` if a part requires `rollout_logp`, else `behavior`."
-        },
-    )
-
-    generation_device: str | None = field(
-        default=None,
-        metadata={
-            "help": "With `stale`, the device of a second process that generates the next batches during the update: "
-            "`cpu`, `cuda:1`. It has a copy of the policy. None: this process generates before each update."
-        },
-    )
+    def __init__(self, *fields: Any, added: Mapping[str, Setting] | None = None, **values: Any) -> None:
+        names = [name for name in values if name not in _FIELDS]
+        known = _installed(names) if added is None else added
+        self.added: dict[str, Setting] = {}
+        for name in names:
+            if name not in known:
+                hint = nearest(name, [*_FIELDS, *known])
+                raise RecipeError(f"unknown field '{name}' of GRPOConfig", where=name, hint=hint)
+            self.added[name] = known[name]
+            known[name].check_value(name, values[name])
+            setattr(self, name, values.pop(name))
+        super().__init__(*fields, **values)
+        for setting in self.added.values():
+            if setting.check is not None:
+                setting.check(self)
 
     def __post_init__(self) -> None:
-        if self.stale and self.use_vllm:
-            raise RecipeError(
-                "`stale` is simulated with the policy's own weights, which vLLM copies at each generation",
-                where="trainer.stale",
-                hint="leave `use_vllm` out, or train asynchronously in another framework: see docs/staleness.md",
-            )
-        if self.old_policy is not None and not self.stale:
-            problem = "behavior and proximal policy are the same without `stale`"
-            raise RecipeError(problem, where="trainer.old_policy", hint="set `stale`, or leave it out")
-        if self.generation_device is not None and not self.stale:
-            problem = "a batch that is generated during the update requires an earlier policy, but `stale` is 0"
-            raise RecipeError(problem, where="trainer.generation_device", hint="set `stale: 1`, or leave it out")
-        generations: int = self.num_generations  # type: ignore[has-type]
+        generations: int = self.num_generations
         self.num_generations = _SingleGeneration(1) if generations == 1 else generations
         super().__post_init__()
         self.num_generations = generations
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields and settings as plain data."""
+        return {**super().to_dict(), **{name: getattr(self, name) for name in self.added}}
+
+
+def _installed(names: list[str]) -> dict[str, Setting]:
+    """Return the settings of these names that a package or the core registers."""
+    if not names:
+        return {}
+    registry = Registry()
+    return {name: registry.find("rlm_settings", name).target for name in names if registry.offers("rlm_settings", name)}

@@ -15,6 +15,7 @@ from rlm_plugins.packing import Features
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.dynamic_sampling import LEFT_PADDED
 from rlm_plugins.stage_settings import Reward
+from rlm_plugins.trainer.observer import StepObserver
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class TrainerContext:
         features: Fast paths, and why the others are off.
         learners: Every part that may have a state, except the sampler, which is updated every sampling round.
         sampler: Prompt sampler that chooses every generation batch, or None.
+        observers: Observers of its steps, in the order in which they are called.
     """
 
     trainer: Any = field(repr=False)
@@ -44,6 +46,7 @@ class TrainerContext:
     features: Features
     learners: Sequence[Bound]
     sampler: Bound | None
+    observers: Sequence[StepObserver] = ()
 
     # -- attributes of the trainer that change
 
@@ -64,6 +67,19 @@ class TrainerContext:
     def accumulation(self) -> int:
         """Micro-batches of one process in this optimizer step."""
         return int(self.trainer.current_gradient_accumulation_steps) if self.is_training else 1
+
+    def is_provided(self, column: str) -> bool:
+        """Return True if an observer provides a column of TRL's dictionary."""
+        return any(column in observer.provides for observer in self.observers)
+
+    def is_observed(self, name: str) -> bool:
+        """Return True if an observer requires data of the batch that no part may have named."""
+        return any(observer.requires(name) for observer in self.observers)
+
+    @property
+    def is_off_policy(self) -> bool:
+        """True if an observer lets another policy than the current one generate."""
+        return any(observer.is_off_policy for observer in self.observers)
 
     def log(self, name: str, value: float) -> None:
         """Add a value to a metric of training, or of the current evaluation, whose mean is logged."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +10,6 @@ from transformers import TrainerCallback
 
 from rlm_plugins.divergence import Divergence, check_number, check_weights, max_abs
 from rlm_plugins.errors import RlmError
-from rlm_plugins.trainer.capsule_writer import CapsuleWriter
 
 _LOG = logging.getLogger(__name__)
 ZERO_GRAD_STEPS = 20
@@ -19,59 +17,48 @@ ZERO_GRAD_STEPS = 20
 
 
 class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
-    """Raises :class:`Divergence`; a step that an error ends is stored as a capsule.
+    """Raises :class:`Divergence` before an update, or before the updated weights count as a step.
 
     Args:
-        trainer: A transformers `Trainer`; two of its methods are wrapped.
-        capsules: Writer of its capsules.
+        trainer: A transformers `Trainer` with the mixin `ObservedSteps`.
     """
 
-    def __init__(self, trainer: Any, capsules: CapsuleWriter) -> None:
-        self._trainer, self._capsules = trainer, capsules
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
         self._weights = [w for w in trainer.model.parameters() if w.requires_grad]
-        self._initial_max, self._losses, self._zero_grad_steps = 0.0, [], 0  # type: ignore[var-annotated]
-        self._last_norm: Any = None
-        self._training_step, self._grad_norm = trainer.training_step, trainer._get_grad_norm
-        trainer.training_step, trainer._get_grad_norm = self._checked_step, self._checked_norm
-        trainer.add_callback(self)
+        self._initial_max, self._zero_grad_steps = 0.0, 0
+        self._losses: list[torch.Tensor] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Measure the weights before the first step."""
-        self._initial_max = max_abs(self._weights)
+        self._initial_max, self._losses = max_abs(self._weights), []
 
-    def _checked_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> torch.Tensor:
-        self._capsules.add_inputs(inputs)
-        try:
-            loss: torch.Tensor = self._training_step(model, inputs, *args, **options)
-        except Exception as error:
-            if isinstance(error, RlmError):
-                error.is_before_update &= self._is_complete(self._losses)
-            self._capsules.save_fault(error)
-            raise
+    def add_loss(self, loss: torch.Tensor) -> None:
+        """Keep the loss of a micro-batch until the optimizer steps."""
         self._losses.append(loss.detach())
-        return loss
 
-    def _checked_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        norm = self._grad_norm(model, grad_norm=grad_norm)
+    def check_step(self, norm: Any) -> None:
+        """Check the gradient and the losses of an optimizer step.
+
+        Raises:
+            Divergence: One of them is not finite, or beyond its limit.
+        """
         losses, self._losses = self._losses, []
         try:
             self._check(norm, losses)
         except Divergence as error:
-            error.is_before_update &= self._is_complete(losses)
-            self._capsules.save_fault(error)
+            self._losses = losses
+            self._trainer.report_fault(error)
             raise
-        self._last_norm = norm
-        return norm
 
-    def _is_complete(self, losses: list[torch.Tensor]) -> bool:
-        """Return True if the last optimizer step can be saved: no generation batch is begun, no critic has stepped.
+    def mark_incomplete(self, error: Exception) -> None:
+        """Mark an error after which the last optimizer step cannot be saved.
 
-        Args:
-            losses: Those of the micro-batches of this step that have been trained on.
+        It can where no generation batch is begun and no critic has stepped.
         """
-        components = getattr(self._trainer, "components", None)
-        has_critic = components is not None and components.critic.critic is not None
-        return self._trainer.is_safe_point() and not (has_critic and losses)
+        if isinstance(error, RlmError):
+            critic = getattr(self._trainer, "critic", None)
+            error.is_before_update &= self._trainer.is_safe_point() and not (critic is not None and self._losses)
 
     def _check(self, norm: Any, losses: list[torch.Tensor]) -> None:
         """Check gradient norm and losses with one transfer from the device."""
@@ -103,24 +90,6 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
         try:
             check_weights(self._weights, self._initial_max, "the policy", state.global_step)
         except Divergence as error:
-            self._capsules.save_fault(error)
+            for observer in self._trainer.observers:
+                observer.fault(error)
             raise
-        self._capsules.end_step(self._last_norm)
-
-
-def rescale_rates(trainer: Any, load: Callable[..., None]) -> Callable[..., None]:
-    """Return a `_load_optimizer_and_scheduler` that restores the config's learning rate after loading a checkpoint."""
-
-    def load_and_rescale(checkpoint: str | None) -> None:
-        load(checkpoint)
-        scheduler = trainer.lr_scheduler
-        bases = getattr(scheduler, "base_lrs", None)
-        if not checkpoint or not bases or not bases[0]:
-            return
-        ratio = trainer.args.learning_rate / bases[0]
-        scheduler.base_lrs = [rate * ratio for rate in bases]
-        scheduler._last_lr = [rate * ratio for rate in scheduler._last_lr]
-        for group in trainer.optimizer.param_groups:
-            group["lr"], group["initial_lr"] = group["lr"] * ratio, group.get("initial_lr", group["lr"]) * ratio
-
-    return load_and_rescale

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +13,17 @@ from trl import GRPOTrainer
 from rlm_plugins.divergence import nonfinite_logits
 from rlm_plugins.durable import stop_signals
 from rlm_plugins.models.adapters import without_auxiliary
-from rlm_plugins.recipe.checks.generation_device import check_plain_sampling
 from rlm_plugins.rollout.prompt_sampler import PromptSampler
-from rlm_plugins.trainer.checkpoint import DurableCheckpoints
 from rlm_plugins.trainer.collaborators import Collaborators
 from rlm_plugins.trainer.critic_update import trunk_of
 from rlm_plugins.trainer.generation import Completions
 from rlm_plugins.trainer.logprobs import LogpsAndEntropies
+from rlm_plugins.trainer.observed_steps import ObservedSteps
 from rlm_plugins.trainer.options import TrainerOptions
 from rlm_plugins.trainer.policy_interface import PolicyInterface
 
 
-class EquationTrainer(DurableCheckpoints, PolicyInterface, GRPOTrainer):  # type: ignore[misc]
+class EquationTrainer(ObservedSteps, PolicyInterface, GRPOTrainer):  # type: ignore[misc]
     """GRPOTrainer whose advantage and loss are the parts of an :class:`rlm_plugins.equation.Equation`.
 
     Args:
@@ -41,34 +41,30 @@ class EquationTrainer(DurableCheckpoints, PolicyInterface, GRPOTrainer):  # type
 
     def __init__(self, options: TrainerOptions, **trl: Any) -> None:
         trunk = trunk_of(options.critic, trl["model"])  # before TRL adds an adapter
-        if getattr(trl["args"], "generation_device", None):  # a field of our config
-            check_plain_sampling(trl, has_sources=options.collector is not None)
-            trl["rollout_func"] = _overlapped
-        elif options.collector is not None:
+        if options.collector is not None:
             trl["rollout_func"] = _collect
+        for observer in options.observers:
+            observer.configure(trl)
         super().__init__(**trl)
         options = options.with_rewards(self.reward_func_names)
         self.equation = options.equation
         self.components = Collaborators(self, super(), options, trunk)
+        self.observe(options.observers)
 
     # -- a run
 
-    def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Train from the start of a generation batch, even if an earlier call was interrupted within one."""
+    def begin_training(self) -> None:
+        """Begin at the start of a generation batch, even if an earlier call was interrupted within one."""
         if self.args.save_strategy != "no":
             self.components.states.check()  # fail now, not at the first save
         self._step, self._buffered_inputs = 0, None
         self.components.states.forget_snapshot()
         self.components.loss.reset()
-        self.components.recorder.end_step()
-        self.components.target_kl.reset()
-        with self.components.overlapped.running():
-            return super().train(*args, **kwargs)
 
-    def _run_epoch(self, *args: Any, **options: Any) -> None:
+    def begin_epoch(self, epoch: int) -> None:
+        """Keep the RNG of the last step, and set the epoch of the prompts."""
         self.components.states.begin_epoch(self.state.global_step)
-        self.components.prompts.begin_epoch(options["epoch"])
-        super()._run_epoch(*args, **options)
+        self.components.prompts.begin_epoch(epoch)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
@@ -81,18 +77,17 @@ class EquationTrainer(DurableCheckpoints, PolicyInterface, GRPOTrainer):  # type
     # -- a micro-batch
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Run TRL's step and the critic's; skip a micro-batch that is empty or stopped by `target_kl`."""
-        self.components.stale.record()
-        self.components.overlapped.request_due_batches()
-        if self.components.micro_batches.is_empty() or self.components.target_kl.is_reached():
-            self._step += 1
-            self.components.target_kl.log_skipped()
-            return torch.zeros((), device=self.accelerator.device)
-        loss: torch.Tensor = super().training_step(*args, **kwargs)
-        if self.critic is not None:
-            stop_signals.current().may_abort = False  # the critic's weights change now
-        self.components.critic.step()
-        self.components.target_kl.end_step()
+        """Run TRL's step and the critic's; skip a micro-batch that is empty or that an observer skips."""
+        with self.observed_step():
+            if self.components.micro_batches.is_empty() or any(x.skips_update() for x in self.observers):
+                self._step += 1
+                return torch.zeros((), device=self.accelerator.device)
+            # not ObservedSteps.training_step: the loss calls the observers, with the micro-batch that TRL prepares
+            loss: torch.Tensor = GRPOTrainer.training_step(self, *args, **kwargs)
+            if self.critic is not None:
+                stop_signals.current().may_abort = False  # the critic's weights change now
+            self.components.critic.step()
+            self.end_micro_batch(loss)
         return loss
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
@@ -111,10 +106,11 @@ class EquationTrainer(DurableCheckpoints, PolicyInterface, GRPOTrainer):  # type
         return self.components.scoring.run(inputs, super()._generate_and_score_completions)
 
     def _generate(self, prompts: list[Any]) -> Any:
-        with self.components.prefetch.during_generation(prompts):
+        with self.components.prefetch.during_generation(prompts), ExitStack() as context:
             self.components.rollout.start_batch()
-            with self.components.stale.sampling():
-                generated = super()._generate(prompts)
+            for observer in self.observers:
+                context.enter_context(observer.sampling())
+            generated = super()._generate(prompts)
         self.components.prefetch.begin_batch(prompts, *generated)
         return generated
 
@@ -163,8 +159,3 @@ class EquationTrainer(DurableCheckpoints, PolicyInterface, GRPOTrainer):  # type
 def _collect(prompts: Sequence[Any], trainer: EquationTrainer) -> dict[str, Any]:
     """Return the completions of all rollout sources; TRL's `rollout_func`."""
     return trainer.components.rollout.collect(prompts, trainer)
-
-
-def _overlapped(prompts: Sequence[Any], trainer: EquationTrainer) -> dict[str, Any]:
-    """Return the completions of the process that generates ahead; TRL's `rollout_func`."""
-    return trainer.components.overlapped.collect(prompts, trainer.generate)

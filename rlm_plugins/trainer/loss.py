@@ -19,8 +19,6 @@ from rlm_plugins.trainer.logprobs import LogProbs
 from rlm_plugins.trainer.loss_batches import LossBatches
 from rlm_plugins.trainer.micro_batches import MicroBatches, StepMeans
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
-from rlm_plugins.trainer.step_recorder import StepRecorder
-from rlm_plugins.trainer.target_kl import TargetKL
 
 
 @dataclass
@@ -33,9 +31,7 @@ class Loss:
     old_logprobs: OldLogProbs
     critic: CriticUpdate
     micro_batches: MicroBatches
-    target_kl: TargetKL
     means: StepMeans
-    recorder: StepRecorder
     schedules: Mapping[str, Schedule]
     aux_loss_coef: float | None
 
@@ -51,7 +47,8 @@ class Loss:
             model: Policy, as TRL's training step passes it.
             inputs: The micro-batch.
         """
-        self.recorder.add_micro_batch(inputs)
+        for observer in self.context.observers:
+            observer.micro_batch(inputs)
         if PORTIONS not in inputs:
             return self.of_portion(model, inputs)
         self.means.accumulate()
@@ -91,11 +88,13 @@ class Loss:
         batch = self.batches.micro_batch(inputs, logp, entropy, self.critic.for_loss(inputs, hidden), live)
         if not is_per_sequence(self.context.equation):
             batch.step_batch, batch.step_batch_rows = self.batches.step_batch(batch, inputs)
-        self.target_kl.measure(batch)
         processes = self.context.accelerator.num_processes
-        self.recorder.add_portion(inputs, batch, has_old_logp=has_old_logp)
+        for observer in self.context.observers:
+            observer.portion(inputs, batch, has_old_logp=has_old_logp)
         loss = objective(batch, self.context.equation)
-        self.recorder.add_loss(loss, self._skipped(inputs, live))
+        skipped = self._skipped(inputs, live)
+        for observer in self.context.observers:
+            observer.portion_loss(loss, skipped)
         loss = loss * processes  # DDP averages gradients: undo it
         if has_aux_loss:
             loss = loss + self.aux_loss_coef * aux_loss / self.context.accumulation
@@ -108,9 +107,9 @@ class Loss:
     def _skipped(self, inputs: dict[str, Any], live: torch.Tensor | None) -> tuple[torch.Tensor, ...] | None:
         """Return (B,) True for the completions without a forward pass, and their log-probs and entropies.
 
-        Only a capsule needs them: another algorithm may have a gradient there.
+        Only an observer needs them: a replay under another algorithm may have a gradient there.
         """
-        if live is None or live.all() or not self.recorder.is_due:
+        if live is None or live.all() or not self.context.is_observed("skipped"):
             return None
         rows = {name: x[~live] if has_batch_dim(x) else x for name, x in inputs.items()}
         with torch.no_grad(), preserve_rng(live.device):

@@ -21,7 +21,6 @@ from rlm_plugins.packing import (
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.logprobs import LogProbs, prompt_completion
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
-from rlm_plugins.trainer.step_recorder import StepRecorder
 
 
 @dataclass
@@ -31,7 +30,6 @@ class MicroBatches:
     context: TrainerContext
     logprobs: LogProbs
     old_logprobs: OldLogProbs
-    recorder: StepRecorder
     labels: Sequence[str]
     _no_gradient: tuple[int, bool] = field(default=(-1, False), init=False)
 
@@ -49,7 +47,8 @@ class MicroBatches:
 
     def build(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the micro-batches of a generation batch grouped by prompt, where the loss allows that."""
-        self.recorder.record_micro_batch_rows(micro_batches)
+        for observer in self.context.observers:
+            observer.micro_batches(micro_batches)
         if not self._may_regroup(micro_batches):
             return micro_batches
         step_size, rule = self.context.args.gradient_accumulation_steps, self._split_rule(micro_batches)

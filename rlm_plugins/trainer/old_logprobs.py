@@ -13,7 +13,6 @@ from rlm_plugins.packing import VOCAB_STATISTICS, packed_statistics, padded_stat
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
 from rlm_plugins.trainer.logprobs import LogProbs, LogpsAndEntropies, prompt_completion
-from rlm_plugins.trainer.step_recorder import StepRecorder
 
 
 @dataclass
@@ -23,9 +22,9 @@ class OldLogProbs:
     context: TrainerContext
     logprobs: LogProbs
     generation: PolicyGeneration
-    recorder: StepRecorder
     policy_only: bool
     _expects_trl_pass: bool = field(default=False, init=False)
+    _generated_at: int = field(default=-1, init=False)
     _is_shift_invariant: bool | None = field(default=None, init=False)
     _uses_rng: bool | None = field(default=None, init=False)
 
@@ -34,6 +33,8 @@ class OldLogProbs:
     def start_batch(self) -> None:
         """Mark TRL's next forward pass without gradient as that of the old policy, if TRL has one."""
         self._expects_trl_pass = self._has_trl_pass()
+        if self.context.is_training:
+            self._generated_at = self.context.step
 
     def compute(
         self,
@@ -47,7 +48,7 @@ class OldLogProbs:
         """Skip TRL's pass for old log-probs if they are recorded or come from the update; else run it."""
         if self._expects_trl_pass and not torch.is_grad_enabled():
             self._expects_trl_pass = False
-            if self.come_from_update() or self.context.features.old_is_behavior:
+            if self.come_from_update() or self.context.is_provided("old_per_token_logps"):
                 return None, None, None  # type: ignore[return-value]
             recorded = self.generation.recorded_logps(input_ids, logits_to_keep)
             if recorded is not None:
@@ -73,11 +74,11 @@ class OldLogProbs:
         dtype = next(context.model.parameters()).dtype
         is_exact = context.accelerator.mixed_precision == "no" and dtype == torch.float32
         is_used = (self._has_trl_pass() and not self.come_from_update()) or self.context.features.needs_old_for_scoring
-        is_used = is_used or context.features.needed_for_scoring("entropy") or self.recorder.is_generation_due
+        is_used = is_used or context.features.needed_for_scoring("entropy") or context.is_observed("logp")
         is_possible = (
             context.features.speed.reuse_old_logprobs and context.is_training and is_exact and self.policy_only
         )
-        return is_possible and is_used and not context.features.stale and self._decoding_matches_forward()
+        return is_possible and is_used and not context.is_off_policy and self._decoding_matches_forward()
 
     def of_samples(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Return log-probs and entropies (B, T) of completions, recorded while decoding.
@@ -87,7 +88,7 @@ class OldLogProbs:
         Args:
             inputs: TRL's dictionary for some completions of this process.
         """
-        if not self.recorder.is_first_step:
+        if self._generated_at != self.context.step:
             return None
         ids, _, width = prompt_completion(inputs)
         first = self.context.local_rows(len(self.generation.recorded)).start
@@ -96,6 +97,7 @@ class OldLogProbs:
     def come_from_update(self) -> bool:
         """Return True if the first forward pass of the update yields them, and no scoring part names them."""
         is_first = self.context.features.first_pass_is_old and self.context.is_training
+        is_first = is_first and not self.context.is_provided("old_per_token_logps")
         return is_first and not self.context.features.needs_old_for_scoring and not self._forward_uses_rng()
 
     def _decoding_matches_forward(self) -> bool:

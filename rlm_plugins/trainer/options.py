@@ -12,15 +12,16 @@ from rlm_plugins.equation import Equation
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.checks.part_rules import warnings_of
 from rlm_plugins.registry.part import Bound, Part
+from rlm_plugins.registry.setting import Setting
 from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.prompt_sampler import Order, order_of
 from rlm_plugins.rollout.prompt_source import PromptSource, prompt_source_for
 from rlm_plugins.schedule import Schedule, schedules_by_name
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import Stage
+from rlm_plugins.stage import RunState, Stage
+from rlm_plugins.trainer.observer import StepObserver
 from rlm_plugins.trainer.rewards import LogFaults
-from rlm_plugins.trainer.scoring import Observer
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +43,7 @@ class TrainerOptions:
         schedules: Name → schedule of a knob, to be logged.
         faults: Failures that the rewards report; None: they raise.
         log_faults: Called with the samples on which rewards failed, of every process.
-        observer: Called with the scored completions of this process: (step, prompts, completions, batch).
-        capsule_every: Optimizer steps between capsules; 0: only at a fault.
+        observers: Observers of the training steps.
     """
 
     equation: Equation
@@ -58,8 +58,7 @@ class TrainerOptions:
     schedules: Mapping[str, Schedule] | None = None
     faults: FaultLog | None = None
     log_faults: LogFaults | None = None
-    observer: Observer | None = None
-    capsule_every: int = 0
+    observers: Sequence[StepObserver] = ()
 
     def with_rewards(self, names: Sequence[str]) -> TrainerOptions:
         """Return the options with entries for the rewards that TRL appended: those of its environments."""
@@ -71,7 +70,7 @@ def _environment_reward(completions: Any) -> Any:
     """Placeholder of a reward that TRL calls itself."""
 
 
-def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog) -> TrainerOptions:
+def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog, run: RunState | None = None) -> TrainerOptions:
     """Return the options of :class:`rlm_plugins.trainer.EquationTrainer` for a stage.
 
     Args:
@@ -79,7 +78,9 @@ def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog) -> TrainerO
         args: Config of the trainer.
         data: Training examples; only those of known length can be sampled by index.
         faults: Log of failed rewards.
+        run: The run that trains it; None: none.
     """
+    run = run or RunState()
     assert stage.equation is not None
     for warning in warnings_of(vars(stage.equation)):
         logger.warning("%s", warning)
@@ -97,11 +98,24 @@ def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog) -> TrainerO
         collector=collector if stage.rollouts or multi_turn else None,
         environment_spec=stage.environment_spec,
         generator=stage.generator,
-        critic=stage.critic,
+        critic=_scaled(stage.critic, run.rate_scale),
         speed=stage.speed,
         schedules=schedules_by_name((HOOKS[part.part.hook].key, part) for part in stage.parts()),
         faults=faults,
-        log_faults=stage.log_faults,
-        observer=stage.observer,
-        capsule_every=stage.capsule.every,
+        log_faults=run.log_faults,
+        observers=[*observers_of_settings(args), *run.observers],
     )
+
+
+def observers_of_settings(args: Any) -> list[StepObserver]:
+    """Return the observers that do what the settings of packages in a config say."""
+    settings: Mapping[str, Setting] = getattr(args, "added", {})
+    observers = [setting.observer(args) for setting in settings.values() if setting.observer is not None]
+    return [observer for observer in observers if observer is not None]
+
+
+def _scaled(critic: stage_settings.Critic | None, factor: float) -> stage_settings.Critic | None:
+    """Return the settings of a critic with its learning rate multiplied, where it is a number."""
+    if critic is None or not isinstance(critic.learning_rate, float):
+        return critic
+    return replace(critic, learning_rate=critic.learning_rate * factor)

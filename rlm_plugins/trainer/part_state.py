@@ -18,7 +18,6 @@ from rlm_plugins.trainer.checkpoint import unloadable
 
 PARTS_FILE = "parts.pt"
 CRITIC = "critic"
-STALE = "stale"
 
 
 class PartState:
@@ -124,7 +123,11 @@ class PartStates:
     def take_snapshot(self, step: int) -> None:
         """Keep RNG and states at the end of optimizer step `step`, once; weights only change with the step."""
         if self._snapshot is None or self._snapshot.step != step:
-            self._snapshot = StepSnapshot(step, {n: x for n, x in self.by_name.items() if n not in (CRITIC, STALE)})
+            self._snapshot = StepSnapshot(step, self._restorable())
+
+    def _restorable(self) -> dict[str, Any]:
+        """Return the states that a failed step restores: not weights, which change with a whole step only."""
+        return {n: x for n, x in self.by_name.items() if n != CRITIC and getattr(x, "in_snapshot", True)}
 
     def snapshot_data(self) -> dict[str, Any]:
         """Return `states` of the parts and `rng` at the start of the generation batch; empty without one."""

@@ -19,7 +19,6 @@ from rlm_plugins.trainer.logprobs import LogProbs
 from rlm_plugins.trainer.prompts import Prompts
 from rlm_plugins.trainer.reward_prefetch import RewardPrefetch
 from rlm_plugins.trainer.rewards import Rewards
-from rlm_plugins.trainer.step_recorder import StepRecorder
 
 
 @dataclass
@@ -36,7 +35,6 @@ class PartTools:
     logprobs: LogProbs
     rewards: Rewards
     prefetch: RewardPrefetch
-    recorder: StepRecorder
 
     def data(self, out: dict[str, Any]) -> dict[str, Any]:
         """Return name → lists of all processes, where a scoring part names them, and the functions.
@@ -58,14 +56,25 @@ class PartTools:
         return {
             name: gather_lists(local_list())
             for name, local_list in lists.items()
-            if self.recorder.is_generation_due or self.context.features.needed_for_scoring(name)
+            if self.context.is_observed(name) or self.context.features.needed_for_scoring(name)
         } | {
-            "logprobs_of": self.recorder.recorded("logprobs_of", self.logprobs_of),
-            "generate": self.recorder.recorded("generate", self.generate),
-            "rewards_of": self.recorder.recorded("rewards_of", self.rewards_of),
+            "logprobs_of": self._observed("logprobs_of", self.logprobs_of),
+            "generate": self._observed("generate", self.generate),
+            "rewards_of": self._observed("rewards_of", self.rewards_of),
             "tokenizer": self.context.tokenizer,
             "log": lambda name, x: self.context.log(name, float(x)),
         }
+
+    def _observed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `function`, whose results are passed to the observers."""
+
+        def call(*args: Any, **options: Any) -> Any:
+            result = function(*args, **options)
+            for observer in self.context.observers:
+                observer.called(name, result)
+            return result
+
+        return call if self.context.observers else function
 
     def logprobs_of(self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]) -> torch.Tensor:
         """Return (n, longest) log-probs under the model with its current adapters; may carry a gradient.

@@ -16,7 +16,6 @@ from rlm_plugins.rewards.fault_log import FaultLog, raise_on_all_processes
 from rlm_plugins.rollout.tools import requires_episodes
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.rollout import Rollout
-from rlm_plugins.trainer.step_recorder import StepRecorder
 
 LogFaults = Callable[[Sequence[Mapping[str, Any]]], None]
 """Called with the samples of every process on which rewards failed."""
@@ -37,7 +36,6 @@ class Rewards:
     weights: torch.Tensor
     faults: FaultLog | None
     log_faults: LogFaults | None
-    recorder: StepRecorder
     texts: tuple[Sequence[Any], Sequence[Any]] = field(default=((), ()), init=False)
     truncated: list[bool] = field(default_factory=list, init=False)
     per_function: torch.Tensor = field(init=False)
@@ -58,14 +56,8 @@ class Rewards:
         """
         view = self.rollout.view(prompts, completions, completion_ids)
         self.texts, self.truncated = (view.prompts, view.logged), view.truncated
-        self.recorder.add(
-            sampled={
-                "inputs": inputs,
-                "prompts": view.prompts,
-                "completions": view.completions,
-                "completion_ids": view.completion_ids,
-            }
-        )
+        for observer in self.context.observers:
+            observer.completions(inputs, view)
         self._check_episodes()
         if self.faults is not None:
             self.faults.clear()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.dispatch import select, update_part
+from rlm_plugins.dispatch import update_part
 from rlm_plugins.loss_term import flatten_counts, term_counts
 from rlm_plugins.rollout.dynamic_sampling import RefillBuffer, SamplingRound, has_batch_dim
 from rlm_plugins.step import compute_advantages, shape_and_filter
@@ -23,12 +23,8 @@ from rlm_plugins.trainer.policy_drift import PolicyDrift
 from rlm_plugins.trainer.prompts import Prompts
 from rlm_plugins.trainer.rewards import Rewards
 from rlm_plugins.trainer.rollout import Rollout
-from rlm_plugins.trainer.stale_policy import StalePolicy
-from rlm_plugins.trainer.step_recorder import StepRecorder
 
 logger = logging.getLogger(__name__)
-Observer = Callable[[int, Sequence[Any], Sequence[Any], Batch], None]
-"""Called with the scored completions of this process: (step, prompts, completions, batch)."""
 Generate = Callable[[list[dict[str, Any]]], dict[str, Any]]
 """TRL's `_generate_and_score_completions`: examples → TRL's dictionary."""
 FOR_LOSS = ("mask", "group", "truncated", "rewards", "returns", "advantages", "expected_logp")
@@ -47,21 +43,20 @@ class Scoring:
     critic: CriticUpdate
     rewards: Rewards
     tools: PartTools
-    stale: StalePolicy
-    recorder: StepRecorder
     completions_log: dict[str, Any]  # TRL's `_logs`, which `log_completions` prints
-    observer: Observer | None = None
 
     def run(self, inputs: list[dict[str, Any]], trl_generate: Generate) -> dict[str, Any]:
         """Return TRL's dictionary for the completions of this process, with the advantages of the equation."""
         context, local = self.context, self.context.local_rows(len(inputs))
-        self.recorder.start_generation()
+        for observer in context.observers:
+            observer.begin_generation()
         if context.equation.refill and context.is_training:
             out, batch = self._sample_until_full(inputs, trl_generate, context.equation.refill)
         else:
             out, batch = self._sample(inputs, trl_generate)
         scored = compute_advantages(batch, context.equation)
-        self.recorder.add(scored=scored, turns=self.rollout.turn_ends())
+        for observer in context.observers:
+            observer.scored(scored, self.rollout.turn_ends())
         if context.is_training:
             for part in context.learners:
                 update_part(part, scored)
@@ -78,8 +73,6 @@ class Scoring:
         out |= flatten_counts(term_counts(scored, context.equation.terms()))
         self._log_advantages(scored)
         self.critic.log(scored)
-        if self.observer is not None:
-            self.observer(context.step, *self.rewards.texts, select(scored, local))
         return out
 
     def _sample(self, inputs: list[dict[str, Any]], trl_generate: Generate) -> tuple[dict[str, Any], Batch]:
@@ -87,10 +80,11 @@ class Scoring:
         inputs = self.prompts.next(inputs)
         self.old_logprobs.start_batch()
         out = trl_generate(inputs)
-        out |= self.stale.columns(out)
+        for observer in self.context.observers:
+            out |= observer.sampled(out)
         out |= self.rollout.tensors(out["completion_ids"])
         batch = self.batch(out)
-        self.recorder.add(batch=batch, is_shaped=False)
+        self._notify_scoring(batch, is_shaped=False)
         self.rewards.log(batch)
         batch = shape_and_filter(batch, self.context.equation)
         self._log_filters(batch)
@@ -120,9 +114,13 @@ class Scoring:
             column.extend(complete.columns.get(name, ()))
         self.rewards.texts = complete.columns["prompt"][local], complete.columns["completion"][local]
         out = {name: x[local] if has_batch_dim(x) else x for name, x in complete.out.items()}
-        self.recorder.add(batch=complete.batch, is_shaped=True)
+        self._notify_scoring(complete.batch, is_shaped=True)
         out["num_items_in_batch"] = (complete.batch.mask & complete.batch.keep_mask.unsqueeze(1)).sum()
         return out, complete.batch
+
+    def _notify_scoring(self, batch: Batch, *, is_shaped: bool) -> None:
+        for observer in self.context.observers:
+            observer.scoring(batch, is_shaped=is_shaped)
 
     def _columns(self) -> dict[str, Any]:
         """Return name → column of TRL's log of completions."""

@@ -163,7 +163,7 @@ def test_other_tokenizer_at_the_same_path(started: Path, tmp_path: Path) -> None
 
 
 def test_a_tokenizer_is_known_by_vocabulary_and_template() -> None:
-    from rlm_plugins.run.fingerprints import digest_of_tokenizer
+    from rlm_plugins.models.fingerprints import digest_of_tokenizer
 
     def made(**knobs: Any) -> Any:
         return scratch(hidden=16, heads=2, intermediate=16, **knobs).tokenizer()
@@ -200,7 +200,7 @@ def test_another_machine_is_said(started: Path, tmp_path: Path, capsys: pytest.C
 def test_order_of_the_examples_is_part_of_their_digest(tmp_path: Path) -> None:
     from datasets import Dataset
 
-    from rlm_plugins.run.fingerprints import STREAM, digest_of_rows
+    from rlm_plugins.models.fingerprints import STREAM, digest_of_rows
 
     rows = [{"prompt": "a", "n": 1.5, "image": b"\x00"}, {"prompt": "b", "n": None, "image": b"\x01"}]
     assert digest_of_rows(rows) == digest_of_rows(Dataset.from_list(rows))

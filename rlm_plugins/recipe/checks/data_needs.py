@@ -38,20 +38,20 @@ def unavailable_data(slot: str, *, has_importance: bool, has_shapers: bool, samp
 
 
 def reports_logprobs(settings: Mapping[str, Any], rollouts: Any) -> bool:
-    """Return True if log-probs of the sampling policy are available: from vLLM, a rollout source or a stale policy.
+    """Return True if log-probs of the sampling policy are available: from vLLM or a rollout source.
 
     Args:
         settings: ``trainer:`` of the recipe.
         rollouts: Rollout sources beside the policy.
     """
-    return bool(rollouts or settings.get("use_vllm") or settings.get("stale"))
+    return bool(rollouts or settings.get("use_vllm"))
 
 
 _REMEDIES = {
     "ratio": "add `importance: token`, or choose a part that needs no ratio",
     "log_ratio": "add `importance: token`, or choose a part that needs no ratio",
     "dense_rewards": "add a shaper with a reward per token or step",
-    "rollout_logp": "set `trainer: {use_vllm: true}` or `trainer: {stale: 1}`, or choose a rollouts part",
+    "rollout_logp": "set `trainer: {use_vllm: true}` or, with rlm-async, `{stale: 1}`, or choose a rollouts part",
     "rollout_weight": "set `trainer: {use_vllm: true}`, or choose a rollouts part",
 }
 

@@ -11,7 +11,7 @@ from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.builtin.reward_model_trainer import Preferences
 from rlm_plugins.builtin.sft_trainer import dataset
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.stage import Stage
+from rlm_plugins.stage import RunState, Stage
 
 if TYPE_CHECKING:
     from rlm_plugins.evaluation.held_out_report import Report
@@ -41,8 +41,8 @@ class CritiquePreferences(Preferences):
     def __init__(self) -> None:
         self._critiques: dict[str, str] = {}
 
-    def __call__(self, stage: Stage) -> None:
-        """Sample the critiques, then train adapter and head on all pairs and save them."""
+    def build(self, stage: Stage, run: RunState) -> Any:
+        """Sample the critiques, and return the trainer of adapter and head with all pairs."""
         if stage.lora is None:
             problem = "`critique_preferences` requires a frozen base that writes critiques, and all weights are trained"
             hint = "train an adapter: `model: {lora: {r: 16, target_modules: all-linear}}`"
@@ -50,7 +50,7 @@ class CritiquePreferences(Preferences):
         rows = dataset(stage.environment_spec.train)
         seed = int(stage.settings.get("seed", 42))
         environment_spec = replace(stage.environment_spec, train=self._with_critiques(stage, rows, seed))
-        super().__call__(replace(stage, environment_spec=environment_spec))
+        return super().build(replace(stage, environment_spec=environment_spec), run)
 
     def evaluate(self, stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
         """Evaluate held-out pairs with greedy critiques of the initial model."""

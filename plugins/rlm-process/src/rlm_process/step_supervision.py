@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.builtin.sft_trainer import RUN, dataset
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.stage import Stage
+from rlm_plugins.stage import RunState, Stage
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -43,27 +43,27 @@ class StepSupervision:
 
         return TrainingArguments
 
-    def __call__(self, stage: Stage) -> None:
-        """Train all weights and the head on every labelled step, and save them."""
+    def build(self, stage: Stage, run: RunState) -> Any:
+        """Return the trainer of all weights and the head, with every labelled step."""
         from transformers import Trainer as Stock
 
         from rlm_plugins.evaluation.preference_pairs import with_head
-        from rlm_plugins.run import trainer_setup
-        from rlm_plugins.trainer.checkpoint import DurableCheckpoints
+        from rlm_plugins.trainer import setup
+        from rlm_plugins.trainer.observed_steps import ObservedSteps
         from rlm_process.labelled_steps import PadCollator, cross_entropy, tokenize_examples
         from rlm_process.prm_inputs import LONGEST, SEPARATOR, PRMTokenizer
 
-        class Trainer(DurableCheckpoints, Stock):  # type: ignore[misc]
-            """Trainer with atomic checkpoints."""
+        class Trainer(ObservedSteps, Stock):  # type: ignore[misc]
+            """Trainer with atomic checkpoints and observers."""
 
         if stage.lora is not None:
             problem = "`step_supervision` trains all weights and does not support LoRA"
             raise RecipeError(problem, where="model.lora", hint="remove `lora` from this stage")
-        args = trainer_setup.arguments(stage, remove_unused_columns=False)
-        model, tokenizer, _ = trainer_setup.weights(stage)
+        args = setup.arguments(stage, run, remove_unused_columns=False)
+        model, tokenizer, _ = setup.load_model(stage, run)
         reader = PRMTokenizer(tokenizer, separator=SEPARATOR, longest=LONGEST)
-        with trainer_setup.refusals(stage):
-            trainer = Trainer(
+        with setup.refusals(stage):
+            return Trainer(
                 model=with_head(model, "TokenClassification"),
                 args=args,
                 train_dataset=tokenize_examples(reader, dataset(stage.environment_spec.train)),
@@ -71,7 +71,6 @@ class StepSupervision:
                 data_collator=PadCollator(tokenizer.pad_token_id),
                 compute_loss_func=cross_entropy,
             )
-        trainer_setup.run(trainer, stage)
 
     def evaluate(self, stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
         """Evaluate held-out steps with `model`, or with the model that the stage saved."""

@@ -1,1 +1,40 @@
-"""A page of a run, and its essentials in the terminal."""
+"""A run as one HTML file, and training steps stored whole, to be viewed and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rlm_plugins import hookimpl
+from rlm_view import commands
+
+
+class Capsules:
+    """Training steps stored whole, for `rlm replay` and `rlm view`. A step that a fault ends always is."""
+
+    on_by_default = True
+
+    def __init__(
+        self,
+        *,
+        every: Annotated[int, Field(ge=0, description="optimizer steps between capsules; 0: only at a fault")] = 0,
+    ) -> None:
+        self._every = every
+
+    def observers(self, stage: Any) -> Sequence[Any]:
+        """Return the recorder of the steps of a stage."""
+        from rlm_view.recorder import CapsuleRecorder
+
+        return [CapsuleRecorder(stage, self._every)]
+
+
+@hookimpl
+def rlm_sections() -> dict[str, object]:
+    return {"capsule": Capsules}
+
+
+@hookimpl
+def rlm_commands() -> dict[str, Callable[..., None]]:
+    return {"view": commands.view, "replay": commands.replay}

@@ -9,15 +9,13 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.capsule import Capsule, read_capsule
-from rlm_plugins.capsule.step_replay import Replay
-from rlm_plugins.capsule.storage import capsules_of
-from rlm_plugins.capsule.token_changes import completion_ids, gradient_of
-from rlm_plugins.capsule.token_text import token_texts
-from rlm_plugins.cli.replay import MALFORMED, replays
 from rlm_plugins.errors import RlmError
 from rlm_plugins.functional.kl import kl_estimate
 from rlm_plugins.rewards.columns import text_of
+from rlm_view.capsule import Capsule, capsules_of, read_capsule
+from rlm_view.replay import Replay
+from rlm_view.replay_report import MALFORMED, replays
+from rlm_view.tokens import completion_ids, gradient_of, token_texts
 
 Entry = dict[str, Any]
 TOKENS = 400_000

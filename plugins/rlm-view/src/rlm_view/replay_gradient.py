@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rlm_plugins.capsule import Capsule
 from rlm_plugins.errors import RlmError
 from rlm_plugins.functional.rng_state import set_rng_state, temporary_rng_state
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run import stage_result
+from rlm_plugins.stage import RunState
+from rlm_view.capsule import Capsule
 
 
 def replay_gradient(folder: Path, capsule: Capsule, recipe: Recipe, registry: Registry) -> dict[str, float]:
@@ -56,20 +56,15 @@ def policy_gradient(folder: Path, capsule: Capsule, recipe: Recipe, registry: Re
             allowed=checkpoints,
             hint=hint,
         )
-    stages = compose(recipe, registry)
-    for number, stage in enumerate(stages):
-        stage.folder = run / stage.name
-        stage_result.connect(stage, stages[:number])
+    stages = stage_result.connected(compose(recipe, registry), run)
     stage = next(stage for stage in stages if stage.name == stage_folder.name)
-    result: dict[str, torch.Tensor] = {}
     with tempfile.TemporaryDirectory() as scratch, temporary_rng_state():
-        replay = partial(_compute, capsule=capsule, checkpoint=checkpoint, result=result)
-        stage.trainer(replace(stage, folder=Path(scratch), callbacks=(), watchers=(), replay=replay))
-    return result
+        scratch_stage = replace(stage, place=replace(stage.place, folder=Path(scratch)))
+        return _compute(stage.trainer.build(scratch_stage, RunState()), capsule, checkpoint)
 
 
-def _compute(trainer: Any, *, capsule: Capsule, checkpoint: Path, result: dict[str, torch.Tensor]) -> None:
-    """Run the forward and backward passes of a step on a trainer that has not begun."""
+def _compute(trainer: Any, capsule: Capsule, checkpoint: Path) -> dict[str, torch.Tensor]:
+    """Run the forward and backward passes of a step on a trainer that has not begun; return the gradients."""
     update, model = capsule.updates[0], trainer.model
     if capsule.step > 1:
         trainer._load_from_checkpoint(str(checkpoint))
@@ -86,7 +81,7 @@ def _compute(trainer: Any, *, capsule: Capsule, checkpoint: Path, result: dict[s
         trainer.accelerator.gradient_state._set_sync_gradients(number == len(inputs) - 1)
         trainer.accelerator.backward(trainer.components.loss.of_micro_batch(model, micro_batch))
         trainer._step += 1
-    result |= {name: w.grad.detach().clone() for name, w in model.named_parameters() if w.grad is not None}
+    return {name: w.grad.detach().clone() for name, w in model.named_parameters() if w.grad is not None}
 
 
 def _on_device(value: Any, device: torch.device) -> Any:

@@ -11,13 +11,13 @@ import sys
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.overlap.tensor_stream import send_tensors
 
 WHERE = "trainer.generation_device"
 HINT = "leave `generation_device` out: the same samples without a second process; `--resume` continues the run"
@@ -38,7 +38,7 @@ class GenerationProcess:
         arguments = [str(worker_connection.fileno()), str(os.getpid()), str(threads)]
         # a session of its own: Ctrl-C reaches the trainer alone, which then ends this process
         self._process = subprocess.Popen(
-            [sys.executable, "-B", "-P", "-m", "rlm_plugins.overlap.generation_worker", *arguments],
+            [sys.executable, "-B", "-P", "-m", "rlm_async.generation_worker", *arguments],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": str(threads)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -86,3 +86,31 @@ class GenerationProcess:
         self._process.wait()
         self._thread.shutdown(cancel_futures=True)
         self._connection.close()
+
+
+def send_tensors(connection: Connection, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Send named tensors, one after the other.
+
+    Args:
+        connection: To the receiver, which calls `receive_tensors`.
+        tensors: On any device.
+    """
+    connection.send([(name, x.dtype, tuple(x.shape)) for name, x in tensors.items()])
+    for x in tensors.values():
+        if x.numel():
+            connection.send_bytes(_bytes_of(x.detach().cpu().contiguous()))
+
+
+def receive_tensors(connection: Connection) -> dict[str, torch.Tensor]:
+    """Return the tensors that `send_tensors` sent, on the CPU."""
+    tensors = {}
+    for name, dtype, shape in connection.recv():
+        tensors[name] = torch.empty(shape, dtype=dtype)
+        if tensors[name].numel():
+            connection.recv_bytes_into(_bytes_of(tensors[name]))
+    return tensors
+
+
+def _bytes_of(x: torch.Tensor) -> Any:
+    """Return the memory of a contiguous tensor on the CPU as an array of bytes."""
+    return x.reshape(-1).view(torch.uint8).numpy()

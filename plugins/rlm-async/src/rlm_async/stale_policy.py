@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from rlm_plugins.trainer.context import TrainerContext
-from rlm_plugins.trainer.logprobs import LogProbs
+from rlm_plugins.trainer.observer import StepObserver
 
 Weights = dict[str, torch.Tensor]
 
@@ -28,14 +26,13 @@ def batch_seed(seed: int, step: int, call: int = 0, rank: int = 0) -> int:
     return int(np.random.SeedSequence([seed, step, call, rank]).generate_state(1, np.uint64)[0] >> 1)
 
 
-@dataclass
-class StalePolicy:
+class StalePolicy(StepObserver):
     """Simulates asynchronous training: the behavior policy is `args.stale` optimizer steps older than the current one.
 
     An asynchronous system generates while it trains. So the policy that is trained on a completion is some steps
     ahead of the one that sampled it. Here the weights of the last steps are kept in host memory and put in place
     while completions are generated. The result is a function of the seed alone, and no time is saved, unless
-    `args.generation_device` has a second process generate (`overlapped_generation.py`).
+    a second process generates (`overlapped_generation.py`).
 
     Three policies follow. The behavior policy π_b sampled: `rollout_logp`. The proximal policy is that at the start of
     the update. The current policy is trained: `logp`. `args.old_policy` decides which of the first two is `old_logp`,
@@ -47,24 +44,28 @@ class StalePolicy:
     In the first `stale` steps the behavior policy is the initial one.
     """
 
-    context: TrainerContext
-    logprobs: LogProbs
-    _weights: dict[int, Weights] = field(default_factory=dict, init=False)
-    _calls: tuple[int, int] = field(default=(-1, 0), init=False)
+    name = "stale"
+    in_snapshot = False
+    is_off_policy = True
 
-    def __post_init__(self) -> None:
-        if self.steps:
-            self.context.refuse_sharding("`stale` cannot be simulated", "trainer.stale")
+    def __init__(self) -> None:
+        self._weights: dict[int, Weights] = {}
+        self._calls = (-1, 0)
 
-    @property
-    def steps(self) -> int:
-        """Optimizer steps between the behavior policy and the current one; 0: completions are on-policy."""
-        return self.context.features.stale
+    def attach(self, trainer: Any) -> None:
+        """Store the collaborators of the trainer, whose weights are not sharded."""
+        self.context, self.logprobs = trainer.components.context, trainer.components.logprobs
+        self.context.refuse_sharding("`stale` cannot be simulated", "trainer.stale")
+        self.steps: int = self.context.args.stale
+        old_policy = getattr(self.context.args, "old_policy", None)
+        if old_policy is None:
+            old_policy = "proximal" if self.context.equation.requires("rollout_logp") else "behavior"
+        self.provides = ("old_per_token_logps",) if old_policy == "behavior" else ()
 
-    def record(self) -> None:
+    def begin_micro_batch(self) -> None:
         """Keep the current weights if a later generation batch is sampled with them; drop those no longer needed."""
         step = self.context.step
-        if not self.steps or step in self._weights or not self._is_needed(step):
+        if step in self._weights or not self._is_needed(step):
             return
         self._weights[step] = {name: p.detach().to("cpu", copy=True) for name, p in self._parameters().items()}
         for old in [recorded for recorded in self._weights if recorded < step - self.steps]:
@@ -88,7 +89,7 @@ class StalePolicy:
         The random numbers depend on the seed of the run and on the step alone. So another process can sample the same
         completions during the update (`overlapped_generation.py`).
         """
-        if not self.steps or not self.context.is_training or self.context.args.generation_device:
+        if not self.context.is_training:
             yield
             return
         step, device = self.context.step, self.context.accelerator.device
@@ -100,7 +101,7 @@ class StalePolicy:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Give the policy the weights of the behavior policy inside a ``with`` block, except in evaluation."""
-        if not self.steps or not self.context.is_training:
+        if not self.context.is_training:
             yield
             return
         behavior = self.weights_for(self.context.step)
@@ -123,15 +124,15 @@ class StalePolicy:
         target = step - self.steps
         return max((step for step in self._weights if step <= target), default=min(self._weights))
 
-    def columns(self, out: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Return the log-probs (B, T) under the behavior policy as TRL's columns; nothing without staleness.
+    def sampled(self, out: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Return the log-probs (B, T) under the behavior policy as TRL's columns.
 
         A rollout source or an inference engine may have reported log-probs of its own: they are kept.
 
         Args:
             out: TRL's dictionary for the completions of this process.
         """
-        if not self.steps or not self.context.is_training:
+        if not self.context.is_training:
             return {}
         step = self.context.step
         self.context.log("stale/steps", float(step - self._behavior_step(step)))
@@ -141,7 +142,7 @@ class StalePolicy:
         reported = out.get("sampling_per_token_logps")
         behavior = logp if reported is None else reported.where(reported.isfinite(), logp)
         columns = {"sampling_per_token_logps": behavior}
-        return columns | ({"old_per_token_logps": logp} if self.context.features.old_is_behavior else {})
+        return columns | dict.fromkeys(self.provides, logp)
 
     # -- checkpoints
 

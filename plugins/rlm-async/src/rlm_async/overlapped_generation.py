@@ -5,27 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 
+from rlm_async.checks import check_plain_sampling
+from rlm_async.generation_process import HINT, WHERE, GenerationProcess
+from rlm_async.generation_worker import describe
+from rlm_async.stale_policy import StalePolicy, batch_seed
 from rlm_plugins.errors import RlmError
-from rlm_plugins.overlap.generation_process import HINT, WHERE, GenerationProcess
-from rlm_plugins.overlap.policy_copy import describe
 from rlm_plugins.rollout.prompt_source import InOrder
-from rlm_plugins.trainer.context import TrainerContext
-from rlm_plugins.trainer.generation import PolicyGeneration
-from rlm_plugins.trainer.prompts import Prompts
-from rlm_plugins.trainer.stale_policy import StalePolicy, batch_seed
 
 TIMEOUT = 3600.0
 """Seconds that the trainer waits for a batch."""
 
 
-@dataclass
-class OverlappedGeneration:
+class OverlappedGeneration(StalePolicy):
     """Requests each generation batch as soon as the weights that sample it exist: `stale` steps before its update.
 
     The completions are those of the simulation (`stale_policy.py`) to the bit, on the same kind of device with as many
@@ -33,38 +29,47 @@ class OverlappedGeneration:
     added to a checkpoint: batches in flight are generated again from the weights that it holds.
 
     Attributes:
-        process: The worker; None outside of a training run, or without `generation_device`.
+        process: The worker; None outside of a training run.
     """
 
-    context: TrainerContext
-    prompts: Prompts
-    generation: PolicyGeneration
-    eos_token_ids: Sequence[int]
-    stale: StalePolicy
-    state: Callable[[], Any]
-    process: GenerationProcess | None = field(default=None, init=False)
-    _batches: dict[int, tuple[list[list[int]], Future[Any]]] = field(default_factory=dict, init=False)
-    _next_step: int = field(default=-1, init=False)
-    _order: InOrder | None = field(default=None, init=False)
-    _started: Future[Any] | None = field(default=None, init=False)
+    def __init__(self) -> None:
+        super().__init__()
+        self.process: GenerationProcess | None = None
+        self._batches: dict[int, tuple[list[list[int]], Future[Any]]] = {}
+        self._next_step = -1
+        self._order: InOrder | None = None
+        self._started: Future[Any] | None = None
 
-    def __post_init__(self) -> None:
-        if self.device:
-            self.context.refuse_sharding("`generation_device` is not supported", WHERE)
-            if (count := self.context.accelerator.num_processes) > 1:
-                raise RlmError(f"expected one training process, got {count}", where=WHERE, hint=HINT)
+    def configure(self, arguments: dict[str, Any]) -> None:
+        """Set TRL's `rollout_func`: the completions of the second process.
+
+        Raises:
+            RecipeError: A rollout source, tool or environment generates.
+        """
+        check_plain_sampling(arguments)
+        arguments["rollout_func"] = lambda prompts, trainer: self.collect(prompts, trainer.generate)
+
+    def attach(self, trainer: Any) -> None:
+        """Store the collaborators of the trainer, which is one process."""
+        super().attach(trainer)
+        self._trainer, components = trainer, trainer.components
+        self.prompts, self.generation, self.tokens = components.prompts, components.generation, components.tokens
+        self.context.refuse_sharding("`generation_device` is not supported", WHERE)
+        if (count := self.context.accelerator.num_processes) > 1:
+            raise RlmError(f"expected one training process, got {count}", where=WHERE, hint=HINT)
 
     @property
-    def device(self) -> str | None:
+    def device(self) -> str:
         """Device of the second process."""
-        return getattr(self.context.args, "generation_device", None)
+        return str(self.context.args.generation_device)
+
+    def sampling(self) -> AbstractContextManager[Any]:
+        """Change nothing: the second process samples."""
+        return nullcontext()
 
     @contextmanager
-    def running(self) -> Iterator[None]:
+    def training(self) -> Iterator[None]:
         """Run the second process inside a ``with`` block; on a CPU each process uses half of the threads."""
-        if not self.device:
-            yield
-            return
         worker_threads, trainer_threads = self._threads()
         original_threads, process = torch.get_num_threads(), GenerationProcess(self.device, worker_threads)
         self._batches, self._next_step, self.process = {}, -1, process
@@ -85,18 +90,19 @@ class OverlappedGeneration:
 
     # -- requests
 
-    def request_due_batches(self) -> None:
-        """Request the batches whose weights exist now; called at the start of each micro-batch."""
+    def begin_micro_batch(self) -> None:
+        """Keep the weights that a later batch needs, and request the batches whose weights exist now."""
+        super().begin_micro_batch()
         if self.process is None:
             return
         step, args = self.context.step, self.context.args
         if self._next_step < 0:
             self._start(self.process, step)
-        while self._next_step <= min(step + self.stale.steps, self.state().max_steps - 1):
+        while self._next_step <= min(step + self.steps, self._trainer.state.max_steps - 1):
             assert self._order is not None
             rows = self._order.take(args.generation_batch_size // args.num_generations)
             texts = [self.prompts.dataset[i]["prompt"] for i in rows for _ in range(args.num_generations)]
-            ids = self.generation.tokens.prompt_ids(texts)
+            ids = self.tokens.prompt_ids(texts)
             multiple = args.pad_to_multiple_of or 1
             message = {
                 "prompts": ids,
@@ -105,7 +111,7 @@ class OverlappedGeneration:
                 "seed": batch_seed(args.seed, self._next_step),
                 "step": self._next_step,
             }
-            self._batches[self._next_step] = ids, self.process.call(message, self.stale.weights_for(self._next_step))
+            self._batches[self._next_step] = ids, self.process.call(message, self.weights_for(self._next_step))
             self._next_step += self._updates
 
     @property
@@ -143,7 +149,7 @@ class OverlappedGeneration:
         Raises:
             RlmError: The second process ended, failed or is late.
         """
-        ids = self.generation.tokens.prompt_ids(prompts)
+        ids = self.tokens.prompt_ids(prompts)
         if self.process is None or not self.context.is_training:
             return {"prompt_ids": ids, "completion_ids": generate(prompts)[0], "logprobs": None}
         expected, future = self._batches.pop(self.context.step)
@@ -163,5 +169,5 @@ class OverlappedGeneration:
 
     def _until_end(self, ids: list[int]) -> list[int]:
         """Return token ids up to the first end token."""
-        end = next((i for i, token in enumerate(ids) if token in self.eos_token_ids), len(ids))
+        end = next((i for i, token in enumerate(ids) if token in self.tokens.eos_token_ids), len(ids))
         return ids[: end + 1]

@@ -1,4 +1,4 @@
-"""``rlm replay``: a stored training step once more, under its own algorithm or another, token by token."""
+"""``rlm replay``: a stored step under the algorithm of the run or another one, as data and as text."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.capsule import Capsule, find_capsule, read_capsule
-from rlm_plugins.capsule.step_replay import Replay, differences_from_record, replay
-from rlm_plugins.capsule.token_changes import changes, figures
 from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.dispatch import location
 from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RlmError
@@ -19,7 +17,10 @@ from rlm_plugins.recipe.resolve import resolve_algorithm, resolve_rewards
 from rlm_plugins.registry import Registry
 from rlm_plugins.rewards.columns import reward_columns
 from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
-from rlm_plugins.run.replay_gradient import replay_gradient
+from rlm_view.capsule import Capsule, find_capsule, read_capsule
+from rlm_view.replay import Replay, differences_from_record, replay
+from rlm_view.replay_gradient import replay_gradient
+from rlm_view.tokens import changes, figures
 
 Entry = dict[str, Any]
 MALFORMED = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, AssertionError)
@@ -166,3 +167,38 @@ class _State:
     """The part of the trainer's state that rewards may read."""
 
     global_step: int
+
+
+_HEAD = ("completion", "token", "text", "∂J/∂log π", "Â")
+_NUMBERS = ("gradient", "advantage")
+
+
+def render(data: Entry) -> str:
+    """Return a replay as text."""
+    title = f"step {data['step']} of {data['stage']}"
+    lines = [f"{title}, which ended with: {data['fault']}" if data["fault"] else title]
+    differences = data["differences"]
+    lines.append(f"differs from the run: {', '.join(differences)}" if differences else "equal to the run, bit by bit")
+    if data["gradient"]:
+        lines.append("norm of the gradient: {recorded:.6g} in the run, {replayed:.6g} now".format(**data["gradient"]))
+    before, after = data["recorded"], data["replayed"]
+    rows = [("", "recorded", "replayed") if after else ("", "recorded")]
+    for name in before:
+        rows.append((name, _number(before[name]), *([_number(after[name])] if after else [])))
+    lines += ["", columns(rows, indent="")]
+    if data["tokens"]:
+        title = "tokens that change most" if after else "tokens with the largest share of the gradient"
+        table = [_HEAD, *(_token_row(token, is_change=bool(after)) for token in data["tokens"])]
+        lines += ["", f"{title}:", columns(table, indent="  ")]
+    return "\n".join(lines)
+
+
+def _token_row(token: Entry, *, is_change: bool) -> tuple[str, ...]:
+    cells = [_number(token[name]) for name in _NUMBERS]
+    if is_change:
+        cells = [f"{cell} → {_number(token[f'{name}_after'])}" for cell, name in zip(cells, _NUMBERS, strict=True)]
+    return (str(token["row"]), str(token["position"]), repr(token["text"])[1:-1], *cells)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
