@@ -14,7 +14,8 @@ import io
 import json
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from rlm_plugins.cli.check import memory
 from rlm_plugins.estimate.transformer import HEAD_TOKENS, HEAD_VOCABULARY
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
+from rlm_plugins.stage import Place, RunState
 from rlm_plugins.trainer import setup
 
 Record = dict[str, Any]
@@ -111,26 +113,6 @@ def resident(field: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-@contextlib.contextmanager
-def probed(profiled: int | None) -> Iterator[list[Probe]]:
-    """Measure the trainer of a stage within the context, and do not save its result."""
-    probes: list[Probe] = []
-
-    def run(trainer: Any, stage: Any) -> None:
-        probes.append(Probe(trainer, profiled))
-        trainer.add_callback(probes[0])
-        trainer.save_critic = lambda folder: None
-        with contextlib.redirect_stdout(io.StringIO()):
-            trainer.train()
-
-    usual = setup.run
-    setup.run = run
-    try:
-        yield probes
-    finally:
-        setup.run = usual
-
-
 def train(document: Record, profiled: int | None) -> tuple[Probe, Record]:
     """Train the only stage of a recipe; return the measurements and the estimate of `rlm check`."""
     torch.set_num_threads(1)
@@ -138,11 +120,14 @@ def train(document: Record, profiled: int | None) -> tuple[Probe, Record]:
         file = Path(folder) / "recipe.yaml"
         file.write_text(json.dumps(document))
         (stage,) = compose(recipe.load(file), Registry())
-        stage.folder = Path(folder) / "run"
+        stage = replace(stage, place=Place(Path(folder) / "run"))
         expected = memory(setup.forecast(stage))
-        with probed(profiled) as probes:
-            stage.trainer(stage)
-    return probes[0], expected
+        trainer = stage.trainer.build(stage, RunState())
+        probe = Probe(trainer, profiled)
+        trainer.add_callback(probe)
+        with contextlib.redirect_stdout(io.StringIO()):
+            trainer.train()
+    return probe, expected
 
 
 def bytes_of(document: Record) -> Record:

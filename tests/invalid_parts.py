@@ -108,7 +108,7 @@ class Sleeper:
 
         return SFTConfig
 
-    def __call__(self, stage):
+    def build(self, stage, run):
         """Sleep."""
 
 

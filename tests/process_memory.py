@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rlm_plugins import recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train
+from rlm_plugins.stage import Place
 from rlm_plugins.trainer.setup import forecast
 
 
@@ -22,7 +24,7 @@ def peaks(file: Path, folder: Path, overrides: list[str]) -> dict[str, int]:
     registry = Registry(found.load)
     stages, estimated = compose(found, registry), 0
     for stage in stages:
-        stage.folder = folder
+        stage = replace(stage, place=Place(folder))
         estimated = max(estimated, forecast(stage).memory.peak)
     train(found, registry, folder)
     highest = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))

@@ -21,7 +21,7 @@ from rlm_plugins.cli.objective_text import objective as formula
 from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.functional.statistics import expected_logp
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import Stage
+from rlm_plugins.stage import RunState, Stage
 
 
 def test_every_algorithm_here_is_registered() -> None:
@@ -89,8 +89,9 @@ def test_inference_engine_is_not_corrected_twice(name: str, switched: dict[str, 
         raise Enough({key: value for key, value in machine.items() if key.startswith("vllm")})
 
     monkeypatch.setattr("rlm_plugins.trainer.setup.arguments", arguments)
+    stage = Stage("01-x", {}, GRPO(), {}, EnvironmentSpec(train=[]), source=None, equation=equation_of(name))  # type: ignore[arg-type]
     with pytest.raises(Enough) as stopped:
-        GRPO()(Stage("01-x", {}, GRPO(), {}, EnvironmentSpec(train=[]), source=None, equation=equation_of(name)))  # type: ignore
+        GRPO().build(stage, RunState())
     assert stopped.value.args[0] == switched
 
 

@@ -25,7 +25,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.loss_term import flatten_counts, term_counts, unflatten_counts
 from rlm_plugins.registry import Registry
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import Stage
+from rlm_plugins.stage import RunState, Stage
 from rlm_plugins.step import objective, score
 
 REGISTRY = Registry()
@@ -298,7 +298,8 @@ def test_dft_uses_a_trainer_of_trl(monkeypatch: Any) -> None:
 
     monkeypatch.setattr("rlm_plugins.trainer.setup.arguments", arguments)
     for trainer, settled in ((SFT, {}), (DFT, {"loss_type": "dft"})):
+        stage = Stage("01-x", {}, trainer(), {}, EnvironmentSpec(train=[]), source=None)  # type: ignore[arg-type]
         with pytest.raises(Enough) as stopped:
-            trainer()(Stage("01-x", {}, trainer(), {}, EnvironmentSpec(train=[]), source=None))  # type: ignore[arg-type]
+            trainer().build(stage, RunState())
         assert stopped.value.args[0] == settled
     assert "loss_type" in DFT.refused

@@ -72,11 +72,12 @@ def test_every_part_with_its_package_and_file(examined: list[dict[str, Any]]) ->
         ("algorithm", "sft"),
         ("trainer", "sft"),
         ("model", "scratch"),
+        ("section", "capsule"),
     ]
     slots = [p["slot"] for p in grpo["parts"]]
     assert slots[4:9] == ["filters", "advantage", "importance", "policy_loss", "penalties"]
     assert all(Path(p["file"]).is_file() for stage in examined for p in stage["parts"])
-    assert {p["origin"] for p in grpo["parts"]} == {"rlm-plugins 0.1.0", "rlm-fastgen 0.1.0"}
+    assert {p["origin"] for p in grpo["parts"]} == {"rlm-plugins 0.1.0", "rlm-fastgen 0.1.0", "rlm-view 0.1.0"}
 
 
 def test_needs_and_supplies(examined: list[dict[str, Any]]) -> None:

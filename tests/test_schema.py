@@ -207,8 +207,8 @@ def test_the_recipes_of_the_repository_are_valid() -> None:
 
 
 def test_every_section_and_slot_is_there(schema: Any) -> None:
-    assert set(schema["properties"]) == {"name", *SECTIONS, "plugins", "stages"}
-    assert set(schema["$defs"]["stage"]["properties"]) == {"name", *SECTIONS}
+    assert set(schema["properties"]) == {"name", *SECTIONS, *Registry().section_names(), "plugins", "stages"}
+    assert set(schema["$defs"]["stage"]["properties"]) == {"name", *SECTIONS, *Registry().section_names()}
     table = schema["$defs"]["section.algorithm"]["anyOf"][1]["anyOf"][1]
     assert set(table["properties"]) == {"name", *SLOTS}
 

@@ -15,7 +15,7 @@ from rlm_plugins.models.notice import WeightsNotice, notice_of
 from rlm_plugins.run.model_card import write_model_card
 from rlm_plugins.run.stage_result import result_of
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
-from rlm_plugins.stage import Stage
+from rlm_plugins.stage import Place, Stage
 
 
 def test_merged_adapter_leaves_all_weights_trainable(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_merged_adapter_leaves_all_weights_trainable(tmp_path: Path) -> None:
         if "lora_B" in name:
             torch.nn.init.normal_(weight)
     source = ModelSpec(config=base.config, tokenizer=tiny.tokenizer, load=tiny.model)
-    stage = Stage("01-x", {}, None, {}, EnvironmentSpec(train=()), source, lora={"r": 8}, folder=tmp_path)
+    stage = Stage("01-x", {}, None, {}, EnvironmentSpec(train=()), source, lora={"r": 8}, place=Place(tmp_path))
     adapted.save_pretrained(stage.output)
     merged = result_of(stage).load()
     ids = torch.tensor([[3, 4, 5]])
@@ -43,7 +43,7 @@ def test_model_card_has_base_license_and_working_code(tmp_path: Path) -> None:
     body = {"algorithm": {"name": "grpo"}, "environment": {"name": "addition"}}
     for lora in ({"r": 8}, None):
         folder = tmp_path / ("full" if lora is None else "lora")
-        stage = Stage("01-x", body, None, {}, EnvironmentSpec(train=()), source, lora=lora, folder=folder)
+        stage = Stage("01-x", body, None, {}, EnvironmentSpec(train=()), source, lora=lora, place=Place(folder))
         trained = tiny.model() if lora is None else get_peft_model(tiny.model(), tiny.lora())
         trained.save_pretrained(stage.output)
         tiny.tokenizer().save_pretrained(stage.output)
@@ -61,7 +61,7 @@ def test_model_card_has_base_license_and_working_code(tmp_path: Path) -> None:
 def test_code_in_the_folder_of_a_result_is_not_run(tmp_path: Path) -> None:
     """Without a question on the terminal, as transformers has it if `trust_remote_code` is not set."""
     source = ModelSpec(config=tiny.model().config, tokenizer=tiny.tokenizer, load=tiny.model)
-    stage = Stage("01-x", {}, None, {}, EnvironmentSpec(train=()), source, folder=tmp_path)
+    stage = Stage("01-x", {}, None, {}, EnvironmentSpec(train=()), source, place=Place(tmp_path))
     tiny.model().save_pretrained(stage.output)
     tiny.tokenizer().save_pretrained(stage.output)
     (stage.output / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")

@@ -73,7 +73,7 @@ def hook_entry(hook: str, registry: Registry) -> Entry:
 
 def about(part: Part) -> str:
     """Return one line on a part or an algorithm."""
-    return part.target.about if part.hook == "rlm_algorithms" else objective_text.summary(part.target)
+    return objective_text.summary(part.target) if callable(part.target) else part.target.about
 
 
 def one_line(entry: Entry) -> str:

@@ -25,7 +25,9 @@ _NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, ArbitraryTypeWar
 
 
 def data_of(target: Any) -> list[Parameter]:
-    """Return the parameters that are data, in order, with `*args` and `**kwargs`."""
+    """Return the parameters that are data, in order, with `*args` and `**kwargs`; none for plain data."""
+    if not callable(target):
+        return []
     if inspect.isclass(target):
         if not any("__call__" in vars(base) for base in target.__mro__):
             return []
@@ -42,7 +44,9 @@ def update_of(target: Any) -> list[Parameter]:
 
 
 def knobs_of(target: Any) -> list[Parameter]:
-    """Return the parameters that are knobs."""
+    """Return the parameters that are knobs; none for plain data (an algorithm, a setting)."""
+    if not callable(target):
+        return []
     return [p for p in inspect.signature(target).parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
 
 
