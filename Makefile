@@ -22,7 +22,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-PLUGINS := rlm-testing rlm-fastgen rlm-audit rlm-view rlm-math rlm-sandbox rlm-code rlm-judge rlm-intrinsic rlm-offpolicy rlm-process rlm-games rlm-worlds rlm-selfplay rlm-corpora
+# rlm-example is installed by the tests of the first journey
+PLUGINS := $(filter-out rlm-gym rlm-example, $(patsubst plugins/%/pyproject.toml, %, $(wildcard plugins/*/pyproject.toml)))
 # reasoning-gym requires pycosat, which pip compiles; without a C compiler everything else is installed
 NO_GYM := 'rlm-gym is not installed and its tests are skipped: it requires a C compiler (gcc or clang)'
 

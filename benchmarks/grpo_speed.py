@@ -32,6 +32,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as `rlm` does: waiting is no work, of stock TRL neither
 os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
 
+from rlm_fast.host_memory import keep_freed_memory
 from speed_arms import ARMS, BUDGET, DEFAULT, OFF, OTHER, OURS, SPARED, STOCK
 from speed_gate import check, gate
 from speed_limit import Machine, least, probe
@@ -41,8 +42,6 @@ from speed_picture import draw
 from speed_report import into, lines, page
 from speed_run import run
 from speed_workloads import WORKLOADS, Workload
-
-from rlm_plugins.kernels.host_memory import keep_freed_memory
 
 Record = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]

@@ -1,7 +1,7 @@
 """Estimated memory of GRPO and PPO for models of common sizes: ``python benchmarks/model_memory.py``.
 
-Nothing is loaded or measured: it is the estimate that `rlm check` prints (`rlm_plugins/estimate/memory.py`), for the
-public sizes of Qwen2.5. ``ppo_memory.md`` compares that estimate with measured bytes.
+Nothing is loaded or measured: it is the estimate that `rlm check` prints (`rlm_fast.memory_estimate`), for the public
+sizes of Qwen2.5. ``ppo_memory.md`` compares that estimate with measured bytes.
 
 ::
 
@@ -17,8 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.estimate.load import Load
-from rlm_plugins.estimate.memory import Estimate, estimate
+from rlm_fast.load import Load
+from rlm_fast.memory_estimate import Estimate, estimate
+
 from rlm_plugins.stage_settings import Critic
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rlm_fast.transformer import HEAD_TOKENS, HEAD_VOCABULARY
 from torch.profiler import ProfilerActivity, profile
 from transformers import TrainerCallback
 
 from rlm_plugins import recipe
 from rlm_plugins.cli.check import memory
-from rlm_plugins.estimate.transformer import HEAD_TOKENS, HEAD_VOCABULARY
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.stage import Place, RunState

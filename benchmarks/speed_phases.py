@@ -25,7 +25,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as `rlm` does
 
 import torch
-from rlm_fastgen import active_sequences, loop, sampling
+from rlm_fast import active_sequences, kernel_choices, loop, sampling
+from rlm_fast.host_memory import keep_freed_memory
+from rlm_fast.tuning import applied
 from speed_arms import ARMS, BUDGET, OURS, build
 from speed_limit import least, probe
 from speed_meter import Meter, Run
@@ -34,9 +36,6 @@ from speed_workloads import WORKLOADS, Workload
 from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import TrainerCallback
 
-from rlm_plugins.kernels.host_memory import keep_freed_memory
-from rlm_plugins.kernels.tuning import applied
-from rlm_plugins.run import kernel_choices
 from rlm_plugins.stage_settings import NO_SPEED
 
 KINDS = {

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from rlm_fast import kernel_choices
+from rlm_fast.tuning import applied
 from speed_arms import Arm, build
 from speed_meter import Meter, Run, flat
 from speed_workloads import Workload
 from transformers import GenerationConfig
 
-from rlm_plugins.kernels.tuning import applied
 from rlm_plugins.rollout.generator_call import generate
-from rlm_plugins.run import kernel_choices
 from rlm_plugins.stage_settings import NO_SPEED
 
 

@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlm_fast import forecast, speed_report
+from rlm_fast.workload import machine_memory, workload
 from transformers import MistralConfig
 from trl import GRPOConfig
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.cli import speed_report
 from rlm_plugins.cli.check import examine
 from rlm_plugins.cli.check_report import render, size
 from rlm_plugins.cli.data_suppliers import SUPPLIERS
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.cli.text_layout import short
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.estimate import plan as forecast
-from rlm_plugins.estimate.workload import machine_memory, workload
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.trainer.setup import arguments
 
@@ -77,7 +76,7 @@ def test_every_part_with_its_package_and_file(examined: list[dict[str, Any]]) ->
     slots = [p["slot"] for p in grpo["parts"]]
     assert slots[4:9] == ["filters", "advantage", "importance", "policy_loss", "penalties"]
     assert all(Path(p["file"]).is_file() for stage in examined for p in stage["parts"])
-    assert {p["origin"] for p in grpo["parts"]} == {"rlm-plugins 0.1.0", "rlm-fastgen 0.1.0", "rlm-view 0.1.0"}
+    assert {p["origin"] for p in grpo["parts"]} == {"rlm-plugins 0.1.0", "rlm-fast 0.1.0", "rlm-view 0.1.0"}
 
 
 def test_needs_and_supplies(examined: list[dict[str, Any]]) -> None:
@@ -283,11 +282,11 @@ def test_memory_limit_of_a_container_is_used(
     limit: str | None, some: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("rlm_plugins.estimate.workload.LIMITS", [])
+    monkeypatch.setattr("rlm_fast.workload.LIMITS", [])
     whole = machine_memory()
     if limit is not None:
         (tmp_path / "memory.max").write_text(limit)
-    monkeypatch.setattr("rlm_plugins.estimate.workload.LIMITS", [str(tmp_path / "memory.max")])
+    monkeypatch.setattr("rlm_fast.workload.LIMITS", [str(tmp_path / "memory.max")])
     assert machine_memory() == (some or whole)
 
 

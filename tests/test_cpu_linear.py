@@ -8,19 +8,19 @@ import fixtures_models
 import peft
 import pytest
 import torch
+from rlm_fast import cpu_linear as products
+from rlm_fast import fused_lora as lora
+from rlm_fast.cpu_linear import PackedLinear, fast_linear, packing_pays
 from test_fast_generate import config, prompts, same
 from torch.nn.functional import linear
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.kernels import cpu_linear as products
-from rlm_plugins.kernels import fused_lora as lora
-from rlm_plugins.kernels.cpu_linear import PackedLinear, fast_linear, packing_pays
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lora, "MIN_PRODUCTS", 0)
-    monkeypatch.setattr("rlm_fastgen.merged_lora.MERGE_TOKENS", 0)
+    monkeypatch.setattr("rlm_fast.merged_lora.MERGE_TOKENS", 0)
 
 
 @pytest.fixture(params=["usual", "oneDNN", "transposed"])

@@ -14,10 +14,10 @@ from fixtures_critic import KINDS, LORA, critic, trainer
 from ppo_memory_arm import bytes_of, size
 from ppo_memory_four import four_models
 from ppo_memory_report import report
+from rlm_fast.load import Load
+from rlm_fast.memory_estimate import estimate
 
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.estimate.load import Load
-from rlm_plugins.estimate.memory import estimate
 
 NOTHING = Load(generated=0, prompt_len=0, completion_len=0, micro_batch_size=0)
 POLICY = {"r": 8, "target_modules": tiny.ALL_LINEAR}

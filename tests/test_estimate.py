@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from rlm_fastgen.sampling import MultinomialSampler
+from rlm_fast import attention, fused_lora
+from rlm_fast.forward import packed_logprobs
+from rlm_fast.fused_logprob_head import fused_logprobs
+from rlm_fast.fused_mlp import fuse_mlps
+from rlm_fast.load import Load
+from rlm_fast.memory_estimate import estimate
+from rlm_fast.pack import layouts
+from rlm_fast.sampling import MultinomialSampler
+from rlm_fast.transformer import Transformer
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, Qwen2Config, Qwen3Config
 from trl.trainer.utils import add_fused_lm_head
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.estimate.load import Load
-from rlm_plugins.estimate.memory import estimate
-from rlm_plugins.estimate.meta_model import skeleton
-from rlm_plugins.estimate.transformer import Transformer
-from rlm_plugins.kernels import fused_lora
-from rlm_plugins.kernels.fused_logprob_head import fused_logprobs
-from rlm_plugins.kernels.fused_mlp import fuse_mlps
-from rlm_plugins.kernels.model_traits import causal_model
-from rlm_plugins.packing import attention, layouts
-from rlm_plugins.packing.forward import packed_logprobs
+from rlm_plugins.models.meta_model import skeleton
+from rlm_plugins.models.model_traits import causal_model
 from rlm_plugins.stage_settings import Critic
 
 LORA = {"r": 4, "target_modules": "all-linear"}

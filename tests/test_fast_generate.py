@@ -14,20 +14,20 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_fastgen import compatibility, fast, kv_cache, loop, merged_lora, sampling
-from rlm_fastgen.compatibility import why_unsupported_model
-from rlm_fastgen.fast import dry_run
-from rlm_fastgen.kv_cache import PreallocatedLayer, surviving_indices
-from rlm_fastgen.loop import UnsupportedCall
-from rlm_fastgen.merged_lora import merged
-from rlm_fastgen.prompts import distinct_prompts
-from rlm_fastgen.sampling import MultinomialSampler, exponential_is_inverse, sample_inverse_cdf
-from rlm_fastgen.self_check import why_self_check_fails
+from rlm_fast import compatibility, fast, kv_cache, loop, merged_lora, sampling
+from rlm_fast import cpu_linear as products
+from rlm_fast.compatibility import why_unsupported_model
+from rlm_fast.fast import dry_run
+from rlm_fast.kv_cache import PreallocatedLayer, surviving_indices
+from rlm_fast.loop import UnsupportedCall
+from rlm_fast.merged_lora import merged
+from rlm_fast.prompts import distinct_prompts
+from rlm_fast.sampling import MultinomialSampler, exponential_is_inverse, sample_inverse_cdf
+from rlm_fast.self_check import why_self_check_fails
 from transformers import DynamicCache, GenerationConfig
 from transformers.cache_utils import DynamicLayer
 
-from rlm_plugins.kernels import cpu_linear as products
-from rlm_plugins.kernels.rng_guard import USES_RNG
+from rlm_plugins.models.rng_guard import USES_RNG
 from rlm_plugins.rollout.generator_call import Generation
 
 ENDS = [2, 5, 9]

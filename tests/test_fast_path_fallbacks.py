@@ -18,14 +18,14 @@ from datasets import Dataset
 from fixtures_trainer import REGISTRY, trainer
 from peft import LoHaConfig, LoraConfig, PromptTuningConfig
 from peft.tuners.lora.layer import Linear
-from rlm_fastgen import fast
+from rlm_fast import cpu_linear as products
+from rlm_fast import fast
+from rlm_fast.fused_lora import FusedLinear
+from rlm_fast.plain_linear import is_cast
 from test_fast_paths import weights
 
-from rlm_plugins.kernels import cpu_linear as products
-from rlm_plugins.kernels.fused_lora import FusedLinear
-from rlm_plugins.kernels.model_traits import IMAGES
-from rlm_plugins.kernels.plain_linear import is_cast
-from rlm_plugins.kernels.rng_guard import USES_RNG
+from rlm_plugins.models.model_traits import IMAGES
+from rlm_plugins.models.rng_guard import USES_RNG
 from rlm_plugins.stage_settings import NO_SPEED, Speed
 from rlm_plugins.trainer import EquationTrainer
 
@@ -130,7 +130,7 @@ def test_model_cast_at_call_time_generates_unchanged(
             tmp_path, True, lambda: {"model": random_model("Llama", **HEADS), "peft_config": None}, bf16=True
         )
     assert is_cast(equation_trainer.model)
-    assert not [record for record in caplog.records if record.name.startswith(("rlm_plugins", "rlm_fastgen"))]
+    assert not [record for record in caplog.records if record.name.startswith(("rlm_plugins", "rlm_fast"))]
 
 
 def test_trainer_without_fusion_restores_fused_layers(tmp_path: Path) -> None:

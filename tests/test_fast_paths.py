@@ -12,18 +12,18 @@ import torch
 from fixtures_critic import KINDS, critic
 from fixtures_equations import equation_of
 from fixtures_trainer import trainer
+from rlm_fast import chunk_sizes
+from rlm_fast import fused_lora as lora
+from rlm_fast.features import LOAD_BALANCING
+from rlm_fast.speed_report import fast_path_lines
+from rlm_fast.zero_advantage import zero_advantage_has_no_gradient
 from transformers import MixtralConfig
 from trl import GRPOTrainer
 
 from rlm_plugins import recipe
 from rlm_plugins.batch import Batch
-from rlm_plugins.cli.speed_report import fast_path_lines
 from rlm_plugins.equation import Equation
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.kernels import chunk_sizes
-from rlm_plugins.kernels import fused_lora as lora
-from rlm_plugins.packing import zero_advantage_has_no_gradient
-from rlm_plugins.packing.features import LOAD_BALANCING
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part

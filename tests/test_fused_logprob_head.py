@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-
-from rlm_plugins.kernels import chunk_sizes as sizes
-from rlm_plugins.kernels import fused_logprob_head as head
+from rlm_fast import chunk_sizes as sizes
+from rlm_fast import fused_logprob_head as head
 
 ROWS, WIDTH, WORDS = 11, 6, 17
 

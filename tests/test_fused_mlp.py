@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from rlm_fast import fused_lora, fused_mlp
+from rlm_fast.fused_mlp import FusedMLP, fuse_mlps
 from test_cpu_linear import check_gradients, drawn, kept_bytes, pair
 from test_fast_generate import prompts
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.kernels import fused_lora, fused_mlp
-from rlm_plugins.kernels.fused_mlp import FusedMLP, fuse_mlps
 
 FUSED = ("Llama", "Qwen2", "Qwen3", "Olmo2")
 

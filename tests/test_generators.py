@@ -14,13 +14,13 @@ import torch
 import yaml
 from datasets import Dataset
 from fixtures_trainer import REGISTRY, clipped, trainer
-from rlm_fastgen import fast
+from rlm_fast import fast
+from rlm_fast.speed_report import fast_path_lines, generation_lines
 from test_fast_paths import weights
 from transformers import GPT2Config, GPT2LMHeadModel
 from trl import GRPOTrainer
 
 from rlm_plugins import recipe
-from rlm_plugins.cli.speed_report import fast_path_lines, generation_lines
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.evaluation.held_out import evaluate
 from rlm_plugins.recipe.compose import compose
@@ -261,46 +261,46 @@ def composed(folder: Path, **changed: Any) -> tuple[Any, Any]:
 def test_a_recipe_names_it(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path, generator={"name": "fast", "sampling": "inverse_cdf"})
     assert stage.generator.part.name == "fast"
-    assert resolved([stage], loaded)["generator"] == {"name": "fastgen/fast", "sampling": "inverse_cdf", "merge": True}
+    assert resolved([stage], loaded)["generator"] == {"name": "fast/fast", "sampling": "inverse_cdf", "merge": True}
 
 
 def test_fast_generator_is_the_default(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path)
     assert resolved([stage], loaded)["generator"] == {
-        "name": "fastgen/fast",
+        "name": "fast/fast",
         "sampling": "as_transformers",
         "merge": True,
     }
 
 
-def test_recipe_without_rlm_fastgen_decodes_with_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded, (stage,) = composed(tmp_path, plugins={"block": ["fastgen"]})
+def test_recipe_without_rlm_fast_decodes_with_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, (stage,) = composed(tmp_path, plugins={"block": ["fast"]})
     assert stage.generator.part.name == "transformers"
     assert resolved([stage], loaded)["generator"] == {"name": "transformers"}
     assert generation_lines(stage, arguments(stage)) == ["generation: `transformers`"]
-    monkeypatch.setattr("rlm_plugins.cli.speed_report.find_spec", lambda name: None)
+    monkeypatch.setattr("rlm_fast.speed_report.find_spec", lambda name: None)
     (line,) = generation_lines(stage, arguments(stage))
-    assert "rlm-fastgen is not installed" in line
-    assert "pip install ./plugins/rlm-fastgen" in line
+    assert "rlm-fast is not installed" in line
+    assert "pip install ./plugins/rlm-fast" in line
 
 
-@pytest.mark.parametrize("name", ["fast", "fastgen/fast"])
+@pytest.mark.parametrize("name", ["fast", "fast/fast"])
 def test_missing_package_is_an_error_only_if_its_generator_is_named(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
     _, (stage,) = composed(tmp_path)
     assert stage.generator.part.name == "transformers"
-    with pytest.raises(RecipeError, match="requires the package rlm-fastgen, which is not installed") as caught:
+    with pytest.raises(RecipeError, match="requires the package rlm-fast, which is not installed") as caught:
         composed(tmp_path, generator={"name": name, "merge": False})
     assert caught.value.where.startswith("generator")
-    assert "pip install ./plugins/rlm-fastgen" in caught.value.hint
+    assert "pip install ./plugins/rlm-fast" in caught.value.hint
 
 
 def test_blocked_generator_is_not_reported_as_missing(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="unknown part 'fastgen/fast'") as caught:
-        composed(tmp_path, generator="fastgen/fast", plugins={"block": ["fastgen"]})
-    assert "the recipe blocks the plugin 'fastgen'" in caught.value.hint
+    with pytest.raises(RecipeError, match="unknown part 'fast/fast'") as caught:
+        composed(tmp_path, generator="fast/fast", plugins={"block": ["fast"]})
+    assert "the recipe blocks the plugin 'fast'" in caught.value.hint
 
 
 @pytest.mark.parametrize("none", ["none", None])

@@ -10,17 +10,17 @@ from typing import Any
 import fixtures_models
 import pytest
 import torch
-from rlm_fastgen import llama_step_check as same_step
-from rlm_fastgen.kv_cache import preallocate, surviving_indices
-from rlm_fastgen.kv_state import KVState
-from rlm_fastgen.llama_modules import Norm, UnsupportedModel
-from rlm_fastgen.llama_step import LlamaStep
-from rlm_fastgen.llama_step_check import verified_step
+from rlm_fast import llama_step_check as same_step
+from rlm_fast.cpu_linear import PackedLinear
+from rlm_fast.kv_cache import preallocate, surviving_indices
+from rlm_fast.kv_state import KVState
+from rlm_fast.llama_modules import Norm, UnsupportedModel
+from rlm_fast.llama_step import LlamaStep
+from rlm_fast.llama_step_check import verified_step
 from test_fast_generate import config, prompts, same
 from transformers import DynamicCache
 
-from rlm_plugins.kernels.cpu_linear import PackedLinear
-from rlm_plugins.kernels.model_traits import causal_model
+from rlm_plugins.models.model_traits import causal_model
 
 FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window": None}}
 """Of its kind; one has biases, one normalises its heads, three share keys between heads."""

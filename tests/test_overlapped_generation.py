@@ -17,6 +17,7 @@ import torch
 from fixtures_trainer import OFTEN, clipped, interrupted, logged, trainer, weights
 from rlm_async import overlapped_generation
 from rlm_async.checks import check_overlap, check_plain_sampling
+from rlm_fast.forecast import Forecast
 from test_stale_policy import decoupled, stale_policy
 from transformers import TrainerCallback
 
@@ -25,7 +26,6 @@ from rlm_plugins.cli import race
 from rlm_plugins.cli.batch_plan import batch_plan
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.estimate.plan import Forecast
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
@@ -37,7 +37,7 @@ from rlm_plugins.trainer.setup import arguments
 TIMES = ("time", "per_second", "stale/wait")
 """Metrics that depend on the clock."""
 AHEAD = {"generation_device": "cpu"}
-FAST = {"pieces": {"generator": Registry().find("rlm_generators", "fastgen/fast").bind({})}}
+FAST = {"pieces": {"generator": Registry().find("rlm_generators", "fast/fast").bind({})}}
 CASES = {
     "generator, merged LoRA": {**FAST, "max_completion_length": 40},
     "two updates per batch": {"stale": 3, "num_iterations": 2, "max_steps": 6},

@@ -6,11 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlm_fast import chunk_sizes
+from rlm_fast.prefix_tree import Segment, ancestors, attention_runs, prefix_tree
+from rlm_fast.tree_attention import TreeAttention
 from torch.nn.functional import scaled_dot_product_attention
-
-from rlm_plugins.kernels import chunk_sizes
-from rlm_plugins.kernels.prefix_tree import Segment, ancestors, attention_runs, prefix_tree
-from rlm_plugins.kernels.tree_attention import TreeAttention
 
 SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=12)
 

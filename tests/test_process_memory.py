@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from launch_runs import LESSON, ROOT
+from rlm_fast.load import Load
 
 from rlm_plugins.data.model_packages import pinned
 from rlm_plugins.errors import RlmError
-from rlm_plugins.estimate.load import Load
 from rlm_plugins.models.packages import fetch
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from /proc")

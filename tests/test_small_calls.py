@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-
-from rlm_plugins.kernels.cpu_linear import fast_linear
-from rlm_plugins.kernels.small_calls import MIN_PRODUCTS, threads_for
+from rlm_fast.cpu_linear import fast_linear
+from rlm_fast.small_calls import MIN_PRODUCTS, threads_for
 
 
 @pytest.fixture(autouse=True)

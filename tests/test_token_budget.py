@@ -8,9 +8,8 @@ from functools import partial
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-from rlm_plugins.packing import layouts
-from rlm_plugins.packing.token_budget import (
+from rlm_fast.pack import layouts
+from rlm_fast.token_budget import (
     PORTIONS,
     halve_until,
     merge_micro_batches,
@@ -18,7 +17,7 @@ from rlm_plugins.packing.token_budget import (
     split_into_portions,
     split_rule,
 )
-from rlm_plugins.packing.token_counts import KV_SHARE, TokenCounts
+from rlm_fast.token_counts import KV_SHARE, TokenCounts
 
 
 def step_of(groups: Sequence[tuple[int, Sequence[int]]], common: int = 0) -> dict[str, torch.Tensor]:

@@ -10,16 +10,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import rlm_fastgen  # noqa: F401  its choices are registered
+import rlm_fast  # noqa: F401  its choices are registered
 import torch
+from rlm_fast import cpu_linear, tuning
+from rlm_fast import kernel_choices as machine
+from rlm_fast.tuning import CHOICES, Choice, applied
 
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.kernels import cpu_linear, tuning
-from rlm_plugins.kernels.tuning import CHOICES, Choice, applied
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.run import kernel_choices as machine
 from rlm_plugins.run import train as runs
 
 RECIPE = """

@@ -9,10 +9,10 @@ from typing import Any
 import fixtures_critic
 import pytest
 import torch
+from rlm_fast import chunk_sizes as sizes
 from torch.distributions import Categorical, kl_divergence
 
-from rlm_plugins.kernels import chunk_sizes as sizes
-from rlm_plugins.packing.vocab_statistics import token_statistics
+from rlm_plugins.models.vocab_statistics import token_statistics
 from rlm_plugins.registry.part import Part
 from rlm_plugins.stage_settings import NO_SPEED
 from rlm_plugins.trainer import EquationTrainer

@@ -10,7 +10,7 @@ from typing import Any
 from rlm_plugins import recipe as recipes
 from rlm_plugins.api.objects import add, constant, named_algorithm, named_entry
 from rlm_plugins.errors import RlmError
-from rlm_plugins.kernels.auto_class import tokenizer_of
+from rlm_plugins.models.auto_class import tokenizer_of
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.registry import Registry
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec

@@ -135,7 +135,7 @@ class Run(Displayed):
         Raises:
             RlmError: The stage is unknown or unfinished, or its base is a Python object of another process.
         """
-        from rlm_plugins.kernels.auto_class import class_of_folder, loaded_processing_class
+        from rlm_plugins.models.auto_class import class_of_folder, loaded_processing_class
 
         paths = chain(self.folder.glob("*/adapter"), self.folder.glob("*/model"))
         results = {path.parent.name: path for path in paths}

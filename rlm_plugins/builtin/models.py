@@ -8,8 +8,8 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.kernels.auto_class import is_vision_language
 from rlm_plugins.lazy import torch
+from rlm_plugins.models.auto_class import is_vision_language
 from rlm_plugins.models.find_checkpoint import find_checkpoint
 from rlm_plugins.models.quantization import quantization_config
 from rlm_plugins.models.scratch import CHARACTERS, build_config, build_model, build_tokenizer

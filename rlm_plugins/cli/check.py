@@ -9,21 +9,22 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from rlm_fast import kernel_choices
+from rlm_fast.forecast import Forecast
+from rlm_fast.speed_report import fast_path_lines, generation_lines
+from rlm_fast.workload import machine_memory
+
 from rlm_plugins.cli import objective_text
 from rlm_plugins.cli.batch_plan import batch_plan
 from rlm_plugins.cli.data_suppliers import data_of_parts
 from rlm_plugins.cli.rollouts_report import dynamic_sampling, sources
-from rlm_plugins.cli.speed_report import fast_path_lines, generation_lines
 from rlm_plugins.data.data_facts import data_facts
 from rlm_plugins.diagnosis import StageSettings, foresee
 from rlm_plugins.errors import RlmError
-from rlm_plugins.estimate.plan import Forecast
-from rlm_plugins.estimate.workload import machine_memory
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.checks.part_rules import warnings_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.run import kernel_choices
 from rlm_plugins.stage import Stage
 from rlm_plugins.stage_settings import NO_SPEED
 from rlm_plugins.trainer import setup

@@ -36,7 +36,7 @@ class ErrorReportingGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands, those of packages too, panel by panel."""
-        names = {name: str(command.rich_help_panel) for name, command in self.commands.items()}
+        names = {name: str(getattr(command, "rich_help_panel", "")) for name, command in self.commands.items()}
         names |= {name: panel for name, (*_, panel) in plugin_commands().items() if name not in names}
         order = [*PANELS, *dict.fromkeys(names.values())]
         return sorted(names, key=lambda name: order.index(names[name]))

@@ -16,7 +16,7 @@ from rlm_plugins.evaluation.held_out import evaluate_stage
 from rlm_plugins.evaluation.held_out_report import Report
 from rlm_plugins.evaluation.sampled import SampledReport, evaluate_sampled
 from rlm_plugins.evaluation.vllm_model import VllmModel
-from rlm_plugins.kernels.auto_class import tokenizer_of
+from rlm_plugins.models.auto_class import tokenizer_of
 from rlm_plugins.recipe import Recipe, yaml_strict
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry

@@ -13,7 +13,7 @@ from rlm_plugins.data.image_loading import open_images
 from rlm_plugins.distributed import processes
 from rlm_plugins.errors import RlmError
 from rlm_plugins.evaluation.completions import complete
-from rlm_plugins.kernels.auto_class import tokenizer_of
+from rlm_plugins.models.auto_class import tokenizer_of
 
 
 class Sampler:

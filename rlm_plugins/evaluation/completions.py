@@ -13,9 +13,9 @@ import torch
 
 from rlm_plugins.data.images import messages_of
 from rlm_plugins.evaluation.vllm_model import TrainingEngine, VllmModel
-from rlm_plugins.kernels.auto_class import tokenizer_of
-from rlm_plugins.kernels.model_traits import causal_model
 from rlm_plugins.models.adapters import evaluation_mode
+from rlm_plugins.models.auto_class import tokenizer_of
+from rlm_plugins.models.model_traits import causal_model
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.episodes import EpisodeRunner, reward_inputs
 from rlm_plugins.rollout.generator_call import generate

@@ -12,7 +12,7 @@ from typing import Any
 from rlm_plugins.distributed import processes
 from rlm_plugins.evaluation.completions import Completions, complete
 from rlm_plugins.evaluation.held_out_report import Report, interval
-from rlm_plugins.kernels.auto_class import tokenizer_of
+from rlm_plugins.models.auto_class import tokenizer_of
 from rlm_plugins.recipe.checks.required_columns import NOT_FOR_REWARDS
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Evaluates, Stateful

@@ -50,7 +50,7 @@ class AuxiliaryPart:
 
     def memory_bytes(self, stage: Stage) -> int:
         """Return the bytes of the adapters and their optimizer states; the base is the policy's."""
-        from rlm_plugins.estimate.meta_model import skeleton, trained_bytes
+        from rlm_plugins.models.meta_model import skeleton, trained_bytes
 
         lora = self._settings.get("lora") or stage.lora
         return COPIES * len(self._seeds) * trained_bytes(skeleton(stage.source.config, lora))

@@ -17,9 +17,11 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from rlm_fast.attention import install_attention
+from rlm_fast.forward import model_inputs
+from rlm_fast.layout import Layout
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.packing import Layout, install_attention, model_inputs
 
 HEAD = "value_head.safetensors"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.data import hub
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.kernels.auto_class import auto_class
+from rlm_plugins.models.auto_class import auto_class
 from rlm_plugins.models.notice import CARD, WeightsNotice, notice_of
 
 if TYPE_CHECKING:

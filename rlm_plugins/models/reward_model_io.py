@@ -75,7 +75,7 @@ def memory_bytes(config: Any, adapter_or_folder: Mapping[str, Any] | Path | None
         adapter_or_folder: Fields of the adapter that will be trained (None: all weights), or the folder of the model.
         shares: True if it may share the policy's base.
     """
-    from rlm_plugins.estimate.meta_model import skeleton, trained_bytes
+    from rlm_plugins.models.meta_model import skeleton, trained_bytes
 
     head = 4 * (int(config.get_text_config().hidden_size) + 1)
     base = sum(x.numel() * x.element_size() for x in skeleton(config, None).parameters())

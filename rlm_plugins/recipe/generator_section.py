@@ -12,7 +12,7 @@ from rlm_plugins.registry.protocols import Evaluates, SetsTrainer
 
 REFERENCE = "transformers"
 """The generator of a recipe with `none`, and without the section if the default is not installed."""
-PLUGIN, DEFAULT, PACKAGE = "fastgen", "fastgen/fast", "rlm-fastgen"
+PLUGIN, DEFAULT, PACKAGE = "fast", "fast/fast", "rlm-fast"
 """The default generator, with its plugin and the package that has it."""
 INSTALL = f"pip install ./plugins/{PACKAGE}"
 """The command that installs the default generator from a checkout."""

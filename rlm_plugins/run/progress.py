@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rlm_fast.decoding_plans import decoding_plans
+from rlm_fast.stage_features import StageFeatures
 from transformers import TrainerCallback
 
-from rlm_plugins.estimate.decoding import decoding_plans
-from rlm_plugins.estimate.stage_features import StageFeatures
 from rlm_plugins.messages import visible
 from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.stage import Stage

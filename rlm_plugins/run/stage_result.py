@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.durable.sealed import damages, publish_sealed
 from rlm_plugins.errors import RlmError
-from rlm_plugins.kernels.auto_class import auto_class
+from rlm_plugins.models.auto_class import auto_class
 from rlm_plugins.registry.protocols import CompletesResults, product_of
 from rlm_plugins.run.hub_upload import upload_result
 from rlm_plugins.run.model_card import write_model_card

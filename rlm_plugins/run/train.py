@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rlm_fast import kernel_choices
+from rlm_fast.host_memory import keep_freed_memory
+from rlm_fast.tuning import applied
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
@@ -26,8 +29,6 @@ from rlm_plugins.durable.lock import locked
 from rlm_plugins.durable.stop_signals import Interrupted, current
 from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.evaluation.vllm_model import TrainingEngine
-from rlm_plugins.kernels.host_memory import keep_freed_memory
-from rlm_plugins.kernels.tuning import applied
 from rlm_plugins.lazy import torch
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
@@ -35,7 +36,6 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.call_marker import marked_calls
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.run import kernel_choices
 from rlm_plugins.run.console import TextConsole
 from rlm_plugins.run.folder import SUMMARY, Run
 from rlm_plugins.run.learning_curve import LearningCurve

@@ -21,6 +21,7 @@ class SampleLog(StepObserver):
 
     def __init__(self, run: Run, stage: Stage) -> None:
         self._run, self._stage = run, stage
+        self._components: Any = None
 
     def attach(self, trainer: Any) -> None:
         """Store the collaborators of the trainer; one with a loss of its own has none, and scores nothing."""

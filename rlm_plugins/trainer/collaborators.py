@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rlm_plugins.packing import Features
+from rlm_fast.features import Features
+
 from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.trainer.context import TrainerContext

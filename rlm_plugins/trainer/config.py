@@ -57,8 +57,8 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
                 setting.check(self)
 
     def __post_init__(self) -> None:
-        generations: int = self.num_generations
-        self.num_generations = _SingleGeneration(1) if generations == 1 else generations
+        generations = int(self.num_generations)
+        self.num_generations: int = _SingleGeneration(1) if generations == 1 else generations
         super().__post_init__()
         self.num_generations = generations
 

@@ -8,10 +8,10 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+from rlm_fast.features import Features
 
 from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RlmError
-from rlm_plugins.packing import Features
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.dynamic_sampling import LEFT_PADDED
 from rlm_plugins.stage_settings import Reward

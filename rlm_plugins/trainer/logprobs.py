@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from rlm_fast.fused_lora import fuse_lora
+from rlm_fast.fused_mlp import fuse_mlps
+from rlm_fast.layout import Layout
+from rlm_fast.pack import layouts
+from rlm_fast.packed_forward import PackedForward
 from trl import GRPOTrainer
 
-from rlm_plugins.kernels.fused_lora import fuse_lora
-from rlm_plugins.kernels.fused_mlp import fuse_mlps
-from rlm_plugins.packing import Layout, PackedForward, layouts
 from rlm_plugins.trainer.context import TrainerContext
 
 logger = logging.getLogger(__name__)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from rlm_fast.prompt_groups import is_per_sequence
+from rlm_fast.token_budget import PORTIONS
 
-from rlm_plugins.kernels.rng_guard import preserve_rng
-from rlm_plugins.packing import PORTIONS, is_per_sequence
+from rlm_plugins.models.rng_guard import preserve_rng
 from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective

@@ -8,16 +8,10 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
+from rlm_fast.prompt_groups import group_by_prompt, has_advantage
+from rlm_fast.token_budget import PORTIONS, SplitRule, split_into_portions, split_rule
+from rlm_fast.zero_advantage import zero_advantage_has_no_gradient
 
-from rlm_plugins.packing import (
-    PORTIONS,
-    SplitRule,
-    group_by_prompt,
-    has_advantage,
-    split_into_portions,
-    split_rule,
-    zero_advantage_has_no_gradient,
-)
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.logprobs import LogProbs, prompt_completion
 from rlm_plugins.trainer.old_logprobs import OldLogProbs

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.kernels.rng_guard import preserve_rng
-from rlm_plugins.packing import VOCAB_STATISTICS, packed_statistics, padded_statistics
+from rlm_plugins.models.rng_guard import preserve_rng
+from rlm_plugins.models.vocab_statistics import VOCAB_STATISTICS, packed_statistics, padded_statistics
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
 from rlm_plugins.trainer.logprobs import LogProbs, LogpsAndEntropies, prompt_completion

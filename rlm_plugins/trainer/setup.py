@@ -17,9 +17,8 @@ from rlm_plugins.trainer.checkpoint import saving
 from rlm_plugins.trainer.integration_errors import integration_errors
 
 if TYPE_CHECKING:
+    from rlm_fast.forecast import Forecast
     from transformers import PreTrainedModel
-
-    from rlm_plugins.estimate.plan import Forecast
 
 
 def arguments(stage: Stage, run: RunState | None = None, **overrides: Any) -> Any:
@@ -34,7 +33,7 @@ def forecast(stage: Stage, **overrides: Any) -> Forecast:
 
     If the recipe does not set gradient checkpointing, it is on only if a step would not fit without it.
     """
-    from rlm_plugins.estimate.plan import KEY, Forecast
+    from rlm_fast.forecast import KEY, Forecast
 
     config = stage.trainer.config_class()
     settings = {**trainer_defaults(), **stage.settings, "output_dir": str(stage.folder), **overrides}

@@ -45,7 +45,9 @@ def _check_successes(earlier: Sequence[Plan], plan: Plan) -> None:
     if plan.environment.part.full_name != "builtin/successes":
         return
     name = plan.environment.knobs["stage"]
-    valid = _titles(p for p in earlier if "keep_successes" in [callback.part.name for callback in p.callbacks])
+    valid = _titles(
+        p for p in earlier if "keep_successes" in [callback.part.name for callback in p.extensions.callbacks]
+    )
     if name not in valid:
         raise RecipeError(
             f"no stage '{name}' before this one keeps its successes",

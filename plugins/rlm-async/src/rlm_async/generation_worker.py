@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rlm_fast import tuning
+from rlm_fast.fused_lora import fuse_lora
+from rlm_fast.fused_mlp import fuse_mlps
 from transformers.initialization import no_init_weights
 
 from rlm_async.generation_process import receive_tensors
 from rlm_plugins.divergence import nonfinite_logits
 from rlm_plugins.errors import RlmError
-from rlm_plugins.kernels import tuning
-from rlm_plugins.kernels.fused_lora import fuse_lora
-from rlm_plugins.kernels.fused_mlp import fuse_mlps
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.generator_call import generate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -63,9 +63,10 @@ class OverlappedGeneration(StalePolicy):
         """Device of the second process."""
         return str(self.context.args.generation_device)
 
-    def sampling(self) -> AbstractContextManager[Any]:
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
         """Change nothing: the second process samples."""
-        return nullcontext()
+        yield
 
     @contextmanager
     def training(self) -> Iterator[None]:

@@ -41,7 +41,7 @@ class CritiqueScore(LearnedReward):
 
     def memory_bytes(self, stage: Stage) -> int:
         """Return the bytes beside the policy: those of the reward model, and the critic."""
-        from rlm_plugins.estimate.meta_model import skeleton
+        from rlm_plugins.models.meta_model import skeleton
 
         critic = sum(x.numel() * x.element_size() for x in skeleton(stage.source.config, None).parameters())
         return super().memory_bytes(stage) + critic

@@ -59,4 +59,4 @@ def replay(
 
 
 for _command in (view, replay):
-    _command.panel = "Look"  # type: ignore[attr-defined]
+    _command.panel = "Look"  # type: ignore

@@ -131,7 +131,7 @@ def _refuse_other_losses(capsule: Capsule, recipe: Recipe, registry: Registry) -
     """
     if resolve_algorithm(recipe, registry)[0].get("policy_loss") is None:
         problem = "the trainer of this stage has a loss of its own, which requires the model"
-        hint = "its inputs are in the capsule: `rlm_plugins.capsule.read_capsule`"
+        hint = "its inputs are in the capsule: `rlm_view.capsule.read_capsule`"
         raise RlmError(problem, where=f"step {capsule.step} of {capsule.stage}", hint=hint)
 
 

@@ -1,0 +1,153 @@
+"""Fast paths of a stage: which are on, and why the others are off.
+
+The trainer, ``rlm check`` and the memory estimate use this one list. Here are the reasons that follow from the recipe.
+`estimate/stage_features.py` adds those that follow from the model; the trainer finds these when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rlm_fast.prompt_groups import is_per_sequence, sums_over_step
+from rlm_plugins.equation import Equation
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.stage_settings import Speed
+
+SHARDED = "the model is sharded"
+LOAD_BALANCING = "the loss has a load-balancing term over experts (`router_aux_loss_coef`)"
+PADDED = "forward passes are padded"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One fast path.
+
+    Args:
+        name: Its key in `speed:` of a recipe.
+        reason: Why it is off; None: it is on.
+        detail: Kind or limits, if there are several.
+    """
+
+    name: str
+    reason: str | None = None
+    detail: str = ""
+
+    @property
+    def on(self) -> bool:
+        """True if the fast path is used."""
+        return self.reason is None
+
+
+@dataclass
+class Features:
+    """Fast paths of a stage, by name.
+
+    Args:
+        speed: `speed:` of the recipe.
+        equation: The parts of the algorithm.
+        args: Config of the trainer.
+        sharded: The model is sharded (FSDP, DeepSpeed).
+        load_balancing: The loss has a load-balancing term over experts.
+        critic: The stage has a critic.
+        learners: Every part that may be stateful.
+    """
+
+    speed: Speed
+    equation: Equation
+    args: Any
+    sharded: bool = False
+    load_balancing: bool = False
+    critic: bool = False
+    learners: Sequence[Bound] = ()
+
+    def model_reason(self, name: str) -> str | None:
+        """Return why the model does not support a fast path, or None if that is unknown."""
+        return None
+
+    def _feature(self, name: str, *reasons: tuple[object, str]) -> Feature:
+        """Return a feature, off for the first reason whose condition holds; the recipe comes first, the model last."""
+        for condition, reason in ((not getattr(self.speed, name), f"`speed.{name}` is off"), *reasons):
+            if condition:
+                return Feature(name, reason)
+        return Feature(name, self.model_reason(name))
+
+    @cached_property
+    def padding_free(self) -> Feature:
+        """Forward passes without padding, each prompt once per group."""
+        return self._feature(
+            "padding_free",
+            (self.args.cast_lm_head_to_fp32, "`cast_lm_head_to_fp32` replaces the language head"),
+            (self.sharded, SHARDED),
+            (self.load_balancing, LOAD_BALANCING),
+        )
+
+    @cached_property
+    def fused_lora(self) -> Feature:
+        """LoRA layers with a fused product."""
+        return self._feature(
+            "fused_lora",
+            (self.args.bf16 or self.args.fp16, "products are in half precision"),
+            (self.args.torch_compile, "`torch_compile` compiles the products"),
+            (self.sharded, SHARDED),
+        )
+
+    @cached_property
+    def skip_zero_advantage(self) -> Feature:
+        """Updates without zero-advantage completions; whether the loss allows it is checked at each step."""
+        return self._feature(
+            "skip_zero_advantage",
+            (self.critic, "the critic is trained on them"),
+            (getattr(self.args, "target_kl", None) is not None, "`target_kl` measures all completions"),
+        )
+
+    @cached_property
+    def group_micro_batches(self) -> Feature:
+        """Micro-batches grouped by prompt; with padded passes that saves nothing and would change dropout masks."""
+        spans = self.args.steps_per_generation % self.args.gradient_accumulation_steps
+        return self._feature(
+            "group_micro_batches",
+            (not sums_over_step(self.equation), "the loss is a mean over micro-batches"),
+            (spans, "an optimizer step spans generations"),
+            (not self.padding_free.on, PADDED),
+        )
+
+    @cached_property
+    def dynamic_micro_batches(self) -> Feature:
+        """Micro-batches of as many completions as fit a token budget, or merged while they are small."""
+        merges = self.speed.max_tokens_per_micro_batch is None
+        is_single = merges and self.args.gradient_accumulation_steps <= 1
+        return self._feature(
+            "merge_micro_batches" if merges else "max_tokens_per_micro_batch",
+            (is_single, "an optimizer step has one micro-batch"),
+            (not self.group_micro_batches.on, "micro-batches are not grouped by prompt"),
+            (not is_per_sequence(self.equation), "a part uses all completions of an optimizer step"),
+        )
+
+    def needed_for_scoring(self, name: str) -> bool:
+        """Return True if a part requests a field of the batch before the loss phase, or in `update`."""
+        parts = [*self.equation.shapers, *self.equation.filters, self.equation.advantage]
+        return any(name in p.part.required_data for p in parts) or any(
+            name in p.part.update_required_data for p in self.learners
+        )
+
+    @property
+    def needs_old_for_scoring(self) -> bool:
+        """True if old log-probs are needed before the first pass of the update."""
+        names = ("old_logp", "policy_drift")
+        return self.equation.requires("expected_logp") or any(self.needed_for_scoring(name) for name in names)
+
+    @property
+    def recomputes_old_logprobs(self) -> bool:
+        """True if TRL computes old log-probs: a generation is more than one optimizer step, or not a part of one."""
+        args = self.args
+        return bool(args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations))
+
+    @property
+    def first_pass_is_old(self) -> bool:
+        """True if the first pass of the update gives old log-probs: a generation is one optimizer step, repeated."""
+        args = self.args
+        repeated = args.steps_per_generation == args.gradient_accumulation_steps and args.num_iterations > 1
+        return self.speed.reuse_old_logprobs and repeated and not args.use_vllm

@@ -1,1 +1,0 @@
-"""Numerical kernels (fused log-prob head, fused LoRA, CPU linear, tree attention), and the models they support."""
