@@ -1,0 +1,1 @@
+"""Commands that explain recipes, diagnose runs and compare them."""
