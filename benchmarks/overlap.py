@@ -1,6 +1,6 @@
 """Time saved by computing rewards during generation: ``python benchmarks/overlap.py``.
 
-Two arms, with `speed.prefetch_rewards` and without, train the same steps in one process, in alternating order, on
+Two arms, with `prefetch` beside the reward and without, train the same steps in one process, in alternating order, on
 groups of four that end at different times. Their weights must be equal bit for bit. Rewards (`overlap_rewards.py`)
 take 0, 20 or 200 ms per completion: one is asynchronous, with a server that handles four requests at a time, one has
 two processes. Neither uses a core of the model. Waiting is wall-clock time, so the machine should be idle otherwise.
@@ -35,7 +35,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
 
 import torch
-from speed_arms import ARMS, OURS, Arm, build
+from speed_arms import ARMS, OURS, build
 from speed_workloads import WORKLOADS, Workload
 from transformers import TrainerCallback
 
@@ -50,8 +50,8 @@ WORKLOAD = replace(
     about="0.75 M parameters, prompts of 16–32 tokens, 8 groups of 4, completions of 16 tokens on average, 96 at most",
     completion=96, mean=16, generations=4, steps=4,
 )  # fmt: skip
-LAG: Arm = replace(ARMS[OURS], speed={**(ARMS[OURS].speed or {}), "prefetch_rewards": False})
-WHO = {"without": LAG, "with": ARMS[OURS]}
+WHO = {"without": False, "with": True}
+"""Arm → `prefetch` of the reward."""
 KINDS: dict[str, Record] = {"asynchronous": {"name": "asked"}, "two processes": {"name": "run", "processes": 2}}
 TIMES = (0.0, 0.02, 0.2)
 
@@ -71,7 +71,7 @@ class Clock(TrainerCallback):
         self.steps.append((time.perf_counter() - clock, time.process_time() - cpu))
 
 
-def step(workload: Workload, arm: Arm, kind: str, seconds: float) -> tuple[float, float, torch.Tensor]:
+def step(workload: Workload, prefetch: bool, kind: str, seconds: float) -> tuple[float, float, torch.Tensor]:
     """Return wall-clock and CPU seconds per step, and the weights at the end.
 
     Means over all steps but the first, which has the self-checks.
@@ -81,7 +81,8 @@ def step(workload: Workload, arm: Arm, kind: str, seconds: float) -> tuple[float
     torch.set_num_threads(1)
     gc.collect()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        trainer = build(workload, arm, folder, Reward(kind, bound, processes=settings.get("processes")))
+        reward = Reward(kind, bound, processes=settings.get("processes"), prefetch=prefetch)
+        trainer = build(workload, ARMS[OURS], folder, reward)
         clock = Clock()
         trainer.add_callback(clock)
         trainer.train()

@@ -63,7 +63,6 @@ AS_TRL = {
             "skip_zero_advantage",
             "group_micro_batches",
             "reuse_old_logprobs",
-            "prefetch_rewards",
             "merge_micro_batches",
             "fused_lora",
         ),

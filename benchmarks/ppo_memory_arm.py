@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rlm_fast.speed import Memory
 from rlm_fast.transformer import HEAD_TOKENS, HEAD_VOCABULARY
 from torch.profiler import ProfilerActivity, profile
 from transformers import TrainerCallback
 
 from rlm_plugins import recipe
-from rlm_plugins.cli.check import memory
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.stage import Place, RunState
@@ -121,7 +121,7 @@ def train(document: Record, profiled: int | None) -> tuple[Probe, Record]:
         file.write_text(json.dumps(document))
         (stage,) = compose(recipe.load(file), Registry())
         stage = replace(stage, place=Place(Path(folder) / "run"))
-        expected = memory(setup.forecast(stage))
+        expected = Memory().check_data(stage, setup.arguments(stage))
         trainer = stage.trainer.build(stage, RunState())
         probe = Probe(trainer, profiled)
         trainer.add_callback(probe)

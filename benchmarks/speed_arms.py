@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig
+from rlm_fast.speed import NO_SPEED
 from speed_workloads import Workload
 from speed_world import LORA, eighths, model, problems, tokenizer
 from transformers.trainer_callback import PrinterCallback
@@ -23,7 +24,7 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.rollout.prompt_sampler import order_of
 from rlm_plugins.rollout.prompt_source import prompt_source_for
-from rlm_plugins.stage_settings import NO_SPEED, Reward
+from rlm_plugins.stage_settings import Reward
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
 REGISTRY = Registry()
@@ -123,7 +124,7 @@ def _ours(workload: Workload, arm: Arm, reward: Reward, settings: dict[str, Any]
         rewards=[reward],
         order=order,
         generator=REGISTRY.find("rlm_generators", arm.generator).bind({}),
-        speed=replace(NO_SPEED, **(arm.speed or {})),
+        passes=replace(NO_SPEED, **(arm.speed or {})).passes,
         prompt_source=prompt_source_for(None, made.parts(), order, size=size, seed=settings["seed"]),
     )
     return EquationTrainer(

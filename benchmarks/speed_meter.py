@@ -83,7 +83,7 @@ class Meter(TrainerCallback):
         trainer._generate_and_score_completions = self._timed("scoring", score, self._see_scored)
         passes, name = trainer, "_get_per_token_logps_and_entropies"
         if hasattr(trainer, "components"):  # ours; else TRL's own trainer
-            passes, name = trainer.components.logprobs, "compute"
+            passes, name = trainer.components.passes, "compute"
         setattr(passes, name, self._padded(getattr(passes, name)))
         self._reads = causal_model(trainer.model)
         trainer.add_callback(self)

@@ -27,6 +27,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as `rlm` does
 import torch
 from rlm_fast import active_sequences, kernel_choices, loop, sampling
 from rlm_fast.host_memory import keep_freed_memory
+from rlm_fast.speed import NO_SPEED
 from rlm_fast.tuning import applied
 from speed_arms import ARMS, BUDGET, OURS, build
 from speed_limit import least, probe
@@ -35,8 +36,6 @@ from speed_run import begin
 from speed_workloads import WORKLOADS, Workload
 from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import TrainerCallback
-
-from rlm_plugins.stage_settings import NO_SPEED
 
 KINDS = {
     "products": ("mm", "addmm", "addmm_", "bmm", "linear_pointwise"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from rlm_fast import kernel_choices
+from rlm_fast.speed import NO_SPEED
 from rlm_fast.tuning import applied
 from speed_arms import Arm, build
 from speed_meter import Meter, Run, flat
@@ -18,7 +19,6 @@ from speed_workloads import Workload
 from transformers import GenerationConfig
 
 from rlm_plugins.rollout.generator_call import generate
-from rlm_plugins.stage_settings import NO_SPEED
 
 
 def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:

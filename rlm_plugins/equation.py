@@ -43,6 +43,11 @@ class Equation:
         return any(part.part.requires(name) for part in self.parts())
 
     @property
+    def is_per_sequence(self) -> bool:
+        """True if the loss of a sequence uses no statistic over the optimizer step."""
+        return not (self.requires("step_batch") or self.requires("step_batch_rows"))
+
+    @property
     def refill(self) -> int | None:
         """Maximum number of sampling rounds per batch, the smallest of all filters; None: no dynamic sampling."""
         return min((part.options["refill"] for part in self.filters if part.options.get("refill")), default=None)

@@ -437,12 +437,12 @@ def rlm_settings() -> Mapping[str, Setting]:
 
 @hookspec
 def rlm_sections() -> Parts:
-    """Sections of a stage in a recipe that a package owns: classes whose knobs are the keys of the section.
+    """Sections of a stage in a recipe that a package owns: :class:`rlm_plugins.registry.section.Section`.
 
-    Optional members: ``on_by_default = True`` (a stage without the section has it with its defaults; ``none`` turns it
-    off), ``observers(stage)`` and ``callbacks(stage, run, console)``, which return those of a stage::
+    The knobs of the class are the keys of the section. Its other members say what the section does: observe steps, add
+    callbacks, choose settings of the trainer, replace the forward passes, report in ``rlm check``::
 
-        class Budget:
+        class Budget(Section):
             \"\"\"Stop a stage after some tokens.\"\"\"
             def __init__(self, *, tokens: int):
                 self.tokens = tokens

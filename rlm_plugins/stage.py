@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.section import Section
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
-from rlm_plugins.stage_settings import NO_SPEED, Critic, Evaluation, Reward, Speed
+from rlm_plugins.stage_settings import Critic, Evaluation, Reward
 
 if TYPE_CHECKING:
     from rlm_plugins.equation import Equation
@@ -68,7 +69,6 @@ class Stage:
         sampler: The order of prompts; None: TRL's shuffle.
         rollouts: Rollout sources beside the policy.
         critic: Set if a part requires `values` or `returns`.
-        speed: The optimizations that are on.
         generator: The decoding; None: ``transformers.generate``.
         extensions: Callbacks, observers, sections and settings.
         place: Its folder, and the results of earlier stages.
@@ -88,10 +88,15 @@ class Stage:
     sampler: Bound | None = None
     rollouts: Sequence[Bound] = ()
     critic: Critic | None = None
-    speed: Speed = NO_SPEED
     generator: Bound | None = None
     extensions: Extensions = Extensions()
     place: Place = Place()
+
+    @property
+    def sections(self) -> Mapping[str, Section]:
+        """The sections of packages, by key."""
+        parts: Mapping[str, Any] = self.extensions.sections
+        return {key: part.target for key, part in parts.items()}
 
     @property
     def folder(self) -> Path:

@@ -1,4 +1,4 @@
-"""Sections `critic`, `speed` and `evaluation` of a recipe, and the keys of a reward.
+"""Sections `critic` and `evaluation` of a recipe, and the keys of a reward.
 
 They are declared here, once: a recipe is validated against the same annotations, and the descriptions are those of its
 JSON Schema and of `rlm explain`.
@@ -116,59 +116,3 @@ class Critic:
     warmup_steps: Annotated[
         int, Field(ge=0, description="optimizer steps in which only the critic is trained, at the start of a run")
     ] = 0
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Optimizations that change no gradient; `speed: none` turns all of them off."""
-
-    __pydantic_config__ = STRICT
-
-    padding_free: Annotated[
-        bool, Field(description="forward passes without padding, with each prompt once per group")
-    ] = True
-    skip_zero_advantage: Annotated[
-        bool, Field(description="leave completions of advantage 0 out of the update, if they have no gradient")
-    ] = True
-    group_micro_batches: Annotated[
-        bool, Field(description="fill micro-batches group by group within an optimizer step")
-    ] = True
-    reuse_old_logprobs: Annotated[
-        bool,
-        Field(description="take old log-probs from the first pass over a generation, or from decoding"),
-    ] = True
-    prefetch_rewards: Annotated[
-        bool, Field(description="compute asynchronous and multiprocess rewards during generation")
-    ] = True
-    merge_micro_batches: Annotated[
-        bool, Field(description="run small micro-batches of an optimizer step in one pass (CPU)")
-    ] = True
-    fused_lora: Annotated[
-        bool,
-        Field(
-            description="add LoRA's product to that of its base layer in place; compute gated MLPs at once (float32)"
-        ),
-    ] = True
-    tune_kernels: Annotated[
-        bool, Field(description="choose kernels and sizes by measurement at the start of a run (CPU)")
-    ] = True
-    max_tokens_per_micro_batch: Annotated[
-        Annotated[int, Field(ge=1)] | Literal["auto"] | None,
-        Field(
-            description="tokens of a micro-batch, a prompt counted once per group; `auto`: those of the recipe's "
-            "micro-batch at full length; default: the recipe's number of completions",
-        ),
-    ] = None
-
-
-NO_SPEED = Speed(
-    padding_free=False,
-    skip_zero_advantage=False,
-    group_micro_batches=False,
-    reuse_old_logprobs=False,
-    prefetch_rewards=False,
-    merge_micro_batches=False,
-    fused_lora=False,
-    tune_kernels=False,
-)
-"""The reference implementation: TRL's own passes and micro-batches."""

@@ -61,12 +61,14 @@ def trainer(
         score: The reward, which goes by its own name.
         data: The problems.
         sampler: Who chooses among them.
-        pieces: Further arguments of the trainer, or other ones than these.
+        pieces: Further arguments of the trainer, or other ones than these; `speed` is the section of rlm-fast.
         **settings: Of GRPOConfig.
     """
     torch.set_num_threads(1)
     args = GRPOConfig(**tiny.settings(output_dir=str(folder), **settings))
     equation, data, pieces = equation or clipped(), tiny.problems() if data is None else data, dict(pieces or {})
+    if "speed" in pieces:
+        pieces["passes"] = pieces.pop("speed").passes
     order, name = order_of(sampler), score.__name__.lower()
     reward = Reward(name, Part("rlm_rewards", name, "test", score).bind({}))
     usual: dict[str, Any] = {

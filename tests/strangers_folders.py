@@ -271,7 +271,7 @@ ATTACKS: dict[str, Attack] = {
     "a manifest nested deeply": text("manifest.json", "[" * 100_000),
     "a manifest of other types": edit(
         "manifest.json",
-        lambda m, _: m | {"stages": {STAGE: []}, "changes": 3, "tuning": "x", "hardware": 7, "processes": {"a": []}},
+        lambda m, _: m | {"stages": {STAGE: []}, "changes": 3, "hardware": 7, "processes": {"a": []}},
     ),
     "a manifest of lists": edit("manifest.json", lambda m, _: {key: [] for key in m}),
     "checksums that lead outside": edit(

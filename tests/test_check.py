@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from rlm_fast import forecast, speed_report
+from rlm_fast.speed_report import size
 from rlm_fast.workload import machine_memory, workload
 from transformers import MistralConfig
 from trl import GRPOConfig
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli.check import examine
-from rlm_plugins.cli.check_report import render, size
+from rlm_plugins.cli.check_report import render
 from rlm_plugins.cli.data_suppliers import SUPPLIERS
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.cli.text_layout import short

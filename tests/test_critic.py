@@ -23,7 +23,7 @@ def values_of(equation_trainer: Any) -> torch.Tensor:
 def log_probs_of(equation_trainer: Any) -> torch.Tensor:
     """Return the policy's log-probs of two fixed completions."""
     with torch.no_grad():
-        return equation_trainer.components.logprobs.of(equation_trainer.model, rows(equation_trainer))[0].clone()
+        return equation_trainer.components.passes.of(equation_trainer.model, rows(equation_trainer))[0].clone()
 
 
 class Trained(NamedTuple):
@@ -106,7 +106,7 @@ def test_the_reference_is_the_base_at_every_step(tmp_path: Path) -> None:
 
     def watched(out: dict[str, Any]) -> Any:
         with torch.no_grad():
-            seen.append((out["ref_per_token_logps"], bare.components.logprobs.of(bare.model, out)[0]))
+            seen.append((out["ref_per_token_logps"], bare.components.passes.of(bare.model, out)[0]))
         return scoring(out)
 
     equation_trainer.components.scoring.batch = watched

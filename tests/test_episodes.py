@@ -19,6 +19,7 @@ import pytest
 import tiny
 import torch
 from fixtures_trainer import clipped, interrupted, logged, trainer, weights
+from rlm_fast.speed import NO_SPEED
 from trl import GRPOConfig, GRPOTrainer
 
 from rlm_plugins.builtin.episode_rewards import episode_return
@@ -36,7 +37,7 @@ from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.episode_tokens import EpisodeTokens
 from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage_settings import NO_SPEED, Reward
+from rlm_plugins.stage_settings import Reward
 from rlm_plugins.trainer import EquationTrainer
 
 
@@ -205,7 +206,7 @@ def poison(equation_trainer: EquationTrainer, monkeypatch: pytest.MonkeyPatch) -
         return x if x is None else x.masked_fill(is_observation, math.nan)
 
     logprobs, critic, scoring = (
-        equation_trainer.components.logprobs,
+        equation_trainer.components.passes,
         equation_trainer.components.critic,
         equation_trainer.components.scoring,
     )

@@ -15,6 +15,7 @@ import yaml
 from datasets import Dataset
 from fixtures_trainer import REGISTRY, clipped, trainer
 from rlm_fast import fast
+from rlm_fast.speed import NO_SPEED, Speed
 from rlm_fast.speed_report import fast_path_lines, generation_lines
 from test_fast_paths import weights
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -30,7 +31,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.generator_call import Generation, generate
-from rlm_plugins.stage_settings import NO_SPEED, Reward, Speed
+from rlm_plugins.stage_settings import Reward
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.generation import PolicyGeneration
 from rlm_plugins.trainer.setup import arguments

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,7 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards import prefetch as ahead
 from rlm_plugins.rewards.prefetch import RequestThread
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage_settings import NO_SPEED, Reward
+from rlm_plugins.stage_settings import Reward
 
 REGISTRY = Registry()
 BATCH: dict[str, Any] = {
@@ -196,7 +195,7 @@ def test_run_with_multiprocess_rewards_only(tmp_path: Path) -> None:
     """Nothing is asynchronous, so TRL has no event loop; each group is requested once."""
     reward = heavy(tmp_path)
     fast = REGISTRY.find("rlm_generators", "fast").bind({})
-    pieces = {"speed": replace(NO_SPEED, prefetch_rewards=True), "generator": fast}
+    pieces = {"generator": fast}
     it = trainer(tmp_path, pieces={**pieces, "rewards": [reward], "reward_funcs": [trl_reward(reward)]}, max_steps=1)
     it.train()
     assert len((tmp_path / "calls").read_text().split()) == it.args.generation_batch_size // it.num_generations
@@ -246,8 +245,9 @@ GENERATORS = [None, "fast"]
 def prefetch_trainer(folder: Path, generator: str | None, overlap: bool, **settings: Any) -> Any:
     """Return a trainer whose groups end at different times."""
     found = generator and REGISTRY.find("rlm_generators", generator).bind({})
-    pieces = {"speed": replace(NO_SPEED, prefetch_rewards=overlap), "generator": found, "model": tiny.model()}
-    return trainer(folder, score=delayed_eighths, learning_rate=1e-3, pieces=pieces, **settings)
+    reward = Reward("delayed", Part("rlm_rewards", "delayed", "test", delayed_eighths).bind({}), prefetch=overlap)
+    pieces = {"rewards": [reward], "reward_funcs": [trl_reward(reward)], "generator": found, "model": tiny.model()}
+    return trainer(folder, learning_rate=1e-3, pieces=pieces, **settings)
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -257,11 +257,8 @@ def test_run_prefetches_before_the_forward_pass(
 ) -> None:
     """Groups are requested during generation if the generator reports finished sequences, otherwise just after it."""
     it = prefetch_trainer(tmp_path, generator, overlap, beta=0.1, max_steps=1)
-    for owner, name in (
-        (it, "_generate_single_turn"),
-        (it, "_get_per_token_logps_and_entropies"),
-        (it.reward_funcs[0], "begin"),
-    ):
+    watched = [(it, "_generate_single_turn"), (it, "_get_per_token_logps_and_entropies")]
+    for owner, name in [*watched, *([(it.reward_funcs[0], "begin")] if overlap else [])]:
         monkeypatch.setattr(owner, name, partial(logged_call, name, getattr(owner, name)))
     it.train()
     happened = [event for event in LOG if not event.startswith("asked")]

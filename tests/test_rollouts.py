@@ -23,7 +23,7 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.checkpoint import checkpoints
-from rlm_plugins.trainer.logprobs import temperature_cell
+from rlm_plugins.trainer.passes import temperature_cell
 from rlm_plugins.trainer.prompts import PromptTokens
 
 REGISTRY = Registry()
@@ -105,7 +105,7 @@ def test_temperature_applies_to_sampling_and_log_probs(idle: EquationTrainer, te
     mask = torch.ones_like(ids)
     inputs = {"prompt_ids": ids, "prompt_mask": mask, "completion_ids": ids, "completion_mask": mask}
     with torch.no_grad():
-        actual, entropy, _ = idle.components.logprobs.of(idle.model, inputs, compute_entropy=True)
+        actual, entropy, _ = idle.components.passes.of(idle.model, inputs, compute_entropy=True)
     expected = (logits(idle, [5, 6, 7, 8] * 2)[:, 3:-1] / temperature).log_softmax(-1)
     torch.testing.assert_close(actual, expected.gather(2, ids.unsqueeze(2)).squeeze(2), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(entropy, -(expected.exp() * expected).sum(-1), rtol=1e-4, atol=1e-5)

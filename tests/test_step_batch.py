@@ -144,7 +144,7 @@ class Seeing(EquationTrainer):
         self.seen: list[tuple[Batch, torch.Tensor]] = []
         self.reads = 0
         super().__init__(options, **trl)
-        batches, logprobs = self.components.loss.batches, self.components.logprobs
+        batches, logprobs = self.components.loss.batches, self.components.passes
         step_batch, of = batches.step_batch, logprobs.of
 
         def watched(batch: Batch, inputs: Any) -> Any:

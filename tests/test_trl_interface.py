@@ -16,7 +16,7 @@ from trl import GRPOConfig, GRPOTrainer, SFTTrainer
 from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
 
 from rlm_plugins import trainer as trainer_package
-from rlm_plugins.trainer.logprobs import temperature_cell
+from rlm_plugins.trainer.passes import temperature_cell
 
 PACKAGE = Path(trainer_package.__file__).parent
 GENERATING = {

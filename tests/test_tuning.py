@@ -14,6 +14,7 @@ import rlm_fast  # noqa: F401  its choices are registered
 import torch
 from rlm_fast import cpu_linear, tuning
 from rlm_fast import kernel_choices as machine
+from rlm_fast.stage_features import speed_of
 from rlm_fast.tuning import CHOICES, Choice, applied
 
 from rlm_plugins.cli.recipe_argument import read
@@ -88,19 +89,21 @@ def test_a_resumed_run_uses_the_values_of_its_start(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(machine, "tuned", lambda: next(values))
     monkeypatch.setenv(machine.OFF, "on")
     used = []
-    stages = runs._train_stages
+    stage = runs._train_stage
 
-    def watched(*given: Any) -> None:
+    def watched(*given: Any) -> Any:
         used.append(cpu_linear.MIN_TOKENS)
-        stages(*given)
+        return stage(*given)
 
-    monkeypatch.setattr(runs, "_train_stages", watched)
+    monkeypatch.setattr(runs, "_train_stage", watched)
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     recipe = load(tmp_path / "recipe.yaml")
     for resume in (False, True):
         runs.train(recipe, Registry(), tmp_path / "run", resume=resume)
+        (tmp_path / "run/01-grpo/done").unlink(missing_ok=True)
     assert used == [16, 16]
-    assert json.loads((tmp_path / "run/manifest.json").read_text())["tuning"] == {"onednn_tokens": 16}
+    stages = json.loads((tmp_path / "run/manifest.json").read_text())["stages"]
+    assert [entries["tuning"] for entries in stages.values()] == [{"onednn_tokens": 16}]
     assert cpu_linear.MIN_TOKENS not in used, "a run leaves the values of the process as they were"
 
 
@@ -112,7 +115,8 @@ def test_measuring_can_be_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for overrides, expected in (((), {"onednn_tokens": 16}), ((override,), {})):
         recipe, registry = read(tmp_path / "recipe.yaml", overrides)
         stages = compose(recipe, registry)
-        assert machine.values(stages[0].speed) == ({} if torch.accelerator.is_available() else expected)
-        line = machine.line(stages[0])
-        assert ("defaults, not measured" in line) is not bool(machine.values(stages[0].speed))
-        assert "tokens from which oneDNN is used: " + ("16" if machine.values(stages[0].speed) else "64") in line
+        values = machine.values(speed_of(stages[0]))
+        assert values == ({} if torch.accelerator.is_available() else expected)
+        line = machine.line(speed_of(stages[0]))
+        assert ("defaults, not measured" in line) is not bool(values)
+        assert "tokens from which oneDNN is used: " + ("16" if values else "64") in line

@@ -10,13 +10,14 @@ import fixtures_critic
 import pytest
 import torch
 from rlm_fast import chunk_sizes as sizes
+from rlm_fast.passes import PackedPasses
+from rlm_fast.speed import NO_SPEED
 from torch.distributions import Categorical, kl_divergence
 
 from rlm_plugins.models.vocab_statistics import token_statistics
 from rlm_plugins.registry.part import Part
-from rlm_plugins.stage_settings import NO_SPEED
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer.logprobs import prompt_completion
+from rlm_plugins.trainer.passes import prompt_completion
 
 HEARD: list[tuple[torch.Size, ...]] = []
 
@@ -39,18 +40,20 @@ def critic_trainer(folder: Path, **changes: Any) -> EquationTrainer:
 def test_statistics_do_not_depend_on_padding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
     trainer, out = critic_trainer(tmp_path, temperature=0.7, per_device_train_batch_size=8), {}
     trainer.model.eval()
-    features = replace(trainer.components.context.features, speed=replace(NO_SPEED, padding_free=packed))
-    trainer.components.logprobs.context = replace(trainer.components.context, features=features)
-    assert trainer.components.logprobs.is_padding_free(*prompt_completion(fixtures_critic.rows(trainer))) is packed
+    passes = PackedPasses(
+        replace(NO_SPEED, padding_free=packed), trainer.components.context, trainer.components.passes._trl_forward
+    )
+    trainer.components.old_logprobs.passes = passes
+    assert passes.is_padding_free(*prompt_completion(fixtures_critic.rows(trainer))) is packed
     for name in ("LOGITS", "TOKENS"):
         monkeypatch.setattr(sizes, name, 1)  # one at a time
     out |= fixtures_critic.rows(trainer)
-    stock, entropy, _ = trainer.components.logprobs.of(trainer.model, out, compute_entropy=True)
-    passes = []
-    handle = trainer.model.register_forward_hook(lambda *_: passes.append(1))
+    stock, entropy, _ = passes.of(trainer.model, out, compute_entropy=True)
+    calls = []
+    handle = trainer.model.register_forward_hook(lambda *_: calls.append(1))
     found = trainer.components.old_logprobs.for_scoring(out)
     handle.remove()
-    assert len(passes) == 1
+    assert len(calls) == 1
     here = out["completion_mask"].bool()
     torch.testing.assert_close(out["old_per_token_logps"][here], stock[here])
     torch.testing.assert_close(found["entropy"][here], entropy[here])

@@ -6,13 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
-
-from rlm_fast import kernel_choices
-from rlm_fast.forecast import Forecast
-from rlm_fast.speed_report import fast_path_lines, generation_lines
-from rlm_fast.workload import machine_memory
 
 from rlm_plugins.cli import objective_text
 from rlm_plugins.cli.batch_plan import batch_plan
@@ -20,13 +14,11 @@ from rlm_plugins.cli.data_suppliers import data_of_parts
 from rlm_plugins.cli.rollouts_report import dynamic_sampling, sources
 from rlm_plugins.data.data_facts import data_facts
 from rlm_plugins.diagnosis import StageSettings, foresee
-from rlm_plugins.errors import RlmError
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.checks.part_rules import warnings_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.stage import Stage
-from rlm_plugins.stage_settings import NO_SPEED
 from rlm_plugins.trainer import setup
 
 Entry = dict[str, Any]
@@ -44,10 +36,10 @@ def examine(stage: Stage, registry: Registry) -> Entry:
     Returns:
         ``name``; ``model`` (origin and license); ``parts`` (slot, name, plugin, origin, file); ``data`` (name,
         needed_by, supplied_by); ``batch`` (lines of text); ``objective`` and ``legend`` (symbol, meaning, part);
-        ``speed`` (lines of text); ``memory`` (see `memory`); ``warnings`` (lines of text).
+        ``warnings`` (lines of text); what each section of a package reports under its key, and as lines of text under
+        ``sections``.
     """
-    forecast = setup.forecast(stage)
-    args = forecast.args
+    args = setup.arguments(stage)
     examples = stage.environment_spec.train
     num_examples = len(examples) if hasattr(examples, "__len__") else None
     parts = list(_parts(stage, registry))
@@ -58,8 +50,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         "data": list(data_of_parts(stage, parts)),
         "batch": [*batch_plan(args, num_examples, stage.settings).lines(), *_rollout_lines(stage, args)],
         **_objective(stage, dict(parts)["trainer"]),
-        "speed": [*generation_lines(stage, args), *fast_path_lines(stage, args), *_kernel_lines(stage)],
-        "memory": memory(forecast),
+        **_sections(stage, args),
         "warnings": [
             *(warnings_of(vars(stage.equation)) if stage.equation is not None else ()),
             *(str(f) for f in foresee(stage.name, StageSettings(stage.body, max(args.max_steps, 0)), _facts(stage))),
@@ -67,9 +58,14 @@ def examine(stage: Stage, registry: Registry) -> Entry:
     }
 
 
-def _kernel_lines(stage: Stage) -> list[str]:
-    """Return the line on kernels chosen by measurement; none if the recipe turns all optimizations off."""
-    return [] if stage.speed == NO_SPEED else [kernel_choices.line(stage)]
+def _sections(stage: Stage, args: Any) -> Entry:
+    """Return what the sections of packages report, by their keys, and as lines of text under ``sections``."""
+    data: Entry = {}
+    lines: dict[str, list[str]] = {}
+    for key, section in stage.sections.items():
+        data[key] = section.check_data(stage, args)
+        lines[key] = list(section.check_lines(data[key]))
+    return {**data, "sections": lines}
 
 
 def _facts(stage: Stage) -> dict[str, float]:
@@ -87,23 +83,6 @@ def _rollout_lines(stage: Stage, args: Any) -> list[str]:
         return []
     rounds = dynamic_sampling(stage.equation.filters, args.generation_batch_size)
     return [*sources(stage.rollouts, args.num_generations), *rounds]
-
-
-def memory(forecast: Forecast) -> Entry:
-    """Return the memory estimate in bytes, its load, and the memory of this machine.
-
-    Returns:
-        The fields of the estimate, with ``peak``, ``load``, ``decided`` and ``machine``; only ``problem`` if there is
-        no estimate for the model.
-    """
-    try:
-        load, estimate = forecast.load, forecast.memory
-    except RlmError:
-        raise
-    except Exception as error:  # an unknown model type must not fail the check: a run does not need the estimate
-        return {"problem": f"no estimate for this model: {type(error).__name__}: {error}"}
-    facts = {"decided": forecast.checkpointing_decision(), "machine": machine_memory()}
-    return {**asdict(estimate), "peak": estimate.peak, "load": asdict(load), **facts}
 
 
 def _part(slot: str, part: Part, registry: Registry) -> Entry:

@@ -14,6 +14,7 @@ _IMPORTS = {
     "Field": "from pydantic import Field",
     "RecipeError": "from rlm_plugins.errors import RecipeError",
     "Setting": "from rlm_plugins.registry.setting import Setting",
+    "Section": "from rlm_plugins.registry.section import Section",
     "StepObserver": "from rlm_plugins.trainer.observer import StepObserver",
     "TrainerCallback": "from transformers import TrainerCallback",
     "json": "import json",

@@ -17,9 +17,6 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from rlm_fast.attention import install_attention
-from rlm_fast.forward import model_inputs
-from rlm_fast.layout import Layout
 
 from rlm_plugins.errors import RlmError
 
@@ -71,13 +68,6 @@ class Critic:
         with self.active():
             hidden = self.trunk(input_ids=ids, attention_mask=attention_mask, use_cache=False).last_hidden_state
         return self.values_of(hidden[:, -width - 1 : -1])
-
-    def packed_values(self, layout: Layout) -> Float[torch.Tensor, "B T"]:
-        """Return the values of a padding-free batch, (B, T); 0 at padding."""
-        install_attention(self.trunk)
-        with self.active():
-            hidden = self.trunk(**model_inputs(layout)).last_hidden_state
-        return layout.unpack(self.values_of(hidden[0, layout.logits_to_keep]))
 
     def values_of(self, hidden: Float[torch.Tensor, "*rows H"]) -> Float[torch.Tensor, "*rows"]:
         """Return the values of hidden states."""

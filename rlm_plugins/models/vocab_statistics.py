@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from rlm_fast.forward import forward_with_head
-from rlm_fast.fused_logprob_head import chunks
-from rlm_fast.layout import Layout
-from torch.nn.functional import linear
 
 VOCAB_STATISTICS = ("self_certainty", "top2_margin")
 """Statistics that scoring parts may name, and that the fused head does not compute."""
@@ -51,36 +45,6 @@ def padded_statistics(
             is_token = mask[:, -width:].bool()
             results.append({name: x.where(is_token, 0.0) for name, x in statistics.items()})
     return {name: torch.cat(list(map(itemgetter(name), results))) for name in NAMES}
-
-
-def packed_statistics(
-    model: Any, layouts: Iterable[Layout], *, temperature: float
-) -> dict[str, Float[torch.Tensor, "B T"]]:
-    """Compute the statistics of completions by padding-free forward passes, without gradient, a few logits at a time.
-
-    Args:
-        model: A policy that supports packing.
-        layouts: Layouts of all sequences.
-        temperature: Divides the logits.
-    """
-
-    def head(
-        hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *, target: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        totals: dict[str, list[torch.Tensor]] = {name: [] for name in NAMES}
-        for rows in chunks(hidden, weight):
-            logits = linear(hidden[rows], weight, bias)[None].float() / temperature
-            for name, x in token_statistics(logits, target[None, rows]).items():
-                totals[name].append(x[0])
-        return tuple(map(torch.cat, totals.values()))
-
-    totals = dict.fromkeys(NAMES, torch.zeros(()))
-    with torch.no_grad():
-        for layout in layouts:
-            columns = forward_with_head(model, layout, partial(head, target=layout.target))
-            for name, x in zip(NAMES, columns, strict=True):
-                totals[name] = totals[name].to(x.device) + layout.unpack(x)
-    return totals
 
 
 def token_statistics(

@@ -162,7 +162,6 @@ def stage_of(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, e
         sampler=plan.slots["sampler"],
         rollouts=plan.slots["rollouts"],
         critic=plan.critic,
-        speed=plan.speed,
         generator=plan.generator,
         extensions=plan.extensions,
         place=Place(earlier=earlier),

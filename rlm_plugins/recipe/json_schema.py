@@ -19,7 +19,7 @@ from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.recipe.sections import FOLDER, MANY, Body, Plugins
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.stage_settings import Critic, Evaluation, Speed
+from rlm_plugins.stage_settings import Critic, Evaluation
 
 _UNNAMED = {"type": "object", "not": {"required": ["name"]}}
 
@@ -57,7 +57,6 @@ def _sections(parts: PartSchemas) -> Schema:
         **{key: or_null({"type": "array", "items": parts.part(key)}) for key in ("rewards", "callbacks", "observers")},
         "algorithm": or_null(_algorithm(parts)),
         "critic": or_null(_critic(parts)),
-        "speed": {"anyOf": [{"const": "none"}, *or_null(keys_of(Speed))["anyOf"]]},
         "trainer": or_null(an_object(fields)),
         "evaluation": or_null(keys_of(Evaluation)),
         "on_divergence": {"enum": ["stop", "back_off", None]},

@@ -16,6 +16,7 @@ from rlm_plugins.recipe.checks.rollouts import check_sources
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.paths import Path, format_path
 from rlm_plugins.recipe.resolve import Plan, resolve
+from rlm_plugins.recipe.sections import KEYS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import needs_equation
@@ -50,9 +51,10 @@ def plans_of(recipe: Recipe, registry: Registry) -> list[Plan]:
     no_critic = "no part of the algorithm requires `values`, so there is no critic"
     remedy = "`algorithm: ppo`, or `advantage: gae` with the penalty `value_loss`"
     _check_is_used(recipe, plans, "critic", [plan.critic is not None for plan in plans], no_critic, remedy)
-    no_equation = "the trainer of this stage has a loss of its own, and no optimizations of ours"
-    equations = [plan.slots.get("policy_loss") is not None for plan in plans]
-    _check_is_used(recipe, plans, "speed", equations, no_equation, "leave it out here")
+    no_equation = "the trainer of this stage has a loss of its own, which this section does not support"
+    for key in dict.fromkeys(key for body in recipe.bodies for key in body if key not in KEYS):
+        using = [key in plan.extensions.sections for plan in plans]
+        _check_is_used(recipe, plans, key, using, no_equation, "leave it out here")
     generating = [plan.generator is not None for plan in plans]
     _check_is_used(recipe, plans, "generator", generating, "this trainer generates nothing", "leave it out here")
     check_earlier_stages(plans)

@@ -31,7 +31,7 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import needs_equation
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.stage import Extensions
-from rlm_plugins.stage_settings import NO_SPEED, Critic, Evaluation, Reward, Speed
+from rlm_plugins.stage_settings import Critic, Evaluation, Reward
 
 
 @dataclass
@@ -50,7 +50,6 @@ class Plan:
         evaluation: None without rewards, or if the recipe turns it off.
         suite: Name → environment of a further held-out set.
         critic: None if no part requires one.
-        speed: The optimizations that are on.
         generator: The decoding; None for a trainer that generates nothing.
         extensions: As in :class:`rlm_plugins.stage.Stage`.
     """
@@ -65,7 +64,6 @@ class Plan:
     evaluation: Evaluation | None
     suite: dict[str, Bound]
     critic: Critic | None
-    speed: Speed
     generator: Bound | None
     extensions: Extensions
     body: dict[str, Any] = field(repr=False)
@@ -90,15 +88,13 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     trainer, slots, body["algorithm"] = _algorithm(finder, raw)
     critic, section = critic_of(finder, raw.get("critic"), slots, body["model"].get("lora"))
     body |= section
-    speed, section = _speed(finder, raw.get("speed", {}), slots)
-    body |= section
     if generates(trainer):
         body["generator"] = decoding
     body["trainer"] = settings
     callbacks, body["callbacks"] = finder.part_list("callbacks", raw.get("callbacks") or [], ("callbacks",))
     observers, plain = finder.part_list("observers", raw.get("observers") or [], ("observers",))
     body |= {"observers": plain} if plain else {}
-    sections, plain_sections = _sections(finder, raw)
+    sections, plain_sections = _sections(finder, raw, has_equation=slots.get("policy_loss") is not None)
     added = _settings(finder, trainer, settings)
     labels = labels_of(finder, trainer, rewards)
     evaluation, suite, body["evaluation"] = evaluation_of(finder, raw.get("evaluation", {}), labels)
@@ -116,7 +112,6 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         evaluation=evaluation,
         suite=suite,
         critic=critic,
-        speed=speed,
         generator=generator if generates(trainer) else None,
         extensions=Extensions(callbacks, observers, sections, added),
         body=body,
@@ -142,17 +137,10 @@ def resolve_rewards(recipe: Recipe, registry: Registry) -> list[Reward]:
     return rewards_of(Finder(recipe, registry, recipe.stage_paths[0]), recipe.bodies[0].get("rewards") or [])[0]
 
 
-def _speed(finder: Finder, section: Mapping[str, Any] | None, slots: Mapping[str, Any]) -> tuple[Speed, dict[str, Any]]:
-    """Return the optimizations, and their section as plain data; none without an equation."""
-    if slots.get("policy_loss") is None:
-        return NO_SPEED, {}
-    speed = NO_SPEED if section is None else Speed(**section)
-    finder.record_origin(vars(speed), ("speed",), "default")
-    return speed, {"speed": dict(vars(speed))}
-
-
-def _sections(finder: Finder, raw: Mapping[str, Any]) -> tuple[dict[str, Bound], dict[str, Any]]:
+def _sections(finder: Finder, raw: Mapping[str, Any], *, has_equation: bool) -> tuple[dict[str, Bound], dict[str, Any]]:
     """Return the sections that packages own, and the same as plain data: those of the recipe, and default ones.
+
+    One that needs an equation is left out of a stage without one.
 
     Raises:
         RecipeError: No plugin owns a section, or it has an unknown key.
@@ -169,6 +157,8 @@ def _sections(finder: Finder, raw: Mapping[str, Any]) -> tuple[dict[str, Bound],
             where = finder.address(key)
             raise RecipeError(f"unknown key '{key}'", where=where, allowed=", ".join(names), hint=suggest(key, names))
         part = finder.registry.find("rlm_sections", key, where=finder.address(key))
+        if getattr(part.target, "needs_equation", False) and not has_equation:
+            continue
         sections[key] = part.bind(raw.get(key) or {}, where=finder.address(key))
         plain[key] = pydantic_core.to_jsonable_python(sections[key].knobs, fallback=repr)
         finder.record_origin(plain[key], (key,), f"default of {key}")

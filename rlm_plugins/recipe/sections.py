@@ -23,7 +23,6 @@ SECTIONS = (
     "rewards",
     "algorithm",
     "critic",
-    "speed",
     "generator",
     "trainer",
     "callbacks",
@@ -100,7 +99,6 @@ class Body(Keys):
     critic: stage_settings.Critic | None = Field(
         None, description="the critic, if a part of the algorithm requires `values`"
     )
-    speed: stage_settings.Speed | None = Field(None, description="optimizations that change no gradient, or `none`")
     generator: Part | None = Field(None, description="decoding of the policy, or `none` for `transformers.generate`")
     trainer: dict[str, Any] | None = Field(None, description="fields of the trainer's config, as in TRL")
     callbacks: list[Part] | None = Field(None, description="callbacks of the trainer")
@@ -126,7 +124,6 @@ _SECTIONS: dict[str, Any] = {
     "": Document,
     "algorithm": Algorithm,
     "critic": stage_settings.Critic,
-    "speed": stage_settings.Speed,
     "evaluation": stage_settings.Evaluation,
     "plugins": Plugins,
 }

@@ -19,9 +19,7 @@ from rlm_plugins.recipe.sections import KEYS, MANY, SECTIONS, Document, keys_of_
 from rlm_plugins.registry.validation_errors import FieldError, most_specific_error
 
 _PART_SECTIONS = ("model", "environment", "rewards", "algorithm", "generator", "callbacks", "observers")
-_OFF = ("speed",)
-"""Sections that `none` turns off."""
-_NONE = (*_OFF, "generator")
+_NONE = ("generator",)
 """Keys that take `none` in place of a mapping."""
 
 
@@ -33,7 +31,6 @@ def expand_names(draft: Draft) -> None:
             address = (*path, "model")
             model.setdefault("name", "pretrained")
             draft.origins.setdefault((*address, "name"), draft.origins[(*address, "package")])
-        body |= {key: None for key in _OFF if body.get(key) == "none"}
         if isinstance(section := body.get("algorithm"), dict):
             _expand_names(draft, section, (*path, "algorithm"), SLOTS)
 

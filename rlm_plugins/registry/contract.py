@@ -15,6 +15,7 @@ from rlm_plugins.errors import PluginError, nearest
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry.member_names import check_members
 from rlm_plugins.registry.protocols import Stateful, Updates
+from rlm_plugins.registry.section import Section
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.registry.signature import data_of, declaration, knobs_of, update_of
 from rlm_plugins.registry.validation_errors import most_specific_error
@@ -47,6 +48,9 @@ def check(part: Part) -> None:
     _check_call(part)
     if part.hook in _CLASSES and not inspect.isclass(part.target):
         raise PluginError(f"is of type {type(part.target).__name__}", where=part.where, allowed="a class")
+    if part.hook == "rlm_sections" and not issubclass(part.target, Section):
+        allowed = "a class derived from rlm_plugins.registry.section.Section"
+        raise PluginError(f"is the class {part.target.__name__}", where=part.where, allowed=allowed)
     if inspect.isclass(part.target):
         _check_class(part)
     for datum in data_of(part.target):

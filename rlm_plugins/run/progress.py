@@ -9,48 +9,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rlm_fast.decoding_plans import decoding_plans
-from rlm_fast.stage_features import StageFeatures
 from transformers import TrainerCallback
 
 from rlm_plugins.messages import visible
 from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.stage import Stage
-from rlm_plugins.stage_settings import NO_SPEED
 
 RECENT = 20
 """Steps whose median is the speed."""
-
-
-class FastPathLine(TrainerCallback):  # type: ignore[misc]
-    """Prints one line at the start of a stage: the fast paths that are on, and why others are off."""
-
-    def __init__(self, stage: Stage, console: Console) -> None:
-        self._stage, self._console = stage, console
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Print the line; none for a trainer without an equation."""
-        if self._stage.equation is None:
-            return
-        try:
-            line = fast_path_line(self._stage, args)
-        except Exception as error:  # the meta device does not support every model
-            line = f"fast paths: decided during the run ({type(error).__name__})"
-        self._console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
-
-
-def fast_path_line(stage: Stage, args: Any) -> str:
-    """Return ``fast paths: …; off: …`` of a stage."""
-    enabled, disabled = [], []
-    for reason, _ in decoding_plans(stage, args)[:1]:
-        assert stage.generator is not None
-        name = f"generator {stage.generator.part.name}"
-        enabled += [] if reason else [name]
-        disabled += [f"{name} ({reason})"] if reason else []
-    for feature in StageFeatures(stage, args) if stage.speed != NO_SPEED else ():
-        enabled += [feature.name] if feature.on else []
-        disabled += [] if feature.on else [f"{feature.name} ({feature.reason})"]
-    return f"fast paths: {', '.join(enabled) or 'none'}" + (f"; off: {', '.join(disabled)}" if disabled else "")
 
 
 class ProgressDisplay(TrainerCallback):  # type: ignore[misc]

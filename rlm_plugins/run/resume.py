@@ -60,9 +60,7 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
     if any(not key.startswith("result.") for key, *_ in changed):
         write_file(folder / BACKUP, (folder / "recipe.yaml").read_bytes())
         history = [*recorded.get("changes", ()), *({"key": k, "old": a, "new": b} for k, a, b in changed)]
-        unchanged: dict[str, Any] = {
-            key: recorded[key] for key in ("id", "started", "stages", "tuning") if key in recorded
-        }
+        unchanged: dict[str, Any] = {key: recorded[key] for key in ("id", "started", "stages") if key in recorded}
         run.open({**current, **unchanged, "changes": history}, recipe.load)
 
 

@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rlm_fast import kernel_choices
-from rlm_fast.host_memory import keep_freed_memory
-from rlm_fast.tuning import applied
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
@@ -29,7 +26,6 @@ from rlm_plugins.durable.lock import locked
 from rlm_plugins.durable.stop_signals import Interrupted, current
 from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.evaluation.vllm_model import TrainingEngine
-from rlm_plugins.lazy import torch
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
@@ -41,7 +37,7 @@ from rlm_plugins.run.folder import SUMMARY, Run
 from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.run.live_diagnosis import LiveDiagnosis
 from rlm_plugins.run.manifest import manifest_of
-from rlm_plugins.run.progress import FastPathLine, ProgressDisplay
+from rlm_plugins.run.progress import ProgressDisplay
 from rlm_plugins.run.report import report
 from rlm_plugins.run.resume_point import valid_checkpoint
 from rlm_plugins.run.stage_result import connected, save_result
@@ -84,13 +80,9 @@ def train(
     log_line = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     run = Run(folder, main, log_line=log_line, allowed=allow_changed)
     start, curve = time.perf_counter(), None
-    with _writing(run), ExitStack() as context:
-        values = from_main_process(partial(_kernel_choices, run, stages, resume))
+    with _writing(run):
         if not resume:
-            run.open({**manifest_of(stages, recipe, registry), "tuning": values} if main else {}, recipe.load)
-        if not torch.accelerator.is_available():
-            keep_freed_memory()
-        context.enter_context(applied(values))
+            run.open(manifest_of(stages, recipe, registry) if main else {}, recipe.load)
         for number, stage in enumerate(stages):
             if resume and run.finished(stage):
                 console.print(f"{stage.name}: complete, skipped")
@@ -100,7 +92,8 @@ def train(
                 stage = replace(stage, environment_spec=collected(run.folder, stage.environment_spec))
             checkpoint = _rewind(run, stage) if resume else None
             title = f"{number + 1}/{len(stages)} {stage.name}"
-            curve = _train_stage(run, stage, title, console, checkpoint, callbacks)
+            with _contexts_of_sections(run, stage):
+                curve = _train_stage(run, stage, title, console, checkpoint, callbacks)
             run.finish(stage)
         if curve is None and (run.folder / SUMMARY).exists():
             console.print(f"{run.name}: finished before; nothing is left to do")
@@ -109,12 +102,13 @@ def train(
     return run
 
 
-def _kernel_choices(run: Run, stages: Sequence[Stage], resume: bool) -> dict[str, int]:
-    """Return the values of `kernels/tuning.py`; a resumed run uses those of its start: others round differently."""
-    if not resume:
-        return kernel_choices.values(*(stage.speed for stage in stages))
-    recorded: dict[str, int] = run.manifest().get("tuning", {})
-    return recorded
+@contextmanager
+def _contexts_of_sections(run: Run, stage: Stage) -> Iterator[None]:
+    """Open the contexts in which the sections of packages let a stage be built and trained."""
+    with ExitStack() as contexts:
+        for section in stage.sections.values():
+            contexts.enter_context(section.training(stage, run))
+        yield
 
 
 @contextmanager
@@ -206,14 +200,12 @@ def _built(
 ) -> Any:
     """Return the trainer of a stage, with the callbacks and observers of the run."""
     run.observers.clear()  # those of the previous stage
-    parts: list[Any] = [part.target for part in stage.extensions.sections.values()]
-    of_sections = [x for part in parts if hasattr(part, "callbacks") for x in part.callbacks(stage, run, console)]
-    observers = [x for part in parts if hasattr(part, "observers") for x in part.observers(stage)]
+    of_sections = [x for section in stage.sections.values() for x in section.callbacks(stage, run, console)]
+    observers: list[Any] = [x for section in stage.sections.values() for x in section.observers(stage)]
     observers += [part.target for part in stage.extensions.observers]
     state.observers = [*observers, SampleLog(run, stage)]
     state.callbacks = [
         MetricsLog(run, stage),
-        FastPathLine(stage, console),
         curve,
         progress,
         LiveDiagnosis(stage, console),

@@ -5,14 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rlm_fast.features import Features
-
 from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
+from rlm_plugins.trainer.data_needs import DataNeeds
 from rlm_plugins.trainer.generation import PolicyGeneration
-from rlm_plugins.trainer.logprobs import LogProbs
 from rlm_plugins.trainer.loss import Loss
 from rlm_plugins.trainer.loss_batches import LossBatches
 from rlm_plugins.trainer.micro_batches import MicroBatches, StepMeans
@@ -43,17 +41,20 @@ class Collaborators:
         sources, sampler = collector.sources if collector else (), source.sampler if source else None
         learners = [*(reward.part for reward in options.rewards), *options.equation.parts(), *sources]
         stateful = [*learners, *([sampler] if sampler else [])]
-        features = Features(
-            options.speed,
-            options.equation,
+        self.context = context = TrainerContext(
+            trainer,
             args,
-            sharded=bool(trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled),
-            load_balancing=trainer.aux_loss_enabled,
-            critic=options.critic is not None,
-            learners=stateful,
+            trainer.accelerator,
+            trainer._tokenizer,
+            options.equation,
+            options.rewards,
+            DataNeeds(options.equation, args, stateful),
+            learners,
+            sampler,
+            options.observers,
+            source_labels=collector.labels if collector else (),
+            has_critic=options.critic is not None,
         )
-        shared = options.equation, options.rewards, features, learners, sampler, options.observers
-        self.context = context = TrainerContext(trainer, args, trainer.accelerator, trainer._tokenizer, *shared)
         self.prompts = prompts = Prompts(context, options.order, source, trainer.train_dataset)
 
         eos_token_ids, processor = trainer.eos_token_ids, trainer.processing_class
@@ -69,26 +70,25 @@ class Collaborators:
         self.rollout = rollout = Rollout(context, prompts, generation, eos_token_ids, collector, runner)
 
         is_single_turn = collector is None and not trainer.tools
-        self.logprobs = logprobs = LogProbs(context, partial(_call, trl, "_get_per_token_logps_and_entropies"))
-        self.old_logprobs = old_logprobs = OldLogProbs(context, logprobs, generation, is_single_turn)
-        self.drift = PolicyDrift(context, logprobs)
-        self.critic = critic = CriticUpdate(context, logprobs, options.critic, trunk)
+        self.passes = passes = options.passes(context, partial(_call, trl, "_get_per_token_logps_and_entropies"))
+        self.old_logprobs = old_logprobs = OldLogProbs(context, passes, generation, is_single_turn)
+        self.drift = PolicyDrift(context, passes)
+        self.critic = critic = CriticUpdate(context, passes, options.critic, trunk)
 
         self.rewards = rewards = Rewards(context, rollout, trainer.reward_weights, options.faults, options.log_faults)
         calls = trainer.reward_funcs, processor.batch_decode, partial(_reward_arguments, trainer)
         loop = getattr(trainer, "async_loop", None)  # TRL has one if a reward is asynchronous
         self.prefetch = RewardPrefetch(context, prompts, rollout, *calls, loop, is_single_turn)
-        self.tools = PartTools(context, prompts, generation, logprobs, rewards, self.prefetch)
+        self.tools = PartTools(context, prompts, generation, passes, rewards, self.prefetch)
         scoring_inputs = prompts, rollout, old_logprobs, self.drift, critic, rewards, self.tools
         self.scoring = Scoring(context, *scoring_inputs, trainer._logs)
 
-        labels = collector.labels if collector else []
         aux_loss_coef = trainer.router_aux_loss_coef if trainer.aux_loss_enabled else None
-        self.micro_batches = MicroBatches(context, logprobs, old_logprobs, labels)
-        means = StepMeans(context)
-        batches = LossBatches(context, rollout, logprobs, critic, means)
-        passes = logprobs, old_logprobs, critic, self.micro_batches, means
-        self.loss = Loss(context, batches, *passes, options.schedules or {}, aux_loss_coef)
+        self.micro_batches = micro_batches = MicroBatches(context, passes, old_logprobs)
+        means = StepMeans(context, passes)
+        batches = LossBatches(context, rollout, passes, critic, means)
+        schedules = options.schedules or {}
+        self.loss = Loss(context, batches, passes, old_logprobs, critic, micro_batches, means, schedules, aux_loss_coef)
 
         observed = {x.name: x for x in options.observers if hasattr(x, "state_dict")}
         # "desk" and "past" are keys of the checkpoint format

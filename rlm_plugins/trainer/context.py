@@ -8,13 +8,13 @@ from operator import attrgetter
 from typing import Any
 
 import torch
-from rlm_fast.features import Features
 
 from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.dynamic_sampling import LEFT_PADDED
 from rlm_plugins.stage_settings import Reward
+from rlm_plugins.trainer.data_needs import DataNeeds
 from rlm_plugins.trainer.observer import StepObserver
 
 
@@ -31,10 +31,12 @@ class TrainerContext:
         tokenizer: Tokenizer of the policy, also where a processor wraps it.
         equation: Parts of the algorithm.
         rewards: Entries of ``rewards:`` in the order of `reward_funcs`.
-        features: Fast paths, and why the others are off.
+        needs: Data that the parts need before the update.
         learners: Every part that may have a state, except the sampler, which is updated every sampling round.
         sampler: Prompt sampler that chooses every generation batch, or None.
         observers: Observers of its steps, in the order in which they are called.
+        source_labels: Labels of the rollout sources beside the policy.
+        has_critic: A critic is trained.
     """
 
     trainer: Any = field(repr=False)
@@ -43,10 +45,12 @@ class TrainerContext:
     tokenizer: Any
     equation: Equation
     rewards: Sequence[Reward]
-    features: Features
+    needs: DataNeeds
     learners: Sequence[Bound]
     sampler: Bound | None
     observers: Sequence[StepObserver] = ()
+    source_labels: Sequence[str] = ()
+    has_critic: bool = False
 
     # -- attributes of the trainer that change
 
@@ -57,6 +61,11 @@ class TrainerContext:
     step = property(attrgetter("trainer.state.global_step"), doc="Optimizer steps done.")
     micro_step = property(attrgetter("trainer._step"), doc="Micro-batches done.")
     buffered_inputs = property(attrgetter("trainer._buffered_inputs"), doc="Micro-batches of the generation batch.")
+
+    @property
+    def is_sharded(self) -> bool:
+        """True if FSDP or DeepSpeed shards the model."""
+        return bool(self.trainer.is_fsdp_enabled or self.trainer.is_deepspeed_enabled)
 
     @property
     def micro_steps_per_generation(self) -> int:

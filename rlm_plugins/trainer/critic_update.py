@@ -17,7 +17,7 @@ from rlm_plugins.models.auxiliary_optimizer import AuxiliaryOptimizer
 from rlm_plugins.models.critic import Critic, HeadCritic, SeparateCritic
 from rlm_plugins.models.shared_critic import SharedCritic
 from rlm_plugins.trainer.context import TrainerContext
-from rlm_plugins.trainer.logprobs import LogProbs, prompt_completion
+from rlm_plugins.trainer.passes import ForwardPasses, prompt_completion
 
 
 class CriticUpdate:
@@ -32,9 +32,9 @@ class CriticUpdate:
     """
 
     def __init__(
-        self, context: TrainerContext, logprobs: LogProbs, settings: stage_settings.Critic | None, trunk: Any
+        self, context: TrainerContext, passes: ForwardPasses, settings: stage_settings.Critic | None, trunk: Any
     ) -> None:
-        self.context, self.logprobs = context, logprobs
+        self.context, self.passes = context, passes
         self.optimizer: AuxiliaryOptimizer[Critic] | None = None
         self._pending: list[tuple[Callable[[], torch.Tensor], torch.Tensor]] = []
         self._is_unchanged = False
@@ -88,7 +88,7 @@ class CriticUpdate:
         if self.critic is None:
             return None
         if hidden is not None:
-            values = self._from_hidden(self.critic, torch.cat(hidden), inputs)
+            values = self.passes.values_of_hidden(self.critic, torch.cat(hidden), prompt_completion(inputs))
         elif self._is_unchanged and self.context.is_training:
             values = inputs["old_values"]
         else:
@@ -108,19 +108,8 @@ class CriticUpdate:
         assert self.critic is not None
         if "pixel_values" in inputs:
             raise RlmError("a critic requires completions without images", where="critic")
-        ids, mask, width = prompt_completion(inputs)
         with self.context.accelerator.autocast():
-            if not self.logprobs.is_padding_free(ids, mask, width):
-                return self.critic.values(ids[rows], mask[rows], width)
-            (layout,) = self.logprobs.layouts(ids[rows], mask[rows], width)
-            return self.critic.packed_values(layout)
-
-    def _from_hidden(self, critic: Critic, hidden: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
-        ids, mask, width = prompt_completion(inputs)
-        if not self.logprobs.is_padding_free(ids, mask, width):
-            return critic.values_of(hidden[:, -width - 1 : -1])
-        (layout,) = self.logprobs.layouts(ids, mask, width)
-        return layout.unpack(critic.values_of(hidden[0, layout.logits_to_keep]))
+            return self.passes.values(self.critic, prompt_completion(inputs), rows)
 
     # -- update
 

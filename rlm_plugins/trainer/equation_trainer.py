@@ -17,9 +17,9 @@ from rlm_plugins.rollout.prompt_sampler import PromptSampler
 from rlm_plugins.trainer.collaborators import Collaborators
 from rlm_plugins.trainer.critic_update import trunk_of
 from rlm_plugins.trainer.generation import Completions
-from rlm_plugins.trainer.logprobs import LogpsAndEntropies
 from rlm_plugins.trainer.observed_steps import ObservedSteps
 from rlm_plugins.trainer.options import TrainerOptions
+from rlm_plugins.trainer.passes import LogpsAndEntropies
 from rlm_plugins.trainer.policy_interface import PolicyInterface
 
 

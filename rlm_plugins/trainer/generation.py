@@ -62,7 +62,7 @@ class PolicyGeneration:
             **options: Keyword arguments of TRL's method.
         """
         policy = self.context.accelerator.unwrap_model(self.context.model)
-        if self.generator is None or self.context.features.sharded or self._is_replaced(policy):
+        if self.generator is None or self.context.is_sharded or self._is_replaced(policy):
             return trl_single_turn(*args, **options)
         self.recorded = []
         with self._replaced_generate(return_logprobs(), on_finished) as outputs:
@@ -152,7 +152,7 @@ class PolicyGeneration:
         """Return how many dummy sequences this process adds, where all processes must generate equally many."""
         args, accelerator = self.context.args, self.context.accelerator
         plugin = accelerator.state.deepspeed_plugin
-        partitioned = self.context.features.sharded and (plugin is None or plugin.zero_stage == 3)
+        partitioned = self.context.is_sharded and (plugin is None or plugin.zero_stage == 3)
         shared = args.use_vllm and (args.vllm_mode == "server" or args.vllm_tensor_parallel_size > 1)
         if accelerator.num_processes == 1 or not (partitioned or shared):
             return 0

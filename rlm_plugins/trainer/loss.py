@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from rlm_fast.prompt_groups import is_per_sequence
-from rlm_fast.token_budget import PORTIONS
 
 from rlm_plugins.models.rng_guard import preserve_rng
 from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
@@ -16,10 +14,10 @@ from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
-from rlm_plugins.trainer.logprobs import LogProbs
 from rlm_plugins.trainer.loss_batches import LossBatches
 from rlm_plugins.trainer.micro_batches import MicroBatches, StepMeans
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
+from rlm_plugins.trainer.passes import ForwardPasses
 
 
 @dataclass
@@ -28,7 +26,7 @@ class Loss:
 
     context: TrainerContext
     batches: LossBatches
-    logprobs: LogProbs
+    passes: ForwardPasses
     old_logprobs: OldLogProbs
     critic: CriticUpdate
     micro_batches: MicroBatches
@@ -50,10 +48,11 @@ class Loss:
         """
         for observer in self.context.observers:
             observer.micro_batch(inputs)
-        if PORTIONS not in inputs:
+        portions = self.passes.portions(inputs)
+        if portions is None:
             return self.of_portion(model, inputs)
         self.means.accumulate()
-        *early, last = inputs[PORTIONS] or [None]
+        early, last = portions[:-1], portions[-1] if portions else None
         accelerator = self.context.accelerator
         total = torch.zeros((), device=accelerator.device, requires_grad=last is None)
         for portion in early:
@@ -69,13 +68,14 @@ class Loss:
 
     def of_portion(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Return the loss of completions that share a forward pass."""
-        live, is_first = self.micro_batches.needs_forward(inputs), self.old_logprobs.come_from_update()
+        steps, is_first = self.micro_batches.steps(), self.old_logprobs.come_from_update()
+        live = self.passes.needs_forward(inputs, steps) if self.context.is_training else None
         has_old_logp = "old_per_token_logps" in inputs and not is_first
         if live is not None:
             self.means.add("speed/skipped", (~live).sum().float(), torch.tensor(float(len(live)), device=live.device))
         has_aux_loss = self.aux_loss_coef is not None
         with self.critic.hidden_states() as hidden:
-            logp, entropy, aux_loss = self.logprobs.of(
+            logp, entropy, aux_loss = self.passes.of(
                 model,
                 inputs,
                 compute_entropy=True,
@@ -87,7 +87,7 @@ class Loss:
         if live is not None:
             logp, entropy = _fill_skipped(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
         batch = self.batches.micro_batch(inputs, logp, entropy, self.critic.for_loss(inputs, hidden), live)
-        if not is_per_sequence(self.context.equation):
+        if not self.context.equation.is_per_sequence:
             batch.step_batch, batch.step_batch_rows = self.batches.step_batch(batch, inputs)
         processes = self.context.accelerator.num_processes
         for observer in self.context.observers:
@@ -117,7 +117,7 @@ class Loss:
             recorded = self.old_logprobs.of_samples(rows)
             if recorded is not None:
                 return ~live, *recorded
-            logp, entropy, _ = self.logprobs.of(self.context.model, rows, compute_entropy=True)
+            logp, entropy, _ = self.passes.of(self.context.model, rows, compute_entropy=True)
         return ~live, logp, entropy
 
 

@@ -12,8 +12,8 @@ from rlm_plugins.loss_term import unflatten_counts
 from rlm_plugins.step_batch import build_step_batch
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
-from rlm_plugins.trainer.logprobs import LogProbs
 from rlm_plugins.trainer.micro_batches import StepMeans
+from rlm_plugins.trainer.passes import ForwardPasses
 from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.trainer.trl_metrics import PartMetrics
 
@@ -24,7 +24,7 @@ class LossBatches:
 
     context: TrainerContext
     rollout: Rollout
-    logprobs: LogProbs
+    passes: ForwardPasses
     critic: CriticUpdate
     means: StepMeans
     _pending: list[tuple[Batch, torch.Tensor]] = field(default_factory=list, init=False)
@@ -96,7 +96,7 @@ class LossBatches:
         micro_batches = [batch]
         for inputs in upcoming[1:]:
             with torch.no_grad():
-                logp, entropy, _ = self.logprobs.of(self.context.model, inputs, compute_entropy=True)
+                logp, entropy, _ = self.passes.of(self.context.model, inputs, compute_entropy=True)
                 values = self.critic.values(inputs) if self.critic.critic is not None else None
             micro_batches.append(self.micro_batch(inputs, logp, entropy, values))
         positions = [inputs["global_index"] for inputs in upcoming]

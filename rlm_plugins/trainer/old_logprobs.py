@@ -9,10 +9,10 @@ import torch
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.models.rng_guard import preserve_rng
-from rlm_plugins.models.vocab_statistics import VOCAB_STATISTICS, packed_statistics, padded_statistics
+from rlm_plugins.models.vocab_statistics import VOCAB_STATISTICS
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
-from rlm_plugins.trainer.logprobs import LogProbs, LogpsAndEntropies, prompt_completion
+from rlm_plugins.trainer.passes import ForwardPasses, LogpsAndEntropies, prompt_completion
 
 
 @dataclass
@@ -20,7 +20,7 @@ class OldLogProbs:
     """Decides where old-policy log-probs and entropies come from."""
 
     context: TrainerContext
-    logprobs: LogProbs
+    passes: ForwardPasses
     generation: PolicyGeneration
     policy_only: bool
     _expects_trl_pass: bool = field(default=False, init=False)
@@ -53,15 +53,11 @@ class OldLogProbs:
             recorded = self.generation.recorded_logps(input_ids, logits_to_keep)
             if recorded is not None:
                 return recorded[0], None, None
-        return self.logprobs.compute(model, input_ids, attention_mask, logits_to_keep, *args, **options)
+        return self.passes.compute(model, input_ids, attention_mask, logits_to_keep, *args, **options)
 
     def _has_trl_pass(self) -> bool:
         """Return True if TRL computes old log-probs, in the first of its passes over a generation batch."""
-        return (
-            self.context.is_training
-            and self.context.features.recomputes_old_logprobs
-            and not self.context.args.use_vllm
-        )
+        return self.context.is_training and self.context.needs.old_by_trl and not self.context.args.use_vllm
 
     # -- sources of old log-probs
 
@@ -73,11 +69,9 @@ class OldLogProbs:
         context = self.context
         dtype = next(context.model.parameters()).dtype
         is_exact = context.accelerator.mixed_precision == "no" and dtype == torch.float32
-        is_used = (self._has_trl_pass() and not self.come_from_update()) or self.context.features.needs_old_for_scoring
-        is_used = is_used or context.features.needed_for_scoring("entropy") or context.is_observed("logp")
-        is_possible = (
-            context.features.speed.reuse_old_logprobs and context.is_training and is_exact and self.policy_only
-        )
+        is_used = (self._has_trl_pass() and not self.come_from_update()) or self.context.needs.old_for_scoring
+        is_used = is_used or context.needs.for_scoring("entropy") or context.is_observed("logp")
+        is_possible = self.passes.reuses_old_logprobs and context.is_training and is_exact and self.policy_only
         return is_possible and is_used and not context.is_off_policy and self._decoding_matches_forward()
 
     def of_samples(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -96,9 +90,9 @@ class OldLogProbs:
 
     def come_from_update(self) -> bool:
         """Return True if the first forward pass of the update yields them, and no scoring part names them."""
-        is_first = self.context.features.first_pass_is_old and self.context.is_training
-        is_first = is_first and not self.context.is_provided("old_per_token_logps")
-        return is_first and not self.context.features.needs_old_for_scoring and not self._forward_uses_rng()
+        is_first = self.passes.reuses_old_logprobs and self.context.needs.first_pass_is_old
+        is_first = is_first and self.context.is_training and not self.context.is_provided("old_per_token_logps")
+        return is_first and not self.context.needs.old_for_scoring and not self._forward_uses_rng()
 
     def _decoding_matches_forward(self) -> bool:
         """Return True if decoding has the temperature of the forward pass, and padding does not change log-probs.
@@ -112,8 +106,8 @@ class OldLogProbs:
             ids, mask = self._probe()
             mask[:, :3] = 0
             with torch.no_grad(), preserve_rng(ids.device):
-                shifted = self.logprobs.padded(ids, mask, 4)
-                unpadded = self.logprobs.padded(ids[:, 3:], mask[:, 3:], 4)
+                shifted = self.passes.padded(ids, mask, 4)
+                unpadded = self.passes.padded(ids[:, 3:], mask[:, 3:], 4)
             self._is_shift_invariant = torch.allclose(shifted, unpadded, rtol=0, atol=1e-4)
         return self._is_shift_invariant
 
@@ -122,7 +116,7 @@ class OldLogProbs:
         if self._uses_rng is None:
             ids, mask = self._probe()
             with torch.no_grad(), preserve_rng(ids.device) as used_rng:
-                self.logprobs.compute(self.context.model, ids, mask, 4)
+                self.passes.compute(self.context.model, ids, mask, 4)
                 self._uses_rng = used_rng()
         return self._uses_rng
 
@@ -145,8 +139,8 @@ class OldLogProbs:
         Raises:
             PartError: Statistics of the whole vocabulary are needed for completions with images.
         """
-        lacks_old = self.context.features.needs_old_for_scoring and "old_per_token_logps" not in out
-        names = [name for name in ("entropy", *VOCAB_STATISTICS) if self.context.features.needed_for_scoring(name)]
+        lacks_old = self.context.needs.old_for_scoring and "old_per_token_logps" not in out
+        names = [name for name in ("entropy", *VOCAB_STATISTICS) if self.context.needs.for_scoring(name)]
         if not (lacks_old or names):
             return {}
         size = self.context.args.per_device_train_batch_size
@@ -158,7 +152,7 @@ class OldLogProbs:
             computed = dict(zip(("old_logp", "entropy"), recorded, strict=True))
         else:
             with torch.no_grad():
-                logp, entropy, _ = self.logprobs.of(self.context.model, out, size, compute_entropy=bool(names))
+                logp, entropy, _ = self.passes.of(self.context.model, out, size, compute_entropy=bool(names))
             computed = {"old_logp": logp, "entropy": entropy}
         if lacks_old:
             out["old_per_token_logps"] = computed["old_logp"]
@@ -168,9 +162,5 @@ class OldLogProbs:
         if "pixel_values" in out:
             names = " and ".join(f"`{name}`" for name in VOCAB_STATISTICS)
             raise PartError(f"{names} require completions without images", hint="use parts that do not name them")
-        model, temperature, rows = self.context.model, self.context.temperature, prompt_completion(out)
         with self.context.accelerator.autocast():
-            if self.logprobs.is_padding_free(*rows):
-                parts = self.logprobs.layouts(*rows, budget=batch_size * rows[0].shape[1])
-                return packed_statistics(model, parts, temperature=temperature)
-            return padded_statistics(model, *rows, temperature=temperature, batch_size=batch_size)
+            return self.passes.vocab_statistics(prompt_completion(out), batch_size)

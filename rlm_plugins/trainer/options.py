@@ -9,6 +9,7 @@ from typing import Any
 
 from rlm_plugins import stage_settings
 from rlm_plugins.equation import Equation
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.checks.part_rules import warnings_of
 from rlm_plugins.registry.part import Bound, Part
@@ -21,6 +22,7 @@ from rlm_plugins.schedule import Schedule, schedules_by_name
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import RunState, Stage
 from rlm_plugins.trainer.observer import StepObserver
+from rlm_plugins.trainer.passes import ForwardPasses, PassesFactory
 from rlm_plugins.trainer.rewards import LogFaults
 
 logger = logging.getLogger(__name__)
@@ -39,7 +41,7 @@ class TrainerOptions:
         environment_spec: Environment and tools; None: completions have one turn.
         generator: Decodes; None: `transformers.generate`.
         critic: ``critic:`` of the recipe; None: no part names values.
-        speed: Optimizations that are switched on.
+        passes: Builds the forward passes; the default are TRL's.
         schedules: Name → schedule of a knob, to be logged.
         faults: Failures that the rewards report; None: they raise.
         log_faults: Called with the samples on which rewards failed, of every process.
@@ -54,7 +56,7 @@ class TrainerOptions:
     environment_spec: EnvironmentSpec | None = None
     generator: Bound | None = None
     critic: stage_settings.Critic | None = None
-    speed: stage_settings.Speed = stage_settings.NO_SPEED
+    passes: PassesFactory = ForwardPasses
     schedules: Mapping[str, Schedule] | None = None
     faults: FaultLog | None = None
     log_faults: LogFaults | None = None
@@ -99,12 +101,25 @@ def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog, run: RunSta
         environment_spec=stage.environment_spec,
         generator=stage.generator,
         critic=_scaled(stage.critic, run.rate_scale),
-        speed=stage.speed,
+        passes=_passes(stage),
         schedules=schedules_by_name((HOOKS[part.part.hook].key, part) for part in stage.parts()),
         faults=faults,
         log_faults=run.log_faults,
         observers=[*observers_of_settings(args), *run.observers],
     )
+
+
+def _passes(stage: Stage) -> PassesFactory:
+    """Return the builder of the forward passes: that of the section which has one, else TRL's passes.
+
+    Raises:
+        RecipeError: Two sections have one.
+    """
+    builders = {key: section.passes for key, section in stage.sections.items() if section.passes is not None}
+    if len(builders) > 1:
+        problem = f"the sections {' and '.join(f'`{key}`' for key in builders)} both replace the forward passes"
+        raise RecipeError(problem, where=f"stage '{stage.name}'", hint=f"`{min(builders)}: none`")
+    return next(iter(builders.values()), ForwardPasses)
 
 
 def observers_of_settings(args: Any) -> list[StepObserver]:

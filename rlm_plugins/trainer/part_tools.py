@@ -15,7 +15,7 @@ from rlm_plugins.rewards.trl_adapter import compute_scores
 from rlm_plugins.rollout.completion_cache import pad_sequences
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
-from rlm_plugins.trainer.logprobs import LogProbs
+from rlm_plugins.trainer.passes import ForwardPasses
 from rlm_plugins.trainer.prompts import Prompts
 from rlm_plugins.trainer.reward_prefetch import RewardPrefetch
 from rlm_plugins.trainer.rewards import Rewards
@@ -32,7 +32,7 @@ class PartTools:
     context: TrainerContext
     prompts: Prompts
     generation: PolicyGeneration
-    logprobs: LogProbs
+    passes: ForwardPasses
     rewards: Rewards
     prefetch: RewardPrefetch
 
@@ -56,7 +56,7 @@ class PartTools:
         return {
             name: gather_lists(local_list())
             for name, local_list in lists.items()
-            if self.context.is_observed(name) or self.context.features.needed_for_scoring(name)
+            if self.context.is_observed(name) or self.context.needs.for_scoring(name)
         } | {
             "logprobs_of": self._observed("logprobs_of", self.logprobs_of),
             "generate": self._observed("generate", self.generate),
@@ -82,7 +82,7 @@ class PartTools:
         Every process computes all of them: a part that trains on them shares the work itself.
         """
         _check_lengths("logprobs_of", prompt_ids, completion_ids)
-        logps: torch.Tensor = self.logprobs.of(self.context.model, self._padded(prompt_ids, completion_ids))[0]
+        logps: torch.Tensor = self.passes.of(self.context.model, self._padded(prompt_ids, completion_ids))[0]
         return logps
 
     def statistics_of(
@@ -92,7 +92,7 @@ class PartTools:
         _check_lengths("token_statistics", prompt_ids, completion_ids)
         inputs, size = self._padded(prompt_ids, completion_ids), self.context.args.per_device_train_batch_size
         with torch.no_grad():
-            logp, entropy, _ = self.logprobs.of(self.context.model, inputs, size, compute_entropy=True)
+            logp, entropy, _ = self.passes.of(self.context.model, inputs, size, compute_entropy=True)
         return logp, entropy
 
     def _padded(

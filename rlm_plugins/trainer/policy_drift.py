@@ -14,7 +14,7 @@ from rlm_plugins.rollout.completion_cache import (
     stack_completions,
 )
 from rlm_plugins.trainer.context import TrainerContext
-from rlm_plugins.trainer.logprobs import LogProbs, loss_mask
+from rlm_plugins.trainer.passes import ForwardPasses, loss_mask
 
 
 class PolicyDrift:
@@ -24,9 +24,9 @@ class PolicyDrift:
         cache: Last completions; part of a checkpoint. None: no part names `policy_drift`.
     """
 
-    def __init__(self, context: TrainerContext, logprobs: LogProbs) -> None:
-        self.context, self.logprobs = context, logprobs
-        self.cache = CompletionCache() if context.features.needed_for_scoring("policy_drift") else None
+    def __init__(self, context: TrainerContext, passes: ForwardPasses) -> None:
+        self.context, self.passes = context, passes
+        self.cache = CompletionCache() if context.needs.for_scoring("policy_drift") else None
 
     def measure(self, out: dict[str, Any], index: torch.Tensor | None) -> torch.Tensor | None:
         """Return (B,) mean |Δ log π| of all processes, and keep the new completions.
@@ -46,7 +46,7 @@ class PolicyDrift:
         last = [cache.last(prompt, completion) for prompt, completion in zip(prompts, current, strict=True)]
         inputs = stack_completions(last, context.tokenizer.pad_token_id, context.accelerator.device)
         with torch.no_grad():
-            logp = self.logprobs.of(context.model, inputs, context.args.per_device_train_batch_size)[0]
+            logp = self.passes.of(context.model, inputs, context.args.per_device_train_batch_size)[0]
         is_cached = torch.tensor([cache.contains(prompt) for prompt in prompts], device=logp.device)
         drift = mean_abs_difference(logp, inputs["logp"], inputs["mask"]).where(is_cached, 0.0)
         cache.remember(gather_object(prompts), gather_object(current))

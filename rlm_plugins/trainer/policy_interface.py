@@ -14,7 +14,7 @@ from rlm_plugins.rollout.episode_tokens import Fork
 from rlm_plugins.trainer.checkpoint import saving
 from rlm_plugins.trainer.collaborators import Collaborators
 from rlm_plugins.trainer.generation import Completions
-from rlm_plugins.trainer.logprobs import temperature_cell
+from rlm_plugins.trainer.passes import temperature_cell
 
 
 class PolicyInterface:

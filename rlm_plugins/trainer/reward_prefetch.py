@@ -36,9 +36,7 @@ class RewardPrefetch:
     @property
     def is_on(self) -> bool:
         """True if a reward can be started early."""
-        return self.context.features.speed.prefetch_rewards and any(
-            hasattr(reward, "begin") for reward in self.functions
-        )
+        return any(hasattr(reward, "begin") for reward in self.functions)
 
     @contextmanager
     def during_generation(self, prompts: Sequence[Any]) -> Iterator[None]:

@@ -16,9 +16,9 @@ from rlm_plugins.rollout.dynamic_sampling import RefillBuffer, SamplingRound, ha
 from rlm_plugins.step import compute_advantages, shape_and_filter
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
-from rlm_plugins.trainer.logprobs import loss_mask
 from rlm_plugins.trainer.old_logprobs import OldLogProbs
 from rlm_plugins.trainer.part_tools import PartTools
+from rlm_plugins.trainer.passes import loss_mask
 from rlm_plugins.trainer.policy_drift import PolicyDrift
 from rlm_plugins.trainer.prompts import Prompts
 from rlm_plugins.trainer.rewards import Rewards

@@ -17,32 +17,23 @@ from rlm_plugins.trainer.checkpoint import saving
 from rlm_plugins.trainer.integration_errors import integration_errors
 
 if TYPE_CHECKING:
-    from rlm_fast.forecast import Forecast
     from transformers import PreTrainedModel
 
 
 def arguments(stage: Stage, run: RunState | None = None, **overrides: Any) -> Any:
-    """Return the trainer's config: our defaults, then the recipe's ``trainer:``, then `overrides`."""
-    args = forecast(stage, **overrides).args
-    args.learning_rate *= 1.0 if run is None else run.rate_scale
-    return args
-
-
-def forecast(stage: Stage, **overrides: Any) -> Forecast:
-    """Return the trainer's config and the resources of a stage.
-
-    If the recipe does not set gradient checkpointing, it is on only if a step would not fit without it.
-    """
-    from rlm_fast.forecast import KEY, Forecast
-
+    """Return the trainer's config: our defaults, the recipe's ``trainer:``, `overrides`, and what sections choose."""
     config = stage.trainer.config_class()
     settings = {**trainer_defaults(), **stage.settings, "output_dir": str(stage.folder), **overrides}
     if stage.extensions.settings:
         settings["added"] = stage.extensions.settings
-    plan = Forecast(stage, config(**settings))
-    if KEY not in stage.settings and not plan.needs_checkpointing():
-        plan.args = config(**settings, **{KEY: False})
-    return plan
+    args = config(**settings)
+    for section in stage.sections.values():
+        chosen = {name: value for name, value in section.settings(stage, args).items() if name not in stage.settings}
+        if chosen:
+            settings |= chosen
+            args = config(**settings)
+    args.learning_rate *= 1.0 if run is None else run.rate_scale
+    return args
 
 
 def load_model(stage: Stage, run: RunState) -> tuple[PreTrainedModel, Any, Any]:

@@ -12,16 +12,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import torch
-from rlm_fast import tuning
-from rlm_fast.fused_lora import fuse_lora
-from rlm_fast.fused_mlp import fuse_mlps
 from transformers.initialization import no_init_weights
 
 from rlm_async.generation_process import receive_tensors
@@ -46,8 +43,7 @@ class PolicyDescription:
             stands for `transformers.generate`.
         device: Where the copy decodes.
         mixed_precision: That of accelerate: `no`, `bf16`.
-        fused: True if the trainer fuses LoRA layers.
-        kernels: Kernel choices of the run.
+        prepare: Prepares the copy as the trainer's policy: `ForwardPasses.preparation`.
     """
 
     model_class: type
@@ -58,8 +54,7 @@ class PolicyDescription:
     generator: tuple[str, dict[str, Any], str] | None
     device: str
     mixed_precision: str
-    fused: bool
-    kernels: Mapping[str, int]
+    prepare: Callable[[Any], None] | None
 
 
 def describe(policy: Any, generator: Bound | None, **settings: Any) -> PolicyDescription:
@@ -78,7 +73,6 @@ def describe(policy: Any, generator: Bound | None, **settings: Any) -> PolicyDes
         defaults=base.generation_config,
         adapter=adapter,
         generator=None if generator is None else _generator_address(generator),
-        kernels={key: choice.value for key, choice in tuning.CHOICES.items()},
         **settings,
     )
 
@@ -107,12 +101,9 @@ class PolicyCopy:
             name, knobs, file = description.generator
             registry = Registry([Path(file)] if file else [])
             self._generator = registry.find("rlm_generators", name).bind(knobs)
-        for key, value in description.kernels.items():
-            if key in tuning.CHOICES:
-                tuning.CHOICES[key].set(value)
         self._model = _build_model(description, weights).to(description.device).train()
-        fuse_lora(self._model, enabled=description.fused)
-        fuse_mlps(self._model, enabled=description.fused)
+        if description.prepare is not None:
+            description.prepare(self._model)
         if description.mixed_precision != "no":
             from accelerate import Accelerator
 

@@ -130,7 +130,7 @@ class OverlappedGeneration(StalePolicy):
             decoding=self.generation.decoding,
             device=self.device,
             mixed_precision=context.accelerator.mixed_precision,
-            fused=context.features.fused_lora.on,
+            prepare=self.passes.preparation(),
         )
         self._started = process.call(description, policy.state_dict())
         size = len(self.prompts.dataset)

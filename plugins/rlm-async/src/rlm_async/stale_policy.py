@@ -54,7 +54,7 @@ class StalePolicy(StepObserver):
 
     def attach(self, trainer: Any) -> None:
         """Store the collaborators of the trainer, whose weights are not sharded."""
-        self.context, self.logprobs = trainer.components.context, trainer.components.logprobs
+        self.context, self.passes = trainer.components.context, trainer.components.passes
         self.context.refuse_sharding("`stale` cannot be simulated", "trainer.stale")
         self.steps: int = self.context.args.stale
         old_policy = getattr(self.context.args, "old_policy", None)
@@ -138,7 +138,7 @@ class StalePolicy(StepObserver):
         self.context.log("stale/steps", float(step - self._behavior_step(step)))
         size = self.context.args.per_device_train_batch_size
         with self.in_place(), torch.no_grad():
-            logp: torch.Tensor = self.logprobs.of(self.context.model, dict(out), size)[0]
+            logp: torch.Tensor = self.passes.of(self.context.model, dict(out), size)[0]
         reported = out.get("sampling_per_token_logps")
         behavior = logp if reported is None else reported.where(reported.isfinite(), logp)
         columns = {"sampling_per_token_logps": behavior}

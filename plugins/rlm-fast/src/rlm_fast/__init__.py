@@ -1,15 +1,20 @@
-"""Decoding: the samples of `transformers.generate` with prefix sharing and early eviction of finished sequences.
+"""Training in less time with the same numbers: decoding, forward passes, kernels, and an estimate of memory.
 
-One function is its interface, the generator ``fast``. Importing this does not load torch.
+Importing this does not load torch.
 """
 
 from rlm_fast import choices, generator
+from rlm_fast.speed import Memory, Speed
 from rlm_plugins import hookimpl
 
-__all__ = ["choices", "rlm_generators"]
+__all__ = ["choices", "rlm_generators", "rlm_sections"]
 
 
 @hookimpl
 def rlm_generators() -> dict[str, object]:
-    """Return the generator of this package by name."""
     return {"fast": generator.fast}
+
+
+@hookimpl
+def rlm_sections() -> dict[str, object]:
+    return {"speed": Speed, "memory": Memory}

@@ -1,20 +1,19 @@
 """Fast paths of a stage: which are on, and why the others are off.
 
 The trainer, ``rlm check`` and the memory estimate use this one list. Here are the reasons that follow from the recipe.
-`estimate/stage_features.py` adds those that follow from the model; the trainer finds these when it runs.
+`stage_features.py` adds those that follow from the model; the trainer finds these when it runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from rlm_fast.prompt_groups import is_per_sequence, sums_over_step
+from rlm_fast.prompt_groups import sums_over_step
+from rlm_fast.speed import Speed
 from rlm_plugins.equation import Equation
-from rlm_plugins.registry.part import Bound
-from rlm_plugins.stage_settings import Speed
+from rlm_plugins.trainer.data_needs import DataNeeds
 
 SHARDED = "the model is sharded"
 LOAD_BALANCING = "the loss has a load-balancing term over experts (`router_aux_loss_coef`)"
@@ -49,19 +48,19 @@ class Features:
         speed: `speed:` of the recipe.
         equation: The parts of the algorithm.
         args: Config of the trainer.
+        needs: Data that the parts need before the update.
         sharded: The model is sharded (FSDP, DeepSpeed).
         load_balancing: The loss has a load-balancing term over experts.
         critic: The stage has a critic.
-        learners: Every part that may be stateful.
     """
 
     speed: Speed
     equation: Equation
     args: Any
+    needs: DataNeeds
     sharded: bool = False
     load_balancing: bool = False
     critic: bool = False
-    learners: Sequence[Bound] = ()
 
     def model_reason(self, name: str) -> str | None:
         """Return why the model does not support a fast path, or None if that is unknown."""
@@ -123,31 +122,5 @@ class Features:
             "merge_micro_batches" if merges else "max_tokens_per_micro_batch",
             (is_single, "an optimizer step has one micro-batch"),
             (not self.group_micro_batches.on, "micro-batches are not grouped by prompt"),
-            (not is_per_sequence(self.equation), "a part uses all completions of an optimizer step"),
+            (not self.equation.is_per_sequence, "a part uses all completions of an optimizer step"),
         )
-
-    def needed_for_scoring(self, name: str) -> bool:
-        """Return True if a part requests a field of the batch before the loss phase, or in `update`."""
-        parts = [*self.equation.shapers, *self.equation.filters, self.equation.advantage]
-        return any(name in p.part.required_data for p in parts) or any(
-            name in p.part.update_required_data for p in self.learners
-        )
-
-    @property
-    def needs_old_for_scoring(self) -> bool:
-        """True if old log-probs are needed before the first pass of the update."""
-        names = ("old_logp", "policy_drift")
-        return self.equation.requires("expected_logp") or any(self.needed_for_scoring(name) for name in names)
-
-    @property
-    def recomputes_old_logprobs(self) -> bool:
-        """True if TRL computes old log-probs: a generation is more than one optimizer step, or not a part of one."""
-        args = self.args
-        return bool(args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations))
-
-    @property
-    def first_pass_is_old(self) -> bool:
-        """True if the first pass of the update gives old log-probs: a generation is one optimizer step, repeated."""
-        args = self.args
-        repeated = args.steps_per_generation == args.gradient_accumulation_steps and args.num_iterations > 1
-        return self.speed.reuse_old_logprobs and repeated and not args.use_vllm

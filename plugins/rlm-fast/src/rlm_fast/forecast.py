@@ -14,8 +14,6 @@ from rlm_fast.memory_estimate import Estimate, estimate
 from rlm_fast.workload import machine_memory, workload
 from rlm_plugins.stage import Stage
 
-MARGIN = 0.8
-"""Share of the machine's memory that an estimate may fill; the rest is for what it does not include."""
 KEY = "gradient_checkpointing"
 
 
@@ -25,10 +23,11 @@ class Forecast:
     Args:
         stage: With its environment and model specification.
         args: Config of the trainer.
+        share: Share of the machine's memory that an estimate may fill; the rest is for what it does not include.
     """
 
-    def __init__(self, stage: Stage, args: Any) -> None:
-        self.stage, self.args = stage, args
+    def __init__(self, stage: Stage, args: Any, share: float = 0.8) -> None:
+        self.stage, self.args, self.share = stage, args, share
 
     @cached_property
     def _load(self) -> Load:
@@ -47,7 +46,7 @@ class Forecast:
     def needs_checkpointing(self) -> bool:
         """Return True if a step without checkpointing would not fit, or if no estimate can be made."""
         try:
-            return self._estimate(replace(self._load, checkpointing=False)).peak > MARGIN * machine_memory()
+            return self._estimate(replace(self._load, checkpointing=False)).peak > self.share * machine_memory()
         except Exception:  # the estimate does not cover every model; TRL's default is on
             return True
 
@@ -57,7 +56,7 @@ class Forecast:
             return None
         if self.args.gradient_checkpointing:
             return "gradient checkpointing is on: without it a step might not fit, or memory cannot be estimated"
-        return f"gradient checkpointing is off: without it a step fits in {MARGIN:.0%} of this machine"
+        return f"gradient checkpointing is off: without it a step fits in {self.share:.0%} of this machine"
 
     def _estimate(self, load: Load) -> Estimate:
         return estimate(self.stage.source.config, self.stage.lora, load, self.stage.critic)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
+from torch.nn.functional import linear
 
-from rlm_fast.fused_logprob_head import fused_logprobs
+from rlm_fast.fused_logprob_head import chunks, fused_logprobs
 from rlm_fast.layout import Layout
 from rlm_plugins.models.model_traits import causal_model
+from rlm_plugins.models.vocab_statistics import NAMES, token_statistics
 
 Head = Callable[..., tuple[torch.Tensor, ...]]
 """(hidden states (N, H), weight (V, H), bias (V,) or None) → several (N,)."""
@@ -69,3 +71,33 @@ def model_inputs(layout: Layout) -> dict[str, Any]:
     no_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=layout.ids.device)
     positions = {"position_ids": layout.positions, "attention_mask": no_mask, "layout": layout}
     return {"input_ids": layout.ids, **positions, "use_cache": False}
+
+
+def packed_statistics(
+    model: Any, layouts: Iterable[Layout], *, temperature: float
+) -> dict[str, Float[torch.Tensor, "B T"]]:
+    """Compute the statistics of completions by padding-free forward passes, without gradient, a few logits at a time.
+
+    Args:
+        model: A policy that supports packing.
+        layouts: Layouts of all sequences.
+        temperature: Divides the logits.
+    """
+
+    def head(
+        hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *, target: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        totals: dict[str, list[torch.Tensor]] = {name: [] for name in NAMES}
+        for rows in chunks(hidden, weight):
+            logits = linear(hidden[rows], weight, bias)[None].float() / temperature
+            for name, x in token_statistics(logits, target[None, rows]).items():
+                totals[name].append(x[0])
+        return tuple(map(torch.cat, totals.values()))
+
+    totals = dict.fromkeys(NAMES, torch.zeros(()))
+    with torch.no_grad():
+        for layout in layouts:
+            columns = forward_with_head(model, layout, partial(head, target=layout.target))
+            for name, x in zip(NAMES, columns, strict=True):
+                totals[name] = totals[name].to(x.device) + layout.unpack(x)
+    return totals

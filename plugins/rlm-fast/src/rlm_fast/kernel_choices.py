@@ -1,4 +1,4 @@
-"""Values of the choices of `kernels/tuning.py` for this machine: measured once, then read from the user's cache."""
+"""Values of the choices of `tuning.py` for this machine: measured once, then read from the user's cache."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rlm_fast.speed import Speed
 from rlm_fast.tuning import CHOICES, measure, processor
 from rlm_plugins.durable.cache import cache_folder
 from rlm_plugins.durable.files import write_file
 from rlm_plugins.errors import RlmError
-from rlm_plugins.stage import Stage
-from rlm_plugins.stage_settings import Speed
 
 FILE = "tuning.json"
 """File of the cache: machine → values."""
@@ -47,9 +46,9 @@ def tuned() -> dict[str, int]:
     return cache[key]
 
 
-def line(stage: Stage) -> str:
+def line(speed: Speed) -> str:
     """Return the line of ``rlm check`` on the values of a stage."""
-    measured = values(stage.speed)
+    measured = values(speed)
     texts = [choice.describe(measured.get(key, choice.value)) for key, choice in CHOICES.items()]
     return f"kernels: {'; '.join(texts)} ({f'measured on {processor()}' if measured else 'defaults, not measured'})"
 

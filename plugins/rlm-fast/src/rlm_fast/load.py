@@ -27,7 +27,7 @@ class Load:
         decoded_prompts: Prompts decoded at once, whose KV cache their completions share; 0: each has its own.
         common_len: Tokens that all prompts start with, computed once where prompts are shared.
         process: Resident bytes of the process without models.
-        fused_mlp: Gated MLPs keep two of four wide tensors for the backward pass (`kernels/fused_mlp.py`).
+        fused_mlp: Gated MLPs keep two of four wide tensors for the backward pass (`fused_mlp.py`).
     """
 
     generated: int

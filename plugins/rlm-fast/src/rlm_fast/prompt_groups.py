@@ -50,11 +50,6 @@ def sums_over_step(equation: Equation) -> bool:
     return not equation.requires("num_micro_batches")
 
 
-def is_per_sequence(equation: Equation) -> bool:
-    """Return True if the loss of a sequence uses no statistic over the optimizer step."""
-    return not (equation.requires("step_batch") or equation.requires("step_batch_rows"))
-
-
 def has_advantage(advantages: torch.Tensor) -> torch.Tensor:
     """Return (B,) True for completions with a nonzero advantage, from advantages (B, 1) or (B, T)."""
     return (advantages != 0).any(1)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from collections.abc import Mapping
 from typing import Any
+
+from rich.console import Console
+from transformers import TrainerCallback
 
 from rlm_fast.decoding_plans import decoding_plans
 from rlm_fast.features import Feature
-from rlm_fast.stage_features import StageFeatures
+from rlm_fast.speed import NO_SPEED
+from rlm_fast.stage_features import StageFeatures, speed_of
+from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.errors import RlmError
-from rlm_plugins.recipe.generator_section import INSTALL, PACKAGE, REFERENCE
 from rlm_plugins.stage import Stage
-from rlm_plugins.stage_settings import NO_SPEED
 
 TEXTS = {
     "padding_free": ("forward passes", "padding-free, each prompt once per group", "padded"),
@@ -21,7 +24,6 @@ TEXTS = {
     "merge_micro_batches": ("micro-batch size", "", ""),
     "max_tokens_per_micro_batch": ("micro-batch size", "", "{size} completions, whatever their length"),
     "reuse_old_logprobs": ("old log-probs", "", "recomputed by a pass of their own"),
-    "prefetch_rewards": ("rewards", "started during generation", "started after generation"),
 }
 """Feature → subject, text if it is on, text if it is off."""
 
@@ -33,7 +35,7 @@ def fast_path_lines(stage: Stage, args: Any) -> list[str]:
         stage: Composed.
         args: Config of the trainer.
     """
-    if stage.equation is None or stage.speed == NO_SPEED:
+    if stage.equation is None or speed_of(stage) == NO_SPEED:
         return []
     return [_line(feature, args) for feature in StageFeatures(stage, args)]
 
@@ -66,10 +68,78 @@ def generation_lines(stage: Stage, args: Any) -> list[str]:
         return [
             f"generation: `{name}` or transformers, known at the start of the run ({type(error).__name__}: {error})"
         ]
-    if name == REFERENCE and find_spec(PACKAGE.replace("-", "_")) is None:
-        return [f"generation: `{name}` ({PACKAGE} is not installed; for the same samples in less time: {INSTALL})"]
     if plans and plans[0][0]:
         return [f"generation: transformers, not `{name}` ({plans[0][0]})"]
     return [
         f"generation: `{name}`" + (" (falls back to transformers if its start-up self-check fails)" if plans else "")
     ]
+
+
+class FastPathLine(TrainerCallback):  # type: ignore[misc]
+    """Prints one line at the start of a stage: the fast paths that are on, and why others are off."""
+
+    def __init__(self, stage: Stage, console: Console) -> None:
+        self._stage, self._console = stage, console
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Print the line; none for a trainer without an equation."""
+        if self._stage.equation is None:
+            return
+        try:
+            line = fast_path_line(self._stage, args)
+        except Exception as error:  # the meta device does not support every model
+            line = f"fast paths: decided during the run ({type(error).__name__})"
+        self._console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+
+
+def fast_path_line(stage: Stage, args: Any) -> str:
+    """Return ``fast paths: …; off: …`` of a stage."""
+    enabled, disabled = [], []
+    for reason, _ in decoding_plans(stage, args)[:1]:
+        assert stage.generator is not None
+        name = f"generator {stage.generator.part.name}"
+        enabled += [] if reason else [name]
+        disabled += [f"{name} ({reason})"] if reason else []
+    for feature in StageFeatures(stage, args) if speed_of(stage) != NO_SPEED else ():
+        enabled += [feature.name] if feature.on else []
+        disabled += [] if feature.on else [f"{feature.name} ({feature.reason})"]
+    return f"fast paths: {', '.join(enabled) or 'none'}" + (f"; off: {', '.join(disabled)}" if disabled else "")
+
+
+def size(count: float) -> str:
+    """Return a number of bytes with a binary unit.
+
+    >>> size(3 * 2**30), size(1_500_000), size(12)
+    ('3.0 GiB', '1.4 MiB', '12 B')
+    """
+    for unit, unit_bytes in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= unit_bytes:
+            return f"{count / unit_bytes:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def memory_lines(memory: Mapping[str, Any]) -> list[str]:
+    """Return the lines of ``rlm check`` on memory."""
+    if "problem" in memory:
+        return [memory["problem"]]
+    load = memory["load"]
+    terms = [
+        (when if first else "", name, size(count))
+        for when in ("always", "generation", "update", "critic_update")
+        for first, (name, count) in _numbered(memory[when])
+    ]
+    return [
+        f"{memory['parameters']:,} parameters, {memory['trained']:,} of them trained",
+        f"prompts up to {load['prompt_len']} tokens, completions up to {load['completion_len']}; "
+        f"{load['generated']} completions decoded at once, micro-batches of {load['micro_batch_size']}",
+        *columns(terms, indent="").splitlines(),
+        f"peak: about {size(memory['peak'])} (always + the largest of the other phases); "
+        f"this machine has {size(memory['machine'])}",
+        *([memory["decided"]] if memory["decided"] else []),
+    ]
+
+
+def _numbered(terms: dict[str, int]) -> list[tuple[bool, tuple[str, int]]]:
+    """Return the terms that are not zero, the first one marked."""
+    nonzero = [(name, count) for name, count in terms.items() if count]
+    return [(i == 0, term) for i, term in enumerate(nonzero)]

@@ -11,13 +11,15 @@ from typing import Any
 from rlm_fast import chunk_sizes
 from rlm_fast.decoding_plans import decoding_plans, is_sharded
 from rlm_fast.features import PADDED, Feature, Features
+from rlm_fast.speed import NO_SPEED, Speed
 from rlm_fast.support import max_packed_length, why_unsupported
 from rlm_fast.zero_advantage import zero_advantage_has_no_gradient
 from rlm_plugins.equation import Equation
 from rlm_plugins.models.meta_model import skeleton
 from rlm_plugins.models.model_traits import has_dropout
-from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Stage
+from rlm_plugins.trainer.data_needs import DataNeeds
+from rlm_plugins.trainer.options import observers_of_settings
 
 
 class StageFeatures(Features):
@@ -30,9 +32,14 @@ class StageFeatures(Features):
 
     def __init__(self, stage: Stage, args: Any) -> None:
         assert stage.equation is not None
-        facts = {"sharded": is_sharded(args), "load_balancing": has_load_balancing(stage, args)}
         super().__init__(
-            stage.speed, stage.equation, args, **facts, critic=stage.critic is not None, learners=stage.parts()
+            speed_of(stage),
+            stage.equation,
+            args,
+            DataNeeds(stage.equation, args, stage.parts()),
+            sharded=is_sharded(args),
+            load_balancing=has_load_balancing(stage, args),
+            critic=stage.critic is not None,
         )
         self.stage = stage
 
@@ -56,11 +63,8 @@ class StageFeatures(Features):
             max_tokens = chunk_sizes.merged_tokens(self.num_parameters, chunk_sizes.MERGED_TOKENS)
             bound = "" if max_tokens > chunk_sizes.MERGED_TOKENS else ", at most a micro-batch of full length"
             yield replace(dynamic, detail=f"merged up to {max_tokens:.0f} tokens{bound}")
-        if self.speed.reuse_old_logprobs and (self.needs_old_for_scoring or self.recomputes_old_logprobs):
+        if self.speed.reuse_old_logprobs and (self.needs.old_for_scoring or self.needs.old_by_trl):
             yield self.reuse_old_logprobs
-        prefetched = [reward.label for reward in self.stage.rewards if hasattr(trl_reward(reward), "begin")]
-        if prefetched:
-            yield replace(self._feature("prefetch_rewards"), detail=", ".join(prefetched))
 
     def model_reason(self, name: str) -> str | None:
         """Return why the model, or the loss with its coefficients, does not support a fast path, or None."""
@@ -116,12 +120,12 @@ class StageFeatures(Features):
     @cached_property
     def reuse_old_logprobs(self) -> Feature:
         """Old log-probs without a pass of their own: from the first pass of the update, or from decoding."""
-        name, scored = "reuse_old_logprobs", self.needs_old_for_scoring
+        name, scored, is_first = "reuse_old_logprobs", self.needs.old_for_scoring, self.needs.first_pass_is_old
         if self.args.use_vllm:
             return Feature(name, "log-probs of vLLM are not those of the policy")
-        if getattr(self.args, "stale", 0) and not (self.first_pass_is_old and not scored):
+        if self._is_off_policy and not (is_first and not scored):
             return Feature(name, "the policy that generates is stale")
-        if self.first_pass_is_old and not scored:
+        if is_first and not scored:
             if has_dropout(self.model):
                 return Feature(name, "dropout is on, and two passes have different masks")
             return Feature(name, detail="from the first pass over a generation")
@@ -129,6 +133,11 @@ class StageFeatures(Features):
             limits = "if the weights are float32 and positions are relative; else recomputed"
             return Feature(name, detail=f"recorded during decoding, {limits}")
         return Feature(name, "a part needs them for scoring" if scored else "a generation is several optimizer steps")
+
+    @property
+    def _is_off_policy(self) -> bool:
+        """True if a setting of a package lets an earlier policy generate."""
+        return any(observer.is_off_policy for observer in observers_of_settings(self.args))
 
     def _records_logprobs(self) -> bool:
         """Return True if the generator may return log-probs, as far as is known before the run."""
@@ -138,6 +147,12 @@ class StageFeatures(Features):
         with suppress(Exception):  # reported as that of the generator
             return not any(reason for reason, _ in decoding_plans(self.stage, self.args)[:1])
         return True
+
+
+def speed_of(stage: Stage) -> Speed:
+    """Return the section `speed` of a stage; all optimizations off if it has none."""
+    part = stage.extensions.sections.get("speed")
+    return part.target if part is not None and isinstance(part.target, Speed) else NO_SPEED
 
 
 def has_load_balancing(stage: Stage, args: Any) -> bool:

@@ -13,7 +13,6 @@ from itertools import product
 
 import torch
 
-from rlm_fast.prompt_groups import is_per_sequence
 from rlm_plugins.batch import Batch
 from rlm_plugins.equation import Equation
 from rlm_plugins.errors import PartError
@@ -36,7 +35,7 @@ def zero_advantage_has_no_gradient(equation: Equation, step: int, sources: Itera
         sources: Labels of the rollout sources.
     """
     try:
-        return is_per_sequence(equation) and _is_independent(equation, *_synthetic_batch(step, sources))
+        return equation.is_per_sequence and _is_independent(equation, *_synthetic_batch(step, sources))
     except (PartError, RuntimeError):
         return False
 

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlm_plugins import hookimpl
+from rlm_plugins.registry.section import Section
 from rlm_view import commands
 
 
-class Capsules:
+class Capsules(Section):
     """Training steps stored whole, for `rlm replay` and `rlm view`. A step that a fault ends always is."""
 
     on_by_default = True

@@ -1,35 +1,48 @@
-"""Forward passes of the policy: per-token log-probs and entropies."""
+"""Forward passes of the policy and its critic, and their micro-batches: those of TRL, which a package may replace.
+
+A section of a recipe (hook ``rlm_sections``) with a member `passes` builds a :class:`ForwardPasses` for each trainer.
+"""
 
 from __future__ import annotations
 
 import inspect
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from rlm_fast.fused_lora import fuse_lora
-from rlm_fast.fused_mlp import fuse_mlps
-from rlm_fast.layout import Layout
-from rlm_fast.pack import layouts
-from rlm_fast.packed_forward import PackedForward
 from trl import GRPOTrainer
 
+from rlm_plugins.models.critic import Critic
+from rlm_plugins.models.vocab_statistics import padded_statistics
 from rlm_plugins.trainer.context import TrainerContext
 
-logger = logging.getLogger(__name__)
 LogpsAndEntropies = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 """Per-token log-probs and entropies (B, T), and the load-balancing loss of a mixture of experts."""
+Rows = tuple[torch.Tensor, torch.Tensor, int]
+"""`input_ids` (B, W): prompts, padded on the left, and completions, padded on the right; `attention_mask` (B, W); T."""
 
 
-class LogProbs:
-    """Log-probs and entropies, without padding and with shared prompts where that is exact."""
+class ForwardPasses:
+    """Padded passes of TRL on the micro-batches of TRL: the reference implementation.
+
+    A subclass overrides what it computes in less time; results may differ by rounding only.
+
+    Args:
+        context: State of the trainer.
+        trl_forward: TRL's forward pass, called with the arguments of :meth:`compute`.
+
+    Attributes:
+        reuses_old_logprobs: Old log-probs may come from the first pass over a generation, or from decoding.
+        skips_sequences: :meth:`needs_forward` may exclude completions.
+    """
+
+    reuses_old_logprobs: bool = False
+    skips_sequences: bool = False
 
     def __init__(self, context: TrainerContext, trl_forward: Callable[..., LogpsAndEntropies]) -> None:
         self.context, self._trl_forward = context, trl_forward
-        self._packed: PackedForward | None = None
-        fuse_lora(context.model, enabled=context.features.fused_lora.on)
-        fuse_mlps(context.model, enabled=context.features.fused_lora.on)
+
+    # -- the policy
 
     def compute(
         self,
@@ -43,7 +56,7 @@ class LogProbs:
         live: Sequence[bool] | None = None,
         **images: Any,
     ) -> LogpsAndEntropies:
-        """Run TRL's pass, or the padding-free one.
+        """Return log-probs, entropies and the load-balancing loss.
 
         Args:
             model: Policy or reference.
@@ -57,15 +70,7 @@ class LogProbs:
             **images: Inputs of the vision tower.
         """
         rows = input_ids, attention_mask, logits_to_keep
-        if not self.is_padding_free(*rows) or any(x is not None for x in images.values()):
-            return self._trl_forward(model, *rows, batch_size, compute_entropy, compute_aux_loss, **images)
-        budget = None if batch_size is None else batch_size * input_ids.shape[1]
-        temperature = self.context.temperature
-        with self.context.accelerator.autocast():
-            logp, entropy = self._packed_forward()(
-                model, *rows, temperature=temperature, with_entropy=compute_entropy, live=live, budget=budget
-            )
-        return logp, entropy if compute_entropy else None, None
+        return self._trl_forward(model, *rows, batch_size, compute_entropy, compute_aux_loss, **images)
 
     def of(self, model: Any, inputs: dict[str, Any], batch_size: int | None = None, **options: Any) -> Any:
         """Return log-probs, entropies and load-balancing loss of the completions in TRL's dictionary.
@@ -86,46 +91,54 @@ class LogProbs:
         policy = self.context.accelerator.unwrap_model(self.context.model)
         return self._trl_forward(policy, input_ids, attention_mask, logits_to_keep)[0]
 
-    def is_padding_free(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int) -> bool:
-        """Return True if these sequences are packed, which requires unsharded weights and a supported model."""
-        is_on = self.context.features.padding_free.on
-        return is_on and self._packed_forward().supports(input_ids, attention_mask, logits_to_keep)
+    def vocab_statistics(self, rows: Rows, batch_size: int) -> dict[str, torch.Tensor]:
+        """Return name → (B, T) of the statistics of `models/vocab_statistics.py`, without gradient."""
+        model, temperature = self.context.model, self.context.temperature
+        return padded_statistics(model, *rows, temperature=temperature, batch_size=batch_size)
 
-    def is_relative(self) -> bool:
-        """Return True if positions are relative, so that prompts of unequal length can share a prefix."""
-        return self._packed_forward().relative
+    # -- the critic
 
-    def layouts(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int, budget: int | None = None
-    ) -> Iterator[Layout]:
-        """Return the layouts of sequences for which `is_padding_free` holds, as the policy's own passes have them.
+    def values(self, critic: Critic, rows: Rows, part: slice = slice(None)) -> torch.Tensor:
+        """Return the critic's values (B, T) of some of the sequences, by a forward pass of its trunk."""
+        ids, mask, width = rows
+        return critic.values(ids[part], mask[part], width)
+
+    def values_of_hidden(self, critic: Critic, hidden: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """Return the values (B, T) of the hidden states that a pass of :meth:`compute` over `rows` has left."""
+        return critic.values_of(hidden[:, -rows[2] - 1 : -1])
+
+    # -- micro-batches
+
+    def regroup(self, micro_batches: list[dict[str, Any]], steps: range) -> list[dict[str, Any]]:
+        """Return the micro-batches of a generation batch, in another order or with other sizes.
 
         Args:
-            input_ids: (B, W) prompts and completions.
-            attention_mask: (B, W) 1 where a token is no padding.
-            logits_to_keep: Length T of the completions.
-            budget: Most tokens of a layout; None: one layout.
+            micro_batches: As TRL split them.
+            steps: Optimizer steps that train on them next.
         """
-        rows = input_ids, attention_mask, logits_to_keep
-        return layouts(*rows, budget=budget, relative=self.is_relative())
+        return micro_batches
 
-    def _packed_forward(self) -> PackedForward:
-        """Return the padding-free pass; built at its first use, after the model was moved to its device."""
-        if self._packed is None:
-            loss_parts = [self.context.equation.policy_loss, *self.context.equation.penalties]
-            with self.context.accelerator.autocast():
-                self._packed = PackedForward(
-                    self.context.accelerator.unwrap_model(self.context.model),
-                    self.padded,
-                    temperature=self.context.temperature,
-                    entropy_gradient=any("entropy" in p.part.data for p in loss_parts),
-                )
-            if self._packed.reason is not None:
-                logger.warning("padded forward passes: %s", self._packed.reason)
-        return self._packed
+    def portions(self, inputs: dict[str, Any]) -> list[dict[str, Any]] | None:
+        """Return the parts of a micro-batch that have a backward pass each; None: it is not split."""
+        return None
+
+    def needs_forward(self, inputs: dict[str, Any], steps: range) -> torch.Tensor | None:
+        """Return (B,) True for the completions that need a forward pass; None: all of them.
+
+        Args:
+            inputs: A micro-batch, or a portion of one.
+            steps: Optimizer steps that use the result.
+        """
+        return None
+
+    # -- a copy of the policy
+
+    def preparation(self) -> Callable[[Any], None] | None:
+        """Return a function, which can be pickled, that prepares a copy of the policy in another process, or None."""
+        return None
 
 
-def prompt_completion(inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor, int]:
+def prompt_completion(inputs: dict[str, Any]) -> Rows:
     """Return `input_ids` (B, W), `attention_mask` (B, W) and the length of the completions in TRL's dictionary."""
     ids, mask = (torch.cat([inputs[f"prompt_{x}"], inputs[f"completion_{x}"]], 1) for x in ("ids", "mask"))
     return ids, mask, inputs["completion_ids"].shape[1]
@@ -144,3 +157,7 @@ def temperature_cell(model: Any) -> Any:
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     forward = getattr(base, "_original_forward", base.forward).__func__  # accelerate may have wrapped it
     return forward.__closure__[forward.__code__.co_freevars.index("temperature")]
+
+
+PassesFactory = Callable[[TrainerContext, Callable[..., LogpsAndEntropies]], ForwardPasses]
+"""Builds the passes of a trainer."""

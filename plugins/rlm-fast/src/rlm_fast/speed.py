@@ -1,0 +1,158 @@
+"""The sections `speed` and `memory` of a recipe: optimizations that change no gradient, and the estimate of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from rlm_plugins.errors import RlmError
+from rlm_plugins.registry.section import Section
+
+if TYPE_CHECKING:
+    from rlm_plugins.stage import Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed(Section):
+    """Optimizations that change no gradient; `speed: none` turns all of them off."""
+
+    padding_free: Annotated[
+        bool, Field(description="forward passes without padding, with each prompt once per group")
+    ] = True
+    skip_zero_advantage: Annotated[
+        bool, Field(description="leave completions of advantage 0 out of the update, if they have no gradient")
+    ] = True
+    group_micro_batches: Annotated[
+        bool, Field(description="fill micro-batches group by group within an optimizer step")
+    ] = True
+    reuse_old_logprobs: Annotated[
+        bool, Field(description="take old log-probs from the first pass over a generation, or from decoding")
+    ] = True
+    merge_micro_batches: Annotated[
+        bool, Field(description="run small micro-batches of an optimizer step in one pass (CPU)")
+    ] = True
+    fused_lora: Annotated[
+        bool,
+        Field(
+            description="add LoRA's product to that of its base layer in place; compute gated MLPs at once (float32)"
+        ),
+    ] = True
+    tune_kernels: Annotated[
+        bool, Field(description="choose kernels and sizes by measurement at the start of a run (CPU)")
+    ] = True
+    max_tokens_per_micro_batch: Annotated[
+        Annotated[int, Field(ge=1)] | Literal["auto"] | None,
+        Field(
+            description="tokens of a micro-batch, a prompt counted once per group; `auto`: those of the recipe's "
+            "micro-batch at full length; default: the recipe's number of completions",
+        ),
+    ] = None
+
+    on_by_default = True
+    needs_equation = True
+
+    def passes(self, context: Any, trl_forward: Callable[..., Any]) -> Any:
+        """Return the forward passes of a trainer."""
+        from rlm_fast.passes import PackedPasses
+
+        return PackedPasses(self, context, trl_forward)
+
+    def callbacks(self, stage: Stage, run: Any, console: Any) -> Sequence[Any]:
+        """Return the callback that prints one line on the fast paths at the start of a stage."""
+        from rlm_fast.speed_report import FastPathLine
+
+        return [FastPathLine(stage, console)]
+
+    @contextmanager
+    def training(self, stage: Stage, run: Any) -> Iterator[None]:
+        """Use the kernels that were measured for this machine, or at the start of a resumed stage, inside the block."""
+        import torch
+
+        from rlm_fast import kernel_choices
+        from rlm_fast.host_memory import keep_freed_memory
+        from rlm_fast.tuning import applied
+        from rlm_plugins.distributed import from_main_process
+
+        def values() -> dict[str, int]:
+            recorded = run.manifest().get("stages", {}).get(stage.name, {})
+            chosen: dict[str, int] = recorded["tuning"] if "tuning" in recorded else kernel_choices.values(self)
+            run.record(stage, tuning=chosen)
+            return chosen
+
+        if not torch.accelerator.is_available():
+            keep_freed_memory()
+        with applied(from_main_process(values)):
+            yield
+
+    def check_data(self, stage: Stage, args: Any) -> list[str]:
+        """Return the lines of ``rlm check`` on decoding, fast paths and kernels."""
+        from rlm_fast import kernel_choices
+        from rlm_fast.speed_report import fast_path_lines, generation_lines
+
+        return [*generation_lines(stage, args), *fast_path_lines(stage, args), kernel_choices.line(self)]
+
+
+NO_SPEED = Speed(
+    padding_free=False,
+    skip_zero_advantage=False,
+    group_micro_batches=False,
+    reuse_old_logprobs=False,
+    merge_micro_batches=False,
+    fused_lora=False,
+    tune_kernels=False,
+)
+"""All optimizations off: TRL's own passes and micro-batches."""
+
+
+class Memory(Section):
+    """Estimate of the memory of a stage: gradient checkpointing is on by default only where a step needs it."""
+
+    on_by_default = True
+
+    def __init__(
+        self,
+        *,
+        share: Annotated[
+            float,
+            Field(gt=0, le=1, description="share of the machine's memory that a step without checkpointing may fill"),
+        ] = 0.8,
+    ) -> None:
+        self._share = share
+
+    def settings(self, stage: Stage, args: Any) -> Mapping[str, Any]:
+        """Return the settings under `trainer:` that follow from the estimate."""
+        from rlm_fast.forecast import KEY, Forecast
+
+        if not hasattr(args, KEY) or Forecast(stage, args, self._share).needs_checkpointing():
+            return {}  # TRL's default is on
+        return {KEY: False}
+
+    def check_data(self, stage: Stage, args: Any) -> dict[str, Any]:
+        """Return the estimate in bytes, its load, and the memory of this machine.
+
+        Returns:
+            The fields of the estimate, with ``peak``, ``load``, ``decided`` and ``machine``; only ``problem`` if there
+            is no estimate for the model.
+        """
+        from rlm_fast.forecast import Forecast
+        from rlm_fast.workload import machine_memory
+
+        forecast = Forecast(stage, args, self._share)
+        try:
+            load, estimate = forecast.load, forecast.memory
+        except RlmError:
+            raise
+        except Exception as error:  # an unknown model type must not fail the check: a run does not need the estimate
+            return {"problem": f"no estimate for this model: {type(error).__name__}: {error}"}
+        facts = {"decided": forecast.checkpointing_decision(), "machine": machine_memory()}
+        return {**asdict(estimate), "peak": estimate.peak, "load": asdict(load), **facts}
+
+    def check_lines(self, data: Mapping[str, Any]) -> list[str]:
+        """Return the lines of ``rlm check`` on memory."""
+        from rlm_fast.speed_report import memory_lines
+
+        return memory_lines(data)
