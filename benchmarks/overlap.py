@@ -1,7 +1,7 @@
 """Time saved by computing rewards during generation: ``python benchmarks/overlap.py``.
 
-Two arms, with `prefetch` beside the reward and without, train the same steps in one process, in alternating order, on
-groups of four that end at different times. Their weights must be equal bit for bit. Rewards (`overlap_rewards.py`)
+Two arms train the same steps in one process, in alternating order: with `prefetch` of the reward, and without it. The
+groups of four end at different times. Their weights must be equal bit for bit. Rewards (`overlap_rewards.py`)
 take 0, 20 or 200 ms per completion: one is asynchronous, with a server that handles four requests at a time, one has
 two processes. Neither uses a core of the model. Waiting is wall-clock time, so the machine should be idle otherwise.
 The overhead of prefetching is CPU time.

@@ -72,6 +72,7 @@ def test_every_part_with_its_package_and_file(examined: list[dict[str, Any]]) ->
         ("algorithm", "sft"),
         ("trainer", "sft"),
         ("model", "scratch"),
+        ("section", "memory"),
         ("section", "capsule"),
     ]
     slots = [p["slot"] for p in grpo["parts"]]

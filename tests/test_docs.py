@@ -89,7 +89,7 @@ def test_paths_in_backticks_exist(page: Path) -> None:
 
 @each_page
 def test_recipe_fragments_have_known_keys(page: Path) -> None:
-    known = set(sections.Document.model_fields)
+    known = {*sections.Document.model_fields, *Registry().section_names()}
     for text in blocks("yaml", page.read_text()):
         document = yaml_strict.parse(text, str(page)).data
         if isinstance(document, dict):

@@ -463,13 +463,20 @@ def test_check_accounts_for_expert_load_balancing(
     assert ("micro-batches: shuffled by TRL (forward passes are padded)" in lines) is balanced, lines
 
 
-@pytest.mark.parametrize(("budget", "allowed"), [("foo", "a whole number or 'auto'"), ("-3", "1 or more or 'auto'")])
-def test_a_budget_is_a_number_or_automatic(tmp_path: Path, budget: str, allowed: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "allowed"),
+    [
+        ("max_tokens_per_micro_batch=foo", "a whole number or 'auto'"),
+        ("max_tokens_per_micro_batch=-3", "1 or more or 'auto'"),
+        ("padding_free=1", "true or false"),
+    ],
+)
+def test_a_key_of_another_type_is_refused(tmp_path: Path, setting: str, allowed: str) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
+    loaded = recipe.load(tmp_path / "recipe.yaml", [f"speed.{setting}"])
     with pytest.raises(RecipeError) as caught:
-        loaded = recipe.load(tmp_path / "recipe.yaml", [f"speed.max_tokens_per_micro_batch={budget}"])
         compose(loaded, REGISTRY, build_environment=False)
-    assert caught.value.where.startswith("speed.max_tokens_per_micro_batch (")
+    assert caught.value.where.startswith(f"speed.{setting.partition('=')[0]} (")
     assert f"expected {allowed}, got " in caught.value.problem
 
 

@@ -263,8 +263,8 @@ def test_check_names_the_device_and_counts_the_copy(tmp_path: Path) -> None:
         assert ("in a second process on cpu" in text) == (device == "cpu")
         assert "policy of 2 optimizer steps before" in text
     one, two = found["null"], found["cpu"]
-    copy = two.always["process that generates"]
-    assert one.always["process that generates"] == 0
+    copy = two.always["`generation_device`"]
+    assert one.always["`generation_device`"] == 0
     assert two.peak - one.peak == copy
     weights = one.always["frozen weights"] + one.always["trained weights"]
     assert copy == weights + one.always["process"] + sum(one.generation.values())

@@ -138,7 +138,7 @@ def test_every_key_has_a_description() -> None:
         if "description" not in field
     ]
     assert bare == []
-    assert {"Speed", "Critic", "Evaluation", "Reward", "Plugins"} <= set(sections)
+    assert {"Critic", "Evaluation", "Reward", "Plugins"} <= set(sections)
 
 
 def test_reading_a_recipe_imports_no_heavy_package(tmp_path: Path) -> None:
@@ -325,11 +325,6 @@ WRONG = [
         SMALL.replace("grpo", "{name: grpo, penalties: [{name: kl, beta: x}]}"),
         "algorithm.penalties[0].beta",
         "a number",
-    ),
-    (
-        SMALL + "speed: {padding_free: 1}\n",
-        "speed.padding_free (recipe.yaml line 6)",
-        "expected true or false, got the number 1",
     ),
     (SMALL + "evaluation: {every: -1}\n", "evaluation.every (recipe.yaml line 6)", "expected 0 or more"),
     (SMALL + "evaluation: {batch_size: 0}\n", "evaluation.batch_size", "expected 1 or more"),

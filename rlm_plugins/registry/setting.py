@@ -19,6 +19,19 @@ _STRICT = pydantic.ConfigDict(strict=True, allow_inf_nan=False)
 
 
 @dataclass(frozen=True)
+class PolicyBytes:
+    """Memory of the policy.
+
+    Args:
+        trained: Bytes of the trained weights.
+        copy: Bytes of a further process that generates with a copy of the policy.
+    """
+
+    trained: int
+    copy: int
+
+
+@dataclass(frozen=True)
 class Setting:
     """A setting of the trainer of an algorithm with an equation, beside the fields of ``trl.GRPOConfig``.
 
@@ -29,7 +42,7 @@ class Setting:
         check_stage: Called with a stage, before any weight is loaded, and the address of ``trainer:``; raises a
             `RecipeError`.
         observer: Called with the config; returns the observer of the training steps that does what the setting says.
-        memory_bytes: Called with the bytes of the trained weights and the config; returns what it keeps in memory.
+        memory_bytes: Called with the memory of the policy and the config; returns the bytes that it keeps in memory.
         provides: Data of the batch that it provides: ``rollout_logp``.
         metrics: Logged number → its meaning.
     """
@@ -39,7 +52,7 @@ class Setting:
     check: Callable[[Any], None] | None = None
     check_stage: Callable[[Any, Any, str], None] | None = None
     observer: Callable[[Any], StepObserver | None] | None = None
-    memory_bytes: Callable[[int, Any], int] | None = None
+    memory_bytes: Callable[[PolicyBytes, Any], int] | None = None
     provides: Sequence[str] = ()
     metrics: Mapping[str, str] = field(default_factory=dict)
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.context import DataNeeds, TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
-from rlm_plugins.trainer.data_needs import DataNeeds
 from rlm_plugins.trainer.generation import PolicyGeneration
 from rlm_plugins.trainer.loss import Loss
 from rlm_plugins.trainer.loss_batches import LossBatches

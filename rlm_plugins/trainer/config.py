@@ -62,6 +62,13 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         super().__post_init__()
         self.num_generations = generations
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return its state with the names of the settings: checkpoints pickle a config, and functions may be local."""
+        return {**vars(self), "added": list(self.added)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, added=_installed(state["added"]))
+
     def to_dict(self) -> dict[str, Any]:
         """Return all fields and settings as plain data."""
         return {**super().to_dict(), **{name: getattr(self, name) for name in self.added}}

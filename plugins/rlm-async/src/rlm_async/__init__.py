@@ -8,7 +8,7 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.registry.setting import Setting
+from rlm_plugins.registry.setting import PolicyBytes, Setting
 
 
 def _check_stale(config: Any) -> None:
@@ -48,14 +48,22 @@ def _observer(config: Any) -> Any:
     return StalePolicy() if getattr(config, "generation_device", None) is None else OverlappedGeneration()
 
 
-def _past_weights(weights: int, config: Any) -> int:
+def _past_weights(policy: PolicyBytes, config: Any) -> int:
     """Return the bytes of the policies that `stale` stores in host memory, the current one included."""
     import torch
 
     if not config.stale or torch.cuda.is_available():
         return 0
     updates = max(config.steps_per_generation * config.num_iterations // config.gradient_accumulation_steps, 1)
-    return weights * (config.stale // updates + 1)
+    return policy.trained * (config.stale // updates + 1)
+
+
+def _second_process(policy: PolicyBytes, config: Any) -> int:
+    """Return the bytes of the second process in the memory that is estimated: that of the first GPU, or the host."""
+    import torch
+
+    device = getattr(config, "generation_device", None)
+    return policy.copy if device in (("cuda", "cuda:0") if torch.cuda.is_available() else ("cpu",)) else 0
 
 
 SETTINGS = {
@@ -82,6 +90,7 @@ SETTINGS = {
         "`cuda:1`. It has a copy of the policy. None: this process generates before each update.",
         check=_check_device,
         check_stage=_check_stage,
+        memory_bytes=_second_process,
         metrics={"stale/wait": "seconds of generation that the update did not hide"},
     ),
 }

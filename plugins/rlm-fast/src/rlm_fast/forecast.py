@@ -5,6 +5,7 @@ It also decides on gradient checkpointing, which costs a third more arithmetic: 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from rlm_fast.load import Load
 from rlm_fast.memory_estimate import Estimate, estimate
 from rlm_fast.workload import machine_memory, workload
+from rlm_plugins.registry.setting import PolicyBytes, Setting
 from rlm_plugins.stage import Stage
 
 KEY = "gradient_checkpointing"
@@ -59,4 +61,10 @@ class Forecast:
         return f"gradient checkpointing is off: without it a step fits in {self.share:.0%} of this machine"
 
     def _estimate(self, load: Load) -> Estimate:
-        return estimate(self.stage.source.config, self.stage.lora, load, self.stage.critic)
+        return estimate(self.stage.source.config, self.stage.lora, load, self.stage.critic, self._of_settings)
+
+    def _of_settings(self, policy: PolicyBytes) -> dict[str, int]:
+        """Return the bytes that the settings of packages keep in memory, by name."""
+        added: Mapping[str, Setting] = getattr(self.args, "added", {})
+        terms = {name: setting.memory_bytes for name, setting in added.items() if setting.memory_bytes is not None}
+        return {f"`{name}`": memory_bytes(policy, self.args) for name, memory_bytes in terms.items()}

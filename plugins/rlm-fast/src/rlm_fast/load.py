@@ -21,8 +21,6 @@ class Load:
         triton: TRL's Triton kernel computes log-probs (a GPU).
         copied_weights: Bytes of merged and packed weights during decoding.
         part_models: Bytes of the models that parts keep besides the policy.
-        past_policies: Copies of the trained weights of earlier optimizer steps (`stale`).
-        second_process: A second process has a copy of the policy, and generates during the update.
         packed_prompts: Prompts of a packed micro-batch, each once for its completions; 0: micro-batches are padded.
         decoded_prompts: Prompts decoded at once, whose KV cache their completions share; 0: each has its own.
         common_len: Tokens that all prompts start with, computed once where prompts are shared.
@@ -41,8 +39,6 @@ class Load:
     triton: bool = False
     copied_weights: int = 0
     part_models: int = 0
-    past_policies: int = 0
-    second_process: bool = False
     packed_prompts: int = 0
     decoded_prompts: int = 0
     common_len: int = 0

@@ -10,7 +10,7 @@ a CPU the process itself is included: Python and libraries hold more than a smal
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from rlm_fast.critic_memory import critic_memory
 from rlm_fast.load import Load
 from rlm_fast.transformer import Transformer
 from rlm_plugins.models.meta_model import frozen_bytes, half_precision_copies, skeleton, trained_bytes
+from rlm_plugins.registry.setting import PolicyBytes
 from rlm_plugins.stage_settings import Critic
 
 if TYPE_CHECKING:
@@ -52,7 +53,11 @@ class Estimate:
 
 
 def estimate(
-    config: PretrainedConfig, lora: Mapping[str, Any] | None, load: Load, critic: Critic | None = None
+    config: PretrainedConfig,
+    lora: Mapping[str, Any] | None,
+    load: Load,
+    critic: Critic | None = None,
+    of_settings: Callable[[PolicyBytes], Mapping[str, int]] = lambda policy: {},
 ) -> Estimate:
     """Estimate the memory of a stage.
 
@@ -61,6 +66,7 @@ def estimate(
         lora: Fields of ``peft.LoraConfig``, or None to train all weights.
         load: Sizes of the batches.
         critic: `critic:` of the stage.
+        of_settings: Bytes of the policy → bytes that settings of packages keep in memory, by name.
     """
     model = skeleton(config, lora)
     transformer = Transformer.of_model(model, config, rank=lora.get("r", 8) if lora is not None else 0)
@@ -82,10 +88,9 @@ def estimate(
             "gradients": trained,
             "optimizer state": int(trained * load.optimizer_state),
             "reference weights": trained if load.reference else 0,
-            "weights of earlier steps": trained * load.past_policies,
             "models of parts": load.part_models,
             "process": load.process,
-            "process that generates": copy if load.second_process else 0,
+            **of_settings(PolicyBytes(trained, copy)),
             **critic_always,
         },
         generation=generation,

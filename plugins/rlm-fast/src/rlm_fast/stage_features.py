@@ -18,7 +18,7 @@ from rlm_plugins.equation import Equation
 from rlm_plugins.models.meta_model import skeleton
 from rlm_plugins.models.model_traits import has_dropout
 from rlm_plugins.stage import Stage
-from rlm_plugins.trainer.data_needs import DataNeeds
+from rlm_plugins.trainer.context import DataNeeds
 from rlm_plugins.trainer.options import observers_of_settings
 
 

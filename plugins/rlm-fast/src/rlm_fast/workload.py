@@ -73,8 +73,6 @@ def workload(stage: Stage, args: Any) -> Load:
         part_models=sum(
             part.target.memory_bytes(stage) for part in stage.parts() if hasattr(part.target, "memory_bytes")
         ),
-        past_policies=0 if torch.cuda.is_available() else _past_policies(args),  # in host memory
-        second_process=_generates_in_second_process(args),
         copied_weights=max((copied for _, copied in plans), default=0),
         fused_mlp=features is not None and features.fuses_mlp,
     )
@@ -121,23 +119,6 @@ def _generated(stage: Stage, args: Any) -> tuple[int, int]:
     if evaluation:
         evaluated = min(evaluation.batch_size, evaluation.rows or held_out, held_out)
     return max((generation, generation // getattr(args, "num_generations", 1)), (evaluated, evaluated))
-
-
-def _past_policies(args: Any) -> int:
-    """Return the number of policies that `stale` stores, the current one included."""
-    stale = int(getattr(args, "stale", 0))
-    if not stale:
-        return 0
-    updates = max(args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps, 1)
-    return stale // updates + 1
-
-
-def _generates_in_second_process(args: Any) -> bool:
-    """Return True if a second process generates in the memory that is estimated: that of the first GPU, or the host."""
-    import torch
-
-    device = getattr(args, "generation_device", None)
-    return device in (("cuda", "cuda:0") if torch.cuda.is_available() else ("cpu",))
 
 
 def _completion_tokens(
