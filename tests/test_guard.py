@@ -23,12 +23,11 @@ from rlm_plugins.recipe.document import load
 from rlm_plugins.recipe.resolve import resolve
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.rewards.diagnostics import correlation, shares, ties
-from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.fault_log import FaultLog
-from rlm_plugins.rewards.process_pool import check_processes
+from rlm_plugins.rewards.fault import Fault, FaultLog
+from rlm_plugins.rewards.processes import check_processes
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage_settings import Reward
+from rlm_plugins.trainer.rewards import correlation, shares, ties
 
 BATCH: dict[str, Any] = {
     "prompts": ["p", "p", "q", "q"],
@@ -431,7 +430,7 @@ def _one_of_two(rank: int, port: int) -> int:
     os.environ |= {"MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
     import torch.distributed
 
-    from rlm_plugins.rewards.fault_log import raise_on_all_processes
+    from rlm_plugins.rewards.fault import raise_on_all_processes
 
     torch.distributed.init_process_group("gloo")
     mine = Fault("returned nan", where="reward 'it', step 3", sample=1) if rank == 1 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -140,7 +141,9 @@ def test_impossible_results(result: Any, words: str) -> None:
     assert "allowed: a list of 2 numbers" in str(error.value)
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(0), KeyError("x"), ZeroDivisionError()])
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), SystemExit(0), KeyboardInterrupt(), KeyError("x"), ZeroDivisionError()]
+)
 def test_exception_of_a_reward_names_it(error: BaseException) -> None:
     def it(completions):
         raise error
@@ -156,11 +159,10 @@ def test_exit_is_a_failure() -> None:
 
 
 def test_control_c_is_not_caught() -> None:
-    def it(completions):
-        raise KeyboardInterrupt
-
+    """A KeyboardInterrupt that the reward itself raises is a failure."""
     with pytest.raises(KeyboardInterrupt):
-        called(trl_reward_of(it))
+        called(trl_reward_of(lambda completions: signal.raise_signal(signal.SIGINT)))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize(

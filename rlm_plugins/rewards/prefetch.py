@@ -20,7 +20,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from rlm_plugins.rewards.guard import Columns, groups_of, select_completions
+from rlm_plugins.rewards.columns import Columns, groups_of, select_completions
 from rlm_plugins.rewards.score_validation import validate_scores
 
 MIN_SECONDS = 0.05

@@ -1,9 +1,15 @@
-"""Rewards in worker processes (`processes`): on several cores, and killed at their timeout."""
+"""Rewards in worker processes (`processes`): on several cores, and killed at their timeout.
+
+This file is also the program of the workers, run by path: a worker reads the columns of one group per line and prints
+its scores. It ends when its input ends, so it never outlives its trainer.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,12 +21,12 @@ from rlm_plugins.batch import SAMPLE
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Stateful
+from rlm_plugins.rewards.columns import call_part
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.prefetch import PendingCalls, RequestThread
 from rlm_plugins.rewards.score_validation import allowed
 from rlm_plugins.stage_settings import Reward
-from rlm_plugins.workers.pool import Pool, Reply, shared
-from rlm_plugins.workers.worker import Program
+from rlm_plugins.workers.pool import Pool, Program, Reply, shared
 
 LOCAL_DATA = ("trainer_state", "episodes", "environments", "log_extra", "log_metric")
 """Data that cannot be sent to another process."""
@@ -103,10 +109,8 @@ def worker_program(part: Bound, label: str) -> Program:
         "name": part.part.full_name,
         "knobs": pydantic_core.to_jsonable_python(part.knobs, fallback=repr),
     }
-    script = Path(__file__).with_name("reward_worker.py")
-    return Program(
-        script, (json.dumps(job, sort_keys=True),), name=f"process for the reward '{label}'", environment=None
-    )
+    arguments = (json.dumps(job, sort_keys=True),)
+    return Program(Path(__file__), arguments, name=f"process for the reward '{label}'", environment=None)
 
 
 def check_processes(part: Bound, where: str) -> None:
@@ -126,3 +130,48 @@ def check_processes(part: Bound, where: str) -> None:
         reason = f"it requires {missing[0]} ({SAMPLE[missing[0]].partition(':')[0]}), which cannot be sent"
     if reason:
         raise RecipeError(f"'{part.part.name}' does not support `processes`: {reason}", where=f"{where}.processes")
+
+
+def main() -> None:
+    """Load a reward in a worker process, print ``ready``, and score a group per line."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a reward prints must not mix with the replies
+    job = json.loads(sys.argv[1])
+    try:
+        from rlm_plugins.registry import Registry
+
+        registry = Registry([Path(file) for file in job["load"]])
+        part = registry.find("rlm_rewards", job["name"]).bind(job["knobs"])
+    except Exception as error:
+        print(f"failed {type(error).__name__}: {error}".replace("\n", " "), file=out, flush=True)
+        return
+    print("ready", file=out, flush=True)
+    for line in sys.stdin:
+        columns, _ = json.loads(line)
+        print(json.dumps(_scores_as_json(part, columns)), file=out, flush=True)
+
+
+def _scores_as_json(part: Any, columns: dict[str, list[Any]]) -> dict[str, Any]:
+    """Return the scores as plain data; anything but a number goes as text, and is rejected by the receiver."""
+    try:
+        returned = call_part(part, columns)
+    except (Exception, SystemExit) as error:
+        frames = traceback.format_tb(error.__traceback__)[-1:]
+        return {"raised": f"{type(error).__name__}: {error}", "trace": "".join(frames)}
+    scores = returned.tolist() if hasattr(returned, "tolist") else returned
+    is_list = isinstance(scores, list | tuple)
+    brief = f"{type(returned).__name__}: {repr(returned)[:80]}"
+    return {"kind": "list" if is_list else "", "scores": [_plain(x) for x in scores] if is_list else [], "brief": brief}
+
+
+def _plain(score: Any) -> Any:
+    if isinstance(score, Fault):
+        return {"fault": score.problem}
+    score = score.item() if hasattr(score, "item") and getattr(score, "size", 1) == 1 else score
+    if isinstance(score, int) and abs(score) > 1 << 1023:
+        return float("inf")
+    return score if score is None or isinstance(score, int | float) else repr(score)
+
+
+if __name__ == "__main__":
+    main()
