@@ -22,11 +22,11 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.columns import call_part
-from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.prefetch import PendingCalls, RequestThread
-from rlm_plugins.rewards.score_validation import allowed
+from rlm_plugins.rewards.fault import Fault, brief
+from rlm_plugins.rewards.prefetch import PendingCalls
+from rlm_plugins.rewards.score_validation import plain_scores
 from rlm_plugins.stage_settings import Reward
-from rlm_plugins.workers.pool import Pool, Program, Reply, shared
+from rlm_plugins.workers.pool import Pool, Program, shared
 
 LOCAL_DATA = ("trainer_state", "episodes", "environments", "log_extra", "log_metric")
 """Data that cannot be sent to another process."""
@@ -46,12 +46,12 @@ class ProcessPoolReward:
     def __init__(self, reward: Reward) -> None:
         self._seconds = reward.timeout or NO_LIMIT
         self._program, self._size = worker_program(reward.part, reward.label), reward.processes or 1
-        self._pending, self._thread = PendingCalls(), RequestThread(self._send_requests)
+        self._pending = PendingCalls()
 
     def begin(self, data: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> None:
         """Start calls that :meth:`call` will make, for groups that are generated before others."""
         for request in _requests(data, groups):
-            self._pending.add(request, partial(self._thread.begin, (request,)))
+            self._pending.add(request, partial(self._pool.submit, (request,), self._seconds))
 
     def call(self, data: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Any]:
         """Return a score per completion; of a group that failed, its fault in place of each.
@@ -70,9 +70,6 @@ class ProcessPoolReward:
             scores += self._parse(next(replies) if future is None else future.result(), len(group))
         return scores
 
-    def _send_requests(self, requests: RequestThread) -> list[Reply]:
-        return self._pool.run(requests.take(), self._seconds, requests)
-
     @property
     def _pool(self) -> Pool:
         return shared(self._program, self._size)
@@ -83,13 +80,10 @@ class ProcessPoolReward:
             return [Fault(problem, hint="a longer `timeout` beside it", retry=False)] * count
         if reply == "died":
             return [Fault("ended its process: out of memory, a crash, or an exit")] * count
-        result = json.loads(reply)
-        if "raised" in result:
-            return [Fault(f"raised {result['raised']}\n{result['trace']}".rstrip())] * count
-        if result["kind"] != "list" or len(result["scores"]) != count:
-            problem = f"returned {result['brief']} for {count} completions"
-            return [Fault(problem, allowed=allowed(count), invalid_list=True)] * count
-        return [Fault(score["fault"]) if isinstance(score, dict) else score for score in result["scores"]]
+        scores = json.loads(reply)
+        if isinstance(scores, dict):
+            return [Fault(**scores)] * count
+        return [Fault(**score) if isinstance(score, dict) else score for score in scores]
 
 
 def _requests(data: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Request]:
@@ -151,26 +145,20 @@ def main() -> None:
         print(json.dumps(_scores_as_json(part, columns)), file=out, flush=True)
 
 
-def _scores_as_json(part: Any, columns: dict[str, list[Any]]) -> dict[str, Any]:
-    """Return the scores as plain data; anything but a number goes as text, and is rejected by the receiver."""
+def _scores_as_json(part: Bound, columns: dict[str, list[Any]]) -> list[Any] | dict[str, Any]:
+    """Return a score, None or the fields of a fault per completion; the fields of a fault of all of them."""
     try:
-        returned = call_part(part, columns)
-    except (Exception, SystemExit) as error:
-        frames = traceback.format_tb(error.__traceback__)[-1:]
-        return {"raised": f"{type(error).__name__}: {error}", "trace": "".join(frames)}
-    scores = returned.tolist() if hasattr(returned, "tolist") else returned
-    is_list = isinstance(scores, list | tuple)
-    brief = f"{type(returned).__name__}: {repr(returned)[:80]}"
-    return {"kind": "list" if is_list else "", "scores": [_plain(x) for x in scores] if is_list else [], "brief": brief}
+        scores = plain_scores(call_part(part, columns), len(next(iter(columns.values()))))
+    except BaseException as error:
+        return _fields_of(Fault.from_error(error))
+    return [_fields_of(score) if isinstance(score, Fault) else score for score in scores]
 
 
-def _plain(score: Any) -> Any:
-    if isinstance(score, Fault):
-        return {"fault": score.problem}
-    score = score.item() if hasattr(score, "item") and getattr(score, "size", 1) == 1 else score
-    if isinstance(score, int) and abs(score) > 1 << 1023:
-        return float("inf")
-    return score if score is None or isinstance(score, int | float) else repr(score)
+def _fields_of(fault: Fault) -> dict[str, Any]:
+    frames = traceback.format_tb(fault.__cause__.__traceback__)[-1:] if fault.__cause__ is not None else []
+    problem = f"{fault.problem}\n{''.join(frames)}".rstrip()
+    value = fault.value if fault.value is None or type(fault.value) is float else brief(fault.value, 2000)
+    return {**fault.texts(), "problem": problem, "invalid_list": fault.invalid_list, "value": value}
 
 
 if __name__ == "__main__":
