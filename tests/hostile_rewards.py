@@ -1,6 +1,6 @@
 """Rewards that fail, hang or change the process: each has a name and a function of a batch of four completions."""
 
-# ruff: noqa: B904, SIM105, SIM115
+# ruff: noqa: B904, SIM105
 from __future__ import annotations
 
 import asyncio
@@ -73,36 +73,24 @@ RETURNS: dict[str, Any] = {
     "a number": lambda: 1.0,
     "a string": lambda: "abcd",
     "bytes": lambda: b"abcd",
-    "a bytearray": lambda: bytearray(4),
-    "an empty dict": dict,
     "a dict of four": lambda: dict.fromkeys(range(4), 1.0),
     "a set": lambda: {1.0, 2.0, 3.0, 4.0},
     "a generator": lambda: (1.0 for _ in range(4)),
-    "an iterator": lambda: iter([1.0] * 4),
-    "a map": lambda: map(float, range(4)),
     "an empty list": list,
     "three scores": lambda: [1.0] * 3,
     "five scores": lambda: [1.0] * 5,
     "a million scores": lambda: [1.0] * 10**6,
-    "a huge range": lambda: range(10**12),
     "a scalar tensor": lambda: torch.tensor(1.0),
-    "an empty tensor": lambda: torch.empty(0),
-    "a NumPy scalar": lambda: np.float32(1),
-    "a class": lambda: list,
-    "a function": lambda: len,
     "an object": object,
     "a coroutine that nobody awaits": lambda: asyncio.sleep(0).close(),
     "an endless sequence": Endless,
     "a list whose len raises": lambda: odd_list(__len__=raising(ValueError())),
-    "a list whose len exits": lambda: odd_list(__len__=raising(SystemExit(0))),
     "a list whose len is lost": lambda: odd_list(__len__=raising(Lost())),
     "a list that claims nine": lambda: odd_list(__len__=lambda self: 9),
     "a list whose iterator raises": lambda: odd_list(__iter__=raising(KeyError("x"))),
-    "a list whose tolist raises": lambda: odd_list(tolist=raising(RuntimeError("no"))),
     "a list whose tolist is lost": lambda: odd_list(tolist=raising(Lost())),
     "a list whose attributes raise": lambda: odd_list(__getattribute__=raising(Lost())),
     "an object whose repr raises": lambda: Odd(__repr__=raising(ValueError())),
-    "an object whose repr is lost": lambda: Odd(__repr__=raising(Lost())),
     "an object whose class lies": lambda: Odd(__class__=property(raising(Lost()))),
 }
 """A result that is no list of scores."""
@@ -130,9 +118,7 @@ class RaisingFloat(float):
 SCORES: dict[str, Callable[[], Any]] = {
     "nan": lambda: float("nan"),
     "inf": lambda: float("inf"),
-    "-inf": lambda: float("-inf"),
     "1e39": lambda: 1e39,
-    "-1e300": lambda: -1e300,
     "10**400": lambda: 10**400,
     "a string": lambda: "1",
     "bytes": lambda: b"1",
@@ -142,23 +128,18 @@ SCORES: dict[str, Callable[[], Any]] = {
     "an object": object,
     "a class": lambda: float,
     "NaN of NumPy": lambda: np.float16("nan"),
-    "infinity of NumPy": lambda: np.float16("inf"),
     "a date of NumPy": lambda: np.datetime64("2020-01-01"),
     "an empty array": lambda: np.array([]),
     "two numbers": lambda: torch.tensor([1.0, 2.0]),
-    "NaN of torch": lambda: torch.tensor(float("nan")),
     "Decimal": lambda: Decimal("NaN"),
     "a float that lies": lambda: LyingFloat("nan"),
     "item raises": lambda: Odd(item=raising(KeyError("x"))),
     "item is lost": lambda: Odd(item=raising(Lost())),
-    "item exits": lambda: Odd(item=raising(SystemExit(0))),
     "item interrupts": lambda: Odd(item=raising(KeyboardInterrupt())),
-    "item is a string": lambda: Odd(item=lambda self: "1"),
     "item is itself": lambda: Odd(item=lambda self: self),
     "item is no method": lambda: Odd(item=3),
     "attributes raise": lambda: Odd(__getattribute__=raising(Lost())),
     "repr raises": lambda: Odd(__repr__=raising(ValueError())),
-    "repr is lost": lambda: Odd(__repr__=raising(Lost())),
     "repr of 10 MB": lambda: Odd(__repr__=lambda self: "x" * 10**7),
 }
 """A score that is no number; all others are 1."""
@@ -177,7 +158,6 @@ def chained() -> None:
 
 RAISES: dict[str, Callable[[], Any]] = {
     "ValueError": raising(ValueError("no")),
-    "KeyError without text": raising(KeyError()),
     "an error whose message raises": raising(Mute()),
     "an error of 10 MB": raising(ValueError("x" * 10**7)),
     "an error with surrogates": raising(ValueError("\ud800")),
@@ -185,19 +165,13 @@ RAISES: dict[str, Callable[[], Any]] = {
     "a base exception": raising(Lost()),
     "GeneratorExit": raising(GeneratorExit()),
     "SystemExit(0)": raising(SystemExit(0)),
-    "SystemExit of a text": raising(SystemExit("bye")),
     "sys.exit": sys.exit,
     "KeyboardInterrupt": raising(KeyboardInterrupt()),
     "CancelledError": raising(asyncio.CancelledError()),
     "StopIteration": raising(StopIteration()),
-    "StopAsyncIteration": raising(StopAsyncIteration()),
     "MemoryError": raising(MemoryError()),
     "RecursionError": recursive,
     "a chain": chained,
-    "a warning": raising(UserWarning("hm")),
-    "ImportError": lambda: __import__("no_such_module_at_all"),
-    "OSError": lambda: open("/no/such/file"),
-    "ZeroDivisionError": lambda: 1 / 0,
 }
 """A call that ends otherwise than by returning."""
 
