@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -268,6 +269,17 @@ def test_hanging_reward_is_interrupted() -> None:
         assert judged(reward, timeout=0.1, on_error="zero") == [0.0] * 4, "it is not called again, group by group"
     assert finished == []
     assert judged(lambda completions: [1.0] * 4, timeout=30.0) == [1.0] * 4
+
+
+def test_limit_of_a_call_in_another_thread() -> None:
+    """A race trains in threads, where the signal of the main thread interrupts nothing."""
+
+    def busy(completions: list[str]) -> list[float]:
+        while True:
+            pass
+
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(judged, busy, timeout=0.1, on_error="zero").result(60) == [0.0] * 4
 
 
 HEAVY = '''
