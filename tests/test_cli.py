@@ -81,7 +81,7 @@ def test_threads_wait_briefly_unless_the_environment_sets_it(
     """OpenMP reads the variable once, when torch is imported."""
     program = (
         "import os, sys; from rlm_plugins.cli import typer_app as cli\n"
-        "cli.run_to_end = lambda app: print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)\n"
+        "cli.app = lambda: print(os.environ.get('GOMP_SPINCOUNT'), 'torch' in sys.modules)\n"
         "cli.main()"
     )
     unset = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}

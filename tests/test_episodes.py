@@ -30,8 +30,7 @@ from rlm_plugins.evaluation.held_out import evaluate
 from rlm_plugins.recipe.checks.environment import check_environment, check_multi_turn_parts
 from rlm_plugins.recipe.checks.required_columns import check_columns
 from rlm_plugins.registry.part import Part
-from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.fault_log import FaultLog
+from rlm_plugins.rewards.fault import Fault, FaultLog
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.episode_tokens import EpisodeTokens

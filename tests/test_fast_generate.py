@@ -24,10 +24,10 @@ from rlm_fast.merged_lora import merged
 from rlm_fast.prompts import distinct_prompts
 from rlm_fast.sampling import MultinomialSampler, exponential_is_inverse, sample_inverse_cdf
 from rlm_fast.self_check import why_self_check_fails
+from rlm_fast.support import USES_RNG
 from transformers import DynamicCache, GenerationConfig
 from transformers.cache_utils import DynamicLayer
 
-from rlm_plugins.models.rng_guard import USES_RNG
 from rlm_plugins.rollout.generator_call import Generation
 
 ENDS = [2, 5, 9]

@@ -23,10 +23,10 @@ from rlm_fast import fast
 from rlm_fast.fused_lora import FusedLinear
 from rlm_fast.plain_linear import is_cast
 from rlm_fast.speed import NO_SPEED, Speed
+from rlm_fast.support import USES_RNG
 from test_fast_paths import weights
 
 from rlm_plugins.models.model_traits import IMAGES
-from rlm_plugins.models.rng_guard import USES_RNG
 from rlm_plugins.trainer import EquationTrainer
 
 WORDS = len(tiny.tokenizer())

@@ -13,8 +13,7 @@ from fixtures_trainer import clipped, eighths, logged, trainer
 from rlm_plugins import distributed as processes
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Part
-from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.fault_log import FaultLog
+from rlm_plugins.rewards.fault import Fault, FaultLog
 from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
 from rlm_plugins.stage_settings import Reward
 

@@ -19,7 +19,6 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards import prefetch as ahead
-from rlm_plugins.rewards.prefetch import RequestThread
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage_settings import Reward
 
@@ -66,32 +65,6 @@ def called(function: Any, loop: Any, columns: dict[str, Any]) -> list[float | No
 
 def reward(**beside: Any) -> Any:
     return trl_reward(Reward("waits", Part("rlm_rewards", "waits", "guest", delayed_eighths).bind({}), **beside))
-
-
-def test_request_thread_sends_all_queued_requests() -> None:
-    piles: list[list[int]] = []
-    first = threading.Event()
-
-    def squares(asker: RequestThread) -> list[int]:
-        piles.append(numbers := asker.take())
-        first.wait(5)
-        return [n * n for n in numbers]
-
-    asker = RequestThread(squares)
-    answers = [asker.begin(1)]
-    while not piles:
-        pass
-    answers += [asker.begin(2), asker.begin(3)]
-    first.set()
-    assert [answer.result(60) for answer in answers] == [1, 4, 9]
-    assert piles == [[1], [2, 3]]
-
-
-def test_exception_reaches_every_request_and_the_thread_continues() -> None:
-    asker = RequestThread(lambda these: [1 / x for x in these.take()])
-    with pytest.raises(ZeroDivisionError):
-        asker.begin(0).result(60)
-    assert asker.begin(2).result(60) == 0.5
 
 
 def test_prefetched_request_is_sent_once(loop: Any) -> None:

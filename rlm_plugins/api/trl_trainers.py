@@ -14,7 +14,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.trl_field_table import GRPO, RLOO
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Stateful
-from rlm_plugins.rewards.fault_log import FaultLog
+from rlm_plugins.rewards.fault import FaultLog
 from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
 from rlm_plugins.rollout.group_layout import check_whole_groups
 from rlm_plugins.schedule import value_at

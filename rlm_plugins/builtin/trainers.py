@@ -39,7 +39,7 @@ class GRPO:
 
     def build(self, stage: Stage, run: RunState) -> Any:
         """Return the trainer of the policy."""
-        from rlm_plugins.rewards.fault_log import FaultLog
+        from rlm_plugins.rewards.fault import FaultLog
         from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
         from rlm_plugins.rollout.group_layout import check_whole_groups, columns_read
         from rlm_plugins.trainer import EquationTrainer, setup

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import os
-import sys
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
@@ -114,23 +112,3 @@ def print_error(error: RlmError) -> None:
     echo(f"{process}error: {error}", fg="red", err=True)
     if trace := traceback_of_cause(error):
         echo(f"\ncaused by\n{trace}", err=True)
-
-
-def run_to_end(command: Callable[[], Any]) -> NoReturn:
-    """Run a command and end the process with its exit code, even if threads of rewards would keep it alive.
-
-    Raises:
-        SystemExit: Always.
-    """
-    code: Any = 0
-    try:
-        command()
-    except SystemExit as end:
-        code = end.code
-    containment = sys.modules.get("rlm_plugins.rewards.containment")
-    if containment is not None and (threads := containment.end_threads()):
-        echo(f"ended with threads that were still running: {', '.join(threads)}", fg="yellow", err=True)
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        os._exit(code if isinstance(code, int) else 1)
-    raise SystemExit(code)

@@ -16,7 +16,7 @@ import typer
 
 from rlm_plugins import __version__
 from rlm_plugins.cli import comparison_commands, part_commands, recipe_commands, reward_commands, run_commands
-from rlm_plugins.cli.error_report import DEBUG, ErrorReportingGroup, WarningHandler, run_to_end
+from rlm_plugins.cli.error_report import DEBUG, ErrorReportingGroup, WarningHandler
 from rlm_plugins.cli.output import echo
 from rlm_plugins.entry_points import tolerate_damage
 from rlm_plugins.errors import RlmError
@@ -73,7 +73,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal that cannot encode Â must not end a run
     logging.lastResort = WarningHandler(logging.WARNING)  # of loggers without a handler: this package and its plugins
     tolerate_damage()
-    run_to_end(app)
+    app()
 
 
 def _version(requested: bool) -> None:

@@ -17,8 +17,7 @@ from rlm_plugins.recipe.checks.required_columns import NOT_FOR_REWARDS
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Evaluates, Stateful
 from rlm_plugins.rewards.columns import reward_columns, text_of
-from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.fault_log import raise_on_all_processes
+from rlm_plugins.rewards.fault import Fault, raise_on_all_processes
 from rlm_plugins.rewards.trl_adapter import compute_scores, setup_parts, trl_reward
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Stage

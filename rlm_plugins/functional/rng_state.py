@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ def rng_state() -> dict[str, Any]:
         "python": random.getstate(),
         "numpy": np.random.get_state(),
         "torch": torch.get_rng_state(),
-        "devices": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "devices": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
     }
 
 
@@ -31,12 +31,34 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def temporary_rng_state(state: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Restore the generators on exit; inside, they have `state` if it is not None."""
+def temporary_rng_state(state: Mapping[str, Any] | None = None) -> Iterator[Callable[[], list[str]]]:
+    """Restore the generators on exit; inside, they have `state` if it is not None.
+
+    Yields:
+        A function that returns the names of the generators that have drawn numbers since the start of the block.
+
+    >>> with temporary_rng_state() as drawn:
+    ...     before, number = drawn(), random.random()
+    ...     after = drawn()
+    >>> before, after
+    ([], ['python'])
+    """
     before = rng_state()
     try:
         if state is not None:
             set_rng_state(state)
-        yield
+        start = before if state is None else rng_state()
+        yield lambda: _differences(start, rng_state())
     finally:
         set_rng_state(before)
+
+
+def _differences(x: Mapping[str, Any], y: Mapping[str, Any]) -> list[str]:
+    """Return the names of the generators whose states differ, devices that were first used meanwhile aside."""
+    equal = {
+        "python": x["python"] == y["python"],
+        "numpy": all(map(np.array_equal, x["numpy"], y["numpy"])),
+        "torch": torch.equal(x["torch"], y["torch"]),
+        "devices": all(map(torch.equal, x["devices"], y["devices"])),
+    }
+    return [name for name, is_equal in equal.items() if not is_equal]

@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-import torch
 from accelerate.state import GradientState
 from transformers import TrainerCallback
 
 from rlm_plugins.durable.stop_signals import Interrupted
-from rlm_plugins.rewards import call_marker
+from rlm_plugins.functional.rng_state import rng_state, set_rng_state
+from rlm_plugins.rewards import containment
 
 
 class ProcessState:
     """State of the process that a trainer changes: random numbers, gradient accumulation, the marker of rewards."""
 
     def __init__(self) -> None:
-        self._random, self._numpy, self._torch = random.getstate(), np.random.get_state(), torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        self._rng = rng_state()
         self._gradient = dict(GradientState._shared_state)
-        self._marker = call_marker.exchange(None)
-        call_marker.exchange(self._marker)
+        self._marker = containment.exchange_marker(None)
+        containment.exchange_marker(self._marker)
 
     def restore(self) -> None:
         """Make it the state of the process."""
-        random.setstate(self._random)
-        np.random.set_state(self._numpy)
-        torch.set_rng_state(self._torch)
-        if self._cuda:
-            torch.cuda.set_rng_state_all(self._cuda)
+        set_rng_state(self._rng)
         GradientState._shared_state.clear()
         GradientState._shared_state.update(self._gradient)
-        call_marker.exchange(self._marker)
+        containment.exchange_marker(self._marker)
 
 
 class Turns:

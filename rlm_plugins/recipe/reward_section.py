@@ -8,7 +8,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.part_lookup import Finder
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Measures
-from rlm_plugins.rewards.process_pool import check_processes
+from rlm_plugins.rewards.processes import check_processes
 from rlm_plugins.stage_settings import Reward
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,6 @@ import pluggy
 from rlm_plugins import __version__, builtin, hookspecs
 from rlm_plugins.errors import PluginError, RecipeError, nearest
 from rlm_plugins.registry.catalog import BUILTIN, Catalog
-from rlm_plugins.registry.deadline import call_with_deadline
 from rlm_plugins.registry.disabled import disabled
 from rlm_plugins.registry.index import PluginIndex
 from rlm_plugins.registry.loading import (
@@ -26,6 +27,7 @@ from rlm_plugins.registry.loading import (
     validated_parts,
 )
 from rlm_plugins.registry.part import Part
+from rlm_plugins.workers.time_limit import CallTimeout, is_of_call, time_limit
 
 __all__ = ["BUILTIN", "Registry"]
 _LOG = logging.getLogger(__name__)
@@ -171,10 +173,17 @@ class Registry(Catalog):
         """Import a plugin and add its parts; an exception is stored with the plugin."""
         self.plugins[plugin.name] = plugin
         try:
-            for part in call_with_deadline(lambda: self._parts_of(plugin.name, load()), IMPORT_SECONDS):
+            with contextlib.redirect_stdout(_ToStderr()), _restored_cwd(), time_limit(IMPORT_SECONDS):
+                parts = self._parts_of(plugin.name, load())
+            for part in parts:
                 self.add(part)
-        except KeyboardInterrupt:  # Ctrl-C; one that the plugin raises arrives as an ImportError
-            raise
+        except CallTimeout as late:
+            place = late.stack.rpartition("  File ")[2]
+            plugin.error = ImportError(f"its import takes longer than {IMPORT_SECONDS:g} s: File {place}")
+        except KeyboardInterrupt as error:
+            if not is_of_call(error):
+                raise
+            plugin.error = ImportError("its import raised KeyboardInterrupt")
         except BaseException as error:  # a plugin may well call sys.exit
             plugin.error = error
 
@@ -207,3 +216,24 @@ def _trace(outcome: Any, hook: str, implementations: Sequence[Any], _arguments: 
 
 def _names(result: object) -> str:
     return ", ".join(map(str, result)) if isinstance(result, Mapping) else repr(result)
+
+
+class _ToStderr(io.TextIOBase):
+    """Stream that writes to stderr, as stdout may be JSON; closing it closes nothing else."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text) if sys.stderr is not None else len(text)
+
+
+@contextlib.contextmanager
+def _restored_cwd() -> Iterator[None]:
+    """Restore the working directory after the block: paths in recipes and on the command line are relative to it."""
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:  # it was removed
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.chdir(folder)

@@ -1,14 +1,21 @@
-"""Columns that rewards are called with: in the form of TRL, and in the form of a part."""
+"""Columns that rewards are called with, in the form of TRL and in the form of a part, and the call of the part."""
 
 from __future__ import annotations
 
+import asyncio
+import copy
+import itertools
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from rlm_plugins.batch import PER_COMPLETION
-from rlm_plugins.rewards.guard import Columns, groups_of
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.stage_settings import Reward
+from rlm_plugins.workers.time_limit import await_within, is_of_call
+
+Columns = Mapping[str, Any]
 
 _RENAMED_BY_TRL = ("prompt", "completion", "completion_ids")
 """Columns that TRL passes to rewards under other names."""
@@ -67,9 +74,29 @@ def texts_of(columns: Columns) -> list[str]:
     return [text_of(message) for message in columns["completions"]]
 
 
+def groups_of(prompts: Sequence[Any]) -> list[list[int]]:
+    """Return the indices of consecutive completions with equal prompts."""
+    groups = itertools.groupby(range(len(prompts)), key=lambda row: repr(prompts[row]))
+    return [list(rows) for _, rows in groups]
+
+
+def select_completions(columns: Columns, rows: Sequence[int]) -> dict[str, Any]:
+    """Return the columns of some completions; other data stay as they are."""
+    count = len(columns["completions"])
+    if len(rows) == count:
+        return dict(columns)
+    selected = dict(columns)
+    for name, column in columns.items():
+        if isinstance(column, list) and len(column) == count:
+            selected[name] = [column[row] for row in rows]
+    return selected
+
+
 def part_data(reward: Reward, columns: Columns) -> dict[str, Any]:
-    """Return the data that the part takes; a TRL reward function receives copies of all columns."""
-    part = reward.part.part
+    """Return copies of the data that the part takes; a TRL reward function receives all columns."""
+    part, columns = reward.part.part, dict(columns)
+    if "trainer_state" in columns:
+        columns["trainer_state"] = copy.copy(columns["trainer_state"])
     if part.takes_kwargs:
         return {name: _copied(x) for name, x in columns.items()}
     names = part.data
@@ -95,3 +122,62 @@ def _copied(value: Any) -> Any:
     if type(value) is list:
         return value.copy() if not value or isinstance(value[0], int | str) else [_copied(x) for x in value]
     return {name: _copied(x) for name, x in value.items()} if type(value) is dict else value
+
+
+def call_part(part: Bound, data: Mapping[str, Any]) -> Any:
+    """Return the result of a synchronous reward on a batch.
+
+    A part that takes `completion` is called once per completion; a fault stands in place of its score.
+
+    Args:
+        part: With its knobs.
+        data: Columns and other data that it takes.
+    """
+    if not part.part.is_per_completion:
+        return part.call(data)
+    scores: list[Any] = []
+    for row in _per_completion(data):
+        try:
+            scores.append(part.call(row))
+        except BaseException as error:
+            if not is_of_call(error):
+                raise
+            scores.append(Fault.from_error(error))
+    return scores
+
+
+async def call_part_async(part: Bound, data: Mapping[str, Any], seconds: float) -> Any:
+    """Return the result of an asynchronous reward; calls per completion run concurrently.
+
+    Args:
+        part: With its knobs.
+        data: Columns and other data that it takes.
+        seconds: Limit of each call.
+
+    Raises:
+        Fault: It exits the process.
+        CallTimeout: There was no result in time.
+    """
+    if not part.part.is_per_completion:
+        return await await_within(seconds, _call_without_exit(part, data))
+    calls = (await_within(seconds, _call_without_exit(part, row)) for row in _per_completion(data))
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    return [Fault.from_error(x) if isinstance(x, BaseException) else x for x in results]
+
+
+def _per_completion(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    columns = {name: x for name, x in data.items() if isinstance(x, list)}
+    rows = zip(*columns.values(), strict=True)
+    return [{**data, **dict(zip(columns, row, strict=True))} for row in rows]
+
+
+async def _call_without_exit(part: Bound, data: Mapping[str, Any]) -> Any:
+    """Call a reward; a task that exits would end its event loop, and whatever waits for that would hang."""
+    try:
+        return await part.call(data)
+    except (Exception, asyncio.CancelledError):  # after its timeout it is canceled
+        raise
+    except BaseException as error:
+        if not is_of_call(error):
+            raise
+        raise Fault.from_error(error) from error

@@ -1,19 +1,48 @@
-"""Failure of a reward: its message, its completions, and their records."""
+"""Failures of rewards: their messages, completions and records, and their synchronization over processes."""
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.messages import short
-from rlm_plugins.rewards.process_exit import ProcessExit
-from rlm_plugins.rewards.score_text import brief, safe_text
-from rlm_plugins.rewards.timeout import CallTimeout
+from rlm_plugins.workers.time_limit import CallTimeout
 
 SAVED = 4
 """Number of samples of one fault that are recorded; the message states how many there were."""
 _COPIED_FIELDS = ("rows", "sample", "value", "retry", "invalid_list")
+_REPR = reprlib.Repr()
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxdict = 20
+_REPR.maxlevel = 4
+
+
+def brief(value: object, length: int = 80) -> str:
+    """Return the repr of a value, cut for messages.
+
+    >>> brief([1.0, 2.0]), brief("a" * 100, 5)
+    ('[1.0, 2.0]', "'aaaa…")
+    """
+    _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 2 * length + 40  # reprlib keeps both ends
+    try:
+        text = _REPR.repr(value)
+    except BaseException as error:
+        return f"something whose repr raises {type(error).__name__}"
+    return text if len(text) <= length else f"{text[:length]}…"
+
+
+def safe_text(error: BaseException, length: int = 2000) -> str:
+    """Return class and message of an error.
+
+    >>> safe_text(ValueError("no"))
+    'ValueError: no'
+    """
+    try:
+        text = str(error)
+    except BaseException as failure:
+        text = f"(its message raises {type(failure).__name__})"
+    return f"{type(error).__name__}: {text[:length]}"
 
 
 class Fault(PartError):
@@ -56,12 +85,9 @@ class Fault(PartError):
         """Return the fault of an error that a reward raised; an `RlmError` keeps its message."""
         if isinstance(error, Fault):
             return error
-        if isinstance(error, CallTimeout):  # its traceback is that of our thread
-            hint = getattr(error, "hint", "a longer `timeout` beside it, a smaller batch, or `processes: 1`")
+        if isinstance(error, CallTimeout):
+            hint = error.hint or "a longer `timeout` beside it, a smaller batch, or `processes: 1`"
             return cls(f"gave {error}" + (f"\n{error.stack}" if error.stack else ""), retry=False, hint=hint)
-        if isinstance(error, ProcessExit):
-            hint = "raise an error, or return None for a completion; `processes: 1` contains whatever ends its process"
-            return cls(f"tried to end the process: {error}", hint=hint)
         fault = cls(f"raised {safe_text(error)}")
         if isinstance(error, RlmError):
             problem = f"{error.where}: {error.problem}" if error.where else error.problem
@@ -120,3 +146,49 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_to_json(x) for x in value]
     return value if value is None or isinstance(value, str | int | float | bool) else brief(value, 2000)
+
+
+class FaultLog:
+    """Log of the rewards of one generation batch on this process.
+
+    Attributes:
+        stop: The first fault of a reward that stops the run.
+        records: Samples, as ``faults.jsonl`` has them.
+        seconds: Label → seconds of its call.
+        rows: Label → indices of the completions without a score.
+        skipped: Indices of completions to exclude from the loss.
+    """
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Empty the log for the next generation batch."""
+        self.stop: Fault | None = None
+        self.records: list[dict[str, Any]] = []
+        self.seconds: dict[str, float] = {}
+        self.rows: dict[str, list[int]] = {}
+        self.skipped: set[int] = set()
+
+
+def raise_on_all_processes(fault: Fault | None) -> None:
+    """Raise the fault of any process on all processes: otherwise the others would wait in a collective.
+
+    Raises:
+        Fault: That of this process, else that of another one; with the records of all processes.
+    """
+    from rlm_plugins.distributed import processes
+
+    faults: list[Any] = [fault and (fault.texts(), fault.records)]
+    if processes().num_processes > 1:
+        from accelerate.utils import gather_object
+
+        faults = gather_object(faults)
+    failed = [(number, *pair) for number, pair in enumerate(faults) if pair]
+    if not failed:
+        return
+    number, texts, _ = failed[0]
+    raised = fault or Fault(**{**texts, "where": f"{texts['where']}, on process {number}"})
+    raised.records = [{"process": n, **record} for n, _, records in failed for record in records]
+    raised.everywhere = True
+    raise raised

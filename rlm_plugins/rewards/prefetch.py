@@ -8,19 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import selectors
-import socket
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any
 
-from rlm_plugins.rewards.guard import Columns, groups_of, select_completions
+from rlm_plugins.rewards.columns import Columns, groups_of, select_completions
 from rlm_plugins.rewards.score_validation import validate_scores
 
 MIN_SECONDS = 0.05
@@ -53,64 +48,6 @@ class PendingCalls:
         for future in self._futures.values():
             future.cancel()
         self._futures.clear()
-
-
-class RequestThread:
-    """Thread that sends requests as they come up; the callee may take further ones while it works.
-
-    Args:
-        send: Returns a result per request that it takes, in order; an exception applies to all of them.
-    """
-
-    def __init__(self, send: Callable[[RequestThread], Sequence[Any]]) -> None:
-        self._send = send
-        self._waiting: deque[tuple[Any, Future[Any]]] = deque()
-        self._accepted: list[Future[Any]] = []
-        self._write_end, self._read_end = socket.socketpair()  # a selector can wait on it, unlike on a queue
-        self._read_end.setblocking(False)
-        self._write_end.setblocking(False)
-        self._thread: threading.Thread | None = None
-
-    def begin(self, request: Any) -> Future[Any]:
-        """Queue a request and return the future of its result."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, daemon=True, name="reward prefetch")
-            self._thread.start()
-        future: Future[Any] = Future()
-        self._waiting.append((request, future))
-        with suppress(BlockingIOError):  # the buffer is full of earlier wake-ups
-            self._write_end.send(b".")
-        return future
-
-    def take(self) -> list[Any]:
-        """Return the requests queued since the last call."""
-        with suppress(BlockingIOError):
-            self._read_end.recv(4096)
-        requests = []
-        while self._waiting:
-            request, future = self._waiting.popleft()
-            if future.set_running_or_notify_cancel():
-                requests.append(request)
-                self._accepted.append(future)
-        return requests
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable when requests are queued."""
-        return self._read_end.fileno()
-
-    def _run(self) -> None:
-        selector = selectors.DefaultSelector()
-        selector.register(self, selectors.EVENT_READ)
-        while selector.select():
-            self._accepted = []
-            try:
-                results = self._send(self)
-                for future, result in zip(self._accepted, results, strict=True):
-                    future.set_result(result)
-            except BaseException as error:
-                for future in self._accepted:
-                    if not future.done():
-                        future.set_exception(error)
 
 
 class AsyncReward:

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.process_exit import belongs_to_reward
-from rlm_plugins.rewards.score_text import brief, safe_text
+from rlm_plugins.rewards.fault import Fault, brief, safe_text
+from rlm_plugins.workers.time_limit import is_of_call
 
 __all__ = ["MAX_SCORE", "allowed", "brief", "plain_scores", "validate_score", "validate_scores"]
 
@@ -23,8 +22,10 @@ def validate_scores(returned: Any, count: int) -> list[Any]:
     """Return the result of a reward as a list of `count` entries.
 
     Raises:
-        Fault: It is anything else.
+        Fault: It is anything else, or the fault that stands in its place.
     """
+    if issubclass(type(returned), Fault):  # `isinstance` would call `__class__` of the result
+        raise returned
     try:
         scores = returned.tolist() if hasattr(returned, "tolist") else returned
         is_list = isinstance(scores, Sequence) and not isinstance(scores, str | bytes | bytearray)
@@ -81,7 +82,7 @@ def _score_or_fault(score: Any) -> float | Fault | None:
 
 def _unreadable(error: BaseException, problem: str) -> BaseException:
     """Return the fault of a value whose methods raise; an interruption by the user is returned unchanged."""
-    return Fault(f"{problem}: {safe_text(error)}") if belongs_to_reward(error) else error
+    return Fault(f"{problem}: {safe_text(error)}") if is_of_call(error) else error
 
 
 def _item(score: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from rlm_plugins.environment import Environment, Episode
 from rlm_plugins.errors import RlmError
-from rlm_plugins.rewards.timeout import CallTimeout, call_with_timeout
+from rlm_plugins.workers.time_limit import CallTimeout, time_limit
 
 T = TypeVar("T")
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 def call_environment(episode: Episode, method: str, call: Callable[[], T]) -> T | None:
     """Return `call()` within the environment's timeout; on failure, set the episode's fault and return None.
 
-    A call that timed out keeps running in its thread and may still use the environment, so the episode drops it.
+    A call that timed out leaves the environment in an unknown state, so the episode drops it.
 
     Args:
         episode: Of the environment.
@@ -24,7 +24,8 @@ def call_environment(episode: Episode, method: str, call: Callable[[], T]) -> T 
     """
     environment, turn = episode.environment, len(episode.turn_ends)
     try:
-        return call_with_timeout(getattr(environment, "seconds", Environment.seconds), call)
+        with time_limit(getattr(environment, "seconds", Environment.seconds)):
+            return call()
     except (Exception, SystemExit) as error:
         name = f"environment {type(environment).__name__} ({type(environment).__module__})"
         context = f" after {episode.messages[-1]['content']!r:.80}" if episode.messages else ""

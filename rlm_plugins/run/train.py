@@ -30,7 +30,7 @@ from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.rewards.call_marker import marked_calls
+from rlm_plugins.rewards.containment import marked_calls
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.run.console import TextConsole
 from rlm_plugins.run.folder import SUMMARY, Run

@@ -67,7 +67,7 @@ class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
         return {**vars(self), "added": list(self.added)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, added=_installed(state["added"]))
+        self.__dict__.update(state, added=_installed(state["added"]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields and settings as plain data."""

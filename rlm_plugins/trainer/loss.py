@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.models.rng_guard import preserve_rng
+from rlm_plugins.functional.rng_state import temporary_rng_state
 from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
@@ -113,7 +113,7 @@ class Loss:
         if live is None or live.all() or not self.context.is_observed("skipped"):
             return None
         rows = {name: x[~live] if has_batch_dim(x) else x for name, x in inputs.items()}
-        with torch.no_grad(), preserve_rng(live.device):
+        with torch.no_grad(), temporary_rng_state():
             recorded = self.old_logprobs.of_samples(rows)
             if recorded is not None:
                 return ~live, *recorded

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.models.rng_guard import preserve_rng
+from rlm_plugins.functional.rng_state import temporary_rng_state
 from rlm_plugins.models.vocab_statistics import VOCAB_STATISTICS
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
@@ -105,7 +105,7 @@ class OldLogProbs:
         if self._is_shift_invariant is None:
             ids, mask = self._probe()
             mask[:, :3] = 0
-            with torch.no_grad(), preserve_rng(ids.device):
+            with torch.no_grad(), temporary_rng_state():
                 shifted = self.passes.padded(ids, mask, 4)
                 unpadded = self.passes.padded(ids[:, 3:], mask[:, 3:], 4)
             self._is_shift_invariant = torch.allclose(shifted, unpadded, rtol=0, atol=1e-4)
@@ -115,9 +115,9 @@ class OldLogProbs:
         """Return True if a forward pass draws random numbers (dropout, say), so that two passes differ."""
         if self._uses_rng is None:
             ids, mask = self._probe()
-            with torch.no_grad(), preserve_rng(ids.device) as used_rng:
+            with torch.no_grad(), temporary_rng_state() as drawn:
                 self.passes.compute(self.context.model, ids, mask, 4)
-                self._uses_rng = used_rng()
+                self._uses_rng = bool(drawn())
         return self._uses_rng
 
     def _probe(self) -> tuple[torch.Tensor, torch.Tensor]:

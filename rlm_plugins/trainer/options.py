@@ -14,7 +14,7 @@ from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.checks.part_rules import warnings_of
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.setting import Setting
-from rlm_plugins.rewards.fault_log import FaultLog
+from rlm_plugins.rewards.fault import FaultLog
 from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.prompt_sampler import Order, order_of
 from rlm_plugins.rollout.prompt_source import PromptSource, prompt_source_for

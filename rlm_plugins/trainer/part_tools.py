@@ -10,7 +10,7 @@ import torch
 
 from rlm_plugins.distributed import gather_lists, rank_slice
 from rlm_plugins.errors import PartError
-from rlm_plugins.rewards.fault_log import raise_on_all_processes
+from rlm_plugins.rewards.fault import raise_on_all_processes
 from rlm_plugins.rewards.trl_adapter import compute_scores
 from rlm_plugins.rollout.completion_cache import pad_sequences
 from rlm_plugins.trainer.context import TrainerContext

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlm_plugins.rewards.columns import reward_columns
-from rlm_plugins.rewards.guard import groups_of
+from rlm_plugins.rewards.columns import groups_of, reward_columns
 from rlm_plugins.rollout.generator_call import OnFinished
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.prompts import Prompts

@@ -1,1 +1,1 @@
-"""Warm worker processes with a hard timeout per request."""
+"""Limits of calls in time: worker processes that are killed, and interruption in this process."""

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import json
 import os
+import queue
 import selectors
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.workers.worker import Program, Worker
 
+START_TIMEOUT = 120.0
+"""Seconds in which a worker must have imported what it needs."""
+MINIMAL = ("PATH", "LANG", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""Environment variables that every program gets: no tokens, no settings."""
 MAX_FAILED_STARTS = 3
 """Consecutive workers that may end before they are ready."""
 
@@ -21,18 +32,94 @@ Reply = str
 """A worker's line of output; ``late`` (killed) or ``died`` (out of memory, or worse)."""
 
 
-class RequestQueue(Protocol):
-    """Further requests, which arrive while others are running."""
+@dataclass(frozen=True)
+class Program:
+    """Program of a worker: it prints ``ready``, then one line per line of JSON; ``failed …`` ends it.
 
-    def take(self) -> list[Any]:
-        """Return those that have arrived since the last call."""
+    Args:
+        script: The file, run by path.
+        arguments: Of its command line.
+        name: Its name in errors.
+        hint: What to do where it does not start.
+        environment: Names of its environment variables; None: all.
+    """
 
-    def fileno(self) -> int:
-        """Return a descriptor that is readable when there are some."""
+    script: Path
+    arguments: tuple[str, ...] = ()
+    name: str = "worker"
+    hint: str = ""
+    environment: tuple[str, ...] | None = MINIMAL
+
+
+class Worker:
+    """One process, which is started at once and usable when it `is_ready`."""
+
+    def __init__(self, program: Program) -> None:
+        names = program.environment
+        variables = {k: v for k, v in os.environ.items() if names is None or k in names}
+        paths = [str(Path(path or ".").resolve()) for path in sys.path]
+        # a session of its own: Ctrl-C reaches the trainer alone, which then ends its workers by closing their input
+        self._process = subprocess.Popen(
+            [sys.executable, "-B", "-P", str(program.script), *program.arguments],
+            env={**variables, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout, self._buffer = self._process.stdin, self._process.stdout, b""
+        self.pid, self.is_ready = self._process.pid, False
+
+    def send(self, request: Sequence[Any], seconds: float) -> bool:
+        """Send a request; return False if the worker has ended."""
+        try:
+            self._stdin.write(json.dumps([*request, seconds]).encode() + b"\n")
+            self._stdin.flush()
+        except OSError:
+            return False
+        return True
+
+    def read_line(self, seconds: float) -> str | None:
+        """Return the next line of output; "" if the worker has ended, None if there is none in time."""
+        deadline = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._stdout, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    return None
+                piece = os.read(self._stdout.fileno(), 65536)
+                if not piece:
+                    return ""
+                self._buffer += piece
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode().strip()
+
+    def kill(self) -> None:
+        """Kill the process; a thread that reads a line then gets the end of the output."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """Kill the process and wait until it has ended."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._stdin, self._stdout):
+            with contextlib.suppress(OSError):  # flushing a last line into a closed pipe
+                pipe.close()
+
+
+@dataclass(eq=False)
+class _Task:
+    request: Sequence[Any]
+    seconds: float
+    reply: Future[Reply] = field(default_factory=Future)
+    worker: Worker | None = None
+    is_abandoned: bool = False
 
 
 class Pool:
-    """Pool of workers, which start when they are first needed.
+    """Pool of workers, which start when they are first needed; one thread per busy worker waits for its reply.
 
     Args:
         program: Of all workers.
@@ -42,100 +129,131 @@ class Pool:
     def __init__(self, program: Program, size: int) -> None:
         self.program, self.size = program, size
         self.workers: list[Worker] = []
+        self._idle: deque[Worker] = deque()
+        self._tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._failed_starts = 0
+        self._threads, self._failed_starts, self._is_closed = 0, 0, False
 
-    def run(self, requests: Sequence[Sequence[Any]], seconds: float, more: RequestQueue | None = None) -> list[Reply]:
-        """Return a reply per request, in order, each within `seconds`.
-
-        Args:
-            requests: One per reply.
-            seconds: Timeout from when a worker gets a request.
-            more: Further requests, for idle workers; their replies follow.
+    def run(self, requests: Sequence[Sequence[Any]], seconds: float) -> list[Reply]:
+        """Return a reply per request, in order, each within `seconds` from when a worker gets the request.
 
         Raises:
             PartError: No worker can be started.
         """
+        tasks = [self._add(request, seconds) for request in requests]
+        try:
+            return [task.reply.result() for task in tasks]
+        finally:  # after an interrupt or an error, no request of this call may occupy a worker
+            for task in tasks:
+                self._abandon(task)
+
+    def submit(self, request: Sequence[Any], seconds: float) -> Future[Reply]:
+        """Return the future reply to a request."""
+        return self._add(request, seconds).reply
+
+    def _add(self, request: Sequence[Any], seconds: float) -> _Task:
+        task = _Task(request, seconds)
+        self._tasks.put(task)
         with self._lock:
-            try:
-                return self._run(list(requests), seconds, more)
-            finally:  # after an interrupt or an error, no reply of this call may reach the next one
-                for worker in [w for w in self.workers if w.busy not in (None, -1)]:
-                    self._kill(worker)
+            if self._threads < self.size:
+                self._threads += 1
+                threading.Thread(target=self._serve, daemon=True, name=self.program.name).start()
+        return task
 
-    def _run(self, requests: list[Sequence[Any]], seconds: float, more: RequestQueue | None) -> list[Reply]:
-        replies = [""] * len(requests)
-        waiting, retried = deque(range(len(requests))), set[int]()
-        while not all(replies):
-            for request in more.take() if more is not None else ():
-                waiting.append(len(requests))
-                requests.append(request)
-                replies.append("")
-            self._start_workers(len(requests))
-            for worker in [w for w in self.workers if w.busy is None][: len(waiting)]:
-                if worker.send(waiting[0], requests[waiting[0]], seconds):
-                    waiting.popleft()
-                else:
-                    self._kill(worker)
-            for worker in self._wait(more):
-                number, reply = worker.busy, self._reply(worker)
-                if number is None or number < 0 or not reply:
-                    continue
-                if reply == "died" and number not in retried:  # it may have been killed from outside: retry once
-                    retried.add(number)
-                    waiting.appendleft(number)
-                else:
-                    replies[number] = reply
-        return replies
+    def _abandon(self, task: _Task) -> None:
+        """Cancel a task that is not done; a worker that has its request is killed."""
+        if task.reply.done() or task.reply.cancel():
+            return
+        with self._lock:
+            task.is_abandoned = True
+            if task.worker is not None and task.worker.is_ready:
+                task.worker.kill()
 
-    def _start_workers(self, requests: int) -> None:
-        """Start one worker more than there is work for: it is warm when another has to be killed."""
-        while len(self.workers) < min(self.size, requests) + 1:
-            self.workers.append(Worker(self.program))
+    def _serve(self) -> None:
+        while True:
+            task = self._tasks.get()
+            if task.reply.set_running_or_notify_cancel():
+                try:
+                    task.reply.set_result(self._reply(task))
+                except BaseException as error:
+                    task.reply.set_exception(error)
 
-    def _wait(self, more: RequestQueue | None = None) -> list[Worker]:
-        """Wait for output, a further request or a deadline; return the workers concerned."""
-        busy = [w for w in self.workers if w.busy is not None]
-        with selectors.DefaultSelector() as selector:
-            for worker in busy:
-                selector.register(worker.descriptor, selectors.EVENT_READ, worker)
-            if more is not None:
-                selector.register(more, selectors.EVENT_READ)
-            timeout = min((w.deadline for w in busy), default=0.0) - time.monotonic()
-            events = selector.select(max(0.0, timeout)) if busy else []
-            readable = [key.data for key, _ in events if key.data is not None]
-        now = time.monotonic()
-        return readable or [w for w in busy if w.deadline <= now]
+    def _reply(self, task: _Task) -> Reply:
+        """Return the reply to a request; a worker that died may have been killed from outside, so it is sent twice."""
+        for _ in range(2):
+            worker = self._send(task)
+            line = worker.read_line(task.seconds)
+            if line:
+                self._release(worker)
+                return line
+            self._discard(worker)
+            if line is None:
+                return "late"
+            if task.is_abandoned:
+                break
+        return "died"
 
-    def _reply(self, worker: Worker) -> Reply:
-        """Return the reply of a worker that has output or is late; empty while its line is incomplete."""
-        late = worker.deadline <= time.monotonic()
-        with selectors.DefaultSelector() as selector:
-            selector.register(worker.descriptor, selectors.EVENT_READ)
-            line = worker.read_line() if selector.select(0) else None
-        if line is None and not late:
-            return ""
-        starting = worker.busy == -1
+    def _send(self, task: _Task) -> Worker:
+        """Send a request to a worker that is ready, and return it."""
+        while True:
+            worker = task.worker = self._take()
+            if self._becomes_ready(worker):
+                if task.is_abandoned:
+                    self._release(worker)
+                    raise PartError(f"the request to a {self.program.name} was abandoned")
+                if worker.send(task.request, task.seconds):
+                    return worker
+            self._discard(worker)
+
+    def _take(self) -> Worker:
+        """Return an idle worker, and have another one started: it is warm when one has to be killed."""
+        with self._lock:
+            if self._is_closed:
+                raise PartError(f"the pool of each {self.program.name} is closed")
+            worker = self._idle.popleft() if self._idle else self._start()
+            if not self._idle and len(self.workers) <= self.size:
+                self._idle.append(self._start())
+            return worker
+
+    def _start(self) -> Worker:
+        worker = Worker(self.program)
+        self.workers.append(worker)
+        return worker
+
+    def _becomes_ready(self, worker: Worker) -> bool:
+        """Wait until a worker is ready; return False if it has ended or takes too long.
+
+        Raises:
+            PartError: It reports a failure, or too many workers have ended.
+        """
+        if worker.is_ready:
+            return True
+        line = worker.read_line(START_TIMEOUT)
         if line and not line.startswith("failed"):
-            worker.busy = None
-            self._failed_starts = 0 if starting else self._failed_starts
-            return line
-        self._kill(worker)
-        self._failed_starts += starting
-        if starting and (line or self._failed_starts == MAX_FAILED_STARTS):
+            worker.is_ready, self._failed_starts = True, 0
+            return True
+        self._failed_starts += 1
+        if line or self._failed_starts >= MAX_FAILED_STARTS:
+            self._discard(worker)
             reason = line.removeprefix("failed ") if line else "it ended, or took too long"
             raise PartError(f"no {self.program.name} can be started: {reason}", hint=self.program.hint)
-        self._start_workers(self.size)
-        return "late" if line is None else "died"
+        return False
 
-    def _kill(self, worker: Worker) -> None:
-        self.workers.remove(worker)
-        worker.kill()
+    def _release(self, worker: Worker) -> None:
+        with self._lock:
+            self._idle.appendleft(worker)
+
+    def _discard(self, worker: Worker) -> None:
+        with self._lock:
+            if worker in self.workers:
+                self.workers.remove(worker)
+        worker.close()
 
     def close(self) -> None:
         """Kill every worker."""
+        self._is_closed = True
         for worker in list(self.workers):
-            self._kill(worker)
+            worker.kill()
 
 
 _pools: dict[tuple[Program, int], Pool] = {}

@@ -26,7 +26,6 @@ IMPORTS: dict[str, tuple[str, str]] = {
     "loops": ("while True: pass", "longer than 0.5 s: File"),
     "exits": ("import sys; sys.exit(0)", "SystemExit"),
     "exits with a text": ("raise SystemExit('bye')", "bye"),
-    "ends the process": ("import os; os._exit(0)", "called os._exit(0)"),
     "interrupts": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
     "lacks a module": ("import no_such_module_of_rlm", "no_such_module_of_rlm"),
     "lacks a name": ("from rlm_plugins import no_such_name", "no_such_name"),
@@ -44,7 +43,6 @@ IMPORTS: dict[str, tuple[str, str]] = {
 HOOKS: dict[str, tuple[str, str]] = {
     "hangs": ("import time; time.sleep(600)", "longer than 0.5 s: File"),
     "exits": ("raise SystemExit(3)", "SystemExit"),
-    "ends the process": ("import os; os._exit(3)", "called os._exit(3)"),
     "interrupts": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
     "raises": ("1 / 0", "ZeroDivisionError"),
 }

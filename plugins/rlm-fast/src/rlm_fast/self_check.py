@@ -16,8 +16,9 @@ from jaxtyping import Float, Int
 
 from rlm_fast.loop import decode
 from rlm_fast.plain_linear import is_cast
+from rlm_fast.support import MODEL_ERRORS, USES_RNG
+from rlm_plugins.functional.rng_state import temporary_rng_state
 from rlm_plugins.models.model_traits import causal_model
-from rlm_plugins.models.rng_guard import MODEL_ERRORS, USES_RNG, preserve_rng
 
 TIE = 0.05
 """Share of the range of logits within which two tokens count as ties: rounding depends on the batch size."""
@@ -43,8 +44,8 @@ def why_self_check_fails(model: Any, transformers_generate: Callable[..., Any], 
     results = _RESULTS.setdefault(model, {})
     mode = model.training, merge
     if mode not in results:
-        with preserve_rng(model.device) as rng_was_used:
-            results[mode] = _check(model, transformers_generate, rng_was_used, merge)
+        with temporary_rng_state() as drawn:
+            results[mode] = _check(model, transformers_generate, drawn, merge)
     return results[mode]
 
 
@@ -54,7 +55,7 @@ def shares_prefixes(model: Any) -> bool:
 
 
 def _check(
-    model: Any, transformers_generate: Callable[..., Any], rng_was_used: Callable[[], bool], merge: bool
+    model: Any, transformers_generate: Callable[..., Any], drawn: Callable[[], list[str]], merge: bool
 ) -> str | None:
     """Decode five prompts that start alike, two of them equal; one of the first tokens serves as EOS."""
     device, vocab_size = model.device, model.config.get_text_config().vocab_size
@@ -72,7 +73,7 @@ def _check(
         expected_ids, logits = expected.sequences, torch.stack(expected.logits, 1).float()
     except MODEL_ERRORS as error:  # the model's own generation config may not allow greedy decoding
         return f"the self-check of decoding cannot run with this model ({type(error).__name__}: {error})"
-    if rng_was_used():
+    if drawn():
         return USES_RNG
     # Half precision rounds differently for other batch sizes, so near ties may go either way.
     is_float = next(model.parameters()).dtype == torch.float32

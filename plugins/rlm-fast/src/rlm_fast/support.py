@@ -15,11 +15,15 @@ from rlm_fast.attention import SUPPORTED, implementation, install_attention, uni
 from rlm_fast.forward import packed_logprobs
 from rlm_fast.pack import layouts
 from rlm_fast.plain_linear import is_plain
+from rlm_plugins.functional.rng_state import temporary_rng_state
 from rlm_plugins.models.model_traits import IMAGES, causal_model, has_dropout, has_vision, position_limit
-from rlm_plugins.models.rng_guard import MODEL_ERRORS, USES_RNG, preserve_rng
 
 PaddedForward = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
 """(ids, attention_mask, width of the completions) → log-probs (B, width) of the stock pass."""
+USES_RNG = "the forward pass draws random numbers"
+"""Reason for stock passes and stock decoding: fewer calls, or other sequences, would draw other numbers."""
+MODEL_ERRORS = (TypeError, ValueError, RuntimeError, AttributeError, LookupError)
+"""Errors of a model that does not support a self-check."""
 
 
 class Support(NamedTuple):
@@ -103,10 +107,10 @@ def _self_check(model: Any, padded_forward: PaddedForward, temperature: float) -
     attention_mask = torch.ones_like(ids)
     attention_mask[2:, :2], attention_mask[1, 6:], attention_mask[2, 5:] = 0, 0, 0
     exact = base.dtype == torch.float32 and not torch.is_autocast_enabled(device.type)
-    with torch.no_grad(), preserve_rng(device) as rng_was_used:
+    with torch.no_grad(), temporary_rng_state() as drawn:
         # The padded pass comes first: its random numbers tell whether the model draws any.
         expected = padded_forward(ids, attention_mask, 5)
-        if rng_was_used():
+        if drawn():
             return Support(USES_RNG)
         difference = 0.0
         for relative in (True, False):

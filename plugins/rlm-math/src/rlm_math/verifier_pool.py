@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlm_plugins.workers import pool
-from rlm_plugins.workers.worker import Program
 
-PROGRAM = Program(Path(__file__).with_name("verifier_worker.py"), name="comparison worker", hint="pip install rlm-math")
+PROGRAM = pool.Program(
+    Path(__file__).with_name("verifier_worker.py"), name="comparison worker", hint="pip install rlm-math"
+)
 """The worker program; its replies are ``right``, ``wrong`` and ``unreadable``."""
 
 

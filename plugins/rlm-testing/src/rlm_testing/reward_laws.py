@@ -14,10 +14,10 @@ import torch
 from hypothesis import strategies as st
 
 from rlm_plugins.registry.protocols import Stateful
-from rlm_plugins.rewards.columns import part_data
-from rlm_plugins.rewards.per_completion import call_part, call_part_async
+from rlm_plugins.rewards.columns import call_part, call_part_async, part_data
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage_settings import Reward
+from rlm_plugins.workers.time_limit import DEFAULT
 from rlm_testing.law import Draw, law
 from rlm_testing.part_under_test import LawBroken, Subject, stateful, through_checkpoint
 from rlm_testing.text_samples import Columns, example_data, sample_columns, select
@@ -101,7 +101,7 @@ def purity(subject: Subject, draw: Draw) -> None:
     before = copy.deepcopy(lists)
     try:
         if reward.part.is_async:
-            asyncio.run(call_part_async(reward.part, data, None))
+            asyncio.run(call_part_async(reward.part, data, DEFAULT))
         else:
             call_part(reward.part, data)
     except Exception as error:

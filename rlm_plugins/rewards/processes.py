@@ -1,9 +1,15 @@
-"""Rewards in worker processes (`processes`): on several cores, and killed at their timeout."""
+"""Rewards in worker processes (`processes`): on several cores, and killed at their timeout.
+
+This file is also the program of the workers, run by path: a worker reads the columns of one group per line and prints
+its scores. It ends when its input ends, so it never outlives its trainer.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,12 +21,12 @@ from rlm_plugins.batch import SAMPLE
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Stateful
-from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.prefetch import PendingCalls, RequestThread
-from rlm_plugins.rewards.score_validation import allowed
+from rlm_plugins.rewards.columns import call_part
+from rlm_plugins.rewards.fault import Fault, brief
+from rlm_plugins.rewards.prefetch import PendingCalls
+from rlm_plugins.rewards.score_validation import plain_scores
 from rlm_plugins.stage_settings import Reward
-from rlm_plugins.workers.pool import Pool, Reply, shared
-from rlm_plugins.workers.worker import Program
+from rlm_plugins.workers.pool import Pool, Program, shared
 
 LOCAL_DATA = ("trainer_state", "episodes", "environments", "log_extra", "log_metric")
 """Data that cannot be sent to another process."""
@@ -40,12 +46,12 @@ class ProcessPoolReward:
     def __init__(self, reward: Reward) -> None:
         self._seconds = reward.timeout or NO_LIMIT
         self._program, self._size = worker_program(reward.part, reward.label), reward.processes or 1
-        self._pending, self._thread = PendingCalls(), RequestThread(self._send_requests)
+        self._pending = PendingCalls()
 
     def begin(self, data: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> None:
         """Start calls that :meth:`call` will make, for groups that are generated before others."""
         for request in _requests(data, groups):
-            self._pending.add(request, partial(self._thread.begin, (request,)))
+            self._pending.add(request, partial(self._pool.submit, (request,), self._seconds))
 
     def call(self, data: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Any]:
         """Return a score per completion; of a group that failed, its fault in place of each.
@@ -64,9 +70,6 @@ class ProcessPoolReward:
             scores += self._parse(next(replies) if future is None else future.result(), len(group))
         return scores
 
-    def _send_requests(self, requests: RequestThread) -> list[Reply]:
-        return self._pool.run(requests.take(), self._seconds, requests)
-
     @property
     def _pool(self) -> Pool:
         return shared(self._program, self._size)
@@ -77,13 +80,10 @@ class ProcessPoolReward:
             return [Fault(problem, hint="a longer `timeout` beside it", retry=False)] * count
         if reply == "died":
             return [Fault("ended its process: out of memory, a crash, or an exit")] * count
-        result = json.loads(reply)
-        if "raised" in result:
-            return [Fault(f"raised {result['raised']}\n{result['trace']}".rstrip())] * count
-        if result["kind"] != "list" or len(result["scores"]) != count:
-            problem = f"returned {result['brief']} for {count} completions"
-            return [Fault(problem, allowed=allowed(count), invalid_list=True)] * count
-        return [Fault(score["fault"]) if isinstance(score, dict) else score for score in result["scores"]]
+        scores = json.loads(reply)
+        if isinstance(scores, dict):
+            return [Fault(**scores)] * count
+        return [Fault(**score) if isinstance(score, dict) else score for score in scores]
 
 
 def _requests(data: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Request]:
@@ -103,10 +103,8 @@ def worker_program(part: Bound, label: str) -> Program:
         "name": part.part.full_name,
         "knobs": pydantic_core.to_jsonable_python(part.knobs, fallback=repr),
     }
-    script = Path(__file__).with_name("reward_worker.py")
-    return Program(
-        script, (json.dumps(job, sort_keys=True),), name=f"process for the reward '{label}'", environment=None
-    )
+    arguments = (json.dumps(job, sort_keys=True),)
+    return Program(Path(__file__), arguments, name=f"process for the reward '{label}'", environment=None)
 
 
 def check_processes(part: Bound, where: str) -> None:
@@ -126,3 +124,42 @@ def check_processes(part: Bound, where: str) -> None:
         reason = f"it requires {missing[0]} ({SAMPLE[missing[0]].partition(':')[0]}), which cannot be sent"
     if reason:
         raise RecipeError(f"'{part.part.name}' does not support `processes`: {reason}", where=f"{where}.processes")
+
+
+def main() -> None:
+    """Load a reward in a worker process, print ``ready``, and score a group per line."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a reward prints must not mix with the replies
+    job = json.loads(sys.argv[1])
+    try:
+        from rlm_plugins.registry import Registry
+
+        registry = Registry([Path(file) for file in job["load"]])
+        part = registry.find("rlm_rewards", job["name"]).bind(job["knobs"])
+    except Exception as error:
+        print(f"failed {type(error).__name__}: {error}".replace("\n", " "), file=out, flush=True)
+        return
+    print("ready", file=out, flush=True)
+    for line in sys.stdin:
+        columns, _ = json.loads(line)
+        print(json.dumps(_scores_as_json(part, columns)), file=out, flush=True)
+
+
+def _scores_as_json(part: Bound, columns: dict[str, list[Any]]) -> list[Any] | dict[str, Any]:
+    """Return a score, None or the fields of a fault per completion; the fields of a fault of all of them."""
+    try:
+        scores = plain_scores(call_part(part, columns), len(next(iter(columns.values()))))
+    except BaseException as error:
+        return _fields_of(Fault.from_error(error))
+    return [_fields_of(score) if isinstance(score, Fault) else score for score in scores]
+
+
+def _fields_of(fault: Fault) -> dict[str, Any]:
+    frames = traceback.format_tb(fault.__cause__.__traceback__)[-1:] if fault.__cause__ is not None else []
+    problem = f"{fault.problem}\n{''.join(frames)}".rstrip()
+    value = fault.value if fault.value is None or type(fault.value) is float else brief(fault.value, 2000)
+    return {**fault.texts(), "problem": problem, "invalid_list": fault.invalid_list, "value": value}
+
+
+if __name__ == "__main__":
+    main()
