@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 
 import rlm_plugins as rlm
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.recipe.installed import TRACKERS, check_tracker
+from rlm_plugins.recipe.trainer_settings import TRACKERS, check_tracker
 from rlm_plugins.trainer import integration_errors as integration_errors_module
 from rlm_plugins.trainer.integration_errors import integration_errors
 

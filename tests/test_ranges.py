@@ -7,8 +7,7 @@ import math
 import pytest
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.checks.number_ranges import check_values
-from rlm_plugins.recipe.ranges import RANGES, Range, problem
+from rlm_plugins.recipe.ranges import RANGES, Range, check_values, problem
 
 
 def test_range_includes_its_ends() -> None:

@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.batch_arithmetic import Generation
-from rlm_plugins.recipe.installed import check_installed
-from rlm_plugins.recipe.trainer_settings import check
-from rlm_plugins.recipe.type_hints import validate, without_loose_text
+from rlm_plugins.recipe.trainer_settings import check, check_installed, validate, without_loose_text
 
 
 class Color(enum.Enum):

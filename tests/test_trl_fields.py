@@ -15,10 +15,9 @@ from rlm_plugins.cli.explain import explain
 from rlm_plugins.cli.explain_report import render
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import of_mapping
-from rlm_plugins.recipe.plans import plans_of
+from rlm_plugins.recipe.resolve import plans_of
 from rlm_plugins.recipe.trainer_settings import ARGUMENTS, check
-from rlm_plugins.recipe.trl_field_table import CHOICES, GRPO, KNOBS, RLOO
-from rlm_plugins.recipe.trl_fields import algorithm_of, decided, fields_of, slot_of
+from rlm_plugins.recipe.trl_fields import CHOICES, GRPO, KNOBS, RLOO, algorithm_of, decided, fields_of, slot_of
 from rlm_plugins.registry import Registry
 
 CONFIGS = {GRPO: trl.GRPOConfig, RLOO: trl.RLOOConfig}

@@ -14,12 +14,10 @@ from rlm_plugins.api.objects import add, name_only_reward, named_algorithm
 from rlm_plugins.api.trl_rewards import of_environment, reward_entries
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.checks.group_size import check_groups
-from rlm_plugins.recipe.checks.part_rules import check_config_rules
-from rlm_plugins.recipe.checks.rollouts import check_rows_fit
+from rlm_plugins.recipe.checks.part_needs import check_config_rules, check_rows_fit
 from rlm_plugins.recipe.compose import stage_of
-from rlm_plugins.recipe.installed import check_installed
-from rlm_plugins.recipe.plans import located, plans_of
-from rlm_plugins.recipe.resolve import Plan
+from rlm_plugins.recipe.resolve import Plan, located, plans_of
+from rlm_plugins.recipe.trainer_settings import check_installed
 from rlm_plugins.recipe.trl_fields import algorithm_of, decided, fields_of, slot_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec

@@ -8,8 +8,7 @@ from itertools import chain
 from typing import Any
 
 from rlm_plugins.recipe.resolve import Plan
-from rlm_plugins.recipe.trl_field_table import GRPO
-from rlm_plugins.recipe.trl_fields import decided
+from rlm_plugins.recipe.trl_fields import GRPO, decided
 from rlm_plugins.trainer.config import GRPOConfig
 
 

@@ -1,34 +1,38 @@
-"""Resolution of a stage: names become parts, algorithms are merged, every knob is explicit.
+"""Resolution of the stages: names become parts, algorithms are merged, every knob is explicit.
 
-The second of the three checks: names, knobs, and the data that parts require. Nothing is built here.
+The second of the three checks: names, knobs, and what parts require. Nothing is built, and nothing heavy is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pydantic_core
 
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.glossary import suggest
-from rlm_plugins.recipe.algorithm_overrides import merge
-from rlm_plugins.recipe.checks.critic import critic_of
-from rlm_plugins.recipe.checks.data_needs import check_needs, check_unused_slots, reports_logprobs
-from rlm_plugins.recipe.checks.number_ranges import check_values
+from rlm_plugins.recipe.checks.group_size import check_refills
+from rlm_plugins.recipe.checks.part_needs import (
+    check_needs,
+    check_reward_names,
+    check_sources,
+    check_symbols,
+    check_unused_slots,
+    iter_parts,
+    reports_logprobs,
+)
 from rlm_plugins.recipe.document import Recipe
-from rlm_plugins.recipe.evaluation_section import evaluation_of
-from rlm_plugins.recipe.generator_section import generates, generator_of
-from rlm_plugins.recipe.local_paths import absolute_settings
-from rlm_plugins.recipe.model_names import resolve_model_name
-from rlm_plugins.recipe.part_lookup import Finder, stable_name
-from rlm_plugins.recipe.paths import Path
-from rlm_plugins.recipe.reward_section import labels_of, rewards_of
+from rlm_plugins.recipe.part_lookup import Finder, merge, resolve_model_name, stable_name
+from rlm_plugins.recipe.paths import Path, absolute_settings, format_path, prefixed_address
+from rlm_plugins.recipe.ranges import check_values
 from rlm_plugins.recipe.sections import KEYS, MANY
+from rlm_plugins.recipe.stage_sections import critic_of, evaluation_of, generates, generator_of, labels_of, rewards_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.registry.protocols import needs_equation
+from rlm_plugins.registry.protocols import Produces, needs_equation, product_of
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.stage import Extensions
 from rlm_plugins.stage_settings import NO_SPEED, Critic, Evaluation, Reward, Speed
@@ -213,3 +217,133 @@ def _algorithm(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str
     known = reports_logprobs(settings, slots["rollouts"]) or "rollout_logp" in provided
     check_needs(slots, address, samples_elsewhere=known)
     return trainer.bind({}, where=address), slots, plain
+
+
+def check_names(recipe: Recipe, registry: Registry) -> None:
+    """Check names, knobs and requirements of all stages, before torch is imported."""
+    with located(recipe):
+        plans_of(recipe, registry)
+
+
+@contextmanager
+def located(recipe: Recipe, stage_path: Path = ()) -> Iterator[None]:
+    """Add the line of the recipe to the address of an error, and prepend that of the stage at `stage_path`."""
+    try:
+        with prefixed_address(format_path(stage_path)):
+            yield
+    except RecipeError as error:
+        located = recipe.locate(error)
+        raise located from located.__cause__
+
+
+def plans_of(recipe: Recipe, registry: Registry) -> list[Plan]:
+    """Resolve the stages of a recipe, and check their names and requirements."""
+    plans = [resolve(recipe, registry, number) for number in range(len(recipe.bodies))]
+    for plan in plans:
+        check_sources(plan.slots, plan.stage_path)
+        if any(symbols(plan).values()) or needs_equation(plan.trainer.target):
+            check_symbols(plan.slots, len(plan.rewards), plan.stage_path, registry)
+            check_refills(plan.slots["filters"], format_path((*plan.stage_path, "algorithm", "filters")))
+        check_reward_names(_addressed(plan), [reward.label for reward in plan.rewards])
+    no_critic = "no part of the algorithm requires `values`, so there is no critic"
+    remedy = "`algorithm: ppo`, or `advantage: gae` with the penalty `value_loss`"
+    _check_is_used(recipe, plans, "critic", [plan.critic is not None for plan in plans], no_critic, remedy)
+    no_equation = "the trainer of this stage has a loss of its own, and no optimizations of ours"
+    equations = [plan.slots.get("policy_loss") is not None for plan in plans]
+    _check_is_used(recipe, plans, "speed", equations, no_equation, "leave it out here")
+    generating = [plan.generator is not None for plan in plans]
+    _check_is_used(recipe, plans, "generator", generating, "this trainer generates nothing", "leave it out here")
+    check_earlier_stages(plans)
+    return plans
+
+
+def symbols(plan: Plan) -> dict[str, Any]:
+    """Return the slots of the equation, without prompts and rollout sources."""
+    return {slot: choice for slot, choice in plan.slots.items() if slot not in ("sampler", "rollouts")}
+
+
+def _addressed(plan: Plan) -> Iterator[tuple[Bound, str]]:
+    """Yield the parts that may name rewards, each with its address."""
+    yield from (
+        (bound, where) for _, bound, where in iter_parts(plan.slots, format_path((*plan.stage_path, "algorithm")))
+    )
+    yield from (
+        (bound, format_path((*plan.stage_path, "callbacks", i))) for i, bound in enumerate(plan.extensions.callbacks)
+    )
+
+
+def _check_is_used(
+    recipe: Recipe, plans: list[Plan], section: str, using: Sequence[bool], problem: str, hint: str
+) -> None:
+    """Check that a section has an effect; of a section that stages inherit, at least one of them must use it.
+
+    Args:
+        recipe: The recipe.
+        plans: Its stages.
+        section: A key of a stage.
+        using: Per stage, True if the section is used.
+        problem: The reason why a stage does not use it.
+        hint: How to use it, or to leave it out.
+    """
+    origin = recipe.origins.get(section)
+    for stage_path, body, is_used in zip(recipe.stage_paths, recipe.bodies, using, strict=True):
+        where = format_path((*stage_path, section))
+        is_inherited = any(using) and origin is not None and recipe.origins.get(where) == origin
+        if body.get(section) is not None and not is_used and not is_inherited:
+            raise RecipeError(problem, where=where, hint=hint)
+
+
+def check_earlier_stages(plans: Sequence[Plan]) -> None:
+    """Check that the knob `stage` of a reward or data set names an earlier stage with the result that it requires.
+
+    Args:
+        plans: The stages of a recipe, in order.
+
+    Raises:
+        RecipeError: It names the stages that would fit.
+    """
+    for number, plan in enumerate(plans):
+        _check_successes(plans[:number], plan)
+        for index, reward in enumerate(plan.rewards):
+            name, product = reward.part.knobs.get("stage"), _required_product(reward.part.target)
+            if name is None or product is None:
+                continue
+            valid = _titles(p for p in plans[:number] if product_of(p.trainer.target) == product)
+            if name not in valid:
+                exists = name in _titles(plans)
+                problem = f"the stage '{name}' " + (
+                    f"produces no {product} before this one" if exists else "does not exist"
+                )
+                raise RecipeError(
+                    problem,
+                    where=format_path((*plan.stage_path, "rewards", index, "stage")),
+                    allowed=", ".join(sorted(title for title in valid if not title[:2].isdigit())) or "(none)",
+                    hint=nearest(name, valid) or f"add a stage before it with `algorithm: {product}`, or set `path`",
+                )
+
+
+def _check_successes(earlier: Sequence[Plan], plan: Plan) -> None:
+    """Check that the stage whose successes are the data set keeps them."""
+    if plan.environment.part.full_name != "builtin/successes":
+        return
+    name = plan.environment.knobs["stage"]
+    valid = _titles(
+        p for p in earlier if "keep_successes" in [callback.part.name for callback in p.extensions.callbacks]
+    )
+    if name not in valid:
+        raise RecipeError(
+            f"no stage '{name}' before this one keeps its successes",
+            where=format_path((*plan.stage_path, "environment", "stage")),
+            allowed=", ".join(sorted(title for title in valid if not title[:2].isdigit())) or "(none)",
+            hint=nearest(name, valid) or f"add `callbacks: [keep_successes]` to the stage '{name}'",
+        )
+
+
+def _titles(plans: Iterable[Plan]) -> set[str]:
+    """Return the names by which a recipe can refer to stages: with and without the number."""
+    names = [plan.name for plan in plans]
+    return {*names, *(name[3:] for name in names)}
+
+
+def _required_product(reward: Any) -> str | None:
+    return reward.produces if isinstance(reward, Produces) else None

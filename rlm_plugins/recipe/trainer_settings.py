@@ -6,22 +6,27 @@ TRL accepts ``learning_rate: "1e-6"``, ``.nan`` or ``-1`` silently, and fails, o
 from __future__ import annotations
 
 import dataclasses
+import enum
+import functools
+import importlib.util
 import re
 import tempfile
 import types
+import typing
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pydantic
+import pydantic_core
+import typing_extensions
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
 
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.messages import expected
 from rlm_plugins.recipe.batch_arithmetic import generation
-from rlm_plugins.recipe.installed import require
 from rlm_plugins.recipe.ranges import RANGES, problem
-from rlm_plugins.recipe.setting_values import check_setting
-from rlm_plugins.recipe.type_hints import validate
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.registry.validation_errors import FieldError, address_text, most_specific_error
 
@@ -160,3 +165,226 @@ def _construct(config_class: type, values: Mapping[str, Any], where: str, has_fo
             mentioned = [key for key in values if re.search(rf"\b{re.escape(key)}\b", str(error))]
             address = f"{where}.{mentioned[0]}" if mentioned else where
             raise RecipeError(f"{config_class.__name__} refuses: {error}", where=address) from error
+
+
+_LEVELS = ("detail", "debug", "info", "warning", "error", "critical", "passive")
+TEXT_VALUES: dict[str, tuple[str, ...]] = {
+    "log_level": _LEVELS,
+    "log_level_replica": _LEVELS,
+    "train_sampling_strategy": ("random", "sequential", "group_by_length", "batch_rebalance"),
+    "include_num_input_tokens_seen": ("all", "non_padding", "no"),
+    "pad_to_multiple_of": ("auto",),
+    "dataloader_multiprocessing_context": ("fork", "forkserver", "spawn"),
+    "vllm_mode": ("colocate", "server"),
+    "vllm_model_impl": ("vllm", "transformers"),
+    "cache_implementation": (
+        *("static", "offloaded_static", "sliding_window", "hybrid", "hybrid_chunked", "offloaded_hybrid"),
+        *("offloaded_hybrid_chunked", "dynamic", "offloaded", "quantized"),
+    ),
+    "torch_compile_backend": (
+        *(
+            "eager",
+            "aot_eager",
+            "inductor",
+            "aot_ts_nvfuser",
+            "nvprims_nvfuser",
+            "cudagraphs",
+            "ofi",
+            "fx2trt",
+            "onnxrt",
+        ),
+        *("tensorrt", "aot_torchxla_trace_once", "torchxla_trace_once", "tvm", "hpu_backend", "neuron"),
+    ),
+}
+"""Field → its texts, as transformers, accelerate and TRL document them; values of other types are not restricted."""
+MAPPINGS = (
+    "activation_checkpointing_kwargs",
+    "chat_template_kwargs",
+    "generation_kwargs",
+    "gradient_checkpointing_kwargs",
+    "liger_kernel_config",
+    "lr_scheduler_kwargs",
+    "model_init_kwargs",
+    "transformers_continuous_batching_config",
+)
+"""Fields that some of the classes declare as a mapping or a text."""
+_EXACT = "a resumed run would not end like an uninterrupted one"
+SWITCHES = {
+    "save_only_model": f"{_EXACT}: the state of the optimizer is in a checkpoint; `save_total_limit: 1` keeps one",
+    "ignore_data_skip": f"{_EXACT}: it would train on the first examples again",
+    "enable_jit_checkpoint": "SIGTERM saves a checkpoint anyway, and its handler is replaced by that of transformers",
+}
+"""Field that cannot be true → the reason."""
+
+
+def check_setting(key: str, value: Any, where: str, settings: Mapping[str, Any]) -> None:
+    """Check the value of a field.
+
+    Args:
+        key: The field.
+        value: Its value.
+        where: Its address in the recipe.
+        settings: All fields that the recipe has.
+
+    Raises:
+        RecipeError: The value is not one of those that the field can have.
+    """
+    texts = TEXT_VALUES.get(key)
+    if texts and isinstance(value, str) and value.lower() not in texts:
+        hint = nearest(value, texts)
+        raise RecipeError(f"unknown value {value!r}", where=where, allowed=", ".join(texts), hint=hint)
+    if key in MAPPINGS and value is not None and not isinstance(value, Mapping):
+        raise RecipeError(expected("a mapping", value), where=where)
+    if value is True and key in SWITCHES:
+        raise RecipeError(f"`{key}: true` is not supported", where=where, hint=SWITCHES[key])
+    if key == "dataloader_multiprocessing_context" and value and not settings.get("dataloader_num_workers"):
+        hint = "`dataloader_num_workers: 1` or more, or leave it out"
+        raise RecipeError(f"`{key}` requires processes that load data", where=where, hint=hint)
+    if key == "generation_kwargs" and value and not settings.get("use_vllm"):
+        _check_generation(value, where)
+
+
+def _check_generation(values: Mapping[str, Any], where: str) -> None:
+    from transformers import GenerationConfig
+
+    fields = {key for key in vars(GenerationConfig()) if not key.startswith("_")}
+    for key in values:
+        if key not in fields:
+            allowed = "the fields of transformers.GenerationConfig"
+            raise RecipeError(
+                f"unknown key {key!r}", where=f"{where}.{key}", allowed=allowed, hint=nearest(key, fields)
+            )
+
+
+TRACKERS = {
+    "azure_ml": "azureml-sdk",
+    "clearml": "clearml",
+    "codecarbon": "codecarbon",
+    "comet_ml": "comet-ml",
+    "dagshub": "dagshub mlflow",
+    "dvclive": "dvclive",
+    "flyte": "flytekit",
+    "kubeflow": "kubeflow",
+    "mlflow": "mlflow",
+    "neptune": "neptune",
+    "swanlab": "swanlab",
+    "tensorboard": "tensorboard",
+    "trackio": "trackio",
+    "wandb": "wandb",
+}
+"""Name in `report_to` → packages on PyPI."""
+_PACKAGES = {"use_vllm": ("vllm", "trl[vllm]"), "use_liger_kernel": ("liger_kernel", "liger-kernel")}
+_TURNED_OFF = {"use_vllm": "`rlm check RECIPE generator=none trainer.use_vllm=false`"}
+
+
+def check_installed(config: Any, where: str) -> None:
+    """Check that the packages of a config are installed: TRL imports them after the weights are loaded.
+
+    Raises:
+        RecipeError: It names the package, or a tracker that transformers does not support.
+    """
+    for field, (module, package) in _PACKAGES.items():
+        if getattr(config, field, False) and importlib.util.find_spec(module) is None:
+            remedy = _TURNED_OFF.get(field, "leave the field out")  # a generator may have set it
+            hint = f"pip install '{package}'. To check the rest of a recipe: {remedy}"
+            name = "vLLM" if module == "vllm" else package
+            raise RecipeError(f"{name} is not installed", where=f"{where}.{field}", hint=hint)
+    for name in config.report_to or ():
+        if name not in ("none", "all"):
+            check_tracker(name, f"{where}.report_to")
+
+
+def require(module: str, where: str) -> None:
+    """Check that a package is installed.
+
+    Raises:
+        RecipeError: It is not.
+    """
+    if importlib.util.find_spec(module) is None:
+        raise RecipeError(f"{module} is not installed", where=where, hint=f"pip install {module}")
+
+
+def check_tracker(name: str, where: str) -> None:
+    """Check that transformers supports a tracker, and that its package is installed.
+
+    Raises:
+        RecipeError: The tracker is unknown, or its package is not installed.
+    """
+    from transformers.integrations import get_available_reporting_integrations
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    available, supported = get_available_reporting_integrations(), sorted({*INTEGRATION_TO_CALLBACK, *TRACKERS})
+    if name in available:
+        return
+    if name not in supported:
+        hint = nearest(name, supported) or "`report_to: none`, or a callback of your own under `callbacks:`"
+        raise RecipeError(f"unknown tracker '{name}'", where=where, allowed=", ".join(["none", *supported]), hint=hint)
+    hint = f"pip install {TRACKERS.get(name, name)}"
+    raise RecipeError(f"'{name}' is not installed", where=where, allowed=", ".join(["none", *available]), hint=hint)
+
+
+def trainer_defaults() -> dict[str, Any]:
+    """Return our values for settings that a recipe does not set: quiet, and float32 without an accelerator.
+
+    TRL's default, bf16 autocast, is slower than float32 on most CPUs.
+    """
+    import torch
+
+    quiet = {"report_to": "none", "disable_tqdm": True, "logging_steps": 1}
+    return quiet if torch.accelerator.is_available() else {**quiet, "use_cpu": True, "bf16": False}
+
+
+_CONFIG = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+def validate(config_class: type, values: Mapping[str, Any]) -> None:
+    """Check the names and types of `values`: whole numbers are numbers, nothing else is converted.
+
+    Args:
+        config_class: A dataclass.
+        values: Field → value, as a recipe has it.
+
+    Raises:
+        pydantic.ValidationError: A field that is unknown, or a value of another type.
+    """
+    # As JSON, where strict mode takes a list for a tuple, a string for an enum, a mapping for a dataclass.
+    _schema(config_class).validate_json(pydantic_core.to_json(dict(values), fallback=repr))
+
+
+@functools.cache
+def _schema(config_class: type) -> pydantic.TypeAdapter[Any]:
+    hints = typing.get_type_hints(config_class)
+    names = [f.name for f in dataclasses.fields(config_class) if f.init]
+    fields = {name: _with_placeholders(without_loose_text(hints[name])) for name in names}
+    make: Any = typing_extensions.TypedDict
+    mapping = make(config_class.__name__, fields, total=False)
+    mapping.__pydantic_config__ = _CONFIG
+    return pydantic.TypeAdapter(mapping)
+
+
+def without_loose_text(hint: Any) -> Any:
+    """Return a hint without `str` beside an enum: ``SchedulerType | str`` means one of the scheduler types."""
+    parts = get_args(hint) if get_origin(hint) in (typing.Union, types.UnionType) else ()
+    if any(isinstance(part, type) and issubclass(part, enum.Enum) for part in parts):
+        return typing.Union[tuple(part for part in parts if part is not str)]  # noqa: UP007
+    return hint
+
+
+def _with_placeholders(hint: Any) -> Any:
+    """Return a hint whose literals take numbers: PEFT writes ``pissa_niter_[number of iters]``."""
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.Union[tuple(map(_with_placeholders, get_args(hint)))]  # noqa: UP007
+    choices = get_args(hint) if get_origin(hint) is Literal else ()
+    templates = [choice for choice in choices if isinstance(choice, str) and "[" in choice]
+    if not templates:
+        return hint
+    plain = tuple(choice for choice in choices if choice not in templates)
+    filled = [Annotated[str, AfterValidator(functools.partial(_fill, template))] for template in templates]
+    return typing.Union[(Literal[plain], *filled)]  # type: ignore[valid-type]
+
+
+def _fill(template: str, value: str) -> str:
+    pattern = re.sub(r"\\\[.*?\\\]", r"\\d+", re.escape(template))
+    if re.fullmatch(pattern, value) is None:
+        raise PydanticCustomError("literal_error", "{expected}", {"expected": repr(template)})
+    return value

@@ -10,7 +10,7 @@ from typing import Any
 from rlm_plugins import stage_settings
 from rlm_plugins.equation import Equation
 from rlm_plugins.hooks import HOOKS
-from rlm_plugins.recipe.checks.part_rules import warnings_of
+from rlm_plugins.recipe.checks.part_needs import warnings_of
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.rewards.fault_log import FaultLog

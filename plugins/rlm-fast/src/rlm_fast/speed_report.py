@@ -9,7 +9,7 @@ from rlm_fast.decoding_plans import decoding_plans
 from rlm_fast.features import Feature
 from rlm_fast.stage_features import StageFeatures
 from rlm_plugins.errors import RlmError
-from rlm_plugins.recipe.generator_section import INSTALL, PACKAGE, REFERENCE
+from rlm_plugins.recipe.stage_sections import INSTALL, PACKAGE, REFERENCE
 from rlm_plugins.stage import Stage
 from rlm_plugins.stage_settings import NO_SPEED
 
