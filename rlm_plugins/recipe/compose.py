@@ -9,7 +9,6 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from rlm_plugins.data.successes import described
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.recipe.adapter_kinds import LORA, config_class, fields_of_adapter, kind_of
 from rlm_plugins.recipe.checks.examples import check_indexable, check_refill, check_rows, check_size, check_stage_texts
 from rlm_plugins.recipe.checks.group_size import check_groups
 from rlm_plugins.recipe.checks.part_needs import check_config_rules, check_rows_fit, iter_parts
@@ -28,10 +27,14 @@ from rlm_plugins.recipe.paths import Path, format_path, leaves, prefixed_address
 from rlm_plugins.recipe.resolve import Plan, located, plans_of, symbols
 from rlm_plugins.recipe.stage_sections import check_copied, check_frozen
 from rlm_plugins.recipe.trainer_settings import (
+    LORA,
     NOT_IN_A_CRITIC,
     NOT_IN_A_RECIPE,
     check,
     check_installed,
+    config_class,
+    fields_of_adapter,
+    kind_of,
     trainer_defaults,
 )
 from rlm_plugins.registry import Registry

@@ -129,8 +129,7 @@ class PartSchemas:
         if "lora" not in self.defs:
             from peft import LoraConfig
 
-            from rlm_plugins.recipe.adapter_kinds import KEY
-            from rlm_plugins.recipe.trainer_settings import NOT_IN_A_RECIPE
+            from rlm_plugins.recipe.trainer_settings import KEY, NOT_IN_A_RECIPE
 
             other = {"type": "object", "required": [KEY], "properties": {KEY: {"type": "string"}}}
             self.defs["lora"] = {"anyOf": [config_schema(LoraConfig, NOT_IN_A_RECIPE), other]}

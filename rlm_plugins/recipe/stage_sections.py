@@ -8,9 +8,9 @@ from typing import Any
 
 from rlm_plugins import schedule
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.recipe.adapter_kinds import LORA, kind_of
 from rlm_plugins.recipe.checks.part_needs import iter_parts
 from rlm_plugins.recipe.part_lookup import Finder
+from rlm_plugins.recipe.trainer_settings import LORA, kind_of
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Evaluates, Measures, SetsTrainer
 from rlm_plugins.rewards.process_pool import check_processes

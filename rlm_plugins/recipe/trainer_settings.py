@@ -25,12 +25,9 @@ from pydantic_core import PydanticCustomError
 
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.messages import expected
-from rlm_plugins.recipe.batch_arithmetic import generation
-from rlm_plugins.recipe.ranges import RANGES, problem
+from rlm_plugins.recipe.ranges import RANGES, generation, problem
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.registry.validation_errors import FieldError, address_text, most_specific_error
-
-_NEVER_NULL = ("num_generations",)
 
 NOT_IN_A_RECIPE = {
     "peft_type": "an adapter beside the policy's is LoRA",
@@ -61,6 +58,17 @@ ARGUMENTS = {
     "rollout_func": f"`algorithm: {{rollouts: …}}`; {_PYTHON}",
 }
 """Arguments of TRL's trainers that are no fields of its config: where a recipe has them."""
+_EXACT = "a resumed run would not end like an uninterrupted one"
+UNSUPPORTED = {
+    "save_only_model: true": f"{_EXACT}: the state of the optimizer is in a checkpoint; `save_total_limit: 1` keeps "
+    "one",
+    "ignore_data_skip: true": f"{_EXACT}: it would train on the first examples again",
+    "enable_jit_checkpoint: true": "SIGTERM saves a checkpoint anyway, and its handler is replaced by that of "
+    "transformers",
+    "save_strategy: best": "`evaluation: {keep: best, every: …}` keeps the best model; `save_strategy: steps` saves "
+    "checkpoints",
+}
+"""Settings that TRL has and this project does not support, each with the reason or what to do."""
 
 
 def check(
@@ -99,14 +107,8 @@ def check(
         validate(config_class, values)
     except pydantic.ValidationError as error:
         raise _error(most_specific_error(error.errors(), values), where) from None
-    if values.get("deepspeed"):
-        require("deepspeed", f"{where}.deepspeed")
     for key, value in values.items():
-        _check_range(key, value, f"{where}.{key}")
-        check_setting(key, value, f"{where}.{key}", values)
-    if str(values.get("save_strategy")) == "best":
-        hint = "`evaluation: {keep: best, every: …}` keeps the best model; `save_strategy: steps` saves checkpoints"
-        raise RecipeError("`save_strategy: best` is not supported", where=f"{where}.save_strategy", hint=hint)
+        _check_value(key, value, f"{where}.{key}", values)
     if values.get("push_to_hub") and not values.get("hub_model_id"):
         hint = "`hub_model_id: OWNER/NAME`, the repository that receives the result"
         raise RecipeError("`push_to_hub` requires `hub_model_id`", where=f"{where}.push_to_hub", hint=hint)
@@ -145,12 +147,20 @@ def _error(field_error: FieldError, where: str) -> RecipeError:
     return RecipeError(problems[field_error.kind], where=address, hint=field_error.hint)
 
 
-def _check_range(key: str, value: Any, where: str) -> None:
-    if value is None and key in _NEVER_NULL:
-        raise RecipeError(expected(f"{RANGES[key].low:g} or more", value), where=where)
+def _check_value(key: str, value: Any, where: str, settings: Mapping[str, Any]) -> None:
+    """Check the range of a value, and that it is none of those that the project does not support."""
     text, hint = problem(key, value)
+    if value is None and key == "num_generations":
+        text = expected(f"{RANGES[key].low:g} or more", value)
+    setting = f"{key}: {str(value).lower()}"
+    if setting in UNSUPPORTED:
+        text, hint = f"`{setting}` is not supported", UNSUPPORTED[setting]
     if text:
         raise RecipeError(text, where=where, hint=hint)
+    if key == "deepspeed" and value:
+        require("deepspeed", where)
+    if key == "generation_kwargs" and not settings.get("use_vllm"):
+        _check_generation(value or {}, where)
 
 
 def _construct(config_class: type, values: Mapping[str, Any], where: str, has_folder: bool) -> Any:
@@ -167,83 +177,6 @@ def _construct(config_class: type, values: Mapping[str, Any], where: str, has_fo
             raise RecipeError(f"{config_class.__name__} refuses: {error}", where=address) from error
 
 
-_LEVELS = ("detail", "debug", "info", "warning", "error", "critical", "passive")
-TEXT_VALUES: dict[str, tuple[str, ...]] = {
-    "log_level": _LEVELS,
-    "log_level_replica": _LEVELS,
-    "train_sampling_strategy": ("random", "sequential", "group_by_length", "batch_rebalance"),
-    "include_num_input_tokens_seen": ("all", "non_padding", "no"),
-    "pad_to_multiple_of": ("auto",),
-    "dataloader_multiprocessing_context": ("fork", "forkserver", "spawn"),
-    "vllm_mode": ("colocate", "server"),
-    "vllm_model_impl": ("vllm", "transformers"),
-    "cache_implementation": (
-        *("static", "offloaded_static", "sliding_window", "hybrid", "hybrid_chunked", "offloaded_hybrid"),
-        *("offloaded_hybrid_chunked", "dynamic", "offloaded", "quantized"),
-    ),
-    "torch_compile_backend": (
-        *(
-            "eager",
-            "aot_eager",
-            "inductor",
-            "aot_ts_nvfuser",
-            "nvprims_nvfuser",
-            "cudagraphs",
-            "ofi",
-            "fx2trt",
-            "onnxrt",
-        ),
-        *("tensorrt", "aot_torchxla_trace_once", "torchxla_trace_once", "tvm", "hpu_backend", "neuron"),
-    ),
-}
-"""Field → its texts, as transformers, accelerate and TRL document them; values of other types are not restricted."""
-MAPPINGS = (
-    "activation_checkpointing_kwargs",
-    "chat_template_kwargs",
-    "generation_kwargs",
-    "gradient_checkpointing_kwargs",
-    "liger_kernel_config",
-    "lr_scheduler_kwargs",
-    "model_init_kwargs",
-    "transformers_continuous_batching_config",
-)
-"""Fields that some of the classes declare as a mapping or a text."""
-_EXACT = "a resumed run would not end like an uninterrupted one"
-SWITCHES = {
-    "save_only_model": f"{_EXACT}: the state of the optimizer is in a checkpoint; `save_total_limit: 1` keeps one",
-    "ignore_data_skip": f"{_EXACT}: it would train on the first examples again",
-    "enable_jit_checkpoint": "SIGTERM saves a checkpoint anyway, and its handler is replaced by that of transformers",
-}
-"""Field that cannot be true → the reason."""
-
-
-def check_setting(key: str, value: Any, where: str, settings: Mapping[str, Any]) -> None:
-    """Check the value of a field.
-
-    Args:
-        key: The field.
-        value: Its value.
-        where: Its address in the recipe.
-        settings: All fields that the recipe has.
-
-    Raises:
-        RecipeError: The value is not one of those that the field can have.
-    """
-    texts = TEXT_VALUES.get(key)
-    if texts and isinstance(value, str) and value.lower() not in texts:
-        hint = nearest(value, texts)
-        raise RecipeError(f"unknown value {value!r}", where=where, allowed=", ".join(texts), hint=hint)
-    if key in MAPPINGS and value is not None and not isinstance(value, Mapping):
-        raise RecipeError(expected("a mapping", value), where=where)
-    if value is True and key in SWITCHES:
-        raise RecipeError(f"`{key}: true` is not supported", where=where, hint=SWITCHES[key])
-    if key == "dataloader_multiprocessing_context" and value and not settings.get("dataloader_num_workers"):
-        hint = "`dataloader_num_workers: 1` or more, or leave it out"
-        raise RecipeError(f"`{key}` requires processes that load data", where=where, hint=hint)
-    if key == "generation_kwargs" and value and not settings.get("use_vllm"):
-        _check_generation(value, where)
-
-
 def _check_generation(values: Mapping[str, Any], where: str) -> None:
     from transformers import GenerationConfig
 
@@ -256,23 +189,8 @@ def _check_generation(values: Mapping[str, Any], where: str) -> None:
             )
 
 
-TRACKERS = {
-    "azure_ml": "azureml-sdk",
-    "clearml": "clearml",
-    "codecarbon": "codecarbon",
-    "comet_ml": "comet-ml",
-    "dagshub": "dagshub mlflow",
-    "dvclive": "dvclive",
-    "flyte": "flytekit",
-    "kubeflow": "kubeflow",
-    "mlflow": "mlflow",
-    "neptune": "neptune",
-    "swanlab": "swanlab",
-    "tensorboard": "tensorboard",
-    "trackio": "trackio",
-    "wandb": "wandb",
-}
-"""Name in `report_to` → packages on PyPI."""
+_TRACKERS = {"azure_ml": "azureml-sdk", "comet_ml": "comet-ml", "dagshub": "dagshub mlflow", "flyte": "flytekit"}
+"""Name in `report_to` → packages on PyPI, where they have another name."""
 _PACKAGES = {"use_vllm": ("vllm", "trl[vllm]"), "use_liger_kernel": ("liger_kernel", "liger-kernel")}
 _TURNED_OFF = {"use_vllm": "`rlm check RECIPE generator=none trainer.use_vllm=false`"}
 
@@ -313,13 +231,13 @@ def check_tracker(name: str, where: str) -> None:
     from transformers.integrations import get_available_reporting_integrations
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
-    available, supported = get_available_reporting_integrations(), sorted({*INTEGRATION_TO_CALLBACK, *TRACKERS})
+    available, supported = get_available_reporting_integrations(), sorted(INTEGRATION_TO_CALLBACK)
     if name in available:
         return
     if name not in supported:
         hint = nearest(name, supported) or "`report_to: none`, or a callback of your own under `callbacks:`"
         raise RecipeError(f"unknown tracker '{name}'", where=where, allowed=", ".join(["none", *supported]), hint=hint)
-    hint = f"pip install {TRACKERS.get(name, name)}"
+    hint = f"pip install {_TRACKERS.get(name, name)}"
     raise RecipeError(f"'{name}' is not installed", where=where, allowed=", ".join(["none", *available]), hint=hint)
 
 
@@ -388,3 +306,72 @@ def _fill(template: str, value: str) -> str:
     if re.fullmatch(pattern, value) is None:
         raise PydanticCustomError("literal_error", "{expected}", {"expected": repr(template)})
     return value
+
+
+LORA, KEY = "LORA", "peft_type"
+_VIRTUAL = "its virtual tokens cannot be merged into the weights, from which later stages and `rlm eval` start"
+_WHOLE = "PEFT cannot build it without weights, as `rlm check` and the memory estimate do"
+REFUSED = {
+    "PREFIX_TUNING": _VIRTUAL,
+    "PROMPT_TUNING": _VIRTUAL,
+    "MULTITASK_PROMPT_TUNING": _VIRTUAL,
+    "P_TUNING": _VIRTUAL,
+    "CPT": _VIRTUAL,
+    "CARTRIDGE": _VIRTUAL,
+    "ADAPTION_PROMPT": "its prompt cannot be merged into the weights, from which later stages and `rlm eval` start",
+    "ADALORA": "its ranks are chosen by a call after each step, which no trainer of TRL makes",
+    "BOFT": _WHOLE,
+    "FROD": _WHOLE,
+    "UNILORA": _WHOLE,
+    "BEFT": "it trains biases, and cannot be merged into layers without them",
+    "LILY": "PEFT cannot merge it into the weights, from which later stages and `rlm eval` start",
+    "SHADOW": "PEFT cannot merge it into the weights, from which later stages and `rlm eval` start",
+    "PVERA": "its weights are drawn anew in each forward pass, so a log-prob is not that of the sample",
+    "XLORA": "it mixes adapters that are trained already",
+    "POLY": "it needs a task for each example",
+}
+"""Kinds that cannot be trained here, each with the reason."""
+
+
+def kind_of(lora: Mapping[str, Any] | None) -> str:
+    """Return the kind of an adapter, in PEFT's upper case.
+
+    >>> kind_of({"r": 8}), kind_of({"peft_type": "loha"})
+    ('LORA', 'LOHA')
+    """
+    return str((lora or {}).get(KEY) or LORA).upper()
+
+
+def config_class(lora: Mapping[str, Any] | None, where: str = "model.lora") -> Any:
+    """Return the config class of PEFT for an adapter.
+
+    Raises:
+        RecipeError: PEFT has no such kind, or it cannot be trained here.
+    """
+    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+
+    classes = {kind.value: config for kind, config in PEFT_TYPE_TO_CONFIG_MAPPING.items()}
+    kind, where = kind_of(lora), f"{where}.{KEY}"
+    if kind in REFUSED:
+        raise RecipeError(f"an adapter of the kind '{kind}' cannot be trained: {REFUSED[kind]}", where=where)
+    if kind not in classes:
+        supported = sorted(set(classes) - set(REFUSED))
+        raise RecipeError(
+            f"unknown kind '{kind}'", where=where, allowed=", ".join(supported), hint=nearest(kind, supported)
+        )
+    return classes[kind]
+
+
+def fields_of_adapter(lora: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the config class of an adapter, without its kind."""
+    return {name: value for name, value in lora.items() if name != KEY}
+
+
+def adapter_config(lora: Mapping[str, Any], task_type: str = "CAUSAL_LM") -> Any:
+    """Return the config of an adapter.
+
+    Args:
+        lora: Fields of `model.lora`.
+        task_type: `task_type` of PEFT, unless the recipe sets it.
+    """
+    return config_class(lora)(**{"task_type": task_type, **fields_of_adapter(lora)})
