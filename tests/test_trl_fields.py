@@ -95,7 +95,7 @@ def test_every_value_is_an_algorithm_of_installed_parts(config: str, field: str,
         }
     )
     (plan,) = plans_of(recipe, registry)
-    back = fields_of(config, plan.body["algorithm"])
+    back = fields_of(config, plan.stage.body["algorithm"])
     if values.get("loss_type") != "cispo" or value is not None:
         assert back[field] == pytest.approx(value) if isinstance(value, float) else back[field] in (value, _list(value))
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, TypeVar
 
 from rlm_plugins.data.successes import described
-from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.checks.examples import check_indexable, check_refill, check_rows, check_size, check_stage_texts
 from rlm_plugins.recipe.checks.group_size import check_groups
 from rlm_plugins.recipe.checks.part_needs import check_config_rules, check_rows_fit, iter_parts
@@ -78,65 +78,66 @@ def _compose(
 ) -> list[Stage]:
     plans = plans_of(recipe, registry)
     configs = [_check_settings(plan, registry) for plan in plans]
+    source = source or (build_source(plans[0]) if build else plans[0].stage.source)
     environments: dict[str, EnvironmentSpec] = {}
-    named: dict[str, EnvironmentSpec] = {}
-    source = source or (build_source(plans[0]) if build else unbuilt_source())
+    earlier: dict[str, Stage] = {}
     stages = []
-    earlier: dict[str, Any] = {}
     for plan, config in zip(plans, configs, strict=True):
-        environment_spec, suite = EnvironmentSpec(train=()), dict[str, EnvironmentSpec]()
+        adapters = {name: stage.lora for name, stage in earlier.items()}
+        stage = stage_of(plan, EnvironmentSpec(train=()), source, adapters)
         if build:
+            named = {name: stage.environment_spec for name, stage in earlier.items()}
             environment_spec = build_environment(plan, environments, named, held_out_only=held_out_only)
-            named |= dict.fromkeys((plan.name, plan.name[3:]), environment_spec)
-            suite = build_suite(plan)
-            if not held_out_only:
-                check_size(environment_spec, config, format_path((*plan.stage_path, "environment")))
-            _check_prompt_source(plan, environment_spec)
-            produces = product_of(plan.trainer.target)
-            check_images(
-                environment_spec, source, produces, plan.critic, format_path((*plan.stage_path, "environment"))
-            )
-            check_stage_texts(plan, environment_spec, source, None if held_out_only else config)
-            check_copied(plan.critic, source, format_path((*plan.stage_path, "critic")))
-            check_frozen(plan.body["model"].get("lora"), source, format_path((*plan.stage_path, "model")))
-            check_installed(config, format_path((*plan.stage_path, "trainer")))
+            stage = replace(stage, environment_spec=environment_spec, suite=build_suite(plan))
+            _check_built(plan, stage, config, held_out_only)
             if not len(environment_spec.test):
-                plan.evaluation = plan.body["evaluation"] = None
-        stage = replace(stage_of(plan, environment_spec, source, dict(earlier)), suite=suite)
-        if build:
-            for setting in plan.extensions.settings.values():
+                stage = replace(stage, evaluation=None, body={**stage.body, "evaluation": None})
+            for setting in stage.extensions.settings.values():
                 if setting.check_stage is not None:
-                    setting.check_stage(stage, config, format_path((*plan.stage_path, "trainer")))
+                    setting.check_stage(stage, config, plan.address("trainer"))
         stages.append(stage)
-        earlier |= dict.fromkeys((plan.name, plan.name[3:]), plan.body["model"].get("lora"))
+        earlier |= dict.fromkeys((stage.name, stage.name[3:]), stage)
     return stages
+
+
+def _check_built(plan: Plan, stage: Stage, config: Any, held_out_only: bool) -> None:
+    """Check data sets and model of a stage against one another and against its trainer."""
+    where = plan.address("environment")
+    if not held_out_only:
+        check_size(stage.environment_spec, config, where)
+    _check_prompt_source(plan, stage.environment_spec)
+    check_images(stage.environment_spec, stage.source, product_of(stage.trainer), stage.critic, where)
+    check_stage_texts(stage, None if held_out_only else config, where)
+    check_copied(stage.critic, stage.source, plan.address("critic"))
+    check_frozen(stage.lora, stage.source, plan.address("model"))
+    check_installed(config, plan.address("trainer"))
 
 
 def _check_settings(plan: Plan, registry: Registry) -> Any:
     """Check the settings of a stage: the third check. Return the trainer's config."""
-    trainer: Any = plan.trainer.target
-    if lora := plan.body["model"].get("lora"):
-        where = format_path((*plan.stage_path, "model", "lora"))
+    stage, trainer = plan.stage, plan.stage.trainer
+    if lora := stage.lora:
+        where = plan.address("model", "lora")
         if product_of(trainer) != "policy" and kind_of(lora) != LORA:
             problem = f"the adapter of a {product_of(trainer).replace('_', ' ')} is LoRA, got {kind_of(lora)}"
             raise RecipeError(problem, where=where)
         check(config_class(lora, where), fields_of_adapter(lora), where, refused=NOT_IN_A_RECIPE)
-    if plan.critic is not None and plan.critic.lora:
+    if stage.critic is not None and stage.critic.lora:
         from peft import LoraConfig
 
-        check(LoraConfig, plan.critic.lora, format_path((*plan.stage_path, "critic", "lora")), refused=NOT_IN_A_CRITIC)
+        check(LoraConfig, stage.critic.lora, plan.address("critic", "lora"), refused=NOT_IN_A_CRITIC)
     config = check(
         trainer.config_class(),
-        plan.body["trainer"],
-        format_path((*plan.stage_path, "trainer")),
+        stage.settings,
+        plan.address("trainer"),
         refused=refused_by(trainer),
         project_defaults=trainer_defaults(),
-        added=plan.extensions.settings,
+        added=stage.extensions.settings,
     )
     check_rows_fit(plan.slots, config, plan.stage_path)
-    check_config_rules(plan.slots, config, format_path((*plan.stage_path, "algorithm")))
+    check_config_rules(plan.slots, config, plan.address("algorithm"))
     if hasattr(config, "num_generations") and any(symbols(plan).values()):
-        labels, where = [reward.label for reward in plan.rewards], format_path((*plan.stage_path, "algorithm"))
+        labels, where = [reward.label for reward in stage.rewards], plan.address("algorithm")
         check_groups(plan.slots, config.num_generations, labels, where, registry)
     return config
 
@@ -145,9 +146,9 @@ def _check_prompt_source(plan: Plan, environment_spec: EnvironmentSpec) -> None:
     """Check that prompts can be sampled by index, if a part selects them during training."""
     from rlm_plugins.rollout.prompt_source import reason
 
-    where = format_path((*plan.stage_path, "algorithm"))
+    where = plan.address("algorithm")
     parts = [part for _, part, _ in iter_parts(plan.slots, where)]
-    check_indexable(environment_spec, reason(parts), plan.body["environment"]["name"], where)
+    check_indexable(environment_spec, reason(parts), plan.stage.body["environment"]["name"], where)
     check_refill(environment_spec, reason([part for part in parts if part.options.get("refill")]), f"{where}.filters")
 
 
@@ -158,25 +159,8 @@ def stage_of(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, e
         from rlm_plugins.equation import Equation
 
         equation = Equation.from_slots(plan.slots)
-    return Stage(
-        name=plan.name,
-        body=plan.body,
-        trainer=plan.trainer.target,
-        settings=plan.body["trainer"],
-        environment_spec=environment_spec,
-        source=source,
-        lora=plan.body["model"].get("lora"),
-        rewards=plan.rewards,
-        evaluation=plan.evaluation,
-        equation=equation,
-        sampler=plan.slots["sampler"],
-        rollouts=plan.slots["rollouts"],
-        critic=plan.critic,
-        speed=plan.speed,
-        generator=plan.generator,
-        extensions=plan.extensions,
-        place=Place(earlier=earlier),
-    )
+    place = Place(earlier=earlier)
+    return replace(plan.stage, environment_spec=environment_spec, source=source, equation=equation, place=place)
 
 
 Spec = TypeVar("Spec")
@@ -201,34 +185,29 @@ def build_environment(
     Raises:
         RecipeError: The environment failed, or its examples are invalid.
     """
-    key, name = json.dumps(plan.body["environment"]), plan.environment.part.name
-    where = format_path((*plan.stage_path, "environment"))
+    key, name = json.dumps(plan.stage.body["environment"]), plan.environment.part.name
+    where = plan.address("environment")
     if key not in built:
         built[key] = _call(plan.environment, EnvironmentSpec, plan.stage_path, "environment")
         if built[key].successes is not None:
             built[key] = described(built[key], earlier)
         if held_out_only:
             built[key] = _with_held_out(built[key])
-    trainer: Any = plan.trainer.target
-    environment_spec, rewards = (
-        _prepared(built[key], trainer, plan.stage_path),
-        format_path((*plan.stage_path, "rewards")),
-    )
+    trainer: Any = plan.stage.trainer
+    environment_spec, rewards = _prepared(built[key], trainer, plan.stage_path), plan.address("rewards")
     check_rows(environment_spec, name, where, with_text="demonstration" in columns_of(trainer))
     check_environment(environment_spec, name, where)
     check_trainer_columns(environment_spec, columns_of(trainer), name, where)
-    if plan.evaluation is not None and isinstance(trainer, Evaluates):  # it requires the same columns
+    if plan.stage.evaluation is not None and isinstance(trainer, Evaluates):  # it requires the same columns
         check_trainer_columns(environment_spec, columns_of(trainer), name, where, held_out=True)
     if any(plan.slots.values()):
-        check_multi_turn_parts(environment_spec, plan.slots, name, format_path((*plan.stage_path, "algorithm")))
-    check_source_columns(
-        environment_spec, plan.slots["rollouts"], name, format_path((*plan.stage_path, "algorithm", "rollouts"))
-    )
+        check_multi_turn_parts(environment_spec, plan.slots, name, plan.address("algorithm"))
+    check_source_columns(environment_spec, plan.slots["rollouts"], name, plan.address("algorithm", "rollouts"))
     if any(plan.slots.values()) and not plan.slots["rollouts"]:  # a rollout source may add any column
-        check_columns(environment_spec, "training", plan.rewards, name, rewards)
-    check_parts(_named_parts(plan, rewards), plan.body["model"].get("lora"), environment_spec)
-    if plan.evaluation is not None:  # the policy alone answers held-out prompts
-        check_columns(environment_spec, "held-out", plan.rewards, name, rewards)
+        check_columns(environment_spec, "training", plan.stage.rewards, name, rewards)
+    check_parts(_named_parts(plan, rewards), plan.stage.lora, environment_spec)
+    if plan.stage.evaluation is not None:  # the policy alone answers held-out prompts
+        check_columns(environment_spec, "held-out", plan.stage.rewards, name, rewards)
     return environment_spec
 
 
@@ -238,13 +217,13 @@ def build_suite(plan: Plan) -> dict[str, EnvironmentSpec]:
     Raises:
         RecipeError: An environment failed, or its examples are invalid.
     """
-    suite, rewards = {}, format_path((*plan.stage_path, "rewards"))
+    suite, rewards = {}, plan.address("rewards")
     for name, bound in plan.suite.items():
-        where = format_path((*plan.stage_path, "evaluation", "suite", name))
+        where = plan.address("evaluation", "suite", name)
         suite[name] = _with_held_out(_call(bound, EnvironmentSpec, plan.stage_path, "environment"))
         check_rows(suite[name], bound.part.name, where)
         check_environment(suite[name], bound.part.name, where)
-        check_columns(suite[name], "held-out", plan.rewards, bound.part.name, rewards)
+        check_columns(suite[name], "held-out", plan.stage.rewards, bound.part.name, rewards)
     return suite
 
 
@@ -269,8 +248,8 @@ def _prepared(environment_spec: EnvironmentSpec, trainer: Any, stage_path: Path)
 
 def _named_parts(plan: Plan, rewards: str) -> Iterator[tuple[Bound, str]]:
     """Yield rewards and parts of the equation with their addresses; rollout sources are checked before."""
-    yield from ((reward.part, f"{rewards}[{number}]") for number, reward in enumerate(plan.rewards))
-    for slot, bound, where in iter_parts(plan.slots, format_path((*plan.stage_path, "algorithm"))):
+    yield from ((reward.part, f"{rewards}[{number}]") for number, reward in enumerate(plan.stage.rewards))
+    for slot, bound, where in iter_parts(plan.slots, plan.address("algorithm")):
         if slot != "rollouts":
             yield bound, where
 
@@ -283,15 +262,6 @@ def build_source(plan: Plan) -> ModelSpec:
     """
     assert plan.model is not None
     return _call(plan.model, ModelSpec, plan.stage_path, "model")
-
-
-def unbuilt_source() -> ModelSpec:
-    """Return a model source that cannot be loaded, for stages that only describe a run."""
-
-    def refuse() -> NoReturn:
-        raise RlmError("this run has no weights: compose it with build_environment=True")
-
-    return ModelSpec(config=cast(Any, None), tokenizer=refuse, load=refuse, origin="not built")
 
 
 def _call(bound: Bound, spec_class: type[Spec], stage_path: Path, section: str) -> Spec:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
 
 import pydantic_core
 
-from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.errors import RecipeError, RlmError, nearest
 from rlm_plugins.glossary import suggest
 from rlm_plugins.recipe.checks.group_size import check_refills
 from rlm_plugins.recipe.checks.part_needs import (
@@ -34,45 +34,43 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Produces, needs_equation, product_of
 from rlm_plugins.registry.setting import Setting
-from rlm_plugins.stage import Extensions
-from rlm_plugins.stage_settings import NO_SPEED, Critic, Evaluation, Reward, Speed
+from rlm_plugins.specs import EnvironmentSpec, ModelSpec
+from rlm_plugins.stage import Extensions, Stage
+from rlm_plugins.stage_settings import NO_SPEED, Reward, Speed
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
-    """A stage with its parts bound.
+    """A stage with its parts bound, and the parts that build its data sets and its weights.
 
     Args:
-        name: ``01-sft``.
+        stage: The stage, without data, weights and equation.
         stage_path: Its address in the recipe.
-        body: The same as plain data, with every value.
-        trainer: The trainer.
-        environment: The environment part.
-        model: The model part; None in a later stage.
-        rewards: In the order of the recipe.
         slots: Key of ``algorithm:`` → part, None, or list of parts.
-        evaluation: None without rewards, or if the recipe turns it off.
+        environment: The environment part.
         suite: Name → environment of a further held-out set.
-        critic: None if no part requires one.
-        speed: The optimizations that are on.
-        generator: The decoding; None for a trainer that generates nothing.
-        extensions: As in :class:`rlm_plugins.stage.Stage`.
+        model: The model part; None in a later stage.
     """
 
-    name: str
+    stage: Stage
     stage_path: Path
-    trainer: Bound
-    environment: Bound
-    model: Bound | None
-    rewards: list[Reward]
     slots: dict[str, Any]
-    evaluation: Evaluation | None
+    environment: Bound
     suite: dict[str, Bound]
-    critic: Critic | None
-    speed: Speed
-    generator: Bound | None
-    extensions: Extensions
-    body: dict[str, Any] = field(repr=False)
+    model: Bound | None
+
+    def address(self, *steps: str | int) -> str:
+        """Return the address of a value of this stage, from the top of the recipe."""
+        return format_path((*self.stage_path, *steps))
+
+
+def unbuilt_source() -> ModelSpec:
+    """Return a model source that cannot be loaded, for stages that only describe a run."""
+
+    def refuse() -> NoReturn:
+        raise RlmError("this run has no weights: compose it with build_environment=True")
+
+    return ModelSpec(config=cast(Any, None), tokenizer=refuse, load=refuse, origin="not built")
 
 
 def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
@@ -109,22 +107,24 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     body |= {"on_divergence": raw["on_divergence"]} if raw.get("on_divergence") else {}
     body |= plain_sections
     check_values(body, stage_path)
-    return Plan(
+    stage = Stage(
         name=f"{number + 1:02d}-{title}",
-        stage_path=stage_path,
-        trainer=trainer,
-        environment=environment,
-        model=model,
+        body=body,
+        trainer=trainer.target,
+        settings=settings,
+        environment_spec=EnvironmentSpec(train=()),
+        source=unbuilt_source(),
+        lora=body["model"].get("lora"),
         rewards=rewards,
-        slots=slots,
         evaluation=evaluation,
-        suite=suite,
+        sampler=slots["sampler"],
+        rollouts=slots["rollouts"],
         critic=critic,
         speed=speed,
         generator=generator if generates(trainer) else None,
         extensions=Extensions(callbacks, observers, sections, added),
-        body=body,
     )
+    return Plan(stage, stage_path, slots, environment, suite, model)
 
 
 def resolve_algorithm(recipe: Recipe, registry: Registry) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -241,17 +241,17 @@ def plans_of(recipe: Recipe, registry: Registry) -> list[Plan]:
     plans = [resolve(recipe, registry, number) for number in range(len(recipe.bodies))]
     for plan in plans:
         check_sources(plan.slots, plan.stage_path)
-        if any(symbols(plan).values()) or needs_equation(plan.trainer.target):
-            check_symbols(plan.slots, len(plan.rewards), plan.stage_path, registry)
-            check_refills(plan.slots["filters"], format_path((*plan.stage_path, "algorithm", "filters")))
-        check_reward_names(_addressed(plan), [reward.label for reward in plan.rewards])
+        if any(symbols(plan).values()) or needs_equation(plan.stage.trainer):
+            check_symbols(plan.slots, len(plan.stage.rewards), plan.stage_path, registry)
+            check_refills(plan.slots["filters"], plan.address("algorithm", "filters"))
+        check_reward_names(_addressed(plan), [reward.label for reward in plan.stage.rewards])
     no_critic = "no part of the algorithm requires `values`, so there is no critic"
     remedy = "`algorithm: ppo`, or `advantage: gae` with the penalty `value_loss`"
-    _check_is_used(recipe, plans, "critic", [plan.critic is not None for plan in plans], no_critic, remedy)
+    _check_is_used(recipe, plans, "critic", [plan.stage.critic is not None for plan in plans], no_critic, remedy)
     no_equation = "the trainer of this stage has a loss of its own, and no optimizations of ours"
     equations = [plan.slots.get("policy_loss") is not None for plan in plans]
     _check_is_used(recipe, plans, "speed", equations, no_equation, "leave it out here")
-    generating = [plan.generator is not None for plan in plans]
+    generating = [plan.stage.generator is not None for plan in plans]
     _check_is_used(recipe, plans, "generator", generating, "this trainer generates nothing", "leave it out here")
     check_earlier_stages(plans)
     return plans
@@ -264,12 +264,8 @@ def symbols(plan: Plan) -> dict[str, Any]:
 
 def _addressed(plan: Plan) -> Iterator[tuple[Bound, str]]:
     """Yield the parts that may name rewards, each with its address."""
-    yield from (
-        (bound, where) for _, bound, where in iter_parts(plan.slots, format_path((*plan.stage_path, "algorithm")))
-    )
-    yield from (
-        (bound, format_path((*plan.stage_path, "callbacks", i))) for i, bound in enumerate(plan.extensions.callbacks)
-    )
+    yield from ((bound, where) for _, bound, where in iter_parts(plan.slots, plan.address("algorithm")))
+    yield from ((bound, plan.address("callbacks", i)) for i, bound in enumerate(plan.stage.extensions.callbacks))
 
 
 def _check_is_used(
@@ -304,11 +300,11 @@ def check_earlier_stages(plans: Sequence[Plan]) -> None:
     """
     for number, plan in enumerate(plans):
         _check_successes(plans[:number], plan)
-        for index, reward in enumerate(plan.rewards):
+        for index, reward in enumerate(plan.stage.rewards):
             name, product = reward.part.knobs.get("stage"), _required_product(reward.part.target)
             if name is None or product is None:
                 continue
-            valid = _titles(p for p in plans[:number] if product_of(p.trainer.target) == product)
+            valid = _titles(p for p in plans[:number] if product_of(p.stage.trainer) == product)
             if name not in valid:
                 exists = name in _titles(plans)
                 problem = f"the stage '{name}' " + (
@@ -316,7 +312,7 @@ def check_earlier_stages(plans: Sequence[Plan]) -> None:
                 )
                 raise RecipeError(
                     problem,
-                    where=format_path((*plan.stage_path, "rewards", index, "stage")),
+                    where=plan.address("rewards", index, "stage"),
                     allowed=", ".join(sorted(title for title in valid if not title[:2].isdigit())) or "(none)",
                     hint=nearest(name, valid) or f"add a stage before it with `algorithm: {product}`, or set `path`",
                 )
@@ -328,12 +324,12 @@ def _check_successes(earlier: Sequence[Plan], plan: Plan) -> None:
         return
     name = plan.environment.knobs["stage"]
     valid = _titles(
-        p for p in earlier if "keep_successes" in [callback.part.name for callback in p.extensions.callbacks]
+        p for p in earlier if "keep_successes" in [callback.part.name for callback in p.stage.extensions.callbacks]
     )
     if name not in valid:
         raise RecipeError(
             f"no stage '{name}' before this one keeps its successes",
-            where=format_path((*plan.stage_path, "environment", "stage")),
+            where=plan.address("environment", "stage"),
             allowed=", ".join(sorted(title for title in valid if not title[:2].isdigit())) or "(none)",
             hint=nearest(name, valid) or f"add `callbacks: [keep_successes]` to the stage '{name}'",
         )
@@ -341,7 +337,7 @@ def _check_successes(earlier: Sequence[Plan], plan: Plan) -> None:
 
 def _titles(plans: Iterable[Plan]) -> set[str]:
     """Return the names by which a recipe can refer to stages: with and without the number."""
-    names = [plan.name for plan in plans]
+    names = [plan.stage.name for plan in plans]
     return {*names, *(name[3:] for name in names)}
 
 

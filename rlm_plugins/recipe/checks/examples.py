@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any, NoReturn
 
 from rlm_plugins.batch import SAMPLE
 from rlm_plugins.data.images import image_columns, image_ids, undecoded, without_images
 from rlm_plugins.data.text_columns import SAMPLED, Examples, TextColumn
-from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.errors import RecipeError, RlmError, nearest
 from rlm_plugins.messages import expected
 from rlm_plugins.recipe.checks.required_columns import columns
-from rlm_plugins.recipe.paths import format_path
-from rlm_plugins.recipe.resolve import Plan
 from rlm_plugins.registry.protocols import columns_of
 from rlm_plugins.rollout.group_layout import columns_read
-from rlm_plugins.specs import EnvironmentSpec, ModelSpec
+from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.stage import Stage
 from rlm_plugins.stage_settings import Reward
 
 
@@ -349,34 +349,70 @@ def _number_text(numbers: Sequence[int]) -> str:
     return "examples " + ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "") + " (counted from 0)"
 
 
-def check_stage_texts(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, config: Any) -> None:
-    """Check the content of all examples, and their lengths by the tokenizer of the model."""
+def check_stage_texts(stage: Stage, config: Any, where: str, count: int | None = SAMPLED) -> None:
+    """Check the content of the examples of a stage, and their lengths by the tokenizer of the model.
+
+    Args:
+        stage: With its data sets.
+        config: The trainer's; None if nothing is trained.
+        where: Address of the environment.
+        count: Size of the sample that is checked where a column is not read as a whole; None: all examples.
+
+    Raises:
+        RecipeError: It names the example, counted from 0.
+    """
     from rlm_plugins.data.text_lengths import check_texts, warn_of_long_texts
     from rlm_plugins.data.tokenizer_check import positions_of
 
-    where, name = format_path((*plan.stage_path, "environment")), plan.body["environment"]["name"]
-    generated = isinstance(environment_spec.train, list | tuple)
-    check_content(environment_spec, plan.rewards, name, where, generated=generated)
+    spec, name = stage.environment_spec, stage.body["environment"]["name"]
+    generated = isinstance(spec.train, list | tuple)
+    check_content(spec, stage.rewards, name, where, generated=generated, count=count)
     try:
-        tokenizer = source.tokenizer()
+        tokenizer = stage.source.tokenizer()
     except Exception:  # loading the model reports it, with its reason
         return
-    positions = positions_of(source.config)
-    completion = None if environment_spec.multi_turn else getattr(config, "max_completion_length", None)
-    settings = plan.body["trainer"]
-    explicit, template = "max_completion_length" in settings, settings.get("chat_template_kwargs")
+    positions = positions_of(stage.source.config)
+    completion = None if spec.multi_turn else getattr(config, "max_completion_length", None)
+    explicit, template = "max_completion_length" in stage.settings, stage.settings.get("chat_template_kwargs")
     limits: dict[str, Any] = {"explicit": explicit, "template": template}
-    check_texts(tokenizer, environment_spec.train, positions, completion, where, **limits)
-    check_texts(tokenizer, environment_spec.test, positions, completion, where, **limits, kind="held-out")
-    warn_of_long_texts(tokenizer, environment_spec.train, _trained_columns(plan, completion, config), where)
+    train = Examples(spec.train, count)
+    check_texts(tokenizer, train, positions, completion, where, **limits)
+    check_texts(tokenizer, Examples(spec.test, count), positions, completion, where, **limits, kind="held-out")
+    warn_of_long_texts(tokenizer, train, _trained_columns(stage, completion, config), where)
 
 
-def _trained_columns(plan: Plan, completion: int | None, config: Any) -> dict[str, int]:
+@contextmanager
+def named_example(stage: Stage) -> Iterator[None]:
+    """Raise an error of a stage that trains as that of the example that caused it, if one is invalid.
+
+    Before training, whole columns are checked where Arrow has text, messages or numbers for them, and otherwise a
+    sample (:data:`rlm_plugins.data.text_columns.SAMPLED`). An invalid example that neither of them shows fails when a
+    trainer or a part reads it: then every example is checked, and the first invalid one is named by its number.
+
+    Raises:
+        RecipeError: In place of the error; it names the example, counted from 0.
+    """
+    try:
+        yield
+    except RlmError:
+        raise
+    except Exception as error:
+        where, name = f"environment (stage '{stage.name}')", stage.body["environment"]["name"]
+        try:
+            with_text = "demonstration" in columns_of(stage.trainer)
+            check_rows(stage.environment_spec, name, where, with_text=with_text, count=None)
+            check_stage_texts(stage, None, where, count=None)
+        except RecipeError as invalid:
+            raise invalid from error
+        raise
+
+
+def _trained_columns(stage: Stage, completion: int | None, config: Any) -> dict[str, int]:
     """Return the columns whose text the policy is trained to generate, each with its maximum length in tokens."""
-    used = {*columns_of(plan.trainer.target), *columns_read(plan.slots["rollouts"])}
+    used = {*columns_of(stage.trainer), *columns_read(stage.rollouts)}
     longest = completion or getattr(config, "max_length", None)
     limits: dict[str, int | None] = dict.fromkeys(sorted(used & {"demonstration", "completion"}), longest)
-    rewards = [reward.part.part for reward in plan.rewards]
+    rewards = [reward.part.part for reward in stage.rewards]
     if any(part.name.endswith("accuracy") and "answer" in part.required_data for part in rewards):
         limits["answer"] = completion
     return {name: limit for name, limit in limits.items() if limit}
