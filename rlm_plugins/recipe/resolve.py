@@ -31,7 +31,7 @@ from rlm_plugins.recipe.ranges import check_values
 from rlm_plugins.recipe.sections import KEYS, MANY
 from rlm_plugins.recipe.stage_sections import critic_of, evaluation_of, generates, generator_of, labels_of, rewards_of
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.protocols import Produces, needs_equation, product_of
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
@@ -253,7 +253,7 @@ def plans_of(recipe: Recipe, registry: Registry) -> list[Plan]:
     _check_is_used(recipe, plans, "speed", equations, no_equation, "leave it out here")
     generating = [plan.stage.generator is not None for plan in plans]
     _check_is_used(recipe, plans, "generator", generating, "this trainer generates nothing", "leave it out here")
-    check_earlier_stages(plans)
+    check_earlier_stages(plans, registry)
     return plans
 
 
@@ -289,57 +289,47 @@ def _check_is_used(
             raise RecipeError(problem, where=where, hint=hint)
 
 
-def check_earlier_stages(plans: Sequence[Plan]) -> None:
+def check_earlier_stages(plans: Sequence[Plan], registry: Registry) -> None:
     """Check that the knob `stage` of a reward or data set names an earlier stage with the result that it requires.
 
     Args:
         plans: The stages of a recipe, in order.
+        registry: The callbacks to suggest.
 
     Raises:
         RecipeError: It names the stages that would fit.
     """
     for number, plan in enumerate(plans):
-        _check_successes(plans[:number], plan)
+        earlier, environment = plans[:number], plan.environment
+        if isinstance(environment.target, Produces):
+            name, product = environment.knobs.get("stage"), environment.target.produces
+            callbacks = [part.name for part in registry.parts_of("rlm_callbacks") if _leaves(part, product)]
+            valid = _titles(p for p in earlier if any(_leaves(x, product) for x in p.stage.extensions.callbacks))
+            problem = f"no stage '{name}' before this one keeps its {product}"
+            hint = f"add `callbacks: [{', '.join(callbacks)}]` to the stage '{name}'"
+            _check_title(name, valid, problem, plan.address("environment", "stage"), hint)
         for index, reward in enumerate(plan.stage.rewards):
-            name, product = reward.part.knobs.get("stage"), _required_product(reward.part.target)
-            if name is None or product is None:
-                continue
-            valid = _titles(p for p in plans[:number] if product_of(p.stage.trainer) == product)
-            if name not in valid:
+            name, target = reward.part.knobs.get("stage"), reward.part.target
+            if name is not None and isinstance(target, Produces):
+                valid = _titles(p for p in earlier if product_of(p.stage.trainer) == target.produces)
                 exists = name in _titles(plans)
-                problem = f"the stage '{name}' " + (
-                    f"produces no {product} before this one" if exists else "does not exist"
-                )
-                raise RecipeError(
-                    problem,
-                    where=plan.address("rewards", index, "stage"),
-                    allowed=", ".join(sorted(title for title in valid if not title[:2].isdigit())) or "(none)",
-                    hint=nearest(name, valid) or f"add a stage before it with `algorithm: {product}`, or set `path`",
-                )
+                end = f"produces no {target.produces} before this one" if exists else "does not exist"
+                hint = f"add a stage before it with `algorithm: {target.produces}`, or set `path`"
+                where = plan.address("rewards", index, "stage")
+                _check_title(name, valid, f"the stage '{name}' {end}", where, hint)
 
 
-def _check_successes(earlier: Sequence[Plan], plan: Plan) -> None:
-    """Check that the stage whose successes are the data set keeps them."""
-    if plan.environment.part.full_name != "builtin/successes":
-        return
-    name = plan.environment.knobs["stage"]
-    valid = _titles(
-        p for p in earlier if "keep_successes" in [callback.part.name for callback in p.stage.extensions.callbacks]
-    )
+def _check_title(name: str, valid: set[str], problem: str, where: str, hint: str) -> None:
     if name not in valid:
-        raise RecipeError(
-            f"no stage '{name}' before this one keeps its successes",
-            where=plan.address("environment", "stage"),
-            allowed=", ".join(sorted(title for title in valid if not title[:2].isdigit())) or "(none)",
-            hint=nearest(name, valid) or f"add `callbacks: [keep_successes]` to the stage '{name}'",
-        )
+        allowed = ", ".join(sorted(title for title in valid if not title[:2].isdigit())) or "(none)"
+        raise RecipeError(problem, where=where, allowed=allowed, hint=nearest(name, valid) or hint)
+
+
+def _leaves(callback: Part | Bound, product: str) -> bool:
+    return isinstance(callback.target, Produces) and callback.target.produces == product
 
 
 def _titles(plans: Iterable[Plan]) -> set[str]:
     """Return the names by which a recipe can refer to stages: with and without the number."""
     names = [plan.stage.name for plan in plans]
     return {*names, *(name[3:] for name in names)}
-
-
-def _required_product(reward: Any) -> str | None:
-    return reward.produces if isinstance(reward, Produces) else None

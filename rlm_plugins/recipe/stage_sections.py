@@ -172,7 +172,6 @@ _NEW_WEIGHTS = ("bias", "modules_to_save")
 _NOT_INHERITED = (*_NEW_WEIGHTS, "lora_dropout")
 """Fields of the policy's adapter that a shared critic does not inherit."""
 _EARLY = ("shapers", "filters", "advantage")
-_REMEDY = "add `{name: value_loss, beta: 1.0}` to `algorithm.penalties`"
 
 
 def critic_of(
@@ -196,7 +195,9 @@ def critic_of(
     if not any(_names(bound, "values") for slot, bound, _ in parts if slot not in _EARLY):
         name, where = requiring[0]
         problem = f"`{name}` requires a critic, but no loss term trains one: none names `values`"
-        raise RecipeError(problem, where=where, hint=_REMEDY)
+        terms = [part.name for part in finder.registry.parts_of("rlm_penalties") if "values" in part.required_data]
+        hint = f"add `{{name: {' or '.join(terms)}, beta: 1.0}}` to `algorithm.penalties`"
+        raise RecipeError(problem, where=where, hint=hint)
     _check_trained_once(parts)
     settings = {key: value for key, value in (section or {}).items() if value is not None}
     critic = Critic(

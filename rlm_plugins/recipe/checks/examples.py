@@ -19,7 +19,7 @@ from rlm_plugins.data.text_columns import SAMPLED, Examples, TextColumn
 from rlm_plugins.errors import RecipeError, RlmError, nearest
 from rlm_plugins.messages import expected
 from rlm_plugins.recipe.checks.required_columns import columns
-from rlm_plugins.registry.protocols import columns_of
+from rlm_plugins.registry.protocols import columns_of, gold_column_of
 from rlm_plugins.rollout.group_layout import columns_read
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Stage
@@ -279,7 +279,7 @@ def _check_texts(texts: TextColumn, title: str, where: str) -> None:
 def _check_answers(
     examples: Examples, column: str, rewards: Sequence[Reward], title: str, where: str, *, generated: bool
 ) -> None:
-    """Check a column of gold answers for missing ones, and the column `answer` for lists and objects.
+    """Check a column of gold answers for missing ones, and one that is compared with for lists and objects.
 
     Answers of one simple type are checked as a whole column, others in the sample.
     """
@@ -293,8 +293,8 @@ def _check_answers(
         _check_share(missing, total, title, defect, where)
     elif not generated:  # in a mixture of tasks, other rewards score the rest
         _warn(missing, total, title, defect, where)
-    if column == "answer" and any(reward.part.part.name.endswith("accuracy") for reward in rewards):
-        defect = "have a list or an object in the column 'answer', and a correct answer is text or a number"
+    if column in [gold_column_of(reward.part.target) for reward in rewards]:
+        defect = f"have a list or an object in the column '{column}', and a correct answer is text or a number"
         _check_share(sorted({*nested} - {*missing}), total, title, defect, where)
 
 
@@ -412,7 +412,5 @@ def _trained_columns(stage: Stage, completion: int | None, config: Any) -> dict[
     used = {*columns_of(stage.trainer), *columns_read(stage.rollouts)}
     longest = completion or getattr(config, "max_length", None)
     limits: dict[str, int | None] = dict.fromkeys(sorted(used & {"demonstration", "completion"}), longest)
-    rewards = [reward.part.part for reward in stage.rewards]
-    if any(part.name.endswith("accuracy") and "answer" in part.required_data for part in rewards):
-        limits["answer"] = completion
+    limits |= dict.fromkeys(sorted({gold_column_of(reward.part.target) for reward in stage.rewards} - {""}), completion)
     return {name: limit for name, limit in limits.items() if limit}

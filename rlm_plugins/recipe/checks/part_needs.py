@@ -12,7 +12,7 @@ from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.recipe.paths import Path, format_path, prefixed_address
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.registry.protocols import ValidatesConfig, needs_equation
+from rlm_plugins.registry.protocols import ValidatesConfig, granularity_of, needs_equation
 from rlm_plugins.rollout.group_layout import assign_sources, labels
 from rlm_plugins.schedule import Schedule
 
@@ -228,12 +228,6 @@ def check_rows_fit(slots: Mapping[str, Any], config: Any, stage_path: Path) -> N
         assign_sources(slots["rollouts"], config.num_generations, where)
 
 
-_TOKEN_SUMS = ("token_mean", "micro_batch_token_mean", "fixed_length")
-"""Aggregators in which a completion counts by its number of tokens."""
-_PER_SEQUENCE = ("sequence", "sequence_sum", "geometric_clipped", "group_expectation")
-"""Ratios with one value per completion."""
-
-
 def warnings_of(slots: Mapping[str, Any]) -> list[str]:
     """Return warnings about valid combinations of parts that are rarely intended.
 
@@ -243,7 +237,7 @@ def warnings_of(slots: Mapping[str, Any]) -> list[str]:
     ratio, aggregator = slots.get("importance"), slots.get("aggregator")
     if ratio is None or aggregator is None:
         return []
-    if ratio.part.name not in _PER_SEQUENCE or aggregator.part.name not in _TOKEN_SUMS:
+    if (granularity_of(ratio.target), granularity_of(aggregator.target)) != ("sequence", "token"):
         return []
     return [
         f"the ratio `{ratio.part.name}` is one per completion, and `{aggregator.part.name}` weights each sequence by "
