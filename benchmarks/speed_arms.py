@@ -18,7 +18,7 @@ from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from rlm_plugins.equation import Equation
-from rlm_plugins.recipe.trainer_defaults import trainer_defaults
+from rlm_plugins.recipe.trainer_settings import trainer_defaults
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.trl_adapter import trl_reward

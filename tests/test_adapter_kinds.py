@@ -15,7 +15,7 @@ import rlm_plugins as rlm
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.models.meta_model import frozen_bytes, quantized_bytes, skeleton
 from rlm_plugins.models.quantization import PACKAGES, quantization_config
-from rlm_plugins.recipe.adapter_kinds import REFUSED, adapter_config, config_class
+from rlm_plugins.recipe.trainer_settings import REFUSED, adapter_config, config_class
 
 FIELDS: dict[str, dict[str, Any]] = {
     "IA3": {"feedforward_modules": []},

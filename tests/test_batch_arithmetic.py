@@ -11,7 +11,7 @@ import tiny
 from trl import GRPOConfig, SFTConfig, SFTTrainer
 
 from rlm_plugins.cli.batch_plan import BatchPlan, batch_plan
-from rlm_plugins.recipe.batch_arithmetic import Generation
+from rlm_plugins.recipe.ranges import Generation
 
 
 def planned(problems: int | None, folder: Path, **settings: Any) -> BatchPlan:

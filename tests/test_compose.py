@@ -15,9 +15,8 @@ from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import Recipe, yaml_strict
 from rlm_plugins.recipe import document as recipe
-from rlm_plugins.recipe.compose import compose
-from rlm_plugins.recipe.resolved_values import explain_origins, resolved
-from rlm_plugins.recipe.yaml_scalars import dump
+from rlm_plugins.recipe.compose import compose, explain_origins, resolved
+from rlm_plugins.recipe.yaml_strict import dump
 from rlm_plugins.registry import Registry
 from rlm_plugins.stage import Stage
 

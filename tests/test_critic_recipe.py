@@ -11,9 +11,8 @@ from test_schema import accepts
 
 from rlm_plugins import recipe
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.compose import compose
+from rlm_plugins.recipe.compose import compose, explain_origins, resolved
 from rlm_plugins.recipe.json_schema import recipe_schema
-from rlm_plugins.recipe.resolved_values import explain_origins, resolved
 from rlm_plugins.registry import Registry
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.stage import Stage

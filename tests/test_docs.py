@@ -26,8 +26,8 @@ from rlm_plugins.cli.objective_text import objective, slots_of
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe import sections, yaml_strict
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.recipe.generator_section import generates
-from rlm_plugins.recipe.plans import plans_of
+from rlm_plugins.recipe.resolve import plans_of
+from rlm_plugins.recipe.stage_sections import generates
 from rlm_plugins.registry import Registry, protocols
 from rlm_plugins.trainer import EquationTrainer
 

@@ -27,8 +27,7 @@ from rlm_plugins.environment import Environment
 from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.evaluation.held_out import evaluate
-from rlm_plugins.recipe.checks.environment import check_environment, check_multi_turn_parts
-from rlm_plugins.recipe.checks.required_columns import check_columns
+from rlm_plugins.recipe.checks.required_columns import check_columns, check_environment, check_multi_turn_parts
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.fault import Fault, FaultLog
 from rlm_plugins.rewards.trl_adapter import trl_reward

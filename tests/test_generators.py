@@ -24,9 +24,8 @@ from trl import GRPOTrainer
 from rlm_plugins import recipe
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.evaluation.held_out import evaluate
-from rlm_plugins.recipe.compose import compose
-from rlm_plugins.recipe.installed import check_installed
-from rlm_plugins.recipe.resolved_values import resolved
+from rlm_plugins.recipe.compose import compose, resolved
+from rlm_plugins.recipe.trainer_settings import check_installed
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rollout.collector import RolloutCollector

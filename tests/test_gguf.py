@@ -325,7 +325,7 @@ def test_no_network_and_no_pip(cache: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_recipe_pins_its_package_and_takes_files(gguf_file: Path, tmp_path: Path) -> None:
     from rlm_plugins.recipe import load
-    from rlm_plugins.recipe.model_names import resolve_model_name
+    from rlm_plugins.recipe.part_lookup import resolve_model_name
     from rlm_plugins.registry import Registry
 
     recipe = tmp_path / "r.yaml"

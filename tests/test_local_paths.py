@@ -10,9 +10,8 @@ import pytest
 from rlm_plugins.builtin.environments import addition
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import load
-from rlm_plugins.recipe.compose import compose
-from rlm_plugins.recipe.local_paths import absolute_settings
-from rlm_plugins.recipe.resolved_values import resolved
+from rlm_plugins.recipe.compose import compose, resolved
+from rlm_plugins.recipe.paths import absolute_settings
 from rlm_plugins.registry import Registry
 
 RECIPE = """

@@ -114,7 +114,9 @@ FOUND = {
     ("rlm_generators", "vllm"): {"trainer_settings"},
     ("rlm_filters", "keep_k"): {"validate"},
     ("rlm_rewards", "reward_model"): {"check", "setup", "memory_bytes", "produces"},
-    ("rlm_rewards", "accuracy"): set(),
+    ("rlm_rewards", "accuracy"): {"gold_column"},
+    ("rlm_importance", "sequence"): {"granularity"},
+    ("rlm_callbacks", "keep_successes"): {"produces"},
     ("rlm_trainers", "grpo"): {"config_class", "build", "complete", "needs_equation", "refused"},
     ("rlm_trainers", "reward_model"): {
         "config_class",

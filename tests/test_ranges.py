@@ -7,8 +7,7 @@ import math
 import pytest
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.checks.number_ranges import check_values
-from rlm_plugins.recipe.ranges import RANGES, Range, problem
+from rlm_plugins.recipe.ranges import RANGES, Range, check_values, problem
 
 
 def test_range_includes_its_ends() -> None:
@@ -25,8 +24,8 @@ def test_labels_of_the_user_are_no_keys() -> None:
     """A mapping inside a knob may use the names of settings for rewards or criteria."""
     body = {"algorithm": {"name": "x", "advantage": {"name": "per_reward", "weights": {"r": 0.0, "seed": -1}}}}
     check_values(body, ())
-    with pytest.raises(RecipeError, match=r"algorithm.advantage.eps: expected 0 or more, got the number -1"):
-        check_values({"algorithm": {"advantage": {"eps": -1}}}, ())
+    with pytest.raises(RecipeError, match=r"algorithm.advantage.epsilon: expected 0 or more, got the number -1"):
+        check_values({"algorithm": {"advantage": {"epsilon": -1}}}, ())
     with pytest.raises(RecipeError, match=r"stages\[1\].rewards\[0\].low: expected `low` not larger than `high`"):
         check_values({"rewards": [{"low": 2, "high": 1}]}, ("stages", 1))
 

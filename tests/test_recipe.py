@@ -15,9 +15,8 @@ from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe import document as recipe
-from rlm_plugins.recipe.algorithm_section import Algorithm
 from rlm_plugins.recipe.paths import format_path, parse_path
-from rlm_plugins.recipe.sections import SECTIONS, Body, Document
+from rlm_plugins.recipe.sections import SECTIONS, Algorithm, Body, Document
 
 SMALL = """\
 model: {name: scratch, hidden: 64}
@@ -387,7 +386,7 @@ keys = st.sampled_from(["name", "plugins", "stages", *SECTIONS])
 def test_any_yaml_is_a_recipe_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, data: dict[str, Any], overrides: list[tuple[list[str], Any]]
 ) -> None:
-    from rlm_plugins.recipe.yaml_scalars import dump
+    from rlm_plugins.recipe.yaml_strict import dump
 
     path = tmp_path_factory.getbasetemp() / "any.yaml"
     path.write_text(dump({"model": "m", "environment": "e", "algorithm": "a", **data}))

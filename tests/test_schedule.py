@@ -21,9 +21,8 @@ from rlm_plugins.cli.launch import launch
 from rlm_plugins.cli.objective_text import objective as formula
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe import load
-from rlm_plugins.recipe.compose import compose
+from rlm_plugins.recipe.compose import compose, resolved
 from rlm_plugins.recipe.json_schema import recipe_schema
-from rlm_plugins.recipe.resolved_values import resolved
 from rlm_plugins.registry import Registry
 from rlm_plugins.rollout.prompt_source import OnDemand
 from rlm_plugins.schedule import Schedule

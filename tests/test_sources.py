@@ -15,7 +15,7 @@ from rlm_plugins.cli.launch import launch
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.recipe.plans import check_names
+from rlm_plugins.recipe.resolve import check_names
 from rlm_plugins.run.folder import Run
 
 RECIPE = """

@@ -15,10 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.batch_arithmetic import Generation
-from rlm_plugins.recipe.installed import check_installed
-from rlm_plugins.recipe.trainer_settings import check
-from rlm_plugins.recipe.type_hints import validate, without_loose_text
+from rlm_plugins.recipe.ranges import Generation
+from rlm_plugins.recipe.trainer_settings import check, check_installed, validate, without_loose_text
 
 
 class Color(enum.Enum):
@@ -290,7 +288,6 @@ GRPO_WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"num_generations": 3}, "trainer.num_generations", "num_generations 2, 4 or 8"),
     ({"generation_batch_size": 8, "steps_per_generation": 2}, "trainer.generation_batch_size", "at the same time"),
     ({"auto_find_batch_size": True}, "trainer.auto_find_batch_size", "not supported by GRPO"),
-    ({"lr_scheduler_kwargs": "{bad"}, "trainer.lr_scheduler_kwargs", "expected a mapping"),
     ({"accelerator_config": "{bad"}, "trainer", "GRPOConfig refuses"),
     ({"loss_type": "dapo"}, "trainer.loss_type", "algorithm.aggregator"),
     ({"epsilon": 0.3}, "trainer.epsilon", "algorithm.policy_loss"),

@@ -15,10 +15,9 @@ from rlm_plugins.cli.explain import explain
 from rlm_plugins.cli.explain_report import render
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import of_mapping
-from rlm_plugins.recipe.plans import plans_of
+from rlm_plugins.recipe.resolve import plans_of
 from rlm_plugins.recipe.trainer_settings import ARGUMENTS, check
-from rlm_plugins.recipe.trl_field_table import CHOICES, GRPO, KNOBS, RLOO
-from rlm_plugins.recipe.trl_fields import algorithm_of, decided, fields_of, slot_of
+from rlm_plugins.recipe.trl_fields import CHOICES, GRPO, KNOBS, RLOO, algorithm_of, decided, fields_of, slot_of
 from rlm_plugins.registry import Registry
 
 CONFIGS = {GRPO: trl.GRPOConfig, RLOO: trl.RLOOConfig}
@@ -96,7 +95,7 @@ def test_every_value_is_an_algorithm_of_installed_parts(config: str, field: str,
         }
     )
     (plan,) = plans_of(recipe, registry)
-    back = fields_of(config, plan.body["algorithm"])
+    back = fields_of(config, plan.stage.body["algorithm"])
     if values.get("loss_type") != "cispo" or value is not None:
         assert back[field] == pytest.approx(value) if isinstance(value, float) else back[field] in (value, _list(value))
 

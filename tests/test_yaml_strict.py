@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import yaml_strict
-from rlm_plugins.recipe.yaml_scalars import dump, is_text, plain
+from rlm_plugins.recipe.yaml_strict import dump, is_text, plain
 
 ODD_BUT_RIGHT = {
     "a: 1e-6": 1e-6,

@@ -10,7 +10,7 @@ from typing import Any
 from rlm_plugins.algorithm import SLOTS, Algorithm
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.hooks import HOOKS
-from rlm_plugins.recipe.checks.names import names_in
+from rlm_plugins.recipe.checks.part_needs import names_in
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.recipe.sections import MANY
 from rlm_plugins.registry import Registry

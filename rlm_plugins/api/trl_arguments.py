@@ -14,12 +14,10 @@ from rlm_plugins.api.objects import add, name_only_reward, named_algorithm
 from rlm_plugins.api.trl_rewards import of_environment, reward_entries
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.checks.group_size import check_groups
-from rlm_plugins.recipe.checks.part_rules import check_config_rules
-from rlm_plugins.recipe.checks.rollouts import check_rows_fit
+from rlm_plugins.recipe.checks.part_needs import check_config_rules, check_rows_fit
 from rlm_plugins.recipe.compose import stage_of
-from rlm_plugins.recipe.installed import check_installed
-from rlm_plugins.recipe.plans import located, plans_of
-from rlm_plugins.recipe.resolve import Plan
+from rlm_plugins.recipe.resolve import Plan, located, plans_of
+from rlm_plugins.recipe.trainer_settings import check_installed
 from rlm_plugins.recipe.trl_fields import algorithm_of, decided, fields_of, slot_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
@@ -99,17 +97,17 @@ def stage_from(
         (plan,) = plans_of(document, registry)
         if extras.algorithm is not None:
             check_consistency(kind, args, plan)
-        fixed = {name: value for name, value in plan.body["trainer"].items() if name != "use_vllm" or value}
+        fixed = {name: value for name, value in plan.stage.settings.items() if name != "use_vllm" or value}
         trainer_config = config(args, plan, fixed)
         check_rows_fit(plan.slots, trainer_config, ())
         check_config_rules(plan.slots, trainer_config, "algorithm")
         check_installed(trainer_config, "args")
-        labels = [reward.label for reward in plan.rewards]
+        labels = [reward.label for reward in plan.stage.rewards]
         check_groups(plan.slots, trainer_config.num_generations, labels, "algorithm", registry)
-    plan.rewards = plan.rewards if rewards else []
     environment = EnvironmentSpec(train=() if data is None else data)
     source: Any = ModelSpec(config=None, tokenizer=_in_memory, load=_in_memory)  # type: ignore[arg-type]
-    return stage_of(plan, environment, source, {}), trainer_config
+    stage = stage_of(plan, environment, source, {})
+    return stage if rewards else dataclasses.replace(stage, rewards=[]), trainer_config
 
 
 def _sections(extras: Extras) -> dict[str, Any]:
@@ -137,14 +135,15 @@ def check_consistency(kind: str, args: Any, plan: Plan) -> None:
     Raises:
         RecipeError: It names the field, both values, and the place to set it.
     """
-    by_algorithm = fields_of(kind, plan.body["algorithm"])
+    algorithm = plan.stage.body["algorithm"]
+    by_algorithm = fields_of(kind, algorithm)
     defaults = {f.name: f.default for f in dataclasses.fields(args)}
     for field in decided(kind):
         value = getattr(args, field)
         if value == defaults[field] or (field in by_algorithm and _is_equal(by_algorithm[field], value)):
             continue
         expected = f"{field}={by_algorithm[field]!r}" if field in by_algorithm else "nothing of that kind"
-        problem = f"{kind} has {field}={value!r}, but the algorithm '{plan.body['algorithm']['name']}' has {expected}"
+        problem = f"{kind} has {field}={value!r}, but the algorithm '{algorithm['name']}' has {expected}"
         hint = f"say it once: in `{slot_of(kind, field)}`, or in {kind} without `algorithm=`"
         raise RecipeError(problem, where=f"args.{field}", hint=hint)
 

@@ -8,8 +8,7 @@ from itertools import chain
 from typing import Any
 
 from rlm_plugins.recipe.resolve import Plan
-from rlm_plugins.recipe.trl_field_table import GRPO
-from rlm_plugins.recipe.trl_fields import decided
+from rlm_plugins.recipe.trl_fields import GRPO, decided
 from rlm_plugins.trainer.config import GRPOConfig
 
 
@@ -28,7 +27,9 @@ def converted(args: Any, plan: Plan, fixed: Mapping[str, Any]) -> GRPOConfig:
     parts = [bound for bound in chain.from_iterable(slots) if bound]
     reads_reference = any(bound.part.requires("ref_logp") for bound in parts)
     result.beta = 1.0 if reads_reference else 0.0  # TRL's switch for the reference pass, not a coefficient
-    result.reward_weights = [reward.weight for reward in plan.rewards] if args.reward_weights is not None else None
+    result.reward_weights = (
+        [reward.weight for reward in plan.stage.rewards] if args.reward_weights is not None else None
+    )
     if any("rollout_logp" in weight.part.required_data for weight in plan.slots["token_weights"]):
         result.vllm_importance_sampling_correction = False  # TRL's would weigh again
     return result

@@ -119,6 +119,10 @@ def _count(
     return total
 
 
+for _mean in (token_mean, fixed_length, micro_batch_token_mean):
+    _mean.granularity = "token"  # type: ignore[union-attr]
+
+
 @hookimpl
 def rlm_aggregators() -> dict[str, object]:
     return {

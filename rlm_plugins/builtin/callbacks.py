@@ -84,6 +84,9 @@ def keep_successes(run: Run, *, reward: RewardName | None = None, at_least: floa
     return TrainerCallback()
 
 
+keep_successes.produces = "successes"  # type: ignore[attr-defined]
+
+
 @hookimpl
 def rlm_callbacks() -> dict[str, object]:
     return {

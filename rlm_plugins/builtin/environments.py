@@ -93,6 +93,9 @@ def successes(*, stage: str, per_prompt: Count = 1, at_least: float = 1.0) -> En
     return EnvironmentSpec(train=(), successes=Successes(stage, per_prompt, at_least))
 
 
+successes.produces = "successes"  # type: ignore[attr-defined]
+
+
 @hookimpl
 def rlm_environments() -> dict[str, object]:
     return {

@@ -116,6 +116,10 @@ def _sequence_mean(x: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"
     return (x.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)).unsqueeze(-1)
 
 
+for _ratio in (sequence, sequence_sum, geometric_clipped, group_expectation):
+    _ratio.granularity = "sequence"  # type: ignore[union-attr]
+
+
 @hookimpl
 def rlm_importance() -> dict[str, object]:
     return {

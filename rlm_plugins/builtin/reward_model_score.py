@@ -10,7 +10,7 @@ from pydantic import Field
 
 from rlm_plugins.data import hub
 from rlm_plugins.errors import PartError, RecipeError, RlmError
-from rlm_plugins.recipe.adapter_kinds import LORA, kind_of
+from rlm_plugins.recipe.trainer_settings import LORA, kind_of
 
 if TYPE_CHECKING:
     from rlm_plugins.models.reward_model import RewardModel

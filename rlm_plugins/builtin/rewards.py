@@ -56,6 +56,9 @@ def accuracy(
     ]
 
 
+accuracy.gold_column = "answer"  # type: ignore[attr-defined]
+
+
 def _answer_test(gold: object, row: int, mode: Mode, tolerance: float, casefold: bool) -> Callable[[str], bool] | None:
     """Return the test of an answer, or None if the data set has no answer."""
     text = "" if gold is None else str(gold).strip()

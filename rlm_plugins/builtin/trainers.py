@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.reward_model_trainer import Preferences
 from rlm_plugins.builtin.sft_trainer import DFT, RUN, SFT, dataset
-from rlm_plugins.recipe.trl_field_table import GRPO as GRPO_CONFIG
+from rlm_plugins.recipe.trl_fields import GRPO as GRPO_CONFIG
 from rlm_plugins.recipe.trl_fields import decided, slot_of
 from rlm_plugins.stage import RunState, Stage
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from rlm_plugins.recipe.batch_arithmetic import Generation, generation
+from rlm_plugins.recipe.ranges import Generation, generation
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rlm_plugins.cli.rollouts_report import dynamic_sampling, sources
 from rlm_plugins.data.data_facts import data_facts
 from rlm_plugins.diagnosis import StageSettings, foresee
 from rlm_plugins.hooks import HOOKS
-from rlm_plugins.recipe.checks.part_rules import warnings_of
+from rlm_plugins.recipe.checks.part_needs import warnings_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.stage import Stage

@@ -9,8 +9,7 @@ from typing import Any
 
 from rlm_plugins.cli.knob_table import type_in_words
 from rlm_plugins.recipe.json_schema_fields import config_schema
-from rlm_plugins.recipe.trl_field_table import RLOO
-from rlm_plugins.recipe.trl_fields import decided, equivalents, slot_of
+from rlm_plugins.recipe.trl_fields import RLOO, decided, equivalents, slot_of
 from rlm_plugins.registry import Registry
 
 Entry = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rlm_plugins.recipe.checks.data_needs import reports_logprobs, unavailable_data
+from rlm_plugins.recipe.checks.part_needs import reports_logprobs, unavailable_data
 from rlm_plugins.registry.part import Part
 from rlm_plugins.registry.protocols import columns_of
 from rlm_plugins.stage import Stage

@@ -34,7 +34,7 @@ def train(
 
     with current():
         from rlm_plugins.cli.recipe_argument import read
-        from rlm_plugins.recipe.plans import check_names
+        from rlm_plugins.recipe.resolve import check_names
 
         check_names(*read(recipe, overrides, allow_changed or ()))  # before torch is imported
         from rlm_plugins.cli.launch import launch
@@ -49,7 +49,7 @@ def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, 
     """
     from rlm_plugins.cli.recipe_argument import read
     from rlm_plugins.recipe.compose import compose
-    from rlm_plugins.recipe.plans import located
+    from rlm_plugins.recipe.resolve import located
 
     parsed, registry = read(recipe, overrides)
     composed = compose(parsed, registry)  # names and knobs are checked before torch is imported
@@ -73,8 +73,7 @@ def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, t
     """
     from rlm_plugins.cli.recipe_argument import read
     from rlm_plugins.cli.text_layout import columns
-    from rlm_plugins.recipe.compose import compose
-    from rlm_plugins.recipe.resolved_values import explain_origins
+    from rlm_plugins.recipe.compose import compose, explain_origins
 
     parsed, registry = read(recipe, overrides)
     values = explain_origins(parsed, compose(parsed, registry, build_environment=False))
@@ -97,7 +96,7 @@ def signal(
     seconds_per_step, advice, …}.
     """
     from rlm_plugins.cli.recipe_argument import read
-    from rlm_plugins.recipe.plans import check_names
+    from rlm_plugins.recipe.resolve import check_names
 
     check_names(*read(recipe, overrides))  # a typing error is reported before torch is imported
     from rlm_plugins.cli.signal_report import render

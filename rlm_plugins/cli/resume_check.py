@@ -14,7 +14,7 @@ from typing import Any
 from rlm_plugins.cli.launch import launch
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.durable.sealed import CHECKSUMS
-from rlm_plugins.recipe.yaml_scalars import dump
+from rlm_plugins.recipe.yaml_strict import dump
 from rlm_plugins.run.folder import DONE, SUMMARY
 from rlm_plugins.run.stand_in import STEPS, stand_in
 from rlm_plugins.trainer.checkpoint import STATE, checkpoints

@@ -11,7 +11,7 @@ from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.checks.required_columns import check_columns, columns
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.recipe.overrides import parse_override
+from rlm_plugins.recipe.draft import parse_override
 from rlm_plugins.registry import BUILTIN, Registry
 from rlm_plugins.reward_probe.cases import FORMS
 from rlm_plugins.reward_probe.probe import Probe

@@ -1,26 +1,24 @@
-"""Check of all examples against tokenizer and model before weights are loaded: lengths, characters without a token."""
+"""Check of examples against tokenizer and model before weights are loaded: lengths, characters without a token."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
-from rlm_plugins.data.images import without_images
-from rlm_plugins.data.tokenizer_check import check_tokenizer, rendered
+from rlm_plugins.data.text_columns import SAMPLED, Examples
+from rlm_plugins.data.tokenizer_check import check_tokenizer, rendered, unknown_characters
 from rlm_plugins.errors import RecipeError
 
 _LOG = logging.getLogger(__name__)
 COLUMNS = ("demonstration", "answer", "chosen", "rejected", "completion")
 """Columns that the policy must be able to write."""
 PIECE = 16
-"""Characters per position beyond which a prefix decides that a text is too long."""
-STREAMED = 1000
-"""Examples of a stream that are checked."""
-MEASURED = 20_000
-"""Prompts that are tokenized at most: the longest in bytes."""
-SAMPLED = 32
+"""Characters per token beyond which a prefix decides that a text is too long."""
+MEASURED = SAMPLED
+"""Texts of a column that are tokenized at most: the longest in bytes."""
+FEW = 32
 """Prompts after which the number of tokens that the template adds is taken as known."""
 
 
@@ -35,13 +33,15 @@ def check_texts(
     template: Mapping[str, Any] | None = None,
     kind: str = "training",
 ) -> None:
-    """Check that a tokenizer can encode every example, and that its prompt fits the model, with one position left.
+    """Check that a tokenizer can encode the examples, and that their prompts fit the model, with one position left.
 
-    A prompt is tokenized only if its bytes may exceed the limit, because a token has at least one byte.
+    Tokenized are the examples of a sample, the first of each form of conversation, the first with a character without
+    a token, and the longest prompts in bytes. A prompt is measured only if its bytes may exceed the limit, because a
+    token has at least one byte.
 
     Args:
         tokenizer: Of the policy.
-        rows: Examples with a ``prompt``; of a stream, the first are checked.
+        rows: Examples with a ``prompt``, or their :class:`~rlm_plugins.data.text_columns.Examples`.
         positions: Positions of the model; None: unknown.
         completion: Longest completion in tokens; None: prompts alone count.
         where: Address of the environment, for errors.
@@ -52,9 +52,10 @@ def check_texts(
     Raises:
         RecipeError: It names the first example, counted from 0.
     """
-    rows = without_images(rows)
-    examples = list(rows if hasattr(rows, "__len__") else islice(rows, STREAMED))
-    for number, example in _of_every_character(examples):
+    examples = rows if isinstance(rows, Examples) else Examples(rows)
+    added = sorted({*_telling(tokenizer, examples)} - {*examples.numbers}) if len(examples) else []
+    numbered = [*examples.sample, *zip(added, examples.picked(added), strict=True)]
+    for number, example in _of_every_character(sorted(numbered, key=itemgetter(0))):
         try:
             check_tokenizer(tokenizer, example, **(template or {}))
         except RecipeError as error:
@@ -80,17 +81,50 @@ def check_texts(
         _LOG.warning("%s: %s\n  hint: %s", where, problem, hint)
 
 
-def _of_every_character(examples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def warn_of_long_texts(tokenizer: Any, rows: Any, limits: Mapping[str, int], where: str) -> None:
+    """Log a warning for each column with texts that the policy cannot write within the limit.
+
+    Args:
+        tokenizer: Of the policy.
+        rows: Training examples, or their :class:`~rlm_plugins.data.text_columns.Examples`.
+        limits: Column → its longest text in tokens.
+        where: Address of the environment.
+    """
+    examples = rows if isinstance(rows, Examples) else Examples(rows)
+    for name, limit in limits.items():
+        texts = examples.texts(name, _written)
+        candidates = [number for size, number in texts.longest(MEASURED) if size > limit]
+        values = [_written(example.get(name)) for example in examples.picked(candidates)]
+        lengths = [len(tokenizer(text[: PIECE * limit], add_special_tokens=False)["input_ids"]) for text in values]
+        if too_long := [length for length in lengths if length > limit]:
+            counted = f"{len(too_long)} of {len(texts.numbers)} texts of the column '{name}' are longer than {limit}"
+            hint = f"the longest has {max(too_long)}: raise the limit of the trainer, or remove them"
+            _LOG.warning("%s: %s tokens and are cut\n  hint: %s", where, counted, hint)
+
+
+def _telling(tokenizer: Any, examples: Examples) -> list[int]:
+    """Return the numbers of examples beside a sample that a tokenizer or its template may refuse."""
+    numbers = examples.forms()
+    for name in (name for name in ("prompt", *COLUMNS) if name in examples.sample[0][1]):
+        texts = examples.texts(name, _written)
+        unknown = unknown_characters(tokenizer, "".join(sorted(texts.characters())))
+        numbers += [texts.containing(text)[0] for text in unknown[:FEW] if len(text) == 1]
+    return numbers
+
+
+def _of_every_character(
+    examples: Iterable[tuple[int, Mapping[str, Any]]],
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield number and example of those with a new character or form of conversation: a few dozen stand for all."""
     seen: set[str] = set()
-    forms: set[Any] = set()
-    for number, example in enumerate(examples):
+    seen_forms: set[Any] = set()
+    for number, example in examples:
         form = _form(example["prompt"])
         text = str(example.get("prompt")) + "".join(str(example.get(name) or "") for name in COLUMNS)
-        if form not in forms or not seen.issuperset(text):
+        if form not in seen_forms or not seen.issuperset(text):
             new = set(text) - seen
             seen |= new
-            forms.add(form)
+            seen_forms.add(form)
             yield number, {**example, "prompt": _shortened(example["prompt"], new)}
 
 
@@ -98,11 +132,11 @@ def _form(prompt: Any) -> Any:
     """Return what a chat template may object to: roles, types of contents, and further keys."""
     if isinstance(prompt, str):
         return ""
-    forms = []
+    shapes = []
     for message in prompt:
         keys = sorted(key for key, value in message.items() if value is not None)
-        forms.append((message.get("role"), type(message.get("content")).__name__, *keys))
-    return tuple(forms)
+        shapes.append((message.get("role"), type(message.get("content")).__name__, *keys))
+    return tuple(shapes)
 
 
 def _shortened(prompt: Any, characters: set[str], limit: int = 20_000) -> Any:
@@ -113,23 +147,23 @@ def _shortened(prompt: Any, characters: set[str], limit: int = 20_000) -> Any:
 
 
 def _longest(
-    tokenizer: Any, examples: Sequence[Mapping[str, Any]], positions: int, completion: int, template: Mapping[str, Any]
+    tokenizer: Any, examples: Examples, positions: int, completion: int, template: Mapping[str, Any]
 ) -> tuple[int, int] | None:
     """Return number and tokens of the longest prompt that is measured; None: there is no example.
 
     The template adds tokens of its own: as many as to the prompts before, doubled while these are few.
     """
-    sizes = sorted(((_bytes(example["prompt"]), -i) for i, example in enumerate(examples)), reverse=True)
+    sizes = examples.texts("prompt", lambda prompt: "\n".join(_texts(prompt))).longest(MEASURED)
     longest, added = None, 0
-    for measured, (size, number) in enumerate(sizes[:MEASURED]):
-        most = size + (2 * added if measured < SAMPLED else added)
+    prompts = [example["prompt"] for example in examples.picked([number for _, number in sizes])]
+    for measured, ((size, number), prompt) in enumerate(zip(sizes, prompts, strict=True)):
+        most = size + (2 * added if measured < FEW else added)
         if longest is not None and most <= max(longest[1], positions - max(1, completion)):
             break
-        prompt = examples[-number]["prompt"]
         tokens = _tokens(tokenizer, rendered(tokenizer, prompt, **template), positions)
         added = max(added, tokens - sum(_tokens(tokenizer, text, positions) for text in _texts(prompt)))
         if longest is None or tokens > longest[1]:
-            longest = -number, tokens
+            longest = number, tokens
         if tokens >= positions:
             break
     return longest
@@ -137,10 +171,6 @@ def _longest(
 
 def _texts(prompt: Any) -> list[str]:
     return [prompt] if isinstance(prompt, str) else [str(message.get("content") or "") for message in prompt]
-
-
-def _bytes(prompt: Any) -> int:
-    return sum(len(text.encode(errors="replace")) for text in _texts(prompt))
 
 
 def _tokens(tokenizer: Any, text: str, positions: int) -> int:
@@ -153,3 +183,13 @@ def _tokens(tokenizer: Any, text: str, positions: int) -> int:
 
 def _count(tokens: int, positions: int) -> str:
     return f"{tokens} tokens" if tokens < 4 * positions else f"more than {4 * positions} tokens"
+
+
+def _written(value: Any) -> str:
+    """Return the text of a column: of several texts the longest, of messages their contents."""
+    if isinstance(value, list | tuple):
+        parts = [_written(part) for part in value]
+        return "".join(parts) if value and isinstance(value[0], Mapping) else max(parts, key=len, default="")
+    if isinstance(value, Mapping):
+        return str(value.get("content") or "")
+    return "" if value is None else str(value)

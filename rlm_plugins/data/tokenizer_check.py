@@ -26,12 +26,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any], 
     answer = row.get("answer")
     written = _text(row.get("demonstration")) + (answer if isinstance(answer, str) else "")
     text = rendered(tokenizer, row["prompt"], **template) + written
-    if tokenizer.unk_token is None or not tokenizer.is_fast:
-        return
-    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    spans = zip(encoding["input_ids"], encoding["offset_mapping"], strict=True)
-    unknown = dict.fromkeys(text[start:end] for token, (start, end) in spans if token == tokenizer.unk_token_id)
-    unknown.pop(tokenizer.unk_token, None)  # on purpose: some tokenizers use one token for unknown and end
+    unknown = unknown_characters(tokenizer, text)
     if not unknown:
         return
     raise RecipeError(
@@ -39,6 +34,17 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any], 
         where="model",
         hint="add the characters to the knob `characters` of a model from scratch, or start from a pretrained one",
     )
+
+
+def unknown_characters(tokenizer: PreTrainedTokenizerBase, text: str) -> list[str]:
+    """Return the pieces of a text for which a tokenizer has no token; of one without offsets, none are known."""
+    if tokenizer.unk_token is None or not tokenizer.is_fast:
+        return []
+    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    spans = zip(encoding["input_ids"], encoding["offset_mapping"], strict=True)
+    unknown = dict.fromkeys(text[start:end] for token, (start, end) in spans if token == tokenizer.unk_token_id)
+    unknown.pop(tokenizer.unk_token, None)  # on purpose: some tokenizers use one token for unknown and end
+    return list(unknown)
 
 
 def _text(demonstration: Any) -> str:

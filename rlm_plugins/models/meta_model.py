@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.auto_class import auto_class
-from rlm_plugins.recipe.adapter_kinds import adapter_config
+from rlm_plugins.recipe.trainer_settings import adapter_config
 
 if TYPE_CHECKING:
     import torch

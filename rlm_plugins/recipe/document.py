@@ -6,21 +6,116 @@ The later checks need the registry (`compose`) and TRL (`trainer_settings`).
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pydantic
 import pydantic_core
 
-from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.algorithm import SLOTS
+from rlm_plugins.errors import RecipeError, mistyped, nearest
+from rlm_plugins.glossary import suggest
+from rlm_plugins.hooks import option_hint
+from rlm_plugins.messages import expected
 from rlm_plugins.recipe import yaml_strict
-from rlm_plugins.recipe.addresses import absolute_addresses
-from rlm_plugins.recipe.draft import Draft
-from rlm_plugins.recipe.inheritance import expand
-from rlm_plugins.recipe.overrides import COMMAND_LINE, apply
-from rlm_plugins.recipe.paths import Path, format_path, nodes
-from rlm_plugins.recipe.sections import KEYS, SECTIONS, folder_name
-from rlm_plugins.recipe.validation import check, expand_names
+from rlm_plugins.recipe.draft import COMMAND_LINE, Draft, apply, expand, expand_names
+from rlm_plugins.recipe.paths import Path, absolute_addresses, format_path, nodes
+from rlm_plugins.recipe.sections import KEYS, SECTIONS, Document, folder_name, keys_of_section
+from rlm_plugins.registry.validation_errors import FieldError, most_specific_error
+
+_NONE = ("generator",)
+"""Keys that take `none` in place of a mapping."""
+
+
+def check(draft: Draft) -> None:
+    """Check keys and types of a recipe: the first of the three checks.
+
+    Raises:
+        RecipeError: The first key that is unknown or missing, or has a value of another type.
+    """
+    try:
+        # As JSON, where strict mode takes a mapping for a dataclass.
+        Document.model_validate_json(pydantic_core.to_json(_without_extensions(draft)))
+    except pydantic.ValidationError as error:
+        raise _error(draft, most_specific_error(error.errors(), draft.data)) from None
+
+
+def _without_extensions(draft: Draft) -> dict[str, Any]:
+    """Return a recipe without the sections that packages own: `resolve` checks them, with the registry.
+
+    Raises:
+        RecipeError: Such a section is neither a mapping nor `none`.
+    """
+    owned = extension_keys(draft)
+    if not owned:
+        return draft.data
+    for path, body in draft.bodies():
+        for key in owned & set(body):
+            body[key] = None if body[key] == "none" else body[key]
+            if not isinstance(body[key], dict | None):
+                raise draft.error(expected("a mapping or none", body[key]), (*path, key))
+    stages = draft.data.get("stages")
+    plain = {key: value for key, value in draft.data.items() if key not in owned}
+    if isinstance(stages, list):
+        plain["stages"] = [_without(stage, owned) if isinstance(stage, dict) else stage for stage in stages]
+    return plain
+
+
+def _without(body: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key not in keys}
+
+
+def extension_keys(draft: Draft) -> set[str]:
+    """Return the keys of stages that are sections of installed packages, or of a plugin file that the recipe loads."""
+    unknown = {str(key) for _, body in draft.bodies() for key in body if key not in KEYS}
+    if not unknown:
+        return set()
+    plugins = draft.data.get("plugins")
+    if isinstance(plugins, dict) and plugins.get("load"):
+        return unknown  # the file may own them
+    from rlm_plugins.registry import Registry
+
+    return unknown & {*Registry().section_names()}
+
+
+def _error(draft: Draft, field_error: FieldError) -> RecipeError:
+    address = field_error.address
+    if field_error.kind == "unknown":
+        return _unknown_key(draft, address)
+    if field_error.kind == "missing":
+        return draft.error(f"the key '{address[-1]}' is missing", address, hint=_missing_hint(field_error))
+    problem = field_error.problem
+    if address[-1] in _NONE and problem.startswith("expected a mapping,"):
+        problem = problem.replace("a mapping", "a mapping or none", 1)
+    return draft.error(problem, address, hint=field_error.hint)
+
+
+def _missing_hint(field_error: FieldError) -> str:
+    key, section = str(field_error.address[-1]), field_error.value
+    if not isinstance(section, dict):
+        return ""
+    if similar := mistyped(key, map(str, section)):
+        return similar
+    keys = ", ".join(f"{name}: …" for name in section)
+    return f"add the name: `{{name: …, {keys}}}`; `rlm plugins` lists the names" if key == "name" else ""
+
+
+def _unknown_key(draft: Draft, address: Path) -> RecipeError:
+    key = str(address[-1])
+    section = str(address[-2]) if address[1:] else ""
+    names = keys_of_section(section)
+    hint = suggest(key, names)
+    if section in SECTIONS and key in SECTIONS:
+        hint = hint or f"`{key}:` is a section of its own, beside `{section}:`"
+    elif section == "algorithm":
+        hint = hint or option_hint(key) or "a knob belongs inside its slot: `policy_loss: {epsilon: 0.3}`"
+    elif key in SLOTS:
+        hint = hint or f"it belongs under `algorithm:`, as `algorithm: {{name: …, {key}: …}}`"
+    else:
+        hint = hint or "settings of TRL belong under `trainer:`, knobs of a part beside its `name`"
+    return draft.error(f"unknown key '{key}'", address, allowed=", ".join(names), hint=hint)
+
 
 PYTHON = "given in Python"
 """Origin of a value of :func:`of_mapping`."""

@@ -12,11 +12,10 @@ from typing import Any
 import pydantic
 
 from rlm_plugins.algorithm import SLOTS
-from rlm_plugins.recipe.algorithm_section import Algorithm
 from rlm_plugins.recipe.json_schema_fields import Schema, an_object, keys_of, or_null
 from rlm_plugins.recipe.json_schema_parts import SCHEDULED, PartSchemas, key_of, named, names_of, ref, when_named
 from rlm_plugins.recipe.part_lookup import HOOK_OF
-from rlm_plugins.recipe.sections import FOLDER, MANY, Body, Plugins
+from rlm_plugins.recipe.sections import FOLDER, MANY, Algorithm, Body, Plugins
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.stage_settings import Critic, Evaluation

@@ -9,7 +9,7 @@ from typing import Any
 
 import pydantic
 
-from rlm_plugins.recipe.type_hints import without_loose_text
+from rlm_plugins.recipe.trainer_settings import without_loose_text
 from rlm_plugins.registry.part import Part
 
 Schema = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_plugins.hooks import HOOKS
-from rlm_plugins.recipe import algorithm_section, sections
+from rlm_plugins.recipe import sections
 from rlm_plugins.recipe.json_schema_fields import (
     Schema,
     an_object,
@@ -38,13 +38,13 @@ SCHEDULE: Schema = {
     "description": "a number that changes with the optimizer steps done",
 }
 SCHEDULED: Schema = {"$ref": "#/$defs/schedule"}
-_ENTRIES: dict[str, type[algorithm_section.Keys]] = {
+_ENTRIES: dict[str, type[sections.Keys]] = {
     "rewards": sections.Reward,
-    "rollouts": algorithm_section.Source,
-    "filters": algorithm_section.Filter,
-    "policy_loss": algorithm_section.Normalized,
-    "token_weights": algorithm_section.Sourced,
-    "penalties": algorithm_section.Penalty,
+    "rollouts": sections.Source,
+    "filters": sections.Filter,
+    "policy_loss": sections.Normalized,
+    "token_weights": sections.Sourced,
+    "penalties": sections.Penalty,
 }
 
 
@@ -129,8 +129,7 @@ class PartSchemas:
         if "lora" not in self.defs:
             from peft import LoraConfig
 
-            from rlm_plugins.recipe.adapter_kinds import KEY
-            from rlm_plugins.recipe.trainer_settings import NOT_IN_A_RECIPE
+            from rlm_plugins.recipe.trainer_settings import KEY, NOT_IN_A_RECIPE
 
             other = {"type": "object", "required": [KEY], "properties": {KEY: {"type": "string"}}}
             self.defs["lora"] = {"anyOf": [config_schema(LoraConfig, NOT_IN_A_RECIPE), other]}

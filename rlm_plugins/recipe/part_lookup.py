@@ -10,12 +10,14 @@ from typing import Any
 import pydantic_core
 
 from rlm_plugins import schedule
+from rlm_plugins.algorithm import Spec
+from rlm_plugins.data.model_packages import pinned
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.document import Recipe
-from rlm_plugins.recipe.local_paths import absolute_knobs
-from rlm_plugins.recipe.overrides import COMMAND_LINE
-from rlm_plugins.recipe.paths import Path, format_path, leaves
+from rlm_plugins.recipe.draft import COMMAND_LINE
+from rlm_plugins.recipe.paths import Path, absolute_knobs, format_path, leaves, position
+from rlm_plugins.recipe.sections import MANY
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.catalog import BUILTIN
 from rlm_plugins.registry.part import Bound, Part
@@ -152,3 +154,109 @@ def coefficient(beta: Any, where: str) -> float | Schedule:
             "the key 'beta' is missing", where=f"{where}.beta", allowed="a number: the penalty's coefficient"
         )
     return float(beta)
+
+
+def resolve_model_name(spec: Mapping[str, Any], registry: Registry, folder: pathlib.Path, where: str) -> dict[str, Any]:
+    """Return the section `model` with the name of a part, and a package with its version and hash.
+
+    A name that finds a part is that part. Otherwise a folder or a ``.gguf`` file (relative to the recipe or to the
+    working directory), and any name with a slash, is short for ``{name: pretrained, path: …}``.
+
+    Args:
+        spec: ``{name: …, knobs…}``.
+        registry: The parts.
+        folder: That of the recipe.
+        where: Address, for errors.
+
+    Raises:
+        RecipeError: The name is neither.
+    """
+    name = spec["name"]
+    try:
+        registry.find("rlm_models", name, where=where)
+    except RecipeError as error:
+        path = _checkpoint(name, registry, folder, where)
+        if path is None:
+            hint = f"{error.hint} ".lstrip() + f"a hub name without a slash: `{{name: pretrained, path: {name}}}`"
+            raise RecipeError(error.problem, where=where, allowed=error.allowed, hint=hint) from error.__cause__
+        spec = {**spec, "name": "pretrained", "path": path}
+    if isinstance(spec.get("package"), str):
+        pins = pinned(spec["package"], spec.get("sha256"))
+        spec = {**spec, "package": pins.requirement, "sha256": pins.sha256}
+    return dict(spec)
+
+
+def _checkpoint(name: str, registry: Registry, folder: pathlib.Path, where: str) -> str | None:
+    for path in (folder / name, pathlib.Path(name)):
+        if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
+            return str(path.resolve())
+    if name.startswith((".", "/", "~")) or name.endswith(".gguf"):
+        allowed = "a folder written by `save_pretrained`, or a .gguf file"
+        raise RecipeError(f"there is no folder or file '{name}'", where=where, allowed=allowed)
+    plugin, slash, _ = name.partition("/")
+    return name if slash and plugin not in registry.plugins else None
+
+
+PartSpec = dict[str, Any]
+"""``{name: …, knobs…}``"""
+
+
+def merge(algorithm: Part, overrides: Mapping[str, Any], finder: Finder) -> dict[str, Any]:
+    """Return the parts of every slot, with the overrides applied.
+
+    Args:
+        algorithm: A part of `rlm_algorithms`.
+        overrides: Slot → override. Null empties it. Another ``name`` replaces the part and drops its knobs; knobs alone
+            (or with the same name) override those of the algorithm's part. A list replaces the algorithm's list; a
+            mapping overrides entries of it, by position or name.
+        finder: Compares names, and records the origins of overrides.
+
+    Returns:
+        Slot → part, None, or list of parts.
+
+    Raises:
+        RecipeError: Knobs without a part.
+    """
+    slots: dict[str, Any] = {}
+    for slot, choice in algorithm.target.slots().items():
+        if slot in MANY:
+            slots[slot] = _merged_list(slot, [_named(spec) for spec in _listed(choice)], overrides, finder)
+        else:
+            default = None if choice is None else _named(choice)
+            slots[slot] = _merged_part(slot, default, overrides[slot], finder) if slot in overrides else default
+    return slots
+
+
+def _merged_list(slot: str, defaults: list[PartSpec], overrides: Mapping[str, Any], finder: Finder) -> list[PartSpec]:
+    override = overrides.get(slot, {})
+    if not isinstance(override, dict):
+        return override or []
+    merged = list(defaults)
+    for step, part in override.items():
+        index = position(defaults, step, finder.address("algorithm", slot))
+        merged[index] = _merged_part(slot, defaults[index], part, finder)
+        finder.move(("algorithm", slot, step), ("algorithm", slot, index))
+    return merged
+
+
+def _merged_part(slot: str, default: PartSpec | None, override: PartSpec | None, finder: Finder) -> Any:
+    if override is None or (default is None and override.get("name")):
+        return override
+    if default is None:
+        raise RecipeError(
+            f"expected a part, got the knobs {', '.join(override) or '(none)'}: the algorithm has no part here",
+            where=finder.address("algorithm", slot),
+            hint=f"name one: `{slot}: {{name: …}}`",
+        )
+    steps = ("algorithm", slot)
+    if override.get("name") is None or finder.is_same_part(slot, default["name"], override["name"], steps):
+        return {**default, **override, "name": default["name"]}
+    return override
+
+
+def _listed(choice: Spec | Sequence[Spec]) -> list[Any]:
+    return list(choice) if isinstance(choice, Sequence) and not isinstance(choice, str) else [choice]
+
+
+def _named(spec: Any) -> PartSpec:
+    return {"name": spec} if isinstance(spec, str) else dict(spec)

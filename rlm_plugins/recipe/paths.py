@@ -1,10 +1,14 @@
-"""Addresses of values in a recipe: ``stages[1].trainer.learning_rate``."""
+"""Addresses in a recipe: of its values, of entries of its lists, and of the files and functions that it names."""
 
 from __future__ import annotations
 
+import pathlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+from rlm_plugins.errors import RecipeError, nearest
 
 Path = tuple[str | int, ...]
 """Keys of mappings and positions in lists, from the top of the document."""
@@ -52,3 +56,129 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     [(('a', 0), 1), (('a', 1), {}), (('b',), None)]
     """
     return ((step, inner) for step, inner in nodes(value, path) if not inner or not isinstance(inner, dict | list))
+
+
+def position(entries: Sequence[Any], step: str, where: str = "") -> int:
+    """Return the position of the list entry that `step` names: a position, a label, or a part.
+
+    Raises:
+        RecipeError: No such entry, or several; it lists the entries.
+
+    >>> position([{"name": "kl"}, {"name": "length", "as": "short"}], "short")
+    1
+    """
+    if step.isdecimal() and len(step) < 6 and int(step) < len(entries):
+        return int(step)
+    names = [entry_name(entry) for entry in entries]
+    if names.count(step) == 1:
+        return names.index(step)
+    problem = f"several entries have the name '{step}'" if step in names else f"unknown entry '{step}'"
+    allowed = ", ".join(f"{i} ({name})" if name else str(i) for i, name in enumerate(names))
+    hint = nearest(step, names) or "a mapping overrides entries; a list replaces them: `[{name: …}]`"
+    raise RecipeError(problem, where=where, allowed=allowed or "nothing: the list is empty", hint=hint)
+
+
+def entry_name(entry: Any) -> str:
+    """Return the label or the name of an entry; empty without either."""
+    return str(entry.get("as") or entry.get("name") or "") if isinstance(entry, dict) else ""
+
+
+PATH_KNOBS = ("path", "train_path", "test_path")
+"""Names of the knobs that hold a file or folder, or a name on the hub."""
+FOLDER_KNOB = "image_folder"
+"""Name of the knob that holds a folder, by default that of the recipe."""
+
+
+def absolute_path(value: str, folder: pathlib.Path) -> str:
+    """Return a path absolute; a name that is no path unchanged.
+
+    Paths start with ``./`` or ``../``, or exist in `folder`. A hub name does neither.
+
+    >>> absolute_path("Qwen/Qwen3-0.6B", pathlib.Path("/nowhere"))
+    'Qwen/Qwen3-0.6B'
+    >>> absolute_path("../data.jsonl", pathlib.Path("/home/me/recipes"))
+    '/home/me/data.jsonl'
+    """
+    path = pathlib.Path(value).expanduser()
+    if value.startswith("~") or path.is_absolute():
+        return str(path)
+    is_path = value in (".", "..") or value.startswith(("./", "../")) or (bool(value) and (folder / path).exists())
+    return str((folder / path).resolve()) if is_path else value
+
+
+def absolute_knobs(
+    knobs: Mapping[str, Any], folder_of: Callable[[str], pathlib.Path], declared: Container[str] = ()
+) -> dict[str, Any]:
+    """Return the knobs of a part with the paths absolute.
+
+    Args:
+        knobs: As the recipe gives them.
+        folder_of: Knob → the folder to which its value is relative.
+        declared: All knobs of the part.
+    """
+    paths = {name: knobs[name] for name in PATH_KNOBS if isinstance(knobs.get(name), str)}
+    absolute = {name: absolute_path(value, folder_of(name)) for name, value in paths.items()}
+    if FOLDER_KNOB in declared:
+        folder = pathlib.Path(knobs.get(FOLDER_KNOB) or ".").expanduser()
+        absolute[FOLDER_KNOB] = str((folder_of(FOLDER_KNOB) / folder).resolve())
+    return {**knobs, **absolute}
+
+
+def absolute_settings(settings: Mapping[str, Any], folder_of: Callable[[str], pathlib.Path]) -> dict[str, Any]:
+    """Return trainer settings in which paths that start with ``./`` or ``../`` are absolute (`deepspeed`, …)."""
+    paths = {
+        name: absolute_path(value, folder_of(name))
+        for name, value in settings.items()
+        if isinstance(value, str) and value.startswith(("./", "../"))
+    }
+    return {**settings, **paths}
+
+
+_FILE = re.compile(r"(?P<file>\S+\.py):(?P<name>[A-Za-z_][\w.]*)")
+
+
+def absolute_addresses(value: Any, folder: pathlib.Path) -> Any:
+    """Return a value of a recipe with absolute file addresses, so that the recipe of a run loads from any folder.
+
+    Args:
+        value: A section, or a part of one.
+        folder: Folder of the recipe. An address whose file does not exist there is unchanged.
+    """
+    if isinstance(value, dict):
+        return {key: absolute_addresses(entry, folder) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [absolute_addresses(entry, folder) for entry in value]
+    match = _FILE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return value
+    file = folder / pathlib.Path(match["file"]).expanduser()
+    return f"{file.resolve()}:{match['name']}" if file.is_file() else value
+
+
+def addressed_files(value: Any) -> Iterator[tuple[pathlib.Path, str]]:
+    """Yield (file, address) of every address of a file that exists."""
+    for _, entry in leaves(value):
+        match = _FILE.fullmatch(entry) if isinstance(entry, str) else None
+        file = None if match is None else pathlib.Path(match["file"]).expanduser()
+        if file is not None and file.is_file():
+            yield file.resolve(), entry
+
+
+def package_addresses(value: Any, package: str) -> tuple[str, ...]:
+    """Return the texts that are addresses in a package, sorted.
+
+    >>> package_addresses({"rewards": [{"function": "trl.rewards:f"}, {"function": "os:system"}]}, "trl")
+    ('trl.rewards:f',)
+    """
+    addresses = {text for _, text in leaves(value) if isinstance(text, str) and ":" in text}
+    return tuple(sorted(text for text in addresses if text.partition(":")[0].partition(".")[0] == package))
+
+
+@contextmanager
+def prefixed_address(where: str) -> Iterator[None]:
+    """Prepend `where` to the address of a RecipeError that is raised in the block."""
+    try:
+        yield
+    except RecipeError as error:
+        address = ".".join(filter(None, (where, error.where)))
+        raise RecipeError(error.problem, where=address, allowed=error.allowed, hint=error.hint) from error.__cause__

@@ -1,72 +1,76 @@
-"""Resolution of a stage: names become parts, algorithms are merged, every knob is explicit.
+"""Resolution of the stages: names become parts, algorithms are merged, every knob is explicit.
 
-The second of the three checks: names, knobs, and the data that parts require. Nothing is built here.
+The second of the three checks: names, knobs, and what parts require. Nothing is built, and nothing heavy is imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
 
 import pydantic_core
 
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.errors import RecipeError, RlmError, nearest
 from rlm_plugins.glossary import suggest
-from rlm_plugins.recipe.algorithm_overrides import merge
-from rlm_plugins.recipe.checks.critic import critic_of
-from rlm_plugins.recipe.checks.data_needs import check_needs, check_unused_slots, reports_logprobs
-from rlm_plugins.recipe.checks.number_ranges import check_values
+from rlm_plugins.recipe.checks.group_size import check_refills
+from rlm_plugins.recipe.checks.part_needs import (
+    check_needs,
+    check_reward_names,
+    check_sources,
+    check_symbols,
+    check_unused_slots,
+    iter_parts,
+    reports_logprobs,
+)
 from rlm_plugins.recipe.document import Recipe
-from rlm_plugins.recipe.evaluation_section import evaluation_of
-from rlm_plugins.recipe.generator_section import generates, generator_of
-from rlm_plugins.recipe.local_paths import absolute_settings
-from rlm_plugins.recipe.model_names import resolve_model_name
-from rlm_plugins.recipe.part_lookup import Finder, stable_name
-from rlm_plugins.recipe.paths import Path
-from rlm_plugins.recipe.reward_section import labels_of, rewards_of
+from rlm_plugins.recipe.part_lookup import Finder, merge, resolve_model_name, stable_name
+from rlm_plugins.recipe.paths import Path, absolute_settings, format_path, prefixed_address
+from rlm_plugins.recipe.ranges import check_values
 from rlm_plugins.recipe.sections import KEYS, MANY
+from rlm_plugins.recipe.stage_sections import critic_of, evaluation_of, generates, generator_of, labels_of, rewards_of
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.part import Bound
-from rlm_plugins.registry.protocols import needs_equation
+from rlm_plugins.registry.part import Bound, Part
+from rlm_plugins.registry.protocols import Produces, needs_equation, product_of
 from rlm_plugins.registry.setting import Setting
-from rlm_plugins.stage import Extensions
-from rlm_plugins.stage_settings import Critic, Evaluation, Reward
+from rlm_plugins.specs import EnvironmentSpec, ModelSpec
+from rlm_plugins.stage import Extensions, Stage
+from rlm_plugins.stage_settings import Reward
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
-    """A stage with its parts bound.
+    """A stage with its parts bound, and the parts that build its data sets and its weights.
 
     Args:
-        name: ``01-sft``.
+        stage: The stage, without data, weights and equation.
         stage_path: Its address in the recipe.
-        body: The same as plain data, with every value.
-        trainer: The trainer.
-        environment: The environment part.
-        model: The model part; None in a later stage.
-        rewards: In the order of the recipe.
         slots: Key of ``algorithm:`` → part, None, or list of parts.
-        evaluation: None without rewards, or if the recipe turns it off.
+        environment: The environment part.
         suite: Name → environment of a further held-out set.
-        critic: None if no part requires one.
-        generator: The decoding; None for a trainer that generates nothing.
-        extensions: As in :class:`rlm_plugins.stage.Stage`.
+        model: The model part; None in a later stage.
     """
 
-    name: str
+    stage: Stage
     stage_path: Path
-    trainer: Bound
-    environment: Bound
-    model: Bound | None
-    rewards: list[Reward]
     slots: dict[str, Any]
-    evaluation: Evaluation | None
+    environment: Bound
     suite: dict[str, Bound]
-    critic: Critic | None
-    generator: Bound | None
-    extensions: Extensions
-    body: dict[str, Any] = field(repr=False)
+    model: Bound | None
+
+    def address(self, *steps: str | int) -> str:
+        """Return the address of a value of this stage, from the top of the recipe."""
+        return format_path((*self.stage_path, *steps))
+
+
+def unbuilt_source() -> ModelSpec:
+    """Return a model source that cannot be loaded, for stages that only describe a run."""
+
+    def refuse() -> NoReturn:
+        raise RlmError("this run has no weights: compose it with build_environment=True")
+
+    return ModelSpec(config=cast(Any, None), tokenizer=refuse, load=refuse, origin="not built")
 
 
 def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
@@ -101,21 +105,23 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     body |= {"on_divergence": raw["on_divergence"]} if raw.get("on_divergence") else {}
     body |= plain_sections
     check_values(body, stage_path)
-    return Plan(
+    stage = Stage(
         name=f"{number + 1:02d}-{title}",
-        stage_path=stage_path,
-        trainer=trainer,
-        environment=environment,
-        model=model,
+        body=body,
+        trainer=trainer.target,
+        settings=settings,
+        environment_spec=EnvironmentSpec(train=()),
+        source=unbuilt_source(),
+        lora=body["model"].get("lora"),
         rewards=rewards,
-        slots=slots,
         evaluation=evaluation,
-        suite=suite,
+        sampler=slots["sampler"],
+        rollouts=slots["rollouts"],
         critic=critic,
         generator=generator if generates(trainer) else None,
         extensions=Extensions(callbacks, observers, sections, added),
-        body=body,
     )
+    return Plan(stage, stage_path, slots, environment, suite, model)
 
 
 def resolve_algorithm(recipe: Recipe, registry: Registry) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -203,3 +209,120 @@ def _algorithm(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str
     known = reports_logprobs(settings, slots["rollouts"]) or "rollout_logp" in provided
     check_needs(slots, address, samples_elsewhere=known)
     return trainer.bind({}, where=address), slots, plain
+
+
+def check_names(recipe: Recipe, registry: Registry) -> None:
+    """Check names, knobs and requirements of all stages, before torch is imported."""
+    with located(recipe):
+        plans_of(recipe, registry)
+
+
+@contextmanager
+def located(recipe: Recipe, stage_path: Path = ()) -> Iterator[None]:
+    """Add the line of the recipe to the address of an error, and prepend that of the stage at `stage_path`."""
+    try:
+        with prefixed_address(format_path(stage_path)):
+            yield
+    except RecipeError as error:
+        located = recipe.locate(error)
+        raise located from located.__cause__
+
+
+def plans_of(recipe: Recipe, registry: Registry) -> list[Plan]:
+    """Resolve the stages of a recipe, and check their names and requirements."""
+    plans = [resolve(recipe, registry, number) for number in range(len(recipe.bodies))]
+    for plan in plans:
+        check_sources(plan.slots, plan.stage_path)
+        if any(symbols(plan).values()) or needs_equation(plan.stage.trainer):
+            check_symbols(plan.slots, len(plan.stage.rewards), plan.stage_path, registry)
+            check_refills(plan.slots["filters"], plan.address("algorithm", "filters"))
+        check_reward_names(_addressed(plan), [reward.label for reward in plan.stage.rewards])
+    no_critic = "no part of the algorithm requires `values`, so there is no critic"
+    remedy = "`algorithm: ppo`, or `advantage: gae` with the penalty `value_loss`"
+    _check_is_used(recipe, plans, "critic", [plan.stage.critic is not None for plan in plans], no_critic, remedy)
+    no_equation = "the trainer of this stage has a loss of its own, which this section does not support"
+    for key in dict.fromkeys(key for body in recipe.bodies for key in body if key not in KEYS):
+        using = [key in plan.stage.extensions.sections for plan in plans]
+        _check_is_used(recipe, plans, key, using, no_equation, "leave it out here")
+    generating = [plan.stage.generator is not None for plan in plans]
+    _check_is_used(recipe, plans, "generator", generating, "this trainer generates nothing", "leave it out here")
+    check_earlier_stages(plans, registry)
+    return plans
+
+
+def symbols(plan: Plan) -> dict[str, Any]:
+    """Return the slots of the equation, without prompts and rollout sources."""
+    return {slot: choice for slot, choice in plan.slots.items() if slot not in ("sampler", "rollouts")}
+
+
+def _addressed(plan: Plan) -> Iterator[tuple[Bound, str]]:
+    """Yield the parts that may name rewards, each with its address."""
+    yield from ((bound, where) for _, bound, where in iter_parts(plan.slots, plan.address("algorithm")))
+    yield from ((bound, plan.address("callbacks", i)) for i, bound in enumerate(plan.stage.extensions.callbacks))
+
+
+def _check_is_used(
+    recipe: Recipe, plans: list[Plan], section: str, using: Sequence[bool], problem: str, hint: str
+) -> None:
+    """Check that a section has an effect; of a section that stages inherit, at least one of them must use it.
+
+    Args:
+        recipe: The recipe.
+        plans: Its stages.
+        section: A key of a stage.
+        using: Per stage, True if the section is used.
+        problem: The reason why a stage does not use it.
+        hint: How to use it, or to leave it out.
+    """
+    origin = recipe.origins.get(section)
+    for stage_path, body, is_used in zip(recipe.stage_paths, recipe.bodies, using, strict=True):
+        where = format_path((*stage_path, section))
+        is_inherited = any(using) and origin is not None and recipe.origins.get(where) == origin
+        if body.get(section) is not None and not is_used and not is_inherited:
+            raise RecipeError(problem, where=where, hint=hint)
+
+
+def check_earlier_stages(plans: Sequence[Plan], registry: Registry) -> None:
+    """Check that the knob `stage` of a reward or data set names an earlier stage with the result that it requires.
+
+    Args:
+        plans: The stages of a recipe, in order.
+        registry: The callbacks to suggest.
+
+    Raises:
+        RecipeError: It names the stages that would fit.
+    """
+    for number, plan in enumerate(plans):
+        earlier, environment = plans[:number], plan.environment
+        if isinstance(environment.target, Produces):
+            name, product = environment.knobs.get("stage"), environment.target.produces
+            callbacks = [part.name for part in registry.parts_of("rlm_callbacks") if _leaves(part, product)]
+            valid = _titles(p for p in earlier if any(_leaves(x, product) for x in p.stage.extensions.callbacks))
+            problem = f"no stage '{name}' before this one keeps its {product}"
+            hint = f"add `callbacks: [{', '.join(callbacks)}]` to the stage '{name}'"
+            _check_title(name, valid, problem, plan.address("environment", "stage"), hint)
+        for index, reward in enumerate(plan.stage.rewards):
+            name, target = reward.part.knobs.get("stage"), reward.part.target
+            if name is not None and isinstance(target, Produces):
+                valid = _titles(p for p in earlier if product_of(p.stage.trainer) == target.produces)
+                exists = name in _titles(plans)
+                end = f"produces no {target.produces} before this one" if exists else "does not exist"
+                hint = f"add a stage before it with `algorithm: {target.produces}`, or set `path`"
+                where = plan.address("rewards", index, "stage")
+                _check_title(name, valid, f"the stage '{name}' {end}", where, hint)
+
+
+def _check_title(name: str, valid: set[str], problem: str, where: str, hint: str) -> None:
+    if name not in valid:
+        allowed = ", ".join(sorted(title for title in valid if not title[:2].isdigit())) or "(none)"
+        raise RecipeError(problem, where=where, allowed=allowed, hint=nearest(name, valid) or hint)
+
+
+def _leaves(callback: Part | Bound, product: str) -> bool:
+    return isinstance(callback.target, Produces) and callback.target.produces == product
+
+
+def _titles(plans: Iterable[Plan]) -> set[str]:
+    """Return the names by which a recipe can refer to stages: with and without the number."""
+    names = [plan.stage.name for plan in plans]
+    return {*names, *(name[3:] for name in names)}

@@ -6,26 +6,28 @@ TRL accepts ``learning_rate: "1e-6"``, ``.nan`` or ``-1`` silently, and fails, o
 from __future__ import annotations
 
 import dataclasses
+import enum
+import functools
+import importlib.util
 import re
 import tempfile
 import types
+import typing
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pydantic
+import pydantic_core
+import typing_extensions
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
 
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.messages import expected
-from rlm_plugins.recipe.batch_arithmetic import generation
-from rlm_plugins.recipe.installed import require
-from rlm_plugins.recipe.ranges import RANGES, problem
-from rlm_plugins.recipe.setting_values import check_setting
-from rlm_plugins.recipe.type_hints import validate
+from rlm_plugins.recipe.ranges import RANGES, generation, problem
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.registry.validation_errors import FieldError, address_text, most_specific_error
-
-_NEVER_NULL = ("num_generations",)
 
 NOT_IN_A_RECIPE = {
     "peft_type": "an adapter beside the policy's is LoRA",
@@ -56,6 +58,17 @@ ARGUMENTS = {
     "rollout_func": f"`algorithm: {{rollouts: …}}`; {_PYTHON}",
 }
 """Arguments of TRL's trainers that are no fields of its config: where a recipe has them."""
+_EXACT = "a resumed run would not end like an uninterrupted one"
+UNSUPPORTED = {
+    "save_only_model: true": f"{_EXACT}: the state of the optimizer is in a checkpoint; `save_total_limit: 1` keeps "
+    "one",
+    "ignore_data_skip: true": f"{_EXACT}: it would train on the first examples again",
+    "enable_jit_checkpoint: true": "SIGTERM saves a checkpoint anyway, and its handler is replaced by that of "
+    "transformers",
+    "save_strategy: best": "`evaluation: {keep: best, every: …}` keeps the best model; `save_strategy: steps` saves "
+    "checkpoints",
+}
+"""Settings that TRL has and this project does not support, each with the reason or what to do."""
 
 
 def check(
@@ -94,14 +107,8 @@ def check(
         validate(config_class, values)
     except pydantic.ValidationError as error:
         raise _error(most_specific_error(error.errors(), values), where) from None
-    if values.get("deepspeed"):
-        require("deepspeed", f"{where}.deepspeed")
     for key, value in values.items():
-        _check_range(key, value, f"{where}.{key}")
-        check_setting(key, value, f"{where}.{key}", values)
-    if str(values.get("save_strategy")) == "best":
-        hint = "`evaluation: {keep: best, every: …}` keeps the best model; `save_strategy: steps` saves checkpoints"
-        raise RecipeError("`save_strategy: best` is not supported", where=f"{where}.save_strategy", hint=hint)
+        _check_value(key, value, f"{where}.{key}", values)
     if values.get("push_to_hub") and not values.get("hub_model_id"):
         hint = "`hub_model_id: OWNER/NAME`, the repository that receives the result"
         raise RecipeError("`push_to_hub` requires `hub_model_id`", where=f"{where}.push_to_hub", hint=hint)
@@ -140,12 +147,20 @@ def _error(field_error: FieldError, where: str) -> RecipeError:
     return RecipeError(problems[field_error.kind], where=address, hint=field_error.hint)
 
 
-def _check_range(key: str, value: Any, where: str) -> None:
-    if value is None and key in _NEVER_NULL:
-        raise RecipeError(expected(f"{RANGES[key].low:g} or more", value), where=where)
+def _check_value(key: str, value: Any, where: str, settings: Mapping[str, Any]) -> None:
+    """Check the range of a value, and that it is none of those that the project does not support."""
     text, hint = problem(key, value)
+    if value is None and key == "num_generations":
+        text = expected(f"{RANGES[key].low:g} or more", value)
+    setting = f"{key}: {str(value).lower()}"
+    if setting in UNSUPPORTED:
+        text, hint = f"`{setting}` is not supported", UNSUPPORTED[setting]
     if text:
         raise RecipeError(text, where=where, hint=hint)
+    if key == "deepspeed" and value:
+        require("deepspeed", where)
+    if key == "generation_kwargs" and not settings.get("use_vllm"):
+        _check_generation(value or {}, where)
 
 
 def _construct(config_class: type, values: Mapping[str, Any], where: str, has_folder: bool) -> Any:
@@ -160,3 +175,203 @@ def _construct(config_class: type, values: Mapping[str, Any], where: str, has_fo
             mentioned = [key for key in values if re.search(rf"\b{re.escape(key)}\b", str(error))]
             address = f"{where}.{mentioned[0]}" if mentioned else where
             raise RecipeError(f"{config_class.__name__} refuses: {error}", where=address) from error
+
+
+def _check_generation(values: Mapping[str, Any], where: str) -> None:
+    from transformers import GenerationConfig
+
+    fields = {key for key in vars(GenerationConfig()) if not key.startswith("_")}
+    for key in values:
+        if key not in fields:
+            allowed = "the fields of transformers.GenerationConfig"
+            raise RecipeError(
+                f"unknown key {key!r}", where=f"{where}.{key}", allowed=allowed, hint=nearest(key, fields)
+            )
+
+
+_TRACKERS = {"azure_ml": "azureml-sdk", "comet_ml": "comet-ml", "dagshub": "dagshub mlflow", "flyte": "flytekit"}
+"""Name in `report_to` → packages on PyPI, where they have another name."""
+_PACKAGES = {"use_vllm": ("vllm", "trl[vllm]"), "use_liger_kernel": ("liger_kernel", "liger-kernel")}
+_TURNED_OFF = {"use_vllm": "`rlm check RECIPE generator=none trainer.use_vllm=false`"}
+
+
+def check_installed(config: Any, where: str) -> None:
+    """Check that the packages of a config are installed: TRL imports them after the weights are loaded.
+
+    Raises:
+        RecipeError: It names the package, or a tracker that transformers does not support.
+    """
+    for field, (module, package) in _PACKAGES.items():
+        if getattr(config, field, False) and importlib.util.find_spec(module) is None:
+            remedy = _TURNED_OFF.get(field, "leave the field out")  # a generator may have set it
+            hint = f"pip install '{package}'. To check the rest of a recipe: {remedy}"
+            name = "vLLM" if module == "vllm" else package
+            raise RecipeError(f"{name} is not installed", where=f"{where}.{field}", hint=hint)
+    for name in config.report_to or ():
+        if name not in ("none", "all"):
+            check_tracker(name, f"{where}.report_to")
+
+
+def require(module: str, where: str) -> None:
+    """Check that a package is installed.
+
+    Raises:
+        RecipeError: It is not.
+    """
+    if importlib.util.find_spec(module) is None:
+        raise RecipeError(f"{module} is not installed", where=where, hint=f"pip install {module}")
+
+
+def check_tracker(name: str, where: str) -> None:
+    """Check that transformers supports a tracker, and that its package is installed.
+
+    Raises:
+        RecipeError: The tracker is unknown, or its package is not installed.
+    """
+    from transformers.integrations import get_available_reporting_integrations
+    from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+    available, supported = get_available_reporting_integrations(), sorted(INTEGRATION_TO_CALLBACK)
+    if name in available:
+        return
+    if name not in supported:
+        hint = nearest(name, supported) or "`report_to: none`, or a callback of your own under `callbacks:`"
+        raise RecipeError(f"unknown tracker '{name}'", where=where, allowed=", ".join(["none", *supported]), hint=hint)
+    hint = f"pip install {_TRACKERS.get(name, name)}"
+    raise RecipeError(f"'{name}' is not installed", where=where, allowed=", ".join(["none", *available]), hint=hint)
+
+
+def trainer_defaults() -> dict[str, Any]:
+    """Return our values for settings that a recipe does not set: quiet, and float32 without an accelerator.
+
+    TRL's default, bf16 autocast, is slower than float32 on most CPUs.
+    """
+    import torch
+
+    quiet = {"report_to": "none", "disable_tqdm": True, "logging_steps": 1}
+    return quiet if torch.accelerator.is_available() else {**quiet, "use_cpu": True, "bf16": False}
+
+
+_CONFIG = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+def validate(config_class: type, values: Mapping[str, Any]) -> None:
+    """Check the names and types of `values`: whole numbers are numbers, nothing else is converted.
+
+    Args:
+        config_class: A dataclass.
+        values: Field → value, as a recipe has it.
+
+    Raises:
+        pydantic.ValidationError: A field that is unknown, or a value of another type.
+    """
+    # As JSON, where strict mode takes a list for a tuple, a string for an enum, a mapping for a dataclass.
+    _schema(config_class).validate_json(pydantic_core.to_json(dict(values), fallback=repr))
+
+
+@functools.cache
+def _schema(config_class: type) -> pydantic.TypeAdapter[Any]:
+    hints = typing.get_type_hints(config_class)
+    names = [f.name for f in dataclasses.fields(config_class) if f.init]
+    fields = {name: _with_placeholders(without_loose_text(hints[name])) for name in names}
+    make: Any = typing_extensions.TypedDict
+    mapping = make(config_class.__name__, fields, total=False)
+    mapping.__pydantic_config__ = _CONFIG
+    return pydantic.TypeAdapter(mapping)
+
+
+def without_loose_text(hint: Any) -> Any:
+    """Return a hint without `str` beside an enum: ``SchedulerType | str`` means one of the scheduler types."""
+    parts = get_args(hint) if get_origin(hint) in (typing.Union, types.UnionType) else ()
+    if any(isinstance(part, type) and issubclass(part, enum.Enum) for part in parts):
+        return typing.Union[tuple(part for part in parts if part is not str)]  # noqa: UP007
+    return hint
+
+
+def _with_placeholders(hint: Any) -> Any:
+    """Return a hint whose literals take numbers: PEFT writes ``pissa_niter_[number of iters]``."""
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.Union[tuple(map(_with_placeholders, get_args(hint)))]  # noqa: UP007
+    choices = get_args(hint) if get_origin(hint) is Literal else ()
+    templates = [choice for choice in choices if isinstance(choice, str) and "[" in choice]
+    if not templates:
+        return hint
+    plain = tuple(choice for choice in choices if choice not in templates)
+    filled = [Annotated[str, AfterValidator(functools.partial(_fill, template))] for template in templates]
+    return typing.Union[(Literal[plain], *filled)]  # type: ignore[valid-type]
+
+
+def _fill(template: str, value: str) -> str:
+    pattern = re.sub(r"\\\[.*?\\\]", r"\\d+", re.escape(template))
+    if re.fullmatch(pattern, value) is None:
+        raise PydanticCustomError("literal_error", "{expected}", {"expected": repr(template)})
+    return value
+
+
+LORA, KEY = "LORA", "peft_type"
+_VIRTUAL = "its virtual tokens cannot be merged into the weights, from which later stages and `rlm eval` start"
+_WHOLE = "PEFT cannot build it without weights, as `rlm check` and the memory estimate do"
+REFUSED = {
+    "PREFIX_TUNING": _VIRTUAL,
+    "PROMPT_TUNING": _VIRTUAL,
+    "MULTITASK_PROMPT_TUNING": _VIRTUAL,
+    "P_TUNING": _VIRTUAL,
+    "CPT": _VIRTUAL,
+    "CARTRIDGE": _VIRTUAL,
+    "ADAPTION_PROMPT": "its prompt cannot be merged into the weights, from which later stages and `rlm eval` start",
+    "ADALORA": "its ranks are chosen by a call after each step, which no trainer of TRL makes",
+    "BOFT": _WHOLE,
+    "FROD": _WHOLE,
+    "UNILORA": _WHOLE,
+    "BEFT": "it trains biases, and cannot be merged into layers without them",
+    "LILY": "PEFT cannot merge it into the weights, from which later stages and `rlm eval` start",
+    "SHADOW": "PEFT cannot merge it into the weights, from which later stages and `rlm eval` start",
+    "PVERA": "its weights are drawn anew in each forward pass, so a log-prob is not that of the sample",
+    "XLORA": "it mixes adapters that are trained already",
+    "POLY": "it needs a task for each example",
+}
+"""Kinds that cannot be trained here, each with the reason."""
+
+
+def kind_of(lora: Mapping[str, Any] | None) -> str:
+    """Return the kind of an adapter, in PEFT's upper case.
+
+    >>> kind_of({"r": 8}), kind_of({"peft_type": "loha"})
+    ('LORA', 'LOHA')
+    """
+    return str((lora or {}).get(KEY) or LORA).upper()
+
+
+def config_class(lora: Mapping[str, Any] | None, where: str = "model.lora") -> Any:
+    """Return the config class of PEFT for an adapter.
+
+    Raises:
+        RecipeError: PEFT has no such kind, or it cannot be trained here.
+    """
+    from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+
+    classes = {kind.value: config for kind, config in PEFT_TYPE_TO_CONFIG_MAPPING.items()}
+    kind, where = kind_of(lora), f"{where}.{KEY}"
+    if kind in REFUSED:
+        raise RecipeError(f"an adapter of the kind '{kind}' cannot be trained: {REFUSED[kind]}", where=where)
+    if kind not in classes:
+        supported = sorted(set(classes) - set(REFUSED))
+        raise RecipeError(
+            f"unknown kind '{kind}'", where=where, allowed=", ".join(supported), hint=nearest(kind, supported)
+        )
+    return classes[kind]
+
+
+def fields_of_adapter(lora: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the config class of an adapter, without its kind."""
+    return {name: value for name, value in lora.items() if name != KEY}
+
+
+def adapter_config(lora: Mapping[str, Any], task_type: str = "CAUSAL_LM") -> Any:
+    """Return the config of an adapter.
+
+    Args:
+        lora: Fields of `model.lora`.
+        task_type: `task_type` of PEFT, unless the recipe sets it.
+    """
+    return config_class(lora)(**{"task_type": task_type, **fields_of_adapter(lora)})

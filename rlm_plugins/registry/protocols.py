@@ -101,9 +101,26 @@ class DryRuns(Protocol):
 
 @runtime_checkable
 class Produces(Protocol):
-    """Trains (a trainer) or requires (a reward) something else than a policy, such as `reward_model`."""
+    """Leaves or requires something else than a policy, such as `reward_model` or `successes`.
+
+    A trainer or a callback leaves it; a reward or an environment requires it of an earlier stage.
+    """
 
     produces: str
+
+
+@runtime_checkable
+class ComparesColumn(Protocol):
+    """Compares completions with a column of gold answers, of text or numbers: a reward."""
+
+    gold_column: str
+
+
+@runtime_checkable
+class HasGranularity(Protocol):
+    """Has one value per `sequence` (a ratio), or weights a completion by each `token` (an aggregator)."""
+
+    granularity: str
 
 
 @runtime_checkable
@@ -176,6 +193,8 @@ MEMBERS: dict[str, type] = {
     "trainer_settings": SetsTrainer,
     "dry_run": DryRuns,
     "produces": Produces,
+    "gold_column": ComparesColumn,
+    "granularity": HasGranularity,
     "prepare": PreparesExamples,
     "metrics": Measures,
     "evaluate": Evaluates,
@@ -206,6 +225,16 @@ def needs_equation(trainer: Any) -> bool:
 def product_of(trainer: Any) -> str:
     """Return the kind of model that a trainer leaves: `policy` unless it declares another."""
     return trainer.produces if isinstance(trainer, Produces) else "policy"
+
+
+def gold_column_of(reward: Any) -> str:
+    """Return the column of gold answers that a reward compares completions with; empty if it compares none."""
+    return reward.gold_column if isinstance(reward, ComparesColumn) else ""
+
+
+def granularity_of(part: Any) -> str:
+    """Return the granularity of a ratio or an aggregator; empty if it declares none."""
+    return part.granularity if isinstance(part, HasGranularity) else ""
 
 
 def capabilities(part: Any) -> list[tuple[str, str]]:

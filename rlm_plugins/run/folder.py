@@ -30,7 +30,7 @@ from rlm_plugins.durable.files import file_errors, make_folder, write_file
 from rlm_plugins.durable.json_lines import JsonLines, plain
 from rlm_plugins.durable.sealed import seal_digest
 from rlm_plugins.errors import RlmError
-from rlm_plugins.recipe.yaml_scalars import dump
+from rlm_plugins.recipe.yaml_strict import dump
 from rlm_plugins.rewards.columns import text_of
 
 if TYPE_CHECKING:

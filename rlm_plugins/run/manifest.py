@@ -24,10 +24,9 @@ from typing import Any
 
 from rlm_plugins.models.fingerprints import digest_of_path, digest_of_rows
 from rlm_plugins.recipe import Recipe
+from rlm_plugins.recipe.compose import resolved
 from rlm_plugins.recipe.foreign_code import RECEIVERS, ForeignCode, foreign_code
-from rlm_plugins.recipe.local_paths import KNOBS
-from rlm_plugins.recipe.paths import format_path, leaves
-from rlm_plugins.recipe.resolved_values import resolved
+from rlm_plugins.recipe.paths import PATH_KNOBS, format_path, leaves
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.provenance import provenance
 from rlm_plugins.stage import Stage
@@ -74,7 +73,7 @@ def files_of(document: Mapping[str, Any]) -> dict[str, str]:
     """
     digests = {}
     for path, value in leaves(document):
-        is_path = isinstance(value, str) and path[-1] in (*KNOBS, *_TRAINER_FILES) and os.path.isabs(value)
+        is_path = isinstance(value, str) and path[-1] in (*PATH_KNOBS, *_TRAINER_FILES) and os.path.isabs(value)
         if is_path and not {"environment", "model"} & set(path[:-1]) and Path(value).exists():
             digests[format_path(path)] = digest_of_path(Path(value))
     return digests

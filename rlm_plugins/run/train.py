@@ -27,6 +27,7 @@ from rlm_plugins.durable.stop_signals import Interrupted, current
 from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.evaluation.vllm_model import TrainingEngine
 from rlm_plugins.recipe import Recipe
+from rlm_plugins.recipe.checks.examples import named_example
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
@@ -168,10 +169,11 @@ def _train_stage(
         curve = LearningCurve(run, stage)
         progress = ProgressDisplay(stage, title, curve, console)
         try:
-            trainer = _built(run, stage, state, curve, progress, console, further)
-            with integration_errors(stage.name), save_on_failure(trainer), stop_signals.current():
-                trainer.train(resume_from_checkpoint=str(state.checkpoint) if state.checkpoint else None)
-                save_result(trainer, stage)
+            with named_example(stage):
+                trainer = _built(run, stage, state, curve, progress, console, further)
+                with integration_errors(stage.name), save_on_failure(trainer), stop_signals.current():
+                    trainer.train(resume_from_checkpoint=str(state.checkpoint) if state.checkpoint else None)
+                    save_result(trainer, stage)
             return curve
         except Divergence as error:
             last_step = latest_step(stage.folder)

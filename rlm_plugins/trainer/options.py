@@ -11,7 +11,7 @@ from rlm_plugins import stage_settings
 from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.hooks import HOOKS
-from rlm_plugins.recipe.checks.part_rules import warnings_of
+from rlm_plugins.recipe.checks.part_needs import warnings_of
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.rewards.fault import FaultLog

@@ -10,8 +10,7 @@ from rlm_plugins.distributed import processes
 from rlm_plugins.durable.files import file_error
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.models.fingerprints import digest_of_tokenizer, digest_of_weights
-from rlm_plugins.recipe.adapter_kinds import adapter_config
-from rlm_plugins.recipe.trainer_defaults import trainer_defaults
+from rlm_plugins.recipe.trainer_settings import adapter_config, trainer_defaults
 from rlm_plugins.stage import RunState, Stage
 from rlm_plugins.trainer.checkpoint import saving
 from rlm_plugins.trainer.integration_errors import integration_errors

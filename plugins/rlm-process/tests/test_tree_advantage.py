@@ -16,7 +16,7 @@ from rlm_process.tree_rollout import Tree
 
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.recipe.checks.group_size_probe import min_group_size
+from rlm_plugins.recipe.checks.group_size import min_group_size
 from rlm_plugins.registry.part import Part
 
 ROWS = st.lists(

@@ -8,15 +8,159 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import Any, NoReturn
 
-from rlm_plugins.data.images import image_ids
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.batch import SAMPLE
+from rlm_plugins.data.images import image_columns, image_ids, undecoded, without_images
+from rlm_plugins.data.text_columns import SAMPLED, Examples, TextColumn
+from rlm_plugins.errors import RecipeError, RlmError, nearest
+from rlm_plugins.messages import expected
 from rlm_plugins.recipe.checks.required_columns import columns
+from rlm_plugins.registry.protocols import columns_of, gold_column_of
+from rlm_plugins.rollout.group_layout import columns_read
 from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.stage import Stage
 from rlm_plugins.stage_settings import Reward
+
+
+def check_rows(
+    environment_spec: EnvironmentSpec,
+    name: str,
+    where: str,
+    *,
+    with_text: bool = False,
+    count: int | None = SAMPLED,
+) -> None:
+    """Check that the examples have valid prompts: each is neither empty nor blank, and those of a sample are looked at.
+
+    Args:
+        environment_spec: Its training set must not be empty.
+        name: Of the environment, for errors.
+        where: Address of the environment.
+        with_text: True if training examples may have an empty prompt: texts without a prompt.
+        count: Size of the sample; None: all examples.
+
+    Raises:
+        RecipeError: It names the example, counted from 0.
+    """
+    if columns(environment_spec.train) == []:
+        raise RecipeError(f"the environment '{name}' has no training examples", where=where)
+    for kind, rows in (("training", environment_spec.train), ("held-out", environment_spec.test)):
+        names = columns(rows)
+        if reserved := [column for column in names if column in SAMPLE]:
+            raise RecipeError(
+                f"the {kind} examples of '{name}' have a column '{reserved[0]}', which is a reserved name",
+                where=where,
+                hint="rename it",
+            )
+        if names and "prompt" not in names:
+            problem = f"the {kind} examples of '{name}' have no column 'prompt'"
+            raise RecipeError(problem, where=where, allowed=", ".join(names), hint=nearest("prompt", names))
+        first: Mapping[str, Any] = next(iter(undecoded(rows)), {})
+        if names and not (with_text and kind == "training" and first.get("prompt") == ""):
+            _check_prompts(rows, names, f"{kind} example {{}} of '{name}'", where, count)
+
+
+def _check_prompts(rows: Any, names: list[str], title: str, where: str, count: int | None) -> None:
+    if not hasattr(rows, "__len__"):
+        rows = [next(iter(without_images(rows)))]
+    if isinstance(rows, list | tuple) and len({*map(frozenset, rows)}) > 1:
+        _refuse_other_columns(rows, names, title, where)
+    examples = Examples(rows, count)
+    first = examples.sample[0][1]["prompt"]
+    for number, example in examples.sample:
+        prompt, row = example["prompt"], title.format(number)
+        if not prompt or (isinstance(prompt, str) and not prompt.strip()):
+            hint = "texts without a prompt (the column `text`) train `algorithm: sft` alone" if prompt == "" else ""
+            raise RecipeError(f"{row} has an empty prompt: {prompt!r}", where=where, hint=hint)
+        if not isinstance(prompt, str) and not _is_chat(prompt):
+            raise RecipeError(
+                f"{row}: {expected('a string or a list of messages with `role` and `content`', prompt)}", where=where
+            )
+        if type(prompt) is not type(first):
+            raise RecipeError(f"{row}: a string among conversations, or a conversation among strings", where=where)
+    if blank := examples.texts("prompt", _text, roles=True).blank():
+        (example,) = examples.picked(blank[:1])
+        raise RecipeError(f"{title.format(blank[0])} has an empty prompt: {example['prompt']!r}", where=where)
+
+
+def _is_chat(prompt: Any) -> bool:
+    return isinstance(prompt, list) and all(isinstance(m, Mapping) and "role" in m for m in prompt)
+
+
+def _refuse_other_columns(rows: Sequence[Mapping[str, Any]], names: list[str], title: str, where: str) -> None:
+    """Raise RecipeError for the first example that has other columns than the first one."""
+    number, row = next((number, row) for number, row in enumerate(rows) if {*row} != {*names})
+    column = min({*names} ^ {*row})
+    problem = "has no" if column in names else "alone has a"
+    raise RecipeError(f"{title.format(number)} {problem} column '{column}'", where=where)
+
+
+def check_indexable(environment_spec: EnvironmentSpec, reason: str, name: str, where: str) -> None:
+    """Check that prompts can be sampled by index.
+
+    Args:
+        environment_spec: Its training set must support indices.
+        reason: The reason for sampling by index, as a clause; empty: none.
+        name: Of the environment, for errors.
+        where: Address of the algorithm.
+
+    Raises:
+        RecipeError: The training set is a stream.
+    """
+    if reason and not (hasattr(environment_spec.train, "__len__") and hasattr(environment_spec.train, "__getitem__")):
+        raise RecipeError(
+            f"{reason}, but the training set of '{name}' is a stream: prompts cannot be sampled by index",
+            where=where,
+            hint="load it without `streaming`",
+        )
+
+
+def check_refill(environment_spec: EnvironmentSpec, reason: str, where: str) -> None:
+    """Check that batches of these examples can be refilled: those with images cannot.
+
+    Args:
+        environment_spec: Its training set is checked.
+        reason: The filter that refills, as a clause; empty: none.
+        where: Address of the filters.
+
+    Raises:
+        RecipeError: The data set has a column of images.
+    """
+    if reason and (image_columns := {"image", "images"} & {*columns(environment_spec.train)}):
+        problem = (
+            f"{reason}, but the examples have a column '{min(image_columns)}': a batch with images cannot be refilled"
+        )
+        raise RecipeError(problem, where=where, hint="remove `refill`; the filter then leaves the batch smaller")
+
+
+def check_size(environment_spec: EnvironmentSpec, config: Any, where: str) -> None:
+    """Check that there are enough prompts for one generation batch.
+
+    TRL drops an incomplete generation batch: with fewer examples it trains nothing, and reports success.
+
+    Args:
+        environment_spec: Its training set, of known length.
+        config: The trainer's; one without ``num_generations`` takes any number of examples.
+        where: Address of the environment.
+
+    Raises:
+        RecipeError: With both numbers.
+    """
+    if not hasattr(config, "num_generations") or not hasattr(environment_spec.train, "__len__"):
+        return
+    num_prompts = config.generation_batch_size // config.num_generations
+    if len(environment_spec.train) < num_prompts:
+        raise RecipeError(
+            f"{len(environment_spec.train)} training examples are fewer than the {num_prompts} prompts of a generation",
+            where=where,
+            hint=f"{config.generation_batch_size} completions ÷ num_generations {config.num_generations} = "
+            f"{num_prompts}: take more examples, or a smaller batch",
+        )
+
 
 _LOG = logging.getLogger(__name__)
 TOLERATED = 0.05
@@ -46,9 +190,15 @@ _MAX_CHARACTERS = 1_000_000
 
 
 def check_content(
-    environment_spec: EnvironmentSpec, rewards: Sequence[Reward], name: str, where: str, *, generated: bool
+    environment_spec: EnvironmentSpec,
+    rewards: Sequence[Reward],
+    name: str,
+    where: str,
+    *,
+    generated: bool,
+    count: int | None = SAMPLED,
 ) -> None:
-    """Check the content of training and held-out examples.
+    """Check the content of training and held-out examples, as whole columns where Arrow has a type for them.
 
     Args:
         environment_spec: The data sets; of a stream nothing is read.
@@ -56,58 +206,96 @@ def check_content(
         name: Of the environment, for messages.
         where: Its address.
         generated: True if the environment computes its examples, and may repeat them.
+        count: Size of the sample that is checked of other columns; None: all examples.
 
     Raises:
         RecipeError: Examples that cannot be used; it names the first of them, counted from 0.
     """
-    keys: dict[str, list[str]] = {}  # equal for examples that differ in case and blanks alone
+    keys: dict[str, TextColumn] = {}  # equal for examples that differ in case and blanks alone
     gold = _gold_columns(environment_spec, rewards)
     for kind, rows in (("training", environment_spec.train), ("held-out", environment_spec.test)):
         if not hasattr(rows, "__len__") or not len(rows) or "prompt" not in columns(rows):
             continue
-        title = f"{kind} examples of '{name}'"
-        prompts = _column(rows, "prompt")
-        if not any(prompts):
+        title, examples = f"{kind} examples of '{name}'", Examples(rows, count)
+        texts = _with_images(rows, examples) or examples.texts("prompt", _text, roles=True)
+        if len(texts.blank()) == len(texts.numbers):
             continue  # texts without a prompt
-        texts, images = [_text(prompt) for prompt in prompts], image_ids(rows)
-        keys[kind] = [_normalized(text) + image for text, image in zip(texts, images, strict=True)]
-        _check_messages(prompts, title, where)
+        keys[kind] = texts.normalized()
+        _check_messages(examples, title, where)
         _check_texts(texts, title, where)
-        answers = {column: _column(rows, column) for column in gold if column in columns(rows)}
-        _check_answers(answers, rewards, title, where, generated=generated)
+        answers = [column for column in gold if column in columns(rows)]
+        for column in answers:
+            _check_answers(examples, column, rewards, title, where, generated=generated)
         if kind == "training" and not generated:
-            _check_repeats([*map(str.__add__, texts, images)], answers, title, where)
-    training = set(keys.get("training", ()))
-    overlap = [i for i, key in enumerate(keys.get("held-out", ())) if key in training]
-    _warn(overlap, len(keys.get("held-out", ())), f"held-out examples of '{name}'", "are also training examples", where)
+            repeated, contradicting = examples.repeated(texts, answers)
+            _check_share(contradicting, len(texts.numbers), title, "repeat a prompt with another answer", where)
+            _warn(repeated, len(texts.numbers), title, "repeat a prompt and its answer", where)
+    if len(keys) == 2:
+        held_out, title = keys["held-out"], f"held-out examples of '{name}'"
+        overlap = held_out.shared_with(keys["training"])
+        _warn(overlap, len(held_out.numbers), title, "are also training examples", where)
 
 
-def _check_texts(texts: Sequence[str], title: str, where: str) -> None:
+def _with_images(rows: Any, examples: Examples) -> TextColumn | None:
+    """Return prompts with the digests of their images, of the sample; None without images."""
+    if not image_columns(columns(rows)):
+        return None
+    sample: Any = rows.select(examples.numbers) if hasattr(rows, "select") else [rows[i] for i in examples.numbers]
+    prompts = [_text(example["prompt"]) for _, example in examples.sample]
+    return TextColumn.of([*map(str.__add__, prompts, image_ids(sample))], examples.numbers)
+
+
+def _check_messages(examples: Examples, title: str, where: str) -> None:
+    """Check roles and contents of the messages of conversations."""
+    if isinstance(examples.sample[0][1]["prompt"], str):
+        return
+    for number, example in examples.sample:
+        for message in example["prompt"]:
+            if message.get("role") not in ROLES:
+                _refuse_role(number, message.get("role"), title, where)
+        if not _contents(example["prompt"]).strip():
+            raise RecipeError(f"prompt {number} of the {title} has only empty messages", where=where)
+    if found := examples.unknown_role(ROLES):
+        _refuse_role(*found, title, where)
+    if blank := examples.texts("prompt", _contents).blank():
+        raise RecipeError(f"prompt {blank[0]} of the {title} has only empty messages", where=where)
+
+
+def _refuse_role(number: int, role: Any, title: str, where: str) -> NoReturn:
+    problem = f"prompt {number} of the {title} has a message of the role {role!r}"
+    raise RecipeError(problem, where=where, allowed=", ".join(sorted(ROLES)))
+
+
+def _check_texts(texts: TextColumn, title: str, where: str) -> None:
     """Check prompts for their size and for damaged characters."""
-    for number, text in enumerate(texts):
-        if len(text) > _MAX_CHARACTERS:
-            size = len(text) / 1e6
-            raise RecipeError(f"prompt {number} of the {title} has {size:.1f} million characters", where=where)
+    lengths = texts.lengths()
+    if lengths.max() > _MAX_CHARACTERS:
+        number, size = texts.numbers[lengths.argmax()], lengths.max() / 1e6
+        raise RecipeError(f"prompt {number} of the {title} has {size:.1f} million characters", where=where)
     for character, meaning in _DAMAGED.items():
-        damaged = [i for i, text in enumerate(texts) if character in text]
-        _check_share(damaged, len(texts), title, f"have {meaning}", where)
+        _check_share(texts.containing(character), len(texts.numbers), title, f"have {meaning}", where)
 
 
 def _check_answers(
-    answers: Mapping[str, Sequence[Any]], rewards: Sequence[Reward], title: str, where: str, *, generated: bool
+    examples: Examples, column: str, rewards: Sequence[Reward], title: str, where: str, *, generated: bool
 ) -> None:
-    """Check each column of gold answers for missing ones, and the column `answer` for lists and objects."""
-    for column, values in answers.items():
-        missing = [i for i, answer in enumerate(values) if _is_missing(answer)]
-        defect = f"have no answer in the column '{column}'"
-        if all(column in reward.part.part.required_data for reward in rewards) and not generated:
-            _check_share(missing, len(values), title, defect, where)
-        elif not generated:  # in a mixture of tasks, other rewards score the rest
-            _warn(missing, len(values), title, defect, where)
-        if column == "answer" and any(reward.part.part.name.endswith("accuracy") for reward in rewards):
-            nested = [i for i, answer in enumerate(values) if isinstance(answer, list | Mapping)]
-            defect = "have a list or an object in the column 'answer', and a correct answer is text or a number"
-            _check_share(sorted({*nested} - {*missing}), len(values), title, defect, where)
+    """Check a column of gold answers for missing ones, and one that is compared with for lists and objects.
+
+    Answers of one simple type are checked as a whole column, others in the sample.
+    """
+    missing, nested, total = examples.missing(column, _NO_ANSWER), list[int](), len(examples)
+    if missing is None:
+        answers, total = [(number, example.get(column)) for number, example in examples.sample], len(examples.sample)
+        missing = [number for number, answer in answers if _is_missing(answer)]
+        nested = [number for number, answer in answers if isinstance(answer, list | Mapping)]
+    defect = f"have no answer in the column '{column}'"
+    if all(column in reward.part.part.required_data for reward in rewards) and not generated:
+        _check_share(missing, total, title, defect, where)
+    elif not generated:  # in a mixture of tasks, other rewards score the rest
+        _warn(missing, total, title, defect, where)
+    if column in [gold_column_of(reward.part.target) for reward in rewards]:
+        defect = f"have a list or an object in the column '{column}', and a correct answer is text or a number"
+        _check_share(sorted({*nested} - {*missing}), total, title, defect, where)
 
 
 def _gold_columns(environment_spec: EnvironmentSpec, rewards: Sequence[Reward]) -> list[str]:
@@ -116,14 +304,14 @@ def _gold_columns(environment_spec: EnvironmentSpec, rewards: Sequence[Reward]) 
     return [column for column in required if column in names and column not in ("prompt", "prompts")]
 
 
-def _column(rows: Any, name: str) -> list[Any]:
-    return [row.get(name) for row in rows] if isinstance(rows, list | tuple) else list(rows[name])
-
-
 def _text(prompt: Any) -> str:
     if isinstance(prompt, str):
         return prompt
-    return "\n".join(f"{m.get('role')}: {_content(m.get('content'))}" for m in prompt)
+    return "\n".join(f"{m.get('role')}: {_content(m.get('content'))}" for m in prompt or ())
+
+
+def _contents(prompt: Any) -> str:
+    return "\n".join(_content(message.get("content")) for message in prompt)
 
 
 def _content(content: Any) -> str:
@@ -132,40 +320,12 @@ def _content(content: Any) -> str:
     return str(content or "")
 
 
-def _normalized(text: str) -> str:
-    return " ".join(text.casefold().split())
-
-
 def _is_missing(answer: Any) -> bool:
     if isinstance(answer, float):
         return not math.isfinite(answer)  # NaN: an empty cell of a table
     if isinstance(answer, list | tuple | Mapping):
         return all(map(_is_missing, answer.values() if isinstance(answer, Mapping) else answer))
     return answer is None or (isinstance(answer, str) and answer.strip().casefold() in _NO_ANSWER)
-
-
-def _check_messages(prompts: Iterable[Any], title: str, where: str) -> None:
-    for number, prompt in enumerate(prompts):
-        for message in prompt if isinstance(prompt, list) else ():
-            if message.get("role") not in ROLES:
-                problem = f"prompt {number} of the {title} has a message of the role {message.get('role')!r}"
-                raise RecipeError(problem, where=where, allowed=", ".join(sorted(ROLES)))
-        if isinstance(prompt, list) and not any(_content(m.get("content")).strip() for m in prompt):
-            raise RecipeError(f"prompt {number} of the {title} has only empty messages", where=where)
-
-
-def _check_repeats(texts: Sequence[str], answers: Mapping[str, Sequence[Any]], title: str, where: str) -> None:
-    """Report prompts that occur more than once: with another answer, or with the same."""
-    first: dict[str, int] = {}
-    repeated: list[int] = []
-    contradicting: list[int] = []
-    for number, text in enumerate(texts):
-        original = first.setdefault(text, number)
-        if original != number:
-            differ = any(values[number] != values[original] for values in answers.values())
-            (contradicting if differ else repeated).append(number)
-    _check_share(contradicting, len(texts), title, "repeat a prompt with another answer", where)
-    _warn(repeated, len(texts), title, "repeat a prompt and its answer", where)
 
 
 def _check_share(numbers: Sequence[int], total: int, title: str, defect: str, where: str) -> None:
@@ -187,3 +347,70 @@ def _warn(numbers: Sequence[int], total: int, title: str, defect: str, where: st
 
 def _number_text(numbers: Sequence[int]) -> str:
     return "examples " + ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "") + " (counted from 0)"
+
+
+def check_stage_texts(stage: Stage, config: Any, where: str, count: int | None = SAMPLED) -> None:
+    """Check the content of the examples of a stage, and their lengths by the tokenizer of the model.
+
+    Args:
+        stage: With its data sets.
+        config: The trainer's; None if nothing is trained.
+        where: Address of the environment.
+        count: Size of the sample that is checked where a column is not read as a whole; None: all examples.
+
+    Raises:
+        RecipeError: It names the example, counted from 0.
+    """
+    from rlm_plugins.data.text_lengths import check_texts, warn_of_long_texts
+    from rlm_plugins.data.tokenizer_check import positions_of
+
+    spec, name = stage.environment_spec, stage.body["environment"]["name"]
+    generated = isinstance(spec.train, list | tuple)
+    check_content(spec, stage.rewards, name, where, generated=generated, count=count)
+    try:
+        tokenizer = stage.source.tokenizer()
+    except Exception:  # loading the model reports it, with its reason
+        return
+    positions = positions_of(stage.source.config)
+    completion = None if spec.multi_turn else getattr(config, "max_completion_length", None)
+    explicit, template = "max_completion_length" in stage.settings, stage.settings.get("chat_template_kwargs")
+    limits: dict[str, Any] = {"explicit": explicit, "template": template}
+    train = Examples(spec.train, count)
+    check_texts(tokenizer, train, positions, completion, where, **limits)
+    check_texts(tokenizer, Examples(spec.test, count), positions, completion, where, **limits, kind="held-out")
+    warn_of_long_texts(tokenizer, train, _trained_columns(stage, completion, config), where)
+
+
+@contextmanager
+def named_example(stage: Stage) -> Iterator[None]:
+    """Raise an error of a stage that trains as that of the example that caused it, if one is invalid.
+
+    Before training, whole columns are checked where Arrow has text, messages or numbers for them, and otherwise a
+    sample (:data:`rlm_plugins.data.text_columns.SAMPLED`). An invalid example that neither of them shows fails when a
+    trainer or a part reads it: then every example is checked, and the first invalid one is named by its number.
+
+    Raises:
+        RecipeError: In place of the error; it names the example, counted from 0.
+    """
+    try:
+        yield
+    except RlmError:
+        raise
+    except Exception as error:
+        where, name = f"environment (stage '{stage.name}')", stage.body["environment"]["name"]
+        try:
+            with_text = "demonstration" in columns_of(stage.trainer)
+            check_rows(stage.environment_spec, name, where, with_text=with_text, count=None)
+            check_stage_texts(stage, None, where, count=None)
+        except RecipeError as invalid:
+            raise invalid from error
+        raise
+
+
+def _trained_columns(stage: Stage, completion: int | None, config: Any) -> dict[str, int]:
+    """Return the columns whose text the policy is trained to generate, each with its maximum length in tokens."""
+    used = {*columns_of(stage.trainer), *columns_read(stage.rollouts)}
+    longest = completion or getattr(config, "max_length", None)
+    limits: dict[str, int | None] = dict.fromkeys(sorted(used & {"demonstration", "completion"}), longest)
+    limits |= dict.fromkeys(sorted({gold_column_of(reward.part.target) for reward in stage.rewards} - {""}), completion)
+    return {name: limit for name, limit in limits.items() if limit}

@@ -11,7 +11,7 @@ from rlm_audit.case import Case, Scorer
 from rlm_audit.families import default_family, family_of
 from rlm_audit.report import render
 from rlm_plugins.errors import RlmError
-from rlm_plugins.recipe.overrides import parse_override
+from rlm_plugins.recipe.draft import parse_override
 from rlm_plugins.registry import Registry
 from rlm_plugins.reward_probe.call import call_reward
 from rlm_plugins.stage_settings import Reward

@@ -80,6 +80,9 @@ def math_accuracy(
     return [None if case is None else _score(case, replies) for case in cases]
 
 
+math_accuracy.gold_column = "answer"  # type: ignore[attr-defined]
+
+
 class Case(NamedTuple):
     """One completion: True if rejected without evaluation, and the queries that decide otherwise."""
 

@@ -17,7 +17,7 @@ from transformers import TrainerCallback
 from rlm_plugins.batch import Batch
 from rlm_plugins.distributed import gather_lists, processes
 from rlm_plugins.functional.rng_state import rng_state
-from rlm_plugins.recipe.yaml_scalars import dump
+from rlm_plugins.recipe.yaml_strict import dump
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.observer import StepObserver
