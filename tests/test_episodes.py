@@ -21,7 +21,7 @@ import torch
 from fixtures_trainer import clipped, interrupted, logged, trainer, weights
 from trl import GRPOConfig, GRPOTrainer
 
-from rlm_plugins.builtin.episode_rewards import episode_return
+from rlm_plugins.builtin.rewards import episode_return
 from rlm_plugins.environment import Environment
 from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RecipeError, RlmError

@@ -326,7 +326,7 @@ def test_impossible_knobs_are_rejected(name: str, knobs: dict[str, Any]) -> None
         Part("rlm_models", name, "builtin", rlm_models()[name]).bind(knobs)
 
 
-@pytest.mark.parametrize("file", ["environments", "rewards", "models", "samplers"])
+@pytest.mark.parametrize("file", ["environments", "rewards", "models", "rollouts"])
 def test_listing_parts_imports_nothing_heavy(file: str) -> None:
     heavy = ("torch", "trl", "transformers", "datasets", "peft", "huggingface_hub")
     code = f"import sys, rlm_plugins.builtin.{file} as m; m.rlm_{file}(); print(sys.modules.keys() & {heavy})"
