@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import rlm_algorithms
-import rlm_games
 import rlm_intrinsic
 import rlm_process
+import rlm_worlds
 
 from rlm_plugins import hookimpl
 from rlm_plugins.hooks import HOOKS
 
-PACKAGES = (rlm_games, rlm_intrinsic, rlm_algorithms, rlm_process)
+PACKAGES = (rlm_worlds, rlm_intrinsic, rlm_algorithms, rlm_process)
 
 
 def joined(name: str) -> Callable[[], dict[str, Any]]:

@@ -7,7 +7,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from rlm_testing.fake_packages import registered
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
@@ -15,10 +14,6 @@ from rlm_plugins.cli import app
 PACKAGE = Path(__file__).parents[1]
 
 
-_registered = registered("games")
-
-
-@pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize("recipe", ["guess", "nim", "python"])
 def test_recipe_passes_check(recipe: str) -> None:
     """The tokenizer has every character of prompts and completions, and all lengths fit."""
@@ -30,7 +25,6 @@ def test_recipe_passes_check(recipe: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.slow
-@pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize("recipe", ["recipe.yaml", pytest.param("recipes/calculator.yaml", marks=pytest.mark.full)])
 def test_recipe_trains_and_evaluates(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

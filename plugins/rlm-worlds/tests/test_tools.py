@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlm_games import calculator, interpreter
-from rlm_games.safe_arithmetic import evaluate
 from rlm_testing import conformance
+from rlm_worlds import calculator, interpreter
+from rlm_worlds.tools import evaluate
 from transformers.utils import get_json_schema
 
 from rlm_plugins.errors import RecipeError
@@ -136,11 +136,11 @@ def test_missing_isolation_is_a_fault_of_the_episode(monkeypatch: pytest.MonkeyP
 
 
 def test_interpreter_requires_sandbox_and_path(data_set: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["rlm_games.interpreter"]
+    module = sys.modules["rlm_worlds.interpreter"]
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(RecipeError, match=r"rlm-games\[interpreter\]"):
+    with pytest.raises(RecipeError, match=r"rlm-worlds\[interpreter\]"):
         interpreter(data=data_set)
-    with pytest.raises(RecipeError, match=r"rlm-games\[interpreter\]"):
+    with pytest.raises(RecipeError, match=r"rlm-worlds\[interpreter\]"):
         calculator(tool="python")
     monkeypatch.setattr(module, "find_spec", find_spec)
     if find_spec("rlm_sandbox"):

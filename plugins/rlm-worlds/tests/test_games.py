@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from rlm_games import guess, nim, tictactoe, walk
-from rlm_games.game import Game, demonstrations
 from rlm_testing import conformance
+from rlm_worlds import guess, nim, tictactoe, walk
+from rlm_worlds.game import Game, demonstrations
 
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError

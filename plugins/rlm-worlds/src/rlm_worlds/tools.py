@@ -1,19 +1,124 @@
-"""Arithmetic with a calculator or Python as a tool."""
+"""x: environments with a tool: a calculator, or Python in a sandbox."""
 
 from __future__ import annotations
 
+import ast
+import operator
 import random
+from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlm_games.game import Count, Share, Show
-from rlm_games.interpreter import Interpreter, require_sandbox
-from rlm_games.safe_arithmetic import evaluate
+from rlm_plugins.builtin.dataset_environment import dataset
 from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.messages import describe
 from rlm_plugins.specs import EnvironmentSpec
+from rlm_worlds.game import Count, Share, Show
+
+MAX_LENGTH = 200
+MAX_MAGNITUDE = 10**50
+OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+def evaluate(expression: str) -> int:
+    """Return the value of an expression.
+
+    Raises:
+        ValueError: It is not an expression, it is too long, or a number in it becomes too large.
+
+    >>> evaluate("(3+4)*-5")
+    -35
+    """
+    if len(expression) > MAX_LENGTH:
+        raise ValueError(f"expected at most {MAX_LENGTH} characters")
+    try:
+        return _value(ast.parse(expression.strip(), mode="eval").body)
+    except (SyntaxError, ZeroDivisionError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{expression!r} cannot be computed: {error}") from error
+
+
+def _value(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        value = node.value
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = -_value(node.operand)
+    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        value = OPERATORS[type(node.op)](_value(node.left), _value(node.right))
+    else:
+        raise ValueError("only whole numbers, + - * // and parentheses can be computed")
+    if abs(value) > MAX_MAGNITUDE:
+        raise ValueError("a number became too large")
+    return value
+
+
+class Interpreter(Environment):
+    """Environment with a Python interpreter as its only tool; no state is kept between two calls."""
+
+    turns = 8
+
+    def reset(self) -> None:
+        """Start the sandbox. A tool's exceptions go to the model, so a missing sandbox must fail here.
+
+        Raises:
+            SandboxError: The machine cannot isolate programs.
+        """
+        from rlm_sandbox import shared
+
+        shared().start()
+
+    def python(self, code: str) -> str:
+        """Runs a Python program and returns what it prints.
+
+        Args:
+            code: The program. It can compute, and neither read files nor reach the network.
+
+        Returns:
+            Its standard output, or the error that ended it.
+        """  # the tool's description in the prompt, hence no change of its text
+        from rlm_sandbox import Program, Stdin, shared
+
+        (output,) = shared().run(Program(code), [Stdin()])
+        if output.status == "ok":
+            return str(output.value)[:MAX_OUTPUT_LENGTH]
+        return f"{output.status}: {output.error}"[:MAX_OUTPUT_LENGTH].rstrip(": ")
+
+
+MAX_OUTPUT_LENGTH = 2000
+"""Largest number of characters of output in an observation."""
+
+
+def interpreter(*, data: dict[str, Any]) -> EnvironmentSpec:
+    """Build an environment from a data set, with Python as the tool `python(code)`.
+
+    `data` holds the knobs of the environment `dataset` (`path`, `columns`, `test_rows`, …), which provides the
+    examples. Any reward that names their columns can score the answers. Programs run in rlm-sandbox; without it the run
+    stops.
+    """
+    require_sandbox()
+    if "path" not in data:
+        raise RecipeError("`data` requires `path`", where="environment.data", allowed="the knobs of `dataset`")
+    spec = dataset(**data)
+    return EnvironmentSpec(train=spec.train, test=spec.test, environment=Interpreter)
+
+
+def require_sandbox() -> None:
+    """Check that rlm-sandbox is installed, the only place where programs run.
+
+    Raises:
+        RecipeError: It is not installed.
+    """
+    if find_spec("rlm_sandbox") is None:
+        problem, hint = "running programs requires rlm-sandbox", "pip install 'rlm-worlds[interpreter]'"
+        raise RecipeError(problem, where="environment", hint=hint)
+
 
 Digits = Annotated[int, Field(ge=1, le=9)]
 Tool = Literal["calculate", "python"]

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlm_corpora.corpus import CORPORA
-from rlm_corpora.environments import ENVIRONMENTS
+from rlm_worlds.corpora import CORPORA, CORPUS_ENVIRONMENTS
 
 from rlm_plugins.errors import RecipeError
 
@@ -26,12 +25,12 @@ def test_row_of_the_published_shape_is_read(name: str, tmp_path: Path) -> None:
     expected, corpus = dict(ROWS[name]), CORPORA[name]
     row = expected.pop("row")
     (tmp_path / "rows.jsonl").write_text(f"{row}\n{row}\n")
-    spec = ENVIRONMENTS[name](path=str(tmp_path / "rows.jsonl"))
+    spec = CORPUS_ENVIRONMENTS[name](path=str(tmp_path / "rows.jsonl"))
     (actual,) = list(spec.train)
     assert {key: value for key, value in actual.items() if key != "prompt"} == expected
     assert actual["prompt"][-1]["content"] == expected["question"]
     assert {*expected} == {key for key in ("question", "answer", "demonstration") if getattr(corpus, key)}
-    assert corpus.license in (ENVIRONMENTS[name].__doc__ or "")
+    assert corpus.license in (CORPUS_ENVIRONMENTS[name].__doc__ or "")
 
 
 @pytest.mark.parametrize("name", ["webshaper", "open_code_reasoning", "limr"])
@@ -47,7 +46,7 @@ def test_one_local_file_needs_no_split(name: str, suffix: str, tmp_path: Path) -
         row = {key: value for key, value in row.items() if isinstance(value, str)}
     table = datasets.Dataset.from_list([row])
     {"csv": table.to_csv, "parquet": table.to_parquet}.get(suffix, table.to_json)(str(file))
-    (actual,) = list(ENVIRONMENTS[name](path=str(file)).train)
+    (actual,) = list(CORPUS_ENVIRONMENTS[name](path=str(file)).train)
     assert actual["question"] == expected["question"]
     assert corpus.split in ("main", "split_0", "train")
 
@@ -55,7 +54,7 @@ def test_one_local_file_needs_no_split(name: str, suffix: str, tmp_path: Path) -
 @pytest.mark.parametrize("name", [name for name, corpus in CORPORA.items() if not corpus.path])
 def test_corpus_that_is_not_on_the_hub_requires_a_file(name: str) -> None:
     with pytest.raises(RecipeError, match="empty `path`") as failure:
-        ENVIRONMENTS[name]()
+        CORPUS_ENVIRONMENTS[name]()
     assert failure.value.where == "environment.path"
 
 
@@ -63,7 +62,7 @@ def test_what_was_confirmed_is_said() -> None:
     places = {"hub id", "columns", "config", "split", "license"}
     for name, corpus in CORPORA.items():
         assert {*corpus.confirmed} <= places
-        assert ("From memory" in (ENVIRONMENTS[name].__doc__ or "")) is not bool(corpus.confirmed)
+        assert ("From memory" in (CORPUS_ENVIRONMENTS[name].__doc__ or "")) is not bool(corpus.confirmed)
 
 
 @pytest.mark.parametrize(
@@ -78,5 +77,5 @@ def test_other_shapes_are_named(row: dict[str, Any], message: str, tmp_path: Pat
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps(row) + "\n")
     with pytest.raises(RecipeError, match=message) as failure:
-        ENVIRONMENTS["limr"](path=str(file))
+        CORPUS_ENVIRONMENTS["limr"](path=str(file))
     assert failure.value.where == "environment.path"

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from rlm_games import textarena
+from rlm_worlds import textarena
 
 from rlm_plugins.errors import RecipeError
 
@@ -101,6 +101,6 @@ def test_rejected_games_and_knobs(knobs: dict[str, Any], fragments: list[str]) -
 
 
 def test_missing_textarena_is_a_recipe_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlm_games.arena_registry.find_spec", lambda name: None)
-    with pytest.raises(RecipeError, match=r"rlm-games\[textarena\]"):
+    monkeypatch.setattr("rlm_worlds.textarena_games.find_spec", lambda name: None)
+    with pytest.raises(RecipeError, match=r"rlm-worlds\[textarena\]"):
         textarena(game="Wordle-v0")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from rlm_games import guess, nim, tictactoe, walk
+from rlm_worlds import guess, nim, tictactoe, walk
 
 GAMES: dict[str, Any] = {
     "nim": lambda: nim(blunder=0.3, games=8),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from itertools import permutations
 
-from rlm_games.game import Count, Game, Share, Show, environment_spec
 from rlm_plugins.specs import EnvironmentSpec
+from rlm_worlds.game import Count, Game, Share, Show, environment_spec
 
 LINES = ("012", "345", "678", "036", "147", "258", "048", "246")
 _LINES = [tuple(map(int, line)) for line in LINES]
