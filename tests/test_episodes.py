@@ -32,8 +32,8 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.rewards.fault_log import FaultLog
 from rlm_plugins.rewards.trl_adapter import trl_reward
+from rlm_plugins.rollout.chat_tokens import EpisodeTokens
 from rlm_plugins.rollout.collector import RolloutCollector
-from rlm_plugins.rollout.episode_tokens import EpisodeTokens
 from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage_settings import NO_SPEED, Reward

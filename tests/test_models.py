@@ -19,9 +19,7 @@ from trl.data_utils import apply_chat_template
 
 from rlm_plugins.builtin.environments import addition
 from rlm_plugins.builtin.models import pretrained, rlm_models, scratch
-from rlm_plugins.data.text_lengths import check_texts
-from rlm_plugins.data.tokenizer_check import check_tokenizer, positions_of
-from rlm_plugins.data.written_lengths import warn_of_long_texts
+from rlm_plugins.data.text_lengths import check_texts, check_tokenizer, positions_of, warn_of_long_texts
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.scratch import CHARACTERS, TAGS
 from rlm_plugins.registry.part import Part

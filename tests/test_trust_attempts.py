@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from rlm_plugins.cli import app, trust
 from rlm_plugins.cli.sweep import sweep
-from rlm_plugins.data.image_loading import open_images
+from rlm_plugins.data.images import open_images
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.document import load
 from rlm_plugins.recipe.foreign_code import foreign_code

@@ -24,7 +24,7 @@ from rlm_plugins.environment import Environment, Episode
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.rollout.episode_tokens import EpisodeTokens
+from rlm_plugins.rollout.chat_tokens import EpisodeTokens
 from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.run.train import train
 from rlm_plugins.specs import EnvironmentSpec

@@ -136,7 +136,7 @@ def test_missing_isolation_is_a_fault_of_the_episode(monkeypatch: pytest.MonkeyP
 
 
 def test_interpreter_requires_sandbox_and_path(data_set: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["rlm_worlds.interpreter"]
+    module = sys.modules["rlm_worlds.tools"]
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(RecipeError, match=r"rlm-worlds\[interpreter\]"):
         interpreter(data=data_set)

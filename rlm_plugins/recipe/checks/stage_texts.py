@@ -14,9 +14,7 @@ from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 
 def check_stage_texts(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, config: Any) -> None:
     """Check the content of all examples, and their lengths by the tokenizer of the model."""
-    from rlm_plugins.data.text_lengths import check_texts
-    from rlm_plugins.data.tokenizer_check import positions_of
-    from rlm_plugins.data.written_lengths import warn_of_long_texts
+    from rlm_plugins.data.text_lengths import check_texts, positions_of, warn_of_long_texts
 
     where, name = format_path((*plan.stage_path, "environment")), plan.body["environment"]["name"]
     generated = isinstance(environment_spec.train, list | tuple)
