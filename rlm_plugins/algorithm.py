@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 Spec = str | Mapping[str, Any] | None
@@ -69,6 +71,36 @@ def variant(algorithm: Algorithm, *, about: str, source: str, pitfalls: str = ""
     """Return `algorithm` as a library implements it: with other `slots`, and the paper's names for the rest."""
     names = {slot: name for slot, name in algorithm.names.items() if slot not in slots}
     return dataclasses.replace(algorithm, about=about, source=source, pitfalls=pitfalls, names=names, **slots)
+
+
+def read_algorithms(*tables: Path) -> dict[str, Algorithm]:
+    """Return name → algorithm of tables of TOML, each with its place there.
+
+    An entry has the arguments of :class:`Algorithm`; the text "null" stands for None. An entry ``NAME@LIBRARY`` has
+    those of :func:`variant`, for the algorithm ``NAME`` of the same tables.
+
+    Args:
+        tables: Files, an algorithm before its variants.
+    """
+    algorithms: dict[str, Algorithm] = {}
+    for file in tables:
+        text = file.read_text(encoding="utf-8")
+        for name, entry in tomllib.loads(text).items():
+            values = _values(entry)
+            algorithm = variant(algorithms[base_name(name)], **values) if "@" in name else Algorithm(**values)
+            object.__setattr__(algorithm, "file", str(file))
+            object.__setattr__(algorithm, "line", text[: text.index(f'["{name}"]')].count("\n") + 1)
+            algorithms[name] = algorithm
+    return algorithms
+
+
+def _values(table: Any) -> Any:
+    """Return a table of TOML with tuples in place of lists, and None for "null", which TOML does not have."""
+    if isinstance(table, dict):
+        return {key: _values(value) for key, value in table.items()}
+    if isinstance(table, list):
+        return tuple(map(_values, table))
+    return None if table == "null" else table
 
 
 def base_name(name: str) -> str:

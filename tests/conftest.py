@@ -13,12 +13,22 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-BUILTIN = Path(__file__).parents[1] / "rlm_plugins" / "builtin"
-WITH_TENSORS = [file.stem for file in BUILTIN.glob("*.py") if file.stem not in ("__init__", "environments")]
-install_import_hook([f"rlm_plugins.builtin.{name}" for name in WITH_TENSORS], "beartype.beartype")
+ROOT = Path(__file__).parents[1]
+OF_PARTS = {
+    "rlm_plugins.builtin": ROOT / "rlm_plugins" / "builtin",
+    "rlm_algorithms": ROOT / "plugins" / "rlm-algorithms" / "src" / "rlm_algorithms",
+}
+WITHOUT_TENSORS = ("__init__", "environments", "wrapped_environments")
+WITH_TENSORS = [
+    f"{package}.{file.stem}"
+    for package, folder in OF_PARTS.items()
+    for file in folder.glob("*.py")
+    if file.stem not in WITHOUT_TENSORS
+]
+install_import_hook(WITH_TENSORS, "beartype.beartype")
 os.environ.setdefault("RLM_TUNING", "off")  # no test depends on the processor
 
-MACHINE = ("fast", "async", "view", "explain", "lab", "algorithms")
+MACHINE = ("fast", "async", "view", "explain", "lab", "algorithms", "interop")
 """Plugins of packages that extend the machine; those with rewards and environments are hidden."""
 SITE = Path(sysconfig.get_path("purelib"))
 _entry_points = importlib.metadata.entry_points

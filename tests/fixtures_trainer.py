@@ -15,8 +15,7 @@ from rlm_plugins.equation import Equation
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.rollout.prompt_sampler import order_of
-from rlm_plugins.rollout.prompt_source import prompt_source_for
+from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
 from rlm_plugins.stage_settings import Reward
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 from rlm_plugins.trainer.checkpoint import SaveWhenBufferIsEmpty, checkpoints

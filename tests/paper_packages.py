@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import rlm_games
+import rlm_algorithms
 import rlm_intrinsic
-import rlm_offpolicy
 import rlm_process
+import rlm_worlds
 
 from rlm_plugins import hookimpl
 from rlm_plugins.hooks import HOOKS
 
-PACKAGES = (rlm_games, rlm_intrinsic, rlm_offpolicy, rlm_process)
+PACKAGES = (rlm_worlds, rlm_intrinsic, rlm_algorithms, rlm_process)
 
 
 def joined(name: str) -> Callable[[], dict[str, Any]]:

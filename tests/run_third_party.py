@@ -1,4 +1,4 @@
-"""`tests/test_third_party.py` in an environment where all these libraries are installed.
+"""`plugins/rlm-interop/tests/test_third_party.py` in an environment where all these libraries are installed.
 
     python tests/run_third_party.py    (make test-third-party)
 
@@ -29,7 +29,7 @@ def main() -> int:
         there = "import verl, openrlhf, verifiers, torch; print(torch.__version__)"
         if failed := python(home, "-c", there):
             return failed
-        return python(home, "-m", "pytest", "-n", "0", "-q", "-rs", "tests/test_third_party.py")
+        return python(home, "-m", "pytest", "-n", "0", "-q", "-rs", "plugins/rlm-interop/tests/test_third_party.py")
 
 
 if __name__ == "__main__":

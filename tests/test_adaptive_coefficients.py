@@ -13,12 +13,12 @@ from fixtures_equations import equation, loss_batch, part
 from fixtures_trainer import clipped, interrupted, trainer
 from hypothesis import given
 from hypothesis import strategies as st
+from rlm_algorithms.adaptive_kl import AdaptiveKL, AdaptiveKLInReward
 from rlm_testing import batches
 from trl import GRPOConfig, GRPOTrainer
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.adaptive_coefficients import AdaptiveEntropy, AdaptiveKL, AdaptiveKLInReward
-from rlm_plugins.builtin.penalties import entropy, kl
+from rlm_plugins.builtin.penalties import AdaptiveEntropy, entropy, kl
 from rlm_plugins.builtin.shapers import kl_in_reward
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry

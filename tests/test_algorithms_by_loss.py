@@ -12,10 +12,11 @@ from fixtures_equations import REGISTRY, equation_of, loss_and_gradient, part
 from fixtures_trainer_steps import trained
 from hypothesis import given
 from hypothesis import strategies as st
+from rlm_algorithms import importance_ratios
 from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin import algorithms, importance, policy_losses
+from rlm_plugins.builtin import algorithms, policy_losses
 from rlm_plugins.builtin.trainers import GRPO
 from rlm_plugins.cli.objective_text import objective as formula
 from rlm_plugins.cli.objective_text import slots_of
@@ -44,7 +45,7 @@ def test_gmpo_equals_the_formula_of_its_paper(batch: Batch, low: float, high: fl
     d, sign = batch.logp - batch.old_logp, torch.where(batch.advantages > 0, 1.0, -1.0)
     clipped = sign * torch.min(sign * d, sign * d.clamp(-low, high))
     knobs = {"epsilon": low, "epsilon_high": high}
-    actual = importance.geometric_clipped(batch.logp, batch.old_logp, batch.advantages, batch.mask, **knobs)
+    actual = importance_ratios.geometric_clipped(batch.logp, batch.old_logp, batch.advantages, batch.mask, **knobs)
     for row, mask in enumerate(batch.mask):
         expected = clipped[row, mask].mean() if mask.any() else torch.zeros((), dtype=d.dtype)
         torch.testing.assert_close(actual[row, 0], expected)

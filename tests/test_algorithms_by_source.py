@@ -12,10 +12,13 @@ import torch
 from fixtures_equations import part
 from hypothesis import given
 from hypothesis import strategies as st
+from rlm_algorithms.filters import gate
+from rlm_algorithms.group_advantages import greedy_baseline
+from rlm_algorithms.imitation_losses import nll, policy_shaping
 from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin import advantages, algorithms, filters, penalties, policy_losses
+from rlm_plugins.builtin import advantages, algorithms, policy_losses
 from rlm_plugins.builtin.trainers import DFT, SFT
 from rlm_plugins.cli.objective_text import objective as formula
 from rlm_plugins.cli.objective_text import slots_of
@@ -191,28 +194,28 @@ def term(batch: Batch, function: Any, **knobs: Any) -> tuple[Tensor, Tensor]:
 @given(batches())
 def test_dft_is_sft_weighted_by_probability(batch: Batch) -> None:
     weight = batch.logp.exp()
-    for dft, sft in zip(term(batch, penalties.nll, weighted_by="probability"), term(batch, penalties.nll), strict=True):
+    for dft, sft in zip(term(batch, nll, weighted_by="probability"), term(batch, nll), strict=True):
         torch.testing.assert_close(dft, weight * sft)
 
 
 @given(batches())
 def test_sft_is_reinforce_with_an_advantage_of_one(batch: Batch) -> None:
     ones = replace(batch, advantages=torch.ones_like(batch.advantages))
-    torch.testing.assert_close(term(ones, policy_losses.reinforce), term(batch, penalties.nll))
+    torch.testing.assert_close(term(ones, policy_losses.reinforce), term(batch, nll))
 
 
 @given(batches())
 def test_dft_has_the_gradient_of_the_unshaped_policy_with_an_advantage_of_one(batch: Batch) -> None:
     """∇ π = π ∇ log π: demonstrations with ratio π and Â = 1 have the gradient of DFT (arXiv 2508.05629)."""
     ones = replace(batch, advantages=torch.ones_like(batch.advantages))
-    found = term(ones, penalties.policy_shaping, gamma=None)[1]
-    torch.testing.assert_close(found, term(batch, penalties.nll, weighted_by="probability")[1])
+    found = term(ones, policy_shaping, gamma=None)[1]
+    torch.testing.assert_close(found, term(batch, nll, weighted_by="probability")[1])
 
 
 @given(batches(), st.floats(0.01, 10.0))
 def test_policy_shaping_by_its_derivative(batch: Batch, gamma: float) -> None:
     p = batch.logp.exp()
-    value, gradient = term(batch, penalties.policy_shaping, gamma=gamma)
+    value, gradient = term(batch, policy_shaping, gamma=gamma)
     torch.testing.assert_close(value, -p / (p + gamma) * batch.advantages)
     torch.testing.assert_close(gradient, -gamma * p / (p + gamma) ** 2 * batch.advantages)
 
@@ -251,7 +254,7 @@ def silent(logp: Tensor) -> Tensor:
 def test_remax_with_dense_rewards_uses_returns(batch: Batch) -> None:
     """The advantage is Σ over l ≥ t of the token rewards, minus the return of the greedy completion."""
     dense = batch.loss.where(batch.mask, 0.0)
-    actual = advantages.greedy_baseline(batch.rewards, dense, batch.group, batch.mask, batch.sources)
+    actual = greedy_baseline(batch.rewards, dense, batch.group, batch.mask, batch.sources)
     for i in range(len(batch.group)):
         greedy, group = of_group(batch, i, "greedy"), of_group(batch, i)
         compared = greedy and i not in greedy and len(set(batch.rewards[group].tolist())) > 1
@@ -263,7 +266,7 @@ def test_remax_with_dense_rewards_uses_returns(batch: Batch) -> None:
 def test_missing_greedy_completion_is_an_error() -> None:
     row = torch.ones(1)
     with pytest.raises(RecipeError, match="unknown source 'gredy'") as error:
-        advantages.greedy_baseline(row, row[None], row.long(), row[None].bool(), {"greedy": row > 0}, source="gredy")
+        greedy_baseline(row, row[None], row.long(), row[None].bool(), {"greedy": row > 0}, source="gredy")
     assert "did you mean 'greedy'" in str(error.value)
 
 
@@ -280,13 +283,13 @@ def test_missing_greedy_completion_is_an_error() -> None:
 def test_the_gate(rewards: list[float], knobs: dict[str, Any], kept: list[bool]) -> None:
     shown = {"demonstrations": torch.tensor([False, False, True])}
     named = {"accuracy": torch.tensor([0.0, math.nan, 1.0])}
-    found = filters.gate(torch.tensor(rewards), named, torch.zeros(3).long(), shown, **knobs)
+    found = gate(torch.tensor(rewards), named, torch.zeros(3).long(), shown, **knobs)
     assert found.tolist() == kept
 
 
 def test_gate_is_one_without_demonstrations() -> None:
     none = {"demonstrations": torch.tensor([False, False])}
-    assert filters.gate(torch.zeros(2), {}, torch.zeros(2).long(), none).tolist() == [True, True]
+    assert gate(torch.zeros(2), {}, torch.zeros(2).long(), none).tolist() == [True, True]
 
 
 def test_dft_uses_a_trainer_of_trl(monkeypatch: Any) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from rlm_plugins.registry.catalog import PACKAGES
+
 PLUGINS = Path(__file__).parents[1] / "plugins"
 
 
@@ -27,6 +29,10 @@ def packages(catalog: Any) -> Any:
 def test_the_tables_match_the_registry(catalog: Any, packages: Any) -> None:
     page = PLUGINS / "README.md"
     assert page.read_text(encoding="utf-8") == catalog["updated"](page, packages), "run `make tables`"
+
+
+def test_the_table_of_missing_parts_matches_the_registry(catalog: Any, packages: Any) -> None:
+    assert PACKAGES.read_text(encoding="utf-8") == catalog["offered"](packages), "run `make tables`"
 
 
 def test_every_plugin_package_has_its_line(catalog: Any, packages: Any) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 from fixtures_equations import loss_batch
+from rlm_algorithms import group_advantages
+from rlm_algorithms.group_advantages import best_margin
 
 from rlm_plugins.builtin import advantages as a
 from rlm_plugins.builtin import aggregators as z
@@ -25,13 +27,13 @@ MASK = torch.tensor([[True, True], [True, False], [True, True], [True, True]])
         (a.group_relative, {}, 2.0),
         (a.group_relative, {"scale": "none"}, 2.0),
         (a.leave_one_out, {}, 2.0),
-        (a.optimal_baseline, {"mask": MASK}, 2.0),
-        (a.gpg, {}, 2.0),
-        (a.gpg, {"counted": "nonzero_rewards"}, 4.0),  # 2 of 4 completions have a reward
+        (group_advantages.optimal_baseline, {"mask": MASK}, 2.0),
+        (group_advantages.gpg, {}, 2.0),
+        (group_advantages.gpg, {"counted": "nonzero_rewards"}, 4.0),  # 2 of 4 completions have a reward
     ],
 )
 def test_singleton_group_keeps_its_reward_and_others_are_unchanged(part: Any, given: Any, lone: float) -> None:
-    spread_only = 4 / 3 if part is a.gpg and "counted" not in given else 1.0
+    spread_only = 4 / 3 if part is group_advantages.gpg and "counted" not in given else 1.0
     kept, zero = part(REWARDS, group=GROUP, singleton="reward", **given), part(REWARDS, group=GROUP, **given)
     assert kept[0].item() == pytest.approx(lone * spread_only)
     assert zero[0].item() == 0.0
@@ -40,9 +42,9 @@ def test_singleton_group_keeps_its_reward_and_others_are_unchanged(part: Any, gi
 
 def test_equal_rewards_have_no_advantage_in_any_convention() -> None:
     same = torch.full((4,), 0.3)
-    for part in (a.group_relative, a.leave_one_out, a.gpg):
+    for part in (a.group_relative, a.leave_one_out, group_advantages.gpg):
         assert part(same, torch.tensor([0, 0, 1, 1]), singleton="reward").tolist() == [0.0] * 4  # type: ignore[operator]
-    assert a.best_margin(same, torch.tensor([0, 0, 1, 1])).tolist() == [0.0] * 4
+    assert best_margin(same, torch.tensor([0, 0, 1, 1])).tolist() == [0.0] * 4
 
 
 def test_singleton_reward_is_whitened_with_the_batch() -> None:
@@ -51,7 +53,7 @@ def test_singleton_reward_is_whitened_with_the_batch() -> None:
     to_come = centred.unsqueeze(1).expand(4, 2)
     live = to_come[MASK]
     spread = torch.zeros(4, 2).where(~torch.tensor([[False, True], [True, False], [False, True], [False, True]]), 1.0)
-    found = a.batch_whitened(
+    found = group_advantages.batch_whitened(
         REWARDS, spread * REWARDS.unsqueeze(1), GROUP, MASK, center_by_group=True, singleton="reward"
     )
     torch.testing.assert_close(found[MASK], (live - live.mean()) / live.std())
@@ -62,7 +64,7 @@ def test_reward_to_go_at_a_masked_token(masked_tokens: Any, first: float) -> Non
     """γ = ½, reward 8 at the last of three tokens, the second a tool's; a completion of one token has no reward."""
     mask = torch.tensor([[True, False, True], [True, False, False]])
     dense = torch.tensor([[0.0, 0.0, 8.0], [0.0, 0.0, 0.0]])
-    found = a.batch_whitened(
+    found = group_advantages.batch_whitened(
         dense.sum(1), dense, torch.tensor([0, 1]), mask, gamma=0.5, masked_tokens=masked_tokens, eps=0.0
     )
     live = torch.tensor([first, 8.0, 0.0])
@@ -82,12 +84,12 @@ def test_leave_one_out_over_the_batch() -> None:
 )
 def test_best_margin_of_a_group(rewards: list[float], expected: list[float]) -> None:
     group, given = torch.zeros(3, dtype=torch.long), torch.tensor(rewards)
-    assert a.best_margin(given, group, scale="none").tolist() == expected
-    torch.testing.assert_close(a.best_margin(given, group), torch.tensor(expected) / (given.std() + 1e-6))
+    assert best_margin(given, group, scale="none").tolist() == expected
+    torch.testing.assert_close(best_margin(given, group), torch.tensor(expected) / (given.std() + 1e-6))
 
 
 def test_best_margin_of_a_singleton_is_zero() -> None:
-    assert a.best_margin(torch.tensor([5.0]), torch.tensor([0])).tolist() == [0.0]
+    assert best_margin(torch.tensor([5.0]), torch.tensor([0])).tolist() == [0.0]
 
 
 def test_the_ratio_of_a_completion_is_a_product() -> None:

@@ -11,13 +11,14 @@ import torch
 from fixtures_equations import equation, part, scoring
 from hypothesis import given
 from hypothesis import strategies as st
+from rlm_algorithms.adaptive_kl import AdaptiveKLInReward
 from rlm_testing import batches
 from test_advantages import double_sum
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.adaptive_coefficients import AdaptiveKLInReward
+from rlm_plugins.builtin.advantages import gae
+from rlm_plugins.builtin.penalties import value_loss
 from rlm_plugins.builtin.shapers import kl_in_reward
-from rlm_plugins.builtin.value_estimation import gae, value_loss
 from rlm_plugins.registry.part import Part
 from rlm_plugins.step import score
 

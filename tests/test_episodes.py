@@ -22,7 +22,7 @@ from fixtures_trainer import clipped, interrupted, logged, trainer, weights
 from rlm_fast.speed import NO_SPEED
 from trl import GRPOConfig, GRPOTrainer
 
-from rlm_plugins.builtin.episode_rewards import episode_return
+from rlm_plugins.builtin.rewards import episode_return
 from rlm_plugins.environment import Environment
 from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RecipeError, RlmError
@@ -31,8 +31,8 @@ from rlm_plugins.recipe.checks.required_columns import check_columns, check_envi
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.fault import Fault, FaultLog
 from rlm_plugins.rewards.trl_adapter import trl_reward
+from rlm_plugins.rollout.chat_tokens import EpisodeTokens
 from rlm_plugins.rollout.collector import RolloutCollector
-from rlm_plugins.rollout.episode_tokens import EpisodeTokens
 from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage_settings import Reward

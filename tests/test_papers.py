@@ -14,12 +14,12 @@ import torch
 import yaml
 from datasets import Dataset
 from repetition import one_in
+from rlm_algorithms.replay_rollouts import Replay
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from rlm_plugins import recipe
 from rlm_plugins.builtin import dataset_environment, environments
-from rlm_plugins.builtin.replay_rollouts import Replay
 from rlm_plugins.cli import app
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry

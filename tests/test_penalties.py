@@ -9,10 +9,11 @@ import torch
 import trl_formulas
 from hypothesis import given
 from hypothesis import strategies as st
+from rlm_algorithms.entropy_control import kl_cov
 from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.penalties import entropy, kl, kl_cov, kl_old
+from rlm_plugins.builtin.penalties import entropy, kl, kl_old
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.step_batch import with_own_step_batch
 

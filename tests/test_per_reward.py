@@ -12,8 +12,7 @@ from hypothesis import given
 from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.advantages import group_relative
-from rlm_plugins.builtin.per_reward_advantage import per_reward
+from rlm_plugins.builtin.advantages import group_relative, per_reward
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.functional.statistics import whiten
 

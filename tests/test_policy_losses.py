@@ -9,8 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rlm_algorithms.policy_losses import gradient_preserving
 
-from rlm_plugins.builtin.policy_losses import cispo, clip, gradient_preserving, sapo, unclipped
+from rlm_plugins.builtin.policy_losses import cispo, clip, sapo, unclipped
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Part
 

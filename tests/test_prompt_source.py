@@ -11,8 +11,15 @@ import pytest
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.rollout.prompt_sampler import PromptSampler, order_of
-from rlm_plugins.rollout.prompt_source import InOrder, OnDemand, PromptSource, prompt_source_for, reason
+from rlm_plugins.rollout.prompt_source import (
+    InOrder,
+    OnDemand,
+    PromptSampler,
+    PromptSource,
+    order_of,
+    prompt_source_for,
+    reason,
+)
 
 REGISTRY = Registry()
 SHUFFLED = REGISTRY.find("rlm_samplers", "shuffled").target

@@ -153,6 +153,8 @@ def test_name_of_the_core_is_reserved(install: Installer) -> None:
         ("rlm_advantages", "clip", "'clip' is a part for `policy_loss`"),
         ("rlm_rewards", "nobody/accuracy", "unknown plugin 'nobody': is it installed?"),
         ("rlm_rewards", "buildin/accuracy", "did you mean 'builtin'?"),
+        ("rlm_rewards", "math_accuracy", "pip install rlm-math"),
+        ("rlm_rewards", "math/math_accuracy", "pip install rlm-math"),
     ],
 )
 def test_an_unknown_name(hook: str, name: str, expected: str) -> None:
@@ -161,6 +163,16 @@ def test_an_unknown_name(hook: str, name: str, expected: str) -> None:
     assert f"here: unknown part '{name}' for `{HOOKS[hook].key}`" in str(caught.value)
     assert expected in caught.value.hint
     assert caught.value.allowed
+
+
+def test_a_part_of_a_blocked_or_disabled_package_is_not_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RecipeError) as blocked:
+        Registry(block=["algorithms"]).find("rlm_advantages", "algorithms/gpg")
+    assert "pip install" not in str(blocked.value)
+    monkeypatch.setattr("rlm_plugins.registry.registry.disabled", lambda: {"algorithms"})
+    monkeypatch.setattr("rlm_plugins.registry.catalog.disabled", lambda: {"algorithms"})
+    with pytest.raises(RecipeError, match="rlm-algorithms is disabled: `rlm plugins --enable algorithms`"):
+        Registry().find("rlm_advantages", "gpg")
 
 
 def test_a_full_name_of_a_part_that_its_plugin_does_not_have(install: Installer) -> None:

@@ -12,10 +12,10 @@ import pytest
 import tiny
 import torch
 from fixtures_trainer import trainer
+from rlm_algorithms.demonstrations import Demonstrations
+from rlm_algorithms.replay_rollouts import Replay
+from rlm_algorithms.tree_rollouts import Branches, fork
 
-from rlm_plugins.builtin.replay_rollouts import Replay
-from rlm_plugins.builtin.rollouts import Demonstrations
-from rlm_plugins.builtin.tree_rollouts import Branches, fork
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.models.scratch import build_tokenizer
 from rlm_plugins.registry import Registry

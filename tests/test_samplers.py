@@ -6,7 +6,7 @@ import pytest
 import torch
 from trl.trainer.utils import RepeatSampler
 
-from rlm_plugins.builtin.samplers import in_order, rlm_samplers, shuffled
+from rlm_plugins.builtin.rollouts import in_order, rlm_samplers, shuffled
 from rlm_plugins.registry.part import Part
 
 

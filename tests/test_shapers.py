@@ -10,10 +10,11 @@ import torch
 from fixtures_equations import equation, part, scoring
 from hypothesis import given
 from hypothesis import strategies as st
+from rlm_algorithms.reward_combinations import product, sigmoid_shaping
 from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.shapers import bounded, kl_in_reward, overlong, product, sigmoid_shaping
+from rlm_plugins.builtin.shapers import bounded, kl_in_reward, overlong
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.step import score
 

@@ -10,8 +10,8 @@ import tiny
 import torch
 from fixtures_equations import equation_of
 from fixtures_trainer import OFTEN, interrupted, logged, trainer
+from rlm_algorithms.tracked_values import TrackedBaseline
 
-from rlm_plugins.builtin.tracked_baseline import TrackedBaseline
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.trainer import EquationTrainer

@@ -12,16 +12,17 @@ import torch
 from fixtures_equations import equation, part
 from hypothesis import given
 from hypothesis import strategies as st
+from rlm_algorithms import entropy_control
 from rlm_testing import batches
 from rlm_testing.batch_transforms import select_in_order
 from trl import GRPOConfig
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin import importance, penalties, policy_losses
+from rlm_plugins.builtin import importance, policy_losses
 from rlm_plugins.builtin import token_weights as weights
+from rlm_plugins.builtin.token_weights import quantile
 from rlm_plugins.equation import Equation
 from rlm_plugins.errors import PartError
-from rlm_plugins.functional.covariance import quantile
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.trl_adapter import trl_reward
@@ -32,9 +33,9 @@ from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
 REGISTRY = Registry()
 TERMS = {
-    "clip_cov": {"token_weights": [part("rlm_token_weights", weights.clip_cov, share=0.3, low=0.0)]},
+    "clip_cov": {"token_weights": [part("rlm_token_weights", entropy_control.clip_cov, share=0.3, low=0.0)]},
     "top_entropy": {"token_weights": [part("rlm_token_weights", weights.top_entropy, share=0.3)]},
-    "kl_cov": {"penalties": [replace(part("rlm_penalties", penalties.kl_cov, share=0.3), options={"beta": 2.0})]},
+    "kl_cov": {"penalties": [replace(part("rlm_penalties", entropy_control.kl_cov, share=0.3), options={"beta": 2.0})]},
 }
 
 

@@ -11,17 +11,13 @@ import torch
 from fixtures_equations import equation, loss_batch, part
 from hypothesis import given
 from hypothesis import strategies as st
+from rlm_algorithms.entropy_control import clip_cov
+from rlm_algorithms.importance_ratios import masked_importance, truncated_importance
 from rlm_testing import batches
 from trl import GRPOTrainer
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.token_weights import (
-    clip_cov,
-    mask_truncated,
-    masked_importance,
-    top_entropy,
-    truncated_importance,
-)
+from rlm_plugins.builtin.token_weights import mask_truncated, top_entropy
 from rlm_plugins.step import objective
 from rlm_plugins.step_batch import with_own_step_batch
 

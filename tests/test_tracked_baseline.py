@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from fixtures_equations import equation_of
+from rlm_algorithms.tracked_values import Curriculum, Prioritized, TrackedBaseline, ValueTracker
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.tracked_baseline import Curriculum, Prioritized, TrackedBaseline
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.functional.value_tracker import ValueTracker
 from rlm_plugins.registry import Registry
 from rlm_plugins.step import compute_advantages, objective, shape_and_filter
 from rlm_plugins.trainer.part_state import PartStates

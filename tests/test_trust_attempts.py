@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 import yaml
+from rlm_interop import model_packages as packages
+from rlm_interop.model_packages import ModelPackage
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app, trust
 from rlm_plugins.cli.sweep import sweep
-from rlm_plugins.data.image_loading import open_images
-from rlm_plugins.data.model_packages import ModelPackage
+from rlm_plugins.data.images import open_images
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.models import packages
 from rlm_plugins.recipe.document import load
 from rlm_plugins.recipe.foreign_code import foreign_code
 from rlm_plugins.registry import import_path
@@ -209,9 +209,9 @@ REFUSED: dict[str, dict[str, Any]] = {
         "rewards": [{"name": "trl", "function": "trl:os.system"}],
         "plugins": {"packages": ["json"]},
     },
-    "a package of Python without a hash": {"model": {"name": "pretrained", "package": "evil==1.0"}},
-    "an address of a package": {"model": {"name": "pretrained", "package": "evil @ file:///evil", "sha256": "0" * 64}},
-    "options of pip": {"model": {"name": "pretrained", "package": "-e .", "sha256": "0" * 64}},
+    "a package of Python without a hash": {"model": {"name": "gguf", "package": "evil==1.0"}},
+    "an address of a package": {"model": {"name": "gguf", "package": "evil @ file:///evil", "sha256": "0" * 64}},
+    "options of pip": {"model": {"name": "gguf", "package": "-e .", "sha256": "0" * 64}},
     "a report": {"trainer": {**BASE["trainer"], "report_to": ["evil"]}},
     "an optimizer": {"trainer": {**BASE["trainer"], "optim": "evil.py:f"}},
     "a backend": {"trainer": {**BASE["trainer"], "model_init_kwargs": {"trust_remote_code": True}}},

@@ -9,10 +9,10 @@ from typing import Any
 import datasets
 import pytest
 import torch
+from rlm_algorithms.filters import first_k
+from rlm_algorithms.wrapped_environments import budgets, held_out_questions
 
-from rlm_plugins.builtin.filters import first_k
 from rlm_plugins.builtin.gist import gist_environment
-from rlm_plugins.builtin.wrapped_environments import budgets, held_out_questions
 from rlm_plugins.data.digit_summaries import SummaryWriter, summary_quality
 from rlm_plugins.data.trl_formats import to_recipe_columns
 from rlm_plugins.errors import RecipeError

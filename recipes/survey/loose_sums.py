@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from statistics import correlation
 from typing import Any
 
+from rlm_algorithms.wrapped_environments import with_budgets
+
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.environments import addition
-from rlm_plugins.builtin.wrapped_environments import with_budgets
 from rlm_plugins.specs import EnvironmentSpec
 
 

@@ -9,7 +9,7 @@ import trl
 from rlm_plugins.api.trl_arguments import Extras, lora_of, stage_from
 from rlm_plugins.api.trl_config import converted
 from rlm_plugins.api.trl_rewards import as_list, is_model
-from rlm_plugins.builtin.foreign_rewards import check_trl_columns
+from rlm_plugins.builtin.rewards import check_trl_columns
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.trl_fields import GRPO, RLOO
 from rlm_plugins.registry.part import Bound

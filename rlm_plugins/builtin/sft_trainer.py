@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.data.images import COLUMNS as IMAGES
-from rlm_plugins.data.unpaired import is_unpaired
+from rlm_plugins.data.trl_formats import is_unpaired
 from rlm_plugins.stage import RunState, Stage
 
 if TYPE_CHECKING:

@@ -8,10 +8,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.batch import Batch, Log
-from rlm_plugins.builtin.rollout_correction import masked_importance, truncated_importance
-from rlm_plugins.functional.covariance import covariance, quantile, token_count, top_mask
-from rlm_plugins.functional.stateless_random import uniform
+from rlm_plugins.batch import Batch
 from rlm_plugins.lazy import torch
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -73,48 +70,18 @@ def off_policy_mask(
     return ((advantages >= 0) | (mean <= threshold)).to(logp.dtype)
 
 
-def clip_cov(
-    step_batch: Batch,
-    step_batch_rows: Int[torch.Tensor, "B"],
-    mask: Bool[torch.Tensor, "B T"],
-    step: int,
-    log: Log | None = None,
-    *,
-    share: Share = 2e-4,
-    low: float = 1.0,
-    high: float = 5.0,
-    epsilon: NonNegativeFloat = 1.0,
-    epsilon_high: NonNegativeFloat | None = None,
-) -> Float[torch.Tensor, "B T"]:
-    """c = 0 for a few random tokens of those that would reduce the entropy most, 1 for the rest.
+def quantile(x: Float[torch.Tensor, "B"], share: float) -> Float[torch.Tensor, ""]:
+    """Return the interpolated quantile of `x`: equal to torch.quantile bit by bit, for `x` of any length.
 
-    Clip-Cov, arXiv 2505.22617: `share` · N tokens are drawn, at least one; N counts the trained tokens. Candidates have
-    low < (log π − mean)(Â − mean) < high, and a gradient after the policy loss's clip. Set `epsilon` and `epsilon_high`
-    to the values of that clip. Means, N and draw are those of the complete optimizer step, however it is split. The
-    libraries use each micro-batch, and so draw at least one token from each.
+    (torch.quantile is limited to 2²⁴ numbers, the tokens of about two thousand completions.)
 
-    The draw is a pure function of the step, the index of the completion in it and the position of the token. So it is
-    equal on all ranks and in a resumed run.
-
-    Here the middle token has 5.2, above `high`, the others 1.3:
-
-    >>> mask, advantages = torch.ones(1, 3, dtype=torch.bool), torch.tensor([[1.0, -2.0, 1.0]])
-    >>> step_batch = Batch(logp=torch.tensor([[-0.1, -4.0, -0.1]]), advantages=advantages, mask=mask)
-    >>> clip_cov(step_batch, torch.tensor([0]), mask, 0, share=1.0).tolist()
-    [[0.0, 1.0, 0.0]]
+    >>> quantile(torch.tensor([4.0, 1.0, 2.0, 3.0]), 0.5).item()
+    2.5
     """
-    cov = covariance(step_batch.logp, step_batch.advantages, step_batch.mask)
-    candidates = (cov > low) & (cov < high) & step_batch.mask
-    if step_batch.ratio is not None:
-        upper = 1 + (epsilon if epsilon_high is None else epsilon_high)
-        positive, negative = step_batch.advantages > 0, step_batch.advantages < 0
-        candidates &= ~((positive & (step_batch.ratio > upper)) | (negative & (step_batch.ratio < 1 - epsilon)))
-    noise = uniform(step, cov.shape[0], cov.shape[1], cov.device)
-    batch_selected = top_mask(noise.where(candidates, -torch.inf), token_count(step_batch.mask, share))
-    selected = batch_selected[step_batch_rows, : mask.shape[1]]
-    if log is not None:
-        log("drawn", selected.float())
-    return (~selected).to(step_batch.logp.dtype)
+    ordered, last = x.sort().values, len(x) - 1
+    rank = (ordered.new_tensor(share) * last).clamp(max=last)
+    below = rank.floor()
+    return ordered[below.long()].lerp(ordered[rank.ceil().clamp(max=last).long()], rank - below)
 
 
 @hookimpl
@@ -123,7 +90,4 @@ def rlm_token_weights() -> dict[str, object]:
         "mask_truncated": mask_truncated,
         "top_entropy": top_entropy,
         "off_policy_mask": off_policy_mask,
-        "clip_cov": clip_cov,
-        "truncated_importance": truncated_importance,
-        "masked_importance": masked_importance,
     }

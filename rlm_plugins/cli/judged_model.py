@@ -6,13 +6,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from rlm_plugins.builtin.models import pretrained
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.cli.run_result import finished_stage
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.compose import compose
+from rlm_plugins.recipe.part_lookup import part_of
+from rlm_plugins.registry import Registry
 from rlm_plugins.run.folder import MANIFEST
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
@@ -51,7 +52,12 @@ def _without_recipe(source: Path) -> ModelSpec:
         return _adapter(source)
     if not source.exists() and (source.is_absolute() or str(source).count("/") != 1):
         raise RlmError("there is no such run, recipe or model", where=str(source), hint="a hub name is OWNER/NAME")
-    return pretrained(path=str(source))
+    return _checkpoint(str(source))
+
+
+def _checkpoint(path: str) -> ModelSpec:
+    part = Registry().find("rlm_models", part_of(path))
+    return cast(ModelSpec, part.bind({"path": path}).call({}))
 
 
 def _adapter(folder: Path) -> ModelSpec:
@@ -60,7 +66,7 @@ def _adapter(folder: Path) -> ModelSpec:
     if not base:
         hint = "`rlm export RUN --merge` writes adapter and base as one model"
         raise RlmError("the adapter does not name its base", where=str(folder / ADAPTER), hint=hint)
-    model = pretrained(path=base)
+    model = _checkpoint(base)
 
     def load() -> Any:
         from peft import PeftModel

@@ -9,7 +9,7 @@ from typing import Any
 import transformers
 
 from rlm_plugins.cli.judged_model import model_of
-from rlm_plugins.data.image_loading import open_images
+from rlm_plugins.data.images import open_images
 from rlm_plugins.distributed import processes
 from rlm_plugins.errors import RlmError
 from rlm_plugins.evaluation.completions import complete

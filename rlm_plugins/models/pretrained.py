@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rlm_plugins.data import hub
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.models.auto_class import auto_class
+from rlm_plugins.lazy import torch
+from rlm_plugins.models.auto_class import auto_class, is_vision_language
 from rlm_plugins.models.notice import CARD, WeightsNotice, notice_of
+from rlm_plugins.specs import ModelSpec
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 WHERE = "model"
 """Address in errors: the checkpoint may be `model`, `model.name` or `model.path`."""
 
@@ -123,19 +126,57 @@ def with_pad_token(tokenizer: PreTrainedTokenizerBase, path: str) -> PreTrainedT
 def _require_model(local: Path) -> None:
     if not local.is_dir():
         raise RecipeError(
-            f"expected a folder or a .gguf file, got the file '{local}'",
+            f"expected a folder, got the file '{local}'",
             where=WHERE,
-            allowed="a folder with a config.json, a .gguf file, or a hub name",
+            allowed="a folder with a config.json, or a hub name",
+            hint="`model: {name: gguf, path: …}`" if local.suffix == ".gguf" else "",
         )
     if (local / "config.json").is_file():
         return
     adapter = (local / "adapter_config.json").is_file()
     hint = "merge the adapter into its base first (peft: merge_and_unload)" if adapter else ""
     if files := sorted(file.name for file in local.glob("*.gguf")):
-        hint = f"`gguf_file: {files[0]}`"
+        hint = f"`model: {{name: gguf, path: …, gguf_file: {files[0]}}}`"
     raise RecipeError(
         f"the folder '{local}' holds {'a LoRA adapter, not a model' if adapter else 'no config.json'}",
         where=WHERE,
         allowed="a folder of save_pretrained, or a hub name",
         hint=hint,
+    )
+
+
+def model_spec(
+    checkpoint: Any,
+    dtype: Dtype,
+    quantized: Any = None,
+    attn_implementation: str | None = None,
+    revision: str | None = None,
+    *,
+    runs_code: bool = False,
+) -> ModelSpec:
+    """Return the description of a checkpoint, which loads no weight by itself.
+
+    Args:
+        checkpoint: A :class:`Checkpoint`, or an object with its methods and ``path``.
+        dtype: Type of the weights; "auto" is float32 on a machine without accelerator, where it is faster.
+        quantized: Quantization of the weights, or None.
+        attn_implementation: That of transformers, or None for its default.
+        revision: Of the hub, for the origin.
+        runs_code: True if Python code of the checkpoint is executed.
+    """
+    if dtype == "auto" and not torch.accelerator.is_available():
+        dtype = "float32"
+    weights: dict[str, Any] = {"dtype": dtype, **({"quantization_config": quantized} if quantized else {})}
+    attention = {"attn_implementation": attn_implementation} if attn_implementation else {}
+    config = checkpoint.config()
+    for name, value in weights.items():  # the config describes the model before it is loaded
+        setattr(config, name, getattr(config, name) if value == "auto" else value)
+    return ModelSpec(
+        config=config,
+        tokenizer=checkpoint.tokenizer,
+        load=lambda: checkpoint.model(**weights, **attention),
+        origin=f"{checkpoint.path}@{revision}" if revision else checkpoint.path,
+        notice=checkpoint.notice,
+        processor=getattr(checkpoint, "processor", None) if is_vision_language(config) else None,
+        runs_code=runs_code,
     )

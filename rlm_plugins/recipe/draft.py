@@ -119,10 +119,6 @@ def expand_names(draft: Draft) -> None:
     """Replace every bare name by a mapping (``addition`` → ``{name: addition}``) and ``none`` by null, in place."""
     for path, body in draft.bodies():
         _expand_names(draft, body, path, _PART_SECTIONS)
-        if isinstance(model := body.get("model"), dict) and "package" in model:
-            address = (*path, "model")
-            model.setdefault("name", "pretrained")
-            draft.origins.setdefault((*address, "name"), draft.origins[(*address, "package")])
         if isinstance(section := body.get("algorithm"), dict):
             _expand_names(draft, section, (*path, "algorithm"), SLOTS)
 

@@ -78,8 +78,7 @@ def _model(parts: PartSchemas) -> Schema:
     checkpoint = {"if": {"not": {"properties": {"name": {"enum": names}}}}, "then": ref("model.builtin.pretrained")}
     name = {"anyOf": [parts.name("model"), {"type": "string", "description": "a hub name or a folder"}]}
     with_knobs = {**named(name), "allOf": [*(parts.when_chosen(part) for part in model_parts), checkpoint]}
-    package = {"required": ["package"], "allOf": [ref("model.builtin.pretrained")]}
-    return {"anyOf": [name, with_knobs, package, an_object({"lora": or_null(parts.lora())})]}
+    return {"anyOf": [name, with_knobs, an_object({"lora": or_null(parts.lora())})]}
 
 
 def _critic(parts: PartSchemas) -> Schema:

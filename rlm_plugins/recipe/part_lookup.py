@@ -11,7 +11,6 @@ import pydantic_core
 
 from rlm_plugins import schedule
 from rlm_plugins.algorithm import Spec
-from rlm_plugins.data.model_packages import pinned
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.document import Recipe
@@ -21,6 +20,7 @@ from rlm_plugins.recipe.sections import MANY
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.catalog import BUILTIN
 from rlm_plugins.registry.part import Bound, Part
+from rlm_plugins.registry.protocols import PinsKnobs
 from rlm_plugins.schedule import Schedule
 
 HOOK_OF = {hook.key: name for name, hook in HOOKS.items()}
@@ -156,11 +156,16 @@ def coefficient(beta: Any, where: str) -> float | Schedule:
     return float(beta)
 
 
-def resolve_model_name(spec: Mapping[str, Any], registry: Registry, folder: pathlib.Path, where: str) -> dict[str, Any]:
-    """Return the section `model` with the name of a part, and a package with its version and hash.
+FILES = (".gguf",)
+"""Suffixes of model files."""
 
-    A name that finds a part is that part. Otherwise a folder or a ``.gguf`` file (relative to the recipe or to the
-    working directory), and any name with a slash, is short for ``{name: pretrained, path: …}``.
+
+def resolve_model_name(spec: Mapping[str, Any], registry: Registry, folder: pathlib.Path, where: str) -> dict[str, Any]:
+    """Return the section `model` with the name of a part, and what that part pins.
+
+    A name that finds a part is that part. Otherwise a folder (relative to the recipe or to the working directory), and
+    any name with a slash, is short for ``{name: pretrained, path: …}``. A file is short for the part that is called
+    like its suffix: ``model.gguf`` for ``{name: gguf, path: model.gguf}``.
 
     Args:
         spec: ``{name: …, knobs…}``.
@@ -173,24 +178,31 @@ def resolve_model_name(spec: Mapping[str, Any], registry: Registry, folder: path
     """
     name = spec["name"]
     try:
-        registry.find("rlm_models", name, where=where)
+        part = registry.find("rlm_models", name, where=where)
     except RecipeError as error:
         path = _checkpoint(name, registry, folder, where)
         if path is None:
             hint = f"{error.hint} ".lstrip() + f"a hub name without a slash: `{{name: pretrained, path: {name}}}`"
             raise RecipeError(error.problem, where=where, allowed=error.allowed, hint=hint) from error.__cause__
-        spec = {**spec, "name": "pretrained", "path": path}
-    if isinstance(spec.get("package"), str):
-        pins = pinned(spec["package"], spec.get("sha256"))
-        spec = {**spec, "package": pins.requirement, "sha256": pins.sha256}
-    return dict(spec)
+        part = registry.find("rlm_models", part_of(path), where=where)
+        spec = {**spec, "name": part.name, "path": path}
+    return dict(part.target.pin(dict(spec)) if isinstance(part.target, PinsKnobs) else spec)
+
+
+def part_of(path: str) -> str:
+    """Return the name of the model part that reads a checkpoint: the suffix of a file, else `pretrained`.
+
+    >>> part_of("./weights.gguf"), part_of("Qwen/Qwen3-0.6B")
+    ('gguf', 'pretrained')
+    """
+    return pathlib.Path(path).suffix[1:] if path.endswith(FILES) else "pretrained"
 
 
 def _checkpoint(name: str, registry: Registry, folder: pathlib.Path, where: str) -> str | None:
     for path in (folder / name, pathlib.Path(name)):
-        if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
+        if path.is_dir() or (path.is_file() and path.suffix in FILES):
             return str(path.resolve())
-    if name.startswith((".", "/", "~")) or name.endswith(".gguf"):
+    if name.startswith((".", "/", "~")) or name.endswith(FILES):
         allowed = "a folder written by `save_pretrained`, or a .gguf file"
         raise RecipeError(f"there is no folder or file '{name}'", where=where, allowed=allowed)
     plugin, slash, _ = name.partition("/")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 from rlm_plugins.algorithm import base_name
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.hooks import HOOKS
+from rlm_plugins.registry.disabled import disabled
 from rlm_plugins.registry.loading import Plugin
 from rlm_plugins.registry.part import Part
 
@@ -14,6 +18,24 @@ BUILTIN = "builtin"
 """Name of the built-in plugin, whose bare names are reserved."""
 IN_MEMORY = "python"
 """Name of the plugin of functions, data sets and models that a Python call was given."""
+PACKAGES = Path(__file__).with_name("packages.toml")
+"""The parts of the packages of this project, installed or not; `make tables` writes it."""
+
+
+@cache
+def _packages() -> dict[str, dict[str, list[str]]]:
+    return tomllib.loads(PACKAGES.read_text(encoding="utf-8"))
+
+
+def package_of(hook: str, name: str) -> str:
+    """Return the package of this project that offers a part; empty if none does.
+
+    >>> package_of("rlm_advantages", "tracked_baseline"), package_of("rlm_advantages", "group_relative")
+    ('rlm-algorithms', '')
+    """
+    plugin, _, bare = name.rpartition("/")
+    offering = [p for p, parts in _packages().items() if bare in parts.get(HOOKS[hook].key, ())]
+    return next((package for package in offering if plugin in ("", package.removeprefix("rlm-"))), "")
 
 
 class Catalog:
@@ -82,11 +104,12 @@ class Catalog:
             hints += [f"the recipe blocks the plugin '{plugin}'"]
         elif plugin == IN_MEMORY:
             hints += ["an object of the Python process that trained: use the `Run` that `rlm.train` returned there"]
-        elif plugin and plugin not in self.plugins:
+        elif plugin and plugin not in self.plugins and not package_of(hook, name):
             hints += [f"unknown plugin '{plugin}': {nearest(plugin, self.plugins) or 'is it installed?'}"]
         for failed in broken:
             reason = f"{type(failed.error).__name__}: {failed.error}".splitlines()[0]
             hints.append(f"not loaded: {failed.name} ({reason}); {failed.hint or 'see `rlm plugins`'}")
+        hints.append(self._installation(hook, name))
         error = RecipeError(
             f"unknown part '{name}' for `{HOOKS[hook].key}`",
             where=where,
@@ -95,6 +118,16 @@ class Catalog:
         )
         error.__cause__ = broken[0].error if broken else None
         return error
+
+    def _installation(self, hook: str, name: str) -> str:
+        """Return the command that brings a part of a package that is not installed; empty if there is none."""
+        package = package_of(hook, name)
+        plugin = package.removeprefix("rlm-")
+        if not package or plugin in self.plugins or plugin in self.blocked:
+            return ""
+        if plugin in disabled():
+            return f"{package} is disabled: `rlm plugins --enable {plugin}`"
+        return f"pip install {package}"
 
     def _candidates(self, hook: str, name: str) -> tuple[list[str], list[str]]:
         """Return the valid names to suggest for `name`; for an implementation variant also those of its library.

@@ -179,6 +179,13 @@ class CompletesResults(Protocol):
         """Write the files."""
 
 
+@runtime_checkable
+class PinsKnobs(Protocol):
+    """Pins what its knobs leave open: `pin(knobs)` returns a model's knobs with versions and hashes."""
+
+    pin: Callable[[dict[str, Any]], Mapping[str, Any]]
+
+
 MEMBERS: dict[str, type] = {
     "check": ChecksItself,
     "update": Updates,
@@ -203,6 +210,7 @@ MEMBERS: dict[str, type] = {
     "config_class": Trainer,
     "build": Trainer,
     "complete": CompletesResults,
+    "pin": PinsKnobs,
 }
 """Optional member of a part → the protocol that declares it."""
 

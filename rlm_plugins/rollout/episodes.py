@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from rlm_plugins.environment import Environment, Episode, Message, has_step
-from rlm_plugins.rollout.chat_tokens import ChatTokens
-from rlm_plugins.rollout.env_call import call_environment
-from rlm_plugins.rollout.episode_tokens import EpisodeTokens, Fork
+from rlm_plugins.errors import RlmError
+from rlm_plugins.rollout.chat_tokens import ChatTokens, EpisodeTokens, Fork
 from rlm_plugins.rollout.tools import call_tools, episode_reward, reset_environment, step_environment, tools_of
 from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.workers.time_limit import CallTimeout, time_limit
 
 GenerateFn = Callable[[list[list[int]]], tuple[list[list[int]], list[list[float]] | None]]
 """Token ids per episode → the policy's continuations, and their log-probs where reported."""
@@ -161,3 +161,35 @@ def reward_inputs(episodes: Sequence[EpisodeTokens]) -> dict[str, Any]:
         "completion_ids": [tokens.generated_ids for tokens in episodes],
         "logged": [episode.transcript for episode in records],
     }
+
+
+T = TypeVar("T")
+
+
+def call_environment(episode: Episode, method: str, call: Callable[[], T]) -> T | None:
+    """Return `call()` within the environment's timeout; on failure, set the episode's fault and return None.
+
+    A call that timed out leaves the environment in an unknown state, so the episode drops it.
+
+    Args:
+        episode: Of the environment.
+        method: Name of the called method, for the message.
+        call: Calls it.
+    """
+    environment, turn = episode.environment, len(episode.turn_ends)
+    try:
+        with time_limit(getattr(environment, "seconds", Environment.seconds)):
+            return call()
+    except (Exception, SystemExit) as error:
+        name = f"environment {type(environment).__name__} ({type(environment).__module__})"
+        context = f" after {episode.messages[-1]['content']!r:.80}" if episode.messages else ""
+        problem = error.problem if isinstance(error, RlmError) else f"{type(error).__name__}: {error}"
+        episode.fault = RlmError(
+            f"`{method}` failed in turn {turn}{context}: {problem}",
+            where="the environment" if environment is None else name,
+            allowed=error.allowed if isinstance(error, RlmError) else "",
+        )
+        episode.fault.__cause__ = error
+        if isinstance(error, CallTimeout):
+            episode.environment = None
+        return None

@@ -13,7 +13,7 @@ from trl import GRPOTrainer
 from rlm_plugins.divergence import nonfinite_logits
 from rlm_plugins.durable import stop_signals
 from rlm_plugins.models.adapters import without_auxiliary
-from rlm_plugins.rollout.prompt_sampler import PromptSampler
+from rlm_plugins.rollout.prompt_source import PromptSampler
 from rlm_plugins.trainer.collaborators import Collaborators
 from rlm_plugins.trainer.critic_update import trunk_of
 from rlm_plugins.trainer.generation import Completions

@@ -16,8 +16,7 @@ from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.rewards.fault import FaultLog
 from rlm_plugins.rollout.collector import RolloutCollector
-from rlm_plugins.rollout.prompt_sampler import Order, order_of
-from rlm_plugins.rollout.prompt_source import PromptSource, prompt_source_for
+from rlm_plugins.rollout.prompt_source import Order, PromptSource, order_of, prompt_source_for
 from rlm_plugins.schedule import Schedule, schedules_by_name
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import RunState, Stage

@@ -10,7 +10,7 @@ import torch
 
 from rlm_plugins.durable.sealed import publish_sealed
 from rlm_plugins.models.critic import Critic
-from rlm_plugins.rollout.episode_tokens import Fork
+from rlm_plugins.rollout.chat_tokens import Fork
 from rlm_plugins.trainer.checkpoint import saving
 from rlm_plugins.trainer.collaborators import Collaborators
 from rlm_plugins.trainer.generation import Completions

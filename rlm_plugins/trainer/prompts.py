@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.rollout.prompt_sampler import Order, PromptSampler
-from rlm_plugins.rollout.prompt_source import PromptSource
+from rlm_plugins.rollout.prompt_source import Order, PromptSampler, PromptSource
 from rlm_plugins.trainer.context import TrainerContext
 
 

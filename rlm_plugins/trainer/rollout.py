@@ -10,8 +10,8 @@ import torch
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.environment import Episode
+from rlm_plugins.rollout.chat_tokens import EpisodeTokens, Fork
 from rlm_plugins.rollout.collector import CollectedBatch, RolloutCollector
-from rlm_plugins.rollout.episode_tokens import EpisodeTokens, Fork
 from rlm_plugins.rollout.episodes import EpisodeRunner, reward_inputs
 from rlm_plugins.rollout.group_layout import POLICY
 from rlm_plugins.trainer.context import TrainerContext

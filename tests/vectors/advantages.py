@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from rlm_algorithms import filters, group_advantages
 
 from rlm_plugins.builtin import advantages as a
 from rlm_plugins.builtin import aggregators as z
-from rlm_plugins.builtin import filters as f
 from rlm_plugins.builtin import policy_losses as p
 from rlm_plugins.builtin import shapers as s
 from rlm_plugins.equation import Equation
@@ -65,7 +65,7 @@ def trl_gdpo(case: Case, args: Args) -> Out:
 def trl_gfpo(case: Case, args: Args) -> Out:
     """Return GFPO's advantages in the order of the record, the best completion of a group first."""
     by = {"shortest": "length", "token_efficiency": "reward_per_token"}[args["metric"]]
-    sieve = part("rlm_filters", f.keep_k, k=args["keep"], by=by)
+    sieve = part("rlm_filters", filters.keep_k, k=args["keep"], by=by)
     kept = KEPT[case.name, args["metric"]]
     ours = sieve.target(case.scores, case.mask, case.groups, k=args["keep"], by=by)
     assert ours.nonzero().squeeze(1).tolist() == sorted(kept)
@@ -123,29 +123,31 @@ def verl_rloo(case: Case, args: Args) -> Out:
 
 @says("compute_reinforce_plus_plus_baseline_outcome_advantage")
 def verl_reinforce_baseline(case: Case, args: Args) -> Out:
-    return scored(case, case.outcome, a.batch_whitened, center_by_group=True)
+    return scored(case, case.outcome, group_advantages.batch_whitened, center_by_group=True)
 
 
 @says("compute_reinforce_plus_plus_outcome_advantage")
 def verl_reinforce(case: Case, args: Args) -> Out:
     rewards, gamma = getattr(case, args["rewards"]), args["gamma"]
-    advantages = a.batch_whitened(rewards.sum(1), rewards, case.groups, case.mask, gamma=gamma)
+    advantages = group_advantages.batch_whitened(rewards.sum(1), rewards, case.groups, case.mask, gamma=gamma)
     return {"advantages": advantages, "returns": discounted(rewards, gamma, case.mask)}
 
 
 @says("compute_opo_outcome_advantage")
 def verl_opo(case: Case, args: Args) -> Out:
-    return scored(case, case.outcome, a.optimal_baseline)
+    return scored(case, case.outcome, group_advantages.optimal_baseline)
 
 
 @says("compute_gpg_outcome_advantage")
 def verl_gpg(case: Case, args: Args) -> Out:
-    return scored(case, case.outcome, a.gpg, counted="nonzero_rewards")
+    return scored(case, case.outcome, group_advantages.gpg, counted="nonzero_rewards")
 
 
 @says("compute_grpo_passk_outcome_advantage")
 def verl_passk(case: Case, args: Args) -> Out:
-    return scored(case, case.outcome, a.best_margin, scale="group" if args["norm_adv_by_std_in_grpo"] else "none")
+    return scored(
+        case, case.outcome, group_advantages.best_margin, scale="group" if args["norm_adv_by_std_in_grpo"] else "none"
+    )
 
 
 @says("compute_remax_outcome_advantage")
@@ -157,7 +159,7 @@ def verl_remax(case: Case, args: Args) -> Out:
     mask = torch.cat([case.mask, torch.zeros_like(case.mask)])
     scores = torch.cat([(rewards * case.mask).sum(1), case.greedy_scores])
     group = torch.arange(n).repeat(2)
-    advantages = a.greedy_baseline(scores, dense, group, mask, {"greedy": greedy})[:n]
+    advantages = group_advantages.greedy_baseline(scores, dense, group, mask, {"greedy": greedy})[:n]
     return {"advantages": advantages, "returns": discounted(rewards, 1.0, case.mask)}
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from rlm_algorithms import imitation_losses
 
 from rlm_plugins.builtin import advantages as a
 from rlm_plugins.builtin import aggregators as z
@@ -120,7 +121,7 @@ def with_empty_rows(case: Case, args: Args, found: Out) -> Out:
 @says("sft_trainer[dft lines]")
 def trl_dft(case: Case, args: Args) -> Out:
     """Return DFT's loss, the penalty `nll` weighted by probability, on completions of another source."""
-    term = part("rlm_penalties", k.nll, weighted_by="probability")
+    term = part("rlm_penalties", imitation_losses.nll, weighted_by="probability")
     own = replace(part("rlm_policy_losses", p.reinforce), options={"source": "policy"})
     more = {"rewards": case.scores, "sources": {"policy": torch.zeros(len(case.groups), dtype=torch.bool)}}
     return loss_and_gradient(case, args, aggregator(z.token_mean), own, penalties=[term], **more)

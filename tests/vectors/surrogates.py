@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from rlm_algorithms import entropy_control, importance_ratios
 
 from rlm_plugins.builtin import aggregators as z
 from rlm_plugins.builtin import importance as w
@@ -34,7 +35,7 @@ def verl_sapo(case: Case, args: Args) -> Out:
 
 
 def geometric(case: Case, args: Args, low: str, high: str) -> Out:
-    ratio = part("rlm_importance", w.geometric_clipped, epsilon=args[low], epsilon_high=args[high])
+    ratio = part("rlm_importance", importance_ratios.geometric_clipped, epsilon=args[low], epsilon_high=args[high])
     loss = part("rlm_policy_losses", p.unclipped)
     return loss_and_gradient(case, args, aggregator(z.sequence_mean, **COUNTED), loss, ratio)
 
@@ -64,7 +65,7 @@ def verl_clip_cov(case: Case, args: Args) -> Out:
     """Return Clip-Cov's loss; with a share of 1 every token of the band is drawn."""
     clip = {"epsilon": args["clip_low"], "epsilon_high": args["clip_high"]}
     band = {"share": args["clip_cov_ratio"], "low": args["clip_cov_lb"], "high": args["clip_cov_ub"]}
-    weight = part("rlm_token_weights", c.clip_cov, **band, **clip)
+    weight = part("rlm_token_weights", entropy_control.clip_cov, **band, **clip)
     loss = part("rlm_policy_losses", p.clip, **clip)
     return loss_and_gradient(case, args, verl_aggregator(case, args), loss, w.token, token_weights=[weight])
 
@@ -74,9 +75,9 @@ def verl_rollout_weights(case: Case, args: Args) -> Out:
     level, threshold = args["rollout_is"], args["threshold"]
     if isinstance(threshold, str):
         low, high = map(float, threshold.split("_"))
-        weight = part("rlm_token_weights", c.masked_importance, low=low, high=high, level=level)
+        weight = part("rlm_token_weights", importance_ratios.masked_importance, low=low, high=high, level=level)
     else:
-        weight = part("rlm_token_weights", c.truncated_importance, cap=threshold, level=level)
+        weight = part("rlm_token_weights", importance_ratios.truncated_importance, cap=threshold, level=level)
     return {"weights": weight(case.batch())}
 
 
@@ -85,7 +86,9 @@ def verl_rollout_weights(case: Case, args: Args) -> Out:
 
 @says("compute_policy_loss_kl_cov")
 def verl_kl_cov(case: Case, args: Args) -> Out:
-    cost = replace(part("rlm_penalties", k.kl_cov, share=args["kl_cov_ratio"]), options={"beta": args["ppo_kl_coef"]})
+    cost = replace(
+        part("rlm_penalties", entropy_control.kl_cov, share=args["kl_cov_ratio"]), options={"beta": args["ppo_kl_coef"]}
+    )
     loss = part("rlm_policy_losses", p.unclipped)
     return loss_and_gradient(case, args, verl_aggregator(case, args), loss, w.token, [cost])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlm_plugins.builtin import aggregators as z
-from rlm_plugins.builtin.value_estimation import value_loss
+from rlm_plugins.builtin.penalties import value_loss
 from vectors.losses import aggregator, verl_aggregator
 from vectors.records import Args, Case, Out, says
 

@@ -24,12 +24,12 @@ from rlm_plugins.environment import Environment, Episode
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.rollout.episode_tokens import EpisodeTokens
+from rlm_plugins.rollout.chat_tokens import EpisodeTokens
 from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.run.train import train
 from rlm_plugins.specs import EnvironmentSpec
 
-_registered = registered("process", "games", autouse=True)
+_registered = registered("process", "worlds", autouse=True)
 
 
 END = 0
@@ -327,7 +327,7 @@ trainer: {max_steps: 2, per_device_train_batch_size: 8, num_generations: 4, max_
 
 @pytest.mark.slow
 def test_arpo_trains_on_episodes(tmp_path: Path) -> None:
-    pytest.importorskip("rlm_games")
+    pytest.importorskip("rlm_worlds")
     file = tmp_path / "recipe.yaml"
     file.write_text(TALK)
     run = train(recipe.load(file), Registry(), tmp_path / "run")
@@ -346,7 +346,7 @@ def test_arpo_trains_on_episodes(tmp_path: Path) -> None:
     ],
 )
 def test_sources_must_fit_the_environment(tmp_path: Path, text: str, words: str) -> None:
-    pytest.importorskip("rlm_games")
+    pytest.importorskip("rlm_worlds")
     file = tmp_path / "recipe.yaml"
     file.write_text(text)
     with pytest.raises(RecipeError, match=words):

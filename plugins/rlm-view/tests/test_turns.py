@@ -36,7 +36,7 @@ stages:
       learning_rate: 1.0e-3
       save_strategy: "no"
 """
-_registered = registered("games")
+_registered = registered("worlds")
 
 
 @pytest.fixture(scope="module")

@@ -361,8 +361,7 @@ def check_stage_texts(stage: Stage, config: Any, where: str, count: int | None =
     Raises:
         RecipeError: It names the example, counted from 0.
     """
-    from rlm_plugins.data.text_lengths import check_texts, warn_of_long_texts
-    from rlm_plugins.data.tokenizer_check import positions_of
+    from rlm_plugins.data.text_lengths import check_texts, positions_of, warn_of_long_texts
 
     spec, name = stage.environment_spec, stage.body["environment"]["name"]
     generated = isinstance(spec.train, list | tuple)

@@ -79,7 +79,7 @@ def _of_config(config: Any) -> Iterator[str]:
 
 def _of_parts(stage: Stage) -> Iterator[str]:
     """Yield reasons in the parts why it is unsupported."""
-    from rlm_plugins.rollout.prompt_sampler import is_called_per_generation
+    from rlm_plugins.rollout.prompt_source import is_called_per_generation
 
     yield from (f"the rollout source '{source.part.name}' runs in this process" for source in stage.rollouts)
     for part in () if stage.equation is None else stage.equation.filters:

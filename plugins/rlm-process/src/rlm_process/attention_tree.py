@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, PositiveInt
+from rlm_algorithms.tree_rollouts import Generate
 
-from rlm_plugins.builtin.tree_rollouts import Generate
 from rlm_process.attention_influence import influences
 from rlm_process.fork_points import ForkPoint, grow_at_points
 from rlm_process.knobs import Steps

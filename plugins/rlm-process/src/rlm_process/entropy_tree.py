@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import PositiveInt
+from rlm_algorithms.tree_rollouts import Generate
 
-from rlm_plugins.builtin.tree_rollouts import Generate
 from rlm_process.fork_points import ForkPoint, grow_at_points
 from rlm_process.token_texts import match_ends, token_texts
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rlm_plugins.builtin.tree_rollouts import Generate, fork
+from rlm_algorithms.tree_rollouts import Generate, fork
 
 
 class ForkPoint(NamedTuple):

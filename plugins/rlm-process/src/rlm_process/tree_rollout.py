@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from pydantic import PositiveInt
+from rlm_algorithms.tree_rollouts import Generate, grow_trees
 
-from rlm_plugins.builtin.tree_rollouts import Generate, grow_trees
 from rlm_process.knobs import Steps
 from rlm_process.step_boundaries import step_cutter
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt
 
-from rlm_plugins.rollout.episode_tokens import EpisodeTokens, Fork
+from rlm_plugins.rollout.chat_tokens import EpisodeTokens, Fork
 
 
 class TurnBranches:

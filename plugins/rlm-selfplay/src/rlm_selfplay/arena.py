@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlm_games.arena_registry import GameRng, check_game
+from rlm_worlds.textarena_games import GameRng, check_game
 
 from rlm_plugins.errors import RecipeError
 from rlm_selfplay.two_player import Start, TwoPlayerGame

@@ -7,8 +7,7 @@ from typing import Any
 
 from rlm_plugins.environment import Episode
 from rlm_plugins.errors import PartError
-from rlm_plugins.rollout.chat_tokens import ChatTokens
-from rlm_plugins.rollout.episode_tokens import EpisodeTokens
+from rlm_plugins.rollout.chat_tokens import ChatTokens, EpisodeTokens
 from rlm_selfplay.starts import begin
 
 

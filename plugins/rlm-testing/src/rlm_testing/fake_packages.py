@@ -30,10 +30,10 @@ def registered(*plugins: str, autouse: bool = False) -> Any:
 
     ::
 
-        _registered = registered("games", autouse=True)
+        _registered = registered("worlds", autouse=True)
 
     Args:
-        plugins: Names of plugins: `games` is the module `rlm_games` of the package `rlm-games`.
+        plugins: Names of plugins: `worlds` is the module `rlm_worlds` of the package `rlm-worlds`.
         autouse: True to register them for every test in reach of the fixture.
     """
     import pytest

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rlm_plugins.rollout.source_output import call_source
+from rlm_plugins.rollout.collector import call_source
 from rlm_testing.law import Draw, law
 from rlm_testing.part_under_test import LawBroken, Subject
 

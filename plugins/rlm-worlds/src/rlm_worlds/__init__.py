@@ -1,17 +1,40 @@
-"""Generated puzzles with verified solutions, and questions for a search tool over a local index."""
+"""Environments: text games, tools, puzzles, corpora of the survey. Importing this loads neither torch nor datasets."""
 
 from rlm_plugins import hookimpl
+from rlm_worlds.corpora import CORPUS_ENVIRONMENTS
 from rlm_worlds.environments import countdown, knights, maze
+from rlm_worlds.guess import guess
+from rlm_worlds.nim import nim
 from rlm_worlds.reward import world_score
 from rlm_worlds.search import search_facts
+from rlm_worlds.textarena_games import textarena
+from rlm_worlds.tictactoe import tictactoe
+from rlm_worlds.tools import calculator, interpreter
+from rlm_worlds.walk import walk
 
-__all__ = ["countdown", "knights", "maze", "search_facts", "world_score"]
+__all__ = [
+    "calculator",
+    "countdown",
+    "guess",
+    "interpreter",
+    "knights",
+    "maze",
+    "nim",
+    "search_facts",
+    "textarena",
+    "tictactoe",
+    "walk",
+    "world_score",
+]
 
 
 @hookimpl
 def rlm_environments() -> dict[str, object]:
     """Return the environments of this package by name."""
-    return {"knights": knights, "countdown": countdown, "maze": maze, "search_facts": search_facts}
+    games = {"guess": guess, "nim": nim, "tictactoe": tictactoe, "walk": walk, "textarena": textarena}
+    tools = {"calculator": calculator, "interpreter": interpreter, "search_facts": search_facts}
+    puzzles: dict[str, object] = {"knights": knights, "countdown": countdown, "maze": maze}
+    return {**games, **tools, **puzzles, **CORPUS_ENVIRONMENTS}
 
 
 @hookimpl

@@ -1,0 +1,125 @@
+"""Published algorithms beyond those of TRL, and their parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlm_algorithms import filters, group_advantages, imitation_losses, importance_ratios, length_control
+from rlm_algorithms.adaptive_kl import AdaptiveKL, AdaptiveKLInReward
+from rlm_algorithms.demonstrations import Demonstrations, greedy, prefixes
+from rlm_algorithms.entropy_control import clip_cov, kl_cov
+from rlm_algorithms.policy_losses import gradient_preserving, trajectory_balance
+from rlm_algorithms.replay_rollouts import Replay
+from rlm_algorithms.reward_combinations import product, sigmoid_shaping
+from rlm_algorithms.tracked_values import Curriculum, Prioritized, TrackedBaseline
+from rlm_algorithms.tree_rollouts import Branches
+from rlm_algorithms.wrapped_environments import budgets, held_out_questions
+from rlm_plugins import hookimpl
+from rlm_plugins.algorithm import Algorithm, read_algorithms
+
+FOLDER = Path(__file__).parent
+ALGORITHMS = read_algorithms(FOLDER / "algorithms.toml", FOLDER / "conventions.toml")
+"""Name → algorithm, in the order of the survey (arXiv 2509.08827), then the variants of libraries."""
+
+
+@hookimpl
+def rlm_environments() -> dict[str, object]:
+    """Return the environments of this package by name."""
+    return {"test_time": held_out_questions, "budgets": budgets}
+
+
+@hookimpl
+def rlm_samplers() -> dict[str, object]:
+    """Return the samplers of this package by name."""
+    return {"prioritized": Prioritized, "curriculum": Curriculum}
+
+
+@hookimpl
+def rlm_rollouts() -> dict[str, object]:
+    """Return the rollout sources of this package by name."""
+    sources = {"greedy": greedy, "demonstrations": Demonstrations, "prefixes": prefixes}
+    return {**sources, "replay": Replay, "branches": Branches}
+
+
+@hookimpl
+def rlm_rewards() -> dict[str, object]:
+    """Return the rewards of this package by name."""
+    return {"l1_exact": length_control.l1_exact, "l1_max": length_control.l1_max}
+
+
+@hookimpl
+def rlm_shapers() -> dict[str, object]:
+    """Return the shapers of this package by name."""
+    return {"adaptive_kl_in_reward": AdaptiveKLInReward, "sigmoid_shaping": sigmoid_shaping, "product": product}
+
+
+@hookimpl
+def rlm_filters() -> dict[str, object]:
+    """Return the filters of this package by name."""
+    return {
+        "accuracy_band": filters.accuracy_band,
+        "keep_k": filters.keep_k,
+        "first_k": filters.first_k,
+        "no_truncated_groups": filters.no_truncated_groups,
+        "gate": filters.gate,
+    }
+
+
+@hookimpl
+def rlm_advantages() -> dict[str, object]:
+    """Return the advantages of this package by name."""
+    return {
+        "batch_whitened": group_advantages.batch_whitened,
+        "tracked_baseline": TrackedBaseline,
+        "optimal_baseline": group_advantages.optimal_baseline,
+        "greedy_baseline": group_advantages.greedy_baseline,
+        "gpg": group_advantages.gpg,
+        "pass_at_k": group_advantages.pass_at_k,
+        "best_margin": group_advantages.best_margin,
+    }
+
+
+@hookimpl
+def rlm_importance() -> dict[str, object]:
+    """Return the importance ratios of this package by name."""
+    return {
+        "geometric_clipped": importance_ratios.geometric_clipped,
+        "group_expectation": importance_ratios.group_expectation,
+    }
+
+
+@hookimpl
+def rlm_policy_losses() -> dict[str, object]:
+    """Return the policy losses of this package by name."""
+    return {
+        "gradient_preserving": gradient_preserving,
+        "correctness": imitation_losses.correctness,
+        "trajectory_balance": trajectory_balance,
+    }
+
+
+@hookimpl
+def rlm_token_weights() -> dict[str, object]:
+    """Return the token weights of this package by name."""
+    return {
+        "clip_cov": clip_cov,
+        "truncated_importance": importance_ratios.truncated_importance,
+        "masked_importance": importance_ratios.masked_importance,
+    }
+
+
+@hookimpl
+def rlm_penalties() -> dict[str, object]:
+    """Return the penalties of this package by name."""
+    return {
+        "kl_cov": kl_cov,
+        "nll": imitation_losses.nll,
+        "policy_shaping": imitation_losses.policy_shaping,
+        "adaptive_kl": AdaptiveKL,
+    }
+
+
+@hookimpl
+def rlm_algorithms() -> dict[str, Algorithm]:
+    """Return the algorithms of this package by name."""
+    return ALGORITHMS

@@ -1,0 +1,205 @@
+"""Â of a group or a batch: REINFORCE++, optimal and greedy baselines, GPG, pass@k, best-of-k margin."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, NonNegativeFloat, PositiveInt
+
+from rlm_plugins.annotations import SourceName, completions_of
+from rlm_plugins.builtin.advantages import group_relative
+from rlm_plugins.errors import PartError
+from rlm_plugins.functional.statistics import Groups, Singleton, discounted, nanstd, whiten
+from rlm_plugins.lazy import torch
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def batch_whitened(
+    rewards: Float[torch.Tensor, "B"],
+    token_rewards: Float[torch.Tensor, "B T"],
+    group: Int[torch.Tensor, "B"],
+    mask: Bool[torch.Tensor, "B T"],
+    *,
+    gamma: Share = 1.0,
+    center_by_group: bool = False,
+    unbiased: bool = True,
+    eps: NonNegativeFloat = 1e-8,
+    masked_tokens: Literal["skip", "discount", "reset"] = "skip",
+    singleton: Singleton = "zero",
+) -> Float[torch.Tensor, "B T"]:
+    """Return whitened over all trained tokens of the batch (REINFORCE++); requires no groups.
+
+    Rₜ = Σₗ γˡ rₜ₊ₗ ;  Âₜ = (Rₜ − mean) / √(var + eps), mean and variance over the mask. REINFORCE++, arXiv
+    2501.03262; with `center_by_group` its baseline variant, which subtracts the group's mean first (in a group of one
+    its reward, or with `singleton` "reward" nothing: verl). `unbiased`: n − 1 in the variance (verl, TRL), or n
+    (OpenRLHF, NeMo-RL).
+
+    Without dense rewards and with γ = 1, R is the completion's reward at each of its tokens. A long completion counts
+    once per token. Masked tokens inside a completion: "skip" ignores them (verl), "discount" lets them discount
+    (OpenRLHF); "reset" ends the sum there, so that tokens before tool output get no credit for later rewards (SkyRL).
+    No spread: exactly 0.
+
+    >>> mask = torch.tensor([[True, True], [True, False]])
+    >>> rewards, spread = torch.tensor([1.0, 4.0]), torch.tensor([[0.0, 1.0], [4.0, 0.0]])
+    >>> batch_whitened(rewards, spread, torch.tensor([0, 1]), mask).mul(3**0.5).round().tolist()
+    [[-1.0, -1.0], [2.0, 0.0]]
+    """
+    live = torch.ones_like(mask) if masked_tokens == "discount" else mask
+    returns = discounted(token_rewards.where(mask, 0.0), gamma, live, carry=masked_tokens != "reset")
+    if center_by_group:
+        baseline = rewards - group_relative(rewards, group, scale="none", singleton=singleton)
+        returns = returns - baseline.unsqueeze(1)
+    return whiten(returns, mask, eps=eps, unbiased=unbiased)
+
+
+def optimal_baseline(
+    rewards: Float[torch.Tensor, "B"],
+    mask: Bool[torch.Tensor, "B T"],
+    group: Int[torch.Tensor, "B"],
+    *,
+    singleton: Singleton = "zero",
+) -> Float[torch.Tensor, "B"]:
+    """Reward minus the length-weighted mean of its group: the baseline of minimum variance (OPO).
+
+    Âᵢ = rᵢ − Σⱼ nⱼ rⱼ / Σⱼ nⱼ, sums over the group, n the trained tokens of a completion. OPO, arXiv 2505.23585.
+
+    The optimal weight of a completion is the squared norm of its gradient; the paper assumes that it grows with the
+    length, as for a log-probability summed over tokens. All rewards equal, or a group without a token: exactly 0. A
+    group of one: 0, or with `singleton` "reward" its reward (verl).
+
+    >>> mask = torch.tensor([[True, True, True], [True, False, False]])
+    >>> optimal_baseline(torch.tensor([1.0, 0.0]), mask, torch.tensor([0, 0])).tolist()
+    [0.25, -0.75]
+    """
+    lengths = mask.sum(1).to(rewards.dtype)
+    groups = Groups(rewards, group)
+    tokens = Groups(lengths, group).table.nansum(1, keepdim=True)
+    baseline = Groups(rewards * lengths, group).table.nansum(1, keepdim=True) / tokens
+    return groups.flatten_or_zero((groups.table - baseline).where(tokens > 0, 0.0), singleton)
+
+
+def greedy_baseline(
+    rewards: Float[torch.Tensor, "B"],
+    token_rewards: Float[torch.Tensor, "B T"],
+    group: Int[torch.Tensor, "B"],
+    mask: Bool[torch.Tensor, "B T"],
+    sources: dict[str, torch.Tensor],
+    *,
+    source: SourceName = "greedy",
+) -> Float[torch.Tensor, "B T"]:
+    """Return minus the reward of the greedy completion of the same prompt (ReMax).
+
+    Âᵢₜ = Σₗ rᵢₗ − r(greedy), the sum over l ≥ t. ReMax, arXiv 2310.10505; if no shaper adds a dense reward it is
+    rᵢ − r(greedy) on every token.
+
+    `source` is the rollout source of the greedy completion; of several their mean counts. They get 0 themselves, and
+    so does a group without one. All rewards of a group equal: exactly 0.
+
+    >>> sources = {"greedy": torch.tensor([False, False, True])}
+    >>> rewards, mask = torch.tensor([1.0, 0.0, 0.25]), torch.tensor([[True], [True], [False]])
+    >>> greedy_baseline(rewards, rewards.unsqueeze(1) * mask, torch.zeros(3).long(), mask, sources).tolist()
+    [[0.75], [-0.25], [0.0]]
+    """
+    greedy = completions_of(sources, source, where="advantage: greedy_baseline.source")
+    baseline = Groups(rewards.where(greedy, torch.nan), group)
+    mean = baseline.flatten(baseline.table.nanmean(1, keepdim=True)).unsqueeze(1)
+    groups = Groups(rewards, group)
+    compared = groups.flatten(groups.has_spread()) & ~greedy
+    advantages = (discounted(token_rewards, 1.0, mask) - mean).nan_to_num(nan=0.0)
+    return advantages.where(mask & compared.unsqueeze(1), 0.0)
+
+
+def gpg(
+    rewards: Float[torch.Tensor, "B"],
+    group: Int[torch.Tensor, "B"],
+    *,
+    counted: Literal["spread", "nonzero_rewards"] = "spread",
+    singleton: Singleton = "zero",
+) -> Float[torch.Tensor, "B"]:
+    """Centered reward, rescaled for the completions of the batch that have no gradient (GPG).
+
+    Âᵢ = α (rᵢ − mean_g), with α = B / (B − M), M the completions in groups whose rewards are all equal. GPG,
+    arXiv 2504.02546: their gradient is zero, and averaging over them would shrink that of the others.
+
+    `counted` selects the completions in B − M: those of groups with spread, or those whose reward is not 0, as in verl.
+    The latter counts the right completions of all-right groups, and no wrong ones. After the filter
+    `nonzero_std` M is 0 and α is 1. All rewards of a group equal: exactly 0. A group of one: 0, or with `singleton`
+    "reward" α times its reward (verl).
+
+    >>> gpg(torch.tensor([1.0, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 1, 1])).tolist()
+    [1.0, -1.0, 0.0, 0.0]
+    """
+    groups = Groups(rewards, group)
+    informative = groups.flatten(groups.has_spread()) if counted == "spread" else rewards != 0
+    alpha = len(rewards) / informative.sum().clamp(min=1).to(rewards.dtype)
+    centered = groups.table - groups.table.nanmean(1, keepdim=True)
+    return alpha * groups.flatten_or_zero(centered, singleton)
+
+
+def pass_at_k(
+    rewards: Float[torch.Tensor, "B"],
+    group: Int[torch.Tensor, "B"],
+    *,
+    k: PositiveInt = 4,
+    threshold: float | None = None,
+) -> Float[torch.Tensor, "B"]:
+    """Contribution of a completion to the probability that one of k samples is right (pass@k).
+
+    Âᵢ = (1 − R) / s for a right completion, (1 − R − Q) / s for a wrong one. R = 1 − C(w, k) / C(n, k) is the share of
+    all subsets of k out of n completions that contain a right one, w the wrong ones; Q = C(w−1, k−1) / C(n−1, k−1) is
+    the share of the subsets with a given wrong completion in which all others are wrong too; s = √(R (1 − R)).
+    Pass@k Training, arXiv 2508.10751. With k = 1 it is the standard score of the group (std with n).
+
+    Rewards must be 0 or 1; with a `threshold` a completion is right from that reward on. No right one, or so many that
+    every subset has one (always so if n ≤ k): exactly 0, so a group must be larger than k.
+
+    >>> pass_at_k(torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([0, 0, 0, 0]), k=2).mul(3).round().tolist()
+    [3.0, -1.0, -1.0, -1.0]
+    """
+    if threshold is None and not ((rewards == 0) | (rewards == 1)).all():
+        invalid = next(r for r in rewards.tolist() if r not in (0.0, 1.0))
+        hint = "threshold: 1.0, if a completion is right from that reward on; or drop the other rewards and shapers"
+        raise PartError(f"got the reward {invalid:g}", where="advantage: pass_at_k", allowed="0 or 1", hint=hint)
+    correct = rewards if threshold is None else (rewards >= threshold).to(rewards.dtype)
+    groups = Groups(correct, group)
+    sizes = (~groups.table.isnan()).sum(1, keepdim=True)
+    wrong = sizes - groups.table.nansum(1, keepdim=True)
+    all_wrong = _subset_probability(wrong, sizes, k)
+    others_wrong = _subset_probability(wrong - 1, sizes - 1, k - 1)
+    scale = ((1 - all_wrong) * all_wrong).sqrt()
+    advantages = (all_wrong - others_wrong * (1 - groups.table)) / scale
+    return groups.flatten(advantages.where(scale > 0, 0.0))
+
+
+def best_margin(
+    rewards: Float[torch.Tensor, "B"],
+    group: Int[torch.Tensor, "B"],
+    *,
+    scale: Literal["group", "none"] = "group",
+    eps: NonNegativeFloat = 1e-6,
+) -> Float[torch.Tensor, "B"]:
+    """Margin of the best completion over the second best; all others get 0 (best-of-k optimization).
+
+    Âᵢ = (r₁ − r₂) / (std_g + eps) for the best completion, 0 for the others, r₁ and r₂ being the two largest rewards.
+    arXiv 2503.19595, where k is the size of the group; verl calls it grpo_passk. Std with n − 1; the scale "none"
+    leaves it out.
+
+    Two best completions, all rewards equal, a group of one: exactly 0. Advantages are never negative.
+
+    >>> best_margin(torch.tensor([1.0, 0.25, 0.5]), torch.tensor([0, 0, 0]), scale="none").tolist()
+    [0.5, 0.0, 0.0]
+    """
+    groups = Groups(rewards, group)
+    ranked = groups.table.nan_to_num(nan=-torch.inf).sort(1, descending=True).values
+    margin = (groups.table - ranked[:, 1:2]).clamp(min=0) if ranked.shape[1] > 1 else groups.table
+    if scale == "group":
+        margin = margin / (nanstd(groups.table, 1) + eps)
+    return groups.flatten_or_zero(margin)
+
+
+def _subset_probability(part: torch.Tensor, total: torch.Tensor, k: int) -> torch.Tensor:
+    """C(part, k) / C(total, k): the probability that k draws without replacement are all in `part`."""
+    draws = torch.arange(k, device=part.device)
+    return ((part - draws).clamp(min=0) / (total - draws).clamp(min=1)).prod(1, keepdim=True)

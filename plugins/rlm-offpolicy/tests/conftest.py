@@ -1,5 +1,0 @@
-"""Registers the package for every test."""
-
-from rlm_testing.fake_packages import registered
-
-_registered = registered("offpolicy", autouse=True)

@@ -1,0 +1,5 @@
+"""Registers the package for every test."""
+
+from rlm_testing.fake_packages import registered
+
+_registered = registered("worlds", autouse=True)
