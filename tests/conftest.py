@@ -18,7 +18,7 @@ WITH_TENSORS = [file.stem for file in BUILTIN.glob("*.py") if file.stem not in (
 install_import_hook([f"rlm_plugins.builtin.{name}" for name in WITH_TENSORS], "beartype.beartype")
 os.environ.setdefault("RLM_TUNING", "off")  # no test depends on the processor
 
-MACHINE = ("fast", "async", "view", "explain", "lab", "algorithms")
+MACHINE = ("fast", "async", "audit", "view", "explain", "lab", "algorithms")
 """Plugins of packages that extend the machine; those with rewards and environments are hidden."""
 SITE = Path(sysconfig.get_path("purelib"))
 _entry_points = importlib.metadata.entry_points

@@ -29,7 +29,7 @@ FLOORS = (  # bottom up; the packages of one floor may import each other, withou
     "overlap",
     "evaluation trainer",
     "run",
-    "reward_probe one_page race",
+    "one_page race",
     "builtin",
     "cli __main__",
     "api",

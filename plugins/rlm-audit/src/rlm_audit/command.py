@@ -10,10 +10,10 @@ from rlm_audit.audit import Audit
 from rlm_audit.case import Case, Scorer
 from rlm_audit.families import default_family, family_of
 from rlm_audit.report import render
+from rlm_audit.reward_call import call_reward
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.overrides import parse_override
 from rlm_plugins.registry import Registry
-from rlm_plugins.reward_probe.call import call_reward
 from rlm_plugins.stage_settings import Reward
 
 TIMEOUT = 120.0
