@@ -6,9 +6,10 @@ import typer
 
 from rlm_audit.case import Case, Family
 from rlm_audit.commands import rewards
+from rlm_audit.kinds import generators, read_kinds
 from rlm_plugins import hookimpl
 
-__all__ = ["Case", "Family"]
+__all__ = ["Case", "Family", "generators", "read_kinds"]
 
 
 @hookimpl

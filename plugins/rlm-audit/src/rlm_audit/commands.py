@@ -63,7 +63,7 @@ def audit(
     form: Annotated[str, typer.Option(help="Text around an answer: `It is {answer}`.")] = "",
     accepted: Annotated[float, typer.Option(help="A score above this number pays the answer.")] = 0.5,
     beside: Annotated[list[str] | None, typer.Option(help="Another library on the same cases, or `all`.")] = None,
-    only: Annotated[list[str] | None, typer.Option("--class", help="A class of cases; repeatable.")] = None,
+    only: Annotated[list[str] | None, typer.Option("--class", help="Start of names of classes; repeatable.")] = None,
     load: Load = None,
     as_json: AsJson = False,
 ) -> None:
@@ -72,11 +72,12 @@ def audit(
     The exit code is 0 whatever the report finds. JSON: {reward, family, seed, cases, slowest, classes, totals}.
     """
     from rlm_audit import command
+    from rlm_audit.report import render
 
     options: dict[str, Any] = {"cases": cases, "number": number, "seed": seed, "form": form, "accepted": accepted}
     lists: dict[str, Any] = {"beside": beside or [], "classes": only or [], "load": load or []}
     data = command.audit(name, settings or [], **options, **lists)
-    print_result(data, command.render(data), as_json)
+    print_result(data, render(data), as_json)
 
 
 rewards = typer.Typer(help="Test a reward before training with it.", no_args_is_help=True, add_completion=False)
