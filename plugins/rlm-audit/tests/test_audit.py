@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -123,6 +124,24 @@ def test_a_reward_of_trl_is_audited_with_cases_of_a_file(tmp_path: Path) -> None
     assert "wrong (paid)" in output
     assert "answer: 1; paid: 2" in output
     assert "%" not in output
+
+
+def test_the_examples_of_the_readme_are_families() -> None:
+    page = (Path(__file__).parents[1] / "README.md").read_text()
+    families = []
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.S):
+        names: dict[str, Any] = {}
+        exec(block, names)
+        families.append(names["FAMILY"])
+    assert [[*family.generators] for family in families] == [
+        [
+            *("sum: <a+b>", "sum: <a> + <b>", "sum: \\frac{<2*(a+b)>}{2}"),
+            *("sum, with a=a+1", "sum, not: <a>, <b>", "sum, not: <a*b>"),
+        ],
+        ["off by one"],
+    ]
+    counts = Audit(scorer(lambda gold, text: text == f"The answer is {gold}."), families[0]).report(120)["classes"]
+    assert [each["mistakes"] for each in counts] == [0, 20, 20, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
