@@ -13,7 +13,7 @@ from fixtures_equations import equation, part
 from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
-from rlm_testing.batch_transforms import select_in_order
+from rlm_testing.strategies import select_in_order
 from trl import GRPOConfig
 
 from rlm_plugins.batch import Batch
