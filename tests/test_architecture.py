@@ -25,7 +25,7 @@ FLOORS = (  # bottom up; the packages of one floor may import each other, withou
     "models",
     "evaluation trainer",
     "run",
-    "reward_probe one_page race",
+    "one_page race",
     "builtin",
     "cli __main__",
     "api",

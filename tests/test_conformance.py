@@ -9,8 +9,7 @@ import pytest
 import torch
 from rlm_testing import conformance
 from rlm_testing.conformance_kit import find_violation, report
-from rlm_testing.law import battery
-from rlm_testing.part_under_test import Subject
+from rlm_testing.law import Subject, battery
 
 from rlm_plugins import hookimpl, hooks, hookspecs
 from rlm_plugins.algorithm import Algorithm

@@ -17,7 +17,7 @@ import torch
 from fixtures_equations import REGISTRY, equation_of, loss_and_gradient, loss_and_gradient_from_rewards, part, scored
 from hypothesis_cache import drawn
 from rlm_testing import batches
-from rlm_testing.batch_transforms import (
+from rlm_testing.strategies import (
     select_in_order,
     widened,
     with_empty_completion,

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rlm_algorithms import entropy_control
 from rlm_testing import batches
-from rlm_testing.batch_transforms import select_in_order
+from rlm_testing.strategies import select_in_order
 from trl import GRPOConfig
 
 from rlm_plugins.batch import Batch

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from rlm_plugins import __version__
-from rlm_plugins.cli import comparison_commands, part_commands, recipe_commands, reward_commands, run_commands
+from rlm_plugins.cli import comparison_commands, part_commands, recipe_commands, run_commands
 from rlm_plugins.cli.error_report import DEBUG, ErrorReportingGroup, WarningHandler
 from rlm_plugins.cli.output import echo
 from rlm_plugins.entry_points import tolerate_damage
@@ -28,8 +28,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-rewards = typer.Typer(no_args_is_help=True)
-app.add_typer(rewards, name="reward", rich_help_panel="Extend", help="Test a reward function before training with it.")
 
 PANELS = {
     "Start": (recipe_commands.check, recipe_commands.signal, recipe_commands.train),
@@ -56,8 +54,6 @@ for panel, commands in PANELS.items():
     for command in commands:
         name = "eval" if command is run_commands.evaluate else None
         app.command(name, rich_help_panel=panel)(command)
-rewards.command()(reward_commands.probe)
-rewards.command()(reward_commands.audit)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,8 +13,7 @@ from typing import Any
 import pytest
 from rlm_audit.audit import Audit
 from rlm_audit.case import MAX_SIZE, Case, Family
-from rlm_audit.command import audit
-from rlm_audit.families import FAMILIES, family_of
+from rlm_audit.command import FAMILIES, audit, family_of
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
@@ -48,13 +48,7 @@ def test_a_correct_reward_makes_no_mistake() -> None:
     assert (totals["reward"]["false_accepts"]["mistakes"], totals["reward"]["false_accepts"]["cases"]) == (0, 50)
     assert totals["reward"]["false_rejects"]["mistakes"] == 0
     assert totals["pays all"]["false_accepts"]["mistakes"] == 50
-    assert [each["smallest"] for each in report["classes"]] == [None, None]
-
-
-def test_the_interval_is_wilsons() -> None:
-    share = Audit(scorer(lambda gold, text: True), FAMILY).report(80)["totals"]["reward"]["false_rejects"]
-    z = 1.959964
-    assert share["high"] == pytest.approx(z**2 / (40 + z**2))
+    assert [each["examples"] for each in report["classes"]] == [[], []]
 
 
 def test_the_smallest_mistake_is_found_even_if_no_case_of_that_size_was_drawn() -> None:
@@ -62,7 +56,10 @@ def test_the_smallest_mistake_is_found_even_if_no_case_of_that_size_was_drawn() 
     report = Audit(scorer(lambda gold, text: text[3] == gold[0]), FAMILY).report(12, ["wrong"])
     (wrong,) = report["classes"]
     assert wrong["mistakes"] > 0
-    assert len(wrong["smallest"]["answer"]) == 2
+    assert [len(example["answer"]) for example in wrong["examples"]] == sorted(
+        len(example["answer"]) for example in wrong["examples"]
+    )
+    assert len(wrong["examples"][0]["answer"]) == 2
 
 
 def test_an_unscored_right_answer_is_a_false_reject_and_an_unscored_wrong_one_is_none() -> None:
@@ -124,8 +121,27 @@ def test_a_reward_of_trl_is_audited_with_cases_of_a_file(tmp_path: Path) -> None
     )
     code, output = run("trl", f"function={tmp_path}/guest.py:paid", "--cases", f"{tmp_path}/cases.py:FAMILY")
     assert code == 0
-    assert "wrong (accepted)" in output
-    assert "accepted: 2" in output
+    assert "wrong (paid)" in output
+    assert "answer: 1; paid: 2" in output
+    assert "%" not in output
+
+
+def test_the_examples_of_the_readme_are_families() -> None:
+    page = (Path(__file__).parents[1] / "README.md").read_text()
+    families = []
+    for block in re.findall(r"```python\n(.*?)```", page, flags=re.S):
+        names: dict[str, Any] = {}
+        exec(block, names)
+        families.append(names["FAMILY"])
+    assert [[*family.generators] for family in families] == [
+        [
+            *("sum: <a+b>", "sum: <a> + <b>", "sum: \\frac{<2*(a+b)>}{2}"),
+            *("sum, with a=a+1", "sum, not: <a>, <b>", "sum, not: <a*b>"),
+        ],
+        ["off by one"],
+    ]
+    counts = Audit(scorer(lambda gold, text: text == f"The answer is {gold}."), families[0]).report(120)["classes"]
+    assert [each["mistakes"] for each in counts] == [0, 20, 20, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +151,7 @@ def test_a_reward_of_trl_is_audited_with_cases_of_a_file(tmp_path: Path) -> None
         ("accuracy", {"cases": "poems"}, "unknown cases 'poems'"),
         ("accuracy", {"cases": "rlm_audit.audit:BATCH"}, "expected an rlm_audit.Family"),
         ("accuracy", {"beside": ["oracle"]}, "unknown library 'oracle'"),
-        ("accuracy", {"classes": ["spells"]}, "unknown class 'spells'"),
+        ("accuracy", {"classes": ["spells"]}, "no class of cases starts with 'spells'"),
         ("accuracy", {"form": "nothing"}, "expected a form"),
     ],
 )

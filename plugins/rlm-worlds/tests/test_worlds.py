@@ -142,7 +142,7 @@ def test_no_constant_and_no_near_miss_is_paid() -> None:
         return world_score(completions, *columns([dict(case.columns) for case in cases]))
 
     report = Audit(score, FAMILY).report(40 * len(FAMILY.generators))
-    assert [each["smallest"] for each in report["classes"] if each["smallest"]] == []
+    assert [each["examples"] for each in report["classes"] if each["examples"]] == []
     assert [each["class"] for each in report["classes"] if each["cases"] < 20] == []
 
 

@@ -1,4 +1,4 @@
-"""The audit: generation of cases, scores, mistakes by class, and the smallest example of each."""
+"""The audit: generation of cases, their scores, and the mistakes of a reward by class, the shortest first."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlm_audit.case import MAX_SIZE, Case, Family, Scorer
-from rlm_plugins.evaluation.held_out_report import interval
 
 BATCH = 64
 """Cases per call of a reward."""
 ATTEMPTS = 30
 """Draws per wanted case, since a generator may return None or a repetition."""
 SHRINKING = 100
-"""Cases per size in the search for a smaller example."""
+"""Cases per size in the search for a shorter mistake."""
+EXAMPLES = 3
+"""Mistakes of a class that the report lists."""
 
 
 @dataclass(frozen=True)
@@ -120,26 +121,25 @@ class Audit:
 
     def _class_report(self, name: str, outcome: Outcome) -> dict[str, Any]:
         mistakes = self._mistakes(outcome.cases, outcome.scores)
-        smallest = self._smallest(name, mistakes) if mistakes else None
+        shortest = sorted([*mistakes, *self._shorter(name)], key=_length)[:EXAMPLES] if mistakes else []
         return {
             "class": name,
             "expected": "right" if outcome.cases and outcome.cases[0].is_right else "wrong",
-            **_share(len(mistakes), len(outcome.cases)),
+            "mistakes": len(mistakes),
+            "cases": len(outcome.cases),
             "unscored": sum(score is None for score in outcome.scores),
-            "smallest": smallest and {"columns": dict(smallest.columns), "answer": smallest.answer},
+            "examples": [{"columns": dict(case.columns), "answer": case.answer} for case in shortest],
             "others": {other: len(self._mistakes(outcome.cases, s)) for other, s in outcome.others.items()},
         }
 
-    def _smallest(self, name: str, mistakes: Sequence[Case]) -> Case:
-        """Return the shortest mistake of a class, among those found and new cases of smaller sizes."""
-        candidates = [min(mistakes, key=_length)]
+    def _shorter(self, name: str) -> list[Case]:
+        """Return the shortest mistake among new cases of a class, of the smallest size that has one."""
         for size in range(1, MAX_SIZE):
             cases = self._draw(name, SHRINKING, [size], f"size {size}")
-            wrong = self._mistakes(cases, self._batches(self._score, cases))
-            if wrong:
-                candidates.append(min(wrong, key=_length))
-                break
-        return min(candidates, key=_length)
+            mistakes = self._mistakes(cases, self._batches(self._score, cases))
+            if mistakes:
+                return [min(mistakes, key=_length)]
+        return []
 
     def _totals(self, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         """Return false accepts and false rejects of the reward and of each other library."""
@@ -153,16 +153,10 @@ class Audit:
         right = [self._is_mistake(*pair) for pair in pairs if pair[0].is_right]
         wrong = [self._is_mistake(*pair) for pair in pairs if not pair[0].is_right]
         return {
-            "false_accepts": _share(sum(wrong), len(wrong)),
-            "false_rejects": _share(sum(right), len(right)),
+            "false_accepts": {"mistakes": sum(wrong), "cases": len(wrong)},
+            "false_rejects": {"mistakes": sum(right), "cases": len(right)},
             "unscored": sum(score is None for _, score in pairs),
         }
-
-
-def _share(count: int, number: int) -> dict[str, Any]:
-    """Return a count with the 95 % interval of its share (Wilson)."""
-    low, high = interval([1.0] * count + [0.0] * (number - count))
-    return {"mistakes": count, "cases": number, "low": low, "high": high}
 
 
 def _length(case: Case) -> tuple[int, str]:

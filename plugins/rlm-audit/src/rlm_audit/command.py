@@ -1,25 +1,40 @@
-"""``rlm reward audit``: the reward with its knobs, the family of cases, and the audit's report."""
+"""``rlm reward audit``: the reward with its knobs, the family of its cases, and the counts of the audit."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlm_audit.audit import Audit
-from rlm_audit.case import Case, Scorer
-from rlm_audit.families import default_family, family_of
-from rlm_audit.report import render
+from rlm_audit.case import Case, Family, Scorer
+from rlm_audit.reward_call import call_reward
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.draft import parse_override
 from rlm_plugins.registry import Registry
-from rlm_plugins.reward_probe.call import call_reward
+from rlm_plugins.registry.import_path import import_object
 from rlm_plugins.stage_settings import Reward
 
 TIMEOUT = 120.0
 """Seconds of one call of a reward, for a batch of cases."""
+FAMILIES = {
+    "numbers": "rlm_audit.numbers:FAMILY",
+    "mathematics": "rlm_audit.mathematics:FAMILY",
+    "code": "rlm_code.audit_cases:FAMILY",
+    "repairs": "rlm_code.repair_audit:FAMILY",
+    "gym": "rlm_gym.audit_cases:FAMILY",
+    "worlds": "rlm_worlds.audit_cases:FAMILY",
+}
+"""Name → address of a `Family`; imported when it is used."""
 
-__all__ = ["audit", "render"]
+_OF_REWARD = {
+    "accuracy": "numbers",
+    "math_accuracy": "mathematics",
+    "code_tests": "code",
+    "gym_score": "gym",
+    "world_score": "worlds",
+}
 
 
 def audit(
@@ -47,7 +62,7 @@ def audit(
         form: Text around an answer, with ``{answer}``; empty: the family's own.
         accepted: A score above this number pays the answer.
         beside: Other libraries to compare with; ``all``: all of the family.
-        classes: Classes of cases; empty: all.
+        classes: Classes of cases, by the start of their names; empty: all.
         load: Single files to load as plugins.
         log: Called with a line of progress.
 
@@ -59,12 +74,45 @@ def audit(
     chosen = cases or default_family(part.name)
     family = family_of(chosen)
     others = [*family.others] if [*beside] == ["all"] else [*beside]
-    _require_known(others, [*family.others], "library", "--beside")
-    _require_known(classes, [*family.generators], "class", "--class")
+    for library in others:
+        if library not in family.others:
+            allowed = ", ".join(family.others) or "none"
+            raise RlmError(f"unknown library '{library}'", where="--beside", allowed=allowed)
+    chosen_classes = [key for key in family.generators if key.startswith(tuple(classes))] if classes else []
+    for start in classes:
+        if not any(key.startswith(start) for key in family.generators):
+            kinds = dict.fromkeys(re.split("[:,]", key)[0] for key in family.generators)
+            raise RlmError(f"no class of cases starts with '{start}'", where="--class", allowed=", ".join(kinds))
     if form and "{answer}" not in form:
         raise RlmError(f"expected a form with {{answer}}, got '{form}'", where="--form")
     audited = Audit(scorer(reward), family, form=form, seed=seed, accepted=accepted, others=others, log=log)
-    return {"reward": name, "full_name": part.full_name, "family": chosen, **audited.report(number, classes)}
+    return {"reward": name, "full_name": part.full_name, "family": chosen, **audited.report(number, chosen_classes)}
+
+
+def default_family(reward: str) -> str:
+    """Return the name of the family of a reward.
+
+    Raises:
+        RlmError: It has none of its own.
+    """
+    if reward not in _OF_REWARD:
+        problem = f"no cases are known for '{reward}'"
+        raise RlmError(problem, where="--cases", allowed=", ".join(FAMILIES), hint="or `--cases file.py:FAMILY`")
+    return _OF_REWARD[reward]
+
+
+def family_of(name: str) -> Family:
+    """Return a family by its name or address.
+
+    Raises:
+        RlmError: It is unknown, or no `Family`.
+    """
+    if name not in FAMILIES and ":" not in name:
+        raise RlmError(f"unknown cases '{name}'", where="--cases", allowed=f"{', '.join(FAMILIES)}, or file.py:FAMILY")
+    family = import_object(FAMILIES.get(name, name), where="--cases")
+    if not isinstance(family, Family):
+        raise RlmError(f"expected an rlm_audit.Family at '{name}', got {type(family).__name__}", where="--cases")
+    return family
 
 
 def scorer(reward: Reward) -> Scorer:
@@ -78,9 +126,3 @@ def scorer(reward: Reward) -> Scorer:
         return call.scores
 
     return score
-
-
-def _require_known(names: Sequence[str], known: Sequence[str], kind: str, where: str) -> None:
-    for name in names:
-        if name not in known:
-            raise RlmError(f"unknown {kind} '{name}'", where=where, allowed=", ".join(known) or "none")

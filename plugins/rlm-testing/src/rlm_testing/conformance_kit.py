@@ -14,29 +14,11 @@ import rlm_testing as testing
 from rlm_plugins.errors import PluginError, RlmError, nearest
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry.part import Part
-from rlm_testing import (
-    behavior_laws,
-    environment_laws,
-    generator_laws,
-    invariance_laws,
-    reward_laws,
-    rollout_laws,
-    signature_laws,
-)
-from rlm_testing.law import Law, battery
-from rlm_testing.part_under_test import LawBroken, Subject, failure
-from rlm_testing.text_samples import require_columns
+from rlm_testing import environment_laws, equation_laws, reward_laws
+from rlm_testing.law import Law, LawBroken, Subject, battery, failure
+from rlm_testing.reward_laws import require_columns
 
-__all__ = [
-    "behavior_laws",  # importing a module of laws registers them
-    "conformance",
-    "environment_laws",
-    "generator_laws",
-    "invariance_laws",
-    "reward_laws",
-    "rollout_laws",
-    "signature_laws",
-]
+__all__ = ["conformance", "environment_laws", "equation_laws", "reward_laws"]  # importing laws registers them
 
 
 def conformance(

@@ -1,4 +1,4 @@
-"""Commands on a reward: probe, audit."""
+"""Commands of this package: ``rlm reward probe`` and ``rlm reward audit``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from rlm_plugins.cli.arguments import AsJson, Load, Trust, print_result
-from rlm_plugins.errors import RlmError
 
 
 def probe(
@@ -37,8 +36,8 @@ def probe(
     The exit code is 0 whatever the report finds. JSON: {reward, gold, traps, behavior, agreement,
     findings, …}.
     """
-    from rlm_plugins.cli.reward_probe import probe as run_probe
-    from rlm_plugins.cli.reward_probe_report import findings, render
+    from rlm_audit.probe import probe as run_probe
+    from rlm_audit.probe_report import findings, render
 
     data = run_probe(
         name,
@@ -64,20 +63,24 @@ def audit(
     form: Annotated[str, typer.Option(help="Text around an answer: `It is {answer}`.")] = "",
     accepted: Annotated[float, typer.Option(help="A score above this number pays the answer.")] = 0.5,
     beside: Annotated[list[str] | None, typer.Option(help="Another library on the same cases, or `all`.")] = None,
-    only: Annotated[list[str] | None, typer.Option("--class", help="A class of cases; repeatable.")] = None,
+    only: Annotated[list[str] | None, typer.Option("--class", help="Start of names of classes; repeatable.")] = None,
     load: Load = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score thousands of generated answers that are right or wrong by construction (package rlm-audit).
+    """Score thousands of generated answers that are right or wrong by construction: a regression test of a reward.
 
     The exit code is 0 whatever the report finds. JSON: {reward, family, seed, cases, slowest, classes, totals}.
     """
-    try:
-        from rlm_audit import command
-    except ModuleNotFoundError as error:
-        raise RlmError("`rlm reward audit` requires the package rlm-audit", hint="pip install rlm-audit") from error
+    from rlm_audit import command
+    from rlm_audit.report import render
 
     options: dict[str, Any] = {"cases": cases, "number": number, "seed": seed, "form": form, "accepted": accepted}
     lists: dict[str, Any] = {"beside": beside or [], "classes": only or [], "load": load or []}
     data = command.audit(name, settings or [], **options, **lists)
-    print_result(data, command.render(data), as_json)
+    print_result(data, render(data), as_json)
+
+
+rewards = typer.Typer(help="Test a reward before training with it.", no_args_is_help=True, add_completion=False)
+rewards.command()(probe)
+rewards.command()(audit)
+rewards.panel = "Extend"  # type: ignore

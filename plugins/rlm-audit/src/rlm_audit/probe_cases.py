@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
+from rlm_audit.reward_call import Example
 from rlm_plugins.rewards.columns import text_of
 
 FORMS: dict[str, str] = {
@@ -22,8 +22,6 @@ LONG = 100_000
 """Characters of a very long completion."""
 LISTED = 20
 """Maximum number of answers in an enumeration."""
-
-Example = Mapping[str, Any]
 
 
 def formatted(form: str, answer: object) -> str:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlm_audit.probe import Probe
+from rlm_audit.probe_cases import LONG
+from rlm_audit.probe_report import findings, render
 from typer.testing import CliRunner
 
 from rlm_plugins.builtin.rewards import accuracy, format
 from rlm_plugins.cli import app
-from rlm_plugins.cli.reward_probe_report import findings, render
 from rlm_plugins.registry.part import Part
-from rlm_plugins.reward_probe.cases import LONG
-from rlm_plugins.reward_probe.probe import Probe
 from rlm_plugins.stage_settings import Reward
 
 EXAMPLES = [

@@ -1,24 +1,24 @@
-"""One call of a reward by the probe: a completion per example, and the scores."""
+"""One call of a reward: a completion per example, and the scores."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.checks.required_columns import NOT_FOR_REWARDS
-from rlm_plugins.reward_probe.cases import Example
 from rlm_plugins.rewards.columns import reward_columns
 from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
 from rlm_plugins.stage_settings import Reward
 
+Example = Mapping[str, Any]
 Scores = list[float | None]
 
 
 @dataclass(frozen=True)
-class ProbeCall:
+class RewardCall:
     """The result of one call.
 
     Args:
@@ -46,14 +46,14 @@ class ProbeCall:
         }
 
 
-def call_reward(reward: Reward, examples: Sequence[Example], texts: Sequence[str]) -> ProbeCall:
+def call_reward(reward: Reward, examples: Sequence[Example], texts: Sequence[str]) -> RewardCall:
     """Score one completion per example."""
     start = time.perf_counter()
     try:
         scores = compute_scores(trl_reward(reward), _columns(examples, texts))
     except RlmError as error:
-        return ProbeCall([], time.perf_counter() - start, error.problem)
-    return ProbeCall(scores, time.perf_counter() - start)
+        return RewardCall([], time.perf_counter() - start, error.problem)
+    return RewardCall(scores, time.perf_counter() - start)
 
 
 def _columns(examples: Sequence[Example], texts: Sequence[str]) -> dict[str, Any]:

@@ -1,1 +1,0 @@
-"""Reward probe: the scores of a reward for completions of known quality."""
