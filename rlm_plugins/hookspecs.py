@@ -440,7 +440,8 @@ def rlm_sections() -> Parts:
     """Sections of a stage in a recipe that a package owns: classes whose knobs are the keys of the section.
 
     Optional members: ``on_by_default = True`` (a stage without the section has it with its defaults; ``none`` turns it
-    off), ``observers(stage)`` and ``callbacks(stage, run, console)``, which return those of a stage::
+    off), ``observers(stage)`` and ``callbacks(stage, run, console)``, which return those of a stage, and
+    ``warnings(stage)``: lines that ``rlm check`` prints before any weight is loaded::
 
         class Budget:
             \"\"\"Stop a stage after some tokens.\"\"\"

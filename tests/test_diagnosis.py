@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlm_lab.data_facts import data_facts
+from rlm_lab.findings import diagnose, foresee
+from rlm_lab.quantities import StageSettings
+from rlm_lab.rules import RULES, Bound
+from rlm_lab.why import render, why
 
-from rlm_plugins.cli.why import render, why
-from rlm_plugins.data.data_facts import data_facts
-from rlm_plugins.diagnosis import RULES, Bound, StageSettings, diagnose, foresee
 from rlm_plugins.errors import RlmError
 from rlm_plugins.metrics import find
 from rlm_plugins.models.scratch import CHARACTERS, build_tokenizer

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import yaml
+from rlm_lab.sweep import sweep
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app, trust
-from rlm_plugins.cli.sweep import sweep
 from rlm_plugins.data.image_loading import open_images
 from rlm_plugins.data.model_packages import ModelPackage
 from rlm_plugins.errors import RecipeError, RlmError

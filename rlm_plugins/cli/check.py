@@ -18,8 +18,6 @@ from rlm_plugins.cli import objective_text
 from rlm_plugins.cli.batch_plan import batch_plan
 from rlm_plugins.cli.data_suppliers import data_of_parts
 from rlm_plugins.cli.rollouts_report import dynamic_sampling, sources
-from rlm_plugins.data.data_facts import data_facts
-from rlm_plugins.diagnosis import StageSettings, foresee
 from rlm_plugins.errors import RlmError
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.checks.part_rules import warnings_of
@@ -62,7 +60,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         "memory": memory(forecast),
         "warnings": [
             *(warnings_of(vars(stage.equation)) if stage.equation is not None else ()),
-            *(str(f) for f in foresee(stage.name, StageSettings(stage.body, max(args.max_steps, 0)), _facts(stage))),
+            *_section_warnings(stage),
         ],
     }
 
@@ -72,13 +70,10 @@ def _kernel_lines(stage: Stage) -> list[str]:
     return [] if stage.speed == NO_SPEED else [kernel_choices.line(stage)]
 
 
-def _facts(stage: Stage) -> dict[str, float]:
-    """Return the facts of the data set; none if the tokenizer cannot be loaded yet."""
-    try:
-        tokenizer = stage.source.tokenizer()
-    except Exception:  # of a later stage, or not downloaded: the run reports it
-        return {}
-    return data_facts(stage.environment_spec, tokenizer)
+def _section_warnings(stage: Stage) -> list[str]:
+    """Return the warnings of the sections that packages own."""
+    parts: list[Any] = [part.target for part in stage.extensions.sections.values()]
+    return [line for part in parts if hasattr(part, "warnings") for line in part.warnings(stage)]
 
 
 def _rollout_lines(stage: Stage, args: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Apply the rules to the metrics of a stage."""
+"""The diagnosis of a stage from its metrics: a pure function of the records of ``metrics.jsonl``, and of the rules."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any
 
-from rlm_plugins.diagnosis.history import Record, of_settings, steps_of
-from rlm_plugins.diagnosis.rules import RULES, Rule
-from rlm_plugins.diagnosis.settings import StageSettings
+from rlm_lab.quantities import Record, StageSettings, of_settings, steps_of
+from rlm_lab.rules import RULES, Rule
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,17 @@ def diagnose(records: Sequence[Record], stage: str, settings: StageSettings, las
     return _findings(steps_of(records, stage, settings)[-last:], stage, settings)
 
 
+def foresee(stage: str, settings: StageSettings, data: Mapping[str, float] | None = None) -> list[Finding]:
+    """Return the findings that follow from the settings of a stage, before its first step.
+
+    Args:
+        stage: Name of the stage.
+        settings: Settings of the stage.
+        data: Facts of its data set (:func:`rlm_lab.data_facts.data_facts`).
+    """
+    return _findings([{"step": 0, **of_settings(settings), **(data or {})}], stage, settings)
+
+
 def is_suspicious(records: Sequence[Record], stage: str, settings: StageSettings, reported: Collection[str]) -> bool:
     """Return True if the last step violates a rule that has not been reported; other steps need no diagnosis.
 
@@ -74,56 +84,20 @@ def is_suspicious(records: Sequence[Record], stage: str, settings: StageSettings
     return False
 
 
-def _violates(rule: Rule, label: str, step: Record) -> bool:
-    """Return True if a step has all metrics of a rule, outside of their bounds."""
-    for bound in rule.bounds:
-        metric = bound.metric.replace("<label>", label) if label else bound.metric
-        if metric not in step or not bound.is_violated(step[metric]):
-            return False
-    return True
-
-
-def foresee(stage: str, settings: StageSettings, data: Mapping[str, float] | None = None) -> list[Finding]:
-    """Return the findings that follow from the settings of a stage, before its first step.
-
-    Args:
-        stage: Name of the stage.
-        settings: Settings of the stage.
-        data: Facts of its data set (:func:`rlm_plugins.data.data_facts.data_facts`).
-    """
-    return _findings([{"step": 0, **of_settings(settings), **(data or {})}], stage, settings)
-
-
 def _findings(steps: Sequence[Record], stage: str, settings: StageSettings) -> list[Finding]:
-    findings: dict[str, Finding] = {}
+    findings: list[Finding] = []
     for rule in RULES:
         for label in _labels(rule, steps):
-            finding = _violation(rule, label, stage, steps, settings) if rule.applies(settings, label) else None
-            if finding:
-                findings[f"{rule.name} {label}"] = finding
-    hidden = set(chain.from_iterable(rule.instead_of for rule in RULES if _is_found(rule, findings)))
-    visible = [finding for finding in findings.values() if finding.name not in hidden]
-    return sorted(visible, key=lambda finding: -finding.severity)
-
-
-def _is_found(rule: Rule, findings: Mapping[str, Finding]) -> bool:
-    return any(finding.name == rule.name for finding in findings.values())
-
-
-def _labels(rule: Rule, steps: Sequence[Record]) -> list[str]:
-    """Return the labels for which the first bound with a placeholder was logged; one empty label without any."""
-    named = [bound.metric for bound in rule.bounds if "<label>" in bound.metric]
-    if not named:
-        return [""]
-    prefix, suffix = named[0].split("<label>")
-    logged = dict.fromkeys(chain.from_iterable(steps))
-    labels = [name[len(prefix) : -len(suffix)] for name in logged if name.startswith(prefix) and name.endswith(suffix)]
-    return [label for label in labels if label]
+            if rule.applies(settings, label) and (finding := _violation(rule, label, stage, steps, settings)):
+                findings.append(finding)
+    names = {finding.name for finding in findings}
+    hidden = set(chain.from_iterable(rule.instead_of for rule in RULES if rule.name in names))
+    return sorted((finding for finding in findings if finding.name not in hidden), key=lambda f: -f.severity)
 
 
 def _violation(rule: Rule, label: str, stage: str, steps: Sequence[Record], settings: StageSettings) -> Finding | None:
     """Return the longest violation of a rule; None if none lasts long enough."""
-    metrics = [bound.metric.replace("<label>", label) for bound in rule.bounds]
+    metrics = rule.metrics(label)
     longest: list[Record] = []
     current: list[Record] = []
     for step in steps:
@@ -144,6 +118,23 @@ def _violation(rule: Rule, label: str, stage: str, steps: Sequence[Record], sett
         remedy=rule.remedy(settings),
         label=label,
     )
+
+
+def _violates(rule: Rule, label: str, step: Record) -> bool:
+    """Return True if a step has all metrics of a rule, outside of their bounds."""
+    pairs = zip(rule.bounds, rule.metrics(label), strict=True)
+    return all(metric in step and bound.is_violated(step[metric]) for bound, metric in pairs)
+
+
+def _labels(rule: Rule, steps: Sequence[Record]) -> list[str]:
+    """Return the labels for which the first bound with a placeholder was logged; one empty label without any."""
+    named = [bound.metric for bound in rule.bounds if "<label>" in bound.metric]
+    if not named:
+        return [""]
+    prefix, suffix = named[0].split("<label>")
+    logged = dict.fromkeys(chain.from_iterable(steps))
+    labels = [name[len(prefix) : -len(suffix)] for name in logged if name.startswith(prefix) and name.endswith(suffix)]
+    return [label for label in labels if label]
 
 
 def _mean(values: Sequence[float | None]) -> float:

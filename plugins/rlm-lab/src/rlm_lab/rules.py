@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.diagnosis.settings import StageSettings
+from rlm_lab.quantities import StageSettings
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Bound:
     """The healthy range of a metric.
 
     Args:
-        metric: Name of a metric, or of a quantity of :mod:`rlm_plugins.diagnosis.history`. ``<label>`` stands for a
+        metric: Name of a metric, or of a quantity of :mod:`rlm_lab.quantities`. ``<label>`` stands for a
             reward or a rollout source.
         low: Least healthy value.
         high: Largest healthy value.
@@ -82,6 +82,10 @@ class Rule:
     steps: int = 3
     instead_of: tuple[str, ...] = ()
     severity: int = 3
+
+    def metrics(self, label: str) -> list[str]:
+        """Return the metrics of its bounds, for a reward or rollout source."""
+        return [bound.metric.replace("<label>", label) for bound in self.bounds]
 
     def applies(self, settings: StageSettings, label: str) -> bool:
         """Return True if the bounds hold for a stage, and for this reward or rollout source."""

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from rlm_plugins.cli.recipe_argument import read
@@ -86,7 +87,8 @@ def _exit_code(command: Sequence[str]) -> int:
         # -P leaves out the working directory, which may hold a folder rlm_plugins
         paths = os.pathsep.join(str(Path(path or ".").resolve()) for path in sys.path)
         environment = {**os.environ, "PYTHONPATH": paths}
-        process = subprocess.Popen(command, preexec_fn=_end_with_parent, process_group=0, env=environment)
+        end_with_parent = partial(_end_with_parent, os.getpid())
+        process = subprocess.Popen(command, preexec_fn=end_with_parent, process_group=0, env=environment)
         while True:
             try:
                 code = process.wait()
@@ -99,10 +101,12 @@ def _exit_code(command: Sequence[str]) -> int:
     return code
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(parent: int) -> None:
     """Let this process receive SIGTERM when the sweep is killed: a repeated sweep would train its run a second time."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:  # it was killed before this call
+            os._exit(1)
 
 
 def combinations(recipe: Path, overrides: Sequence[str], seeds: int) -> Iterator[tuple[str, list[str]]]:
