@@ -12,9 +12,8 @@ import race_memory
 import torch
 import yaml
 from rich.console import Console
-from rlm_lab.race import SharedBase, race, split_words, with_shared_weights
+from rlm_lab.race import SharedBase, Turns, race, split_words, with_shared_weights
 from rlm_lab.standings import render
-from rlm_lab.turns import Turns
 from safetensors.torch import load_file
 
 from rlm_plugins.cli.recipe_argument import read

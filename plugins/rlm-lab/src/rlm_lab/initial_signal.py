@@ -9,7 +9,6 @@ import math
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -68,10 +67,6 @@ class Group:
         return [score for score in self.named[label] if not math.isnan(score)]
 
 
-class AllScored(Exception):
-    """All prompts are scored."""
-
-
 @dataclass(eq=False)
 class Signal(StepObserver, TrainerCallback):  # type: ignore[misc]
     """Scored groups of the initial policy, and the duration of its steps.
@@ -107,7 +102,7 @@ class Signal(StepObserver, TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.seconds.append(time.perf_counter() - self._start)
         if len(self.groups) >= self.prompts:
-            raise AllScored
+            control.should_training_stop = True
 
     def figures(self) -> dict[str, Any]:
         """Return the figures of the report as plain data; None where there is none."""
@@ -147,14 +142,12 @@ def measure_signal(stage: Stage, prompts: int) -> Signal:
     The steps are those of training: rollout sources, multi-turn episodes, filters and rewards take part.
 
     Args:
-        stage: Composed, connected to its earlier stages.
+        stage: One with an equation and rewards; connected to its earlier stages.
         prompts: Number of prompts to score.
 
     Raises:
-        RlmError: The stage samples no completions, or no completion was scored.
+        RlmError: No completion was scored.
     """
-    if stage.equation is None or not stage.rewards:
-        raise RlmError(f"stage {stage.name} samples no completions: it has no rewards")
     settings = {**stage.settings, "learning_rate": 0.0, "save_strategy": "no", "report_to": "none", "weight_decay": 0.0}
     signal = Signal(stage, prompts=prompts)
     with tempfile.TemporaryDirectory() as folder:
@@ -162,8 +155,7 @@ def measure_signal(stage: Stage, prompts: int) -> Signal:
         measured = replace(stage, settings=settings, evaluation=None, place=place)
         trainer = measured.trainer.build(measured, RunState(observers=[signal]))
         trainer.remove_callback(PrinterCallback)
-        with suppress(AllScored):
-            trainer.train()
+        trainer.train()
     if not signal.groups:
         raise RlmError(f"no completion of stage {stage.name} was scored")
     return signal

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 Record = Mapping[str, Any]
-DEFAULTS = {
-    "trainer.max_completion_length": 256,
-    "trainer.num_generations": 8,
-    "trainer.temperature": 1.0,
-}
+DEFAULTS = {"trainer.max_completion_length": 256, "trainer.num_generations": 8, "trainer.temperature": 1.0}
 """Defaults of TRL for the fields that remedies change."""
 OF_LENGTH = ("length", "brevity", "overlong", "budget", "cosine")
 """Words in the names of parts that reward or punish length."""
 RATIOS = {"entropy/of_start": "entropy", "completions/length_of_start": "completions/mean_length"}
 """Quantity → the metric that is divided by its mean over the first two steps."""
+FORESEEN = ("settings/", "adapter/", "data/")
+"""Beginnings of the names of quantities that are known before the first step."""
 _OF_RECIPE = {
     "lora_dropout": "model.lora.lora_dropout",
     "critic_rate": "critic.learning_rate",

@@ -5,24 +5,28 @@ from __future__ import annotations
 import copy
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from accelerate.state import GradientState
 from rich.console import Console
+from transformers import TrainerCallback
 
 from rlm_lab.standings import picture, standings
-from rlm_lab.turns import TurnPerStep, Turns
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.durable.files import make_folder, write_file
 from rlm_plugins.durable.json_lines import plain
-from rlm_plugins.durable.stop_signals import current
+from rlm_plugins.durable.stop_signals import Interrupted, current
 from rlm_plugins.errors import RlmError
+from rlm_plugins.functional.rng_state import rng_state, set_rng_state
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
+from rlm_plugins.rewards import call_marker
 from rlm_plugins.run.folder import SUMMARY
 from rlm_plugins.run.resume import check_resumable
 from rlm_plugins.run.train import train
@@ -66,6 +70,100 @@ def with_shared_weights(model: Any) -> Any:
     (False, True)
     """
     return copy.deepcopy(model, {id(x): x for x in model.parameters()})
+
+
+def process_state() -> Callable[[], None]:
+    """Return a function that restores what a trainer changes: random numbers, gradient accumulation, reward marker."""
+    rng, gradient, marker = rng_state(), dict(GradientState._shared_state), call_marker.exchange(None)
+    call_marker.exchange(marker)
+
+    def restore() -> None:
+        set_rng_state(rng)
+        GradientState._shared_state.clear()
+        GradientState._shared_state.update(gradient)
+        call_marker.exchange(marker)
+
+    return restore
+
+
+class Turns:
+    """Tasks in threads, of which one runs at a time; `pass_on` ends the turn of a task.
+
+    Args:
+        tasks: Name → task.
+
+    Attributes:
+        errors: Name → exception that ended a task.
+    """
+
+    def __init__(self, tasks: Mapping[str, Callable[[], object]]) -> None:
+        self.errors: dict[str, BaseException] = {}
+        self._tasks, self._waiting = tasks, list(tasks)
+        self._changed = threading.Condition()
+        self._stopped_by: Interrupted | None = None
+
+    def run(self) -> None:
+        """Run all tasks to their end, one turn after the other.
+
+        Raises:
+            Interrupted: A signal arrived; every task has ended.
+        """
+        restore = process_state()  # each task begins with the same random numbers
+        threads = [threading.Thread(target=self._run, args=(name, restore), name=name) for name in self._tasks]
+        while any(thread.ident is None or thread.is_alive() for thread in threads):
+            try:
+                for thread in threads:
+                    if thread.ident is None:
+                        thread.start()
+                for thread in threads:
+                    thread.join()
+            except Interrupted as stop:  # raised in the main thread, between two steps
+                self._stopped_by = stop
+        restore()
+        if self._stopped_by is not None:
+            raise self._stopped_by
+
+    def pass_on(self, name: str) -> None:
+        """Give the turn to the next task, and wait for the next turn.
+
+        Raises:
+            Interrupted: A signal ended the race.
+        """
+        restore = process_state()
+        with self._changed:
+            self._waiting.append(self._waiting.pop(0))
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._waiting[0] == name)
+        restore()
+        if self._stopped_by is not None:
+            raise Interrupted(self._stopped_by.number)
+
+    def _run(self, name: str, restore: Callable[[], None]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting[0] == name)
+        try:
+            restore()
+            if self._stopped_by is None:
+                self._tasks[name]()
+        except Interrupted as stop:
+            self._stopped_by = self._stopped_by or stop
+        except BaseException as error:
+            self.errors[name] = error
+        finally:
+            with self._changed:
+                self._waiting.remove(name)
+                self._changed.notify_all()
+
+
+class TurnPerStep(TrainerCallback):  # type: ignore[misc]
+    """Callback that ends the turn of a task before each optimizer step."""
+
+    def __init__(self, turns: Turns, name: str) -> None:
+        self._turns, self._name = turns, name
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Give the turn to the next trainer."""
+        self._turns.pass_on(self._name)
 
 
 def race(

@@ -26,15 +26,8 @@ from rlm_plugins.run.folder import DONE, SUMMARY
 from rlm_plugins.trainer.checkpoint import STATE, checkpoints
 
 STEPS = 4
-MODEL = {
-    "name": "scratch",
-    "hidden": 16,
-    "heads": 2,
-    "layers": 1,
-    "intermediate": 16,
-    "characters": "".join(c for c in string.printable if c.isprintable() or c == "\n"),
-    "max_positions": 32768,
-}
+CHARACTERS = "".join(c for c in string.printable if c.isprintable() or c == "\n")
+MODEL = {"name": "scratch", "hidden": 16, "heads": 2, "layers": 1, "intermediate": 16, "characters": CHARACTERS}
 SIZES = {
     "per_device_train_batch_size": 8,
     "gradient_accumulation_steps": 1,
@@ -126,7 +119,7 @@ def stand_in(recipe: Recipe) -> dict[str, Any]:
     used = {key: list(value) for key, value in plugins.items() if value}
     head = {"name": f"{recipe.name}-stand-in", **({"plugins": used} if used else {})}
     first, *later = recipe.bodies
-    bodies = [_stand_in_stage(first, MODEL), *(_stand_in_stage(body, {}) for body in later)]
+    bodies = [_stand_in_stage(first, {**MODEL, "max_positions": 32768}), *(_stand_in_stage(body, {}) for body in later)]
     return head | ({"stages": bodies} if later else bodies[0])
 
 

@@ -43,11 +43,10 @@ def why(
 
     JSON: a list of {stage, steps, findings: [{name, stage, step, until, severity, evidence, remedy, label}]}.
     """
-    from rlm_lab.why import render
-    from rlm_lab.why import why as diagnose_run
+    from rlm_lab import why as diagnosis
 
-    report = diagnose_run(run)
-    print_result(report, render(run, report), as_json)
+    report = diagnosis.why(run)
+    print_result(report, diagnosis.render(run, report), as_json)
 
 
 def compare(
@@ -58,11 +57,10 @@ def compare(
     JSON: {runs: [{run, settings, metric, before, after, low, high, rows, seconds, findings}], groups: [{settings,
     runs, mean, least, largest}]}.
     """
-    from rlm_lab.compare import compare as compare_runs
-    from rlm_lab.compare import render
+    from rlm_lab import compare as comparison
 
-    data = compare_runs(runs)
-    print_result(data, render(data), as_json)
+    data = comparison.compare(runs)
+    print_result(data, comparison.render(data), as_json)
 
 
 def sweep(
@@ -76,13 +74,12 @@ def sweep(
     trust: Trust = False,
 ) -> None:
     """Train every combination of values and seeds, and compare the runs; the same command resumes."""
-    from rlm_lab.compare import compare as compare_runs
-    from rlm_lab.compare import render
+    from rlm_lab import compare as comparison
     from rlm_lab.sweep import sweep as run_sweep
 
     folder = out or Path("runs") / f"{recipe.stem}-sweep"
     folders = run_sweep(recipe, overrides or [], seeds, folder, echo, trust=trust)
-    echo(render(compare_runs(folders)))
+    echo(comparison.render(comparison.compare(folders)))
 
 
 def race(
@@ -101,13 +98,12 @@ def race(
 
     JSON: a list of {algorithm, runs, metric, before, after, interval, difference, low, high, reward, seconds}.
     """
-    from rlm_lab.race import race as run_race
-    from rlm_lab.race import split_words
+    from rlm_lab import race as races
     from rlm_lab.standings import render
 
-    algorithms, recipe, overrides = split_words(words)
+    algorithms, recipe, overrides = races.split_words(words)
     folder = out or Path("runs") / f"{recipe.stem}-race"
-    data = run_race(algorithms, recipe, overrides, seeds, folder, lambda line: echo(line, err=True))
+    data = races.race(algorithms, recipe, overrides, seeds, folder, lambda line: echo(line, err=True))
     print_result(data, render(data), as_json)
 
 
@@ -133,11 +129,10 @@ def doctor(as_json: AsJson = False) -> None:
     JSON: {system, versions: [{name, installed, tested, problem}], plugins: [{name, origin, state, problem}], sandbox,
     disk: [{path, free_gib, problem}], problems}.
     """
-    from rlm_lab.doctor import doctor as examine
-    from rlm_lab.doctor import render
+    from rlm_lab import doctor as examination
 
-    data = examine()
-    print_result(data, render(data), as_json)
+    data = examination.doctor()
+    print_result(data, examination.render(data), as_json)
 
 
 def resume_check(
@@ -151,11 +146,10 @@ def resume_check(
 
     The exit code is 1 if a file differs. JSON: a list of {stage, step, equal, differs}.
     """
-    from rlm_lab.resume_check import render
-    from rlm_lab.resume_check import resume_check as check_resume
+    from rlm_lab import resume_check as checks
 
-    results = check_resume(recipe, overrides or [], at or ())
-    print_result(results, render(results), as_json)
+    results = checks.resume_check(recipe, overrides or [], at or ())
+    print_result(results, checks.render(results), as_json)
     if not all(result["equal"] for result in results):
         raise typer.Exit(1)
 

@@ -17,26 +17,14 @@ from typing import Any
 
 from rlm_plugins import __version__, hookspecs
 from rlm_plugins.algorithm import SLOTS
+from rlm_plugins.durable.files import file_errors
 from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.hooks import HOOKS, Hook
 from rlm_plugins.registry import BUILTIN, Registry
 
-KINDS = {
-    "environment": "rlm_environments",
-    "sampler": "rlm_samplers",
-    "generator": "rlm_generators",
-    "reward": "rlm_rewards",
-    "shaper": "rlm_shapers",
-    "filter": "rlm_filters",
-    "advantage": "rlm_advantages",
-    "importance": "rlm_importance",
-    "policy_loss": "rlm_policy_losses",
-    "token_weight": "rlm_token_weights",
-    "penalty": "rlm_penalties",
-    "aggregator": "rlm_aggregators",
-    "algorithm": "rlm_algorithms",
-    "callback": "rlm_callbacks",
-}
+_PLURALS = {"importance": "importance", "policy_loss": "policy_losses", "penalty": "penalties"}
+_KINDS = "environment sampler generator reward shaper filter advantage importance policy_loss token_weight penalty"
+KINDS = {kind: f"rlm_{_PLURALS.get(kind, kind + 's')}" for kind in f"{_KINDS} aggregator algorithm callback".split()}
 """Kind of a part → its hook, in batch order."""
 
 _SKELETON = Path(__file__).parent / "skeleton"
@@ -83,12 +71,10 @@ def create(kind: str, name: str, folder: Path) -> list[Path]:
     if package.exists():
         raise RlmError(f"{package} exists already", hint="no file was written: choose another name or --folder")
     files = {package / path: text for path, text in _files(KINDS[kind], name, package.name).items()}
-    try:
+    with file_errors(package):
         for path, text in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RlmError(f"{package} cannot be written: {error}") from error
     return list(files)
 
 
@@ -96,9 +82,8 @@ def _check_name(name: str, hook: str) -> None:
     allowed = "lower-case letters, digits and '_', beginning with a letter"
     if not _is_valid(name):
         proposal = re.sub(r"\W+", "_", name).strip("_").lower()
-        raise RlmError(
-            f"'{name}' is not a valid name", allowed=allowed, hint=f"{proposal}?" if _is_valid(proposal) else ""
-        )
+        hint = f"{proposal}?" if _is_valid(proposal) else ""
+        raise RlmError(f"'{name}' is not a valid name", allowed=allowed, hint=hint)
     if name in names(hook):
         raise RlmError(f"'{name}' is a name that the example itself uses", hint=f"my_{name}")
     registry = Registry()

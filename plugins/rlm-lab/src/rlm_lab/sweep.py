@@ -22,6 +22,8 @@ from rlm_plugins.run.resume import check_resumable
 
 _COMMA = re.compile(r",(?![^\[{(]*[\]})])")
 """A comma outside brackets."""
+_KEY = re.compile(r"^[^=]*\.(?=[^=.]*=)")
+"""All but the last word of the key of an override."""
 _PARENT_DEATH_SIGNAL = 1
 """`PR_SET_PDEATHSIG` of Linux."""
 
@@ -118,22 +120,13 @@ def combinations(recipe: Path, overrides: Sequence[str], seeds: int) -> Iterator
     varied = [number for number, values in enumerate(choices) if len(values) > 1]
     for combination in itertools.product(*choices):
         for seed in range(1, seeds + 1):
-            words = [combination[number] for number in varied] + [f"seed={seed}"]
-            name = re.sub(r"[^\w=.,+-]", "_", ",".join(map(_short, words)))
+            # the last word of each key: `algorithm.policy_loss.epsilon=0.2` is `epsilon=0.2` in the name of a folder
+            words = [_KEY.sub("", combination[number]) for number in varied] + [f"seed={seed}"]
+            name = re.sub(r"[^\w=.,+-]", "_", ",".join(words))
             while name in used:
                 name += "_"
             used.add(name)
             yield name, [*combination, f"{prefix}trainer.seed={seed}"]
-
-
-def _short(override: str) -> str:
-    """Return an override with the last word of its key.
-
-    >>> _short("algorithm.policy_loss.epsilon=0.2")
-    'epsilon=0.2'
-    """
-    key, _, value = override.partition("=")
-    return f"{key.rpartition('.')[2]}={value}"
 
 
 def _values(text: str) -> list[str]:
