@@ -14,10 +14,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar
 
+from rlm_lab import live
+
 from rlm_plugins import recipe
 from rlm_plugins.registry import Registry
-from rlm_plugins.run import train as run_train
-from rlm_plugins.run.live_diagnosis import LiveDiagnosis
+from rlm_plugins.run.train import train
 
 RECIPE: dict[str, Any] = {
     "model": {"name": "scratch", "lora": {"r": 8, "target_modules": "all-linear"}},
@@ -33,7 +34,7 @@ RECIPE: dict[str, Any] = {
 }
 
 
-class Timed(LiveDiagnosis):
+class Timed(live.LiveDiagnosis):
     """Measures every other call, so that both kinds of steps run on the same machine at the same time."""
 
     steps: ClassVar[dict[bool, list[float]]] = {True: [], False: []}
@@ -55,10 +56,10 @@ class Timed(LiveDiagnosis):
 def main() -> None:
     """Train, and print the ratio."""
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 60
-    run_train.LiveDiagnosis = Timed  # type: ignore[misc]
+    live.LiveDiagnosis = Timed  # type: ignore[misc]
     document = recipe.of_mapping({**RECIPE, "trainer": {**RECIPE["trainer"], "max_steps": steps}})
     with tempfile.TemporaryDirectory() as folder:
-        run_train.train(document, Registry(), Path(folder) / "run")
+        train(document, Registry(), Path(folder) / "run")
     on, off, inside = (median(x[2:]) * 1e3 for x in (Timed.steps[True], Timed.steps[False], Timed.inside))
     print(f"step with diagnosis {on:.1f} ms, without {off:.1f} ms, ratio {on / off:.3f}")
     print(f"inside the diagnosis {inside:.3f} ms, {inside / off:.2%} of a step")

@@ -41,7 +41,7 @@ def recipe(hidden: int, layers: int) -> dict[str, object]:
 
 def race_here(algorithms: Sequence[str], file: Path, out: Path) -> int:
     """Run a race in this process, and return its peak resident memory in bytes."""
-    from rlm_plugins.cli.race import race
+    from rlm_lab.race import race
 
     race(algorithms, file, [], 1, out, lambda line: None)
     highest = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))

@@ -440,7 +440,7 @@ def rlm_sections() -> Parts:
     """Sections of a stage in a recipe that a package owns: :class:`rlm_plugins.registry.section.Section`.
 
     The knobs of the class are the keys of the section. Its other members say what the section does: observe steps, add
-    callbacks, choose settings of the trainer, replace the forward passes, report in ``rlm check``::
+    callbacks, choose settings of the trainer, replace the forward passes, warn and report in ``rlm check``::
 
         class Budget(Section):
             \"\"\"Stop a stage after some tokens.\"\"\"

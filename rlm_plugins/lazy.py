@@ -1,4 +1,4 @@
-"""``from rlm_plugins.lazy import torch``: torch, imported at first use.
+"""Imports at first use: ``from rlm_plugins.lazy import torch``, and modules of optional packages.
 
 Listing parts must not cost the second or more that importing torch takes, so the built-in parts import it from here.
 A third-party plugin may do the same, or simply write ``import torch``.
@@ -10,7 +10,9 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["torch"]
+from rlm_plugins.errors import RlmError
+
+__all__ = ["optional_module", "torch"]
 
 
 class _Lazy(ModuleType):
@@ -26,3 +28,29 @@ if TYPE_CHECKING:
     import torch
 else:
     torch = _Lazy("torch")
+
+
+def optional_module(name: str, task: str) -> Any:
+    """Import a module of a package that may be missing.
+
+    Args:
+        name: Name of the module, ``rlm_lab.why``; the distribution has the name of its package: ``rlm-lab``.
+        task: What requires it, for the message: ``the page of a run``.
+
+    Raises:
+        RlmError: The package is not installed.
+
+    >>> optional_module("rlm_none.why", "the diagnosis")
+    Traceback (most recent call last):
+        ...
+    rlm_plugins.errors.RlmError: the diagnosis requires the package rlm-none
+      hint: pip install rlm-none
+    """
+    package = name.partition(".")[0]
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        distribution = package.replace("_", "-")
+        raise RlmError(f"{task} requires the package {distribution}", hint=f"pip install {distribution}") from error

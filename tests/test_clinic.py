@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import yaml
+from rlm_lab.why import why
 from transformers import AutoTokenizer
 
 from rlm_plugins.cli.check import examine
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.cli.why import why
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.run.train import train

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from rlm_lab.compare import compare, render
+from rlm_lab.sweep import combinations, sweep
 
-from rlm_plugins.cli.compare import compare, render
-from rlm_plugins.cli.sweep import combinations, sweep
 from rlm_plugins.errors import RlmError
 
 RECIPE = """
@@ -85,7 +85,7 @@ def test_killed_sweep_leaves_no_run_behind(tmp_path: Path) -> None:
     """Otherwise its process continues, and a repeated sweep trains beside it into a second folder."""
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(RECIPE.replace("max_steps: 1,", "max_steps: 100000,"))
-    program = "import sys; from pathlib import Path; from rlm_plugins.cli.sweep import sweep; "
+    program = "import sys; from pathlib import Path; from rlm_lab.sweep import sweep; "
     program += "sweep(Path(sys.argv[1]), ['trainer.seed=1'], 1, Path(sys.argv[2]))"
     options: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     started = subprocess.Popen([sys.executable, "-c", program, str(recipe), str(tmp_path / "out")], **options)

@@ -15,13 +15,13 @@ import pytest
 import tiny
 import torch
 import typer
+from rlm_lab import scaffold as examples
+from rlm_lab.scaffold import KINDS
 from typer.testing import CliRunner
 
 from rlm_plugins import hookspecs
 from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.batch import LOSS, SCORING
-from rlm_plugins.cli import docstring_examples as examples
-from rlm_plugins.cli.new import KINDS
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
@@ -35,7 +35,7 @@ REWARDS = torch.tensor([0.0, 0.25, 1.0, 0.0, 0.0, 0.0])
 def load(hook: str, folder: Path) -> Registry:
     """Return a registry with the example of `hook`, written to a file."""
     path = folder / "example.py"
-    path.write_text(examples.module(hook, examples.part_name(hook)), encoding="utf-8")
+    path.write_text(examples.module_text(hook, examples.part_name(hook)), encoding="utf-8")
     registry = Registry(load=[path])
     assert not registry.broken()
     return registry

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from fake_plugins import register
+from rlm_lab.scaffold import KINDS, create
 
-from rlm_plugins.cli.new import KINDS, create
 from rlm_plugins.errors import RlmError
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe import document as recipe

@@ -18,11 +18,11 @@ from fixtures_trainer import OFTEN, clipped, interrupted, logged, trainer, weigh
 from rlm_async import overlapped_generation
 from rlm_async.checks import check_overlap, check_plain_sampling
 from rlm_fast.forecast import Forecast
+from rlm_lab import race
 from test_stale_policy import decoupled, stale_policy
 from transformers import TrainerCallback
 
 from rlm_plugins.builtin.trainers import GRPO
-from rlm_plugins.cli import race
 from rlm_plugins.cli.batch_plan import batch_plan
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError, RlmError

@@ -12,13 +12,12 @@ import race_memory
 import torch
 import yaml
 from rich.console import Console
+from rlm_lab.race import SharedBase, Turns, race, split_words, with_shared_weights
+from rlm_lab.standings import render
 from safetensors.torch import load_file
 
-from rlm_plugins.cli.race import race, render, split_words
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RlmError
-from rlm_plugins.race.shared_base import SharedBase, with_shared_weights
-from rlm_plugins.race.turns import Turns
 from rlm_plugins.run.train import train
 
 ALGORITHMS = ("grpo", "dapo", "rloo")

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 from fault_cases import recipe
+from rlm_lab.resume_check import STEPS, render, resume_check, stand_in
 from typer.testing import CliRunner
 
 from rlm_plugins import recipe as recipes
 from rlm_plugins.cli import app
-from rlm_plugins.cli.resume_check import render, resume_check
-from rlm_plugins.run.stand_in import STEPS, stand_in
 
 FORGETFUL = """
 from rlm_plugins import hookimpl

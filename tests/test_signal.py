@@ -8,10 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rlm_lab.initial_signal import Group, Signal, advice, render, signal
 
-from rlm_plugins.cli.signal_report import advice, render, signal
 from rlm_plugins.errors import RlmError
-from rlm_plugins.run.signal import Group, Signal
 
 RECIPE = """
 model: {name: scratch, hidden: 16, layers: 1, heads: 2, intermediate: 32}

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from rlm_interop import model_packages as packages
 from rlm_interop.model_packages import ModelPackage
+from rlm_lab.sweep import sweep
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app, trust
-from rlm_plugins.cli.sweep import sweep
 from rlm_plugins.data.images import open_images
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.document import load

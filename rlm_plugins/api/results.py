@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.errors import RlmError, nearest
+from rlm_plugins.lazy import optional_module
 
 if TYPE_CHECKING:
     from rlm_plugins.recipe import Recipe
@@ -117,11 +118,7 @@ class Run(Displayed):
         Raises:
             RlmError: The package rlm-view is not installed.
         """
-        try:
-            from rlm_view.command import displayed
-        except ModuleNotFoundError as error:
-            raise RlmError("the page of a run requires the package rlm-view", hint="pip install rlm-view") from error
-        return displayed(self.folder)
+        return optional_module("rlm_view.command", "the page of a run").displayed(self.folder)
 
     def model(self, stage: str | None = None) -> tuple[Any, Any]:
         """Return model and tokenizer of a finished stage, an adapter on its base.

@@ -12,8 +12,6 @@ from rlm_plugins.cli import objective_text
 from rlm_plugins.cli.batch_plan import batch_plan
 from rlm_plugins.cli.data_suppliers import data_of_parts
 from rlm_plugins.cli.rollouts_report import dynamic_sampling, sources
-from rlm_plugins.data.data_facts import data_facts
-from rlm_plugins.diagnosis import StageSettings, foresee
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.checks.part_needs import warnings_of
 from rlm_plugins.registry import Registry
@@ -53,7 +51,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         **_sections(stage, args),
         "warnings": [
             *(warnings_of(vars(stage.equation)) if stage.equation is not None else ()),
-            *(str(f) for f in foresee(stage.name, StageSettings(stage.body, max(args.max_steps, 0)), _facts(stage))),
+            *(line for section in stage.sections.values() for line in section.warnings(stage)),
         ],
     }
 
@@ -66,15 +64,6 @@ def _sections(stage: Stage, args: Any) -> Entry:
         data[key] = section.check_data(stage, args)
         lines[key] = list(section.check_lines(data[key]))
     return {**data, "sections": lines}
-
-
-def _facts(stage: Stage) -> dict[str, float]:
-    """Return the facts of the data set; none if the tokenizer cannot be loaded yet."""
-    try:
-        tokenizer = stage.source.tokenizer()
-    except Exception:  # of a later stage, or not downloaded: the run reports it
-        return {}
-    return data_facts(stage.environment_spec, tokenizer)
 
 
 def _rollout_lines(stage: Stage, args: Any) -> list[str]:

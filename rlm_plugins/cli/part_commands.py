@@ -1,9 +1,7 @@
-"""Commands on parts and plugins: plugins, algorithms, explain, diff, new, doctor."""
+"""Commands on parts and plugins: plugins, algorithms, explain, diff."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -88,32 +86,3 @@ def diff(
 
     data = compare(before, after, Registry(load or []))
     print_result(data, render(data, terminal_width()), as_json)
-
-
-def new(
-    kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="reward, advantage, policy_loss, penalty, environment, …")
-    ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the part.")],
-    folder: Annotated[Path, typer.Option(help="Parent folder of the package.")] = Path(),
-) -> None:
-    """Create a package with one working part and its tests, ready to edit."""
-    from rlm_plugins.cli import new as scaffold
-
-    files = scaffold.create(kind, name, folder)
-    package = os.path.commonpath(files)
-    echo("\n".join(map(str, files)))
-    echo(f"next: pip install -e {package}, pytest {package}, then edit the part")
-
-
-def doctor(as_json: AsJson = False) -> None:
-    """Print machine, versions against the tested range, plugins, sandbox, disk and problems, to paste into a report.
-
-    JSON: {system, versions: [{name, installed, tested, problem}], plugins: [{name, origin, state, problem}], sandbox,
-    disk: [{path, free_gib, problem}], problems}.
-    """
-    from rlm_plugins.cli.doctor import doctor as examine
-    from rlm_plugins.cli.doctor import render
-
-    data = examine()
-    print_result(data, render(data), as_json)

@@ -1,4 +1,4 @@
-"""Commands on a recipe: train, check, show, signal, schema, resume-check."""
+"""Commands on a recipe: train, check, show, schema."""
 
 from __future__ import annotations
 
@@ -82,30 +82,6 @@ def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, t
     print_result(data, lines, as_json)
 
 
-def signal(
-    recipe: Recipe,
-    overrides: Overrides = None,
-    prompts: Annotated[int, typer.Option(min=1, help="Number of training prompts.")] = 24,
-    stage: Annotated[str | None, typer.Option(help="A stage by name (default: the first one with rewards).")] = None,
-    as_json: AsJson = False,
-    trust: Trust = False,
-) -> None:
-    """Sample from the initial policy of a recipe and score it: is there anything to learn? Nothing is trained.
-
-    JSON: {stage, prompts, group_size, reward, rewards, metric, pass_at_g, groups_that_differ, ended, tokens,
-    seconds_per_step, advice, …}.
-    """
-    from rlm_plugins.cli.recipe_argument import read
-    from rlm_plugins.recipe.resolve import check_names
-
-    check_names(*read(recipe, overrides))  # a typing error is reported before torch is imported
-    from rlm_plugins.cli.signal_report import render
-    from rlm_plugins.cli.signal_report import signal as measure
-
-    data = measure(recipe, overrides or [], prompts=prompts, stage=stage)
-    print_result(data, render(data), as_json)
-
-
 def schema(
     out: Annotated[Path | None, typer.Option(help="Output file (default: standard output).")] = None,
     load: Load = None,
@@ -123,23 +99,3 @@ def schema(
     else:
         out.write_text(text + "\n", encoding="utf-8")
         echo(f"{out}: put `# yaml-language-server: $schema={out}` on the first line of a recipe")
-
-
-def resume_check(
-    recipe: Recipe,
-    overrides: Overrides = None,
-    at: Annotated[list[int] | None, typer.Option(min=1, max=4, help="Step; repeatable (default: all).")] = None,
-    as_json: AsJson = False,
-    trust: Trust = False,
-) -> None:
-    """Check that a recipe resumes to the bit: a tiny stand-in is interrupted at each step of each stage and resumed.
-
-    The exit code is 1 if a file differs. JSON: a list of {stage, step, equal, differs}.
-    """
-    from rlm_plugins.cli.resume_check import render
-    from rlm_plugins.cli.resume_check import resume_check as check_resume
-
-    results = check_resume(recipe, overrides or [], at or ())
-    print_result(results, render(results), as_json)
-    if not all(result["equal"] for result in results):
-        raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""Commands on runs: eval, export, sample, why."""
+"""Commands on runs: eval, export, sample."""
 
 from __future__ import annotations
 
@@ -78,18 +78,3 @@ def sample(
             echo(answer)
     else:
         echo("\n".join(sampler.complete(prompt, count, temperature, max_new_tokens)))
-
-
-def why(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, finished or running.")],
-    as_json: AsJson = False,
-) -> None:
-    """Diagnose a run: each violated rule with its evidence and the override that mends it.
-
-    JSON: a list of {stage, steps, findings: [{name, stage, step, until, severity, evidence, remedy, label}]}.
-    """
-    from rlm_plugins.cli.why import render
-    from rlm_plugins.cli.why import why as diagnose_run
-
-    report = diagnose_run(run)
-    print_result(report, render(run, report), as_json)

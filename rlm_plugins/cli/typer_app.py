@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from rlm_plugins import __version__
-from rlm_plugins.cli import comparison_commands, part_commands, recipe_commands, run_commands
+from rlm_plugins.cli import part_commands, recipe_commands, run_commands
 from rlm_plugins.cli.error_report import DEBUG, ErrorReportingGroup, WarningHandler
 from rlm_plugins.cli.output import echo
 from rlm_plugins.entry_points import tolerate_damage
@@ -30,25 +30,16 @@ app = typer.Typer(
 )
 
 PANELS = {
-    "Start": (recipe_commands.check, recipe_commands.signal, recipe_commands.train),
-    "Look": (
-        run_commands.why,
-        comparison_commands.compare,
-        run_commands.evaluate,
-        run_commands.sample,
-        comparison_commands.sweep,
-        comparison_commands.race,
-        recipe_commands.show,
-    ),
+    "Start": (recipe_commands.check, recipe_commands.train),
+    "Look": (run_commands.evaluate, run_commands.sample, recipe_commands.show),
     "Extend": (
-        part_commands.new,
         part_commands.explain,
         part_commands.diff,
         part_commands.algorithms,
         part_commands.plugins,
         recipe_commands.schema,
     ),
-    "Ship": (run_commands.export, part_commands.doctor, recipe_commands.resume_check),
+    "Ship": (run_commands.export,),
 }
 for panel, commands in PANELS.items():
     for command in commands:

@@ -47,6 +47,10 @@ class Section:
         """Return transformers callbacks of a stage, in the run `run`, that print on the `rich` console."""
         return ()
 
+    def warnings(self, stage: Stage) -> Sequence[str]:
+        """Return the lines that ``rlm check`` prints as warnings."""
+        return ()
+
     def check_data(self, stage: Stage, args: Any) -> Any:
         """Return what ``rlm check --json`` prints of the section: plain data, a list of lines for example."""
         return []

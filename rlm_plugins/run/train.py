@@ -36,7 +36,6 @@ from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.run.console import TextConsole
 from rlm_plugins.run.folder import SUMMARY, Run
 from rlm_plugins.run.learning_curve import LearningCurve
-from rlm_plugins.run.live_diagnosis import LiveDiagnosis
 from rlm_plugins.run.manifest import manifest_of
 from rlm_plugins.run.progress import ProgressDisplay
 from rlm_plugins.run.report import report
@@ -50,6 +49,8 @@ from rlm_plugins.trainer.integration_errors import integration_errors
 _LOG = logging.getLogger(__name__)
 BACK_OFFS, BACK_OFF = 3, 0.1
 """Most repetitions of a stage after a divergence, and the factor of its learning rates each time."""
+Prepare = Callable[[Sequence[Stage]], tuple[Sequence[Stage], Sequence[TrainerCallback]]]
+"""Stages → the stages to train in their place, and further callbacks of each."""
 
 
 def train(
@@ -60,7 +61,7 @@ def train(
     resume: bool = False,
     allow_changed: Collection[str] = (),
     console: Console | None = None,
-    prepare: Callable[[Sequence[Stage]], Sequence[TrainerCallback]] | None = None,
+    prepare: Prepare | None = None,
 ) -> Run:
     """Run every stage of a recipe and write the run folder.
 
@@ -71,13 +72,13 @@ def train(
         resume: Skip finished stages and resume the interrupted one from its last checkpoint.
         allow_changed: Keys that may differ from the start of the run.
         console: Where progress is printed; None: the terminal.
-        prepare: Called with the composed stages before the first one begins; returns callbacks of each stage.
+        prepare: Called with the composed stages before the first one begins.
     """
     _silence_libraries()
     main = processes().is_main_process
     console = console or TextConsole(quiet=not main)
-    stages = connected(compose(recipe, registry), folder)
-    callbacks = () if prepare is None else prepare(stages)
+    composed = connected(compose(recipe, registry), folder)
+    stages, callbacks = (composed, ()) if prepare is None else prepare(composed)
     log_line = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     run = Run(folder, main, log_line=log_line, allowed=allow_changed)
     start, curve = time.perf_counter(), None
@@ -207,11 +208,10 @@ def _built(
     observers += [part.target for part in stage.extensions.observers]
     state.observers = [*observers, SampleLog(run, stage)]
     state.callbacks = [
-        MetricsLog(run, stage),
         curve,
         progress,
-        LiveDiagnosis(stage, console),
         *of_sections,
+        MetricsLog(run, stage),  # after those that may add a metric
         *(_callback(part, run) for part in stage.extensions.callbacks),
         *further,
     ]

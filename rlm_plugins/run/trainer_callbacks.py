@@ -7,7 +7,6 @@ from typing import Any
 from transformers import TrainerCallback
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.data.data_facts import data_facts
 from rlm_plugins.dispatch import select
 from rlm_plugins.distributed import gather_lists
 from rlm_plugins.durable.stop_signals import Interrupted, StopSignals
@@ -35,23 +34,13 @@ class SampleLog(StepObserver):
 
 
 class MetricsLog(TrainerCallback):  # type: ignore[misc]
-    """Writes every metric that the trainer logs to metrics.jsonl; with the first step also facts of the data set."""
+    """Writes every metric that the trainer logs to metrics.jsonl."""
 
     def __init__(self, run: Run, stage: Stage) -> None:
         self._run, self._stage = run, stage
-        self._facts: dict[str, float] = {}
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Compute the facts of the data set."""
-        tokenizer = getattr(kwargs.get("processing_class"), "tokenizer", kwargs.get("processing_class"))
-        if state.global_step == 0 and self._run.main and tokenizer is not None:
-            self._facts = data_facts(self._stage.environment_spec, tokenizer)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **kwargs: Any) -> None:
         """Append one line."""
-        if "grad_norm" in logs:
-            logs |= self._facts  # the callbacks after this one, the diagnosis among them, receive them too
-            self._facts = {}
         self._run.log(stage=self._stage.name, step=state.global_step, **logs)
 
 

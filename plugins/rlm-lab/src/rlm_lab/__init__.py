@@ -1,1 +1,38 @@
 """Commands that explain recipes, diagnose runs and compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlm_lab import run_commands
+from rlm_plugins import hookimpl
+from rlm_plugins.registry.section import Section
+
+
+class Diagnosis(Section):
+    """Findings of `rlm why`: in `rlm check` those of settings and data, in a run each as soon as it is certain."""
+
+    on_by_default = True
+
+    def warnings(self, stage: Any) -> Sequence[str]:
+        """Return the findings that follow from the settings and the data set of a stage."""
+        from rlm_lab import live
+
+        return live.warnings(stage)
+
+    def callbacks(self, stage: Any, run: Any, console: Any) -> Sequence[Any]:
+        """Return the diagnosis of a stage that runs."""
+        from rlm_lab import live
+
+        return [live.LiveDiagnosis(stage, console, is_main=run.main)]
+
+
+@hookimpl
+def rlm_sections() -> Mapping[str, object]:
+    return {"diagnosis": Diagnosis}
+
+
+@hookimpl
+def rlm_commands() -> Mapping[str, Any]:
+    return {**run_commands.COMMANDS}

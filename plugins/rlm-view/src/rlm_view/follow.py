@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlm_lab.why import why
+
 from rlm_plugins.cli.recipe_argument import recorded
-from rlm_plugins.cli.why import why
 from rlm_plugins.durable.json_lines import json_object
 
 SECONDS = 0.5

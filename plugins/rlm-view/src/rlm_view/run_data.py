@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlm_lab.why import why
+
 from rlm_plugins.cli.recipe_argument import recorded
-from rlm_plugins.cli.why import why
 from rlm_plugins.durable.json_lines import JsonLines
 from rlm_plugins.recipe.paths import leaves
 

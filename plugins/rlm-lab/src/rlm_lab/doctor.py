@@ -13,7 +13,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from rlm_plugins import __version__
+import rlm_plugins
 from rlm_plugins.cli.text_layout import columns, titled
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.disabled import disabled
@@ -22,29 +22,22 @@ from rlm_plugins.run.provenance import git_state, hardware
 
 VARIABLES = (
     *("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE"),
-    "TOKENIZERS_PARALLELISM",
-    *("RLM_TRUST", "RLM_DEBUG", "RLM_TRACE", "RLM_CACHE"),
+    *("TOKENIZERS_PARALLELISM", "RLM_TRUST", "RLM_DEBUG", "RLM_TRACE", "RLM_CACHE"),
 )
 """Variables of the environment that are printed; others may be secrets."""
 LEAST_DISK = 5.0
 """GiB below which a disk is reported."""
+Rows = list[dict[str, Any]]
 
 
 def doctor() -> dict[str, Any]:
     """Return what a report of a problem needs: system, versions, plugins, sandbox, disk, and the problems found."""
-    data: dict[str, Any] = {
-        "system": _system(),
-        "versions": _versions(),
-        "plugins": _plugins(),
-        "sandbox": _sandbox(),
-        "disk": _disk(),
-    }
-    problems = [
-        f"{row['name']} {row['installed']}: tested with {row['tested']}" for row in data["versions"] if row["problem"]
-    ]
-    problems += [f"plugin {row['name']} ({row['origin']}): {row['state']}" for row in data["plugins"] if row["problem"]]
-    problems += [f"{row['path']}: {row['problem']}" for row in data["disk"] if row["problem"]]
-    return {**data, "problems": problems}
+    system, versions, plugins, sandbox, disk = _system(), _versions(), _plugins(), _sandbox(), _disk()
+    problems = [f"{row['name']} {row['installed']}: tested with {row['tested']}" for row in versions if row["problem"]]
+    problems += [f"plugin {row['name']} ({row['origin']}): {row['state']}" for row in plugins if row["problem"]]
+    problems += [f"{row['path']}: {row['problem']}" for row in disk if row["problem"]]
+    report = {"system": system, "versions": versions, "plugins": plugins, "sandbox": sandbox, "disk": disk}
+    return {**report, "problems": problems}
 
 
 def render(data: dict[str, Any]) -> str:
@@ -65,38 +58,37 @@ def render(data: dict[str, Any]) -> str:
 
 def _system() -> dict[str, str]:
     machine = hardware()
-    settings = {name: value for name, value in os.environ.items() if name in VARIABLES}
-    state = git_state(Path(__file__).parent)
+    settings = [f"{name}={os.environ[name]}" for name in sorted(VARIABLES) if name in os.environ]
+    state = git_state(Path(rlm_plugins.__file__).parent)
+    commit = f", commit {state['commit'][:12]}" + " (changed)" * state.get("changed", False) if state else ""
     return {
-        "rlm": __version__
-        + (f", commit {state['commit'][:12]}" + " (changed)" * state.get("changed", False) if state else ""),
+        "rlm": rlm_plugins.__version__ + commit,
         "python": f"{platform.python_version()}, {sys.executable}",
         "platform": platform.platform(),
         "processor": f"{machine['machine']}, {machine['cores']} cores, {machine['threads']} threads of torch",
         "memory": f"{machine['memory_gib']} GiB",
         "accelerators": ", ".join(machine["accelerators"]) or "none",
-        "environment": " ".join(f"{name}={value}" for name, value in sorted(settings.items())) or "none set",
+        "environment": " ".join(settings) or "none set",
     }
 
 
-def _versions() -> list[dict[str, Any]]:
+def _versions() -> Rows:
     """Return a row per dependency: the installed version beside the range that this package is tested with."""
     rows = []
-    for text in importlib.metadata.requires("rlm-plugins") or ():
-        requirement = Requirement(text)
+    for requirement in map(Requirement, importlib.metadata.requires("rlm-plugins") or ()):
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
         try:
             installed = importlib.metadata.version(requirement.name)
+            is_sound = requirement.specifier.contains(installed, prereleases=True)
         except importlib.metadata.PackageNotFoundError:
-            installed = "missing"
-        sound = installed != "missing" and requirement.specifier.contains(installed, prereleases=True)
+            installed, is_sound = "missing", False
         tested = str(requirement.specifier) or "any"
-        rows.append({"name": requirement.name, "installed": installed, "tested": tested, "problem": not sound})
+        rows.append({"name": requirement.name, "installed": installed, "tested": tested, "problem": not is_sound})
     return rows
 
 
-def _plugins() -> list[dict[str, Any]]:
+def _plugins() -> Rows:
     rows = []
     registry = Registry()
     registry.load_all()
@@ -122,13 +114,13 @@ def _sandbox() -> str:
     return str(sandbox.status_line)
 
 
-def _disk() -> list[dict[str, Any]]:
+def _disk() -> Rows:
     cache = Path(os.environ.get("HF_HOME") or Path.home() / ".cache")
     rows = []
     for path in dict.fromkeys((Path.cwd(), cache, Path(tempfile.gettempdir()))):
         existing = next(p for p in (path, *path.parents) if p.exists())
         free = shutil.disk_usage(existing).free / 2**30
-        problem = "" if os.access(existing, os.W_OK) else "is not writable"
-        problem = problem or (f"only {free:.1f} GiB are free" if free < LEAST_DISK else "")
+        problem = f"only {free:.1f} GiB are free" if free < LEAST_DISK else ""
+        problem = problem if os.access(existing, os.W_OK) else "is not writable"
         rows.append({"path": str(path), "free_gib": free, "problem": problem})
     return rows

@@ -2,33 +2,168 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from accelerate.state import GradientState
 from rich.console import Console
+from transformers import TrainerCallback
 
+from rlm_lab.standings import picture, standings
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.durable.files import make_folder, write_file
 from rlm_plugins.durable.json_lines import plain
-from rlm_plugins.durable.stop_signals import current
+from rlm_plugins.durable.stop_signals import Interrupted, current
 from rlm_plugins.errors import RlmError
-from rlm_plugins.race.shared_base import SharedBase
-from rlm_plugins.race.standings import picture, standings
-from rlm_plugins.race.turns import TurnPerStep, Turns
+from rlm_plugins.functional.rng_state import rng_state, set_rng_state
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
+from rlm_plugins.rewards import containment
 from rlm_plugins.run.folder import SUMMARY
 from rlm_plugins.run.resume import check_resumable
 from rlm_plugins.run.train import train
+from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
 
 Racer = tuple[Recipe, Registry]
+
+
+class SharedBase:
+    """Base that is loaded once, and a model per policy that shares its weights.
+
+    Adapters are added to the modules, which each policy has for itself, so the policies are independent.
+    """
+
+    def __init__(self) -> None:
+        self._model: Any = None
+
+    def source(self, source: ModelSpec) -> ModelSpec:
+        """Return the source of a policy on the shared base.
+
+        Args:
+            source: The source of the base; the first one is loaded.
+        """
+
+        def load() -> Any:
+            if self._model is None:
+                self._model = source.load().requires_grad_(False)
+            return with_shared_weights(self._model)
+
+        return replace(source, load=load)
+
+
+def with_shared_weights(model: Any) -> Any:
+    """Return a copy of a model whose parameters are those of the model itself.
+
+    >>> import torch
+    >>> first = torch.nn.Linear(2, 2)
+    >>> second = with_shared_weights(first)
+    >>> second is first, second.weight is first.weight
+    (False, True)
+    """
+    return copy.deepcopy(model, {id(x): x for x in model.parameters()})
+
+
+def process_state() -> Callable[[], None]:
+    """Return a function that restores what a trainer changes: random numbers, gradient accumulation, reward marker."""
+    rng, gradient, marker = rng_state(), dict(GradientState._shared_state), containment.exchange_marker(None)
+    containment.exchange_marker(marker)
+
+    def restore() -> None:
+        set_rng_state(rng)
+        GradientState._shared_state.clear()
+        GradientState._shared_state.update(gradient)
+        containment.exchange_marker(marker)
+
+    return restore
+
+
+class Turns:
+    """Tasks in threads, of which one runs at a time; `pass_on` ends the turn of a task.
+
+    Args:
+        tasks: Name → task.
+
+    Attributes:
+        errors: Name → exception that ended a task.
+    """
+
+    def __init__(self, tasks: Mapping[str, Callable[[], object]]) -> None:
+        self.errors: dict[str, BaseException] = {}
+        self._tasks, self._waiting = tasks, list(tasks)
+        self._changed = threading.Condition()
+        self._stopped_by: Interrupted | None = None
+
+    def run(self) -> None:
+        """Run all tasks to their end, one turn after the other.
+
+        Raises:
+            Interrupted: A signal arrived; every task has ended.
+        """
+        restore = process_state()  # each task begins with the same random numbers
+        threads = [threading.Thread(target=self._run, args=(name, restore), name=name) for name in self._tasks]
+        while any(thread.ident is None or thread.is_alive() for thread in threads):
+            try:
+                for thread in threads:
+                    if thread.ident is None:
+                        thread.start()
+                for thread in threads:
+                    thread.join()
+            except Interrupted as stop:  # raised in the main thread, between two steps
+                self._stopped_by = stop
+        restore()
+        if self._stopped_by is not None:
+            raise self._stopped_by
+
+    def pass_on(self, name: str) -> None:
+        """Give the turn to the next task, and wait for the next turn.
+
+        Raises:
+            Interrupted: A signal ended the race.
+        """
+        restore = process_state()
+        with self._changed:
+            self._waiting.append(self._waiting.pop(0))
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._waiting[0] == name)
+        restore()
+        if self._stopped_by is not None:
+            raise Interrupted(self._stopped_by.number)
+
+    def _run(self, name: str, restore: Callable[[], None]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting[0] == name)
+        try:
+            restore()
+            if self._stopped_by is None:
+                self._tasks[name]()
+        except Interrupted as stop:
+            self._stopped_by = self._stopped_by or stop
+        except BaseException as error:
+            self.errors[name] = error
+        finally:
+            with self._changed:
+                self._waiting.remove(name)
+                self._changed.notify_all()
+
+
+class TurnPerStep(TrainerCallback):  # type: ignore[misc]
+    """Callback that ends the turn of a task before each optimizer step."""
+
+    def __init__(self, turns: Turns, name: str) -> None:
+        self._turns, self._name = turns, name
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Give the turn to the next trainer."""
+        self._turns.pass_on(self._name)
 
 
 def race(
@@ -51,7 +186,7 @@ def race(
         echo: Called with a line for each run that ends.
 
     Returns:
-        The standings (:func:`rlm_plugins.race.standings.standings`); `out` has them as ``race.json`` and ``race.png``.
+        The standings (:func:`rlm_lab.standings.standings`); `out` has them as ``race.json`` and ``race.png``.
 
     Raises:
         RlmError: A recipe is invalid (nothing is trained then), or a run failed.
@@ -60,12 +195,12 @@ def race(
         raise RlmError("`rlm race` runs in one process", where="rlm race", hint="start it without `accelerate launch`")
     if duplicates := sorted({name for name in algorithms if algorithms.count(name) > 1}):
         raise RlmError(f"the algorithm '{duplicates[0]}' is named twice", where="rlm race")
-    folders = {name: _folders(out, name, seeds) for name in algorithms}
-    racers: dict[Path, Racer] = {}
     (body, *later) = read(recipe, overrides)[0].bodies
     if later:
         hint = "train the earlier stages first, and race from their result: `model=runs/NAME/01-sft/model`"
         raise RlmError("`rlm race` takes a recipe of one stage", where=str(recipe), hint=hint)
+    folders = {name: _folders(out, name, seeds) for name in algorithms}
+    racers: dict[Path, Racer] = {}
     for name, run_folders in folders.items():
         for seed, folder in enumerate(run_folders, 1):
             override = [] if name == body["algorithm"]["name"] else [f"algorithm={name}"]
@@ -131,9 +266,9 @@ def _run(racers: Mapping[Path, Racer], echo: Callable[[str], None]) -> None:
     base = SharedBase()
 
     def task(folder: Path, recipe: Recipe, registry: Registry) -> None:
-        def prepare(stages: Sequence[Stage]) -> None:
-            stages[0].source = base.source(stages[0].source)
-            stages[0].race_callbacks = [TurnPerStep(turns, str(folder))]
+        def prepare(stages: Sequence[Stage]) -> tuple[list[Stage], list[TurnPerStep]]:
+            on_shared_base = [replace(stage, source=base.source(stage.source)) for stage in stages]
+            return on_shared_base, [TurnPerStep(turns, str(folder))]
 
         resume = (folder / "recipe.yaml").is_file()
         train(recipe, registry, folder, resume=resume, console=Console(quiet=True), prepare=prepare)
@@ -149,23 +284,3 @@ def _run(racers: Mapping[Path, Racer], echo: Callable[[str], None]) -> None:
             hint += "the other runs are complete, the same command continues this one"
             raise RlmError(error.problem, where=f"{name}: {error.where}", allowed=error.allowed, hint=hint) from error
         raise error
-
-
-def render(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the standings as a table."""
-    first = rows[0]["algorithm"]
-    lines: list[Sequence[str]] = [
-        ("algorithm", "before", "after", "95 % interval", f"difference from {first}", "reward", "s/step")
-    ]
-    for entry in rows:
-        interval = "" if entry["interval"] is None else "[{:.3f}, {:.3f}]".format(*entry["interval"])
-        change = "–"
-        if entry["difference"] is not None:
-            change = f"{entry['difference']:+.3f} [{entry['low']:+.3f}, {entry['high']:+.3f}]"
-        numbers = [_number(entry[name]) for name in ("before", "after", "reward", "seconds")]
-        lines.append((entry["algorithm"], *numbers[:2], interval, change, *numbers[2:]))
-    return columns(lines, indent="")
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"

@@ -1,21 +1,81 @@
-"""Facts of a data set that show defects for training or evaluation."""
+"""The diagnosis of a stage before its first step and while it runs, and the facts of its data set."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Any
 
-from rlm_plugins.specs import EnvironmentSpec
+from rich.console import Console
+from transformers import TrainerCallback
 
+from rlm_lab.quantities import StageSettings
+from rlm_lab.rules import RULES, Finding, diagnose, foresee
+from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.stage import Stage
+
+WINDOW = max(rule.least_steps for rule in RULES)
+"""Number of last steps by which the rules are checked."""
 MAX_EXAMPLES = 50_000
 """Maximum number of training examples that are read."""
 LABELS = 10
 """Different answers up to which they are labels, which a prompt may list."""
 
 _ANSWER = "the answer"
+
+
+def warnings(stage: Stage) -> list[str]:
+    """Return what follows from the settings and the data set of a stage, a line per finding."""
+    tokenizer = None
+    with suppress(Exception):  # that of a later stage, or not downloaded: the run reports it
+        tokenizer = stage.source.tokenizer()
+    facts = {} if tokenizer is None else data_facts(stage.environment_spec, tokenizer)
+    settings = StageSettings(stage.body, max(stage.settings.get("max_steps") or 0, 0))
+    return [str(finding) for finding in foresee(stage.name, settings, facts)]
+
+
+class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
+    """Prints each finding once, at the first step at which its rule is violated with certainty.
+
+    It adds the facts of the data set to the metrics of the first step.
+
+    Attributes:
+        findings: Those of the stage so far, by name and label.
+    """
+
+    def __init__(self, stage: Stage, console: Console, *, is_main: bool = True) -> None:
+        self._stage, self._console, self._is_main = stage, console, is_main
+        self._first: list[Mapping[str, Any]] = []
+        self._last: deque[Mapping[str, Any]] = deque(maxlen=WINDOW)
+        self._facts: dict[str, float] = {}
+        self.findings: dict[tuple[str, str], Finding] = {}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Compute the facts of the data set."""
+        tokenizer = getattr(kwargs.get("processing_class"), "tokenizer", kwargs.get("processing_class"))
+        if state.global_step == 0 and self._is_main and tokenizer is not None:
+            self._facts = data_facts(self._stage.environment_spec, tokenizer)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **kwargs: Any) -> None:
+        """Diagnose the last steps."""
+        if "grad_norm" not in logs:
+            return
+        logs |= self._facts
+        self._facts = {}
+        record = {"stage": self._stage.name, "step": state.global_step, **logs}
+        if len(self._first) < 2:
+            self._first.append(record)
+        else:
+            self._last.append(record)
+        settings = StageSettings(self._stage.body, state.max_steps)
+        for finding in diagnose([*self._first, *self._last], self._stage.name, settings, last=WINDOW):
+            key = finding.name, finding.label
+            if key not in self.findings and finding.severity > 1:
+                self._console.print(f"  {finding}", markup=False, highlight=False, style="yellow", soft_wrap=True)
+            self.findings.setdefault(key, finding)
 
 
 def data_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[str, float]:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from rlm_plugins.cli.recipe_argument import read
@@ -21,6 +22,8 @@ from rlm_plugins.run.resume import check_resumable
 
 _COMMA = re.compile(r",(?![^\[{(]*[\]})])")
 """A comma outside brackets."""
+_KEY = re.compile(r"^[^=]*\.(?=[^=.]*=)")
+"""All but the last word of the key of an override."""
 _PARENT_DEATH_SIGNAL = 1
 """`PR_SET_PDEATHSIG` of Linux."""
 
@@ -86,7 +89,8 @@ def _exit_code(command: Sequence[str]) -> int:
         # -P leaves out the working directory, which may hold a folder rlm_plugins
         paths = os.pathsep.join(str(Path(path or ".").resolve()) for path in sys.path)
         environment = {**os.environ, "PYTHONPATH": paths}
-        process = subprocess.Popen(command, preexec_fn=_end_with_parent, process_group=0, env=environment)
+        end_with_parent = partial(_end_with_parent, os.getpid())
+        process = subprocess.Popen(command, preexec_fn=end_with_parent, process_group=0, env=environment)
         while True:
             try:
                 code = process.wait()
@@ -99,10 +103,12 @@ def _exit_code(command: Sequence[str]) -> int:
     return code
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(parent: int) -> None:
     """Let this process receive SIGTERM when the sweep is killed: a repeated sweep would train its run a second time."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:  # it was killed before this call
+            os._exit(1)
 
 
 def combinations(recipe: Path, overrides: Sequence[str], seeds: int) -> Iterator[tuple[str, list[str]]]:
@@ -114,22 +120,13 @@ def combinations(recipe: Path, overrides: Sequence[str], seeds: int) -> Iterator
     varied = [number for number, values in enumerate(choices) if len(values) > 1]
     for combination in itertools.product(*choices):
         for seed in range(1, seeds + 1):
-            words = [combination[number] for number in varied] + [f"seed={seed}"]
-            name = re.sub(r"[^\w=.,+-]", "_", ",".join(map(_short, words)))
+            # the last word of each key: `algorithm.policy_loss.epsilon=0.2` is `epsilon=0.2` in the name of a folder
+            words = [_KEY.sub("", combination[number]) for number in varied] + [f"seed={seed}"]
+            name = re.sub(r"[^\w=.,+-]", "_", ",".join(words))
             while name in used:
                 name += "_"
             used.add(name)
             yield name, [*combination, f"{prefix}trainer.seed={seed}"]
-
-
-def _short(override: str) -> str:
-    """Return an override with the last word of its key.
-
-    >>> _short("algorithm.policy_loss.epsilon=0.2")
-    'epsilon=0.2'
-    """
-    key, _, value = override.partition("=")
-    return f"{key.rpartition('.')[2]}={value}"
 
 
 def _values(text: str) -> list[str]:

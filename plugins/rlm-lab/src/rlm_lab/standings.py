@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rlm_lab.compare import number
+from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.durable.files import file_errors
 from rlm_plugins.durable.json_lines import JsonLines
 from rlm_plugins.evaluation.early_stop import differences
@@ -31,24 +32,24 @@ def standings(runs: Mapping[str, Sequence[Path]]) -> list[Entry]:
         - ``difference`` from the first algorithm, with ``low`` and ``high``
         - ``reward``: mean of the last quarter of the steps; ``seconds``: mean duration of a step
     """
-    entries: list[Entry] = []
-    first: list[list[float | None]] | None = None
+    scores = {name: [_last_scores(folder) for folder in folders] for name, folders in runs.items()}
+    first = next(iter(scores.values()))
+    entries = []
     for algorithm, folders in runs.items():
-        summaries = [json.loads((folder / SUMMARY).read_text(encoding="utf-8")) for folder in folders]
-        scores = [_last_scores(folder) for folder in folders]
-        first = scores if first is None else first
-        entries.append(
-            {
-                "algorithm": algorithm,
-                "runs": [str(folder) for folder in folders],
-                "metric": summaries[0].get("metric"),
-                "before": _mean([summary.get("before") for summary in summaries]),
-                "after": _mean([summary.get("after") for summary in summaries]),
-                "interval": summaries[0].get("interval") if len(folders) == 1 else None,
-                **_difference(first, scores),
-                **_training([_records(folder) for folder in folders]),
-            }
-        )
+        summaries = [_summary(folder) for folder in folders]
+        logs = [[record for record in _records(folder) if "grad_norm" in record] for folder in folders]
+        last_quarters = chain.from_iterable(log[-(len(log) // 4 or 1) :] for log in logs)
+        entry = {
+            "algorithm": algorithm,
+            "runs": [str(folder) for folder in folders],
+            "metric": summaries[0].get("metric"),
+            **{name: _mean(summary.get(name) for summary in summaries) for name in ("before", "after")},
+            "interval": summaries[0].get("interval") if len(folders) == 1 else None,
+            **_difference(first, scores[algorithm]),
+            "reward": _mean(record.get("reward") for record in last_quarters),
+            "seconds": _mean(record.get("step_time") for record in chain.from_iterable(logs)),
+        }
+        entries.append(entry)
     return entries
 
 
@@ -69,24 +70,32 @@ def _last_scores(folder: Path) -> list[float | None]:
     return list(records[-1]["scores"]) if records else []
 
 
+def _summary(folder: Path) -> Entry:
+    summary: Entry = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    return summary
+
+
 def _records(folder: Path) -> list[Entry]:
-    return [record for record in JsonLines(folder / "metrics.jsonl").records() if "grad_norm" in record]
+    return JsonLines(folder / "metrics.jsonl").records()
 
 
-def _training(logs: Sequence[Sequence[Entry]]) -> Entry:
-    last_quarters = chain.from_iterable(log[-(len(log) // 4 or 1) :] for log in logs)
-    rewards = [record.get("reward") for record in last_quarters]
-    seconds = [record.get("step_time") for record in chain.from_iterable(logs)]
-    return {"reward": _mean(rewards), "seconds": _mean(seconds)}
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean(values: Iterable[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return fmean(numbers) if numbers else None
 
 
-def _columns(records: Sequence[Entry], *keys: str) -> list[list[Any]]:
-    return [list(map(itemgetter(key), records)) for key in keys]
+def render(entries: Sequence[Entry]) -> str:
+    """Return the standings as a table."""
+    change = f"difference from {entries[0]['algorithm']}"
+    lines: list[Sequence[str]] = [("algorithm", "before", "after", "95 % interval", change, "reward", "s/step")]
+    for entry in entries:
+        interval = "" if entry["interval"] is None else "[{:.3f}, {:.3f}]".format(*entry["interval"])
+        change = "–"
+        if entry["difference"] is not None:
+            change = f"{entry['difference']:+.3f} [{entry['low']:+.3f}, {entry['high']:+.3f}]"
+        before, after, reward, seconds = (number(entry[name]) for name in ("before", "after", "reward", "seconds"))
+        lines.append((entry["algorithm"], before, after, interval, change, reward, seconds))
+    return columns(lines, indent="")
 
 
 def picture(runs: Mapping[str, Sequence[Path]], file: Path) -> bool:
@@ -101,20 +110,19 @@ def picture(runs: Mapping[str, Sequence[Path]], file: Path) -> bool:
         return False
     figure = Figure(figsize=(11, 4), layout="constrained")
     held_out, reward = figure.subplots(1, 2)
-    for number, (algorithm, folders) in enumerate(runs.items()):
+    for index, (algorithm, folders) in enumerate(runs.items()):
         for seed, folder in enumerate(folders):
-            label, color = algorithm if seed == 0 else None, f"C{number}"
-            records = JsonLines(folder / "metrics.jsonl").records()
+            style: Entry = {"label": algorithm if seed == 0 else None, "color": f"C{index}"}
+            records, metric = _records(folder), _summary(folder).get("metric")
             scored = [r for r in records if "held_out/rows" in r and "held_out/kept_step" not in r]
-            metric = json.loads((folder / SUMMARY).read_text(encoding="utf-8")).get("metric")
             if scored and metric:
                 keys = "step", f"held_out/{metric}", "held_out/low", "held_out/high"
-                steps, scores, lows, highs = _columns(scored, *keys)
-                held_out.fill_between(steps, lows, highs, alpha=0.1, color=color)
-                held_out.plot(steps, scores, marker="o", color=color, label=label)
+                steps, scores, lows, highs = ([record[key] for record in scored] for key in keys)
+                held_out.fill_between(steps, lows, highs, alpha=0.1, color=style["color"])
+                held_out.plot(steps, scores, marker="o", **style)
                 held_out.set(title=f"held-out {metric}")
-            trained = [r for r in records if r.get("reward") is not None]
-            reward.plot(*_columns(trained, "step", "reward"), color=color, label=label)
+            trained = [(r["step"], r["reward"]) for r in records if r.get("reward") is not None]
+            reward.plot(*zip(*trained, strict=True), **style)
     reward.set(title="reward of training samples")
     for axes in (held_out, reward):
         axes.set(xlabel="step")

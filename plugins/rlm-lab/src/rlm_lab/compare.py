@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlm_lab.why import why
 from rlm_plugins.cli.recipe_argument import recorded
 from rlm_plugins.cli.text_layout import columns, plain
-from rlm_plugins.cli.why import why
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.paths import leaves
 
@@ -36,7 +36,7 @@ def compare(folders: Sequence[Path]) -> Entry:
     """
     settings = [_settings(folder) for folder in folders]
     addresses = dict.fromkeys(address for values in settings for address in values)
-    different = [address for address in addresses if _differs(settings, address)]
+    different = [a for a in addresses if len({json.dumps(values.get(a)) for values in settings}) > 1]
     runs = []
     for folder, values in zip(folders, settings, strict=True):
         run_settings = {address: values.get(address) for address in different}
@@ -44,32 +44,18 @@ def compare(folders: Sequence[Path]) -> Entry:
     return {"runs": runs, "groups": _groups(runs)}
 
 
-def _differs(settings: Sequence[Mapping[str, Any]], address: str) -> bool:
-    return len({json.dumps(values.get(address)) for values in settings}) > 1
-
-
 def render(comparison: Entry) -> str:
     """Return a comparison as text: a line per run, then a line per group of several seeds."""
-    runs, groups = comparison["runs"], comparison["groups"]
     lines: list[Sequence[str]] = [("run", "before", "after", "95 % interval", "differs in", "findings")]
-    for run in runs:
+    for run in comparison["runs"]:
         interval = "" if run["low"] is None else f"[{run['low']:.3f}, {run['high']:.3f}]"
-        findings = ", ".join(run["findings"])
-        lines.append(
-            (
-                run["run"],
-                _number(run["before"]),
-                _number(run["after"]),
-                interval,
-                _settings_text(run["settings"]),
-                findings,
-            )
-        )
+        cells = _settings_text(run["settings"]), ", ".join(run["findings"])
+        lines.append((run["run"], number(run["before"]), number(run["after"]), interval, *cells))
     text = columns(lines, indent="")
-    if any(group["runs"] > 1 for group in groups):
+    if any(group["runs"] > 1 for group in comparison["groups"]):
         means: list[Sequence[str]] = [("settings", "seeds", "mean", "least", "largest")]
-        for group in groups:
-            scores = [_number(group[name]) for name in ("mean", "least", "largest")]
+        for group in comparison["groups"]:
+            scores = [number(group[name]) for name in ("mean", "least", "largest")]
             means.append((_settings_text(group["settings"]) or "all", str(group["runs"]), *scores))
         text += "\n\n" + columns(means, indent="")
     return text
@@ -98,25 +84,27 @@ def _score(folder: Path) -> Entry:
 
 def _groups(runs: Sequence[Entry]) -> list[Entry]:
     """Return the runs by their settings without seeds, in the order of the first of each."""
-    members: dict[str, list[Entry]] = {}
+    members: dict[str, list[float | None]] = {}
     for run in runs:
-        members.setdefault(json.dumps(_without_seeds(run["settings"])), []).append(run)
+        settings = {a: value for a, value in run["settings"].items() if a.rpartition(".")[2] != SEED}
+        members.setdefault(json.dumps(settings), []).append(run["after"])
     groups = []
-    for key, group in members.items():
-        scores = [run["after"] for run in group if run["after"] is not None]
+    for key, results in members.items():
+        scores = [score for score in results if score is not None]
         mean = statistics.fmean(scores) if scores else None
         extremes = {"least": min(scores, default=None), "largest": max(scores, default=None)}
-        groups.append({"settings": json.loads(key), "runs": len(group), "mean": mean, **extremes})
+        groups.append({"settings": json.loads(key), "runs": len(results), "mean": mean, **extremes})
     return groups
-
-
-def _without_seeds(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {address: value for address, value in settings.items() if address.rpartition(".")[2] != SEED}
 
 
 def _settings_text(settings: Mapping[str, Any]) -> str:
     return " ".join(f"{address}={plain(value)}" for address, value in settings.items())
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Return a score as text.
+
+    >>> number(0.5), number(None)
+    ('0.500', '–')
+    """
     return "–" if value is None else f"{value:.3f}"

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlm_lab.quantities import StageSettings
+from rlm_lab.rules import diagnose
 from rlm_plugins.cli.output import echo
 from rlm_plugins.cli.recipe_argument import recorded
 from rlm_plugins.cli.text_layout import printable
-from rlm_plugins.diagnosis import StageSettings, diagnose
 from rlm_plugins.durable.json_lines import JsonLines
 
 SEVERITY = {3: "cannot learn", 2: "learns badly", 1: "note"}
@@ -27,7 +28,7 @@ def why(folder: Path, warn: Callable[[str], None] = _warn) -> list[dict[str, Any
         warn: Called with one line about each damage of the log.
 
     Returns:
-        One entry per stage: `stage`, `steps`, `findings` (see :class:`rlm_plugins.diagnosis.Finding`).
+        One entry per stage: `stage`, `steps`, `findings` (see :class:`rlm_lab.rules.Finding`).
 
     Raises:
         RlmError: The folder is not that of a run.

@@ -1,0 +1,252 @@
+"""``rlm signal``: the rewards that a training would start with, and what to change if there is nothing to learn.
+
+The groups are those of training steps with learning rate 0. Nothing is trained.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import torch
+import transformers
+from transformers.trainer_callback import PrinterCallback, TrainerCallback
+
+from rlm_plugins.batch import Batch
+from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.cli.text_layout import columns
+from rlm_plugins.errors import RlmError
+from rlm_plugins.evaluation.held_out_report import score_text
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.run.folder import Run
+from rlm_plugins.run.stage_result import connected
+from rlm_plugins.stage import RunState, Stage
+from rlm_plugins.trainer.observer import StepObserver
+
+TIE = 1e-9
+"""Rewards that differ by less are equal."""
+FEW = 0.5
+"""Share of groups with a signal, and of ended completions, below which the report advises a change."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The completions of one prompt.
+
+    Args:
+        rewards: The reward of each completion, weighted and summed.
+        named: Each reward by its label; NaN where it did not apply.
+        tokens: Trained tokens of each completion.
+        is_complete: True for each completion that ended before the length limit.
+    """
+
+    rewards: Sequence[float]
+    named: dict[str, Sequence[float]]
+    tokens: Sequence[int]
+    is_complete: Sequence[bool]
+
+    @property
+    def has_spread(self) -> bool:
+        """True if the completions have different rewards."""
+        return max(self.rewards) - min(self.rewards) > TIE
+
+    @property
+    def has_reward(self) -> bool:
+        """True if a completion has a reward other than 0."""
+        return max(map(abs, self.rewards)) > TIE
+
+    def scores(self, label: str) -> list[float]:
+        """Return one reward of the completions to which it applied."""
+        return [score for score in self.named[label] if not math.isnan(score)]
+
+
+@dataclass(eq=False)
+class Signal(StepObserver, TrainerCallback):  # type: ignore[misc]
+    """Scored groups of the initial policy, and the duration of its steps.
+
+    Args:
+        stage: The stage.
+        groups: One per prompt.
+        seconds: Duration of each optimizer step, with generation and scoring.
+        prompts: Number of prompts after which the training loop ends.
+    """
+
+    stage: Stage
+    groups: list[Group] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    prompts: int = 0
+    _start: float = 0.0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._start = time.perf_counter()
+
+    def scored(self, batch: Batch, turn_ends: Any) -> None:
+        """Add the groups of a generation batch."""
+        for number in batch.group.unique().tolist():
+            rows = (batch.group == number).nonzero().flatten()
+            group = Group(
+                torch.nan_to_num(batch.rewards[rows]).tolist(),
+                {label: values[rows].tolist() for label, values in batch.named_rewards.items()},
+                batch.mask[rows].sum(1).tolist(),
+                (~batch.truncated[rows]).tolist(),
+            )
+            self.groups.append(group)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.seconds.append(time.perf_counter() - self._start)
+        if len(self.groups) >= self.prompts:
+            control.should_training_stop = True
+
+    def figures(self) -> dict[str, Any]:
+        """Return the figures of the report as plain data; None where there is none."""
+        stage, groups = self.stage, self.groups
+        metric = stage.evaluation.metric if stage.evaluation else stage.rewards[0].label
+        scores_by_group = [group.scores(metric) for group in groups]
+        best = [max(scores) for scores in scores_by_group if scores]
+        is_alike = [len(x.rewards) > 1 and x.has_reward and not x.has_spread for x in groups]
+        return {
+            "stage": stage.name,
+            "prompts": len(groups),
+            "group_size": len(groups[0].rewards),
+            "reward": fmean(chain.from_iterable(group.rewards for group in groups)),
+            "rewards": {reward.label: self._mean(reward.label) for reward in stage.rewards},
+            "metric": metric,
+            "is_share": {*chain.from_iterable(scores_by_group)} <= {0.0, 1.0},
+            "pass_at_g": fmean(best) if best else None,
+            "groups_that_differ": sum(group.has_spread for group in groups),
+            "groups_without_reward": sum(not group.has_reward for group in groups),
+            "groups_alike_otherwise": sum(is_alike),
+            "ended": fmean(chain.from_iterable(group.is_complete for group in groups)),
+            "tokens": fmean(chain.from_iterable(group.tokens for group in groups)),
+            "max_tokens": stage.settings.get("max_completion_length"),
+            # The first step also starts the generator and allocates memory.
+            "seconds_per_step": median(self.seconds[1:] or self.seconds) if self.seconds else None,
+            "steps": stage.settings.get("max_steps", -1),
+        }
+
+    def _mean(self, label: str) -> float | None:
+        values = list(chain.from_iterable(group.scores(label) for group in self.groups))
+        return fmean(values) if values else None
+
+
+def measure_signal(stage: Stage, prompts: int) -> Signal:
+    """Run steps of a stage with learning rate 0 until enough prompts are scored.
+
+    The steps are those of training: rollout sources, multi-turn episodes, filters and rewards take part.
+
+    Args:
+        stage: One with an equation and rewards; connected to its earlier stages.
+        prompts: Number of prompts to score.
+
+    Raises:
+        RlmError: No completion was scored.
+    """
+    settings = {**stage.settings, "learning_rate": 0.0, "save_strategy": "no", "report_to": "none", "weight_decay": 0.0}
+    signal = Signal(stage, prompts=prompts)
+    with tempfile.TemporaryDirectory() as folder:
+        place = replace(stage.place, folder=Path(folder) / stage.name)
+        measured = replace(stage, settings=settings, evaluation=None, place=place)
+        trainer = measured.trainer.build(measured, RunState(observers=[signal]))
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+    if not signal.groups:
+        raise RlmError(f"no completion of stage {stage.name} was scored")
+    return signal
+
+
+def signal(
+    source: Path, overrides: Sequence[str] = (), *, prompts: int = 24, stage: str | None = None
+) -> dict[str, Any]:
+    """Return the signal of the initial policy of a stage, with advice.
+
+    Args:
+        source: A recipe; or the folder of a run, for a stage after finished ones.
+        overrides: ``key=value``.
+        prompts: Number of training prompts.
+        stage: Name of the stage (``02-grpo`` or ``grpo``); default: the first one with rewards that can start.
+
+    Raises:
+        RlmError: The stage starts from one that is not trained, or samples nothing.
+    """
+    transformers.utils.logging.disable_progress_bar()
+    stages = connected(compose(*read(source, overrides)), source)
+    number = _stage_index(stages, stage)
+    if number and not (source.is_dir() and Run(source, main=False).finished(stages[number - 1])):
+        raise RlmError(
+            f"stage {stages[number].name} starts from the result of {stages[number - 1].name}, which is not trained",
+            where=str(source),
+            hint=f"`rlm train {source}`, then `rlm signal` with the folder of the run",
+        )
+    figures = measure_signal(stages[number], prompts).figures()
+    return {**figures, "advice": list(advice(figures))}
+
+
+def _stage_index(stages: Sequence[Stage], name: str | None) -> int:
+    sampling = [i for i, stage in enumerate(stages) if stage.equation is not None and stage.rewards]
+    named = [i for i, stage in enumerate(stages) if name in (stage.name, stage.name[3:])]
+    number = (named or [-1])[0] if name is not None else (sampling or [-1])[0]
+    if number not in sampling:
+        problem = "no stage of this recipe samples completions" if name is None else f"no stage '{name}' that samples"
+        raise RlmError(problem, allowed=", ".join(stages[i].name for i in sampling))
+    return number
+
+
+def advice(figures: dict[str, Any]) -> Iterator[str]:
+    """Yield what to change, most important first; nothing if there is a signal."""
+    prompts, size, nothing = figures["prompts"], figures["group_size"], figures["groups_without_reward"]
+    limit = figures["max_tokens"]
+    if nothing == prompts:
+        yield (
+            f"no completion of {prompts} prompts earned anything, so there is nothing to learn from: easier prompts, a "
+            "reward that takes more forms of an answer, or a stage of demonstrations first (`algorithm: sft`)"
+        )
+    elif nothing:
+        yield (
+            f"{nothing} of {prompts} prompts have no completion with a reward: easier prompts, more completions per "
+            f"prompt (trainer.num_generations={2 * size}), or `filters: [{{name: nonzero_std, refill: 4}}]`"
+        )
+    if alike := figures["groups_alike_otherwise"]:
+        yield f"the completions of {alike} of {prompts} prompts earn the same: harder prompts, or a finer reward"
+    if figures["ended"] < FEW:
+        longer = f"trainer.max_completion_length={4 * limit}" if limit else "a larger `max_completion_length`"
+        yield (
+            f"{1 - figures['ended']:.0%} of the completions are cut: {longer}, or a prompt that asks for less; "
+            "harmless if the reward takes an unfinished completion"
+        )
+    for label, mean in figures["rewards"].items():
+        if mean is None:
+            yield f"the reward '{label}' applied to no completion: check the columns that it reads"
+        elif mean == 0 and nothing < prompts:
+            yield f"the reward '{label}' is 0 for all completions: it has no effect until that changes"
+
+
+def render(data: dict[str, Any]) -> str:
+    """Return the report as text; it ends with what to change."""
+    share, size = data["is_share"], data["group_size"]
+    means = ", ".join(f"{label} {'–' if mean is None else f'{mean:.3g}'}" for label, mean in data["rewards"].items())
+    differ, limit = data["groups_that_differ"], data["max_tokens"]
+    best = "–" if data["pass_at_g"] is None else score_text(data["pass_at_g"], share=share)
+    seconds = data["seconds_per_step"]
+    total = f", {data['steps']} steps take about {data['steps'] * seconds / 60:.1f} min" if data["steps"] > 0 else ""
+    signal = f"{differ} of {data['prompts']} groups have completions with different rewards"
+    rows = [
+        ("reward", f"mean {data['reward']:.3g} ({means})"),
+        (f"pass@{size}" if share else f"best of {size}", f"{best} of the prompts" if share else best),
+        ("signal", signal if size > 1 else "groups of one: the advantage compares with other prompts"),
+        ("ended", f"{data['ended']:.0%} of the completions"),
+        ("tokens", f"{data['tokens']:.1f} on average" + (f", at most {limit}" if limit else "")),
+        ("seconds a step", f"{seconds:.1f}{total}"),
+    ]
+    title = (
+        f"{data['stage']}: {data['prompts']} prompts × {size} completions of the initial policy; nothing was trained"
+    )
+    changes = [f"  - {line}" for line in data["advice"]]
+    closing = ["to change:", *changes] if changes else ["nothing to change: most groups have a signal"]
+    return "\n".join([title, columns(rows), *closing])

@@ -1,0 +1,198 @@
+"""The rules of the diagnosis, and the findings of a stage: a pure function of the records of ``metrics.jsonl``.
+
+A rule is violated with certainty if the metrics of its last `steps` optimizer steps are all outside of their healthy
+ranges. A single step outside is noise. The table is `rules.toml`.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from rlm_lab.quantities import FORESEEN, Record, StageSettings, of_settings, steps_of
+
+_CONDITIONS: Mapping[str, Callable[[StageSettings, str], bool]] = {
+    "": lambda settings, label: True,
+    "group_baseline": lambda settings, label: settings.has_group_baseline,
+    # a ratio of whole sequences is clipped two orders of magnitude more often, by design (GSPO, arXiv 2507.18071)
+    "token_ratio": lambda settings, label: settings["algorithm.importance.name"] in (None, "token", "builtin/token"),
+    "main_reward": lambda settings, label: label == settings.main_reward,
+    "secondary_reward": lambda settings, label: label != settings.main_reward,
+    "no_reward_of_length": lambda settings, label: not settings.rewards_length,
+    "no_shapers": lambda settings, label: not settings["algorithm.shapers"],
+    "clipped_gradients": lambda settings, label: settings["trainer.max_grad_norm"] != 0,
+    "top_k_of_one": lambda settings, label: settings["trainer.top_k"] == 1,
+    "many_updates_per_batch": lambda settings, label: settings.updates_per_batch > 4,
+    "other_source": lambda settings, label: label != "policy",
+}
+"""Name of a condition → (settings of the stage, label) → True if the ranges of a rule hold there."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One cause of a run that does not learn.
+
+    Args:
+        name: Name of the cause.
+        healthy: Metric, or quantity of :mod:`rlm_lab.quantities` → its healthy range, ``low`` to ``high``. ``<label>``
+            stands for a reward or a rollout source. All are violated if the rule is.
+        evidence: Format string over the means of the metrics ({0}, {1}, …), `label` and `settings`.
+        advice: What mends the cause; empty if `multiply` does.
+        multiply: Path in the recipe → factor of its number.
+        condition: Name of the condition under which the ranges hold; empty: always.
+        steps: Optimizer steps in a row; 0: 1 if all metrics are known before the first step, else 3.
+        instead_of: Rules that describe the same observation less precisely.
+        severity: 3: the run cannot learn, 2: it learns badly, 1: a note.
+    """
+
+    name: str
+    healthy: Mapping[str, Mapping[str, float]]
+    evidence: str
+    advice: str = ""
+    multiply: Mapping[str, float] = field(default_factory=dict)
+    condition: str = ""
+    steps: int = 0
+    instead_of: Sequence[str] = ()
+    severity: int = 3
+
+    @property
+    def least_steps(self) -> int:
+        """Optimizer steps in a row after which a violation is certain."""
+        return self.steps or (1 if all(metric.startswith(FORESEEN) for metric in self.healthy) else 3)
+
+    def labels(self, steps: Sequence[Record]) -> list[str]:
+        """Return the labels for which the first metric with a placeholder was logged; one empty label without any."""
+        named = [metric for metric in self.healthy if "<label>" in metric]
+        if not named:
+            return [""]
+        prefix, suffix = named[0].split("<label>")
+        logged = [x for x in dict.fromkeys(chain.from_iterable(steps)) if x.startswith(prefix) and x.endswith(suffix)]
+        return list(filter(None, (name[len(prefix) : -len(suffix)] for name in logged)))
+
+    def violation(self, label: str, steps: Sequence[Record]) -> list[Record]:
+        """Return the steps of the longest violation; none if it is too short to be certain."""
+        ranges = {metric.replace("<label>", label): limits for metric, limits in self.healthy.items()}
+        longest: list[Record] = []
+        current: list[Record] = []
+        for step in steps:
+            if not ranges.keys() <= step.keys():
+                continue  # rewards are logged once per generation batch, not at each update on it
+            is_violation = all(is_violated(step[metric], **limits) for metric, limits in ranges.items())
+            current = [*current, step] if is_violation else []
+            longest = current if len(current) > len(longest) else longest
+        return longest if len(longest) >= self.least_steps else []
+
+    def remedy(self, settings: StageSettings) -> str:
+        """Return an override of the recipe, or advice."""
+        return self.advice or " ".join(_scaled(path, factor, settings[path]) for path, factor in self.multiply.items())
+
+
+def is_violated(value: float | None, low: float = -math.inf, high: float = math.inf) -> bool:
+    """Return True if a logged value is outside of its range; null in the log (NaN or infinite) always is.
+
+    >>> is_violated(0.05, low=0.1), is_violated(None)
+    (True, True)
+    """
+    return value is None or not low <= value <= high
+
+
+def _scaled(path: str, factor: float, value: Any) -> str:
+    if isinstance(value, int | float):
+        return f"{path}={value * factor:g}"
+    return f"a {'larger' if factor > 1 else 'smaller'} {path}"
+
+
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+RULES = tuple(Rule(name, **entry) for name, entry in _TABLE.items())
+"""Causes before their symptoms: findings of one severity are listed in this order."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A violated rule.
+
+    Args:
+        name: Name of the rule.
+        stage: Name of the stage.
+        step: First step of the longest violation.
+        until: Last step of the violation.
+        severity: 3: the run cannot learn, 2: it learns badly, 1: a note.
+        evidence: The metrics, as a sentence.
+        remedy: Override of the recipe, or advice.
+        label: Reward or rollout source that is concerned; empty for others.
+    """
+
+    name: str
+    stage: str
+    step: int
+    until: int
+    severity: int
+    evidence: str
+    remedy: str
+    label: str = ""
+
+    def __str__(self) -> str:
+        """Return one line: name, evidence and remedy."""
+        return f"{self.name}: {self.evidence}; try {self.remedy}"
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the finding as plain data."""
+        return asdict(self)
+
+
+def diagnose(records: Sequence[Record], stage: str, settings: StageSettings, last: int = 0) -> list[Finding]:
+    """Return the findings of a stage, the most severe first.
+
+    Args:
+        records: Lines of ``metrics.jsonl``.
+        stage: Name of the stage.
+        settings: Settings of the stage.
+        last: Number of steps at the end to look at; 0: all of them.
+    """
+    return _findings(steps_of(records, stage, settings)[-last:], stage, settings)
+
+
+def foresee(stage: str, settings: StageSettings, data: Mapping[str, float] | None = None) -> list[Finding]:
+    """Return the findings that follow from the settings of a stage, before its first step.
+
+    Args:
+        stage: Name of the stage.
+        settings: Settings of the stage.
+        data: Facts of its data set (:func:`rlm_lab.live.data_facts`).
+    """
+    return _findings([{"step": 0, **of_settings(settings), **(data or {})}], stage, settings)
+
+
+def _findings(steps: Sequence[Record], stage: str, settings: StageSettings) -> list[Finding]:
+    findings: list[Finding] = []
+    for rule in RULES:
+        for label in rule.labels(steps):
+            if _CONDITIONS[rule.condition](settings, label) and (violation := rule.violation(label, steps)):
+                findings.append(_finding(rule, label, stage, violation, settings))
+    names = {finding.name for finding in findings}
+    hidden = set(chain.from_iterable(rule.instead_of for rule in RULES if rule.name in names))
+    return sorted((finding for finding in findings if finding.name not in hidden), key=lambda f: -f.severity)
+
+
+def _finding(rule: Rule, label: str, stage: str, violation: Sequence[Record], settings: StageSettings) -> Finding:
+    means = [_mean([step[metric.replace("<label>", label)] for step in violation]) for metric in rule.healthy]
+    return Finding(
+        name=rule.name,
+        stage=stage,
+        step=int(violation[0]["step"]),
+        until=int(violation[-1]["step"]),
+        severity=rule.severity,
+        evidence=rule.evidence.format(*means, label=label, settings=settings),
+        remedy=rule.remedy(settings),
+        label=label,
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else float("nan")
