@@ -25,9 +25,9 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import TrainerCallback
 
 from rlm_plugins import recipe
-from rlm_plugins.cli.check import memory
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
+from rlm_plugins.report.check_report import memory
 from rlm_plugins.stage import Place, RunState
 from rlm_plugins.trainer import setup
 

@@ -14,11 +14,11 @@ from rlm_plugins.algorithm import FAMILIES, SLOTS, Algorithm
 from rlm_plugins.cli import algorithm_table as table
 from rlm_plugins.cli import app, diff, explain_parts
 from rlm_plugins.cli import explain_report as report_module
-from rlm_plugins.cli.objective_text import slots_of
-from rlm_plugins.cli.text_layout import fitted
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.report.objective_text import slots_of
+from rlm_plugins.report.text_layout import fitted
 
 REGISTRY = Registry()
 ROWS = [part for part in REGISTRY if part.hook == "rlm_algorithms"]

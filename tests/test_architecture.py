@@ -28,6 +28,7 @@ FLOORS = (  # bottom up; the packages of one floor may import each other, withou
     "models",
     "overlap",
     "evaluation trainer",
+    "report",
     "run",
     "reward_probe one_page race",
     "builtin",

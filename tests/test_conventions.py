@@ -19,9 +19,8 @@ from rlm_plugins.batch import Batch
 from rlm_plugins.cli import plugins as listing
 from rlm_plugins.cli.convention_card import card
 from rlm_plugins.cli.explain import explain
-from rlm_plugins.cli.explain_report import folded, render
-from rlm_plugins.cli.objective_text import slots_of
-from rlm_plugins.cli.plugins_report import render as render_plugins
+from rlm_plugins.cli.explain_report import render
+from rlm_plugins.cli.plugins import render as render_plugins
 from rlm_plugins.equation import Equation
 from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.recipe import load
@@ -29,6 +28,8 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import validated_parts
 from rlm_plugins.registry.part import Part
+from rlm_plugins.report.objective_text import slots_of
+from rlm_plugins.report.part_text import folded
 from rlm_plugins.step import objective, score
 from rlm_plugins.step_batch import with_own_step_batch
 

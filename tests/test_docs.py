@@ -22,13 +22,13 @@ from typer.testing import CliRunner
 from rlm_plugins import recipe, step
 from rlm_plugins.cli import algorithm_table as table
 from rlm_plugins.cli import app
-from rlm_plugins.cli.objective_text import objective, slots_of
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe import sections, yaml_strict
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.generator_section import generates
 from rlm_plugins.recipe.plans import plans_of
 from rlm_plugins.registry import Registry, protocols
+from rlm_plugins.report.objective_text import objective, slots_of
 from rlm_plugins.trainer import EquationTrainer
 
 ROOT = Path(__file__).parents[1]

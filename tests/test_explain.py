@@ -14,13 +14,13 @@ from rlm_plugins.batch import MEANINGS, SAMPLE, SHAPES
 from rlm_plugins.cli.explain import explain, known
 from rlm_plugins.cli.explain_report import render
 from rlm_plugins.cli.knob_table import knobs, type_in_words
-from rlm_plugins.cli.text_layout import columns, short
 from rlm_plugins.errors import RlmError
 from rlm_plugins.glossary import TERMS
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.metrics import METRICS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.report.text_layout import columns, short
 
 REGISTRY = Registry()
 

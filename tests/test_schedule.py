@@ -18,13 +18,13 @@ from test_schema import accepts
 from rlm_plugins import schedule
 from rlm_plugins.builtin import penalties, policy_losses
 from rlm_plugins.cli.launch import launch
-from rlm_plugins.cli.objective_text import objective as formula
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.json_schema import recipe_schema
 from rlm_plugins.recipe.resolved_values import resolved
 from rlm_plugins.registry import Registry
+from rlm_plugins.report.objective_text import objective as formula
 from rlm_plugins.rollout.prompt_source import OnDemand
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlm_plugins.api.recipe_arguments import Overrides, RecipeLike, override_texts, prepared
 from rlm_plugins.api.results import Check, Explanation, Run, Table
-from rlm_plugins.cli import algorithm_table, check_report, explain_report
+from rlm_plugins.cli import algorithm_table, explain_report
 from rlm_plugins.cli import explain as explanations
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.part_lookup import HOOK_OF
@@ -32,12 +32,12 @@ def check(recipe: RecipeLike, overrides: Overrides = (), **objects: Any) -> Chec
     Raises:
         RlmError: The first problem, with its place.
     """
-    from rlm_plugins.cli.check import examine
     from rlm_plugins.recipe.compose import compose
+    from rlm_plugins.report.check_report import examine, render
 
     loaded, registry = prepared(recipe, overrides, **objects)
     stages = [examine(stage, registry) for stage in compose(loaded, registry)]
-    return Check(stages, "\n\n".join(map(check_report.render, stages)))
+    return Check(stages, "\n\n".join(map(render, stages)))
 
 
 def train(recipe: RecipeLike, overrides: Overrides = (), *, out: str | Path | None = None, **objects: Any) -> Run:

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlm_plugins.algorithm import FAMILIES, SLOTS, base_name
-from rlm_plugins.cli.objective_text import SYMBOLS
-from rlm_plugins.cli.text_layout import fitted, plain
-from rlm_plugins.cli.value_text import formula_name
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.report.part_text import SYMBOLS, formula_name
+from rlm_plugins.report.text_layout import fitted, plain
 
 Entry = dict[str, Any]
 _ARXIV = r"\b\d\d(?:0[1-9]|1[0-2])\.\d{4,5}\b"

@@ -12,12 +12,13 @@ from typing import Any
 from rlm_plugins.algorithm import base_name
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli import diff as diffs
-from rlm_plugins.cli.objective_text import slots_of
-from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.errors import RlmError
 from rlm_plugins.lazy import torch
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.report.objective_text import slots_of
+from rlm_plugins.report.part_text import change_line as cells_of
+from rlm_plugins.report.text_layout import columns
 
 Entry = dict[str, Any]
 
@@ -97,7 +98,7 @@ def render(entry: Entry) -> str:
 
 def change_line(change: Entry) -> tuple[str, str, str]:
     """Return a change of `rlm diff` as symbol, place, and before → after."""
-    symbol, address, before, after = diffs.line(change)
+    symbol, address, before, after = cells_of(change)
     return symbol, address, f"{before} → {after}"
 
 

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from rlm_plugins import batch, hookspecs
-from rlm_plugins.cli import convention_card, objective_text, symbols
+from rlm_plugins.cli import convention_card, symbols
 from rlm_plugins.cli.knob_table import knobs
 from rlm_plugins.errors import RlmError
 from rlm_plugins.hooks import HOOKS
@@ -14,6 +14,8 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.registry.protocols import capabilities
 from rlm_plugins.registry.signature import line_of
+from rlm_plugins.report import objective_text
+from rlm_plugins.report.part_text import about, first_sentence
 
 Entry = dict[str, Any]
 
@@ -71,17 +73,12 @@ def hook_entry(hook: str, registry: Registry) -> Entry:
     }
 
 
-def about(part: Part) -> str:
-    """Return one line on a part or an algorithm."""
-    return objective_text.summary(part.target) if callable(part.target) else part.target.about
-
-
 def one_line(entry: Entry) -> str:
     """Return one line on an entry of any kind."""
     if entry["kind"] == "knob":
         return " / ".join(part["about"] for part in entry["parts"])
     text = entry.get("about") or entry.get("meaning") or entry.get("doc", "")
-    return objective_text.first_sentence(text)
+    return first_sentence(text)
 
 
 def _names(part: Part) -> list[str]:

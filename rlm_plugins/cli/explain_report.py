@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.algorithm import base_name
 from rlm_plugins.cli import convention_card, symbols
-from rlm_plugins.cli.text_layout import columns, hanging, indented, plain, prose, short, titled
 from rlm_plugins.glossary import describe
+from rlm_plugins.report.part_text import folded
+from rlm_plugins.report.text_layout import columns, hanging, indented, plain, prose, short, titled
 
 Entry = dict[str, Any]
 
@@ -16,21 +16,6 @@ Entry = dict[str, Any]
 def render(entry: Entry) -> str:
     """Return an entry of `explain` as text."""
     return _RENDERERS[entry["kind"]](entry) + titled("known elsewhere as", _elsewhere(entry.get("elsewhere", ())))
-
-
-def folded(parts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return names and descriptions, with the conventions of an algorithm on one line below it."""
-    listed = list(parts)
-    algorithms = [name for name, _ in listed if "@" not in name]
-    lines: list[tuple[str, str]] = []
-    for name, about in listed:
-        if base_name(name) in algorithms and "@" in name:
-            continue
-        conventions = [f"@{variant.partition('@')[2]}" for variant, _ in listed if variant.startswith(f"{name}@")]
-        lines.append((name, about))
-        if conventions:
-            lines.append(("", " ".join(conventions)))
-    return lines
 
 
 def _part(entry: Entry) -> str:
@@ -49,20 +34,14 @@ def _algorithm(entry: Entry) -> str:
     equation = [f"  {entry['objective']}", symbols.render(entry["symbols"])]
     return (
         f"{_head(entry)}\n  {short(entry['file'])}:{entry['line']}"
-        + titled("meaning", prose(entry["about"]))
-        + titled("source", prose(entry["source"]))
-        + titled("pitfalls", prose(entry["pitfalls"]))
+        + titled("meaning", _wrapped(entry["about"]))
+        + titled("source", _wrapped(entry["source"]))
+        + titled("pitfalls", _wrapped(entry["pitfalls"]))
         + titled("equation", "\n\n".join(filter(str.strip, equation)))
         + titled("conventions", convention_card.render(entry["card"]))
         + titled("trainer", f"  {entry['trainer']}")
         + titled("problem", indented(entry["problem"]))
     )
-
-
-def objective(line: str, legend: Sequence[Sequence[str]]) -> str:
-    """Return the objective and the meaning of its symbols."""
-    symbol_lines = [(symbol, part, meaning) for symbol, meaning, part in legend]
-    return f"  {line}\n{columns(symbol_lines, indent='    ')}".rstrip() if line else ""
 
 
 def _hook(entry: Entry) -> str:
@@ -93,7 +72,7 @@ def _key_below(key: Entry) -> str:
     name = key["address"].rpartition(".")[2]
     default = "" if key["default"] == "" else f", default {plain(key['default'])}"
     facts = f"  {name}: {key['type']}{default}"
-    return "\n".join(filter(None, [facts, prose(key["doc"], indent="      ")]))
+    return "\n".join(filter(None, [facts, _wrapped(key["doc"], indent="      ")]))
 
 
 def _setting(entry: Entry) -> str:
@@ -102,7 +81,7 @@ def _setting(entry: Entry) -> str:
     return (
         f"{entry['name']}  {kind}, field of {', '.join(entry['classes'])}: {entry['type']}{default}"
         + titled("meaning", _paragraphs(entry["doc"]))
-        + titled("in a recipe", prose(entry["refused"]))
+        + titled("in a recipe", _wrapped(entry["refused"]))
         + titled("stands for", columns(map(tuple, entry["equivalents"])))
     )
 
@@ -137,9 +116,13 @@ def _default(knob: Entry) -> str:
     return "required" if knob["required"] else plain(knob["default"])
 
 
+def _wrapped(text: str, indent: str = "  ") -> str:
+    return indented(prose(text, len(indent)), indent)
+
+
 def _paragraphs(text: str) -> str:
     """Return a docstring or a help text wrapped at the terminal's width, its paragraphs kept."""
-    return "\n\n".join(prose(paragraph) for paragraph in text.split("\n\n"))
+    return "\n\n".join(_wrapped(paragraph) for paragraph in text.split("\n\n"))
 
 
 def _elsewhere(terms: Sequence[tuple[str, str]]) -> str:

@@ -31,7 +31,7 @@ def plugins(
     if disable is not None or enable is not None:
         return
     from rlm_plugins.cli.plugins import plugins as list_plugins
-    from rlm_plugins.cli.plugins_report import render
+    from rlm_plugins.cli.plugins import render
     from rlm_plugins.registry import Registry
 
     data = list_plugins(Registry(load or []))

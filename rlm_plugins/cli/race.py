@@ -12,7 +12,6 @@ from typing import Any
 from rich.console import Console
 
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.durable.files import make_folder, write_file
 from rlm_plugins.durable.json_lines import plain
 from rlm_plugins.durable.stop_signals import current
@@ -23,6 +22,7 @@ from rlm_plugins.race.turns import TurnPerStep, Turns
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
+from rlm_plugins.report.text_layout import columns
 from rlm_plugins.run.folder import SUMMARY
 from rlm_plugins.run.resume import check_resumable
 from rlm_plugins.run.train import train

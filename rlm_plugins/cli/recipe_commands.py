@@ -53,9 +53,8 @@ def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, 
 
     parsed, registry = read(recipe, overrides)
     composed = compose(parsed, registry)  # names and knobs are checked before torch is imported
-    from rlm_plugins.cli.check import examine
-    from rlm_plugins.cli.check_report import render
     from rlm_plugins.cli.trust import code_of, report
+    from rlm_plugins.report.check_report import examine, render
 
     code = code_of(parsed)
     code_entries = [vars(entry) for entry in code]
@@ -72,9 +71,9 @@ def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, t
     JSON: a list of {path, value, origin}.
     """
     from rlm_plugins.cli.recipe_argument import read
-    from rlm_plugins.cli.text_layout import columns
     from rlm_plugins.recipe.compose import compose
     from rlm_plugins.recipe.resolved_values import explain_origins
+    from rlm_plugins.report.text_layout import columns
 
     parsed, registry = read(recipe, overrides)
     values = explain_origins(parsed, compose(parsed, registry, build_environment=False))

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.errors import RlmError
 from rlm_plugins.evaluation.held_out_report import score_text
 from rlm_plugins.recipe.compose import compose
+from rlm_plugins.report.text_layout import columns
 from rlm_plugins.run import stage_result
 from rlm_plugins.run.folder import Run
 from rlm_plugins.run.signal import measure_signal

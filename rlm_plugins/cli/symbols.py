@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlm_plugins import schedule
-from rlm_plugins.cli.objective_text import Slots, meaning, parts_of
-from rlm_plugins.cli.text_layout import hanging, short
-from rlm_plugins.cli.value_text import call
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry.signature import line_of
+from rlm_plugins.report.objective_text import meaning
+from rlm_plugins.report.part_text import Slots, call, parts_of
+from rlm_plugins.report.text_layout import hanging, short
 
 Entry = dict[str, Any]
 

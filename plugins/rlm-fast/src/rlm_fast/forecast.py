@@ -9,10 +9,13 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from rlm_fast import kernel_choices
 from rlm_fast.load import Load
 from rlm_fast.memory_estimate import Estimate, estimate
+from rlm_fast.speed_report import fast_path_lines, generation_lines
 from rlm_fast.workload import machine_memory, workload
 from rlm_plugins.stage import Stage
+from rlm_plugins.stage_settings import NO_SPEED
 
 MARGIN = 0.8
 """Share of the machine's memory that an estimate may fill; the rest is for what it does not include."""
@@ -58,6 +61,16 @@ class Forecast:
         if self.args.gradient_checkpointing:
             return "gradient checkpointing is on: without it a step might not fit, or memory cannot be estimated"
         return f"gradient checkpointing is off: without it a step fits in {MARGIN:.0%} of this machine"
+
+    @property
+    def machine_memory(self) -> int:
+        """Memory of this machine, in bytes."""
+        return machine_memory()
+
+    def speed_lines(self) -> list[str]:
+        """Return the lines of ``rlm check`` on the generator, fast paths and kernels chosen by measurement."""
+        fast = [*generation_lines(self.stage, self.args), *fast_path_lines(self.stage, self.args)]
+        return fast if self.stage.speed == NO_SPEED else [*fast, kernel_choices.line(self.stage)]
 
     def _estimate(self, load: Load) -> Estimate:
         return estimate(self.stage.source.config, self.stage.lora, load, self.stage.critic)
