@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlm_lab.metrics import find
 
 from rlm_plugins.cli.why import render, why
 from rlm_plugins.data.data_facts import data_facts
 from rlm_plugins.diagnosis import RULES, Bound, StageSettings, diagnose, foresee
 from rlm_plugins.errors import RlmError
-from rlm_plugins.metrics import find
 from rlm_plugins.models.scratch import CHARACTERS, build_tokenizer
 from rlm_plugins.specs import EnvironmentSpec
 

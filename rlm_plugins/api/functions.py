@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rlm_plugins.api.optional import require
 from rlm_plugins.api.recipe_arguments import Overrides, RecipeLike, override_texts, prepared
 from rlm_plugins.api.results import Check, Explanation, Run, Table
-from rlm_plugins.cli import algorithm_table, explain_report
-from rlm_plugins.cli import explain as explanations
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.registry import Registry
@@ -86,8 +85,9 @@ def algorithms() -> Table:
     >>> "dapo" in [row["name"] for row in algorithms()]
     True
     """
-    entries = algorithm_table.table(_registry())
-    return Table(entries, algorithm_table.render(entries, 140))
+    lab = require("rlm_lab.algorithms", "rlm-lab")
+    entries = lab.table(_registry())
+    return Table(entries, lab.render(entries, 140))
 
 
 def explain(name: str) -> Explanation:
@@ -96,8 +96,8 @@ def explain(name: str) -> Explanation:
     >>> explain("grpo").entries[0]["kind"]
     'algorithm'
     """
-    entries = explanations.explain(name, _registry())
-    return Explanation(entries, "\n\n".join(map(explain_report.render, entries)))
+    entries = require("rlm_lab.explain", "rlm-lab").explain(name, _registry())
+    return Explanation(entries, "\n\n".join(map(require("rlm_lab.explain_text", "rlm-lab").render, entries)))
 
 
 def part(slot: str, name: str, **knobs: Any) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Commands on a recipe: train, check, show, signal, schema, resume-check."""
+"""Commands on a recipe: train, check, show, signal, resume-check."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rlm_plugins.cli.arguments import AsJson, Load, Overrides, Recipe, Trust, print_result
-from rlm_plugins.cli.output import echo
+from rlm_plugins.cli.arguments import AsJson, Overrides, Recipe, Trust, print_result
 
 
 def train(
@@ -104,25 +103,6 @@ def signal(
 
     data = measure(recipe, overrides or [], prompts=prompts, stage=stage)
     print_result(data, render(data), as_json)
-
-
-def schema(
-    out: Annotated[Path | None, typer.Option(help="Output file (default: standard output).")] = None,
-    load: Load = None,
-) -> None:
-    """Print the JSON Schema of recipes for editor completion, with all installed parts.
-
-    In VS Code (YAML extension): first line of a recipe `# yaml-language-server: $schema=recipe.schema.json`.
-    """
-    from rlm_plugins.recipe.json_schema import recipe_schema
-    from rlm_plugins.registry import Registry
-
-    text = json.dumps(recipe_schema(Registry(load or [])), indent=2, ensure_ascii=False)
-    if out is None:
-        echo(text)
-    else:
-        out.write_text(text + "\n", encoding="utf-8")
-        echo(f"{out}: put `# yaml-language-server: $schema={out}` on the first line of a recipe")
 
 
 def resume_check(

@@ -44,11 +44,7 @@ PANELS = {
     ),
     "Extend": (
         part_commands.new,
-        part_commands.explain,
-        part_commands.diff,
-        part_commands.algorithms,
         part_commands.plugins,
-        recipe_commands.schema,
     ),
     "Ship": (run_commands.export, part_commands.doctor, recipe_commands.resume_check),
 }
