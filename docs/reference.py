@@ -12,8 +12,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from rlm_lab.metrics import METRICS
+
 import rlm_plugins as rlm
-from rlm_plugins.metrics import METRICS
 
 ROOT = Path(__file__).parent
 FOLDER, EXAMPLES = ROOT / "reference", ROOT / "examples.md"

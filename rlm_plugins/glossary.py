@@ -44,26 +44,6 @@ def translate(term: str) -> tuple[str, ...]:
     return TERMS.get(key) or TERMS.get(key.rpartition(".")[2], ())
 
 
-def terms_for(name: str) -> list[tuple[str, str]]:
-    """Return the terms that stand for `name` or for a knob or key below it.
-
-    Args:
-        name: One of our names, as the glossary writes it: ``policy_loss/clip``, ``speed``, ``batch:mask``.
-
-    Returns:
-        Pairs of a spelling and the name it stands for.
-
-    >>> terms_for("policy_loss/clip.delta")[0]
-    ('dual_clip', 'policy_loss/clip.delta')
-    """
-    return [
-        (term, target)
-        for term, targets in TERMS.items()
-        for target in targets
-        if target == name or target.startswith(f"{name}.")
-    ]
-
-
 def describe(name: str) -> str:
     """Return one of our names as a phrase for a message.
 

@@ -18,9 +18,9 @@ from rlm_testing import batches
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import algorithms, policy_losses
 from rlm_plugins.builtin.trainers import GRPO
-from rlm_plugins.cli.objective_text import objective as formula
-from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.functional.statistics import expected_logp
+from rlm_plugins.report.objective_text import objective as formula
+from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import RunState, Stage
 

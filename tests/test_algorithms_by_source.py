@@ -20,13 +20,13 @@ from rlm_testing import batches
 from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, algorithms, policy_losses
 from rlm_plugins.builtin.trainers import DFT, SFT
-from rlm_plugins.cli.objective_text import objective as formula
-from rlm_plugins.cli.objective_text import slots_of
 from rlm_plugins.dispatch import select
 from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.loss_term import flatten_counts, term_counts, unflatten_counts
 from rlm_plugins.registry import Registry
+from rlm_plugins.report.objective_text import objective as formula
+from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import RunState, Stage
 from rlm_plugins.step import objective, score

@@ -16,7 +16,7 @@ CORE = Path(rlm_plugins.__file__).parent
 FLOORS = (  # bottom up; the packages of one floor may import each other, without a cycle of modules
     "__init__ working_directory errors messages lazy batch annotations entry_points",
     "functional environment workers schedule distributed durable divergence",
-    "hooks hookspecs registry algorithm specs glossary metrics",
+    "hooks hookspecs registry algorithm specs glossary",
     "equation dispatch loss_term nonfinite step step_batch stage_settings stage",
     "data",
     "rewards",
@@ -24,6 +24,7 @@ FLOORS = (  # bottom up; the packages of one floor may import each other, withou
     "recipe",
     "models",
     "evaluation trainer",
+    "report",
     "run",
     "one_page",
     "builtin",

@@ -15,13 +15,11 @@ from transformers import MistralConfig
 from trl import GRPOConfig
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.cli.check import examine
-from rlm_plugins.cli.check_report import render
-from rlm_plugins.cli.data_suppliers import SUPPLIERS
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.cli.text_layout import short
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
+from rlm_plugins.report.check_report import SUPPLIERS, examine, render
+from rlm_plugins.report.text_layout import short
 from rlm_plugins.trainer.setup import arguments
 
 RECIPE = """

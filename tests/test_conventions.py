@@ -1,8 +1,7 @@
-"""Conventions: `grpo@trl` reproduces TRL's numbers, value and gradient; and the card that compares them."""
+"""Conventions: `grpo@trl` reproduces TRL's numbers, value and gradient."""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -17,18 +16,15 @@ from vectors.records import CASES, Args, Case, Out
 from rlm_plugins.algorithm import Algorithm, base_name
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli import plugins as listing
-from rlm_plugins.cli.convention_card import card
-from rlm_plugins.cli.explain import explain
-from rlm_plugins.cli.explain_report import folded, render
-from rlm_plugins.cli.objective_text import slots_of
-from rlm_plugins.cli.plugins_report import render as render_plugins
+from rlm_plugins.cli.plugins import render as render_plugins
 from rlm_plugins.equation import Equation
 from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import validated_parts
-from rlm_plugins.registry.part import Part
+from rlm_plugins.report.objective_text import slots_of
+from rlm_plugins.report.part_text import folded
 from rlm_plugins.step import objective, score
 from rlm_plugins.step_batch import with_own_step_batch
 
@@ -277,78 +273,6 @@ def test_dual_clip_of_the_authors(name: str) -> None:
 
 def test_every_convention_without_records_has_a_formula() -> None:
     assert {*EXPECTED, *SCALED, "gppo@klear", "ce_gppo@klear"} >= BY_HAND
-
-
-# ---------------------------------------------------------------- the card
-
-
-def explained(name: str) -> Any:
-    return next(entry for entry in explain(name, REGISTRY) if entry["kind"] == "algorithm")
-
-
-def test_the_winner_s_advantage_in_every_convention() -> None:
-    """One of eight completions is correct."""
-    found = {line["name"]: round(line["winner"], 3) for line in explained("grpo")["card"]["conventions"]}
-    assert found == {
-        "grpo": 2.474,
-        "grpo@trl": 2.474,
-        "grpo@verl": 2.475,
-        "grpo@openrlhf": 2.475,
-        "grpo@oat": 2.475,
-        "grpo@roll": 2.475,
-        "grpo@population": 2.646,
-        "grpo@nemo": 1.0,
-        "grpo@centered": 0.875,
-    }
-
-
-@pytest.mark.parametrize("name", ["grpo", "grpo@verl", "builtin/grpo@verl", "algorithm/grpo@verl"])
-def test_card_shows_differences_and_the_active_convention(name: str) -> None:
-    card = explained(name)["card"]
-    assert card["running"] == name.rpartition("/")[2]
-    plain, verl = (next(line for line in card["conventions"] if line["name"] == n) for n in ("grpo", "grpo@verl"))
-    assert plain["differs"] == []
-    assert {(change["name"], change["knob"]): (change["before"], change["after"]) for change in verl["differs"]} == {
-        ("sequence_mean", None): ("sequence_mean(empty_completions=excluded)", "token_mean"),
-        ("clip", "delta"): ("null (∞)", 3.0),
-        ("kl", "bound"): (None, 10.0),
-        ("group_relative", "eps"): (1e-4, 1e-6),
-        ("group_relative", "singleton"): ("zero", "reward"),
-    }
-    text = render(explained(name))
-    marked = [line.split()[1] for line in text.splitlines() if line.startswith("  >")]
-    assert marked == [card["running"]]
-    assert "sequence_mean(empty_completions=excluded) → token_mean" in text
-    assert json.loads(json.dumps(card))["conventions"][0]["name"] == "grpo"
-
-
-@pytest.mark.parametrize("name", CONVENTIONS)
-def test_every_convention_changes_a_number_or_declares_otherwise(name: str) -> None:
-    """If no example shows the difference (extremes, groups of one), both algorithms are equal on them."""
-    lines = {line["name"]: line for line in explained(name)["card"]["conventions"]}
-    plain, this = lines[base_name(name)], lines[name]
-    keys = ("winner", "loss", "gradient")
-    assert all(this[key] is not None for key in keys)
-    same = all(this[key] == pytest.approx(plain[key], rel=1e-9) for key in keys)
-    assert same == (name == "cispo@trl")
-
-
-def test_algorithm_without_conventions_has_no_card() -> None:
-    assert explained("opo")["card"]
-    assert explained("bnpo")["card"] == {}
-    assert "conventions" not in render(explained("bnpo"))
-
-
-def test_card_skips_conventions_that_lack_data() -> None:
-    registry = Registry()
-    odd = replace(ROWS["grpo"], advantage="gae")
-    registry.add(Part("rlm_algorithms", "grpo@critic", "builtin", odd))
-    line = card(registry.find("rlm_algorithms", "grpo"), registry)["conventions"][-1]
-    assert (line["name"], line["winner"], line["loss"]) == ("grpo@critic", None, None)
-    assert [change["after"].partition("(")[0] for change in line["differs"]] == ["gae"]
-    registry.add(Part("rlm_algorithms", "grpo@lost", "builtin", replace(odd, advantage="nobody")))
-    *_, lost = card(registry.find("rlm_algorithms", "grpo"), registry)["conventions"]
-    assert lost == {"name": "grpo@lost", "winner": None, "loss": None, "gradient": None, "differs": []}
 
 
 # ---------------------------------------------------------------- names

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from test_schema import accepts
 
 from rlm_plugins import recipe
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose, explain_origins, resolved
-from rlm_plugins.recipe.json_schema import recipe_schema
 from rlm_plugins.registry import Registry
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.stage import Stage
@@ -149,18 +146,3 @@ def test_errors_name_their_place(tmp_path: Path, overrides: list[str], place: st
     assert str(origins.value).startswith(place), origins.value
     for word in words:
         assert word in str(origins.value), origins.value
-
-
-@pytest.mark.parametrize(
-    ("section", "right"),
-    [
-        ({"kind": "head", "learning_rate": 1e-3, "warmup_steps": 2}, True),
-        ({"learning_rate": {"from": 1e-3, "to": 0.0, "over": 3}, "lora": {"r": 4}}, True),
-        ({"kind": "other"}, False),
-        ({"learning_rate": -1.0}, False),
-        ({"warmup": 2}, False),
-    ],
-)
-def test_schema_contains_the_section(section: dict[str, Any], right: bool) -> None:
-    text = yaml.safe_dump({**yaml.safe_load(SMALL), "critic": section})
-    assert accepts(recipe_schema(REGISTRY), text) == right

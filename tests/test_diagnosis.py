@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from rlm_lab.live import data_facts
+from rlm_lab.metrics import find
 from rlm_lab.quantities import StageSettings
 from rlm_lab.rules import RULES, diagnose, foresee, is_violated
 from rlm_lab.why import render, why
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.metrics import find
 from rlm_plugins.models.scratch import CHARACTERS, build_tokenizer
 from rlm_plugins.specs import EnvironmentSpec
 

@@ -15,20 +15,20 @@ import pytest
 import tiny
 import torch
 from fixtures_equations import equation_of, loss_and_gradient_from_rewards
+from rlm_lab import algorithms as table
 from rlm_testing.fake_packages import registered
 from test_algorithms_by_advantage import example
 from typer.testing import CliRunner
 
 from rlm_plugins import recipe, step
-from rlm_plugins.cli import algorithm_table as table
 from rlm_plugins.cli import app
-from rlm_plugins.cli.objective_text import objective, slots_of
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe import sections, yaml_strict
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.resolve import plans_of
 from rlm_plugins.recipe.stage_sections import generates
 from rlm_plugins.registry import Registry, protocols
+from rlm_plugins.report.objective_text import objective, slots_of
 from rlm_plugins.trainer import EquationTrainer
 
 ROOT = Path(__file__).parents[1]

@@ -25,7 +25,7 @@ LIGHT = {
         "from rlm_plugins.recipe.resolve import resolve\n"
         "resolve(recipe.load('plugins/rlm-example/recipe.yaml', ['rewards=[accuracy]']), Registry(), 0)"
     ),
-    "the explanations": "import rlm_plugins.cli.explain, rlm_plugins.cli.objective_text, rlm_plugins.metrics",
+    "the explanations": "import rlm_lab.explain, rlm_plugins.report.objective_text, rlm_lab.metrics",
     "the scaffold": "import rlm_lab.scaffold",
     "the conformance kit, as a pytest plugin": "import rlm_testing",
     "the command line": "import rlm_plugins.cli",

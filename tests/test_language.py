@@ -67,7 +67,7 @@ TESTS = sorted(
     for path in ROOT.glob(pattern)
     if path.name != "test_language.py"
 )
-DATA = ("metrics.toml", "builtin/algorithms.toml", "builtin/conventions.toml")
+DATA = ("../plugins/rlm-lab/src/rlm_lab/metrics.toml", "builtin/algorithms.toml", "builtin/conventions.toml")
 MARKDOWN = [p for folder in ("", "docs/**/", "plugins/**/", "recipes/**/") for p in ROOT.glob(f"{folder}*.md")]
 PAGES = [*sorted(MARKDOWN), *(ROOT / "rlm_plugins" / name for name in DATA)]
 SPEAKING = ("Error", "Fault", "LawBroken", "warn", "warning", "info", "error", "echo", "Option", "Argument", "Typer")

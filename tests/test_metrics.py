@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from fixtures_trainer import clipped, logged, trainer
+from rlm_lab.metrics import METRICS, Metric, find
 
-from rlm_plugins.metrics import METRICS, Metric, find
 from rlm_plugins.registry import Registry
 
 RECIPE = """

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from rlm_plugins.algorithm import Algorithm
-from rlm_plugins.cli.objective_text import formula, gist, legend, objective, slots_of, summary
-from rlm_plugins.cli.value_text import call, with_values
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
+from rlm_plugins.report.objective_text import formula, gist, legend, objective, slots_of
+from rlm_plugins.report.part_text import about, call, with_values
 
 REGISTRY = Registry()
 EQUATION = ("advantage", "importance", "policy_loss", "penalties")
@@ -92,7 +92,7 @@ def slots(**changes: Any) -> dict[str, Any]:
 
 def test_the_clause_with_the_formula_is_found_and_cut() -> None:
     assert formula(bound(capped).part) == "ℓ = −min(w, cap) · Â · γ"
-    assert summary(capped) == "Return a bounded loss: ℓ = −min(w, cap) · Â · γ"
+    assert about(bound(capped).part) == "Return a bounded loss: ℓ = −min(w, cap) · Â · γ"
     assert objective(slots(policy_loss=bound(capped, cap=3.0))) == "loss = Σ [ −min(w, 3) · Â · 0.5 ] / Σ n"
 
 

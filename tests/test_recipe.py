@@ -143,7 +143,7 @@ def test_every_key_has_a_description() -> None:
 def test_reading_a_recipe_imports_no_heavy_package(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(STAGES)
     code = "import sys; from rlm_plugins import recipe; "
-    code += "from rlm_plugins.recipe import compose, json_schema, trainer_settings; "
+    code += "from rlm_plugins.recipe import compose, trainer_settings; "
     code += "recipe.load(sys.argv[1], ['name=x']); "
     code += "print([m for m in ('torch', 'trl', 'transformers', 'peft', 'datasets', 'accelerate') if m in sys.modules])"
     run = subprocess.run(

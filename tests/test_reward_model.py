@@ -16,12 +16,13 @@ import yaml
 from fixtures_critic import LORA
 from fixtures_reward_model import PIPELINE, SHORT, run
 from peft import LoraConfig, PeftModel, get_peft_model
+from rlm_lab import metrics
 from rlm_testing import conformance
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from trl import RewardConfig, RewardTrainer
 
-from rlm_plugins import metrics, recipe
+from rlm_plugins import recipe
 from rlm_plugins.builtin import environments, gist
 from rlm_plugins.builtin import reward_model_score as learned_reward
 from rlm_plugins.cli.evaluate import evaluate

@@ -13,17 +13,15 @@ import torch
 from fixtures_equations import equation, loss_batch, part
 from hypothesis import given
 from hypothesis import strategies as st
-from test_schema import accepts
 
 from rlm_plugins import schedule
 from rlm_plugins.builtin import penalties, policy_losses
 from rlm_plugins.cli.launch import launch
-from rlm_plugins.cli.objective_text import objective as formula
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose, resolved
-from rlm_plugins.recipe.json_schema import recipe_schema
 from rlm_plugins.registry import Registry
+from rlm_plugins.report.objective_text import objective as formula
 from rlm_plugins.rollout.prompt_source import OnDemand
 from rlm_plugins.schedule import Schedule
 from rlm_plugins.step import objective
@@ -197,14 +195,6 @@ def test_schedule_round_trips_through_yaml(tmp_path: Path) -> None:
     line = formula(vars(stage.equation))
     assert "clip(w, 1−(0.2→0.3)" in line
     assert "(0.1→0)" in line
-
-
-def test_schema_contains_schedules() -> None:
-    knows = recipe_schema(REGISTRY)
-    assert accepts(knows, RECIPE)
-    assert not accepts(knows, RECIPE.replace("over: 2", "over: 0"))
-    assert not accepts(knows, RECIPE.replace("shape: cosine", "shape: cos"))
-    assert not accepts(knows, RECIPE.replace("layers: 1", "layers: {from: 1, to: 2, over: 3}"))
 
 
 @pytest.mark.slow

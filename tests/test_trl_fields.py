@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import trl
+from rlm_lab.explain import explain
+from rlm_lab.explain_text import render
 
 from rlm_plugins.api.objects import add
 from rlm_plugins.api.trl_arguments import algorithm_of_config
-from rlm_plugins.cli.explain import explain
-from rlm_plugins.cli.explain_report import render
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import of_mapping
 from rlm_plugins.recipe.resolve import plans_of

@@ -12,9 +12,9 @@ import turns
 from fixtures_benchmark import lesson
 
 from rlm_plugins import recipe
-from rlm_plugins.cli.objective_text import objective
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
+from rlm_plugins.report.objective_text import objective
 from rlm_plugins.stage import Stage
 
 LESSON = turns.LESSON

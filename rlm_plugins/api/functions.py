@@ -9,9 +9,8 @@ from typing import Any
 
 from rlm_plugins.api.recipe_arguments import Overrides, RecipeLike, override_texts, prepared
 from rlm_plugins.api.results import Check, Explanation, Run, Table
-from rlm_plugins.cli import algorithm_table, check_report, explain_report
-from rlm_plugins.cli import explain as explanations
 from rlm_plugins.errors import RlmError
+from rlm_plugins.lazy import optional_module
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.registry import Registry
 
@@ -32,12 +31,12 @@ def check(recipe: RecipeLike, overrides: Overrides = (), **objects: Any) -> Chec
     Raises:
         RlmError: The first problem, with its place.
     """
-    from rlm_plugins.cli.check import examine
     from rlm_plugins.recipe.compose import compose
+    from rlm_plugins.report.check_report import examine, render
 
     loaded, registry = prepared(recipe, overrides, **objects)
     stages = [examine(stage, registry) for stage in compose(loaded, registry)]
-    return Check(stages, "\n\n".join(map(check_report.render, stages)))
+    return Check(stages, "\n\n".join(map(render, stages)))
 
 
 def train(recipe: RecipeLike, overrides: Overrides = (), *, out: str | Path | None = None, **objects: Any) -> Run:
@@ -86,8 +85,9 @@ def algorithms() -> Table:
     >>> "dapo" in [row["name"] for row in algorithms()]
     True
     """
-    entries = algorithm_table.table(_registry())
-    return Table(entries, algorithm_table.render(entries, 140))
+    lab = optional_module("rlm_lab.algorithms", "the table of algorithms")
+    entries = lab.table(_registry())
+    return Table(entries, lab.render(entries, 140))
 
 
 def explain(name: str) -> Explanation:
@@ -96,8 +96,10 @@ def explain(name: str) -> Explanation:
     >>> explain("grpo").entries[0]["kind"]
     'algorithm'
     """
-    entries = explanations.explain(name, _registry())
-    return Explanation(entries, "\n\n".join(map(explain_report.render, entries)))
+    entries = optional_module("rlm_lab.explain", "an explanation").explain(name, _registry())
+    return Explanation(
+        entries, "\n\n".join(map(optional_module("rlm_lab.explain_text", "an explanation").render, entries))
+    )
 
 
 def part(slot: str, name: str, **knobs: Any) -> Callable[..., Any]:

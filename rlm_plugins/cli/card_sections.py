@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.cli.diff import changes, line
-from rlm_plugins.cli.objective_text import objective, slots_of
-from rlm_plugins.cli.text_layout import plain
 from rlm_plugins.registry import Registry
-from rlm_plugins.run.evaluations_log import change_line, sampled_of
+from rlm_plugins.report.objective_text import objective, slots_of
+from rlm_plugins.report.part_text import change_line, changes
+from rlm_plugins.report.text_layout import plain
+from rlm_plugins.run.evaluations_log import change_line as score_line
+from rlm_plugins.run.evaluations_log import sampled_of
 from rlm_plugins.run.folder import EVALUATIONS, Run
 from rlm_plugins.stage import Stage
 
@@ -60,7 +61,7 @@ def _objective(stage: Stage, registry: Registry) -> list[str]:
         return []
     algorithm = stage.body["algorithm"]["name"]
     published = slots_of(registry.find("rlm_algorithms", algorithm).target, registry)
-    changed = [line(change) for change in changes(published, vars(stage.equation))]
+    changed = [change_line(change) for change in changes(published, vars(stage.equation))]
     title = f"Differences from `{algorithm}`:" if changed else f"No difference from `{algorithm}`."
     listed = [f"- {where}: {before} → {after}" for _, where, before, after in changed]
     return ["```text", objective(vars(stage.equation)), "```", "", title, *([""] if listed else []), *listed]
@@ -82,4 +83,4 @@ def _result(run: Run, stage: Stage) -> Iterator[str]:
         yield f"The model is that of step {kept_step}: the evaluation with the best lower end of the interval."
     records = [record for record in run.records(EVALUATIONS) if record.get("stage") == stage.name]
     if sampled := sampled_of(records):
-        yield f"\n{change_line(*sampled[1:], sampled[0], share=False).strip()}"
+        yield f"\n{score_line(*sampled[1:], sampled[0], share=False).strip()}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlm_plugins.cli.evaluate import Judgement
-from rlm_plugins.cli.text_layout import columns
+from rlm_plugins.report.text_layout import columns
 
 
 def as_data(judged: Sequence[Judgement], samples: int) -> dict[str, Any]:

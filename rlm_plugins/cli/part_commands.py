@@ -1,4 +1,4 @@
-"""Commands on parts and plugins: plugins, algorithms, explain, diff."""
+"""Commands on plugins."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rlm_plugins.cli.arguments import AsJson, Load, print_result, terminal_width
+from rlm_plugins.cli.arguments import AsJson, Load, print_result
 from rlm_plugins.cli.output import echo
 
 
@@ -29,60 +29,8 @@ def plugins(
     if disable is not None or enable is not None:
         return
     from rlm_plugins.cli.plugins import plugins as list_plugins
-    from rlm_plugins.cli.plugins_report import render
+    from rlm_plugins.cli.plugins import render
     from rlm_plugins.registry import Registry
 
     data = list_plugins(Registry(load or []))
     print_result(data, render(data), as_json)
-
-
-def algorithms(load: Load = None, as_json: AsJson = False) -> None:
-    """Print the table of algorithms, with one column per symbol of the equation.
-
-    The table is as wide as the terminal, or COLUMNS. JSON: a list of {name, full_name, family, about, source, year,
-    trainer, slots}.
-    """
-    from rlm_plugins.cli.algorithm_table import render, table
-    from rlm_plugins.registry import Registry
-
-    data = table(Registry(load or []))
-    print_result(data, render(data, terminal_width()), as_json)
-
-
-def explain(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="`clip`, `grpo`, `advantage`, `reward_std`, `learning_rate`, `kl_coef`, …"),
-    ],
-    load: Load = None,
-    as_json: AsJson = False,
-) -> None:
-    """Explain a part, knob, algorithm, hook, recipe key, batch field, metric, trainer setting or term of the field.
-
-    JSON: a list of entries; `kind` is part, algorithm, hook, key, batch, knob, metric, setting or term.
-    """
-    from rlm_plugins.cli.explain import explain as entries_of
-    from rlm_plugins.cli.explain_report import render
-    from rlm_plugins.registry import Registry
-
-    data = entries_of(name, Registry(load or []))
-    print_result(data, "\n\n\n".join(map(render, data)), as_json)
-
-
-def diff(
-    before: Annotated[str, typer.Argument(metavar="ALGORITHM", help="An algorithm: `grpo`.")],
-    after: Annotated[str, typer.Argument(metavar="ALGORITHM", help="Another algorithm: `dapo`.")],
-    load: Load = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compare two algorithms symbol by symbol.
-
-    JSON: {algorithms: [{name, about, objective, trainer}], changes: [{symbol, key, name, knob, before, after}],
-    same: [{symbol, key, call}]}.
-    """
-    from rlm_plugins.cli.diff import diff as compare
-    from rlm_plugins.cli.diff import render
-    from rlm_plugins.registry import Registry
-
-    data = compare(before, after, Registry(load or []))
-    print_result(data, render(data, terminal_width()), as_json)

@@ -39,7 +39,7 @@ def plugin_commands() -> dict[str, tuple[str, str, str]]:
 def described_command(name: str) -> Any:
     """Return a command that has only the description of a plugin's, for ``rlm --help``."""
     _, about, panel = plugin_commands()[name]
-    app = typer.Typer()
+    app = typer.Typer(add_completion=False)
     app.command(name, help=about, rich_help_panel=panel)(lambda: None)
     return typer.main.get_command(app)
 
@@ -62,6 +62,6 @@ def load_command(name: str) -> Any:
         group = typer.main.get_command(command)
         group.name = name
         return group
-    app = typer.Typer()
+    app = typer.Typer(add_completion=False)
     app.command(name)(command)
     return typer.main.get_command(app)

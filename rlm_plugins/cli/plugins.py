@@ -1,14 +1,16 @@
-"""``rlm plugins``: the installed plugins, their parts, and the error of each broken one."""
+"""``rlm plugins``: the installed plugins, their parts, and the error of each broken one, as data and as text."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from rlm_plugins.cli.explain_parts import about
 from rlm_plugins.cli.tracebacks import third_party_traceback
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import required_version
+from rlm_plugins.report.part_text import about, folded
+from rlm_plugins.report.text_layout import columns
 
 Entry = dict[str, Any]
 
@@ -45,3 +47,25 @@ def _parts(plugin: str, registry: Registry) -> dict[str, list[Entry]]:
             entry = {"name": part.name, "full_name": part.full_name, "about": about(part)}
             by_key.setdefault(HOOKS[part.hook].key, []).append(entry)
     return by_key
+
+
+def render(plugins: Sequence[Entry]) -> str:
+    """Return all plugins with their parts by recipe key, a broken one with its traceback."""
+    return "\n\n".join(_plugin(plugin) for plugin in plugins)
+
+
+def _plugin(plugin: Entry) -> str:
+    lines = [f"{plugin['name']}  ({plugin['origin']})"]
+    if plugin["error"]:
+        lines += [f"  NOT LOADED: {plugin['error']}", *(f"    {line}" for line in plugin["traceback"].splitlines())]
+    lines += [f"  warning: {plugin['warning']}"] if plugin["warning"] else []
+    return "\n".join([*lines, columns(_part_lines(plugin["parts"]))]).rstrip()
+
+
+def _part_lines(parts: dict[str, list[Entry]]) -> list[tuple[str, str, str]]:
+    """Return recipe key, name and description of each part in batch order; a key stands on its first line only."""
+    lines: list[tuple[str, str, str]] = []
+    for hook in HOOKS.values():
+        listed = folded((part["name"], part["about"]) for part in parts.get(hook.key, ()))
+        lines += [(hook.key if not number else "", *line) for number, line in enumerate(listed)]
+    return lines

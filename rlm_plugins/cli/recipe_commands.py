@@ -1,4 +1,4 @@
-"""Commands on a recipe: train, check, show, schema."""
+"""Commands on a recipe: train, check, show."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rlm_plugins.cli.arguments import AsJson, Load, Overrides, Recipe, Trust, print_result
-from rlm_plugins.cli.output import echo
+from rlm_plugins.cli.arguments import AsJson, Overrides, Recipe, Trust, print_result
 
 
 def train(
@@ -53,9 +52,8 @@ def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, 
 
     parsed, registry = read(recipe, overrides)
     composed = compose(parsed, registry)  # names and knobs are checked before torch is imported
-    from rlm_plugins.cli.check import examine
-    from rlm_plugins.cli.check_report import render
     from rlm_plugins.cli.trust import code_of, report
+    from rlm_plugins.report.check_report import examine, render
 
     code = code_of(parsed)
     code_entries = [vars(entry) for entry in code]
@@ -72,30 +70,11 @@ def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, t
     JSON: a list of {path, value, origin}.
     """
     from rlm_plugins.cli.recipe_argument import read
-    from rlm_plugins.cli.text_layout import columns
     from rlm_plugins.recipe.compose import compose, explain_origins
+    from rlm_plugins.report.text_layout import columns
 
     parsed, registry = read(recipe, overrides)
     values = explain_origins(parsed, compose(parsed, registry, build_environment=False))
     data = [{"path": path, "value": value, "origin": origin} for path, value, origin in values]
     lines = columns(((p, json.dumps(v, ensure_ascii=False), origin) for p, v, origin in values), indent="")
     print_result(data, lines, as_json)
-
-
-def schema(
-    out: Annotated[Path | None, typer.Option(help="Output file (default: standard output).")] = None,
-    load: Load = None,
-) -> None:
-    """Print the JSON Schema of recipes for editor completion, with all installed parts.
-
-    In VS Code (YAML extension): first line of a recipe `# yaml-language-server: $schema=recipe.schema.json`.
-    """
-    from rlm_plugins.recipe.json_schema import recipe_schema
-    from rlm_plugins.registry import Registry
-
-    text = json.dumps(recipe_schema(Registry(load or [])), indent=2, ensure_ascii=False)
-    if out is None:
-        echo(text)
-    else:
-        out.write_text(text + "\n", encoding="utf-8")
-        echo(f"{out}: put `# yaml-language-server: $schema={out}` on the first line of a recipe")

@@ -15,11 +15,11 @@ from pathlib import Path
 import typer
 
 from rlm_plugins.cli.output import echo
-from rlm_plugins.cli.text_layout import columns, printable, titled
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.foreign_code import RECEIVERS, ForeignCode, foreign_code, installed_plugins
 from rlm_plugins.registry.import_path import Limits, canonical, limit
+from rlm_plugins.report.text_layout import columns, printable, titled
 
 VARIABLE = "RLM_TRUST"
 _granted: set[str] = set()

@@ -32,13 +32,7 @@ app = typer.Typer(
 PANELS = {
     "Start": (recipe_commands.check, recipe_commands.train),
     "Look": (run_commands.evaluate, run_commands.sample, recipe_commands.show),
-    "Extend": (
-        part_commands.explain,
-        part_commands.diff,
-        part_commands.algorithms,
-        part_commands.plugins,
-        recipe_commands.schema,
-    ),
+    "Extend": (part_commands.plugins,),
     "Ship": (run_commands.export,),
 }
 for panel, commands in PANELS.items():

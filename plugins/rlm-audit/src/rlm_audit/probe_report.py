@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlm_plugins.cli.text_layout import columns, short, titled
+from rlm_plugins.report.text_layout import columns, short, titled
 
 _HEAD = ("", "mean", "low", "high", "None", "ms/row")
 _UNSTABLE = {

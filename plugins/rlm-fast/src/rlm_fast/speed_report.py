@@ -12,8 +12,8 @@ from rlm_fast.decoding_plans import decoding_plans
 from rlm_fast.features import Feature
 from rlm_fast.speed import NO_SPEED
 from rlm_fast.stage_features import StageFeatures, speed_of
-from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.errors import RlmError
+from rlm_plugins.report.text_layout import columns
 from rlm_plugins.stage import Stage
 
 TEXTS = {

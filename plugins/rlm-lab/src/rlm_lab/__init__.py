@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlm_lab import run_commands
+from rlm_lab import explain_commands, run_commands
 from rlm_plugins import hookimpl
 from rlm_plugins.registry.section import Section
 
@@ -35,4 +35,4 @@ def rlm_sections() -> Mapping[str, object]:
 
 @hookimpl
 def rlm_commands() -> Mapping[str, Any]:
-    return {**run_commands.COMMANDS}
+    return {**explain_commands.COMMANDS, **run_commands.COMMANDS}

@@ -10,9 +10,9 @@ from typing import Any
 
 from rlm_lab.why import why
 from rlm_plugins.cli.recipe_argument import recorded
-from rlm_plugins.cli.text_layout import columns, plain
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.paths import leaves
+from rlm_plugins.report.text_layout import columns, plain
 
 Entry = dict[str, Any]
 UNCOMPARED = ("name", "plugins.")

@@ -14,10 +14,10 @@ from typing import Any
 from packaging.requirements import Requirement
 
 import rlm_plugins
-from rlm_plugins.cli.text_layout import columns, titled
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.disabled import disabled
 from rlm_plugins.registry.loading import required_version
+from rlm_plugins.report.text_layout import columns, titled
 from rlm_plugins.run.provenance import git_state, hardware
 
 VARIABLES = (

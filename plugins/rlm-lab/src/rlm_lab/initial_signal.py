@@ -21,10 +21,10 @@ from transformers.trainer_callback import PrinterCallback, TrainerCallback
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.errors import RlmError
 from rlm_plugins.evaluation.held_out_report import score_text
 from rlm_plugins.recipe.compose import compose
+from rlm_plugins.report.text_layout import columns
 from rlm_plugins.run.folder import Run
 from rlm_plugins.run.stage_result import connected
 from rlm_plugins.stage import RunState, Stage

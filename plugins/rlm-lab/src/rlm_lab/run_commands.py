@@ -25,9 +25,8 @@ def signal(
     JSON: {stage, prompts, group_size, reward, rewards, metric, pass_at_g, groups_that_differ, ended, tokens,
     seconds_per_step, advice, …}.
     """
-    from rlm_plugins.recipe.resolve import check_names
-
     from rlm_plugins.cli.recipe_argument import read
+    from rlm_plugins.recipe.resolve import check_names
 
     check_names(*read(recipe, overrides))  # a typing error is reported before torch is imported
     from rlm_lab import initial_signal

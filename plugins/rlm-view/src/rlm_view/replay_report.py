@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.dispatch import location
 from rlm_plugins.equation import Equation
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.resolve import resolve_algorithm, resolve_rewards
 from rlm_plugins.registry import Registry
+from rlm_plugins.report.text_layout import columns
 from rlm_plugins.rewards.columns import reward_columns
 from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
 from rlm_view.capsule import Capsule, find_capsule, read_capsule

@@ -1,4 +1,4 @@
-"""``rlm algorithms``: one line per algorithm, one column per symbol, grouped by family."""
+"""``rlm algorithms``: one line per algorithm, one column per symbol, by family; ``rlm diff``: two of them compared."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlm_plugins.algorithm import FAMILIES, SLOTS, base_name
-from rlm_plugins.cli.objective_text import SYMBOLS
-from rlm_plugins.cli.text_layout import fitted, plain
-from rlm_plugins.cli.value_text import formula_name
+from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.report.objective_text import objective, slots_of
+from rlm_plugins.report.part_text import (
+    SYMBOLS,
+    Slots,
+    call,
+    change_line,
+    changes,
+    changes_of_part,
+    formula_name,
+    matched_parts,
+)
+from rlm_plugins.report.text_layout import fitted, plain, report
 
 Entry = dict[str, Any]
 _ARXIV = r"\b\d\d(?:0[1-9]|1[0-2])\.\d{4,5}\b"
@@ -117,3 +127,56 @@ def _specs(spec: Any) -> list[str]:
 def _value(value: Any) -> str:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return f"{value:g}" if number else plain(value)
+
+
+# ---- rlm diff
+
+
+def diff(before: str, after: str, registry: Registry) -> Entry:
+    """Compare two algorithms.
+
+    Args:
+        before: Name of an algorithm.
+        after: Name of another.
+        registry: Supplies the algorithms and their parts.
+
+    Returns:
+        ``algorithms`` (name, about, objective, trainer of both), ``changes`` (symbol, key, name, knob, before, after)
+        and ``same`` (symbol, key, call). In a change ``knob`` is null if the part itself changes; else before and
+        after are values of that knob.
+
+    Raises:
+        RecipeError: An algorithm is unknown, or names an unknown part.
+    """
+    command = f"rlm diff {before} {after}"
+    algorithms = [registry.find("rlm_algorithms", name, where=command) for name in (before, after)]
+    slots = [slots_of(part.target, registry) for part in algorithms]
+    unchanged = [old for old, new in matched_parts(*slots) if old is not None and not list(changes_of_part(old, new))]
+    keys = [HOOKS[bound.part.hook].key for bound in unchanged]
+    return {
+        "algorithms": [_summary(part, slot) for part, slot in zip(algorithms, slots, strict=True)],
+        "changes": changes(*slots),
+        "same": [{"symbol": SYMBOLS[key], "key": key, "call": call(b)} for key, b in zip(keys, unchanged, strict=True)],
+    }
+
+
+def render_diff(comparison: Entry, width: int) -> str:
+    """Return a comparison as text of at most `width` columns, if words allow it."""
+    before, after = comparison["algorithms"]
+    lines = [change_line(change) for change in comparison["changes"]]
+    if before["trainer"] != after["trainer"]:
+        lines.append(["", "trainer", before["trainer"], after["trainer"]])
+    changed = fitted([["", "", before["name"], after["name"]], *lines], width - 2)
+    sections = {
+        f"{before['name']} → {after['name']}": [(one["name"], one["about"]) for one in (before, after)],
+        "changes": "\n".join(changed) if lines else "nothing",
+        "unchanged": [(same["symbol"], same["key"], same["call"]) for same in comparison["same"]],
+        "objective": [(one["name"], one["objective"]) for one in (before, after)],
+    }
+    return report("", sections).lstrip()
+
+
+def _summary(part: Part, slots: Slots) -> Entry:
+    algorithm = part.target
+    loss = objective(slots) if slots["aggregator"] else f"that of the trainer {algorithm.trainer}"
+    return {"name": part.name, "about": algorithm.about, "objective": loss, "trainer": algorithm.trainer}

@@ -6,18 +6,18 @@ The values are not stored: each variant computes the advantage and the loss of t
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rlm_plugins.algorithm import base_name
 from rlm_plugins.batch import Batch
-from rlm_plugins.cli import diff as diffs
-from rlm_plugins.cli.objective_text import slots_of
-from rlm_plugins.cli.text_layout import columns
 from rlm_plugins.errors import RlmError
 from rlm_plugins.lazy import torch
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.report.objective_text import slots_of
+from rlm_plugins.report.part_text import Slots, change_line, changes
+from rlm_plugins.report.text_layout import columns
 
 Entry = dict[str, Any]
 
@@ -31,28 +31,14 @@ LIMIT = 6
 """Maximum tokens of a completion in both examples."""
 
 
-@dataclass(frozen=True)
-class ExampleValues:
-    """The values of the two examples under one algorithm.
-
-    Args:
-        winner: Â of the correct completion in `WINNER`.
-        loss: The loss of `RAGGED`.
-        gradient: The norm of its gradient in the log-probabilities.
-    """
-
-    winner: float
-    loss: float
-    gradient: float
-
-
 def card(algorithm: Part, registry: Registry) -> Entry:
     """Return the conventions of an algorithm, or of the algorithm that a convention belongs to.
 
     Returns:
-        ``running``: the name of `algorithm`; ``rewards``: those of the first example; ``conventions``: name, winner,
-        loss, gradient (null if the examples lack data that the algorithm needs), and differs: the changes from the
-        paper's algorithm, as in `rlm diff`. Empty without conventions or without an equation.
+        ``running``: the name of `algorithm`; ``rewards``: those of the first example; ``conventions``: name, winner
+        (Â of the correct completion in `WINNER`), loss and gradient (of `RAGGED`, the norm in the log-probabilities;
+        null if the examples lack data that the algorithm needs), and differs: the changes from the paper's algorithm,
+        as in `rlm diff`. Empty without conventions or without an equation.
     """
     name = base_name(algorithm.name)
     members = [part for part in registry if part.hook == algorithm.hook and base_name(part.name) == name]
@@ -63,20 +49,26 @@ def card(algorithm: Part, registry: Registry) -> Entry:
     return {"running": algorithm.name, "rewards": WINNER, "conventions": conventions}
 
 
-def example_values(algorithm: Part, registry: Registry) -> ExampleValues:
-    """Compute the two examples with an algorithm.
+def _convention(part: Part, paper: Part, registry: Registry) -> Entry:
+    """Return one line of the card; values are null if a third-party algorithm needs other data or is broken."""
+    entry: Entry = {"name": part.name, "winner": None, "loss": None, "gradient": None, "differs": []}
+    with suppress(RlmError):
+        entry["differs"] = changes(slots_of(paper.target, registry), slots_of(part.target, registry))
+    with suppress(RlmError):
+        entry |= _example_values(slots_of(part.target, registry))
+    return entry
 
-    Raises:
-        RlmError: The examples lack data that the algorithm needs, or it names an unknown part.
-    """
+
+def _example_values(slots: Slots) -> Entry:
+    """Compute the two examples with the parts of an algorithm."""
     from rlm_plugins.equation import Equation
     from rlm_plugins.step import score
 
-    equation = Equation.from_slots(slots_of(algorithm.target, registry))
+    equation = Equation.from_slots(slots)
     batch = _batch([WINNER], [[4] * len(WINNER)])
     winner = score(replace(batch, ref_logp=batch.old_logp), equation).advantages[0, 0].item()
     loss, gradient = _loss_and_gradient(_batch(*RAGGED), equation)
-    return ExampleValues(winner, loss, gradient)
+    return {"winner": winner, "loss": loss, "gradient": gradient}
 
 
 def render(entry: Entry) -> str:
@@ -87,28 +79,12 @@ def render(entry: Entry) -> str:
     for line in entry["conventions"]:
         mark = ">" if line["name"] == entry["running"] else ""
         numbers = ["–" if line[key] is None else f"{line[key]:.3f}" for key in ("winner", "loss", "gradient")]
-        first, *rest = [change_line(change) for change in line["differs"]] or [("", "", "")]
-        lines.append((mark, line["name"], *numbers, *first))
-        lines += [(*[""] * 5, *change) for change in rest]
+        cells = [(symbol, place, f"{x} → {y}") for symbol, place, x, y in map(change_line, line["differs"])]
+        first, *rest = cells or [("", "", "")]
+        lines += [(mark, line["name"], *numbers, *first), *((*[""] * 5, *change) for change in rest)]
     rewards = " ".join(f"{r:g}" for r in entry["rewards"])
-    caption = f"  Â of the winner of rewards {rewards}; loss and gradient norm on ten completions of three groups"
-    return f"{caption}\n{columns(lines)}"
-
-
-def change_line(change: Entry) -> tuple[str, str, str]:
-    """Return a change of `rlm diff` as symbol, place, and before → after."""
-    symbol, address, before, after = diffs.line(change)
-    return symbol, address, f"{before} → {after}"
-
-
-def _convention(part: Part, paper: Part, registry: Registry) -> Entry:
-    """Return one line of the card; values are null if a third-party algorithm needs other data or is broken."""
-    entry: Entry = {"name": part.name, **dict.fromkeys(ExampleValues.__annotations__), "differs": []}
-    with suppress(RlmError):
-        entry["differs"] = diffs.diff(paper.full_name, part.full_name, registry)["changes"]
-    with suppress(RlmError):
-        entry |= vars(example_values(part, registry))
-    return entry
+    caption = f"Â of the winner of rewards {rewards}; loss and gradient norm on ten completions of three groups"
+    return f"{caption}\n{columns(lines, indent='')}"
 
 
 def _batch(rewards: list[list[float]], lengths: list[list[int]]) -> Batch:

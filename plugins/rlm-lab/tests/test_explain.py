@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_plugins import Installer, reward
+from rlm_lab.explain import explain, known
+from rlm_lab.explain_text import render
+from rlm_lab.metrics import METRICS
+from rlm_lab.recipe_keys import knobs, type_in_words
+from rlm_testing.fake_packages import register
 
 from rlm_plugins.batch import MEANINGS, SAMPLE, SHAPES
-from rlm_plugins.cli.explain import explain, known
-from rlm_plugins.cli.explain_report import render
-from rlm_plugins.cli.knob_table import knobs, type_in_words
-from rlm_plugins.cli.text_layout import columns, short
 from rlm_plugins.errors import RlmError
 from rlm_plugins.glossary import TERMS
 from rlm_plugins.hooks import HOOKS
-from rlm_plugins.metrics import METRICS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.report.text_layout import columns, short
 
 REGISTRY = Registry()
 
@@ -150,9 +150,24 @@ def test_optional_members_of_a_part_are_listed() -> None:
     assert "members" in render(part)
 
 
+def install(folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, source: str) -> Registry:
+    """Return a registry with a package `rlm-acme` 2.3 that has this source."""
+    (folder / f"{module}.py").write_text(f"from rlm_plugins import hookimpl\n{source}")
+    register(folder, "rlm-acme", "2.3", {"acme": module})
+    monkeypatch.syspath_prepend(str(folder))
+    return Registry()
+
+
 def test_a_third_party_part_with_a_builtin_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Installer(tmp_path, monkeypatch)("acme", reward("length"), distribution="rlm-acme", version="2.3")
-    registry = Registry()
+    source = """
+def length(completions, *, characters: int = 200):
+    return [0.0] * len(completions)
+
+@hookimpl
+def rlm_rewards():
+    return {"length": length}
+"""
+    registry = install(tmp_path, monkeypatch, "guest_with_length", source)
     parts = [entry for entry in explain("length", registry) if entry["kind"] == "part"]
     assert [entry["full_name"] for entry in parts] == ["builtin/length", "acme/length"]
     (guest,) = explain("acme/length", registry)
@@ -162,17 +177,25 @@ def test_a_third_party_part_with_a_builtin_name(tmp_path: Path, monkeypatch: pyt
 
 def test_an_algorithm_with_an_unknown_part_is_still_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = """
-    from rlm_plugins import hookimpl
-    from rlm_plugins.algorithm import Algorithm
+from rlm_plugins.algorithm import Algorithm
 
-    @hookimpl
-    def rlm_algorithms():
-        return {"lost": Algorithm(about="A row.", source="here", advantage="nobody")}
-    """
-    Installer(tmp_path, monkeypatch)("acme", source)
-    (row,) = explain("lost", Registry())
+@hookimpl
+def rlm_algorithms():
+    return {"lost": Algorithm(about="A row.", source="here", advantage="nobody")}
+"""
+    (row,) = explain("lost", install(tmp_path, monkeypatch, "guest_that_is_lost", source))
     assert "nobody" in row["problem"]
     assert "nobody" in render(row)
+
+
+def test_a_setting_of_a_plugin_is_explained_like_a_field_of_the_config() -> None:
+    (setting,) = explain("target_kl", REGISTRY)
+    assert (setting["kind"], setting["address"], setting["type"]) == (
+        "setting",
+        "trainer.target_kl",
+        "number > 0 or null",
+    )
+    assert "the updates left on the batch are skipped" in " ".join(render(setting).split())
 
 
 class Odd:

@@ -1,11 +1,11 @@
-"""Text layout for a terminal: columns, titles, paragraphs, tables of a given width."""
+"""Layout of reports for a terminal: sections of tables and paragraphs under titles, and tables of a given width."""
 
 from __future__ import annotations
 
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,30 @@ WIDTH = 100
 _WRAPPING: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
-def printable(text: str) -> str:
-    r"""Return a text with control characters escaped: a name could otherwise erase its own line.
+def report(head: str, sections: Mapping[str, str | Iterable[Sequence[str]]]) -> str:
+    """Return a report: its head, then each section that is not empty under its title.
 
-    >>> printable("a\x1b[2Kb")
-    'a\\x1b[2Kb'
+    Args:
+        head: One line or several.
+        sections: Title → text, or rows of a table. Each is indented.
+
+    >>> print(report("clip", {"meaning": "A clip.", "pitfalls": "", "knobs": [("epsilon", "0.2"), ("delta", "null")]}))
+    clip
+    <BLANKLINE>
+    meaning
+      A clip.
+    <BLANKLINE>
+    knobs
+      epsilon  0.2
+      delta    null
     """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    texts = [indented(body) if isinstance(body, str) else columns(body) for body in sections.values()]
+    return head + "".join(map(titled, sections, texts))
+
+
+def titled(title: str, text: str) -> str:
+    """Return `text` under its title, after a blank line; empty if there is no text."""
+    return f"\n\n{title}\n{text}" if text else ""
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
@@ -33,8 +50,7 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "  ") -> str:
     """
     table = [list(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [_line(row, widths) for row in table]
-    return "\n".join(f"{indent}{line}".rstrip() for line in lines)
+    return "\n".join(f"{indent}{_line(row, widths)}".rstrip() for row in table)
 
 
 def fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
@@ -53,16 +69,12 @@ def fitted(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     while sum(widths) + 2 * (len(widths) - 1) > width and widths != minimum:
         widest = max((i for i in range(len(widths)) if widths[i] > minimum[i]), key=lambda i: widths[i])
         widths[widest] -= 1
-    return [_row(list(map(_wrapped, row, widths)), widths) for row in rows]
+    wrapped = [zip_longest(*map(_wrapped, row, widths), fillvalue="") for row in rows]
+    return ["\n".join(_line(line, widths).rstrip() for line in lines) for lines in wrapped]
 
 
 def _longest(texts: Iterable[Iterable[str]]) -> int:
     return max(map(len, chain.from_iterable(texts)))
-
-
-def _row(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> str:
-    lines = zip_longest(*cells, fillvalue="")
-    return "\n".join(_line(line, widths).rstrip() for line in lines)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
@@ -88,27 +100,30 @@ def _fragments(cell: str) -> list[str]:
     return re.findall(r"[^\s_=]*[_=]+|[^\s_=]+", cell) or [""]
 
 
-def prose(text: str, indent: str = "  ") -> str:
-    """Return a paragraph, wrapped and indented; words are never broken."""
-    return "\n".join(textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent, **_WRAPPING))
+def prose(text: str, indent: int = 2) -> str:
+    """Return paragraphs, wrapped so that they fit behind `indent` blanks; words are never broken."""
+    paragraphs = text.split("\n\n")
+    return "\n\n".join("\n".join(textwrap.wrap(paragraph, WIDTH - indent, **_WRAPPING)) for paragraph in paragraphs)
 
 
 def hanging(text: str, begin: str) -> str:
     """Return a line after `begin`, wrapped below it."""
-    blank = " " * len(begin)
-    return "\n".join(
-        textwrap.wrap(text, WIDTH + len(begin), initial_indent=begin, subsequent_indent=blank, **_WRAPPING)
-    )
-
-
-def titled(title: str, text: str) -> str:
-    """Return `text` under its title, after a blank line; empty if there is no text."""
-    return f"\n\n{title}\n{text}" if text else ""
+    indents: Any = {"initial_indent": begin, "subsequent_indent": " " * len(begin)}
+    return "\n".join(textwrap.wrap(text, WIDTH + len(begin), **indents, **_WRAPPING))
 
 
 def indented(text: str, by: str = "  ") -> str:
     """Return `text` with every line indented."""
     return "\n".join(f"{by}{line}".rstrip() for line in text.splitlines())
+
+
+def printable(text: str) -> str:
+    r"""Return a text with control characters escaped: a name could otherwise erase its own line.
+
+    >>> printable("a\x1b[2Kb")
+    'a\\x1b[2Kb'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def plain(value: Any) -> str:

@@ -3,49 +3,25 @@
 The convention: the docstring of a part has one clause with its formula, ``symbol = …``, with the symbol of its hook. An
 aggregator begins with its operation on ``x``, the loss of a token. A clause ends at a full stop or a colon, so
 ``ℓ = −min(w, cap) · Â: the weight is capped.`` is formula and meaning. The values of numeric knobs replace their names
-(:mod:`rlm_plugins.cli.value_text`).
+(:mod:`rlm_plugins.report.part_text`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from rlm_plugins.algorithm import SLOTS, Algorithm
-from rlm_plugins.cli.value_text import call, doc, number, with_values
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
+from rlm_plugins.report.part_text import Slots, call, doc, number, numbered, parts_of, with_values
+from rlm_plugins.report.text_layout import columns
 
-Slots = Mapping[str, Any]
-"""Key of ``algorithm:`` → a part, None, or a list of parts."""
-Line = tuple[str, str, str]
-"""A symbol, its meaning, and the part with its knobs."""
-
-SYMBOLS = {hook.key: hook.symbol for hook in HOOKS.values()} | {"filters": "filter", "penalties": "Ω", "sampler": "x"}
-"""Recipe key → the symbol of its parts in reports."""
-_LOSS = ("aggregator", "policy_loss", "token_weights", "penalties", "importance", "advantage")
-DOWNWARDS = (*_LOSS, *(key for key in reversed(SLOTS) if key not in _LOSS))
-"""The slots from the loss down to the sampler."""
 _CLAUSE = re.compile(r"[.:](?=\s|$)")
 _ASSIGNED = r"[ᵢₜ_a-z]* [−+]?= "
-
-
-def summary(target: Any) -> str:
-    """Return the first sentence of a docstring."""
-    return first_sentence(doc(target))
-
-
-def first_sentence(text: str) -> str:
-    """Return the first sentence of a text, without its period.
-
-    >>> first_sentence("A bonus, cf. arXiv 1.2. More.")
-    'A bonus, cf. arXiv 1.2'
-    """
-    paragraph = " ".join(text.split("\n\n")[0].split())
-    return re.split(r"\.(?=\s+[^a-z0-9]|$)", paragraph)[0]
 
 
 def gist(part: Part) -> str:
@@ -64,7 +40,7 @@ def formula(part: Part) -> str:
 
 def objective(slots: Slots) -> str:
     """Return the minimized loss on one line."""
-    weights = "".join(f"{symbol} · " for symbol, _ in _numbered("c", slots["token_weights"]))
+    weights = "".join(f"{symbol} · " for symbol, _ in numbered("c", slots["token_weights"]))
     terms = [(part, f" + {number(part.beta)} ".replace("+ -", "− "), symbol) for symbol, part in _penalties(slots)]
     costs = "".join(f"{sign}{x}{_indicator(part)}" for part, sign, x in terms if "aggregator" not in part.options)
     separate = "".join(f"{sign}{_separate_term(part, x)}" for part, sign, x in terms if "aggregator" in part.options)
@@ -77,7 +53,7 @@ def objective(slots: Slots) -> str:
 
 
 def _penalties(slots: Slots) -> list[tuple[str, Bound]]:
-    return _numbered("Ω", slots["penalties"])
+    return numbered("Ω", slots["penalties"])
 
 
 def _separate_term(part: Bound, token: str) -> str:
@@ -101,19 +77,15 @@ def _indicator(part: Bound) -> str:
     return f" · 1[{', '.join(limits)}]" if limits else ""
 
 
-def parts_of(slots: Slots) -> list[tuple[str, Bound]]:
-    """Return every part with its symbol, from the loss down."""
-    parts: list[tuple[str, Bound]] = []
-    for key in DOWNWARDS:
-        spec = slots.get(key)
-        specs = spec if isinstance(spec, Sequence) else [spec]
-        parts += _numbered(SYMBOLS[key], [part for part in specs if part is not None])
-    return parts
-
-
-def legend(slots: Slots) -> list[Line]:
-    """Return the meaning of each symbol of :func:`objective`."""
+def legend(slots: Slots) -> list[tuple[str, str, str]]:
+    """Return each symbol of :func:`objective` with its meaning, and its part with the knobs."""
     return [(symbol, meaning(part), call(part)) for symbol, part in parts_of(slots)]
+
+
+def with_legend(line: str, legend: Sequence[Sequence[str]]) -> str:
+    """Return the objective and the meaning of its symbols as text; empty without an objective."""
+    symbol_lines = [(symbol, part, meaning) for symbol, meaning, part in legend]
+    return f"{line}\n{columns(symbol_lines)}".rstrip() if line else ""
 
 
 def meaning(part: Bound) -> str:
@@ -156,11 +128,6 @@ def _right_side(part: Bound) -> str:
     if not text:
         return f"{part.part.name}({', '.join(part.part.required_data)})"
     return with_values(text.split("= ", 1)[1], part)
-
-
-def _numbered(symbol: str, parts: Sequence[Bound]) -> list[tuple[str, Bound]]:
-    """Return the parts with the symbol c if there is one of them, c₁, c₂, … for several."""
-    return [(symbol if len(parts) == 1 else symbol + chr(0x2080 + n), part) for n, part in enumerate(parts, 1)]
 
 
 def _clauses(part: Part) -> list[str]:

@@ -1,14 +1,17 @@
-"""The batch arithmetic of a stage: completions, micro-batches, generation batches, optimizer steps, epochs."""
+"""The batches of a stage as text: completions and their sources, micro-batches, optimizer steps, epochs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from rlm_plugins.recipe.ranges import Generation, generation
+from rlm_plugins.registry.part import Bound
+from rlm_plugins.rollout.group_layout import POLICY, assign_sources, label
+from rlm_plugins.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,16 @@ class BatchPlan:
         return f"{_count(steps, 'optimizer step')} = {examples}{epochs}"
 
 
+def batch_lines(stage: Stage, args: Any) -> list[str]:
+    """Return the lines of ``rlm check`` on batches, rollout sources and dynamic sampling."""
+    examples = stage.environment_spec.train
+    lines = batch_plan(args, len(examples) if hasattr(examples, "__len__") else None, stage.settings).lines()
+    if stage.equation is None or not hasattr(args, "num_generations"):
+        return lines
+    rounds = dynamic_sampling(stage.equation.filters, args.generation_batch_size)
+    return [*lines, *sources(stage.rollouts, args.num_generations), *rounds]
+
+
 def batch_plan(args: Any, examples: int | None, settings: Mapping[str, Any]) -> BatchPlan:
     """Return the plan of a trainer's config.
 
@@ -141,3 +154,37 @@ def _count(number: float | Fraction, noun: str) -> str:
 
 def _epochs(number: float) -> str:
     return f"{number:.3g} epoch{'' if number == 1 else 's'}"
+
+
+def sources(rollouts: Sequence[Bound], num_generations: int) -> list[str]:
+    """Return a line with the completions that each source contributes to a group; empty without sources."""
+    if not rollouts:
+        return []
+    owned = assign_sources(rollouts, num_generations)
+    names = [POLICY, *map(label, rollouts)]
+    completions: dict[str, int] = {}
+    for number, name in enumerate(names):
+        completions[name] = completions.get(name, 0) + owned.count(number)
+    shares = " + ".join(f"{count} by {_source_name(name)}" for name, count in completions.items() if count)
+    fallback = "; the policy generates what a source lacks" if set(completions) != {POLICY} else ""
+    return [f"{num_generations} completions per prompt = {shares}{fallback}"]
+
+
+def _source_name(name: str) -> str:
+    return "the policy" if name == POLICY else name
+
+
+def dynamic_sampling(filters: Sequence[Bound], completions: int) -> list[str]:
+    """Return a line with the cost of dynamic sampling; empty if no filter has `refill`.
+
+    Args:
+        filters: Filters of the algorithm.
+        completions: Completions of one generation batch.
+    """
+    refilling = [bound for bound in filters if bound.options.get("refill")]
+    if not refilling:
+        return []
+    rounds = min(bound.options["refill"] for bound in refilling)
+    names = " and ".join(bound.part.name for bound in refilling)
+    cost = f"up to {rounds} sampling rounds, {completions} to {rounds * completions} completions"
+    return [f"dynamic sampling: {cost}, until the batch is full of groups that {names} keeps"]

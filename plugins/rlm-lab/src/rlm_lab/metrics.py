@@ -62,6 +62,6 @@ def find(name: str) -> Metric | None:
     return next((metric for metric in METRICS if metric.matches(train_name)), None)
 
 
-_TABLE = tomllib.loads(files("rlm_plugins").joinpath("metrics.toml").read_text(encoding="utf-8"))
+_TABLE = tomllib.loads(files("rlm_lab").joinpath("metrics.toml").read_text(encoding="utf-8"))
 METRICS = tuple(Metric(name, **entry) for name, entry in _TABLE.items())
 """In reading order of a log; the first entry that matches a name counts."""

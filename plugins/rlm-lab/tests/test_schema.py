@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from rlm_lab.schema import recipe_schema
 
 from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import document as recipe
 from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.recipe.json_schema import recipe_schema
 from rlm_plugins.recipe.sections import SECTIONS
 from rlm_plugins.registry import Registry
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 
 
 # ------------------------------------------------------------------ the part of draft 2020-12 that the schema uses
@@ -120,6 +121,23 @@ callbacks: [stop_at_zero_advantage]
 evaluation: {metric: short, every: 20}
 plugins: {load: [./mine.py], block: [other]}
 """
+SCHEDULED = """
+model: {name: scratch, layers: 1, hidden: 32, heads: 2, intermediate: 64}
+environment: {name: addition, digits: 2, train_rows: 40, test_rows: 10}
+rewards: [accuracy]
+algorithm:
+  name: grpo
+  policy_loss: {epsilon: {from: 0.2, to: 0.3, over: 2}}
+  penalties: [{name: entropy, beta: {from: 0.1, to: 0, over: 4, shape: cosine, after: 1}}]
+evaluation: null
+trainer:
+  max_steps: 3
+  per_device_train_batch_size: 8
+  num_generations: 4
+  max_completion_length: 4
+  logging_steps: 1
+  save_strategy: "no"
+"""
 RIGHT = [
     BASE,
     BASE.replace("{name: scratch, hidden: 64, lora: {r: 16, target_modules: all-linear}}", "Qwen/Qwen3-0.6B"),
@@ -201,6 +219,28 @@ def test_the_recipes_of_the_repository_are_valid() -> None:
         found = recipe.load(path)
         own = recipe_schema(Registry([*packages, *found.load], found.block)) if found.load else shared
         assert accepts(own, path.read_text()), path
+
+
+@pytest.mark.parametrize(
+    ("section", "right"),
+    [
+        ({"kind": "head", "learning_rate": 1e-3, "warmup_steps": 2}, True),
+        ({"learning_rate": {"from": 1e-3, "to": 0.0, "over": 3}, "lora": {"r": 4}}, True),
+        ({"kind": "other"}, False),
+        ({"learning_rate": -1.0}, False),
+        ({"warmup": 2}, False),
+    ],
+)
+def test_schema_contains_the_section(section: dict[str, Any], right: bool, schema: Any) -> None:
+    text = yaml.safe_dump({**yaml.safe_load(BASE), "critic": section})
+    assert accepts(schema, text) == right
+
+
+def test_schema_contains_schedules(schema: Any) -> None:
+    assert accepts(schema, SCHEDULED)
+    assert not accepts(schema, SCHEDULED.replace("over: 2", "over: 0"))
+    assert not accepts(schema, SCHEDULED.replace("shape: cosine", "shape: cos"))
+    assert not accepts(schema, SCHEDULED.replace("layers: 1", "layers: {from: 1, to: 2, over: 3}"))
 
 
 # ------------------------------------------------------------------ its structure

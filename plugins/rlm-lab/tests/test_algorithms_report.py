@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlm_lab import algorithms as table
+from rlm_lab.explain import part_entry
+from rlm_lab.explain_text import render as text_of
 from typer.testing import CliRunner
 
 from rlm_plugins.algorithm import FAMILIES, SLOTS, Algorithm
-from rlm_plugins.cli import algorithm_table as table
-from rlm_plugins.cli import app, diff, explain_parts
-from rlm_plugins.cli import explain_report as report_module
-from rlm_plugins.cli.objective_text import slots_of
-from rlm_plugins.cli.text_layout import fitted
+from rlm_plugins.cli import app
 from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.report.objective_text import slots_of
+from rlm_plugins.report.text_layout import fitted
 
 REGISTRY = Registry()
 ROWS = [part for part in REGISTRY if part.hook == "rlm_algorithms"]
@@ -137,11 +138,11 @@ def test_cells_are_wrapped_and_columns_aligned() -> None:
 
 @every_algorithm
 def test_the_equation_names_every_part_with_its_file(part: Part) -> None:
-    entry = explain_parts.part_entry(part, REGISTRY)
+    entry = part_entry(part, REGISTRY)
     slots = slots_of(part.target, REGISTRY)
     bound = [p for spec in slots.values() for p in (spec if isinstance(spec, list) else [spec]) if p is not None]
     assert sorted(s["full_name"] for s in entry["symbols"]) == sorted(p.part.full_name for p in bound)
-    text = " ".join(report_module.render(entry).split())
+    text = " ".join(text_of(entry).split())
     for symbol in entry["symbols"]:
         source = Path(symbol["file"]).read_text().splitlines()[symbol["line"] - 1 :]
         assert any(symbol["name"] in line or line.startswith("class ") for line in source[:3])
@@ -156,7 +157,7 @@ def test_the_equation_names_every_part_with_its_file(part: Part) -> None:
 
 
 def test_grpo_and_dapo() -> None:
-    found = diff.diff("grpo", "dapo", REGISTRY)
+    found = table.diff("grpo", "dapo", REGISTRY)
     changes = {(c["key"], c["name"], c["knob"]): (c["before"], c["after"]) for c in found["changes"]}
     assert changes[("policy_loss", "clip", "epsilon_high")] == ("null (0.2)", 0.28)
     assert changes[("aggregator", "sequence_mean", None)] == ("sequence_mean(empty_completions=excluded)", "token_mean")
@@ -175,17 +176,17 @@ def test_grpo_and_dapo() -> None:
 @every_algorithm
 def test_diff_is_empty_only_with_itself(part: Part) -> None:
     name = REGISTRY.names("rlm_algorithms")[ROWS.index(part)]
-    found = diff.diff(name, name, REGISTRY)
+    found = table.diff(name, name, REGISTRY)
     assert not found["changes"]
-    assert "nothing" in diff.render(found, 120)
-    forth, back = diff.diff("grpo", name, REGISTRY), diff.diff(name, "grpo", REGISTRY)
+    assert "nothing" in table.render_diff(found, 120)
+    forth, back = table.diff("grpo", name, REGISTRY), table.diff(name, "grpo", REGISTRY)
     assert len(forth["changes"]) == len(back["changes"])
     if name != "grpo":
         assert forth["changes"] or part.target.trainer != "grpo"
 
 
 def test_diff_is_symmetric() -> None:
-    forth, back = diff.diff("gppo", "ce_gppo", REGISTRY), diff.diff("ce_gppo", "gppo", REGISTRY)
+    forth, back = table.diff("gppo", "ce_gppo", REGISTRY), table.diff("ce_gppo", "gppo", REGISTRY)
     there = {change["knob"]: (change["before"], change["after"]) for change in forth["changes"]}
     assert there == {"beta_low": (1.0, 0.75), "epsilon_high": (0.28, "null (0.2)")}
     assert {change["knob"]: (change["after"], change["before"]) for change in back["changes"]} == there
@@ -199,7 +200,7 @@ def test_a_list_with_a_part_twice() -> None:
     one, two = {"name": "kl", "beta": 0.1}, {"name": "kl", "estimator": "k2", "beta": 0.2}
     registry.add(Part("rlm_algorithms", "a", "builtin", row(one, two)))
     registry.add(Part("rlm_algorithms", "b", "builtin", row(one, {**two, "beta": 0.3})))
-    (change,) = diff.diff("a", "b", registry)["changes"]
+    (change,) = table.diff("a", "b", registry)["changes"]
     assert (change["symbol"], change["knob"], change["before"], change["after"]) == ("Ω", "beta", 0.2, 0.3)
 
 
