@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from rlm_math import math_accuracy
-from rlm_math.environments import ENVIRONMENTS, INSTRUCTION
-from rlm_math.fraction_sums import fraction_sums
+from rlm_math.environments import ENVIRONMENTS, INSTRUCTION, fraction_sums
 from rlm_testing import conformance
 
 from rlm_plugins.errors import RecipeError

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rlm_math import math_accuracy
 from rlm_math.comparison import Query
-from rlm_math.verifier_pool import PROGRAM
+from rlm_math.reward import PROGRAM
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.workers.pool import Pool

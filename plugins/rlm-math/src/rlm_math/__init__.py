@@ -1,7 +1,6 @@
 """Mathematics: a guarded answer-verification reward and the usual data sets. Importing this loads no sympy."""
 
-from rlm_math.environments import ENVIRONMENTS
-from rlm_math.fraction_sums import fraction_sums
+from rlm_math.environments import ENVIRONMENTS, fraction_sums
 from rlm_math.reward import math_accuracy
 from rlm_plugins import hookimpl
 

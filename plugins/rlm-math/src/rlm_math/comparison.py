@@ -4,45 +4,62 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
-from string import ascii_lowercase
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from rlm_math import units
-from rlm_math.clock_times import are_proportional, is_time, normalized_clock, ratio
-from rlm_math.combinatorics import has_counts, in_binomials, is_combination
-from rlm_math.dates import normalized_date
-from rlm_math.function_arguments import is_of_another_variable, with_arguments_of, with_constant_of, with_name
-from rlm_math.latex_normalization import normalize_latex, strip_spaces, to_ascii
-from rlm_math.numerals import is_near, numeral, parse_number
-from rlm_math.phrases import integer_parameter, introduction, plain_answer
-from rlm_math.quantity_names import is_label, is_other_label, is_quantity_name, split_label
-from rlm_math.reference import (
-    NOTATIONS,
-    Reference,
-    choice_letter,
-    split_approximation,
-    split_choice,
-    split_equation,
-    split_name,
-)
-from rlm_math.rejection_rules import MAX_ANSWER_LENGTH, rejection_reason
-from rlm_math.single_words import same_word
+from rlm_math.boxes import final_answers
+from rlm_math.names import are_different, has_variables, is_in_order, split_equation, split_name
+from rlm_math.notation import normalize_latex, strip_spaces, to_ascii
+from rlm_math.numbers import is_near, numeral, parse_number
+from rlm_math.restated import MAX_ANSWER_LENGTH, rejection_reason
 from rlm_math.units import PERCENT
 
+Kind = Literal["number", "letter", "words", "clock", "base", "long", "formula"]
 Units = Literal["compare", "ignore", "require"]
 Percent = Literal["either", "hundredth"]
 Brackets = Literal["strict", "any"]
 
 LONGEST = 5
 """An answer with more characters than this many times its limit is not read, which bounds the time for notation."""
+MAX_REFERENCE = 4000
+"""Characters of a reference from which on only the same text is equal, so that reading it takes linear time."""
 _MAX_SIDES = 4
 _CIRCULAR = re.compile(r"\\pi(?![A-Za-z])|\\arc|\^\s*\{\s*-1\s*\}")
 _DEGREE, _RADIANS = "degree", (None, "radian")
-_EQUAL_NAMES = re.compile(r"\s*(?:[A-Za-z]\s*=\s*){2,}(?!.*=)")
-_JOINED = re.compile(r"[,;]|\\\\|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|land|vee|wedge)(?![A-Za-z])")
+_INTERVAL = re.compile(r"([^:]*(?:\\[lg]eq|[<>])[^:]*):\s*[(\[\\].*", re.S)
+"""Solutions as an inequality, and again as an interval."""
+_DOMAIN = re.compile(
+    r",?\s*\(?\s*(?:(?:\\text\s*\{)?\s*(?:for|where) (?:all|any|every|some) (?:real numbers?|integers?)[\s}]*([a-z])"
+    r"|(?:\\text\s*\{\s*(?:for|where|with)\s*\})?\s*([a-z])\s*\\in\s*\\math(?:bb|rm)\s*\{\s*[ZRN]\s*\}(?:\^\s*\{?[*+]\s*\}?)?)\s*\)?\s*$"
+)
+_INTRODUCTION = re.compile(
+    r"^(?:\\text\s*\{)?\s*(?:the )?(?:final )?(?:solution|answer)s?"
+    r"(?:(?: is| are)?\s*:|(?: is| are)?(?=\s*[\\\d]))\s*\}?\s*",
+    re.I,
+)
+_NOUN = re.compile(r"^\\text\s*\{[^{}]+\}\s*(?=[(\[])")
+"""What a point is, before its coordinates."""
+_SIGN = re.compile(r"^\s*(?:=(?!=)|\\(?:approx|simeq|sim|implies|Rightarrow)(?![A-Za-z]))\s*")
+_NAMED = re.compile(r"((?:^|[,;])\s*[A-Za-z](?:_\w|_\{\w+\})?\s*)\\(?:approx|simeq)(?![A-Za-z])")
+_WRAPPED = re.compile(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}")
+_LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*)?\(?\s*([A-Z])\s*[).:]?")
+_CHOICE = re.compile(r"\\(?:text|mathrm)\s*\{\s*\(?\s*([A-H])\s*[).:]\s*([^{}]*)\}\s*(.*)", re.S)
+_BARE_CHOICE = re.compile(r"(?:\(\s*([A-H])\s*\)|([A-H])(?:[.:)]|(?=\s+[A-Z][a-z])))\s+(\S.*)", re.S)
+_HEDGE = re.compile(r"(?<![A-Za-z])(?:(?i:or|and|nor|not|but|maybe)|[A-H])(?![A-Za-z])")
+"""What offers another option, or takes one back."""
+_CLOCK = re.compile(r"(\d{1,2})(?::(\d\d))?(?::(\d\d))?\s*(?:([ap])\.?\s?m\.?)?", re.I)
+_IN_BASE = re.compile(
+    r"[({\s]*([0-9A-Fa-f]+)[)}\s]*_\s*\{?\s*\(?\s*(\d+|two|three|four|five|six|seven|eight|nine)\s*\)?\s*\}?"
+)
+_BASES = dict(zip("two three four five six seven eight nine".split(), "23456789", strict=True))  # noqa: SIM905
+_ARTICLE = re.compile(r"(?:an?|the) (?=[a-z]-?[a-z]{2})", re.I)
+_WORD = re.compile(r"[^\W\d_][^\W\d_'.,-]*(?:[ '.,-]+[^\W_][^\W_'.,-]*)*\.?")
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{\w+\}(?:\s*\{\w+\})?")
+_SCIENTIFIC = re.compile(r"-?[\d,]*\.(\d+)\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*\{?\s*(-?\d{1,2})\s*\}?")
+_MANY = re.compile(r"[,;]|\\\\|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|land|vee|wedge)(?![A-Za-z])")
 
 
 @dataclass(frozen=True)
@@ -55,6 +72,7 @@ class Rules:
     ordered: bool = True
     tolerance: float = 0.0
     relative: float = 0.0
+    digits: int = 6
     finished: bool = False
 
 
@@ -67,92 +85,189 @@ class Query(NamedTuple):
     relative: float = 0.0
     ordered: bool = True
     ends_count: bool = True
+    digits: int = 6
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A parsed reference answer.
+
+    Args:
+        text: In the one notation.
+        kind: Decides how it is compared.
+        name: The side without a value of ``x = 4``; empty: none.
+        value: Text without name and unit.
+        unit: Its unit, if any.
+        exact: Its value if it is a number.
+        choice: Letter of the option that the value belongs to: ``(B) 12``.
+    """
+
+    text: str
+    kind: Kind
+    name: str = ""
+    value: str = ""
+    unit: str | None = None
+    exact: Fraction | None = None
+    choice: str = ""
+
+
+@lru_cache(maxsize=4096)
+def parse_reference(answer: str) -> Reference | None:
+    """Parse a reference answer, with or without ``$`` or a box around it; None if it is empty.
+
+    >>> references = [parse_reference(text) for text in ("50\\\\%", "(A)", "\\\\text{parallel}", "x = 2y")]
+    >>> [(reference.kind, reference.value) for reference in references]
+    [('number', '50'), ('letter', 'A'), ('words', 'parallel'), ('formula', '2y')]
+    """
+    if len(answer) > MAX_REFERENCE:
+        text = "".join(answer.split())
+        return Reference(text, "long", value=text)
+    answers = final_answers(answer, "last") if "\\boxed" in answer else [answer]
+    text = read(answers[0]) if answers else ""
+    if not text:
+        return None
+    letter, rest = split_choice(text, is_reference=True)
+    value = parse_reference(rest) if letter else None
+    if value is not None:
+        return replace(value, choice=letter)
+    for kind, notation in NOTATIONS.items():
+        if value_text := notation(text):
+            return Reference(text, kind, value=value_text)
+    name, value_text = split_name(text)
+    sides = split_equation(value_text)
+    if len(sides) > 1 and not has_variables(_ENVIRONMENT.sub("", value_text)):
+        value_text = sides[-1]  # i^5 = i^4 i = i
+    without_unit, unit = units.split(value_text, is_reference=True)
+    exact = parse_number(without_unit)
+    return Reference(text, "formula" if exact is None else "number", name, without_unit, unit, exact)
+
+
+def read(text: str) -> str:
+    """Return a text in the one notation, without a leading sign of equality; empty if it cannot be read."""
+    ascii_text = to_ascii(text)
+    plain = normalize_latex(ascii_text) if ascii_text else ""
+    if not re.search(r"[<>]|\\[lg]eq", plain) and (domain := _DOMAIN.search(plain, 1)):
+        plain = _with_parameter(plain[: domain.start()], domain[1] or domain[2])
+    plain = normalize_latex(plain[match.end() :]) if (match := _INTRODUCTION.match(plain)) else plain
+    plain = _NAMED.sub(r"\1=", _SIGN.sub("", _NOUN.sub("", plain)))
+    return interval[1].strip() if (interval := _INTERVAL.fullmatch(plain)) else plain
+
+
+def _with_parameter(text: str, name: str) -> str:
+    """Return a text with k for the name of its integer parameter: the n of ``n\\pi, n \\in \\mathbb{Z}``."""
+    is_free = not re.search(r"(?<![A-Za-z\\])k(?![A-Za-z])", text)
+    return re.sub(rf"(?<![A-Za-z\\]){name}(?![A-Za-z])", "k", text) if is_free else text
+
+
+def choice_letter(text: str) -> str:
+    """Return the letter of ``A``, ``(A)`` or ``\\text{A}``; empty for anything else."""
+    match = _LETTER.fullmatch(_WRAPPED.sub(r"\1", text).strip())
+    return match[1] if match else ""
+
+
+def split_choice(text: str, *, is_reference: bool = False) -> tuple[str, str]:
+    """Return (letter, answer) of an option that is written with its answer, else ("", text).
+
+    >>> split_choice(r"\\text{(B) } 12"), split_choice(r"\\text{(C)}"), split_choice("(D) Alina", is_reference=True)
+    (('B', '12'), ('', '\\\\text{(C)}'), ('D', 'Alina'))
+    """
+    if match := _CHOICE.fullmatch(text):
+        letter, inside, after = match.groups()
+        rest = f"{inside} {after}".strip() if after else inside and f"\\text{{{inside}}}"
+    elif is_reference and (match := _BARE_CHOICE.fullmatch(text)):
+        letter, rest = match[1] or match[2], match[3]
+    else:
+        return "", text
+    return (letter, normalize_latex(rest)) if rest and not _HEDGE.search(rest) else ("", text)
+
+
+def normalized_clock(text: str) -> str:
+    """Return a time of day in one notation; empty for anything else.
+
+    >>> [normalized_clock(text) for text in ("09:05 \\\\text{ AM}", "2:45 p.m.", "5 pm", "20:34:00", "3:5", "3")]
+    ['9:05:00', '14:45:00', '17:00:00', '20:34:00', '', '']
+    """
+    match = _CLOCK.fullmatch(_WRAPPED.sub(r" \1", text).strip())
+    if match is None or not (match[2] or match[4]):
+        return ""
+    hour, half = int(match[1]), (match[4] or "").lower()
+    hour = hour % 12 + 12 * (half == "p") if half else hour
+    return f"{hour}:{match[2] or '00'}:{match[3] or '00'}"
+
+
+def normalized_base(text: str) -> str:
+    """Return a numeral with a base in one notation; empty for anything else. No base is converted: that is the problem.
+
+    >>> normalized_base("(0101)_{2}"), normalized_base("3a_{16}"), normalized_base("5")
+    ('101_2', '3A_16', '')
+    """
+    match = _IN_BASE.fullmatch(_WRAPPED.sub(r"\1", text))
+    if match is None:
+        return ""
+    return f"{match[1].upper().lstrip('0') or '0'}_{_BASES.get(match[2], match[2])}"
+
+
+def normalized_words(text: str) -> str:
+    """Return words in lower case; empty for a possible product of variables, or anything but words."""
+    words = _ARTICLE.sub("", " ".join(_WRAPPED.sub(r" \1 ", text).split()).removesuffix("."))
+    if not _WORD.fullmatch(words):
+        return ""
+    is_certain = bool(_WRAPPED.fullmatch(text)) or any(len(word) > 3 for word in re.split(r"\W+", words))
+    is_certain = is_certain or bool(re.fullmatch("[IVX]{2,}|[A-Z](?=[a-z]*[aeiou])[a-z]{2}", words))
+    return words.lower() if is_certain or words.lower() in ("yes", "no", "odd", "even", "dne", "all") else ""
+
+
+NOTATIONS: dict[Kind, Callable[[str], str]] = {
+    "letter": choice_letter,
+    "clock": normalized_clock,
+    "words": normalized_words,
+    "base": normalized_base,
+}
+"""Kind of a reference that is compared as text → the one notation of it; empty if a text is not of that kind."""
 
 
 def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
     """Return True (correct), False (wrong), or a query whose reply decides."""
+    if gold.kind == "long":
+        return "".join(answer.split()) == gold.value
     if len(answer) > LONGEST * max(MAX_ANSWER_LENGTH, len(gold.text)):
         return False
-    ascii_text = to_ascii(answer)
-    normalized = normalize_latex(ascii_text) if ascii_text else ""
-    text = with_name(plain_answer(normalized), integer_parameter(normalized), gold.parameter, gold.text)
-    text = with_constant_of(gold.text, text)
-    if not text or is_other_label(gold.label, introduction(normalized)):
+    text = read(answer)
+    letter, rest = split_choice(text, is_reference=gold.kind == "letter" or bool(gold.choice))
+    right_letter = gold.value if gold.kind == "letter" else gold.choice or letter
+    if letter != (right_letter if letter else ""):
         return False
-    text = split_approximation(text)[0] if gold.is_rounded else text
-    if has_counts(gold.text) and "C" not in gold.text:
-        text = in_binomials(text)
-    letter, rest = split_choice(text, is_option=gold.kind == "letter" or bool(gold.choice))
-    if letter:
-        right_letter = gold.value if gold.kind == "letter" else gold.choice or letter
-        text = letter if gold.kind == "letter" else rest
-        if letter != right_letter:
-            return False
-    elif gold.choice and (letter := choice_letter(text)):
+    text = (letter if gold.kind == "letter" else rest) if letter else text
+    if gold.choice and (letter := choice_letter(text)):
         return letter == gold.choice
-    if strip_spaces(text) == strip_spaces(gold.text):
-        return True
-    if (verdict := same_word(gold.text, text)) is not None:
-        return verdict
-    if is_combination(text) and not gold.text.startswith("C"):
-        return False
-    if gold.kind == "clock":
-        is_ratio = not re.search("[A-Za-z]", gold.text)
-        value = normalized_clock(text) or (ratio(text) if is_ratio else "")
-        return value == gold.value or (not is_time(gold.value) and are_proportional(gold.value, value))
+    if not text or strip_spaces(text) == strip_spaces(gold.text):
+        return bool(text)
     if gold.kind in NOTATIONS:
-        return NOTATIONS[gold.kind](text) == gold.value
-    if normalized_date(text):
-        return False  # 2024-10-12 is no difference
+        return _is_same_text(gold, text)
     return _compare_equations(gold, text, rules)
+
+
+def _is_same_text(gold: Reference, text: str) -> bool:
+    """Compare words, letters, times and numerals with a base as text; the base may be left out."""
+    plain = " ".join(_WRAPPED.sub(r" \1 ", text).split()).lower()
+    if gold.kind == "words" and plain.removesuffix(".") == gold.value:
+        return True
+    return NOTATIONS[gold.kind](text) == gold.value or (gold.kind == "base" and plain == gold.value.partition("_")[0])
 
 
 def _compare_equations(gold: Reference, text: str, rules: Rules) -> bool | Query:
     """Compare what may be an equation, a chain of them, or several answers with names."""
-    if is_other_label(gold.label, split_label(text)[0]):
-        return False
-    if not gold.name:
-        text = _without_quantity_name(text, gold)
     name, value = split_name(text)
-    if gold.name and (renamed := with_arguments_of(gold.name, name, value)) is not None:
-        name, value, text = gold.name, renamed, f"{gold.name}={renamed}"
-    if is_of_another_variable(name, value):
+    if not is_in_order(name) and name != gold.name:
         return False
-    if not gold.name and not _is_in_order(re.findall(r"(?<!\w)[a-z](?!\w)", name)):
-        return False  # (y, x) = (1, 2) is the point (2, 1)
-    is_joined = _JOINED.search(text) and ("=" in value or not name)
-    if "=" in text and (is_joined or "\\equiv" in gold.text or (gold.exact is None and _EQUAL_NAMES.match(text))):
-        return not rejection_reason(text, gold.text) and _query(gold.text, text, rules)
-    is_other = name and gold.name and strip_spaces(name) != strip_spaces(gold.name)
-    if is_other and "(" in name[1:] and "(" in gold.name[1:]:
-        return False  # two functions
-    if "=" in text and "=" in gold.text and (is_other or not (name and gold.name)):
-        chain = text.count("=") > gold.text.count("=") or rejection_reason(text, gold.text)
-        return False if chain else _query(gold.text, text, rules)
+    is_other = bool(name and gold.name and are_different(name, gold.name))
+    is_equation = "=" in text and "=" in gold.text and (is_other or not (name and gold.name))
+    if is_equation or (not name and "=" in text and _MANY.search(text)) or "\\equiv" in gold.text:
+        is_chain = is_equation and text.count("=") > gold.text.count("=") and not _MANY.search(text)
+        is_function = is_other and "(" in name and "(" in gold.name
+        is_wrong = is_chain or is_function or rejection_reason(text, gold.text)
+        return False if is_wrong else _query(gold.text, text, rules)
     return _compare_chain(gold, split_equation(value), rules)
-
-
-def _is_in_order(letters: list[str]) -> bool:
-    """Return False for names of coordinates, or successive letters such as m and n, in another order."""
-    ordered, axes = sorted(letters), [letter for letter in letters if letter in "xyz"]
-    return axes == sorted(axes) and (letters == ordered or "".join(ordered) not in ascii_lowercase)
-
-
-def _without_quantity_name(text: str, gold: Reference) -> str:
-    """Return the value of ``m + n = 73``, ``73 = m + n`` or ``73 = x``; anything else as it is.
-
-    Words may be a name if they name a quantity, or are those of the reference; a sum only of a number.
-    """
-    sides = split_equation(text)
-    if len(sides) > 2 and is_label(sides[0]):
-        return "=".join(sides[1:])
-    if len(sides) != 2 or "=" in gold.text:
-        return text
-    left, right = sides
-    is_name = is_quantity_name if gold.exact is not None else is_label
-    if is_name(left) or (gold.label and split_label(text)[0] == gold.label):
-        return right
-    return left if is_name(right) or (gold.exact is not None and split_name(f"{right}=")[0]) else text
 
 
 def _compare_chain(gold: Reference, parts: list[str], rules: Rules) -> bool | Query:
@@ -163,9 +278,9 @@ def _compare_chain(gold: Reference, parts: list[str], rules: Rules) -> bool | Qu
     if any(verdict is False for verdict in verdicts):
         return False
     queries = [verdict for verdict in verdicts if isinstance(verdict, Query)]
-    return (
-        queries[0]._replace(answers=tuple(answer for query in queries for answer in query.answers)) if queries else True
-    )
+    if not queries:
+        return True
+    return queries[0]._replace(answers=tuple(answer for query in queries for answer in query.answers))
 
 
 def _compare_value(gold: Reference, text: str, rules: Rules) -> bool | Query:
@@ -173,17 +288,12 @@ def _compare_value(gold: Reference, text: str, rules: Rules) -> bool | Query:
     value, unit = units.split(text, gold.unit)
     if not value or rejection_reason(value, gold.value):
         return False
-    if _is_other_angle(gold.unit, value, unit):
-        return rules.units == "compare" and _query(rf"({gold.value})^\circ", value, rules)
-    if _is_other_angle(unit, gold.value, gold.unit):
-        return rules.units == "compare" and _query(gold.value, rf"({value})^\circ", rules)
+    for one, (other, other_unit) in ((unit, (gold.value, gold.unit)), (gold.unit, (value, unit))):
+        if one == _DEGREE and other_unit in _RADIANS and _CIRCULAR.search(other):
+            pair = (gold.value, rf"({value})^\circ") if one == unit else (rf"({gold.value})^\circ", value)
+            return rules.units == "compare" and _query(*pair, rules)
     exact, factor = parse_number(value), Fraction(1)
-    is_one = exact is not None and abs(exact) <= 1  # 1 apple
-    if unit and unit != gold.unit and not is_one and not units.is_certain(unit, text.removeprefix(value)):
-        return False
     if unit in units.MULTIPLES and gold.unit is None and rules.units != "ignore":
-        return False
-    if unit is None and rules.units == "compare" and units.is_compound(gold.text):
         return False
     if not _same_unit(gold.unit, unit, rules.units):
         factor = units.conversion(unit, gold.unit) or Fraction(0)
@@ -192,16 +302,22 @@ def _compare_value(gold: Reference, text: str, rules: Rules) -> bool | Query:
     if factor != 1 and (gold.exact is None or exact is None):
         return _query(gold.value, rf"{numeral(factor)}\cdot({value})", rules)
     if gold.exact is not None and exact is not None:
-        is_same = _same_number(gold, factor * exact, percent=unit == PERCENT, rules=rules)
-        return is_same or (factor == 1 and _may_be_rounded(gold, value, unit) and _query(gold.value, value, rules))
+        if _same_number(gold, factor * exact, percent=unit == PERCENT, rules=rules):
+            return True
+        is_rounded = factor == 1 and ("." in gold.value) != ("." in value) and PERCENT not in (gold.unit, unit)
+        return is_rounded and _query(_decimal(gold.value, gold.exact), _decimal(value, exact), rules)
     if (unit == PERCENT) != (gold.unit == PERCENT) or (rules.finished and gold.exact is not None):
         return False
     return strip_spaces(value) == strip_spaces(gold.value) or _query(gold.value, value, rules)
 
 
-def _is_other_angle(unit: str | None, other: str, other_unit: str | None) -> bool:
-    """Return True for an angle in degrees beside one in radians, which contains π or an inverse function."""
-    return unit == _DEGREE and other_unit in _RADIANS and _CIRCULAR.search(other) is not None
+def _decimal(text: str, value: Fraction) -> str:
+    """Return a decimal with all its places, also one times a power of ten; any other number as a fraction."""
+    if scientific := _SCIENTIFIC.fullmatch(text):
+        places = max(0, len(scientific[1]) - int(scientific[2]))
+        digits = str(abs(value.numerator * 10**places // value.denominator)).zfill(places + 1)
+        return f"{'-' if value < 0 else ''}{digits[: len(digits) - places]}.{digits[len(digits) - places :]}"
+    return text if "." in text else numeral(value)
 
 
 def _same_unit(gold: str | None, unit: str | None, policy: Units) -> bool:
@@ -211,13 +327,19 @@ def _same_unit(gold: str | None, unit: str | None, policy: Units) -> bool:
     gold, unit = (None if name == PERCENT else name for name in (gold, unit))
     if policy == "ignore" or gold == unit:
         return True
-    return unit is None and policy == "compare" if gold else policy in ("compare", "require")
+    if gold and unit and not {gold, unit} & {*units.UNITS}:  # apples may be red apples
+        return bool({*gold.split()} <= {*unit.split()} or {*unit.split()} <= {*gold.split()})
+    return unit is None and policy == "compare" if gold else True
 
 
 def _same_number(gold: Reference, value: Fraction, *, percent: bool, rules: Rules) -> bool:
     """Compare numbers; a percent sign on one side only means a hundredth or the unit that the question asked for."""
     assert gold.exact is not None
-    is_equal, expected = _nearness(rules), gold.exact
+    expected = gold.exact
+
+    def is_equal(number: Fraction, other: Fraction) -> bool:
+        return is_near(number, other, rules.tolerance, rules.relative)
+
     if (gold.unit == PERCENT) == percent:
         return is_equal(value, expected)
     if gold.unit == PERCENT:
@@ -227,17 +349,9 @@ def _same_number(gold: Reference, value: Fraction, *, percent: bool, rules: Rule
     return is_equal(value / 100, expected) or (is_number and is_equal(value, expected))
 
 
-def _may_be_rounded(gold: Reference, value: str, unit: str | None) -> bool:
-    """Return True for a decimal reference and an answer without a decimal, both without a percent sign."""
-    return "." in gold.value and "." not in value and PERCENT not in (gold.unit, unit)
-
-
-def _nearness(rules: Rules) -> Callable[[Fraction, Fraction], bool]:
-    return partial(is_near, tolerance=rules.tolerance, relative=rules.relative)
-
-
 def _query(gold: str, answer: str, rules: Rules) -> Query:
-    return Query(gold, (answer,), rules.tolerance, rules.relative, rules.ordered, rules.brackets == "strict")
+    ends_count = rules.brackets == "strict"
+    return Query(gold, (answer,), rules.tolerance, rules.relative, rules.ordered, ends_count, rules.digits)
 
 
 def parse_query(gold: Reference) -> Query | None:

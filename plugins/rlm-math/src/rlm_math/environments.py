@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
+import random
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlm_math.dataset_check import parseable_rows
+from rlm_math.comparison import Query, parse_query, parse_reference
 from rlm_math.presets import PRESETS, TRANSCRIPT_COLUMNS, Preset
+from rlm_math.reward import shared_workers
 from rlm_plugins.data.presets import environment_from
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.specs import EnvironmentSpec
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -67,3 +74,84 @@ ENVIRONMENTS = {
     name: environment_from(name, preset, _read, column="problem", instruction=INSTRUCTION, knobs=_KNOBS)
     for name, preset in PRESETS.items()
 }
+
+
+SECONDS = 3.0
+_LOG = logging.getLogger(__name__)
+
+
+def parseable_rows(answers: Sequence[str], *, where: str, max_share: float) -> list[int]:
+    """Return the indices of the examples whose answer the reward can use; a warning lists the others.
+
+    Args:
+        answers: Answer of each example.
+        where: Name of the data set, for messages.
+        max_share: Largest share of examples that may be removed.
+
+    Raises:
+        RecipeError: More than that would be removed.
+    """
+    parsed = {text: parse_reference(text) for text in dict.fromkeys(answers)}
+    queries = {text: parse_query(gold) for text, gold in parsed.items() if gold is not None}
+    unique_queries = list(dict.fromkeys(query for query in queries.values() if query is not None))
+    replies: dict[Query, str] = {}
+    if unique_queries:
+        replies = dict(zip(unique_queries, shared_workers(None).run(unique_queries, SECONDS), strict=True))
+    parseable = {text for text, query in queries.items() if query is None or replies[query] == "right"}
+    kept = [row for row, text in enumerate(answers) if text in parseable]
+    removed = [f"row {row}: {text[:60]!r}" for row, text in enumerate(answers) if text not in parseable]
+    if len(removed) > max_share * len(answers):
+        problem = f"{len(removed)} of {len(answers)} answers of {where} cannot be parsed as mathematics"
+        raise RecipeError(
+            f"{problem}: {'; '.join(removed[:3])}",
+            where="environment.path",
+            allowed=f"at most {max_share:.0%} (the knob `unreadable`)",
+            hint="is it the right data set for this preset?",
+        )
+    if removed:
+        _LOG.warning("%s: %d of %d answers left out: %s", where, len(removed), len(answers), "; ".join(removed[:10]))
+    return kept
+
+
+Count = Annotated[int, Field(ge=1)]
+
+DENOMINATORS = (2, 4, 5, 8)
+
+
+def fraction_sums(*, train_rows: Count = 4096, slip: Share = 0.0, seed: int = 0) -> EnvironmentSpec:
+    """Build sums of two fractions with one-digit numerators and denominators: ``3/4+2/4=?`` → \\frac{5}{4}.
+
+    Columns: ``prompt``, ``answer`` (in lowest terms, as LaTeX) and ``demonstration``: a box with ``5/4`` or, equally
+    often, ``1.25``; with probability `slip` its numerator is one too high. A reward that compares strings accepts
+    neither. One problem in eight, chosen by its hash, is never trained on; these are the test examples.
+
+    >>> spec = fraction_sums(train_rows=1)
+    >>> len(spec.test), spec.test[0]["prompt"][0]["content"], spec.test[0]["answer"]
+    (44, '1/2+6/2=?', '\\\\frac{7}{2}')
+    """
+    problems = [(a, b, c) for c in DENOMINATORS for a in range(1, 10) for b in range(1, 10)]
+    held_out = [problem for problem in problems if _is_held_out(*problem)]
+    training = [problem for problem in problems if not _is_held_out(*problem)]
+    rng = random.Random(f"fraction sums {seed}")
+    return EnvironmentSpec(
+        train=[_example(*rng.choice(training), rng, slip) for _ in range(train_rows)],
+        test=[_example(*problem, rng, 0.0) for problem in held_out],
+    )
+
+
+def _is_held_out(a: int, b: int, c: int) -> bool:
+    """Return True for one problem in eight, by a hash that ignores the order of the summands."""
+    name = f"{min(a, b)}+{max(a, b)} over {c}"
+    return hashlib.blake2b(name.encode(), digest_size=1).digest()[0] < 32
+
+
+def _example(a: int, b: int, c: int, rng: random.Random, slip: float) -> dict[str, object]:
+    total = Fraction(a + b, c)
+    numerator = a + b + (rng.random() < slip)
+    notation = f"{numerator}/{c}" if rng.random() < 0.5 else f"{numerator / c:g}"
+    answer = str(total) if total.denominator == 1 else f"\\frac{{{total.numerator}}}{{{total.denominator}}}"
+    return {
+        "prompt": [{"role": "user", "content": f"{a}/{c}+{b}/{c}=?"}],
+        "answer": answer,
+        "demonstration": f"\\boxed{{{notation}}}",
+    }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlm_math.boxed_answers import find_boxes
+from rlm_math.boxes import find_boxes
 
 Example = Mapping[str, Any]
 

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from rlm_math import reference as references
-from rlm_math.boxed_answers import Box, final_answers
-from rlm_math.comparison import Brackets, Percent, Query, Rules, Units, compare_answer, parse_query
-from rlm_math.verifier_pool import shared
+from rlm_math.boxes import Box, final_answers
+from rlm_math.comparison import Brackets, Percent, Query, Rules, Units, compare_answer, parse_query, parse_reference
+from rlm_plugins.workers import pool
 
 Tolerance = Annotated[float, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0, le=60)]
 Count = Annotated[int, Field(ge=1, le=64)]
+Digits = Annotated[int, Field(ge=1, le=15)]
 Log = Callable[[str, float], None]
+
+PROGRAM = pool.Program(
+    Path(__file__).with_name("verifier_worker.py"), name="comparison worker", hint="pip install rlm-math"
+)
+"""The worker program; its replies are ``right``, ``wrong`` and ``unreadable``."""
+
+
+def shared_workers(size: int | None) -> pool.Pool:
+    """Return the pool of this process; by default one worker per available core, at most four."""
+    return pool.shared(PROGRAM, size)
 
 
 def math_accuracy(
@@ -31,6 +42,7 @@ def math_accuracy(
     ordered: bool = True,
     tolerance: Tolerance = 0.0,
     relative_tolerance: Tolerance = 0.0,
+    digits: Digits = 6,
     finished: bool = False,
     seconds: Seconds = 2.5,
     workers: Count | None = None,
@@ -70,10 +82,10 @@ def math_accuracy(
     >>> math_accuracy(["so \\\\boxed{0.5}", "\\\\boxed{3 = 4}", "it is 4"], ["\\\\frac{1}{2}", "4", "4"])
     [1.0, 0.0, 0.0]
     """
-    rules = Rules(units, percent, brackets, ordered, tolerance, relative_tolerance, finished)
+    rules = Rules(units, percent, brackets, ordered, tolerance, relative_tolerance, digits, finished)
     cases = [_case(text, _text(gold), box, rules) for text, gold in zip(completions, answer, strict=True)]
     queries = list(dict.fromkeys(query for case in cases if case for query in case.queries))
-    replies = dict(zip(queries, shared(workers).run(queries, seconds), strict=True)) if queries else {}
+    replies = dict(zip(queries, shared_workers(workers).run(queries, seconds), strict=True)) if queries else {}
     if log_metric is not None:
         log_metric("math_late", float(sum(reply == "late" for reply in replies.values())))
         log_metric("math_died", float(sum(reply == "died" for reply in replies.values())))
@@ -91,7 +103,7 @@ class Case(NamedTuple):
 
 
 def _case(text: str, answer: str, box: Box, rules: Rules) -> Case | None:
-    gold = references.parse_reference(answer)
+    gold = parse_reference(answer)
     if gold is None:
         return None
     comparisons = [compare_answer(gold, candidate, rules) for candidate in final_answers(text, box)]

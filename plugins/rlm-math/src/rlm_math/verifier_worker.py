@@ -1,7 +1,7 @@
 """Worker process: reads one query per line and compares the answers with the reference. Run by path; killed when late.
 
-A query is ``[gold, answers, tolerance, relative, ordered, ends_count, seconds]`` as JSON, a reply one of the words
-``right``, ``wrong`` and ``unreadable``. It exits when its input ends, so it never outlives its trainer. Each query
+A query is ``[gold, answers, tolerance, relative, ordered, ends_count, digits, seconds]`` as JSON, a reply one of the
+words ``right``, ``wrong`` and ``unreadable``. It exits when its input ends, so it never outlives its trainer. Each one
 has a limit of processor time, which bounds the work in progress at that point.
 """
 
@@ -23,10 +23,10 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of libraries must not be read as replies
     try:
-        from rlm_math.algebra.comparison import Rules, are_same
-        from rlm_math.algebra.errors import UndefinedError, UnreadableError
+        from rlm_math.algebra.comparison import Rules, has_unit_vectors, may_have_unit_vectors
+        from rlm_math.algebra.comparison import is_right as is_same
+        from rlm_math.algebra.nodes import UndefinedError, UnreadableError
         from rlm_math.algebra.rounding import Nearness
-        from rlm_math.algebra.unit_vectors import has_unit_vectors, may_have_unit_vectors
         from rlm_math.algebra.value_parser import parse_value
     except ImportError as error:
         print(f"failed {error}", file=output, flush=True)
@@ -41,7 +41,7 @@ def main() -> None:
             return False  # the vector i is not the imaginary unit
         try:
             # no answers: the query was only whether the reference can be parsed
-            return all(are_same(expected, parse_value(answer), rules) for answer in answers)
+            return all(is_same(expected, parse_value(answer), rules) for answer in answers)
         except (UnreadableError, UndefinedError):
             return False
 
@@ -51,10 +51,10 @@ def main() -> None:
     _limit_resources()
     print("ready", file=output, flush=True)
     for line in sys.stdin:
-        gold, answers, tolerance, relative, ordered, ends_count, seconds = json.loads(line)
+        gold, answers, tolerance, relative, ordered, ends_count, digits, seconds = json.loads(line)
         _limit_time(seconds)
         try:
-            rules = Rules(Nearness(tolerance, relative), ordered, ends_count, has_unit_vectors(gold))
+            rules = Rules(Nearness(tolerance, relative, digits), ordered, ends_count, has_unit_vectors(gold))
             verdict = is_right(gold, answers, rules)
         except Exception:  # also RecursionError, MemoryError: an undecidable answer is not correct
             verdict = False if answers else None

@@ -8,9 +8,8 @@ from typing import Any
 
 from flint import acb, arb, ctx, fmpq
 
-from rlm_math.algebra.errors import UndecidedError, UndefinedError
 from rlm_math.algebra.exact import bits
-from rlm_math.algebra.nodes import Node
+from rlm_math.algebra.nodes import Node, UndecidedError, UndefinedError
 
 MAX_MAGNITUDE = 1 << 21
 """Largest binary exponent of a value."""

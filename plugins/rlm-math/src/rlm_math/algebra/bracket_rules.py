@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from rlm_math.algebra.errors import UnreadableError
-from rlm_math.algebra.nodes import Node, number
-from rlm_math.algebra.number_sets import as_numbers, as_solution, combined
+from collections.abc import Iterator
+
+from rlm_math.algebra.nodes import Node, UnreadableError, number
 from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.real_sets import REALS
 from rlm_math.algebra.splitting import RELATIONS, SET_OPERATIONS, Parse, Tokens, is_enclosed, is_mark, lone_name, split
-from rlm_math.algebra.values import DOTS, Items, Matrix, Numbers, Point, Value, listed
+from rlm_math.algebra.tokens import CLOSING, OPENING, Token
+from rlm_math.algebra.values import (
+    DOTS,
+    Items,
+    Matrix,
+    Numbers,
+    Point,
+    Value,
+    as_numbers,
+    as_solution,
+    combined,
+    listed,
+)
 
 _MATRICES = {"matrix", "smallmatrix", "array", *(f"{letter}matrix" for letter in "pbBvV")}
 _OTHERWISE = Node("symbol", value="otherwise")
@@ -26,7 +38,7 @@ def brackets(tokens: Tokens, parse: Parse) -> Value | None:
     if _is_point(tokens):
         return Point(tokens[0].text, parse(tokens[1:]))
     if not is_enclosed(tokens) or len(tokens) < 2:
-        return _scaled_matrix(tokens, parse)
+        return _combination(tokens, parse)
     if is_mark(tokens[0], "\\begin"):
         return _piecewise(tokens, parse) if tokens[1].text == "cases" == tokens[-2].text else _matrix(tokens, parse)
     opened, closed, inside = tokens[0].text, tokens[-1].text, tokens[1:-1]
@@ -52,7 +64,7 @@ def _is_point(tokens: Tokens) -> bool:
 
 def _grouped(opened: str, inside: Tokens, parse: Parse) -> Value | None:
     """Parse what brackets group although it is no expression, such as (x > 2); None for an expression."""
-    if inside and is_mark(inside[0], "\\begin") and opened in ("(", "["):
+    if any(is_mark(token, "\\begin") for token in inside) and opened in ("(", "["):
         return parse(inside)  # brackets of an array
     if opened == "[":
         raise UnreadableError("[x] may be x, its integer part, or a list")
@@ -85,25 +97,103 @@ def _conditions(tokens: Tokens) -> list[Tokens]:
     return parts if all(len(split(part, *RELATIONS, "\\in")) > 1 for part in parts) else [tokens]
 
 
-def _scaled_matrix(tokens: Tokens, parse: Parse) -> Matrix | None:
-    """Parse a matrix with a factor before it; None for anything else."""
-    start = next((i for i, token in enumerate(tokens) if is_mark(token, "\\begin")), 0)
-    if not start or not is_enclosed(tokens[start:]):
+def _combination(tokens: Tokens, parse: Parse) -> Value | None:
+    """Parse a sum of vectors or matrices with factors, such as the line ``p + t v``; None for anything else."""
+    if not any(is_mark(token, "\\begin", "\\langle", ",") for token in tokens):
         return None
-    matrix = parse(tokens[start:])
-    factor = tokens[: start - 1] if is_mark(tokens[start - 1], "*") else tokens[:start]
-    scale = number(-1) if len(factor) == 1 and is_mark(factor[0], "-") else parse_expression(factor)
-    if not isinstance(matrix, Matrix) or matrix.bars:
+    terms = [part for part in _terms(tokens) if part]
+    values = [_scaled(term, parse) for term in terms]
+    if not values or None in values:
         return None
-    cells = tuple(tuple(Node("*", (scale, cell)) for cell in row if isinstance(cell, Node)) for row in matrix.rows)
-    return Matrix(cells) if all(len(a) == len(b) for a, b in zip(cells, matrix.rows, strict=True)) else None
+    first, shapes = values[0], {_shape(value) for value in values if value is not None}
+    if len(shapes) > 1 or first is None:
+        raise UnreadableError("a sum of vectors of different sizes")
+    columns = zip(*(_cells(value) for value in values if value is not None), strict=True)
+    return _with_cells(first, [Node("+", each) if len(each) > 1 else each[0] for each in columns])
+
+
+def _terms(tokens: Tokens) -> list[Tokens]:
+    """Split tokens at top-level signs, which stay before what they belong to."""
+    terms: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens:
+        if token.kind == "mark":
+            depth += (token.text in OPENING) - (token.text in CLOSING)
+            if depth == 0 and token.text in ("+", "-") and terms[-1] and not is_mark(terms[-1][-1], "^", "*"):
+                terms.append([])
+        terms[-1].append(token)
+    return list(terms)
+
+
+def _scaled(term: Tokens, parse: Parse) -> Items | Matrix | None:
+    """Parse one vector or matrix with factors before and after it; None for anything else."""
+    sign = number(-1) if is_mark(term[0], "-") else number(1)
+    term = term[1:] if is_mark(term[0], "+", "-") else term
+    for start, end in _groups(term):
+        factors = [_without_stars(term[:start]), _without_stars(term[end:])]
+        try:
+            value = parse(term[start:end]) if any(factors) or len(term) < end + 1 else None
+            scale = [parse_expression(factor) for factor in factors if factor]
+        except UnreadableError:
+            continue
+        if not isinstance(value, (Items, Matrix)) or not _is_vector(value):
+            continue
+        scale = [sign, *scale] if sign != number(1) else scale
+        cells = _cells(value)
+        for factor in scale:
+            cells = [Node("*", (factor, cell)) for cell in cells]
+        return _with_cells(value, cells)
+    return None
+
+
+def _groups(term: Tokens) -> Iterator[tuple[int, int]]:
+    """Yield the start and the end of each bracket outside all others."""
+    depth = start = 0
+    for index, token in enumerate(term):
+        if token.kind != "mark":
+            continue
+        if depth == 0 and token.text in ("(", "[", "\\langle", "\\begin"):
+            start = index
+        depth += (token.text in OPENING) - (token.text in CLOSING)
+        if depth == 0 and token.text in (")", "]", "\\rangle", "\\end"):
+            yield (
+                start,
+                index + 1 + (token.text == "\\end" and index + 1 < len(term) and term[index + 1].kind == "word"),
+            )
+
+
+def _without_stars(tokens: Tokens) -> Tokens:
+    tokens = tokens[1:] if tokens and is_mark(tokens[0], "*") else tokens
+    return tokens[:-1] if tokens and is_mark(tokens[-1], "*") else tokens
+
+
+def _is_vector(value: Items | Matrix) -> bool:
+    if isinstance(value, Matrix):
+        return not value.bars and all(isinstance(cell, Node) for row in value.rows for cell in row)
+    return value.opened in ("(", "<", "[") and len(value.items) > 1 and all(isinstance(x, Node) for x in value.items)
+
+
+def _cells(value: Items | Matrix) -> list[Node]:
+    cells = value.items if isinstance(value, Items) else [cell for row in value.rows for cell in row]
+    return [cell for cell in cells if isinstance(cell, Node)]
+
+
+def _shape(value: Items | Matrix) -> tuple[int, ...]:
+    return (len(value.items),) if isinstance(value, Items) else (len(value.rows), len(value.rows[0]))
+
+
+def _with_cells(value: Items | Matrix, cells: list[Node]) -> Items | Matrix:
+    if isinstance(value, Items):
+        return Items(value.opened, tuple(cells), value.closed)
+    width = len(value.rows[0])
+    return Matrix(tuple(tuple(cells[i : i + width]) for i in range(0, len(cells), width)))
 
 
 def _piecewise(tokens: Tokens, parse: Parse) -> Items:
     """Parse the cases of a function as pairs of a value and its condition, in any order."""
     pairs = []
     for row in split(tokens[2:-2], "\\\\"):
-        cells = [_plain_cell(cell) for cell in split(row, "&")]
+        cells = [_plain_cell(cell) for cell in split(row, "&") if not (len(cell) == 1 and is_mark(cell[0], "if"))]
         if any(cells):
             pairs.append(cells)
     if pairs and all(len(cells) == 1 for cells in pairs):  # a system of equations
@@ -142,3 +232,21 @@ def _matrix(tokens: Tokens, parse: Parse) -> Matrix:
     if not cells or len({len(row) for row in cells}) > 1:
         raise UnreadableError("a matrix with rows of different length")
     return Matrix(cells, tokens[1].text if tokens[1].text[0] in "vV" else "")
+
+
+_MARKS = {"T", "\\top", "\\intercal"}
+
+
+def transposed(tokens: Tokens, parse: Parse) -> Value | None:
+    """Parse ``(1,2)^T`` and ``A^{\\top}`` for a vector or matrix that is written out; None for anything else."""
+    texts = [token.text for token in tokens]
+    size = 4 if texts[-1] == "}" else 2
+    exponent = texts[-size:]
+    if exponent[0] != "^" or not _MARKS & {*exponent[1:]} or not is_enclosed(tokens[:-size]):
+        return None
+    value = parse(tokens[:-size])
+    if isinstance(value, Matrix) and not value.bars:
+        return Matrix(tuple(zip(*value.rows, strict=True)))
+    if isinstance(value, Items) and value.opened in ("(", "[", "<"):
+        return Matrix(tuple((item,) for item in value.items))
+    return None

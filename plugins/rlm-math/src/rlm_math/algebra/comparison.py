@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 from rlm_math.algebra.equality import are_equal
-from rlm_math.algebra.errors import UndefinedError
 from rlm_math.algebra.exact import fold
-from rlm_math.algebra.nodes import Node, variables
-from rlm_math.algebra.number_sets import as_numbers
-from rlm_math.algebra.progressions import shortened
+from rlm_math.algebra.nodes import Node, UndefinedError, number, substitute, variables, walk
 from rlm_math.algebra.real_sets import are_same_sets
 from rlm_math.algebra.relations import are_proportional, are_same_residues, as_congruence
 from rlm_math.algebra.rounding import EXACT, Nearness
-from rlm_math.algebra.unit_vectors import coordinates
-from rlm_math.algebra.values import DOTS, Congruence, Items, Matrix, Named, Numbers, Point, Relation, Value
+from rlm_math.algebra.values import DOTS, Congruence, Items, Matrix, Named, Numbers, Point, Relation, Value, as_numbers
 
 MAX_UNORDERED = 40
 """Items of a list that are compared in any order, beside those that are written alike."""
@@ -37,6 +36,12 @@ class Rules:
     ordered: bool = True
     ends_count: bool = True
     has_unit_vectors: bool = False
+
+
+def is_right(gold: Value, answer: Value, rules: Rules) -> bool:
+    """Return True if an answer is the reference, where the set of one number and the ratio of two are numbers too."""
+    gold, answer = (_simplified(each.value if isinstance(each, Point) else each) for each in (gold, answer))
+    return are_same(_only_item(gold, answer), _only_item(answer, gold), rules)
 
 
 def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
@@ -62,6 +67,17 @@ def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
     if isinstance(gold, Relation) and isinstance(answer, Relation):
         return gold.kind == answer.kind and are_proportional(gold, answer)
     return False
+
+
+def _only_item(value: Value, other: Value) -> Value:
+    """Return the element of a set of one, and the value of the ratio of two numbers, where `other` is a number."""
+    number = other.value if isinstance(other, Named) else other
+    if not isinstance(value, Items) or not isinstance(number, Node):
+        return value
+    if value.opened == "{" and len(value.items) == 1:
+        return _simplified(value.items[0])
+    terms = tuple(item for item in value.items if isinstance(item, Node))
+    return Node("/", terms) if value.opened == ":" and len(terms) == len(value.items) == 2 else value
 
 
 def _simplified(value: Value) -> Value:
@@ -92,9 +108,14 @@ def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
         return _are_same_items(_as_tuple(gold), answer, rules)
     if _is_unordered(gold) != _is_unordered(answer) or (gold.closed == "or") != (answer.closed == "or"):
         return False
-    for one, other in ((gold, answer), (answer, gold)):
-        if _has_several_names(one) and not any(isinstance(item, (Named, Point)) for item in other.items):
-            return False  # 1, 2 does not say which of x and y is 1
+    if not any(isinstance(item, (Named, Point)) for item in answer.items) and _has_several_names(gold):
+        gold, answer = _in_order(gold), _in_order(answer)
+    elif not any(isinstance(item, (Named, Point)) for item in gold.items) and _is_assignment(answer):
+        answer = Items("", tuple(item.value for item in answer.items if isinstance(item, Named)), "")
+    elif _has_several_names(answer) and not any(isinstance(item, (Named, Point)) for item in gold.items):
+        return False
+    if gold.opened == answer.opened == ":":
+        return _are_same_ratios(gold, answer)
     if _is_unordered(gold):
         items, others = ([*each.items] for each in (gold, answer))
         if gold.opened == "{":
@@ -109,6 +130,19 @@ def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
         return _are_permuted([*gold.items], [*answer.items], rules)
     pairs = zip(gold.items, answer.items, strict=False)
     return len(gold.items) == len(answer.items) and all(are_same(a, b, rules) for a, b in pairs)
+
+
+def _in_order(value: Items) -> Items:
+    """Return the values of a list in its order."""
+    items = [item.value if isinstance(item, Named) else item for item in value.items]
+    return Items("(", tuple(items), ")") if value.opened == "" else value
+
+
+def _are_same_ratios(gold: Items, answer: Items) -> bool:
+    """Return True for ratios with the same quotients: 4:6 is 2:3."""
+    terms = [[term for term in each.items if isinstance(term, Node)] for each in (gold, answer)]
+    first, second = ([Node("/", (term, each[0])) for term in each] for each in terms)
+    return len(first) == len(second) and all(map(are_equal, first, second))
 
 
 def _brackets(value: Items) -> tuple[str, str]:
@@ -244,3 +278,63 @@ def _as_relation(value: Value) -> Relation | None:
     if isinstance(value, Named) and isinstance(value.value, Node):
         return Relation(Node("+", (Node("symbol", value=value.name), Node("-", (value.value,)))), "=")
     return value if isinstance(value, Relation) else None
+
+
+def shortened(value: Items) -> Items:
+    """Return an arithmetic progression with its first two numbers, dots, and its last; any other list as it is.
+
+    A list without a last number keeps three: 1, 2, … may also be powers of two.
+    """
+    if value.items.count(DOTS) != 1:
+        return value
+    at = value.items.index(DOTS)
+    first, last = ([_rational(item) for item in part] for part in (value.items[:at], value.items[at + 1 :]))
+    if len(first) < 2 or None in (*first, *last):
+        return value
+    steps = {b - a for part in (first, last) for a, b in pairwise(part)}
+    if len(steps) > 1:
+        return value
+    first_items = value.items[: min(at, 2 if last else 3)]
+    return Items(value.opened, (*first_items, DOTS, *value.items[at + 1 :][-1:]), value.closed)
+
+
+def _rational(item: Value) -> Any:
+    """Return the value of a rational number; None for anything else."""
+    try:
+        node = fold(item) if isinstance(item, Node) else None
+    except UndefinedError:
+        return None
+    return node.value if node is not None and node.op == "number" else None
+
+
+_UNITS = "ijk"
+_WRITTEN = re.compile(r"\\(?:vec|hat)\s*\{?\s*\\?[ijk]")
+
+
+def has_unit_vectors(text: str) -> bool:
+    """Return True for a text with i, j or k as vectors, not as parameters.
+
+    >>> has_unit_vectors(r"2\\vec{i}"), has_unit_vectors(r"\\hat{\\imath}"), has_unit_vectors("2i+j")
+    (True, True, False)
+    """
+    return _WRITTEN.search(text) is not None
+
+
+def may_have_unit_vectors(gold: Value, text: str) -> bool:
+    """Return True if answers to a reference may be written with unit vectors: it has them, j or k, or is no number."""
+    value = gold.value if isinstance(gold, Named) else gold
+    return has_unit_vectors(text) or not isinstance(value, Node) or bool({"j", "k"} & variables(value))
+
+
+def coordinates(node: Node, size: int) -> Items | None:
+    """Return the coefficients of i, j and k as a tuple of `size` numbers; None for anything else.
+
+    A form with i alone is a complex number.
+    """
+    names = {each.value for each in walk(node) if each.op == "symbol"}
+    if size not in (2, 3) or not names & {"j", "k"} or names & {*_UNITS[size:]}:
+        return None
+    parts = tuple(substitute(node, {name: number(int(name == unit)) for name in _UNITS}) for unit in _UNITS[:size])
+    axes = {unit: Node("symbol", value=f"axis {unit}") for unit in _UNITS}  # the symbol i has a value
+    form = Node("+", tuple(Node("*", (part, axes[unit])) for part, unit in zip(parts, _UNITS, strict=False)))
+    return Items("(", parts, ")") if are_equal(substitute(node, axes), form) else None

@@ -8,9 +8,8 @@ from itertools import pairwise
 import flint
 
 from rlm_math.algebra.balls import Evaluation, precision
-from rlm_math.algebra.errors import UndefinedError
 from rlm_math.algebra.exact import fold
-from rlm_math.algebra.nodes import Node, number, substitute, variables, walk
+from rlm_math.algebra.nodes import Node, UndefinedError, number, substitute, variables, walk
 
 MAX_DEGREE = 6
 """Degree of a polynomial whose zeros are corners."""
@@ -34,8 +33,8 @@ _POWERS = [
     512,
     1024,
     4096,
-    16384,
 ]
+_POWERS += [16384]
 _GRID = [(-1, k) for k in _POWERS[::-1]] + [(1, k) for k in _POWERS]
 """Signs and binary exponents of the points between which zeros are isolated, in order."""
 _STEPS = {"floor", "ceil", "mod"}

@@ -14,12 +14,13 @@ import flint
 
 from rlm_math.algebra.balls import HIGH_PRECISION, Evaluation, precision
 from rlm_math.algebra.corners import corner_points, has_zero_base
-from rlm_math.algebra.errors import UndecidedError, UndefinedError
 from rlm_math.algebra.exact import SERIES, bits, fold
 from rlm_math.algebra.nodes import (
     INFINITY,
     MINUS_INFINITY,
     Node,
+    UndecidedError,
+    UndefinedError,
     substitute,
     variables,
     walk,

@@ -8,8 +8,7 @@ from typing import Any
 
 from flint import fmpq, fmpz
 
-from rlm_math.algebra.errors import UndecidedError, UndefinedError
-from rlm_math.algebra.nodes import Node, substitute
+from rlm_math.algebra.nodes import Node, UndecidedError, UndefinedError, substitute
 
 MAX_BITS = 1 << 22
 """Largest size of a number."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from rlm_math.algebra.errors import UnreadableError
-from rlm_math.algebra.nodes import INFINITY, MINUS_INFINITY, Node
-from rlm_math.algebra.number_sets import as_numbers, as_solution, combined
-from rlm_math.algebra.real_sets import REALS, without
+from rlm_math.algebra.nodes import INFINITY, MINUS_INFINITY, Node, UnreadableError, number
+from rlm_math.algebra.real_sets import REALS, Interval, without
 from rlm_math.algebra.splitting import (
     RELATIONS,
     SET_OPERATIONS,
@@ -20,7 +18,7 @@ from rlm_math.algebra.splitting import (
     split,
 )
 from rlm_math.algebra.tokens import Token
-from rlm_math.algebra.values import Items, Named, Numbers, Value, listed
+from rlm_math.algebra.values import Items, Named, Numbers, Value, as_numbers, as_solution, combined, listed
 
 MAX_SIGNS = 3
 """Signs ± of one answer."""
@@ -80,6 +78,9 @@ def _without_comma(tokens: Tokens) -> Tokens:
 
 def comma_list(tokens: Tokens, parse: Parse) -> Value | None:
     """Parse answers separated by commas or semicolons; excluded values (x ≠ 0, 1) are joined."""
+    parts = split(tokens, ";")
+    if len(parts) > 1 and (solutions := _solutions([parse(part) for part in parts])):
+        return Items("", tuple(solutions), "")
     parts = split(tokens, ",", ";")
     if len(parts) == 1:
         return None
@@ -153,4 +154,10 @@ def set_operation(tokens: Tokens, parse: Parse) -> Value | None:
             return combined(kind, [as_numbers(value) for value in values])
     if is_mark(tokens[0], "\\mathbb{R}") and len(tokens) > 2 and is_mark(tokens[1], "-"):
         return combined("difference", [Numbers(REALS), as_numbers(parse(tokens[2:]))])
-    return Numbers(REALS) if len(tokens) == 1 and is_mark(tokens[0], "\\mathbb{R}") else None
+    if not is_mark(tokens[0], "\\mathbb{R}"):
+        return None
+    sign = "".join(token.text for token in tokens[1:]).strip("^_{}")
+    if sign in ("+", "-"):
+        low, high = (number(0), INFINITY) if sign == "+" else (MINUS_INFINITY, number(0))
+        return Numbers(Interval(low, high, has_low=False, has_high=False))
+    return Numbers(REALS) if len(tokens) == 1 else None

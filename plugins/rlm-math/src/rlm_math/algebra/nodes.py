@@ -8,7 +8,17 @@ from typing import Any
 
 import flint
 
-from rlm_math.algebra.errors import UndefinedError
+
+class UnreadableError(Exception):
+    """A text that is no mathematics, or has more than one reading."""
+
+
+class UndefinedError(Exception):
+    """An expression without a value: 1/0 or 0^0."""
+
+
+class UndecidedError(UndefinedError):
+    """An expression with a value that cannot be computed within the limits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlm_math.algebra.errors import UnreadableError
-from rlm_math.algebra.nodes import DEGREE, INDEX, INFINITY, Node, number, substitute, walk
+from rlm_math.algebra.nodes import DEGREE, INDEX, INFINITY, Node, UnreadableError, number, substitute
 from rlm_math.algebra.tokens import Token
 
 _GREEK = (
@@ -22,6 +21,8 @@ _MANY = {"gcd", "lcm", "max", "min"}
 _OPERATORS = {"f", "g", "h"}
 """Letters that are functions where a bracket follows."""
 _END = Token("end", "")
+TERMS = 24
+"""Terms of an infinite series that are compared."""
 _LEADING_ZERO = re.compile(r"0\d")
 
 
@@ -119,9 +120,14 @@ class _Parser:
         if self.peek.kind != "number" or self._tokens[self._at - 1].text == "!":
             return
         before, after = self._tokens[self._at - 1], self._tokens[self._at + 1 : self._at + 2]
-        is_power = bool(after) and after[0].text == "^" and before.kind != "number" and self.peek.text[0] != "0"
+        is_power = bool(after) and after[0].text == "^" and self.peek.text[0] != "0" and self._has_power(before)
         if not is_power:
             raise UnreadableError(f"{before.text} {self.peek.text}")
+
+    def _has_power(self, before: Token) -> bool:
+        """Return True for what a power may follow: a letter or a bracket, or the exponent in ``2^6 3^5``."""
+        is_exponent = self._at > 1 and self._tokens[self._at - 2].text == "^"
+        return before.kind != "number" or is_exponent
 
     def _factor(self) -> Node:
         return self._powers(self._postfix(self._atom()))
@@ -206,8 +212,10 @@ class _Parser:
         self._take("}")
         self._take("^")
         high = self._argument()
-        if index.kind != "letter" or INFINITY in walk(high):
-            raise UnreadableError("a series that is not finite")
+        if index.kind != "letter":
+            raise UnreadableError("an index that is no letter")
+        if high == INFINITY:  # two series with the same first terms are the same
+            high = Node("+", (low, number(TERMS)))
         bound = Node("symbol", value=f"{INDEX}{index.text}")
         return Node(op, (substitute(self._product(), {index.text: bound}), low, high), bound.value)
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlm_math.algebra.equality import are_equal, compare
-from rlm_math.algebra.errors import UndefinedError
-from rlm_math.algebra.nodes import INFINITY, MINUS_INFINITY, Node, number, variables
+from rlm_math.algebra.nodes import INFINITY, MINUS_INFINITY, Node, UndefinedError, number, variables
 
 MAX_ENDPOINTS = 60
 

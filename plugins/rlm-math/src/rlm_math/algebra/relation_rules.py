@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from rlm_math.algebra.equality import are_equal, compare
-from rlm_math.algebra.errors import UndefinedError, UnreadableError
+from rlm_math.algebra.exact import fold
 from rlm_math.algebra.list_rules import has_signs, with_each_sign
 from rlm_math.algebra.nodes import (
     INFINITY,
     MINUS_INFINITY,
     Node,
+    UndefinedError,
+    UnreadableError,
     number,
     substitute,
     variables,
 )
-from rlm_math.algebra.number_sets import as_numbers, combined
 from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.real_sets import Combination, Interval, RealSet, without
 from rlm_math.algebra.rounding import Nearness
 from rlm_math.algebra.splitting import RELATIONS, Parse, Tokens, is_enclosed, is_mark, kinds_of, lone_name, split
-from rlm_math.algebra.values import Congruence, Items, Named, Numbers, Relation, Value, listed
+from rlm_math.algebra.values import Congruence, Items, Named, Numbers, Relation, Value, as_numbers, combined, listed
 
 
 def approximation(tokens: Tokens, parse: Parse) -> Value | None:
@@ -68,7 +69,7 @@ def relation(tokens: Tokens, parse: Parse) -> Value | None:
         name = _name(parts[0])
         if not name and has_signs(tokens):
             return with_each_sign(tokens, parse)
-        return Named(name, parse(parts[1])) if name else _difference(parts[0], parts[1], "=")
+        return Named(name, parse(parts[1])) if name else _equation(parts)
     if {*kinds} == {"="} and (named := _equal_names(parts, parse)):
         return named
     if "=" in kinds or ("!=" in kinds and len(kinds) > 1):
@@ -93,6 +94,14 @@ def _equal_names(parts: list[Tokens], parse: Parse) -> Items | None:
     return Items("", tuple(Named(name, parse(parts[-1])) for name in names), "")
 
 
+def _equation(parts: list[Tokens]) -> Relation | Named:
+    """Return an equation; one of a product of letters, such as AB = 4, gives its name a value."""
+    for side, other in (parts, parts[::-1]):
+        if all(token.kind in ("letter", "word") for token in side) and not variables(parse_expression(other)):
+            return Named("".join(token.text for token in side), parse_expression(other))
+    return _difference(parts[0], parts[1], "=")
+
+
 def _name(tokens: Tokens) -> str:
     """Return the names on the left of an equation that only names a value: ``x`` or ``(x, y)``."""
     if name := lone_name(tokens):
@@ -115,7 +124,25 @@ def _inequality(left: Tokens, kind: str, right: Tokens) -> Value:
         bound = parse_expression(other) if name else None
         if bound is not None and not variables(bound) - {INFINITY.value}:
             return Numbers(_solutions(bound, kind, is_low), name)
-    return _distance(left, kind, right) or _difference(left, right, kind)
+    return _distance(left, kind, right) or _linear(left, kind, right) or _difference(left, right, kind)
+
+
+def _linear(left: Tokens, kind: str, right: Tokens) -> Numbers | None:
+    """Return the solutions of ``a x + b < 0`` with numbers a and b; None for anything else."""
+    difference = _difference(left, right, kind).difference
+    if len(names := variables(difference) - {INFINITY.value}) != 1:
+        return None
+    (name,) = names
+    zero, one = (substitute(difference, {name: number(k)}) for k in (0, 1))
+    slope = Node("+", (one, Node("-", (zero,))))
+    line = Node("+", (Node("*", (slope, Node("symbol", value=name))), zero))
+    try:
+        if are_equal(slope, number(0)) or not are_equal(difference, line):
+            return None
+        bound = fold(Node("-", (Node("/", (zero, slope)),)))
+        return Numbers(_solutions(bound, kind, compare(slope, number(0)) < 0), name)
+    except UndefinedError:
+        return None
 
 
 def _distance(left: Tokens, kind: str, right: Tokens) -> Numbers | None:

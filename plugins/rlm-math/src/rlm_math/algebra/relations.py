@@ -9,9 +9,8 @@ import flint
 
 from rlm_math.algebra.balls import Evaluation, precision
 from rlm_math.algebra.equality import are_equal
-from rlm_math.algebra.errors import UndefinedError
 from rlm_math.algebra.exact import fold
-from rlm_math.algebra.nodes import Node, number, substitute, variables
+from rlm_math.algebra.nodes import Node, UndefinedError, number, substitute, variables
 from rlm_math.algebra.values import Congruence, Named, Relation, Value
 
 

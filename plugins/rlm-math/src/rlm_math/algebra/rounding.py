@@ -1,71 +1,75 @@
-"""Constants that are near the reference: within a tolerance, or rounding to it."""
+"""Decimals: one that is right to the digits it shows, and an exact number that rounds to a decimal reference."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import flint
 
 from rlm_math.algebra.balls import HIGH_PRECISION, Evaluation, precision
-from rlm_math.algebra.nodes import DEGREE, Node, is_decimal, number
+from rlm_math.algebra.exact import fold
+from rlm_math.algebra.nodes import Node, is_decimal
 
-_FREE = {"+", "-", "*", "/", "^"}
 MIN_DIGITS = 3
 """Digits of a decimal reference that may be rounded."""
+EXACT_DIGITS, FLOAT_DIGITS = 15, 17
+"""Digits of a float that are right, and digits that are printed."""
 
 
 class Nearness(NamedTuple):
-    """Tolerances of the reward: absolute, and relative to the reference."""
+    """Tolerances of the reward: absolute, relative to the reference, and digits of a decimal for an exact number."""
 
     absolute: float = 0.0
     relative: float = 0.0
+    digits: int = 0
 
 
 EXACT = Nearness()
 
 
 def is_near(gold: Node, a: Node, answer: Node, b: Node, nearness: Nearness) -> bool:
-    """Return True if the answer is within a tolerance, or rounds to a reference that is a decimal."""
-    places = gold.places or (gold.args[0].places if gold.op == "-" else 0)
-    bounds = [flint.arb(nearness.absolute)] if any(nearness) else []
-    with precision(HIGH_PRECISION):
-        difference = Evaluation().value(b) - Evaluation().value(a)
-        if any(nearness):
-            bounds.append(flint.arb(nearness.relative) * abs(Evaluation().value(a)))
-        is_fraction = places and a.op == "number" and a.value.denominator != 1
-        digits = len(str(abs(a.value) * 10**places)) if is_fraction else 0
-        if digits >= MIN_DIGITS and _digits(answer) < digits and not _terminates(answer, b):
-            bounds.append(flint.arb(5) / flint.arb(10) ** (places + 1))
-        return any(abs(difference) <= bound for bound in bounds)
+    """Return True if the answer is within a tolerance, is right to its digits, or rounds to a decimal reference.
 
-
-def _digits(node: Node) -> int:
-    """Return the digits of an expression, and its constants and functions beyond the first.
-
-    An answer with fewer of them than the reference has digits cannot be fitted to it.
+    Args:
+        gold, answer: As they are written.
+        a, b: Their values.
+        nearness: The tolerances.
     """
-    if node == DEGREE:
-        return 0
-    parts = [each for each in _walk_outside_degrees(node) if each.op not in _FREE]
-    values = [each.value for each in parts if each.op == "number"]
-    digits = sum(len(str(x.numerator)) + len(str(x.denominator)) * (x.denominator != 1) for x in values)
-    return digits + max(0, len(parts) - len(values) - 1)
+    with precision(HIGH_PRECISION):
+        distance = abs(Evaluation().value(b) - Evaluation().value(a))
+        bounds = [nearness.absolute, nearness.relative * abs(Evaluation().value(a))] if any(nearness[:2]) else []
+        shown = _places(answer)
+        if nearness.digits and shown is not None and not is_decimal(gold) and b.op == "number":
+            digits = _significant(b, shown)
+            noise = digits - EXACT_DIGITS if EXACT_DIGITS < digits <= FLOAT_DIGITS and not _terminates(a) else 0
+            last = flint.arb(10) ** -(shown - noise)
+            if digits >= nearness.digits and distance < last:
+                return True
+        shown = _places(gold)
+        is_rounded = shown is not None and a.op == "number" and a.value.denominator != 1 and not is_decimal(answer)
+        if is_rounded and shown is not None and _significant(a, shown) >= MIN_DIGITS and not _terminates(b):
+            bounds.append(flint.arb(10) ** -shown / 2)
+        return any(distance <= bound for bound in bounds)
 
 
-def _walk_outside_degrees(node: Node) -> Iterator[Node]:
-    """Yield a node and everything below it, except the degree sign and the 2 of a square root."""
-    yield node
-    for each in node.args[:1] if node.op == "root" and node.args[1] == number(2) else node.args:
-        if each != DEGREE:
-            yield from _walk_outside_degrees(each)
+def _places(node: Node) -> int | None:
+    """Return the decimal places of a decimal, also of one times a power of ten; None for anything else."""
+    if node.op == "-":
+        return _places(node.args[0])
+    if node.op == "*" and node.args[1].op == "^" and node.args[1].args[0] == Node("number", value=flint.fmpq(10)):
+        exponent = fold(node.args[1].args[1])
+        places = _places(node.args[0])
+        return None if places is None or exponent.op != "number" else places - int(exponent.value.numerator)
+    return node.places or None if node.op == "number" else None
 
 
-def _terminates(answer: Node, folded: Node) -> bool:
-    """Return True for an answer that a decimal can be equal to, or that contains one."""
-    if is_decimal(answer):
-        return True
-    if folded.op != "number":
+def _significant(value: Node, places: int) -> int:
+    return len(str(abs(value.value) * flint.fmpq(10) ** places))
+
+
+def _terminates(value: Node) -> bool:
+    """Return True for a number that a decimal can be equal to."""
+    if value.op != "number":
         return False
-    denominator = folded.value.denominator
+    denominator = value.value.denominator
     return bool(10 ** int(denominator.bit_length()) % denominator == 0)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rlm_math.algebra.errors import UnreadableError
-from rlm_math.algebra.nodes import INFINITY, variables
+from rlm_math.algebra.nodes import INFINITY, UnreadableError, variables
 from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.tokens import CLOSING, OPENING, Token
 from rlm_math.algebra.values import Value
@@ -73,5 +72,7 @@ def lone_name(tokens: Tokens) -> str:
         node = parse_expression(tokens)
     except UnreadableError:
         return ""
+    if node.op == "apply" and node.args[0].op == "symbol":
+        return f"{node.value}({node.args[0].value})"
     is_name = node.op == "symbol" and node.value in variables(node) - {INFINITY.value}
     return str(node.value) if is_name else ""

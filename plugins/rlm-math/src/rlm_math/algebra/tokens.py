@@ -5,44 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rlm_math.algebra.errors import UnreadableError
+from rlm_math.algebra.nodes import UnreadableError
 
-FUNCTIONS = {
-    *(
-        [
-            "sin",
-            "cos",
-            "tan",
-            "cot",
-            "sec",
-            "csc",
-            "arcsin",
-            "arccos",
-            "arctan",
-            "arccot",
-            "arcsec",
-            "arccsc",
-            "sinh",
-            "cosh",
-            "tanh",
-            "coth",
-            "ln",
-            "log",
-            "lg",
-            "exp",
-            "cis",
-            "arsinh",
-            "arcosh",
-            "artanh",
-        ]
-    ),
-    *(["gcd", "lcm", "max", "min", "floor", "ceil"]),
-}
+_LISTED = (
+    "sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth ln log lg exp cis arsinh "
+    "arcosh artanh"
+)
+_MANY = {"gcd", "lcm", "max", "min", "floor", "ceil"}
+FUNCTIONS = {*_LISTED.split(), *_MANY}
 """Names of functions; `\\operatorname{name}` and the bare name are read as `\\name`."""
 _ALIASES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "pi": "pi", "sqrt": "sqrt", "infty": "infty"}
 _NAMES = {**{name: name for name in FUNCTIONS}, **_ALIASES, "inf": "infty", "infinity": "infty"}
 
-_FUNCTIONS_IN_TEXT = FUNCTIONS - {"gcd", "lcm", "max", "min", "floor", "ceil", "sec"}
+_FUNCTIONS_IN_TEXT = FUNCTIONS - _MANY - {"sec"}
 _NUMERAL = re.compile(r"-?\d+(?:\.\d+)?")
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -62,31 +37,12 @@ _MARKS = {"<=": "\\leq", ">=": "\\geq", "!=": "\\neq", "<": "\\lt", ">": "\\gt"}
 _UNIT_VECTORS = {"i", "j", "k", "\\i", "\\j"}
 _DOTLESS = {"\\imath", "\\jmath"}
 _COMMANDS = {
-    "\\ne": "\\neq",
-    "\\dots": "\\ldots",
-    "\\cdots": "\\ldots",
-    "\\backslash": "\\setminus",
-    "\\lvert": "|",
-    "\\rvert": "|",
-    "\\vert": "|",
-    "\\times": "*",
-    "\\cdot": "*",
-    "\\div": "/",
-    "\\lor": "or",
-    "\\vee": "or",
-    "\\land": "and",
-    "\\wedge": "and",
-    "\\to": "\\to",
-    "\\colon": ":",
-    "\\R": "\\mathbb{R}",
-    "\\mp": "\\mp",
-    "\\leqslant": "\\leq",
-    "\\geqslant": "\\geq",
-    "\\imath": "i",
-    "\\jmath": "j",
-    "\\varepsilon": "\\epsilon",
+    "\\ne": "\\neq", "\\dots": "\\ldots", "\\cdots": "\\ldots", "\\backslash": "\\setminus", "\\lvert": "|",
+    "\\rvert": "|", "\\vert": "|", "\\times": "*", "\\cdot": "*", "\\div": "/", "\\lor": "or", "\\vee": "or",
+    "\\land": "and", "\\wedge": "and", "\\to": "\\to", "\\colon": ":", "\\R": "\\mathbb{R}", "\\mp": "\\mp",
+    "\\leqslant": "\\leq", "\\geqslant": "\\geq", "\\imath": "i", "\\jmath": "j", "\\varepsilon": "\\epsilon",
     "\\varphi": "\\phi",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +131,8 @@ def _wrapped(wrapper: str, inside: str) -> list[Token]:
         return [Token("letter", inside)]
     if wrapper in ("vec", "hat") and inside.replace("math", "") in _UNIT_VECTORS:
         return [Token("letter", inside.replace("math", "")[-1])]
+    if wrapper in ("mathrm", "text") and inside.isalpha():
+        return [Token("word", inside)]
     if wrapper in ("vec", "hat", "bar", "overline", "mathcal") and inside.isalpha():
         return [Token("word", f"{wrapper}:{inside}")]
     raise UnreadableError(inside or wrapper)

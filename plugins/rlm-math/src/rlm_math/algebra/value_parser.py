@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from rlm_math.algebra import bracket_rules, list_rules, relation_rules, transposes
-from rlm_math.algebra.errors import UnreadableError
+from rlm_math.algebra import bracket_rules, list_rules, relation_rules
+from rlm_math.algebra.nodes import UnreadableError
 from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.splitting import Parse, Tokens
 from rlm_math.algebra.tokens import tokenize
@@ -55,7 +55,7 @@ _RULES: tuple[Callable[[Tokens, Parse], Value | None], ...] = (
     relation_rules.relation,
     list_rules.ratio,
     list_rules.plus_minus,
-    transposes.transposed,
+    bracket_rules.transposed,
     bracket_rules.brackets,
 )
 """Tried in this order: what binds weakest comes first."""

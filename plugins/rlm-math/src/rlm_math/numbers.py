@@ -7,32 +7,18 @@ from fractions import Fraction
 
 MAX_LENGTH = 1000
 """Largest length of a numeral in characters; it keeps exact arithmetic cheap for any completion."""
-
-_BASES = {
-    "two": "2",
-    "three": "3",
-    "four": "4",
-    "five": "5",
-    "six": "6",
-    "seven": "7",
-    "eight": "8",
-    "nine": "9",
-    "sixteen": "16",
-}
-
 _WHOLE = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)"
 _DECIMAL = rf"(?:{_WHOLE}(?:\.\d*)?|\.\d+)"
-_POWER = r"10\s*\^\s*(?:\{\s*([+-]?\d{1,3})\s*\}|([+-]?\d{1,3}))"
 _SIGN = re.compile(r"([+-]?)\s*(.*)", re.S)
 _PLAIN = re.compile(rf"({_DECIMAL})(?:[eE]([+-]?\d{{1,3}}))?")
-_TIMES = re.compile(rf"(?:({_DECIMAL})(?:\s*(?:\\times|\\cdot|\*)\s*| x ))?{_POWER}")
+_TIMES = re.compile(
+    rf"(?:({_DECIMAL})\s*(?:\\times|\\cdot|\*)\s*)?10\s*\^\s*(?:\{{\s*([+-]?\d{{1,3}})\s*\}}|([+-]?\d{{1,3}}))"
+)
 _OVER = re.compile(rf"(?!0\d)({_DECIMAL})\s*/\s*(?!0\d)({_DECIMAL})")
 _FRAC = re.compile(rf"({_WHOLE})?\s*\\frac\s*\{{\s*(-?)\s*({_DECIMAL})\s*\}}\s*\{{\s*(-?)\s*({_DECIMAL})\s*\}}")
-_REPEATING = re.compile(r"(\d+)\.(\d*)\\(?:overline|bar|dot)\s*\{\s*(\d+)\s*\}")
+_REPEATING = re.compile(r"(\d+)\.(\d*)\\overline\s*\{\s*(\d+)\s*\}")
 _MIXED = re.compile(r"(\d+) (\d+)\s*/\s*(\d+)")
-_SPACED = re.compile(r"[1-9]\d{0,2}(?:(?: \d{3})+|(?:'\d{3})+)(?:\.\d+)?")
-_POINTED = re.compile(r"[1-9]\d{0,2}(?:\.\d{3}){2,}(?:,\d+)?")
-"""Thousands separated by points need two of them: 1.234 is a decimal."""
+_SPACED = re.compile(r"[1-9]\d{0,2}(?: \d{3})+(?:\.\d+)?")
 
 
 def parse_number(text: str) -> Fraction | None:
@@ -58,23 +44,21 @@ def _unsigned(text: str) -> Fraction | None:
     if match := _PLAIN.fullmatch(text):
         return _decimal(match[1]) * Fraction(10) ** int(match[2] or 0)
     if _SPACED.fullmatch(text):
-        return Fraction(re.sub("[ ']", "", text))
-    if _POINTED.fullmatch(text):
-        return Fraction(text.replace(".", "").replace(",", "."))
+        return Fraction(text.replace(" ", ""))
     if match := _TIMES.fullmatch(text):
         return _decimal(match[1] or "1") * Fraction(10) ** int(match[2] or match[3])
     if match := _OVER.fullmatch(text):
         return _decimal(match[1]) / _decimal(match[2])
     if match := _REPEATING.fullmatch(text):
-        integer, fixed, cycle = match.groups()
-        return Fraction(int(integer + fixed + cycle) - int(integer + fixed), 10 ** len(fixed) * (10 ** len(cycle) - 1))
+        whole, fixed, cycle = match.groups()
+        return Fraction(int(whole + fixed + cycle) - int(whole + fixed), 10 ** len(fixed) * (10 ** len(cycle) - 1))
     if match := _MIXED.fullmatch(text):
         return int(match[1]) + Fraction(int(match[2]), int(match[3]))
     if match := _FRAC.fullmatch(text):
         part = _decimal(match[3]) / _decimal(match[5]) * (-1 if match[2] != match[4] else 1)
         if match[1] is None:
             return part
-        return None if part < 0 or not part < 1 else _decimal(match[1]) + part
+        return _decimal(match[1]) + part if 0 <= part < 1 else None
     return None
 
 
@@ -93,22 +77,6 @@ def numeral(value: Fraction) -> str:
     return f"{'-' if value < 0 else ''}\\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
 
 
-_WRAPPED = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
-_IN_BASE = re.compile(r"[({\s]*([0-9A-Fa-f]+)[)}\s]*(?:_[{(\s]*(?:base[}\s]*)?|[{(\s]+base[})\s]*)(\w+)[{)}\s]*")
-
-
-def normalized_base(text: str) -> str:
-    """Return a numeral with a base in one notation; empty for anything else.
-
-    >>> normalized_base("(0101)_{2}"), normalized_base("3a_{16}"), normalized_base("5")
-    ('101_2', '3A_16', '')
-    """
-    match = _IN_BASE.fullmatch(_WRAPPED.sub(r"{\1}", text))
-    if match is None:
-        return ""
-    return f"{match[1].upper().lstrip('0') or '0'}_{_BASES.get(match[2], match[2])}"
-
-
 def is_near(a: Fraction, b: Fraction, tolerance: float, relative: float) -> bool:
     """Return True if `a` is within the absolute `tolerance`, or the share `relative` of `b`, of `b`.
 
@@ -116,5 +84,4 @@ def is_near(a: Fraction, b: Fraction, tolerance: float, relative: float) -> bool
     (True, False)
     """
     # via decimal notation, so that 0.01 is exactly a hundredth and not the nearest float
-    allowed = max(Fraction(repr(tolerance)), Fraction(repr(relative)) * abs(b))
-    return abs(a - b) <= allowed
+    return abs(a - b) <= max(Fraction(repr(tolerance)), Fraction(repr(relative)) * abs(b))
