@@ -143,8 +143,8 @@ class Examples:
             mask = pc.or_(mask, pc.is_in(text, pyarrow.array([*names], pyarrow.large_string())))
         if pyarrow.types.is_floating(array.type):
             mask = pc.or_(mask, pc.invert(pc.fill_null(pc.is_finite(array), False)))
-        found: list[int] = mask.to_numpy(zero_copy_only=False).nonzero()[0].tolist()
-        return found
+        numbers: list[int] = mask.to_numpy(zero_copy_only=False).nonzero()[0].tolist()
+        return numbers
 
     def repeated(self, texts: TextColumn, others: Sequence[str]) -> tuple[list[int], list[int]]:
         """Return the numbers of texts that occurred before: with equal and with differing values of other columns."""
@@ -195,8 +195,8 @@ class TextColumn:
 
     def where(self, mask: Any) -> list[int]:
         """Return the numbers of the examples that a mask (N,) of Arrow selects."""
-        found: list[int] = self.numbers[mask.to_numpy(zero_copy_only=False)].tolist()
-        return found
+        numbers: list[int] = self.numbers[mask.to_numpy(zero_copy_only=False)].tolist()
+        return numbers
 
     def blank(self) -> list[int]:
         """Return the numbers of the examples without a character that is visible."""

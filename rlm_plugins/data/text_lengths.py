@@ -41,8 +41,8 @@ def check_texts(
 ) -> None:
     """Check that a tokenizer can encode the examples, and that their prompts fit the model, with one position left.
 
-    Tokenized are the examples of a sample, the first of each form of conversation, the first with a character without
-    a token, and the longest prompts in bytes. A prompt is measured only if its bytes may exceed the limit, because a
+    Tokenized are a sample, the first example of each form of conversation or with an unknown character, and the
+    longest prompts in bytes. A prompt is measured only if its bytes may exceed the limit, because a
     token has at least one byte.
 
     Args:

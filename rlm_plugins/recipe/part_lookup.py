@@ -50,7 +50,7 @@ class Finder:
     def part_list(self, key: str, specs: Sequence[Any], steps: Path) -> tuple[list[Bound], list[dict[str, Any]]]:
         """Return the parts of a list, and their plain data."""
         parts = [self.part(key, spec, (*steps, i)) for i, spec in enumerate(specs)]
-        return [bound for bound, _ in parts], [plain for _, plain in parts]
+        return [bound for bound, _ in parts], [resolved for _, resolved in parts]
 
     def part(self, key: str, spec: Mapping[str, Any], steps: Path) -> tuple[Bound, dict[str, Any]]:
         """Return a part bound to its knobs, and its plain data with every knob.
@@ -78,15 +78,15 @@ class Finder:
             bound = replace(part.bind(knobs, where=where), options=options)
         except RecipeError as error:
             raise self._with_knob_hint(error, part, knobs) from error.__cause__
-        plain_knobs = {name: schedule.as_recipe_value(value) for name, value in bound.knobs.items()}
-        plain_options = {name: _plain(value) for name, value in options.items()}
-        plain = {
+        resolved_knobs = {name: schedule.as_recipe_value(value) for name, value in bound.knobs.items()}
+        resolved_options = {name: _resolved_option(value) for name, value in options.items()}
+        resolved = {
             "name": stable_name(part),
-            **plain_options,
-            **pydantic_core.to_jsonable_python(plain_knobs, fallback=repr),
+            **resolved_options,
+            **pydantic_core.to_jsonable_python(resolved_knobs, fallback=repr),
         }
-        self.record_origin(plain, steps, f"default of {part.name}")
-        return bound, plain
+        self.record_origin(resolved, steps, f"default of {part.name}")
+        return bound, resolved
 
     def _with_knob_hint(self, error: RecipeError, part: Part, knobs: Mapping[str, Any]) -> RecipeError:
         """Return an error about an unknown knob with a hint: the parts that have this knob."""
@@ -128,7 +128,7 @@ class Finder:
                 self.recipe.origins[after + address[len(before) :]] = origin
 
 
-def _plain(value: Any) -> Any:
+def _resolved_option(value: Any) -> Any:
     """Return the value of an option as plain data; of a part, its name and knobs if it has any."""
     if not isinstance(value, Bound):
         return schedule.as_recipe_value(value)

@@ -85,34 +85,35 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     settings = absolute_settings(settings, lambda name: finder.folder("trainer", name))
     raw = {**raw, "trainer": settings}
     title = raw.get("name") or raw["algorithm"]["name"].rpartition("/")[2]
-    body: dict[str, Any] = {"name": title} if stage_path else {}
-    model, body["model"] = _model(finder, raw)
-    environment, body["environment"] = finder.part("environment", raw["environment"], ("environment",))
-    rewards, body["rewards"] = rewards_of(finder, raw.get("rewards") or [])
-    trainer, slots, body["algorithm"] = _algorithm(finder, raw)
-    critic, section = critic_of(finder, raw.get("critic"), slots, body["model"].get("lora"))
-    body |= section
+    stage_dict: dict[str, Any] = {"name": title} if stage_path else {}
+    model, stage_dict["model"] = _model(finder, raw)
+    environment, stage_dict["environment"] = finder.part("environment", raw["environment"], ("environment",))
+    rewards, stage_dict["rewards"] = rewards_of(finder, raw.get("rewards") or [])
+    trainer, slots, stage_dict["algorithm"] = _algorithm(finder, raw)
+    critic, section = critic_of(finder, raw.get("critic"), slots, stage_dict["model"].get("lora"))
+    stage_dict |= section
     if generates(trainer):
-        body["generator"] = decoding
-    body["trainer"] = settings
-    callbacks, body["callbacks"] = finder.part_list("callbacks", raw.get("callbacks") or [], ("callbacks",))
-    observers, plain = finder.part_list("observers", raw.get("observers") or [], ("observers",))
-    body |= {"observers": plain} if plain else {}
-    sections, plain_sections = _sections(finder, raw, has_equation=slots.get("policy_loss") is not None)
+        stage_dict["generator"] = decoding
+    stage_dict["trainer"] = settings
+    callbacks, stage_dict["callbacks"] = finder.part_list("callbacks", raw.get("callbacks") or [], ("callbacks",))
+    observers, resolved = finder.part_list("observers", raw.get("observers") or [], ("observers",))
+    stage_dict |= {"observers": resolved} if resolved else {}
+    has_equation = slots.get("policy_loss") is not None
+    sections, resolved_sections = _sections(finder, raw, has_equation=has_equation)
     added = _settings(finder, trainer, settings)
     labels = labels_of(finder, trainer, rewards)
-    evaluation, suite, body["evaluation"] = evaluation_of(finder, raw.get("evaluation", {}), labels)
-    body |= {"on_divergence": raw["on_divergence"]} if raw.get("on_divergence") else {}
-    body |= plain_sections
-    check_values(body, stage_path)
+    evaluation, suite, stage_dict["evaluation"] = evaluation_of(finder, raw.get("evaluation", {}), labels)
+    stage_dict |= {"on_divergence": raw["on_divergence"]} if raw.get("on_divergence") else {}
+    stage_dict |= resolved_sections
+    check_values(stage_dict, stage_path)
     stage = Stage(
         name=f"{number + 1:02d}-{title}",
-        body=body,
+        body=stage_dict,
         trainer=trainer.target,
         settings=settings,
         environment_spec=EnvironmentSpec(train=()),
         source=unbuilt_source(),
-        lora=body["model"].get("lora"),
+        lora=stage_dict["model"].get("lora"),
         rewards=rewards,
         evaluation=evaluation,
         sampler=slots["sampler"],
@@ -130,8 +131,8 @@ def resolve_algorithm(recipe: Recipe, registry: Registry) -> tuple[dict[str, Any
     Raises:
         RecipeError: An unknown name, a wrong knob, or data that nothing provides.
     """
-    _, slots, plain = _algorithm(Finder(recipe, registry, recipe.stage_paths[0]), recipe.bodies[0])
-    return slots, plain
+    _, slots, resolved = _algorithm(Finder(recipe, registry, recipe.stage_paths[0]), recipe.bodies[0])
+    return slots, resolved
 
 
 def resolve_rewards(recipe: Recipe, registry: Registry) -> list[Reward]:
@@ -152,11 +153,11 @@ def _sections(finder: Finder, raw: Mapping[str, Any], *, has_equation: bool) -> 
         RecipeError: No plugin owns a section, or it has an unknown key.
     """
     sections: dict[str, Bound] = {}
-    plain: dict[str, Any] = {}
+    resolved: dict[str, Any] = {}
     owned = [key for key in raw if key not in KEYS]
     for key in dict.fromkeys([*owned, *finder.registry.section_names(default=True)]):
         if key in raw and raw[key] is None:
-            plain[key] = None
+            resolved[key] = None
             continue
         if not finder.registry.offers("rlm_sections", key):
             names = [*KEYS, *finder.registry.section_names()]
@@ -166,9 +167,9 @@ def _sections(finder: Finder, raw: Mapping[str, Any], *, has_equation: bool) -> 
         if getattr(part.target, "needs_equation", False) and not has_equation:
             continue
         sections[key] = part.bind(raw.get(key) or {}, where=finder.address(key))
-        plain[key] = pydantic_core.to_jsonable_python(sections[key].knobs, fallback=repr)
-        finder.record_origin(plain[key], (key,), f"default of {key}")
-    return sections, plain
+        resolved[key] = pydantic_core.to_jsonable_python(sections[key].knobs, fallback=repr)
+        finder.record_origin(resolved[key], (key,), f"default of {key}")
+    return sections, resolved
 
 
 def _settings(finder: Finder, trainer: Bound, values: Mapping[str, Any]) -> dict[str, Setting]:
@@ -187,8 +188,8 @@ def _model(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound | None, dict[
         return None, adapter
     full = resolve_model_name(spec, finder.registry, finder.folder("model", "name"), finder.address("model"))
     finder.record_origin(full, ("model",), finder.recipe.origins[finder.address("model", "name")])
-    bound, plain = finder.part("model", full, ("model",))
-    return bound, {**plain, **adapter}
+    bound, resolved = finder.part("model", full, ("model",))
+    return bound, {**resolved, **adapter}
 
 
 def _algorithm(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
@@ -197,18 +198,18 @@ def _algorithm(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str
     where = f"{address} (algorithm {algorithm.name})"
     trainer = finder.registry.find("rlm_trainers", algorithm.target.trainer, where=where)
     slots: dict[str, Any] = {}
-    plain: dict[str, Any] = {"name": stable_name(algorithm)}
+    resolved: dict[str, Any] = {"name": stable_name(algorithm)}
     merged = merge(algorithm, body["algorithm"], finder)
     check_unused_slots(algorithm, trainer, merged, address)
     for slot, spec in merged.items():
         finder.record_origin(spec, ("algorithm", slot), f"algorithm {algorithm.name}")
         find: Any = finder.part_list if slot in MANY else finder.optional_part
-        slots[slot], plain[slot] = find(slot, spec, ("algorithm", slot))
+        slots[slot], resolved[slot] = find(slot, spec, ("algorithm", slot))
     settings = body.get("trainer") or {}
     provided = {name for setting in _settings(finder, trainer.bind({}), settings).values() for name in setting.provides}
     known = reports_logprobs(settings, slots["rollouts"]) or "rollout_logp" in provided
     check_needs(slots, address, samples_elsewhere=known)
-    return trainer.bind({}, where=address), slots, plain
+    return trainer.bind({}, where=address), slots, resolved
 
 
 def check_names(recipe: Recipe, registry: Registry) -> None:

@@ -46,11 +46,11 @@ def rewards_of(finder: Finder, entries: list[dict[str, Any]]) -> tuple[list[Rewa
                 where=finder.address("rewards", i),
                 hint="give one of them another label: `as: …`",
             )
-        plain = {"name": knobs.pop("name"), **knobs, "as": reward.label, "weight": reward.weight}
-        plain["on_error"] = reward.on_error
-        finder.record_origin(plain, ("rewards", i), "default")
+        resolved = {"name": knobs.pop("name"), **knobs, "as": reward.label, "weight": reward.weight}
+        resolved["on_error"] = reward.on_error
+        finder.record_origin(resolved, ("rewards", i), "default")
         rewards.append(reward)
-        sections.append(plain)
+        sections.append(resolved)
     return rewards, sections
 
 
@@ -96,7 +96,7 @@ def generator_of(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[s
     spec = body.get("generator") or {"name": name}
     if PLUGIN not in finder.registry.plugins and spec["name"] in (DEFAULT, DEFAULT.rpartition("/")[2]):
         _refuse_missing(finder, spec["name"])
-    bound, plain = finder.part("generator", spec, ("generator",))
+    bound, resolved = finder.part("generator", spec, ("generator",))
     settings = dict(body.get("trainer") or {})
     target: Any = bound.target
     fixed = target.trainer_settings if isinstance(target, SetsTrainer) else {}
@@ -106,7 +106,7 @@ def generator_of(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[s
             where = finder.address("trainer", name)
             raise RecipeError(problem, where=where, hint="leave it out: it follows from the generator")
         finder.record_origin(value, ("trainer", name), f"generator {bound.part.name}")
-    return bound, plain, settings
+    return bound, resolved, settings
 
 
 def _refuse_missing(finder: Finder, name: str) -> None:
@@ -145,10 +145,10 @@ def evaluation_of(
     _check(evaluation, finder.address("evaluation"))
     finder.record_origin(evaluation.metric, ("evaluation", "metric"), "the first reward")
     finder.record_origin(asdict(evaluation), ("evaluation",), "default")
-    suite, plain = {}, {}
+    suite, resolved = {}, {}
     for name, spec in evaluation.suite.items():
-        suite[name], plain[name] = finder.part("environment", spec, ("evaluation", "suite", name))
-    return evaluation, suite, {**asdict(evaluation), "suite": plain}
+        suite[name], resolved[name] = finder.part("environment", spec, ("evaluation", "suite", name))
+    return evaluation, suite, {**asdict(evaluation), "suite": resolved}
 
 
 def _check(evaluation: Evaluation, where: str) -> None:
@@ -211,14 +211,14 @@ def critic_of(
     if critic.kind == "shared" and critic.lora is None:
         inherited = {key: value for key, value in (lora or {}).items() if key not in _NOT_INHERITED}
         critic = Critic(**{**vars(critic), "lora": inherited})
-    plain = {
+    resolved = {
         key: schedule.as_recipe_value(value)
         for key, value in vars(critic).items()
         if key != "lora" or value is not None
     }
-    finder.record_origin(plain.get("lora"), ("critic", "lora"), "as the policy's")
-    finder.record_origin(plain, ("critic",), "default")
-    return critic, {"critic": plain}
+    finder.record_origin(resolved.get("lora"), ("critic", "lora"), "as the policy's")
+    finder.record_origin(resolved, ("critic",), "default")
+    return critic, {"critic": resolved}
 
 
 def check_copied(critic: Critic | None, source: ModelSpec, where: str) -> None:

@@ -255,8 +255,8 @@ def _check_messages(examples: Examples, title: str, where: str) -> None:
                 _refuse_role(number, message.get("role"), title, where)
         if not _contents(example["prompt"]).strip():
             raise RecipeError(f"prompt {number} of the {title} has only empty messages", where=where)
-    if found := examples.unknown_role(ROLES):
-        _refuse_role(*found, title, where)
+    if unknown := examples.unknown_role(ROLES):
+        _refuse_role(*unknown, title, where)
     if blank := examples.texts("prompt", _contents).blank():
         raise RecipeError(f"prompt {blank[0]} of the {title} has only empty messages", where=where)
 
