@@ -17,6 +17,7 @@ from rlm_plugins.errors import RlmError
 PART = '''
 import torch
 from rlm_plugins import hookimpl
+from rlm_plugins.trainer.observer import StepObserver
 
 def at(step, value, x, first=3):
     return torch.full_like(x, value) if step == first else x
@@ -33,19 +34,19 @@ def loss_spike(logp, advantages, step, *, value: float = 1e30):
     scale = value if step == 3 else 1.0
     return -logp * advantages * scale
 
-class Poison:
-    """Changes a weight after a step, as a faulty kernel would."""
+class Poison(StepObserver):
+    """Changes a weight before the optimizer steps, as a faulty kernel would."""
 
-def poison(*, value: float = 1e30):
-    from transformers import TrainerCallback
+    def __init__(self, *, value: float = 1e30):
+        self.value = value
 
-    class Poisoned(TrainerCallback):
-        def on_optimizer_step(self, args, state, control, model=None, **kwargs):
-            if state.global_step == 3:
-                with torch.no_grad():
-                    next(w for w in model.parameters() if w.requires_grad).view(-1)[0] = value
+    def attach(self, trainer):
+        self.trainer = trainer
 
-    return Poisoned()
+    def gradient(self, norm):
+        if self.trainer.state.global_step == 3:
+            with torch.no_grad():
+                next(w for w in self.trainer.model.parameters() if w.requires_grad).view(-1)[0] = self.value
 
 @hookimpl
 def rlm_advantages():
@@ -56,8 +57,8 @@ def rlm_policy_losses():
     return {"loss_spike": loss_spike}
 
 @hookimpl
-def rlm_callbacks():
-    return {"poison": poison}
+def rlm_observers():
+    return {"poison": Poison}
 
 @hookimpl
 def rlm_rewards():
@@ -88,7 +89,7 @@ def spike(value: str) -> list[str]:
 
 
 def spoiled(value: str) -> list[str]:
-    return [f"callbacks=[{{name: poison, value: {value}}}]"]
+    return [f"observers=[{{name: poison, value: {value}}}]"]
 
 
 STOPS: dict[str, tuple[list[str], int]] = {
