@@ -1,4 +1,4 @@
-"""Attention over a packed layout (`kernels/tree_attention.py`), in place of a model's own.
+"""Attention over a packed layout (`tree_attention.py`), in place of a model's own.
 
 It is registered among the attention functions of transformers, and acts in passes with a layout only. All other passes
 use the model's own function, so generation is untouched. Gradients of all sequences accumulate in a shared prefix.

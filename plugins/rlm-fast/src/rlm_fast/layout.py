@@ -1,6 +1,6 @@
 """Layout of a batch without padding, in which shared prefixes occur once, as one sequence of tokens.
 
-The sequences of a batch form a prefix tree (`kernels/prefix_tree.py`): completions of a group share a prompt, prompts
+The sequences of a batch form a prefix tree (`prefix_tree.py`): completions of a group share a prompt, prompts
 share a chat template or examples, and completions may share their first tokens. The last token of a completion
 predicts nothing that is needed, so it is left out.
 

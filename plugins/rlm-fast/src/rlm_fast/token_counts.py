@@ -16,7 +16,7 @@ from rlm_fast.prompt_groups import MicroBatch
 
 KV_SHARE = 8
 """A completion copies the keys and values it attends to. Per token these are less than an eighth of the activations
-of a transformer of common shape (`estimate/transformer.py`)."""
+of a transformer of common shape (`transformer.py`)."""
 
 
 @dataclass(frozen=True)

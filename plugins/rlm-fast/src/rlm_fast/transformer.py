@@ -14,7 +14,7 @@ adapters of rank r: their middle, inputs if cast  7 p r, p bytes per number insi
 reciprocal roots, sums of exponentials            4 per norm and head
 ================================================  ====================================================================
 
-A fused MLP (`kernels/fused_mlp.py`) saves gate and up only.
+A fused MLP (`fused_mlp.py`) saves gate and up only.
 
 With gradient checkpointing a layer saves its input, w D; in the backward pass one layer at a time needs all of the
 above, after the logits are freed. The tests compare this with the tensors that autograd saves for Llama, Qwen2 and
@@ -144,7 +144,7 @@ class Transformer:
         """Return the bytes of the language head: tiles of logits, and hidden states with their float32 gradient.
 
         Without Triton TRL computes logits of every token, prompt and padding included. A packed pass computes those of
-        completions only, in small chunks, with their float32 gradient (`kernels/fused_logprob_head.py`). Autocast adds
+        completions only, in small chunks, with their float32 gradient (`fused_logprob_head.py`). Autocast adds
         a copy of the weight.
         """
         product = 2 if load.half else self.weight
