@@ -332,7 +332,8 @@ def test_model_on_another_base_is_not_shared(adapter: Path, base: Path) -> None:
 def test_memory_is_known_before_loading(done: Path, adapter: Path, base: Path) -> None:
     """The estimate is exact but for file headers, with an adapter on the policy's base and with a base of its own."""
     *_, stage = compose(recipe.load(PIPELINE, SHORT), Registry(), build_environment=False)
-    stage.source = ModelSpec(AutoModelForCausalLM.from_pretrained(base).config, Path, Path, "")
+    source = ModelSpec(AutoModelForCausalLM.from_pretrained(base).config, Path, Path, "")
+    stage = replace(stage, source=source)
     judge = reward_files.load_on_policy_base(adapter, other := policy(base))
     assert judge is not None
     taken = sum(4 * x.numel() for name, x in other.named_parameters() if ".reward" in name)
@@ -399,7 +400,7 @@ def one_judge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         return
     judge = reward_files.load_with_own_base(request.getfixturevalue("adapter"), torch.device("cpu"))
     monkeypatch.setattr(reward_files, "load_with_own_base", lambda *_: judge)
-    monkeypatch.setattr("rlm_testing.text_samples.UNUSUAL", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
+    monkeypatch.setattr("rlm_testing.reward_laws.UNUSUAL", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
 
 
 test_gist_world = conformance("rlm_environments", gist.gist_environment, knobs={"train_rows": 100, "test_rows": 20})

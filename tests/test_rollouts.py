@@ -23,11 +23,37 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.checkpoint import checkpoints
+from rlm_plugins.trainer.observer import StepObserver
 from rlm_plugins.trainer.passes import temperature_cell
 from rlm_plugins.trainer.prompts import PromptTokens
 
 REGISTRY = Registry()
 SEEN: list[Any] = []
+
+
+class Seen(StepObserver):
+    """Record prompts, texts and batch of each generation batch in `SEEN`."""
+
+    def attach(self, trainer: Any) -> None:
+        self.rewards = trainer.components.rewards
+
+    def scored(self, batch: Any, turn_ends: Any) -> None:
+        prompts, texts = self.rewards.texts
+        SEEN.append(SimpleNamespace(prompts=prompts, texts=texts, batch=batch))
+
+
+class Temperatures(StepObserver):
+    """Record step and temperatures of each generation batch."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, float, float]] = []
+
+    def attach(self, trainer: Any) -> None:
+        self.trainer = trainer
+
+    def scored(self, batch: Any, turn_ends: Any) -> None:
+        step, generation = self.trainer.state.global_step, self.trainer.generation_config
+        self.found.append((step, self.trainer.temperature, generation.temperature))
 
 
 def source(name: str, rows: int | None = None, **knobs: Any) -> Bound:
@@ -40,7 +66,7 @@ def rollout_trainer(folder: Path, *sources: Bound, **changes: Any) -> EquationTr
     data = tiny.problems(16).map(lambda row: {"demonstration": row["answer"]})
     pieces = {
         "collector": RolloutCollector(sources, tiny.settings()["num_generations"]) if sources else None,
-        "observer": lambda *seen: SEEN.append(seen),
+        "observers": [Seen()],
     }
     SEEN.clear()
     return trainer(folder, data=data, pieces=pieces, **{"max_steps": 2, **changes})
@@ -308,7 +334,7 @@ def test_fork_continues_from_the_prefix(idle: EquationTrainer) -> None:
 
 
 def last_batch() -> Any:
-    return SEEN[-1][3]
+    return SEEN[-1].batch
 
 
 @pytest.mark.parametrize(
@@ -345,13 +371,13 @@ def test_two_steps(tmp_path: Path, sources: Any, rows: dict[str, int]) -> None:
         assert not batch.mask[batch.sources["greedy"]].any()
         assert (batch.rewards[batch.sources["greedy"]] != 0).any()
     if "demonstrations" in rows:
-        texts = [SEEN[-1][2][i] for i in batch.sources["demonstrations"].nonzero()]
-        prompts = [SEEN[-1][1][i] for i in batch.sources["demonstrations"].nonzero()]
+        texts = [SEEN[-1].texts[i] for i in batch.sources["demonstrations"].nonzero()]
+        prompts = [SEEN[-1].prompts[i] for i in batch.sources["demonstrations"].nonzero()]
         answers = {row["prompt"]: row["answer"] for row in tiny.problems(16)}
         assert texts == [answers[prompt] for prompt in prompts]
         assert log["sources/demonstrations/truncated"] == 0
     if "replay" in rows:
-        texts = [SEEN[-1][2][i] for i in batch.sources["replay"].nonzero()]
+        texts = [SEEN[-1].texts[i] for i in batch.sources["replay"].nonzero()]
         assert {*texts} <= {"12", "34", "56"}
 
 
@@ -368,12 +394,9 @@ def test_prompt_missing_in_the_pool_is_sampled(tmp_path: Path) -> None:
 def test_a_temperature_on_a_schedule(tmp_path: Path) -> None:
     """Generation and log-probs use the temperature of their step."""
     equation_trainer = rollout_trainer(tmp_path, source("policy", temperature={"from": 1.0, "to": 0.5, "over": 2}))
-    found = []
-    equation_trainer.components.scoring.observer = lambda step, *_: found.append(
-        (step, equation_trainer.temperature, equation_trainer.generation_config.temperature)
-    )
+    equation_trainer.observe([temperatures := Temperatures()])
     equation_trainer.train()
-    assert found == [(0, 1.0, 1.0), (1, 0.75, 0.75)]
+    assert temperatures.found == [(0, 1.0, 1.0), (1, 0.75, 0.75)]
     assert temperature_cell(equation_trainer.model).cell_contents == 0.75
 
 
@@ -385,9 +408,9 @@ def test_resumed_run_replays_the_same_completions(tmp_path: Path) -> None:
     options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
     whole = rollout_trainer(tmp_path / "whole", *sources, **options)
     whole.train()
-    texts = [seen[2] for seen in SEEN]
+    texts = [seen.texts for seen in SEEN]
     again = rollout_trainer(tmp_path / "again", *sources, **options)
     again.train(resume_from_checkpoint=str(checkpoints(tmp_path / "whole")[0]))
-    assert [seen[2] for seen in SEEN] == texts[2:]
+    assert [seen.texts for seen in SEEN] == texts[2:]
     end = dict(whole.model.named_parameters())
     assert all(torch.equal(p, end[name]) for name, p in again.model.named_parameters())

@@ -27,6 +27,7 @@ def test_merged_adapter_leaves_all_weights_trainable(tmp_path: Path) -> None:
     source = ModelSpec(config=base.config, tokenizer=tiny.tokenizer, load=tiny.model)
     stage = Stage("01-x", {}, None, {}, EnvironmentSpec(train=()), source, lora={"r": 8}, place=Place(tmp_path))
     adapted.save_pretrained(stage.output)
+    seal(stage.output)
     merged = result_of(stage).load()
     ids = torch.tensor([[3, 4, 5]])
     torch.testing.assert_close(merged(ids).logits, adapted(ids).logits)
@@ -69,6 +70,7 @@ def test_code_in_the_folder_of_a_result_is_not_run(tmp_path: Path) -> None:
         settings = json.loads((stage.output / name).read_text())
         value = "code.Model" if name == "config.json" else ["code.Tokenizer", None]
         (stage.output / name).write_text(json.dumps({**settings, "auto_map": {key: value}}))
+    seal(stage.output)
     result = result_of(stage)
     result.tokenizer(), result.load()
     assert not (tmp_path / "ran").exists()

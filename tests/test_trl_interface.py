@@ -119,8 +119,6 @@ def test_one_file_overrides_trl() -> None:
     files = {file.name: overrides(file, "GRPOTrainer") for file in PACKAGE.glob("*.py")}
     assert {name: methods for name, methods in files.items() if methods} == {
         "equation_trainer.py": [
-            "train",
-            "_run_epoch",
             "_load_optimizer_and_scheduler",
             "_get_train_sampler",
             "training_step",
