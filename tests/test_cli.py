@@ -113,7 +113,7 @@ def test_ascii_terminal_gets_ascii(tmp_path: Path) -> None:
 def test_plugins() -> None:
     listed = output_of("plugins")
     for hook in HOOKS.values():
-        if hook.key not in ("rollouts", "command"):  # without built-in parts
+        if hook.key not in ("rollouts", "command", "observers"):  # without built-in parts
             assert f"  {hook.key} " in listed
     assert "GRPO without the two divisions" in listed
 
@@ -378,7 +378,7 @@ def test_interrupt_prints_the_resume_command(recipe: Path, monkeypatch: pytest.M
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rlm_plugins.run.train._train_stages", interrupt)
+    monkeypatch.setattr("rlm_plugins.run.train._train_stage", interrupt)
     result = rlm("train", recipe)
     assert result.exit_code == 130
     assert "--resume" in result.stderr

@@ -25,17 +25,15 @@ CUT = [
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Return the command `rlm` of an environment with the core and all libraries, but no package of ours."""
-    home = tmp_path_factory.mktemp("kernel")
-    libraries, environment = home / "libraries", home / "environment"
-    libraries.mkdir()
+    environment = tmp_path_factory.mktemp("kernel") / "environment"
+    venv.create(environment, symlinks=True)
+    (target,) = environment.glob("lib/python*/site-packages")
     for site in {Path(torch.__file__).parents[1], *(Path(each) for each in sys.path if each.endswith("site-packages"))}:
         for entry in site.iterdir():
             is_ours = "rlm_" in entry.name and not entry.name.startswith("rlm_plugins-")
-            if not is_ours and entry.suffix != ".pth" and not (libraries / entry.name).exists():
-                (libraries / entry.name).symlink_to(entry)
-    venv.create(environment, symlinks=True)
-    (site,) = environment.glob("lib/python*/site-packages")
-    (site / "kernel.pth").write_text(f"{ROOT}\n{libraries}\n")
+            if not is_ours and entry.suffix != ".pth" and not (target / entry.name).exists():
+                (target / entry.name).symlink_to(entry)
+    (target / "kernel.pth").write_text(f"{ROOT}\n")
     return [str(environment / "bin" / "python"), "-m", "rlm_plugins"]
 
 

@@ -178,7 +178,7 @@ class Transformer:
         """Return the bytes of sampling one token per sequence: logits, scaled logits, probabilities and noise.
 
         On a CPU the noise comes from float64 numbers, for all sequences and for the active ones
-        (`plugins/rlm-fast/src/sampling.py`).
+        (`sampling.py`).
         """
         noise = 4 if load.triton else 4 + 2 * 8
         return load.generated * self.vocab_size * (self.weight + 4 + 4 + noise)
