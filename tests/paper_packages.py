@@ -13,12 +13,15 @@ import rlm_worlds
 from rlm_plugins import hookimpl
 from rlm_plugins.hooks import HOOKS
 
-PACKAGES = (rlm_worlds, rlm_intrinsic, rlm_algorithms, rlm_process)
+HIDDEN = (rlm_worlds, rlm_intrinsic, rlm_process)
+"""Installed packages that `conftest` hides, so that this plugin offers their parts."""
+
+PACKAGES = (*HIDDEN, rlm_algorithms)
 
 
 def joined(name: str) -> Callable[[], dict[str, Any]]:
     def hook() -> dict[str, Any]:
-        found = [getattr(package, name)() for package in PACKAGES if hasattr(package, name)]
+        found = [getattr(package, name)() for package in HIDDEN if hasattr(package, name)]
         return {key: part for parts in found for key, part in parts.items()}
 
     return hookimpl(hook)

@@ -16,7 +16,7 @@ from rlm_algorithms import importance_ratios
 from rlm_testing import batches
 
 from rlm_plugins.batch import Batch
-from rlm_plugins.builtin import algorithms, policy_losses
+from rlm_plugins.builtin import policy_losses
 from rlm_plugins.builtin.trainers import GRPO
 from rlm_plugins.functional.statistics import expected_logp
 from rlm_plugins.report.objective_text import objective as formula
@@ -26,7 +26,7 @@ from rlm_plugins.stage import RunState, Stage
 
 
 def test_every_algorithm_here_is_registered() -> None:
-    assert set(FORMULAS) <= set(algorithms.rlm_algorithms())
+    assert set(FORMULAS) <= set(REGISTRY.names("rlm_algorithms"))
 
 
 @given(batches())
@@ -98,7 +98,7 @@ def test_inference_engine_is_not_corrected_twice(name: str, switched: dict[str, 
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_algorithm_composes_its_formula(name: str) -> None:
-    slots = slots_of(algorithms.ALGORITHMS[name], REGISTRY)
+    slots = slots_of(REGISTRY.find("rlm_algorithms", name).target, REGISTRY)
     assert formula(slots) == FORMULAS[name]
 
 

@@ -118,10 +118,10 @@ SURROGATES: dict[str, dict[str, Any]] = {
 @given(batch=batches())
 def test_on_policy_a_surrogate_has_the_gradient_of_reinforce(name: str, batch: Batch) -> None:
     """This also holds for advantages that differ between tokens."""
-    loss = getattr(policy_losses, name.partition(",")[0])
+    loss = REGISTRY.find("rlm_policy_losses", name.partition(",")[0]).bind(SURROGATES[name])
     symbols = equation(
         importance=part("rlm_importance", importance.token),
-        policy_loss=part("rlm_policy_losses", loss, **SURROGATES[name]),
+        policy_loss=loss,
     )
     batch = on_policy(batch)
     _, gradient = loss_and_gradient(batch, symbols)

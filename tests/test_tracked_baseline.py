@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,9 +13,7 @@ from rlm_algorithms.tracked_values import Curriculum, Prioritized, TrackedBaseli
 
 from rlm_plugins.batch import Batch
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.registry import Registry
 from rlm_plugins.step import compute_advantages, objective, shape_and_filter
-from rlm_plugins.trainer.part_state import PartStates
 
 
 def by_hand(visits: list[tuple[float, float]], start: float, weight: float) -> tuple[float, float]:
@@ -201,13 +198,3 @@ def test_success_is_that_of_the_last_visits() -> None:
 def test_unknown_reward_is_rejected() -> None:
     with pytest.raises(RecipeError, match="unknown reward 'accuracy'"):
         Prioritized().update(torch.tensor([0]), {"digits": torch.tensor([1.0])})
-
-
-def test_state_under_the_old_name_is_loaded(tmp_path: Path) -> None:
-    """The checkpoint is from before the sampler was renamed."""
-    bound = [Registry().find("rlm_samplers", "prioritized").bind({}) for _ in range(2)]
-    bound[0].target.update(torch.tensor([0, 3]), {"accuracy": torch.tensor([1.0, 0.0])})
-    torch.save({"0:builtin/prioritised": bound[0].target.state_dict()}, tmp_path / "parts.pt")
-    PartStates([bound[1]], {}).load(str(tmp_path))
-    assert str(bound[1].target.state_dict()) == str(bound[0].target.state_dict())
-    assert str(bound[1].target.state_dict()) != str(Prioritized().state_dict())

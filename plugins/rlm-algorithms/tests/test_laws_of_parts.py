@@ -24,8 +24,7 @@ from rlm_algorithms import (
 )
 from rlm_testing import conformance
 from rlm_testing.conformance_kit import find_violation
-from rlm_testing.law import battery
-from rlm_testing.part_under_test import Subject
+from rlm_testing.law import Subject, battery
 
 from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.registry import Registry
