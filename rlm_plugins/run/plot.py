@@ -9,6 +9,7 @@ from typing import Any
 
 from rlm_plugins.durable.files import file_errors
 from rlm_plugins.evaluation.sampled_scores import SampledScores, verdict
+from rlm_plugins.messages import visible
 
 
 def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, file: Path) -> bool:
@@ -36,15 +37,15 @@ def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, f
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     if trained:
-        label = f"{metric} of training samples"
+        label = visible(f"{metric} of training samples")
         steps, scores = zip(*map(itemgetter("step", in_training), trained), strict=True)
         axes.plot(steps, scores, color="0.7", label=label)
     if held_out:
         keys = "step", f"held_out/{metric}", "held_out/low", "held_out/high"
         steps, scores, lows, highs = zip(*map(itemgetter(*keys), held_out), strict=True)
         axes.fill_between(steps, lows, highs, alpha=0.25)
-        axes.plot(steps, scores, marker="o", label=f"held-out {metric} (95 % interval)")
-    axes.set(xlabel="step", ylabel="score", title=f"{file.parent.name}: {stage}")
+        axes.plot(steps, scores, marker="o", label=visible(f"held-out {metric} (95 % interval)"))
+    axes.set(xlabel="step", ylabel="score", title=visible(f"{file.parent.name}: {stage}"))
     axes.grid(alpha=0.3)
     axes.legend()
     with file_errors(file):
@@ -76,7 +77,7 @@ def pass_at_k_curves(before: SampledScores, after: SampledScores, file: Path) ->
         axes.plot(ks, means, marker=".", color=color, label=f"pass@k, {name} (95 % interval)")
         majority = [scores.estimate("majority", k)[0] for k in ks]
         axes.plot(ks, majority, linestyle="--", color=color, label=f"majority@k, {name}")
-    axes.set(xlabel="k", ylabel="score", title=f"{file.parent.name}: {verdict(before, after)}")
+    axes.set(xlabel="k", ylabel="score", title=visible(f"{file.parent.name}: {verdict(before, after)}"))
     axes.set_xscale("log", base=2)
     axes.grid(alpha=0.3)
     axes.legend()

@@ -50,7 +50,6 @@ class Collaborators:
             DataNeeds(options.equation, args, stateful),
             learners,
             sampler,
-            options.observers,
             source_labels=collector.labels if collector else (),
             has_critic=options.critic is not None,
         )

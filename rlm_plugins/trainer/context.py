@@ -14,7 +14,6 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.dynamic_sampling import LEFT_PADDED
 from rlm_plugins.stage_settings import Reward
-from rlm_plugins.trainer.observer import StepObserver
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,6 @@ class TrainerContext:
         needs: Data that the parts need before the update.
         learners: Every part that may have a state, except the sampler, which is updated every sampling round.
         sampler: Prompt sampler that chooses every generation batch, or None.
-        observers: Observers of its steps, in the order in which they are called.
         source_labels: Labels of the rollout sources beside the policy.
         has_critic: A critic is trained.
     """
@@ -88,13 +86,13 @@ class TrainerContext:
     needs: DataNeeds
     learners: Sequence[Bound]
     sampler: Bound | None
-    observers: Sequence[StepObserver] = ()
     source_labels: Sequence[str] = ()
     has_critic: bool = False
 
     # -- attributes of the trainer that change
 
     model = property(attrgetter("trainer.model"), doc="Policy, as the trainer holds it.")
+    observers = property(attrgetter("trainer.observers"), doc="Observers of its steps, in the order of their calls.")
     is_training = property(attrgetter("trainer.model.training"), doc="False during evaluation.")
     optimizer = property(attrgetter("trainer.optimizer"), doc="Optimizer of the policy; None before training.")
     temperature = property(attrgetter("trainer.temperature"), doc="Sampling temperature; divides all logits.")
