@@ -444,7 +444,7 @@ def rlm_sections() -> Parts:
 
         class Budget(Section):
             \"\"\"Stop a stage after some tokens.\"\"\"
-            def __init__(self, *, tokens: int):
+            def __init__(self, *, tokens: int = 10_000_000):
                 self.tokens = tokens
             def callbacks(self, stage, run, console):
                 class Stop(TrainerCallback):

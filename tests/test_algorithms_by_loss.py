@@ -86,7 +86,7 @@ def test_inference_engine_is_not_corrected_twice(name: str, switched: dict[str, 
     class Enough(Exception):
         pass
 
-    def arguments(stage: Any, **machine: Any) -> None:
+    def arguments(stage: Any, run: Any, **machine: Any) -> None:
         raise Enough({key: value for key, value in machine.items() if key.startswith("vllm")})
 
     monkeypatch.setattr("rlm_plugins.trainer.setup.arguments", arguments)

@@ -299,7 +299,7 @@ def test_dft_uses_a_trainer_of_trl(monkeypatch: Any) -> None:
     class Enough(Exception):
         pass
 
-    def arguments(stage: Any, **machine: Any) -> None:
+    def arguments(stage: Any, run: Any, **machine: Any) -> None:
         raise Enough(machine)
 
     monkeypatch.setattr("rlm_plugins.trainer.setup.arguments", arguments)

@@ -71,12 +71,14 @@ def test_every_part_with_its_package_and_file(examined: list[dict[str, Any]]) ->
         ("trainer", "sft"),
         ("model", "scratch"),
         ("section", "memory"),
+        ("section", "diagnosis"),
         ("section", "capsule"),
     ]
     slots = [p["slot"] for p in grpo["parts"]]
     assert slots[4:9] == ["filters", "advantage", "importance", "policy_loss", "penalties"]
     assert all(Path(p["file"]).is_file() for stage in examined for p in stage["parts"])
-    assert {p["origin"] for p in grpo["parts"]} == {"rlm-plugins 0.1.0", "rlm-fast 0.1.0", "rlm-view 0.1.0"}
+    origins = {f"{name} 0.1.0" for name in ("rlm-plugins", "rlm-fast", "rlm-lab", "rlm-view")}
+    assert {p["origin"] for p in grpo["parts"]} == origins
 
 
 def test_needs_and_supplies(examined: list[dict[str, Any]]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import textwrap
+from typing import Annotated
 
 import pytest
 import torch
+from pydantic import Field
 from rlm_testing import conformance
 from rlm_testing.conformance_kit import find_violation, report
 from rlm_testing.law import Subject, battery
@@ -30,9 +32,13 @@ from rlm_plugins.builtin import (
     token_weights,
     trainers,
 )
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import BUILTIN, Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.registry.section import Section
+from rlm_plugins.registry.setting import Setting
 from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.trainer.observer import StepObserver
 
 
 @pytest.fixture(autouse=True)
@@ -239,6 +245,12 @@ def test_the_example_of_every_hook_is_a_good_part(hook: str) -> None:
         "EnvironmentSpec": EnvironmentSpec,
         "Algorithm": Algorithm,
         "TrainerCallback": object,
+        "StepObserver": StepObserver,
+        "Section": Section,
+        "Setting": Setting,
+        "Annotated": Annotated,
+        "Field": Field,
+        "RecipeError": RecipeError,
     }
     exec(textwrap.dedent(text.split("::\n", 1)[1]), names)
     ((name, target),) = names[hook]().items()  # type: ignore[operator]

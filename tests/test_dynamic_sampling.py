@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rollout.dynamic_sampling import RefillBuffer, SamplingRound
 from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer.observer import StepObserver
 
 REGISTRY = Registry()
 PAD = 9
@@ -119,6 +121,19 @@ class Seen:
         self.times, self.problems = state["times"], state["problems"]
 
 
+class Scored(StepObserver):
+    """Keeps prompts, completions and batch of each generation."""
+
+    def __init__(self) -> None:
+        self.batches: list[Any] = []
+
+    def attach(self, trainer: Any) -> None:
+        self.rewards = trainer.components.rewards
+
+    def scored(self, batch: Any, turn_ends: Any) -> None:
+        self.batches.append((*self.rewards.texts, batch))
+
+
 def keep_all(rewards: torch.Tensor) -> torch.Tensor:
     """Keep every completion."""
     return torch.ones_like(rewards, dtype=torch.bool)
@@ -137,11 +152,13 @@ def sieve(target: Any, **beside: Any) -> Bound:
 SPREAD = REGISTRY.find("rlm_filters", "nonzero_std").target
 
 
-def refilling(folder: Path, filters: list[Bound], observer: Any = None, **changes: Any) -> EquationTrainer:
+def refilling(
+    folder: Path, filters: list[Bound], observers: Sequence[StepObserver] = (), **changes: Any
+) -> EquationTrainer:
     """Return a trainer with four groups of four per generation, from thirty problems."""
     seen = Part("rlm_advantages", "seen", "test", Seen).bind({})
     settings = {"max_steps": 3, "per_device_train_batch_size": 16, **changes}
-    pieces: dict[str, Any] = {"observer": observer}
+    pieces: dict[str, Any] = {"observers": observers}
     if not any("refill" in sieve.options for sieve in filters):
         pieces["prompt_source"] = None  # the data loader hands the problems out
     equation = clipped(filters=filters, advantage=seen)
@@ -160,10 +177,8 @@ def test_a_refill_that_is_not_needed_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_batch_is_filled_with_informative_groups(tmp_path: Path) -> None:
-    shown: list[Any] = []
-    equation_trainer = refilling(
-        tmp_path, [sieve(SPREAD, refill=9)], lambda step, prompts, texts, batch: shown.append((prompts, texts, batch))
-    )
+    scored = Scored()
+    shown, equation_trainer = scored.batches, refilling(tmp_path, [sieve(SPREAD, refill=9)], [scored])
     equation_trainer.train()
     draws = logged(equation_trainer, "dynamic_sampling/rounds")
     assert max(draws) > 1

@@ -159,6 +159,7 @@ def test_empty_unscored_completion_changes_nothing(name: str) -> None:
         "reinforce_pp_baseline": "the mean over tokens, which it takes off last, moves such a group too",
         "srft": "its samples are judged, not compared",
         "spo": "its baseline is the past of the problem, not its group",
+        "flowrl": "its loss is a squared flow, in which the advantage is one term",
     }
 )
 def test_a_group_without_spread_has_advantage_zero(name: str) -> None:
@@ -188,6 +189,8 @@ def test_a_group_of_one_is_defined(name: str) -> None:
         "srft": "samples are judged, not compared, and demonstrations imitated",
         "hpt": "where no sample is right the demonstration is imitated",
         "vapo": "right rows are imitated as well",
+        "flowrl": "its loss is a squared flow, in which the advantage is one term",
+        "relift": "demonstrations are imitated",
     }
 )
 def test_on_policy_gradient_equals_reinforce(name: str) -> None:

@@ -23,6 +23,7 @@ from fixtures_equations import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from rlm_algorithms.importance_ratios import geometric_clipped
 from rlm_algorithms.policy_losses import gradient_preserving
 from rlm_testing import batches
 
@@ -132,14 +133,14 @@ SUMS = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
 
 
 @pytest.mark.parametrize("aggregator", SUMS)
-@pytest.mark.parametrize("level", ["token", "sequence", "sequence_token", "geometric_clipped"])
+@pytest.mark.parametrize("level", [importance.token, importance.sequence, importance.sequence_token, geometric_clipped])
 @given(batch=batches())
-def test_on_policy_sequence_ratio_equals_token_ratio(level: str, aggregator: str, batch: Batch) -> None:
+def test_on_policy_sequence_ratio_equals_token_ratio(level: Any, aggregator: str, batch: Batch) -> None:
     """This holds for one advantage per completion, and aggregators that weight the tokens of a completion equally."""
     batch = on_policy(replace(batch, advantages=batch.advantages[:, :1]))
     total = part("rlm_aggregators", getattr(aggregators, aggregator))
     symbols = equation(
-        importance=part("rlm_importance", getattr(importance, level)),
+        importance=part("rlm_importance", level),
         policy_loss=part("rlm_policy_losses", policy_losses.clip),
         aggregator=total,
     )

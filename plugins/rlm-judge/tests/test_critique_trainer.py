@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.stage import RunState
 
 _registered = registered("judge", autouse=True)
 test_environment = conformance("rlm_environments", critiqued_sums, knobs={"train_rows": 8})
@@ -72,7 +73,7 @@ def test_answer_without_a_request_is_an_error(chosen: Any) -> None:
 
 def test_training_all_weights_is_refused() -> None:
     with pytest.raises(RecipeError, match="frozen base"):
-        CritiquePreferences()(SimpleNamespace(name="reward", lora=None))  # type: ignore[arg-type]
+        CritiquePreferences().build(SimpleNamespace(name="reward", lora=None), RunState())  # type: ignore[arg-type]
 
 
 def test_critiques_of_the_toy_are_right() -> None:

@@ -17,12 +17,18 @@ OF_ASYNC = ("trainer.stale", "trainer.old_policy", "trainer.generation_device")
 TARGETS = sorted({target for targets in glossary.TERMS.values() for target in targets})
 
 
+def without_plugin(address: str) -> str:
+    """Return an address with the bare name of a part: ``penalties/kl`` of ``penalties/package/kl``."""
+    key, *_, name = address.split("/")
+    return f"{key}/{name}" if "/" in address else address
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_each_term_has_one_target(target: str) -> None:
     if target in OF_ASYNC:
         pytest.importorskip("rlm_async")
     first, *others = find(target, REGISTRY)
-    assert first["address"] == target
+    assert without_plugin(first["address"]) == target
     assert not [entry for entry in others if entry["address"] == target]
 
 
@@ -87,7 +93,7 @@ def test_every_recipe_key_has_a_sentence() -> None:
 
 
 def test_a_section_lists_its_keys_with_a_sentence_each() -> None:
-    for name in ("speed", "critic", "evaluation"):
+    for name in ("critic", "evaluation"):
         (section,) = [entry for entry in explain(name, REGISTRY) if entry["kind"] == "key"]
         text = " ".join(render(section).split())
         assert section["keys"]

@@ -148,6 +148,8 @@ def _knob_names(part: Part) -> list[str]:
 
 def _address(part: Part, knob: str = "") -> Entry:
     """Return the unique name of a part, or of a knob of it, and one line on the part."""
+    if part.hook == "rlm_sections":  # a key of a recipe
+        return {"address": f"{part.name}{knob and f'.{knob}'}", "about": about(part)}
     name = part.name if part.plugin == "builtin" else part.full_name
     return {"address": f"{HOOKS[part.hook].key}/{name}{knob and f'.{knob}'}", "about": about(part)}
 
