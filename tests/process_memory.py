@@ -10,12 +10,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from rlm_fast.speed import Memory
+
 from rlm_plugins import recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train
 from rlm_plugins.stage import Place
-from rlm_plugins.trainer.setup import forecast
+from rlm_plugins.trainer.setup import arguments
 
 
 def peaks(file: Path, folder: Path, overrides: list[str]) -> dict[str, int]:
@@ -25,7 +27,7 @@ def peaks(file: Path, folder: Path, overrides: list[str]) -> dict[str, int]:
     stages, estimated = compose(found, registry), 0
     for stage in stages:
         stage = replace(stage, place=Place(folder))
-        estimated = max(estimated, forecast(stage).memory.peak)
+        estimated = max(estimated, Memory().check_data(stage, arguments(stage))["peak"])
     train(found, registry, folder)
     highest = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
     return {"estimated": estimated, "measured": int(highest.split()[1]) * 1024}

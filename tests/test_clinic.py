@@ -235,10 +235,10 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "16 steps on one generation batch": (
         "stale_policy",
-        {"trainer": {"steps_per_generation": 16, "per_device_train_batch_size": 8, "learning_rate": 1e-2}},
+        {"trainer": {"steps_per_generation": 16, "per_device_train_batch_size": 8, "learning_rate": 5e-2}},
     ),
     "reward of brevity": (
-        "shrinking_completions",
+        "length_rewarded",
         {
             "rewards": ["accuracy", {"name": "brief", "weight": 5.0}],
             "trainer": {"learning_rate": 1e-2, "temperature": 1.5},

@@ -19,8 +19,10 @@ TARGETS = sorted({target for targets in glossary.TERMS.values() for target in ta
 
 def without_plugin(address: str) -> str:
     """Return an address with the bare name of a part: ``penalties/kl`` of ``penalties/package/kl``."""
-    key, *_, name = address.split("/")
-    return f"{key}/{name}" if "/" in address else address
+    if ":" in address:
+        return address
+    key, slash, name = address.partition("/")
+    return f"{key}{slash}{name.rpartition('/')[2]}"
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -53,7 +53,7 @@ system
   same \begin{cases} x=<a> \\ y=<b> \end{cases}  (<a>, <b>)  y=<b>, x=<a>
       \left\{\begin{array}{l}x=<a>,\\y=<b>.\end{array}\right.  (<a>,<b>)^{\top}
   change a,b=b,a  a=a+1
-  other \begin{cases} x=<a> \end{cases}  \begin{cases} x=<a> \\ y=<b> \\ z=1 \end{cases}  <a>, <b>
+  other \begin{cases} x=<a> \end{cases}  \begin{cases} x=<a> \\ y=<b> \\ z=1 \end{cases}
 solutions
   draw a=r(-9*s,9*s)  b=r(10*s,19*s)  c=r(-9*s,9*s)  d=r(20*s,29*s)
   where a != c

@@ -73,7 +73,7 @@ base
   let d=''.join(str(n//b**k%b)for(k)in(range(int(log(n,b)+1e-9),-1,-1)))
   same <d>_{<b>}  (<d>)_{<b>}  <d>_<b>
   change n=n+1
-  other <d>_{<b+1>} ? n >= b  <d> ? n >= b
+  other <d>_{<b+1>} ? n >= b
 fraction
   draw n=r(1,10**s)*one((-1,1))  d=r(2,6*s+3)
   let v=Fraction(n,d)  w=abs(n)//d
@@ -81,7 +81,7 @@ fraction
   same <v>  <n>/<d>  \frac{<3*n>}{<3*d>}  \frac{<-n>}{-<d>}  <w>\frac{<n%d>}{<d>} ? n > d  <plain(v)> ? terminates(v)
       <v-Fraction(1,2)>+\frac12  \frac{<v/2>}{\frac{1}{2}}  x = <v>  <n> \cdot <d>^{-1}
   change n=n+1  d=d+1  n,d=d,n  n=-n  n=n+d
-  other <n>, <d>  <n>:<d>  <format(n/d,'.2f')> ? not terminates(v) and abs(v) < 99
+  other <n>, <d>  <format(n/d,'.2f')> ? not terminates(v) and abs(v) < 99
 decimal
   draw p=r(1,s+1)  n=(r(1,10**one((p,s+p)))*10+r(1,9))*one((-1,1))
   let v=Fraction(n,10**(p+1))
