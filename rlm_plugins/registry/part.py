@@ -46,8 +46,9 @@ class Part:
 
     @cached_property
     def file(self) -> str:
-        """Its source file, for messages and ``rlm explain``."""
-        return file_of(self.target) or self.hook_file
+        """Its source file, for messages and ``rlm explain``; of a group of commands that of its hook."""
+        is_group = self.hook == "rlm_commands" and not inspect.isfunction(self.target)
+        return self.hook_file if is_group else file_of(self.target) or self.hook_file
 
     @property
     def where(self) -> str:
