@@ -357,7 +357,7 @@ algorithm: grpo
 def planned(folder: Path, beside: str) -> Reward:
     file = folder / "r.yaml"
     file.write_text(RECIPE.replace("BESIDE", beside))
-    return resolve(load(file, []), Registry(), 0).rewards[0]
+    return resolve(load(file, []), Registry(), 0).stage.rewards[0]
 
 
 def test_on_error_is_set_in_the_recipe(tmp_path: Path) -> None:
