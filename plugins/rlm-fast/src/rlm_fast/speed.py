@@ -13,6 +13,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.section import Section
 
 if TYPE_CHECKING:
+    from rlm_fast.forecast import Forecast
     from rlm_plugins.stage import Stage
 
 
@@ -122,12 +123,13 @@ class Memory(Section):
         ] = 0.8,
     ) -> None:
         self._share = share
+        self._latest: Forecast | None = None
 
     def settings(self, stage: Stage, args: Any) -> Mapping[str, Any]:
         """Return the settings under `trainer:` that follow from the estimate."""
-        from rlm_fast.forecast import KEY, Forecast
+        from rlm_fast.forecast import KEY
 
-        if not hasattr(args, KEY) or Forecast(stage, args, self._share).needs_checkpointing():
+        if not hasattr(args, KEY) or self._forecast(stage, args).needs_checkpointing():
             return {}  # TRL's default is on
         return {KEY: False}
 
@@ -138,10 +140,9 @@ class Memory(Section):
             The fields of the estimate, with ``peak``, ``load``, ``decided`` and ``machine``; only ``problem`` if there
             is no estimate for the model.
         """
-        from rlm_fast.forecast import Forecast
         from rlm_fast.workload import machine_memory
 
-        forecast = Forecast(stage, args, self._share)
+        forecast = self._forecast(stage, args)
         try:
             load, estimate = forecast.load, forecast.memory
         except RlmError:
@@ -150,6 +151,15 @@ class Memory(Section):
             return {"problem": f"no estimate for this model: {type(error).__name__}: {error}"}
         facts = {"decided": forecast.checkpointing_decision(), "machine": machine_memory()}
         return {**asdict(estimate), "peak": estimate.peak, "load": asdict(load), **facts}
+
+    def _forecast(self, stage: Stage, args: Any) -> Forecast:
+        """Return the forecast of a stage; its examples are tokenized once, whatever config the stage gets then."""
+        from rlm_fast.forecast import Forecast
+
+        if self._latest is None or self._latest.stage is not stage:
+            self._latest = Forecast(stage, args, self._share)
+        self._latest.args = args
+        return self._latest
 
     def check_lines(self, data: Mapping[str, Any]) -> list[str]:
         """Return the lines of ``rlm check`` on memory."""
