@@ -70,9 +70,9 @@ def test_every_part_with_its_package_and_file(examined: list[dict[str, Any]]) ->
         ("algorithm", "sft"),
         ("trainer", "sft"),
         ("model", "scratch"),
-        ("section", "memory"),
-        ("section", "diagnosis"),
         ("section", "capsule"),
+        ("section", "diagnosis"),
+        ("section", "memory"),
     ]
     slots = [p["slot"] for p in grpo["parts"]]
     assert slots[4:9] == ["filters", "advantage", "importance", "policy_loss", "penalties"]

@@ -130,9 +130,8 @@ class Registry(Catalog):
         listed |= {part.name: part.summary for part in self.parts_of("rlm_sections")}
         blocked = self.blocked | disabled()
         of_blocked = {name for name, (plugin, _) in self.index.listed("rlm_sections").items() if plugin in blocked}
-        return [
-            x for x, about in listed.items() if x not in of_blocked and (about.startswith("default|") or not default)
-        ]
+        chosen = [x for x, about in listed.items() if about.startswith("default|") or not default]
+        return sorted(set(chosen) - of_blocked)  # never in the order in which the index was written
 
     def _names_of(self, plugin: str) -> dict[str, dict[str, str]]:
         names: dict[str, dict[str, str]] = {}
