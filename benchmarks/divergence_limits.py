@@ -23,11 +23,12 @@ from typing import Any
 
 from capsule_cost import FILE, LESSONS, SKIPPED, StepClock, interval
 
-from rlm_plugins import divergence, hookimpl, recipe
-from rlm_plugins.divergence import Divergence
+from rlm_plugins import hookimpl, recipe
+from rlm_plugins.equation import step as divergence
+from rlm_plugins.equation.step import Divergence
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train
-from rlm_plugins.trainer import divergence_monitor
+from rlm_plugins.trainer import observer
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 RATES = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
@@ -40,8 +41,8 @@ class AlternatingClock(StepClock):
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Switch the checks, and start the clocks."""
         is_checked = state.global_step % 2 == 1
-        divergence_monitor.check_weights = divergence.check_weights if is_checked else _unchecked
-        divergence_monitor.check_number = divergence.check_number if is_checked else _unchecked
+        observer.check_weights = divergence.check_weights if is_checked else _unchecked
+        observer.check_number = divergence.check_number if is_checked else _unchecked
         super().on_step_begin(args, state, control, **kwargs)
 
 
@@ -76,11 +77,11 @@ def recorded() -> Iterator[dict[str, float]]:
         largest["share"] = max(largest["share"], value / (divergence.MAX_WEIGHT_GROWTH * (1 + before)))
         divergence.check_weights(parameters, before, name, step)
 
-    divergence_monitor.check_number, divergence_monitor.check_weights = number, weights
+    observer.check_number, observer.check_weights = number, weights
     try:
         yield largest
     finally:
-        divergence_monitor.check_number, divergence_monitor.check_weights = (
+        observer.check_number, observer.check_weights = (
             divergence.check_number,
             divergence.check_weights,
         )

@@ -73,8 +73,7 @@ def measure(job: Job) -> Record:
     import torch
 
     from rlm_plugins import recipe
-    from rlm_plugins.cli.evaluate import evaluate
-    from rlm_plugins.cli.judgement_text import as_data
+    from rlm_plugins.cli.evaluate import as_data, evaluate
     from rlm_plugins.recipe.compose import compose
     from rlm_plugins.registry import Registry
     from rlm_plugins.run.train import train

@@ -20,7 +20,7 @@ from typing import Any
 from rlm_fast.load import Load
 from rlm_fast.memory_estimate import Estimate, estimate
 
-from rlm_plugins.stage_settings import Critic
+from rlm_plugins.stage import Critic
 
 ROOT = Path(__file__).resolve().parents[1]
 GIB = 2**30

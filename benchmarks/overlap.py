@@ -40,7 +40,7 @@ from speed_workloads import WORKLOADS, Workload
 from transformers import TrainerCallback
 
 from rlm_plugins.registry import Registry
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 
 Record = dict[str, Any]
 HERE = Path(__file__).parent

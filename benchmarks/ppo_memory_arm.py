@@ -29,7 +29,7 @@ from rlm_plugins import recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.stage import Place, RunState
-from rlm_plugins.trainer import setup
+from rlm_plugins.trainer import options
 
 Record = dict[str, Any]
 
@@ -121,7 +121,7 @@ def train(document: Record, profiled: int | None) -> tuple[Probe, Record]:
         file.write_text(json.dumps(document))
         (stage,) = compose(recipe.load(file), Registry())
         stage = replace(stage, place=Place(Path(folder) / "run"))
-        expected = Memory().check_data(stage, setup.arguments(stage))
+        expected = Memory().check_data(stage, options.arguments(stage))
         trainer = stage.trainer.build(stage, RunState())
         probe = Probe(trainer, profiled)
         trainer.add_callback(probe)

@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from ppo_memory_arm import size
 
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.models.shared_critic import SharedCritic
+from rlm_plugins.models.critic import SharedCritic
 
 Record = dict[str, Any]
 

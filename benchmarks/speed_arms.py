@@ -17,13 +17,13 @@ from speed_world import LORA, eighths, model, problems, tokenizer
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.equation import Equation
 from rlm_plugins.recipe.trainer_settings import trainer_defaults
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
 REGISTRY = Registry()

@@ -16,7 +16,7 @@ from speed_workloads import Workload
 from speed_world import canned
 from transformers import TrainerCallback
 
-from rlm_plugins.models.model_traits import causal_model
+from rlm_plugins.models.adapters import causal_model
 
 PARTS = ("writing", "scoring", "learning")
 Group = tuple[int, list[int], bool]

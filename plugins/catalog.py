@@ -23,8 +23,8 @@ from unittest.mock import patch
 from rlm_plugins.cli import plugins as listing
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry import registry as core
-from rlm_plugins.registry.catalog import PACKAGES
 from rlm_plugins.registry.loading import Plugin, PluginLoader
+from rlm_plugins.registry.registry import PACKAGES
 
 HERE = Path(__file__).parent
 PAGE = HERE / "README.md"

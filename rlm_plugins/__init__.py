@@ -7,12 +7,31 @@ Importing this package costs a few milliseconds: no torch, no TRL. A plugin need
 The other names are loaded at first use: trainers with TRL's constructors, and functions for scripts and notebooks.
 """
 
-# first, because it decides where the other imports come from
-from rlm_plugins import working_directory as working_directory  # isort: skip
+import os
+import sys
 
-from typing import Any
 
-from pluggy import HookimplMarker
+def _remove_working_directory() -> None:
+    """Remove the first entry of ``sys.path`` if it is the working directory, unless this package is there.
+
+    ``python -m rlm_plugins`` puts it first, and the folder of a foreign recipe may hold modules and entry points.
+    ``os`` and ``sys`` are loaded before any program starts.
+    """
+    try:
+        working_directory = os.getcwd()
+    except FileNotFoundError:  # it was removed: the command line reports that
+        return
+    package_parent = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    if sys.path and os.path.realpath(sys.path[0]) == os.path.realpath(working_directory) != package_parent:
+        del sys.path[0]
+
+
+if sys.argv[:1] == ["-m"] and "rlm_plugins" in sys.orig_argv:  # `sys.argv` has the module's path only later
+    _remove_working_directory()
+
+from typing import Any  # noqa: E402  # the lines above decide where these imports come from
+
+from pluggy import HookimplMarker  # noqa: E402
 
 __version__ = "0.1.0"
 
@@ -23,12 +42,12 @@ _LAZY = {
     "GRPOTrainer": "api.trl_trainers",
     "RLOOTrainer": "api.trl_trainers",
     "PPOTrainer": "api.trl_trainers",
-    "SFTTrainer": "api.offline_trainers",
-    "RewardTrainer": "api.offline_trainers",
-    "GRPOConfig": "trainer.config",
-    "Equation": "equation",
-    "Run": "api.results",
-    "load": "api.recipe_arguments",
+    "SFTTrainer": "api.trl_trainers",
+    "RewardTrainer": "api.trl_trainers",
+    "GRPOConfig": "trainer.options",
+    "Equation": "equation.equation",
+    "Run": "api.functions",
+    "load": "api.functions",
     **dict.fromkeys(("check", "train", "evaluate", "algorithms", "explain", "part"), "api.functions"),
 }
 """Public name → module that defines it."""

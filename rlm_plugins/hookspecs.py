@@ -3,11 +3,12 @@
 L(θ) = E[ 1/Z Σᵢ Σₜ (cᵢₜ · ℓ(wᵢₜ, Âᵢₜ) + Σₖ βₖ Ωₖᵢₜ) ], with one hook per symbol. Each is called once, at start,
 and returns ``{name: part}``; the training loop calls none. A part is a plain function, or a class if it is stateful:
 
-- **before** ``*``: **its data**, by the names of :mod:`rlm_plugins.batch`; the default ``None`` marks optional data;
+- **before** ``*``: **its data**, by the names of :mod:`rlm_plugins.equation.batch`; the default ``None`` marks optional
+  data;
 - **after** ``*``: **its knobs**, annotated, set by recipes. A scheduled knob has its value at the current step.
 
 The signature is the schema. Each docstring below ends in a complete part. Optional members of parts are declared in
-:mod:`rlm_plugins.registry.protocols`, recipe key and data of each hook in :mod:`rlm_plugins.hooks`.
+:mod:`rlm_plugins.registry.protocols`, recipe key and data of each hook in :mod:`rlm_plugins.equation.hooks`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
-    from rlm_plugins.algorithm import Algorithm
     from rlm_plugins.registry.setting import Setting
+    from rlm_plugins.specs import Algorithm
 
 hookspec = pluggy.HookspecMarker("rlm")
 Parts = Mapping[str, Callable[..., Any]]
@@ -32,7 +33,7 @@ def rlm_environments() -> Parts:
     A part returns a :class:`rlm_plugins.specs.EnvironmentSpec`: examples to train on and held-out examples. An example
     is a dict with ``prompt`` (text or chat messages). Further columns go to the rewards that name them; a column
     ``demonstration`` is the target of supervised stages. ``environment=`` makes episodes of several turns: see
-    :mod:`rlm_plugins.environment`. It is built before any weight is loaded::
+    :mod:`rlm_plugins.specs`. It is built before any weight is loaded::
 
         def doubling(*, highest: int = 99, held_out: int = 20):
             \"\"\"Double a number.\"\"\"
@@ -132,10 +133,10 @@ def rlm_generators() -> Parts:
 def rlm_rewards() -> Parts:
     """r: reward of a completion. Called with whole groups, on every process for its own completions.
 
-    Data: any of :data:`rlm_plugins.batch.SAMPLE` and any column of the data set. Returns one float per completion;
-    ``None`` means "does not apply here". A part that names ``completion`` is called once per completion, with the
-    values of its example, and returns one float. `async def` works, and may be called group by group. A function that
-    ends in ``**kwargs`` is called as a TRL reward function, with exactly what TRL passes.
+    Data: any of :data:`rlm_plugins.equation.batch.SAMPLE` and any column of the data set. Returns one float per
+    completion; ``None`` means "does not apply here". A part that names ``completion`` is called once per completion,
+    with the values of its example, and returns one float. `async def` works, and may be called group by group. A
+    function that ends in ``**kwargs`` is called as a TRL reward function, with exactly what TRL passes.
 
     An exception is reported with plugin and sample. Keys beside the knobs: ``weight``, ``as``, ``on_error`` (stop,
     zero, skip), ``timeout``, ``processes`` and ``prefetch``. Optional members: ``check()``, called before any weight is
@@ -303,7 +304,7 @@ def rlm_aggregators() -> Parts:
 def rlm_algorithms() -> Mapping[str, Algorithm]:
     """Algorithms: a name for one choice per symbol.
 
-    An algorithm is data. A slot that it leaves out keeps the default of :class:`rlm_plugins.algorithm.Algorithm`; a
+    An algorithm is data. A slot that it leaves out keeps the default of :class:`rlm_plugins.specs.Algorithm`; a
     recipe overrides it slot by slot::
 
         bold_grpo = Algorithm(
@@ -327,7 +328,7 @@ def rlm_trainers() -> Parts:
 
     ``config_class()`` returns the dataclass that the recipe's ``trainer:`` fills, ``refused`` maps fields of it to the
     reason why they cannot be set. ``build(stage, run)`` returns a transformers `Trainer` with the mixin
-    :class:`rlm_plugins.trainer.observed_steps.ObservedSteps`; the run trains it and saves the result. Optional members:
+    :class:`rlm_plugins.trainer.observer.ObservedSteps`; the run trains it and saves the result. Optional members:
     ``complete(trainer, stage, folder)`` writes further files into the folder of the result; ``needs_equation = True``:
     it cannot run an algorithm without an equation; ``columns``: columns it requires. A trainer of something else than
     a policy declares what it ``produces``; the next stage then starts from the same model as this one. It also declares
@@ -437,7 +438,7 @@ def rlm_settings() -> Mapping[str, Setting]:
 
 @hookspec
 def rlm_sections() -> Parts:
-    """Sections of a stage in a recipe that a package owns: :class:`rlm_plugins.registry.section.Section`.
+    """Sections of a stage in a recipe that a package owns: :class:`rlm_plugins.registry.setting.Section`.
 
     The knobs of the class are the keys of the section. Its other members say what the section does: observe steps, add
     callbacks, choose settings of the trainer, replace the forward passes, warn and report in ``rlm check``::

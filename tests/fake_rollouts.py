@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlm_plugins import hookimpl
-from rlm_plugins.environment import Environment
-from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.specs import Environment, EnvironmentSpec
 
 
 def canned(

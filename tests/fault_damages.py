@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from rlm_plugins.durable.sealed import CHECKSUMS
+from rlm_plugins.durable.files import CHECKSUMS
 
 Damage = Callable[[Path], None]
 BLOCK = 512

@@ -58,10 +58,10 @@ class Points:
         import safetensors.torch
         import torch
 
-        from rlm_plugins.durable import sealed
+        from rlm_plugins.durable import files
 
         sys.addaudithook(self._audit)
-        sealed.ThreadPoolExecutor = Inline  # type: ignore[assignment, misc]
+        files.ThreadPoolExecutor = Inline  # type: ignore[assignment, misc]
         self._wrap(os, "fsync", lambda descriptor: os.readlink(f"/proc/self/fd/{int(descriptor)}"))
         self._wrap(os, "write", lambda descriptor, data: os.readlink(f"/proc/self/fd/{descriptor}"))
         self._wrap_writer(torch, "save", lambda value, file, *rest, **options: file)

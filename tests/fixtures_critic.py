@@ -10,8 +10,8 @@ import tiny
 import torch
 from fixtures_trainer import weights
 
-from rlm_plugins.equation import Equation
-from rlm_plugins.stage_settings import Critic
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.stage import Critic
 from rlm_plugins.trainer import EquationTrainer
 
 __all__ = ["KINDS", "LORA", "critic", "equation", "part", "rows", "trainer", "weights"]

@@ -6,9 +6,8 @@ from typing import Any
 
 from datasets import Dataset
 
-from rlm_plugins.environment import Environment
 from rlm_plugins.models.scratch import build_config, build_model, build_tokenizer
-from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.specs import Environment, EnvironmentSpec
 
 LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz+= "
 

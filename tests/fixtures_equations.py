@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, aggregators, policy_losses
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.step import build_step_batch, objective, score
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.report.objective_text import slots_of
-from rlm_plugins.step import objective, score
-from rlm_plugins.step_batch import build_step_batch
 
 REGISTRY = Registry()
 

@@ -3,8 +3,7 @@
 from types import MappingProxyType
 
 from rlm_plugins import hookimpl
-from rlm_plugins.algorithm import Algorithm
-from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.specs import Algorithm, EnvironmentSpec
 
 
 def median(rewards, group, *, trim: float = 0.1, window: tuple[int, int] = (1, 2)):

@@ -11,7 +11,7 @@ import rlm_process
 import rlm_worlds
 
 from rlm_plugins import hookimpl
-from rlm_plugins.hooks import HOOKS
+from rlm_plugins.equation.hooks import HOOKS
 
 HIDDEN = (rlm_worlds, rlm_intrinsic, rlm_process)
 """Installed packages that `conftest` hides, so that this plugin offers their parts."""

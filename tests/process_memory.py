@@ -17,7 +17,7 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train
 from rlm_plugins.stage import Place
-from rlm_plugins.trainer.setup import arguments
+from rlm_plugins.trainer.options import arguments
 
 
 def peaks(file: Path, folder: Path, overrides: list[str]) -> dict[str, int]:

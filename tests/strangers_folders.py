@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import yaml
 
-from rlm_plugins.durable.sealed import CHECKSUMS, seal
+from rlm_plugins.durable.files import CHECKSUMS, seal
 
 Attack = Callable[[Path, Path], None]
 STAGE, LAST = "01-ppo", "01-ppo/checkpoint-2"

@@ -13,8 +13,8 @@ import transformers
 
 import rlm_plugins as rlm
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.models.meta_model import frozen_bytes, quantized_bytes, skeleton
-from rlm_plugins.models.quantization import PACKAGES, quantization_config
+from rlm_plugins.models.pretrained import PACKAGES, quantization_config
+from rlm_plugins.models.scratch import frozen_bytes, quantized_bytes, skeleton
 from rlm_plugins.recipe.trainer_settings import REFUSED, adapter_config, config_class
 
 FIELDS: dict[str, dict[str, Any]] = {
@@ -140,7 +140,7 @@ def test_a_wrong_quantization_is_refused(chosen: dict[str, Any], problem: str) -
 
 
 def test_eight_bits_are_half_of_sixteen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlm_plugins.models.quantization._is_installed", lambda module: True)
+    monkeypatch.setattr("rlm_plugins.models.pretrained._is_installed", lambda module: True)
     quantized = quantization_config({"method": "bitsandbytes_8bit", "llm_int8_threshold": 5.0}, four_bits=False)
     assert (quantized.load_in_8bit, quantized.llm_int8_threshold) == (True, 5.0)
     config = tiny.model().config
@@ -162,7 +162,7 @@ def test_the_width_of_a_quantized_weight(chosen: dict[str, Any], width: float | 
 
 
 def test_quantized_weights_need_an_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlm_plugins.models.quantization._is_installed", lambda module: True)
+    monkeypatch.setattr("rlm_plugins.models.pretrained._is_installed", lambda module: True)
     tiny.model().save_pretrained(tmp_path)
     tiny.tokenizer("0123456789+-*=(),;? ").save_pretrained(tmp_path)
     document = recipe() | {"model": {"name": str(tmp_path), "quantization": {"method": "bitsandbytes_8bit"}}}

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.adapters import FILE, Adapter, load_adapter
-from rlm_plugins.models.shared_critic import SharedCritic
+from rlm_plugins.models.critic import SharedCritic
 
 IDS = torch.tensor([[5, 6, 7, 1]])
 

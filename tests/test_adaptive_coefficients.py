@@ -17,13 +17,13 @@ from rlm_algorithms.adaptive_kl import AdaptiveKL, AdaptiveKLInReward
 from rlm_testing import batches
 from trl import GRPOConfig, GRPOTrainer
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.penalties import AdaptiveEntropy, entropy, kl
 from rlm_plugins.builtin.shapers import kl_in_reward
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.step import objective
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.step import objective
 from rlm_plugins.trainer import EquationTrainer
 
 REGISTRY = Registry()

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rlm_algorithms.group_advantages import batch_whitened
 from rlm_testing import batches
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import Scale, gae, group_relative, leave_one_out
+from rlm_plugins.equation.batch import Batch
 
 SCALES: tuple[Scale, ...] = ("group", "batch", "centered_batch", "none")
 Tensor = torch.Tensor

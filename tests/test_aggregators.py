@@ -12,8 +12,8 @@ from fixtures_equations import part
 from hypothesis import given
 from rlm_testing import batches
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import aggregators
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RecipeError
 
 WEIGHTS: dict[str, Callable[[Batch, int], float]] = {

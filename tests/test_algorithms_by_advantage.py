@@ -12,8 +12,8 @@ import torch
 import yaml
 from fixtures_equations import REGISTRY, equation_of, loss_and_gradient_from_rewards
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.report.check_report import examine
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from rlm_algorithms import importance_ratios
 from rlm_testing import batches
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import policy_losses
 from rlm_plugins.builtin.trainers import GRPO
-from rlm_plugins.functional.statistics import expected_logp
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.statistics import expected_logp
 from rlm_plugins.report.objective_text import objective as formula
 from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.specs import EnvironmentSpec
@@ -89,7 +89,7 @@ def test_inference_engine_is_not_corrected_twice(name: str, switched: dict[str, 
     def arguments(stage: Any, run: Any, **machine: Any) -> None:
         raise Enough({key: value for key, value in machine.items() if key.startswith("vllm")})
 
-    monkeypatch.setattr("rlm_plugins.trainer.setup.arguments", arguments)
+    monkeypatch.setattr("rlm_plugins.trainer.options.arguments", arguments)
     stage = Stage("01-x", {}, GRPO(), {}, EnvironmentSpec(train=[]), source=None, equation=equation_of(name))  # type: ignore[arg-type]
     with pytest.raises(Enough) as stopped:
         GRPO().build(stage, RunState())

@@ -18,19 +18,18 @@ from rlm_algorithms.group_advantages import greedy_baseline
 from rlm_algorithms.imitation_losses import nll, policy_shaping
 from rlm_testing import batches
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, policy_losses
 from rlm_plugins.builtin.trainers import DFT, SFT
-from rlm_plugins.dispatch import select
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.dispatch import flatten_counts, select, term_counts, unflatten_counts
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.step import objective, score
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.loss_term import flatten_counts, term_counts, unflatten_counts
 from rlm_plugins.registry import Registry
 from rlm_plugins.report.objective_text import objective as formula
 from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import RunState, Stage
-from rlm_plugins.step import objective, score
 
 REGISTRY = Registry()
 Tensor = torch.Tensor
@@ -302,7 +301,7 @@ def test_dft_uses_a_trainer_of_trl(monkeypatch: Any) -> None:
     def arguments(stage: Any, run: Any, **machine: Any) -> None:
         raise Enough(machine)
 
-    monkeypatch.setattr("rlm_plugins.trainer.setup.arguments", arguments)
+    monkeypatch.setattr("rlm_plugins.trainer.options.arguments", arguments)
     for trainer, settled in ((SFT, {}), (DFT, {"loss_type": "dft"})):
         stage = Stage("01-x", {}, trainer(), {}, EnvironmentSpec(train=[]), source=None)  # type: ignore[arg-type]
         with pytest.raises(Enough) as stopped:

@@ -14,22 +14,14 @@ import rlm_plugins
 
 CORE = Path(rlm_plugins.__file__).parent
 FLOORS = (  # bottom up; the packages of one floor may import each other, without a cycle of modules
-    "__init__ working_directory errors messages lazy batch annotations entry_points",
-    "functional environment workers schedule distributed durable divergence",
-    "hooks hookspecs registry algorithm specs glossary",
-    "equation dispatch loss_term nonfinite step step_batch stage_settings stage",
-    "data",
-    "rewards",
-    "rollout",
-    "recipe",
-    "models",
-    "evaluation trainer",
-    "report",
+    "__init__ errors lazy specs",
+    "durable workers",
+    "hookspecs equation registry stage",
+    "data rewards rollout recipe",
+    "models evaluation trainer",
     "run",
-    "one_page",
     "builtin",
-    "cli __main__",
-    "api",
+    "report cli api __main__",
 )
 FLOOR = {package: number for number, floor in enumerate(FLOORS) for package in floor.split()}
 SAME_SUBJECT = {"__init__", "critic", "environment", "rewards", "rollouts"}

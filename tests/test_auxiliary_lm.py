@@ -11,9 +11,9 @@ import torch
 from fixtures_critic import LORA
 from peft import LoraConfig, get_peft_model
 
-from rlm_plugins import distributed as processes
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
+from rlm_plugins.workers import distributed as processes
 
 PROMPTS, COMPLETIONS = [[5, 6], [7], [5, 6, 7]], [[8, 9, 1], [1], [4, 1]]
 LENGTHS = torch.tensor([3, 1, 2])

@@ -11,8 +11,7 @@ from fixtures_critic import LORA
 from test_auxiliary_lm import COMPLETIONS, LENGTHS, PROMPTS, bernoulli, policy, reader
 
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.models.auxiliary_part import AuxiliaryPart
-from rlm_plugins.models.policy_gradient import policy_gradient_loss
+from rlm_plugins.models.auxiliary_part import AuxiliaryPart, policy_gradient_loss
 
 
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])

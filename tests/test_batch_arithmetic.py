@@ -11,7 +11,7 @@ import tiny
 from trl import GRPOConfig, SFTConfig, SFTTrainer
 
 from rlm_plugins.recipe.ranges import Generation
-from rlm_plugins.report.batch_plan import BatchPlan, batch_plan
+from rlm_plugins.report.check_report import BatchPlan, batch_plan
 
 
 def planned(problems: int | None, folder: Path, **settings: Any) -> BatchPlan:

@@ -24,13 +24,13 @@ from test_papers import FILES, OF_DATA, WITH_CANNED, pool, two_steps
 from typer.testing import CliRunner
 
 from rlm_plugins import recipe
-from rlm_plugins.batch import Batch
 from rlm_plugins.cli import app
-from rlm_plugins.cli.launch import launch
+from rlm_plugins.cli.export import launch
 from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer.old_logprobs import OldLogProbs
+from rlm_plugins.trainer.passes import OldLogProbs
 
 __all__ = ["pool"]
 CANNED = Path(__file__).parent / "fake_rollouts.py"
@@ -147,7 +147,7 @@ def test_other_contents_are_refused(run: Path, tmp_path: Path, content: str) -> 
     copy = shutil.copytree(find_capsule(run, 2), tmp_path / "capsule")
     (copy / "step.json").write_text(content)
     (copy / "checksums.json").unlink()
-    from rlm_plugins.durable.sealed import seal
+    from rlm_plugins.durable.files import seal
 
     seal(copy)
     with pytest.raises(RlmError, match="expected a capsule"):
@@ -208,7 +208,7 @@ def test_stage_that_begins_with_the_model_of_another(tmp_path: Path) -> None:
     "file", [file for file in FILES if file not in EQUATIONS and file.stem == "sft"], ids=lambda file: file.stem
 )
 def test_trainer_with_a_loss_of_its_own(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlm_plugins.divergence.MAX_LOSS_OR_NORM", 1e-9)
+    monkeypatch.setattr("rlm_plugins.equation.step.MAX_LOSS_OR_NORM", 1e-9)
     with pytest.raises(RlmError, match="training diverged in step 1"):
         two_steps(file, tmp_path / "run")
     (folder,) = capsules_of(tmp_path / "run")

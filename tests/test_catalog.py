@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlm_plugins.registry.catalog import PACKAGES
+from rlm_plugins.registry.registry import PACKAGES
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
 

@@ -16,8 +16,7 @@ from fixtures_trainer import OFTEN, REGISTRY, clipped, eighths, interrupted, tra
 from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.registry.part import Part
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer.checkpoint import DurableCheckpoints, SaveWhenBufferIsEmpty, checkpoints
-from rlm_plugins.trainer.part_state import PartState
+from rlm_plugins.trainer.checkpoint import DurableCheckpoints, PartState, SaveWhenBufferIsEmpty, checkpoints
 
 
 class Fading:

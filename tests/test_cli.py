@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from rlm_plugins import __version__
 from rlm_plugins.cli import app
-from rlm_plugins.hooks import HOOKS
+from rlm_plugins.equation.hooks import HOOKS
 
 RECIPE = """
 environment: {name: addition, digits: 2, train_rows: 64, test_rows: 8}
@@ -455,9 +455,9 @@ def test_a_hook_that_raises_is_shown_from_its_own_lines_on(recipe: Path) -> None
 AGREE = """
 import os, time
 from pathlib import Path
-from rlm_plugins.cli.launch import from_main_process
-from rlm_plugins.distributed import shutdown
-from rlm_plugins.run.choose_folder import fresh_folder
+from rlm_plugins.cli.export import from_main_process
+from rlm_plugins.workers.distributed import shutdown
+from rlm_plugins.run.folder import fresh_folder
 
 rank = int(os.environ["RANK"])
 time.sleep(2 * rank)  # long enough for process 0 to make its folder, were it not to wait

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import Recipe, yaml_strict
 from rlm_plugins.recipe import document as recipe
 from rlm_plugins.recipe.compose import compose, explain_origins, resolved
 from rlm_plugins.recipe.yaml_strict import dump
 from rlm_plugins.registry import Registry
+from rlm_plugins.specs import SLOTS
 from rlm_plugins.stage import Stage
 
 BASE = """\

@@ -13,8 +13,7 @@ from rlm_testing import conformance
 from rlm_testing.conformance_kit import find_violation, report
 from rlm_testing.law import Subject, battery
 
-from rlm_plugins import hookimpl, hooks, hookspecs
-from rlm_plugins.algorithm import Algorithm
+from rlm_plugins import hookimpl, hookspecs
 from rlm_plugins.builtin import (
     advantages,
     aggregators,
@@ -32,12 +31,12 @@ from rlm_plugins.builtin import (
     token_weights,
     trainers,
 )
+from rlm_plugins.equation import hooks
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import BUILTIN, Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.registry.section import Section
-from rlm_plugins.registry.setting import Setting
-from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.registry.setting import Section, Setting
+from rlm_plugins.specs import Algorithm, EnvironmentSpec
 from rlm_plugins.trainer.observer import StepObserver
 
 

@@ -13,20 +13,18 @@ from fixtures_trainer_steps import trained
 from vectors.conventions import Setting, pairs
 from vectors.records import CASES, Args, Case, Out
 
-from rlm_plugins.algorithm import Algorithm, base_name
-from rlm_plugins.batch import Batch
 from rlm_plugins.cli import plugins as listing
 from rlm_plugins.cli.plugins import render as render_plugins
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.step import objective, score, with_own_step_batch
 from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import validated_parts
-from rlm_plugins.report.objective_text import slots_of
-from rlm_plugins.report.part_text import folded
-from rlm_plugins.step import objective, score
-from rlm_plugins.step_batch import with_own_step_batch
+from rlm_plugins.report.objective_text import folded, slots_of
+from rlm_plugins.specs import Algorithm, base_name
 
 REGISTRY = Registry()
 ROWS = {part.name: part.target for part in REGISTRY if part.hook == "rlm_algorithms"}

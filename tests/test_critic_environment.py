@@ -11,7 +11,7 @@ import torch
 from datasets import Dataset
 from fixtures_critic import KINDS, critic, trainer
 
-from rlm_plugins.schedule import Schedule
+from rlm_plugins.equation.knobs import Schedule
 from rlm_plugins.trainer import EquationTrainer
 
 WORDS = tiny.tokenizer("01ab")

@@ -15,12 +15,12 @@ from rlm_algorithms.adaptive_kl import AdaptiveKLInReward
 from rlm_testing import batches
 from test_advantages import double_sum
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import gae
 from rlm_plugins.builtin.penalties import value_loss
 from rlm_plugins.builtin.shapers import kl_in_reward
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.step import score
 from rlm_plugins.registry.part import Part
-from rlm_plugins.step import score
 
 # ---- λ
 

@@ -8,12 +8,11 @@ import pytest
 import yaml
 
 from rlm_plugins import recipe
+from rlm_plugins.equation.knobs import Schedule
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose, explain_origins, resolved
 from rlm_plugins.registry import Registry
-from rlm_plugins.schedule import Schedule
-from rlm_plugins.stage import Stage
-from rlm_plugins.stage_settings import Critic
+from rlm_plugins.stage import Critic, Stage
 
 REGISTRY = Registry()
 SMALL = """

@@ -9,9 +9,9 @@ import torch
 from fixtures_equations import equation, loss_batch, part, scoring
 
 from rlm_plugins.builtin import advantages, filters
+from rlm_plugins.equation.hooks import HOOKS
+from rlm_plugins.equation.step import objective, score
 from rlm_plugins.errors import PartError, RecipeError
-from rlm_plugins.hooks import HOOKS
-from rlm_plugins.step import objective, score
 
 
 def error_message(hook: str, target: Any) -> str:

@@ -20,9 +20,10 @@ from rlm_testing.fake_packages import registered
 from test_algorithms_by_advantage import example
 from typer.testing import CliRunner
 
-from rlm_plugins import recipe, step
+from rlm_plugins import recipe
 from rlm_plugins.cli import app
-from rlm_plugins.hooks import HOOKS
+from rlm_plugins.equation import step
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.recipe import sections, yaml_strict
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.resolve import plans_of

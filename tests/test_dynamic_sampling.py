@@ -11,7 +11,7 @@ import tiny
 import torch
 from fixtures_trainer import OFTEN, clipped, interrupted, logged, trainer, weights
 
-from rlm_plugins.batch import Batch
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part

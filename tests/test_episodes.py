@@ -23,8 +23,7 @@ from rlm_fast.speed import NO_SPEED
 from trl import GRPOConfig, GRPOTrainer
 
 from rlm_plugins.builtin.rewards import episode_return
-from rlm_plugins.environment import Environment
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.equation import Equation
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.evaluation.held_out import evaluate
 from rlm_plugins.recipe.checks.required_columns import check_columns, check_environment, check_multi_turn_parts
@@ -34,8 +33,8 @@ from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.rollout.chat_tokens import EpisodeTokens
 from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.episodes import EpisodeRunner
-from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.specs import Environment, EnvironmentSpec
+from rlm_plugins.stage import Reward
 from rlm_plugins.trainer import EquationTrainer
 
 

@@ -24,9 +24,9 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, 
 from trl.trainer.utils import add_fused_lm_head
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.models.meta_model import skeleton
-from rlm_plugins.models.model_traits import causal_model
-from rlm_plugins.stage_settings import Critic
+from rlm_plugins.models.adapters import causal_model
+from rlm_plugins.models.scratch import skeleton
+from rlm_plugins.stage import Critic
 
 LORA = {"r": 4, "target_modules": "all-linear"}
 FAMILIES = (LlamaConfig, Qwen2Config, Qwen3Config)

@@ -8,9 +8,14 @@ from collections import Counter
 
 import pytest
 
-from rlm_plugins.evaluation.early_stop import evaluations_without_improvement
-from rlm_plugins.evaluation.estimators import majority_at, paired_interval, pass_at, share_interval
-from rlm_plugins.evaluation.held_out_report import interval
+from rlm_plugins.evaluation.scores import (
+    evaluations_without_improvement,
+    interval,
+    majority_at,
+    paired_interval,
+    pass_at,
+    share_interval,
+)
 
 CASES = [
     ("aabbc", [1.0, 1.0, 0.0, 0.0, 0.0]),

@@ -10,13 +10,11 @@ import pytest
 import tiny
 import torch
 
-from rlm_plugins.evaluation.held_out import evaluate
-from rlm_plugins.evaluation.held_out_report import interval
-from rlm_plugins.evaluation.sampled import evaluate_sampled
+from rlm_plugins.evaluation.held_out import evaluate, evaluate_sampled
+from rlm_plugins.evaluation.scores import interval
 from rlm_plugins.registry.part import Part
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
-from rlm_plugins.stage import Stage
-from rlm_plugins.stage_settings import Evaluation, Reward
+from rlm_plugins.stage import Evaluation, Reward, Stage
 
 
 def reward(function: Any, label: str = "it") -> Reward:

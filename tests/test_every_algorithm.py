@@ -25,11 +25,11 @@ from rlm_testing.strategies import (
     with_other_padding,
 )
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import policy_losses
-from rlm_plugins.equation import Equation
-from rlm_plugins.loss_term import term_counts
-from rlm_plugins.step import score
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.dispatch import term_counts
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.step import score
 
 TABLE = [p for p in REGISTRY if p.hook == "rlm_algorithms" and p.target.trainer == "grpo"]
 ROWS = [p.name for p in TABLE if "@" not in p.name]

@@ -12,10 +12,9 @@ from fixtures_hub import hub  # noqa: F401
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlm_plugins.cli.export import export
+from rlm_plugins.cli.evaluate import Sampler, chat
+from rlm_plugins.cli.export import export, finished_stage
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.cli.run_result import finished_stage
-from rlm_plugins.cli.sample import Sampler, chat
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.run.train import train

@@ -26,7 +26,7 @@ from rlm_fast.speed import NO_SPEED, Speed
 from rlm_fast.support import USES_RNG
 from test_fast_paths import weights
 
-from rlm_plugins.models.model_traits import IMAGES
+from rlm_plugins.models.adapters import IMAGES
 from rlm_plugins.trainer import EquationTrainer
 
 WORDS = len(tiny.tokenizer())

@@ -23,16 +23,16 @@ from transformers import MixtralConfig
 from trl import GRPOTrainer
 
 from rlm_plugins import recipe
-from rlm_plugins.batch import Batch
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.knobs import Schedule
+from rlm_plugins.equation.step import objective
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.schedule import Schedule
-from rlm_plugins.step import objective
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer.setup import arguments
+from rlm_plugins.trainer.options import arguments
 
 REGISTRY = Registry()
 ALL = Speed(

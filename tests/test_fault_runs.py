@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rlm_plugins.cli.launch import launch
+from rlm_plugins.cli.export import launch
 from rlm_plugins.rewards.fault import Fault
 
 PART = '''

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from rlm_algorithms.filters import accuracy_band, keep_k, no_truncated_groups
 from rlm_testing import batches
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.filters import nonzero_std
 from rlm_plugins.builtin.shapers import overlong
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.step import score
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.step import score
 
 
 @given(batches())

@@ -30,10 +30,10 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.generator_call import Generation, generate
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.generation import PolicyGeneration
-from rlm_plugins.trainer.setup import arguments
+from rlm_plugins.trainer.options import arguments
 
 PORTABLE = REGISTRY.find("rlm_generators", "fast").bind({})
 

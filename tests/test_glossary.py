@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlm_plugins import glossary
-from rlm_plugins.glossary import ENTRIES
+from rlm_plugins.equation import glossary
+from rlm_plugins.equation.glossary import ENTRIES
 
 
 def test_no_term_occurs_twice() -> None:

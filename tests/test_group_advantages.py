@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from rlm_algorithms.group_advantages import gpg, optimal_baseline, pass_at_k
 from rlm_testing import batches
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.builtin.filters import nonzero_std
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.step import score
 from rlm_plugins.errors import PartError
-from rlm_plugins.step import score
 
 one_group = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=7)
 Tensor = torch.Tensor

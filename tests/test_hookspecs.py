@@ -20,13 +20,12 @@ from rlm_lab.scaffold import KINDS
 from typer.testing import CliRunner
 
 from rlm_plugins import hookspecs
-from rlm_plugins.algorithm import SLOTS
-from rlm_plugins.batch import LOSS, SCORING
+from rlm_plugins.equation.batch import LOSS, SCORING
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.specs import EnvironmentSpec, ModelSpec
+from rlm_plugins.specs import SLOTS, EnvironmentSpec, ModelSpec
 
 GROUP = torch.tensor([0, 0, 0, 1, 1, 1])
 REWARDS = torch.tensor([0.0, 0.25, 1.0, 0.0, 0.0, 0.0])
@@ -223,13 +222,13 @@ def test_the_example_trainer_trains_the_last_layer(tmp_path: Path) -> None:
     import trl
 
     from rlm_plugins.stage import Place, RunState, Stage
-    from rlm_plugins.trainer import setup
-    from rlm_plugins.trainer.observed_steps import ObservedSteps
+    from rlm_plugins.trainer import options
+    from rlm_plugins.trainer.observer import ObservedSteps
 
     class Observed(ObservedSteps, trl.SFTTrainer):  # type: ignore[misc]
         pass
 
-    names = {"trl": trl, "setup": setup, "Observed": Observed, "hookimpl": lambda function: function}
+    names = {"trl": trl, "setup": options, "Observed": Observed, "hookimpl": lambda function: function}
     exec(examples.source("rlm_trainers"), names)
     data = tiny.problems().map(lambda row: {"text": row["prompt"] + "1"}, remove_columns=["prompt", "answer"])
     names["Observed"] = partial(Observed, train_dataset=data)

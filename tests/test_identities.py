@@ -27,10 +27,10 @@ from rlm_algorithms.importance_ratios import geometric_clipped
 from rlm_algorithms.policy_losses import gradient_preserving
 from rlm_testing import batches
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, aggregators, importance, penalties, policy_losses
-from rlm_plugins.equation import Equation
-from rlm_plugins.step import score
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.step import score
 
 Tensor = torch.Tensor
 close = torch.testing.assert_close

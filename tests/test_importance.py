@@ -7,8 +7,8 @@ import trl_formulas
 from hypothesis import given
 from rlm_testing import batches
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.importance import sequence, token
+from rlm_plugins.equation.batch import Batch
 
 
 @given(batches())

@@ -18,8 +18,8 @@ from transformers import AutoModelForCausalLM
 import rlm_plugins as rlm
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.trainer_settings import check_tracker
-from rlm_plugins.trainer import integration_errors as integration_errors_module
-from rlm_plugins.trainer.integration_errors import integration_errors
+from rlm_plugins.trainer import options as integration_errors_module
+from rlm_plugins.trainer.options import integration_errors
 
 TRAINER = {"max_steps": 2, "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 3}
 
@@ -126,7 +126,7 @@ def test_a_gated_or_absent_model(error: str, monkeypatch: pytest.MonkeyPatch) ->
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise OSError(text)
 
-    monkeypatch.setattr("rlm_plugins.data.hub._check_connection", lambda: None)
+    monkeypatch.setattr("rlm_plugins.data.tables._check_connection", lambda: None)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", refuse)
     with pytest.raises(RlmError, match=f"(?s)config of 'x/y' cannot be loaded: {text[:20]}.*hf auth login"):

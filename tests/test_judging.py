@@ -14,15 +14,14 @@ import yaml
 from safetensors.torch import load_file
 
 import rlm_plugins as rlm
-from rlm_plugins.cli.evaluate import evaluate
+from rlm_plugins.cli.evaluate import as_data, evaluate, render
 from rlm_plugins.cli.export import export
-from rlm_plugins.cli.judgement_text import as_data, render
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.evaluation.sampled_scores import SampledScores, compared, verdict
+from rlm_plugins.evaluation.scores import SampledScores, compared, verdict
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.run.best_model import BestModel
 from rlm_plugins.run.folder import EVALUATIONS
+from rlm_plugins.run.learning_curve import BestModel
 from rlm_plugins.run.train import train
 
 REWARDS = """

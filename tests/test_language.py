@@ -12,7 +12,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from rlm_plugins.batch import MEANINGS
+from rlm_plugins.equation.batch import MEANINGS
 from rlm_plugins.recipe import sections
 
 ROOT = Path(__file__).parents[1]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from rlm_algorithms.length_control import l1_exact, l1_max
 from rlm_algorithms.reward_combinations import product
 
+from rlm_plugins.equation.step import score
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.registry.part import Part
-from rlm_plugins.step import score
 
 lengths = st.integers(0, 5000)
 

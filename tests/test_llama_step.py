@@ -20,7 +20,7 @@ from rlm_fast.llama_step_check import verified_step
 from test_fast_generate import config, prompts, same
 from transformers import DynamicCache
 
-from rlm_plugins.models.model_traits import causal_model
+from rlm_plugins.models.adapters import causal_model
 
 FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window": None}}
 """Of its kind; one has biases, one normalises its heads, three share keys between heads."""

@@ -14,8 +14,8 @@ import pytest
 from fake_plugins import register
 from rlm_lab.scaffold import KINDS, create
 
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.errors import RlmError
-from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe import document as recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from rlm_plugins.algorithm import Algorithm
-from rlm_plugins.hooks import HOOKS
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.report.objective_text import formula, gist, legend, objective, slots_of
-from rlm_plugins.report.part_text import about, call, with_values
+from rlm_plugins.report.objective_text import about, call, formula, gist, legend, objective, slots_of, with_values
+from rlm_plugins.specs import Algorithm
 
 REGISTRY = Registry()
 EQUATION = ("advantage", "importance", "policy_loss", "penalties")

@@ -28,7 +28,7 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.fault import Fault, FaultLog
 from rlm_plugins.rewards.processes import check_processes
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 from rlm_plugins.trainer.rewards import correlation, shares, ties
 
 BATCH: dict[str, Any] = {

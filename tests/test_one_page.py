@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from rlm_plugins import one_page
-from rlm_plugins.batch import Batch
-from rlm_plugins.equation import Equation
-from rlm_plugins.hooks import HOOKS
+from rlm_plugins.equation import one_page
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.hooks import HOOKS
+from rlm_plugins.equation.step import objective, score
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.step import objective, score
 
 P, G, EPSILON = 6, 4, 0.2
 REGISTRY = Registry()
@@ -185,7 +185,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_reference_implementation_runs_as_documented() -> None:
-    command = [sys.executable, "-m", "rlm_plugins.one_page"]
+    command = [sys.executable, "-m", "rlm_plugins.equation.one_page"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     reward = [float(line.split("mean reward")[1].split()[0]) for line in lines]
     assert len(lines) == 11

@@ -28,11 +28,11 @@ from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.report.batch_plan import batch_plan
+from rlm_plugins.report.check_report import batch_plan
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer.setup import arguments
+from rlm_plugins.trainer.options import arguments
 
 TIMES = ("time", "per_second", "stale/wait")
 """Metrics that depend on the clock."""

@@ -15,7 +15,7 @@ from rlm_fast import attention, chunk_sizes, support
 from rlm_fast.forward import packed_logprobs
 from rlm_fast.pack import is_packable, layouts
 
-from rlm_plugins.models.model_traits import causal_model
+from rlm_plugins.models.adapters import causal_model
 
 RAGGED = fixtures_models.rows((5, [3, 1, 7, 4]), (2, [6, 6]), (9, [1]))
 Rows = tuple[torch.Tensor, torch.Tensor, int]

@@ -16,10 +16,10 @@ import torch
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.equation import Equation
 from rlm_plugins.registry import Registry
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
 REGISTRY = Registry()

@@ -10,12 +10,12 @@ import tiny
 import torch
 from fixtures_trainer import clipped, eighths, logged, trainer
 
-from rlm_plugins import distributed as processes
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.fault import Fault, FaultLog
 from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
+from rlm_plugins.workers import distributed as processes
 
 
 def advantage(target: Any) -> Any:

@@ -15,10 +15,9 @@ import pytest
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from rlm_plugins.batch import LOSS, SCORING, names
-from rlm_plugins.errors import PluginError, RecipeError
-from rlm_plugins.hooks import HOOKS
-from rlm_plugins.messages import text_number
+from rlm_plugins.equation.batch import LOSS, SCORING, names
+from rlm_plugins.equation.hooks import HOOKS
+from rlm_plugins.errors import PluginError, RecipeError, text_number
 from rlm_plugins.registry.part import Part
 
 

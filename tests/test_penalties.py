@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rlm_algorithms.entropy_control import kl_cov
 from rlm_testing import batches
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.penalties import entropy, kl, kl_old
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.step import with_own_step_batch
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.step_batch import with_own_step_batch
 
 LOGITS = st.lists(st.floats(-2.0, 2.0), min_size=5, max_size=5)
 

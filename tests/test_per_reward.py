@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from rlm_testing import batches
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import group_relative, per_reward
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.statistics import whiten
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.functional.statistics import whiten
 
 
 def standard(rewards: list[float], group: list[int], eps: float) -> list[float]:

@@ -20,7 +20,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards import prefetch as ahead
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 
 REGISTRY = Registry()
 BATCH: dict[str, Any] = {

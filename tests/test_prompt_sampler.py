@@ -14,7 +14,7 @@ from trl.trainer.utils import RepeatSampler
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
 from rlm_plugins.rollout.prompt_source import PromptSampler, order_of
-from rlm_plugins.trainer.prompts import Prompts
+from rlm_plugins.trainer.generation import Prompts
 
 SHUFFLED = Registry().find("rlm_samplers", "shuffled").target
 

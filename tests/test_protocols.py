@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.errors import PluginError
-from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry, protocols
 from rlm_plugins.registry.part import Part
 from rlm_plugins.registry.protocols import MEMBERS, capabilities
@@ -88,7 +88,7 @@ def trainer_with(member: str) -> Part:
 
 
 def members_of(part: Part) -> None:
-    from rlm_plugins.registry.member_names import check_members
+    from rlm_plugins.registry.contract import check_members
 
     check_members(part)
 

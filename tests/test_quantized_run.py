@@ -13,8 +13,8 @@ import yaml
 from safetensors.torch import load_file
 
 import rlm_plugins as rlm
+from rlm_plugins.cli.evaluate import Sampler
 from rlm_plugins.cli.export import export
-from rlm_plugins.cli.sample import Sampler
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tiny import tokenizer as tiny_tokenizer
 
-from rlm_plugins.models.quoted_text import without_special_tokens
+from rlm_plugins.models.auxiliary_part import without_special_tokens
 from rlm_plugins.models.reward_model import conversation_ids
 
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe import document as recipe
 from rlm_plugins.recipe.paths import format_path, parse_path
 from rlm_plugins.recipe.sections import SECTIONS, Algorithm, Body, Document
+from rlm_plugins.specs import SLOTS
 
 SMALL = """\
 model: {name: scratch, hidden: 64}

@@ -12,10 +12,10 @@ import pytest
 from fake_plugins import Installer, reward
 
 from rlm_plugins import __version__
-from rlm_plugins.algorithm import Algorithm
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.errors import PluginError, RecipeError
-from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import BUILTIN, Registry
+from rlm_plugins.specs import Algorithm
 
 HOOK = "from rlm_plugins import hookimpl\n"
 
@@ -170,7 +170,7 @@ def test_a_part_of_a_blocked_or_disabled_package_is_not_to_be_installed(monkeypa
         Registry(block=["algorithms"]).find("rlm_advantages", "algorithms/gpg")
     assert "pip install" not in str(blocked.value)
     monkeypatch.setattr("rlm_plugins.registry.registry.disabled", lambda: {"algorithms"})
-    monkeypatch.setattr("rlm_plugins.registry.catalog.disabled", lambda: {"algorithms"})
+    monkeypatch.setattr("rlm_plugins.registry.registry.disabled", lambda: {"algorithms"})
     with pytest.raises(RecipeError, match="rlm-algorithms is disabled: `rlm plugins --enable algorithms`"):
         Registry().find("rlm_advantages", "gpg")
 
@@ -262,7 +262,7 @@ CONTRACT = {
     "a name that is no text": (OFFER.format("{1: print}"), ["registers a part called 1"]),
     "a row that is none": (
         "@hookimpl\ndef rlm_algorithms():\n    return {'mine': {'advantage': 'gae'}}",
-        ["rlm_algorithms 'mine'", "is of type dict", "rlm_plugins.algorithm.Algorithm"],
+        ["rlm_algorithms 'mine'", "is of type dict", "rlm_plugins.specs.Algorithm"],
     ),
     "a wrong signature": (
         "@hookimpl\ndef rlm_advantages():\n    return {'mine': lambda reward: reward}",

@@ -27,8 +27,8 @@ from rlm_plugins.builtin import environments, gist
 from rlm_plugins.builtin import reward_model_score as learned_reward
 from rlm_plugins.cli.evaluate import evaluate
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.evaluation.preference_pairs import tokens_of_pair, with_head
-from rlm_plugins.models import reward_model_io as reward_files
+from rlm_plugins.evaluation.held_out import tokens_of_pair, with_head
+from rlm_plugins.models import reward_model as reward_files
 from rlm_plugins.models.adapters import without_auxiliary
 from rlm_plugins.models.reward_model import conversation_ids
 from rlm_plugins.recipe.compose import compose

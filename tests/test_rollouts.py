@@ -23,9 +23,9 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.checkpoint import checkpoints
+from rlm_plugins.trainer.generation import PromptTokens
 from rlm_plugins.trainer.observer import StepObserver
 from rlm_plugins.trainer.passes import temperature_cell
-from rlm_plugins.trainer.prompts import PromptTokens
 
 REGISTRY = Registry()
 SEEN: list[Any] = []

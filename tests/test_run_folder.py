@@ -8,14 +8,12 @@ import pytest
 import torch
 import yaml
 
-from rlm_plugins.batch import Batch
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.part import Part
-from rlm_plugins.run.choose_folder import fresh_folder
-from rlm_plugins.run.folder import Run
+from rlm_plugins.run.folder import Run, fresh_folder
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import Stage
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward, Stage
 
 
 def constant(completions: list[str]) -> list[float]:

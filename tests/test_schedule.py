@@ -14,17 +14,17 @@ from fixtures_equations import equation, loss_batch, part
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm_plugins import schedule
 from rlm_plugins.builtin import penalties, policy_losses
-from rlm_plugins.cli.launch import launch
+from rlm_plugins.cli.export import launch
+from rlm_plugins.equation import knobs
+from rlm_plugins.equation.knobs import Schedule
+from rlm_plugins.equation.step import objective
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose, resolved
 from rlm_plugins.registry import Registry
 from rlm_plugins.report.objective_text import objective as formula
 from rlm_plugins.rollout.prompt_source import OnDemand
-from rlm_plugins.schedule import Schedule
-from rlm_plugins.step import objective
 
 REGISTRY = Registry()
 
@@ -32,7 +32,7 @@ REGISTRY = Registry()
 # ---- the function
 
 
-@given(st.floats(-9, 9), st.floats(-9, 9), st.integers(1, 50), st.integers(0, 9), st.sampled_from(schedule.SHAPES))
+@given(st.floats(-9, 9), st.floats(-9, 9), st.integers(1, 50), st.integers(0, 9), st.sampled_from(knobs.SHAPES))
 def test_schedule_is_monotonic(start: float, end: float, over: int, after: int, shape: str) -> None:
     way = Schedule(start, end, over, after, shape)
     values = [way.at(step) for step in range(after + over + 3)]
@@ -43,7 +43,7 @@ def test_schedule_is_monotonic(start: float, end: float, over: int, after: int, 
 
 
 def test_shapes() -> None:
-    line, wave = (Schedule(0.0, 1.0, 4, shape=shape) for shape in schedule.SHAPES)
+    line, wave = (Schedule(0.0, 1.0, 4, shape=shape) for shape in knobs.SHAPES)
     assert [line.at(step) for step in range(5)] == [0.0, 0.25, 0.5, 0.75, 1.0]
     assert [wave.at(step) for step in range(5)] == pytest.approx([0.0, 0.1464466, 0.5, 0.8535534, 1.0])
 
@@ -53,7 +53,7 @@ def test_integer_schedule_stays_integer() -> None:
         return loss
 
     bound = part("rlm_aggregators", longest, tokens={"from": 8, "to": 12, "over": 8})
-    values = [schedule.value_at(bound.knobs["tokens"], step) for step in range(9)]
+    values = [knobs.value_at(bound.knobs["tokens"], step) for step in range(9)]
     assert values == [8, 8, 9, 10, 10, 10, 11, 12, 12]
     assert all(isinstance(value, int) for value in values)
 
@@ -96,7 +96,7 @@ def test_errors_name_their_place(knobs_given: dict[str, Any], problem: str, plac
 def test_step_outside_the_schedule_is_clamped(hook: str, name: str, knob: str, why: str) -> None:
     found = REGISTRY.find(hook, name)
     moving = next((k for k in found.knobs.model_fields if k == knob), None) or next(
-        k for k, field in found.knobs.model_fields.items() if schedule.numbers(field.annotation)
+        k for k, field in found.knobs.model_fields.items() if knobs.numbers(field.annotation)
     )
     with pytest.raises(RecipeError, match=why):
         found.bind({moving: {"from": 1, "to": 2, "over": 3}})
@@ -212,5 +212,5 @@ def test_a_run_logs_where_it_stands(tmp_path: Path) -> None:
 def test_duplicate_names_are_numbered() -> None:
     moving = replace(part("rlm_penalties", penalties.kl), options={"beta": Schedule(0, 1, 2)})
     clip = part("rlm_policy_losses", policy_losses.clip)
-    found = schedule.schedules_by_name([("penalties", moving), ("policy_loss", clip), ("penalties", moving)])
+    found = knobs.schedules_by_name([("penalties", moving), ("policy_loss", clip), ("penalties", moving)])
     assert list(found) == ["penalties.kl.beta", "penalties.kl.beta#2"]

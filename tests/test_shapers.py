@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from rlm_algorithms.reward_combinations import product, sigmoid_shaping
 from rlm_testing import batches
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.shapers import bounded, kl_in_reward, overlong
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.step import score
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.step import score
 
 
 def row(length: int, width: int = 40) -> torch.Tensor:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
-from rlm_plugins.cli.launch import launch
+from rlm_plugins.cli.export import launch
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose

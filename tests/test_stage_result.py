@@ -11,10 +11,9 @@ import torch
 from huggingface_hub import ModelCard
 from peft import get_peft_model
 
-from rlm_plugins.durable.sealed import seal
-from rlm_plugins.models.notice import WeightsNotice, notice_of
-from rlm_plugins.run.model_card import write_model_card
-from rlm_plugins.run.stage_result import result_of
+from rlm_plugins.durable.files import seal
+from rlm_plugins.models.pretrained import WeightsNotice, notice_of
+from rlm_plugins.run.stage_result import result_of, write_model_card
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Place, Stage
 

@@ -14,7 +14,7 @@ from rlm_async.stale_policy import StalePolicy, batch_seed
 from test_trainer_settings import CPU
 
 from rlm_plugins.builtin.trainers import GRPO
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.equation import Equation
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.trainer_settings import check
 from rlm_plugins.registry import Registry
@@ -144,8 +144,8 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> None:
 
 def test_decoupled_loss_and_gradient_equal_the_paper() -> None:
     """arXiv 2505.24298: π_prox / π_behav · min(u Â, clip(u, 1 ± ε) Â), u = π / π_prox; finite differences."""
-    from rlm_plugins.batch import Batch
-    from rlm_plugins.step import objective
+    from rlm_plugins.equation.batch import Batch
+    from rlm_plugins.equation.step import objective
 
     generator = torch.Generator().manual_seed(0)
     logp, proximal, behavior = (-torch.rand(3, 4, dtype=torch.float64, generator=generator) for _ in range(3))

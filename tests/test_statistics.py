@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
-from rlm_plugins.batch import Batch
-from rlm_plugins.functional.statistics import Groups, discounted, nanstd, next_live, whiten
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.statistics import Groups, discounted, nanstd, next_live, whiten
 
 
 @given(batches())

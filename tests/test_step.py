@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, aggregators, filters, importance, penalties, policy_losses, shapers
 from rlm_plugins.builtin import token_weights as weights
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.step import objective, score
 from rlm_plugins.errors import PartError
-from rlm_plugins.step import objective, score
 
 NAN = torch.nan
 

@@ -17,18 +17,17 @@ from rlm_testing import batches
 from rlm_testing.strategies import select_in_order
 from trl import GRPOConfig
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import importance, policy_losses
 from rlm_plugins.builtin import token_weights as weights
 from rlm_plugins.builtin.token_weights import quantile
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.step import build_step_batch, objective, with_own_step_batch
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage_settings import Reward
-from rlm_plugins.step import objective
-from rlm_plugins.step_batch import build_step_batch, with_own_step_batch
+from rlm_plugins.stage import Reward
 from rlm_plugins.trainer import EquationTrainer, TrainerOptions
 
 REGISTRY = Registry()

@@ -9,9 +9,9 @@ import torch
 import trl_formulas
 from fixtures_equations import equation, part
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin import advantages, aggregators, importance, penalties, policy_losses, token_weights
-from rlm_plugins.step import objective, score
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.step import objective, score
 
 KINDS = {
     "grpo": part("rlm_aggregators", aggregators.sequence_mean),

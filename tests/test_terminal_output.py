@@ -14,7 +14,7 @@ from test_trust_attempts import BASE
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
-from rlm_plugins.messages import visible
+from rlm_plugins.errors import visible
 
 ROOT = Path(__file__).resolve().parents[1] / "rlm_plugins"
 HOSTILE = "x\x1b]0;title\x07\x9b31m\x7f\u202egpj\u2028[bold red]y[/]"

@@ -16,10 +16,9 @@ from rlm_algorithms.importance_ratios import masked_importance, truncated_import
 from rlm_testing import batches
 from trl import GRPOTrainer
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.token_weights import mask_truncated, top_entropy
-from rlm_plugins.step import objective
-from rlm_plugins.step_batch import with_own_step_batch
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.step import objective, with_own_step_batch
 
 
 def test_truncated_completion_has_weight_zero() -> None:

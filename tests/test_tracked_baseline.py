@@ -11,9 +11,9 @@ import torch
 from fixtures_equations import equation_of
 from rlm_algorithms.tracked_values import Curriculum, Prioritized, TrackedBaseline, ValueTracker
 
-from rlm_plugins.batch import Batch
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.step import compute_advantages, objective, shape_and_filter
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.step import compute_advantages, objective, shape_and_filter
 
 
 def by_hand(visits: list[tuple[float, float]], start: float, weight: float) -> tuple[float, float]:

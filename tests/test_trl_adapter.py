@@ -15,7 +15,7 @@ from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 
 CHAT = [[{"role": "assistant", "content": "ab"}], [{"role": "assistant", "content": "c"}]]
 

@@ -16,8 +16,8 @@ import trl
 from transformers.trainer_callback import PrinterCallback
 
 from rlm_plugins import GRPOConfig, GRPOTrainer, PPOTrainer, RLOOTrainer
-from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.errors import PluginError, RecipeError
+from rlm_plugins.specs import Algorithm
 
 
 def eighths(completions: list[str], **kwargs: Any) -> list[float]:

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlm_plugins.cli import app, trust
+from rlm_plugins.cli import app, recipe_argument
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.document import load
 from rlm_plugins.recipe.foreign_code import foreign_code
-from rlm_plugins.registry import Registry, import_path
-from rlm_plugins.registry.import_path import Limits, import_object
-from rlm_plugins.registry.loading import GROUP
+from rlm_plugins.registry import Registry, loading
+from rlm_plugins.registry.loading import GROUP, Limits, import_object
 
 RECIPE = """
 model: {name: scratch}
@@ -47,9 +46,9 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Clear what other tests trust, and keep the new state in a folder of this test."""
     monkeypatch.delenv("RLM_TRUST", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(trust, "_granted", set())
-    monkeypatch.setattr(trust, "_grants_all", False)
-    monkeypatch.setattr(import_path, "_limits", None)
+    monkeypatch.setattr(recipe_argument, "_granted", set())
+    monkeypatch.setattr(recipe_argument, "_grants_all", False)
+    monkeypatch.setattr(loading, "_limits", None)
 
 
 @pytest.fixture
@@ -62,7 +61,7 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object) -> Any:
-    trust._grants_all = False  # each command is a process of its own
+    recipe_argument._grants_all = False  # each command is a process of its own
     return RUNNER.invoke(app, list(map(str, arguments)))
 
 
@@ -98,12 +97,12 @@ def test_trust_is_kept_until_the_code_changes(recipe: Path) -> None:
     assert run("show", recipe, "--trust").exit_code == 0
     assert recipe.with_name("ran").exists()
     assert run("show", recipe).exit_code == 0
-    trust._granted.clear()
+    recipe_argument._granted.clear()
     assert run("show", recipe).exit_code == 0, "the file remembers"
     recipe.with_name("mine.py").write_text(PLUGIN + "\n# changed")
     assert run("show", recipe).exit_code == 2
-    trust._granted.clear()
-    trust.trust_file().write_text("{damaged")
+    recipe_argument._granted.clear()
+    recipe_argument.trust_file().write_text("{damaged")
     assert run("show", recipe).exit_code == 2
 
 
@@ -119,7 +118,7 @@ def test_recipes_without_foreign_code_need_no_confirmation(tmp_path: Path) -> No
     result = run("check", tmp_path / "recipe.yaml")
     assert result.exit_code == 0, result.output
     assert "foreign code\n  none" in result.output
-    assert not trust.trust_file().exists()
+    assert not recipe_argument.trust_file().exists()
 
 
 def test_every_kind_is_listed(tmp_path: Path) -> None:
@@ -174,7 +173,7 @@ def test_addresses_resolve_only_in_the_folder_and_in_named_packages(
 def test_a_changed_file_is_not_executed(tmp_path: Path) -> None:
     file = tmp_path / "f.py"
     file.write_text("f = len")
-    import_path.limit(Limits({}, frozenset(), {f"{file}:f": hashlib.sha256(b"f = max").hexdigest()}))
+    loading.limit(Limits({}, frozenset(), {f"{file}:f": hashlib.sha256(b"f = max").hexdigest()}))
     with pytest.raises(RecipeError, match="has changed"):
         import_object(f"{file}:f", where="it")
 
@@ -182,7 +181,7 @@ def test_a_changed_file_is_not_executed(tmp_path: Path) -> None:
 def test_a_changed_plugin_file_is_not_executed(recipe: Path) -> None:
     """A file that changes before the question is answered has another digest."""
     changed = recipe.with_name("mine.py")
-    import_path.limit(Limits({changed: hashlib.sha256(b"").hexdigest()}, frozenset()))
+    loading.limit(Limits({changed: hashlib.sha256(b"").hexdigest()}, frozenset()))
     with pytest.raises(RecipeError, match="has changed"):
         Registry([changed])
     assert not recipe.with_name("ran").exists()
@@ -217,7 +216,7 @@ def test_a_name_cannot_erase_its_line_of_the_report(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     model = 'model: {name: pretrained, path: "evil\\e[2K\\e[1A", trust_remote_code: true}'
     path.write_text(RECIPE.replace("model: {name: scratch}", model))
-    text = trust.report(foreign_code(load(path)))
+    text = recipe_argument.report(foreign_code(load(path)))
     assert "\x1b" not in text
     assert "evil\\x1b[2K" in text
 

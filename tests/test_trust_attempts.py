@@ -16,13 +16,13 @@ from rlm_interop.model_packages import ModelPackage
 from rlm_lab.sweep import sweep
 from typer.testing import CliRunner
 
-from rlm_plugins.cli import app, trust
+from rlm_plugins.cli import app, recipe_argument
 from rlm_plugins.data.images import open_images
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.document import load
 from rlm_plugins.recipe.foreign_code import foreign_code
-from rlm_plugins.registry import import_path
-from rlm_plugins.run.provenance import git_state
+from rlm_plugins.registry import loading
+from rlm_plugins.run.manifest import git_state
 
 ROOT = Path(__file__).resolve().parents[1]
 BASE: dict[str, Any] = {
@@ -48,9 +48,9 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("RLM_TRUST", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
-    monkeypatch.setattr(trust, "_granted", set())
-    monkeypatch.setattr(trust, "_grants_all", False)
-    monkeypatch.setattr(import_path, "_limits", None)
+    monkeypatch.setattr(recipe_argument, "_granted", set())
+    monkeypatch.setattr(recipe_argument, "_grants_all", False)
+    monkeypatch.setattr(loading, "_limits", None)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
 
@@ -70,7 +70,7 @@ def recipe(changes: dict[str, Any]) -> Path:
 
 
 def run(*arguments: object) -> Any:
-    trust._grants_all = False  # each command is a process of its own
+    recipe_argument._grants_all = False  # each command is a process of its own
     result = CliRunner().invoke(app, list(map(str, arguments)), input="y\ny\ny\n")
     assert not (Path.cwd().parent / "ran").exists(), result.output
     return result

@@ -11,7 +11,7 @@ import fixtures_vision as vision
 import pytest
 
 import rlm_plugins as rlm
-from rlm_plugins.cli.sample import Sampler
+from rlm_plugins.cli.evaluate import Sampler
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
 

@@ -14,10 +14,9 @@ from rlm_fast.passes import PackedPasses
 from rlm_fast.speed import NO_SPEED
 from torch.distributions import Categorical, kl_divergence
 
-from rlm_plugins.models.vocab_statistics import token_statistics
 from rlm_plugins.registry.part import Part
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer.passes import prompt_completion
+from rlm_plugins.trainer.passes import prompt_completion, token_statistics
 
 HEARD: list[tuple[torch.Size, ...]] = []
 

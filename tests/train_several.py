@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.distributed import shutdown
 from rlm_plugins.run.train import train
+from rlm_plugins.workers.distributed import shutdown
 
 Job = tuple[str, str, Sequence[str]]
 """A recipe, the folder of its run, overrides."""

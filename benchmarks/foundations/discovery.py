@@ -10,7 +10,7 @@ from typing import Any
 from experiment import START, Arm, Column, Experiment, Record
 from measure import main
 
-from rlm_plugins.evaluation.estimators import pass_at
+from rlm_plugins.evaluation.scores import pass_at
 
 K = 64
 KS = (1, 2, 4, 8, 16, 32, 64)

@@ -63,8 +63,8 @@ def _train(document: recipe.Recipe, folder: Path) -> Any:
 
 def sampled(job: Job, folder: Path) -> Record:
     """Return set → number of right completions of each held-out prompt, of the `k` that are sampled from a result."""
-    from rlm_plugins.cli.run_result import finished_stage
-    from rlm_plugins.evaluation.sampled import evaluate_sampled
+    from rlm_plugins.cli.export import finished_stage
+    from rlm_plugins.evaluation.held_out import evaluate_sampled
     from rlm_plugins.recipe.compose import compose
 
     if not job.experiment.k:

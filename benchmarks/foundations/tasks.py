@@ -18,7 +18,7 @@ from rlm_plugins.specs import EnvironmentSpec
 if TYPE_CHECKING:
     from transformers import TrainerCallback
 
-    from rlm_plugins.batch import Batch
+    from rlm_plugins.equation.batch import Batch
     from rlm_plugins.run.folder import Run
     from rlm_plugins.stage import Stage
 

@@ -1,18 +1,294 @@
-"""Functions of the Python API: load, check, train, evaluate and explain, each in one call."""
+"""Functions of the Python API: load, check, train, evaluate and explain, each in one call, and their results."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import html
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.api.recipe_arguments import Overrides, RecipeLike, override_texts, prepared
-from rlm_plugins.api.results import Check, Explanation, Run, Table
-from rlm_plugins.errors import RlmError
+from rlm_plugins import recipe as recipes
+from rlm_plugins.api.arguments import add, constant, named_algorithm, named_entry
+from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.lazy import optional_module
+from rlm_plugins.models.pretrained import tokenizer_of
+from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.registry import Registry
+from rlm_plugins.specs import EnvironmentSpec, ModelSpec
+
+RecipeLike = str | Path | Mapping[str, Any] | Recipe
+Overrides = Mapping[str, Any] | Sequence[str]
+OBJECTS = ("model", "tokenizer", "train_dataset", "test_dataset", "rewards", "algorithm")
+"""Arguments of :func:`rlm_plugins.train` that stand for sections of a recipe."""
+
+
+def load(recipe: RecipeLike, overrides: Overrides = ()) -> Recipe:
+    """Load a recipe and check its structure; nothing heavy is imported.
+
+    Args:
+        recipe: A YAML file, or a mapping with the same keys.
+        overrides: ``{"trainer.learning_rate": 1e-6}`` or ``["trainer.learning_rate=1e-6"]``.
+
+    Raises:
+        RecipeError: It names the address.
+
+    >>> experiment = {"model": "scratch", "environment": "addition", "algorithm": "grpo"}
+    >>> load(experiment, {"trainer.seed": 1}).bodies[0]["trainer"]
+    {'seed': 1}
+    """
+    if isinstance(recipe, Recipe):
+        return recipe
+    changes = override_texts(overrides)
+    if isinstance(recipe, Mapping):
+        return recipes.of_mapping(recipe, changes)
+    return recipes.load(recipe, changes)
+
+
+def override_texts(overrides: Overrides) -> list[str]:
+    """Return overrides as ``key=value``."""
+    if isinstance(overrides, Mapping):
+        return [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+    return list(overrides)
+
+
+def prepared(recipe: RecipeLike, overrides: Overrides, **objects: Any) -> tuple[Recipe, Registry]:
+    """Return a recipe with Python objects in the place of sections, and the registry that has them."""
+    for name in objects:
+        if name not in OBJECTS:
+            raise RlmError(f"unknown argument '{name}'", allowed=", ".join(OBJECTS))
+    if isinstance(recipe, Mapping):
+        sections, registry = dict(recipe), Registry(load=(recipe.get("plugins") or {}).get("load", ()))
+    else:
+        loaded = load(recipe, overrides)
+        registry = Registry(load=loaded.load, block=loaded.block)
+        sections = {}
+    replaced = _sections(registry, sections, objects)
+    if isinstance(recipe, Mapping):
+        return load(sections | replaced, overrides), registry
+    for number, body in enumerate(loaded.bodies):
+        if number == 0 and "model" in replaced:
+            body["model"] = _with_adapter(replaced["model"], body.get("model"))
+        body |= {key: value for key, value in replaced.items() if key != "model"}
+    return loaded, registry
+
+
+def _sections(registry: Registry, sections: Mapping[str, Any], objects: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sections that hold objects, with the names that the registry gives them."""
+    replaced: dict[str, Any] = {}
+    model = objects.get("model", sections.get("model"))
+    if hasattr(model, "parameters"):
+        replaced["model"] = {"name": add(registry, "model", _in_memory(model, objects.get("tokenizer")), "model")}
+    elif "model" in objects:
+        replaced["model"] = {"name": model} if isinstance(model, str) else model
+    if "model" in replaced:
+        replaced["model"] = _with_adapter(replaced["model"], sections.get("model"))
+    if "train_dataset" in objects:
+        spec = EnvironmentSpec(train=objects["train_dataset"], test=objects.get("test_dataset", ()))
+        replaced["environment"] = {"name": add(registry, "environment", constant(spec), "train_dataset")}
+    if rewards := objects.get("rewards", sections.get("rewards")):
+        entries = [named_entry(registry, "rewards", entry) for entry in rewards]
+        replaced["rewards"] = [{"name": entry} if isinstance(entry, str) else entry for entry in entries]
+        for entry in replaced["rewards"]:
+            entry.setdefault("as", entry["name"].rpartition("/")[2].rpartition(":")[2])
+    algorithm = objects.get("algorithm", sections.get("algorithm"))
+    if algorithm is not None:
+        replaced["algorithm"] = named_algorithm(registry, algorithm)
+    return replaced
+
+
+def _with_adapter(model: Mapping[str, Any], section: Any) -> dict[str, Any]:
+    """Return the section of a model that was given as an object, with the adapter of the section it replaces."""
+    lora = section.get("lora") if isinstance(section, Mapping) else None
+    return {**({"lora": lora} if lora is not None else {}), **model}
+
+
+def _in_memory(model: Any, tokenizer: Any) -> Callable[[], ModelSpec]:
+    if tokenizer is None:
+        raise RlmError("`model` is an instance, so its `tokenizer` is required", where="train(model=…)")
+    spec = ModelSpec(
+        config=model.config,
+        tokenizer=lambda: tokenizer_of(tokenizer),
+        load=lambda: model,
+        origin="given in Python",
+        processor=(lambda: tokenizer) if hasattr(tokenizer, "image_processor") else None,
+    )
+    return constant(spec)
+
+
+Entry = dict[str, Any]
+Prepare = Callable[[Sequence[str]], "tuple[Recipe, Registry]"]
+"""Overrides → a recipe with Python objects in it, and the registry that has them."""
+
+
+class Displayed:
+    """An object with a text for terminals and notebooks."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.text)}</pre>"
+
+
+class Table(Displayed, list[Entry]):
+    """Rows as plain data."""
+
+    def __init__(self, rows: Sequence[Entry], text: str) -> None:
+        super().__init__(rows)
+        self.text = text
+
+
+class Check(Table):
+    """Findings of ``rlm check``, one entry per stage."""
+
+
+class Explanation(Displayed):
+    """Explanation of a name.
+
+    Attributes:
+        entries: As ``rlm explain --json`` prints them.
+    """
+
+    def __init__(self, entries: Sequence[Entry], text: str) -> None:
+        self.entries, self.text = list(entries), text
+
+
+class Run(Displayed):
+    """One run and its results.
+
+    Args:
+        folder: Folder of the run.
+        prepare: Returns recipe and registry of a run that was given Python objects, for further overrides; None: they
+            are read from the folder.
+
+    Raises:
+        RlmError: The folder is no run.
+    """
+
+    def __init__(self, folder: str | Path, prepare: Prepare | None = None) -> None:
+        self.folder, self.prepare = Path(folder), prepare
+        if not (self.folder / "recipe.yaml").is_file():
+            raise RlmError("there is no run in this folder", where=str(folder), hint="a run has a `recipe.yaml`")
+
+    @property
+    def text(self) -> str:  # type: ignore[override]
+        """Name of the run and its score."""
+        score = "" if self.score is None else f", held-out {self.summary['metric']} {self.score:.3f}"
+        return f"Run('{self.folder}'{score})"
+
+    @property
+    def metrics(self) -> Any:
+        """Every logged step: a `pandas.DataFrame` if pandas is installed, else a list of mappings."""
+        return _frame(self._records("metrics.jsonl"))
+
+    @property
+    def samples(self) -> Any:
+        """Logged completions with their rewards, in the form of :attr:`metrics`."""
+        return _frame(self._records("samples.jsonl"))
+
+    @property
+    def summary(self) -> Entry:
+        """Scores before and after, seconds; empty while the run is unfinished."""
+        file = self.folder / "summary.json"
+        return dict(json.loads(file.read_text())) if file.is_file() else {}
+
+    @property
+    def score(self) -> float | None:
+        """Held-out score after training; None without evaluation."""
+        return self.summary.get("after")
+
+    def plot(self) -> Path:
+        """Return the image of the learning curve.
+
+        Raises:
+            RlmError: There is none: matplotlib is not installed, or the run has no evaluation.
+        """
+        file = self.folder / "curve.png"
+        if not file.is_file():
+            raise RlmError("the run has no learning curve", where=str(self.folder), hint="pip install matplotlib")
+        return file
+
+    def view(self) -> Any:
+        """Write the page of ``rlm view``, which a notebook displays.
+
+        Raises:
+            RlmError: The package rlm-view is not installed.
+        """
+        return optional_module("rlm_view.command", "the page of a run").displayed(self.folder)
+
+    def model(self, stage: str | None = None) -> tuple[Any, Any]:
+        """Return model and tokenizer of a finished stage, an adapter on its base.
+
+        A vision-language model has its processor in place of the tokenizer. A reward model is a classifier of
+        transformers.
+
+        Args:
+            stage: ``02-grpo`` or ``grpo``; None: the last finished one.
+
+        Raises:
+            RlmError: The stage is unknown or unfinished, or its base is a Python object of another process.
+        """
+        from rlm_plugins.models.pretrained import class_of_folder, loaded_processing_class
+
+        paths = chain(self.folder.glob("*/adapter"), self.folder.glob("*/model"))
+        results = {path.parent.name: path for path in paths}
+        finished = sorted(name for name in results if (self.folder / name / "done").is_file())
+        if not finished:
+            raise RlmError("no stage of the run is finished", where=str(self.folder), hint="`.resume()`")
+        named = {name[3:]: name for name in finished} | dict(zip(finished, finished, strict=True))
+        if stage is not None and stage not in named:
+            allowed, hint = ", ".join(finished), nearest(stage, named)
+            raise RlmError(f"unknown or unfinished stage '{stage}'", allowed=allowed, hint=hint)
+        name = finished[-1] if stage is None else named[stage]
+        folder = results[name]
+        is_adapter = folder.name == "adapter"
+        model = self._adapted(name, folder) if is_adapter else class_of_folder(folder).from_pretrained(folder)
+        return model, loaded_processing_class(folder, model)
+
+    def _adapted(self, stage: str, folder: Path) -> Any:
+        """Return the adapter of a stage on its base, which may be the merged result of the stage before."""
+        from rlm_plugins.cli.export import trained_stage
+        from rlm_plugins.cli.recipe_argument import read
+        from rlm_plugins.models import reward_model
+        from rlm_plugins.recipe.compose import compose
+        from rlm_plugins.run.stage_result import adapted
+
+        if (folder / reward_model.NOTE).is_file():
+            return reward_model.load_peft_model(folder)
+        recipe, registry = (self.prepare or partial(read, self.folder))(())
+        return adapted(trained_stage(self.folder, compose(recipe, registry, held_out_only=True), stage))
+
+    def resume(self) -> Run:
+        """Train the rest of the run from its last checkpoint."""
+        if self.prepare is not None:
+            from rlm_plugins.run.train import train
+
+            train(*self.prepare(()), self.folder, resume=True)
+            return self
+        from rlm_plugins.cli.export import launch
+
+        launch(self.folder, [], resume=True)
+        return self
+
+    def _records(self, file: str) -> list[Entry]:
+        path = self.folder / file
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def _frame(records: list[Entry]) -> Any:
+    try:
+        import pandas  # type: ignore[import-untyped]
+    except ImportError:
+        return records
+    return pandas.DataFrame(records)
+
 
 RUNS = Path("runs")
 
@@ -52,7 +328,7 @@ def train(recipe: RecipeLike, overrides: Overrides = (), *, out: str | Path | No
     Raises:
         RlmError: The first problem, with its place.
     """
-    from rlm_plugins.run.choose_folder import fresh_folder
+    from rlm_plugins.run.folder import fresh_folder
     from rlm_plugins.run.train import train as run_training
 
     loaded, registry = prepared(recipe, overrides, **objects)
@@ -72,8 +348,8 @@ def evaluate(source: str | Path | Run, overrides: Overrides = (), *, rows: int |
     Returns:
         ``metric``, ``score`` with its interval ``low`` and ``high``, ``rows``, ``rewards``.
     """
+    from rlm_plugins.cli.evaluate import as_data
     from rlm_plugins.cli.evaluate import evaluate as run_evaluation
-    from rlm_plugins.cli.judgement_text import as_data
 
     folder, prepare = (source.folder, source.prepare) if isinstance(source, Run) else (Path(source), None)
     return as_data(run_evaluation(folder, override_texts(overrides), rows=rows, prepare=prepare), samples=0)

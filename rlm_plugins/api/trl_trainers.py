@@ -1,26 +1,80 @@
-"""TRL's online trainers with the equation in them: one changed import, and every symbol can be replaced."""
+"""TRL's trainers with the equation and complete checkpoints: one changed import, and every symbol can be replaced."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+from itertools import chain
 from typing import Any, ClassVar
 
 import trl
 
-from rlm_plugins.api.trl_arguments import Extras, lora_of, stage_from
-from rlm_plugins.api.trl_config import converted
-from rlm_plugins.api.trl_rewards import as_list, is_model
+from rlm_plugins.api.arguments import Extras, as_list, is_model, lora_of, stage_from
 from rlm_plugins.builtin.rewards import check_trl_columns
+from rlm_plugins.equation.knobs import value_at
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.trl_fields import GRPO, RLOO
+from rlm_plugins.recipe.resolve import Plan
+from rlm_plugins.recipe.trl_fields import GRPO, RLOO, decided
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.fault import FaultLog
 from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
 from rlm_plugins.rollout.group_layout import check_whole_groups
-from rlm_plugins.schedule import value_at
-from rlm_plugins.trainer.checkpoint import save_when_buffer_is_empty
+from rlm_plugins.trainer.checkpoint import DurableCheckpoints, save_when_buffer_is_empty
 from rlm_plugins.trainer.equation_trainer import EquationTrainer
-from rlm_plugins.trainer.options import options_of
+from rlm_plugins.trainer.options import GRPOConfig, options_of
+
+
+def converted(args: Any, plan: Plan, fixed: Mapping[str, Any]) -> GRPOConfig:
+    """Return our config with the values of TRL's: what the equation decides has TRL's default there.
+
+    Args:
+        args: :class:`trl.GRPOConfig` or :class:`trl.RLOOConfig`; unchanged.
+        plan: The stage.
+        fixed: Fields that the generator fixes.
+    """
+    result = object.__new__(GRPOConfig)  # the values are checked and derived already: no second `__post_init__`
+    defaults = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
+    result.__dict__.update({**defaults, **vars(args), **{name: defaults[name] for name in decided(GRPO)}, **fixed})
+    slots = [slot if isinstance(slot, list) else [slot] for slot in plan.slots.values()]
+    parts = [bound for bound in chain.from_iterable(slots) if bound]
+    reads_reference = any(bound.part.requires("ref_logp") for bound in parts)
+    result.beta = 1.0 if reads_reference else 0.0  # TRL's switch for the reference pass, not a coefficient
+    result.reward_weights = (
+        [reward.weight for reward in plan.stage.rewards] if args.reward_weights is not None else None
+    )
+    if any("rollout_logp" in weight.part.required_data for weight in plan.slots["token_weights"]):
+        result.vllm_importance_sampling_correction = False  # TRL's would weigh again
+    return result
+
+
+class SFTTrainer(DurableCheckpoints, trl.SFTTrainer):  # type: ignore[misc]
+    """TRL's `SFTTrainer`, whose checkpoints are complete or absent.
+
+    Args:
+        *args, **kwargs: As :class:`trl.SFTTrainer`.
+        algorithm: ``"sft"``, or ``"dft"`` for dynamic fine-tuning; None: the config's `loss_type`.
+
+    Raises:
+        RecipeError: Another algorithm, or one that contradicts `loss_type`.
+    """
+
+    def __init__(self, *args: Any, algorithm: str | None = None, **kwargs: Any) -> None:
+        if algorithm not in (None, "sft", "dft"):
+            raise RecipeError(f"unknown algorithm '{algorithm}'", where="algorithm", allowed="sft, dft")
+        if algorithm == "dft":
+            config = kwargs.get("args") or (args[1] if len(args) > 1 else None) or trl.SFTConfig()
+            if config.loss_type not in ("nll", "dft"):
+                problem = f"SFTConfig has loss_type='{config.loss_type}', but the algorithm is 'dft'"
+                raise RecipeError(problem, where="args.loss_type", hint="say it once")
+            config.loss_type = "dft"
+            args, kwargs = args[:1] + args[2:], kwargs
+            kwargs["args"] = config
+        super().__init__(*args, **kwargs)
+
+
+class RewardTrainer(DurableCheckpoints, trl.RewardTrainer):  # type: ignore[misc]
+    """TRL's `RewardTrainer`, whose checkpoints are complete or absent; arguments as there."""
 
 
 class GRPOTrainer(EquationTrainer):
@@ -33,7 +87,7 @@ class GRPOTrainer(EquationTrainer):
         model: Name, path or instance of the policy.
         reward_funcs: Reward functions and reward models.
         args: :class:`trl.GRPOConfig`.
-        algorithm: A name (``"dapo"``), an :class:`rlm_plugins.algorithm.Algorithm`, or a mapping of slots, where a
+        algorithm: A name (``"dapo"``), an :class:`rlm_plugins.specs.Algorithm`, or a mapping of slots, where a
             function is a part: ``{"name": "dapo", "advantage": my_function}``. Without ``name`` it changes the
             algorithm of the config.
         speed: Optimizations: a mapping as in a recipe, or ``"none"``; default: all.

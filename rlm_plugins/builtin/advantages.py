@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.annotations import RewardName, named
-from rlm_plugins.functional.statistics import Groups, Singleton, discounted, nanstd, next_live, varies, whiten
+from rlm_plugins.equation.knobs import RewardName, named
+from rlm_plugins.equation.statistics import Groups, Singleton, discounted, nanstd, next_live, varies, whiten
 from rlm_plugins.lazy import torch
 
 Scale = Literal["group", "batch", "centered_batch", "none"]

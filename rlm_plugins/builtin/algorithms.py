@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlm_plugins import hookimpl
-from rlm_plugins.algorithm import Algorithm, read_algorithms
+from rlm_plugins.specs import Algorithm, read_algorithms
 
 FOLDER = Path(__file__).parent
 ALGORITHMS = read_algorithms(FOLDER / "algorithms.toml", FOLDER / "conventions.toml")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import PositiveInt
 
 from rlm_plugins import hookimpl
-from rlm_plugins.annotations import RewardName, named
+from rlm_plugins.equation.knobs import RewardName, named
 from rlm_plugins.errors import PartError
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback
 
-    from rlm_plugins.batch import Batch
+    from rlm_plugins.equation.batch import Batch
     from rlm_plugins.run.folder import Run
     from rlm_plugins.stage import Stage
 
@@ -69,8 +69,8 @@ def keep_successes(run: Run, *, reward: RewardName | None = None, at_least: floa
     from transformers import TrainerCallback
 
     def keep(stage: Stage, step: int, prompts: Sequence[Any], completions: Sequence[Any], batch: Batch) -> None:
-        from rlm_plugins.distributed import gather_lists
         from rlm_plugins.rewards.columns import text_of
+        from rlm_plugins.workers.distributed import gather_lists
 
         scores = batch.rewards if reward is None else named(batch.named_rewards, reward, where="keep_successes.reward")
         good = (scores >= at_least) & ~batch.truncated & batch.sources["policy"]

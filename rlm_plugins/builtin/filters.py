@@ -5,8 +5,8 @@ from __future__ import annotations
 from jaxtyping import Bool, Float, Int
 
 from rlm_plugins import hookimpl
-from rlm_plugins.annotations import RewardName, named
-from rlm_plugins.functional.statistics import Groups, Singleton
+from rlm_plugins.equation.knobs import RewardName, named
+from rlm_plugins.equation.statistics import Groups, Singleton
 from rlm_plugins.lazy import torch
 
 

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.models.pretrained import Checkpoint, Dtype, model_spec
-from rlm_plugins.models.quantization import quantization_config
+from rlm_plugins.models.pretrained import Checkpoint, Dtype, model_spec, quantization_config
 from rlm_plugins.models.scratch import CHARACTERS, build_config, build_model, build_tokenizer
 from rlm_plugins.specs import ModelSpec
 

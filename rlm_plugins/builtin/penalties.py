@@ -6,9 +6,9 @@ from jaxtyping import Bool, Float
 from pydantic import NonNegativeFloat, PositiveFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.batch import Log
+from rlm_plugins.equation.batch import Log
+from rlm_plugins.equation.statistics import Estimator, kl_estimate
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.functional.kl import Estimator, kl_estimate
 from rlm_plugins.lazy import torch
 
 State = dict[str, float]

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.batch import Log
+from rlm_plugins.equation.batch import Log
 from rlm_plugins.lazy import torch
 
 

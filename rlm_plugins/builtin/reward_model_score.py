@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from rlm_plugins.data import hub
+from rlm_plugins.data import tables
 from rlm_plugins.errors import PartError, RecipeError, RlmError
 from rlm_plugins.recipe.trainer_settings import LORA, kind_of
 
@@ -55,10 +55,10 @@ class LearnedReward:
         """
         if self.path is None:
             return
-        from rlm_plugins.models import reward_model_io as reward_files
+        from rlm_plugins.models import reward_model as reward_files
 
         try:
-            reward_files.check_files(hub.locate(self.path, where="path") or self.path)
+            reward_files.check_files(tables.locate(self.path, where="path") or self.path)
         except RecipeError:
             raise
         except RlmError as error:
@@ -66,7 +66,7 @@ class LearnedReward:
 
     def memory_bytes(self, stage: Stage) -> int:
         """Return the bytes beside the policy: adapter, head, and its own base if any; 0 for the base of a hub name."""
-        from rlm_plugins.models import reward_model_io as reward_files
+        from rlm_plugins.models import reward_model as reward_files
 
         lora = None if self.stage is None else stage.place.earlier[self.stage]
         folder = None if self.path is None else Path(self.path).expanduser()
@@ -83,7 +83,7 @@ class LearnedReward:
         Raises:
             RlmError: The model is missing, has no head, or was to share a base that it was not trained on.
         """
-        from rlm_plugins.models import reward_model_io as reward_files
+        from rlm_plugins.models import reward_model as reward_files
 
         if self._model is not None and self._policy is policy:
             return
@@ -104,8 +104,8 @@ class LearnedReward:
         from rlm_plugins.models.reward_model import conversation_ids
 
         if self._model is None and self.path is not None:
-            from rlm_plugins.distributed import processes
-            from rlm_plugins.models import reward_model_io as reward_files
+            from rlm_plugins.models import reward_model as reward_files
+            from rlm_plugins.workers.distributed import processes
 
             self._model = reward_files.load_with_own_base(self.path, processes().device)
         if self._model is None:

@@ -13,7 +13,7 @@ from rlm_plugins.stage import RunState, Stage
 if TYPE_CHECKING:
     from trl import RewardConfig
 
-    from rlm_plugins.evaluation.held_out_report import Report
+    from rlm_plugins.evaluation.scores import Report
 
 
 class Preferences:
@@ -48,26 +48,26 @@ class Preferences:
         from peft import LoraConfig
         from trl import RewardTrainer
 
-        from rlm_plugins.evaluation.preference_pairs import tokens_of_pair, with_head
-        from rlm_plugins.models import reward_model_io as reward_files
-        from rlm_plugins.trainer import setup
-        from rlm_plugins.trainer.observed_steps import ObservedSteps
+        from rlm_plugins.evaluation.held_out import tokens_of_pair, with_head
+        from rlm_plugins.models import reward_model as reward_files
+        from rlm_plugins.trainer import options
+        from rlm_plugins.trainer.observer import ObservedSteps
 
         class Trainer(ObservedSteps, RewardTrainer):  # type: ignore[misc]
             """RewardTrainer with atomic checkpoints and observers."""
 
-        args = setup.arguments(stage, run)
-        model, tokenizer, lora = setup.load_model(stage, run)
+        args = options.arguments(stage, run)
+        model, tokenizer, lora = options.load_model(stage, run)
         if lora is not None:
             # with this task type PEFT trains and saves the head
             lora = LoraConfig(**{**(stage.lora or {}), "task_type": "SEQ_CLS"})
-            setup.save_initial_model(model, stage)
+            options.save_initial_model(model, stage)
         base, digest = model.config._name_or_path, reward_files.base_digest(model.base_model)
         unused = [name for name in columns(stage.environment_spec.train) if name != "margin"]
         data = dataset(stage.environment_spec.train).map(
             lambda row: tokens_of_pair(tokenizer, row), remove_columns=unused
         )
-        with setup.refusals(stage):
+        with options.refusals(stage):
             trainer = Trainer(
                 model=with_head(model), args=args, train_dataset=data, processing_class=tokenizer, peft_config=lora
             )
@@ -76,13 +76,13 @@ class Preferences:
 
     def complete(self, trainer: Any, stage: Stage, folder: Path) -> None:
         """Save which base the adapter belongs to; a relative path from a folder beside `stage.output`."""
-        from rlm_plugins.models import reward_model_io
+        from rlm_plugins.models import reward_model
 
         if self._base is not None and trainer.args.should_save:
-            reward_model_io.save_base_reference(folder, *self._base)
+            reward_model.save_base_reference(folder, *self._base)
 
     def evaluate(self, stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
         """Evaluate held-out pairs with `model`, or with the saved model of the stage."""
-        from rlm_plugins.evaluation import preference_pairs as pairs
+        from rlm_plugins.evaluation import held_out as pairs
 
-        return pairs.evaluate(stage, rows, model)
+        return pairs.evaluate_pairs(stage, rows, model)

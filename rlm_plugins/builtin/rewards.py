@@ -13,9 +13,9 @@ from rlm_plugins import hookimpl
 from rlm_plugins.builtin.gist import gist
 from rlm_plugins.builtin.reward_model_score import LearnedReward
 from rlm_plugins.data.answer_extraction import Untagged, final_answers, parse_number, same_number, same_text
-from rlm_plugins.environment import Episode
 from rlm_plugins.errors import PartError, RecipeError, nearest
-from rlm_plugins.registry.import_path import await_all, call_with_accepted, import_function
+from rlm_plugins.registry.loading import await_all, call_with_accepted, import_function
+from rlm_plugins.specs import Episode
 
 Address = Annotated[str, Field(min_length=3)]
 Options = dict[str, Any] | None

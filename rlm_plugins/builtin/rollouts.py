@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import PositiveFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.functional.epoch_order import in_order, shuffled
+from rlm_plugins.equation.statistics import in_order, shuffled
 
 if TYPE_CHECKING:
     import torch

@@ -59,19 +59,19 @@ class SFT:
         """Return the trainer, with all demonstrations."""
         from trl import SFTTrainer
 
-        from rlm_plugins.trainer import setup
-        from rlm_plugins.trainer.observed_steps import ObservedSteps
+        from rlm_plugins.trainer import options
+        from rlm_plugins.trainer.observer import ObservedSteps
 
         class Trainer(ObservedSteps, SFTTrainer):  # type: ignore[misc]
             """SFTTrainer with atomic checkpoints and observers."""
 
-        args = setup.arguments(stage, run, **self.required_args)
-        model, processing_class, lora = setup.load_model(stage, run)
+        args = options.arguments(stage, run, **self.required_args)
+        model, processing_class, lora = options.load_model(stage, run)
         data = dataset(stage.environment_spec.train).map(
             _prompt_completion,
             remove_columns=[name for name in columns(stage.environment_spec.train) if name not in IMAGES],
         )
-        with setup.refusals(stage):
+        with options.refusals(stage):
             return Trainer(
                 model=model, args=args, train_dataset=data, processing_class=processing_class, peft_config=lora
             )

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
 from rlm_plugins import hookimpl
-from rlm_plugins.batch import Batch
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.lazy import torch
 
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -33,7 +33,7 @@ class GRPO:
 
     def config_class(self) -> type[GRPOConfig]:
         """``trl.GRPOConfig`` with `target_kl`, and groups may be of one."""
-        from rlm_plugins.trainer.config import GRPOConfig
+        from rlm_plugins.trainer.options import GRPOConfig
 
         return GRPOConfig
 
@@ -42,14 +42,14 @@ class GRPO:
         from rlm_plugins.rewards.fault import FaultLog
         from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
         from rlm_plugins.rollout.group_layout import check_whole_groups, columns_read
-        from rlm_plugins.trainer import EquationTrainer, setup
+        from rlm_plugins.trainer import EquationTrainer
         from rlm_plugins.trainer.checkpoint import save_when_buffer_is_empty
-        from rlm_plugins.trainer.options import options_of
+        from rlm_plugins.trainer.options import arguments, load_model, options_of, refusals, save_initial_model
 
         assert stage.equation is not None
         reads_reference = stage.equation.requires("ref_logp")
         corrects_rollout = any("rollout_logp" in weight.part.required_data for weight in stage.equation.token_weights)
-        args = setup.arguments(
+        args = arguments(
             stage,
             run,
             beta=1.0 if reads_reference else 0.0,  # TRL's switch for the reference pass, no coefficient
@@ -58,12 +58,12 @@ class GRPO:
         )
         check_whole_groups(stage.rollouts, args.num_generations, args.generation_batch_size // args.world_size)
         unseen = {"demonstration", "completion"} - {*columns_read(stage.rollouts)}
-        model, processing_class, lora = setup.load_model(stage, run)
+        model, processing_class, lora = load_model(stage, run)
         if reads_reference and lora is None:
-            setup.save_initial_model(model, stage)
+            save_initial_model(model, stage)
         data = dataset(stage.environment_spec.train, dropped=unseen)
         faults = FaultLog()
-        with setup.refusals(stage):
+        with refusals(stage):
             options = options_of(stage, args, data, faults, run)
             trainer = EquationTrainer(
                 options,

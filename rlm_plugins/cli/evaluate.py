@@ -1,28 +1,100 @@
-"""``rlm eval``: held-out scores of a run, an adapter or a model, on its own or on other examples."""
+"""``rlm eval`` and ``rlm sample``: scores and completions of a run, an adapter or a model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from rlm_plugins.cli.judged_model import is_recipe_or_run, model_of
+import transformers
+
+from rlm_plugins.cli.export import finished_stage, named_stage
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.cli.run_result import finished_stage, named_stage
-from rlm_plugins.distributed import processes
+from rlm_plugins.data.images import open_images
 from rlm_plugins.errors import RlmError
-from rlm_plugins.evaluation.held_out import evaluate_stage
-from rlm_plugins.evaluation.held_out_report import Report
-from rlm_plugins.evaluation.sampled import SampledReport, evaluate_sampled
-from rlm_plugins.evaluation.vllm_model import VllmModel
-from rlm_plugins.models.auto_class import tokenizer_of
+from rlm_plugins.evaluation.completions import VllmModel, complete
+from rlm_plugins.evaluation.held_out import SampledReport, evaluate_sampled, evaluate_stage
+from rlm_plugins.evaluation.scores import Report
+from rlm_plugins.models.pretrained import tokenizer_of
 from rlm_plugins.recipe import Recipe, yaml_strict
 from rlm_plugins.recipe.compose import compose
+from rlm_plugins.recipe.part_lookup import part_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.protocols import Evaluates
+from rlm_plugins.report.text_layout import columns
+from rlm_plugins.run.folder import MANIFEST
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
+from rlm_plugins.workers.distributed import processes
+
+ADAPTER = "adapter_config.json"
+
+
+def is_recipe_or_run(source: Path) -> bool:
+    """Return True for a recipe file, or the folder of a run; an exported model has a recipe and no manifest."""
+    return source.suffix in (".yaml", ".yml") or (source / MANIFEST).is_file()
+
+
+def model_of(source: Path, stage: str | None, overrides: Sequence[str]) -> tuple[ModelSpec, Stage | None]:
+    """Return a model, and the stage that trained it if it is that of a run.
+
+    Args:
+        source: A run, a recipe, a folder of an adapter or a model, a ``.gguf`` file, or a name on the hub.
+        stage: Name of a stage of a run (default: the last finished one).
+        overrides: Of the recipe of a run.
+
+    Raises:
+        RlmError: There is no such model, or the stage is unknown or unfinished.
+    """
+    if not is_recipe_or_run(source):
+        model = _without_recipe(source)
+        exported = source / "recipe.yaml"  # written by `rlm export`
+        trained = compose(*read(exported, ()), held_out_only=True, source=model)[-1] if exported.is_file() else None
+        return model, trained
+    stages = compose(*read(source, overrides), held_out_only=True)
+    judged_stage = finished_stage(source, stages, stage) if source.is_dir() else stages[0]
+    return judged_stage.source, judged_stage
+
+
+def _without_recipe(source: Path) -> ModelSpec:
+    if (source / ADAPTER).is_file():
+        return _adapter(source)
+    if not source.exists() and (source.is_absolute() or str(source).count("/") != 1):
+        raise RlmError("there is no such run, recipe or model", where=str(source), hint="a hub name is OWNER/NAME")
+    return _checkpoint(str(source))
+
+
+def _checkpoint(path: str) -> ModelSpec:
+    part = Registry().find("rlm_models", part_of(path))
+    return cast(ModelSpec, part.bind({"path": path}).call({}))
+
+
+def _adapter(folder: Path) -> ModelSpec:
+    """Return the base of an adapter with the adapter merged into it."""
+    base: str = json.loads((folder / ADAPTER).read_text(encoding="utf-8")).get("base_model_name_or_path") or ""
+    if not base:
+        hint = "`rlm export RUN --merge` writes adapter and base as one model"
+        raise RlmError("the adapter does not name its base", where=str(folder / ADAPTER), hint=hint)
+    model = _checkpoint(base)
+
+    def load() -> Any:
+        from peft import PeftModel
+
+        return PeftModel.from_pretrained(model.load(), folder).merge_and_unload()
+
+    has_tokenizer = (folder / "tokenizer_config.json").is_file()
+    tokenizer = pretrained_tokenizer(folder) if has_tokenizer else model.tokenizer
+    return replace(model, tokenizer=tokenizer, load=load, origin=str(folder))
+
+
+def pretrained_tokenizer(folder: Path) -> Any:
+    """Return the function that loads the tokenizer of a folder, padding on the left."""
+    from transformers import AutoTokenizer
+
+    return lambda: AutoTokenizer.from_pretrained(folder, padding_side="left", trust_remote_code=False)
+
 
 INHERITED = ("max_completion_length", "chat_template_kwargs", "temperature", "top_p", "top_k", "min_p")
 """Settings of the trainer that a recipe of `on` takes from the run that is judged."""
@@ -155,3 +227,145 @@ def _load(stage: Stage) -> tuple[Any, Any]:
     if stage.settings.get("use_vllm"):
         return VllmModel(stage.source.load(), tokenizer_of(processing_class)), processing_class
     return stage.source.load().to(processes().device), processing_class
+
+
+def as_data(judged: Sequence[Judgement], samples: int) -> dict[str, Any]:
+    """Return the scores as plain data, with the first `samples` completions of each set.
+
+    The first set is at the top level; all of them, if there are several, are in ``sets``.
+    """
+    entries = [_entry(judgement, samples) for judgement in judged]
+    return {**entries[0], **({"sets": entries} if len(entries) > 1 else {})}
+
+
+def _entry(judged: Judgement, samples: int) -> dict[str, Any]:
+    stage, report = judged.stage, judged.report
+    assert stage.evaluation is not None
+    return {
+        "set": judged.name,
+        "stage": stage.name,
+        "model": stage.source.origin,
+        "metric": stage.evaluation.metric,
+        **{name: _number(getattr(report, name)) for name in ("score", "low", "high", "rows")},
+        **(judged.sampled.as_data() if judged.sampled else {}),
+        "rewards": {label: _number(mean) for label, mean in report.rewards.items()},
+        "samples": list(report.samples[:samples]),
+    }
+
+
+def render(judged: Sequence[Judgement], samples: int) -> str:
+    """Return the scores as text: completions, means of the rewards, and last the scores with their intervals."""
+    lines = [text for judgement in judged for text in _details(judgement, samples, titled=len(judged) > 1)]
+    return "\n".join([*lines, *map(_last_line, judged)])
+
+
+def _details(judged: Judgement, samples: int, *, titled: bool) -> list[str]:
+    report = judged.report
+    listed = [_sample(sample) for sample in report.samples[:samples]]
+    sampled = [f"  {line}" for line in judged.sampled.lines()] if judged.sampled else []
+    means = columns((label, f"{mean:.4f}") for label, mean in report.rewards.items())
+    return [*([judged.name] if titled else []), *listed, means, *sampled]
+
+
+def _last_line(judged: Judgement) -> str:
+    stage, report = judged.stage, judged.report
+    assert stage.evaluation is not None
+    score, low, high = (report.text_of(value) for value in (report.score, report.low, report.high))
+    line = f"{judged.name}: held-out {stage.evaluation.metric} {score} [{low}, {high}] on {report.rows} examples"
+    return f"{line} ({stage.source.origin})"
+
+
+def _number(value: float) -> float | None:
+    """Return null for NaN, which JSON lacks: the mean of a reward that applied to no completion."""
+    return None if value != value else value
+
+
+def _sample(sample: Any) -> str:
+    rewards = ", ".join(f"{label} {score}" for label, score in sample["rewards"].items())
+    return f"  prompt      {sample['prompt']}\n  completion  {sample['completion']}\n  rewards     {rewards}\n"
+
+
+class Sampler:
+    """Samples completions from the model of a run, an adapter or a model, or from the initial model of a recipe.
+
+    Args:
+        source: The folder of a run, a recipe, the folder of an adapter or a model, or a name on the hub.
+        stage: Name of a stage (default: the last finished one).
+        images: Files of images, which belong to the first message of a user.
+
+    Raises:
+        RlmError: There is no such model, an image cannot be opened, or the model takes no images.
+    """
+
+    def __init__(self, source: Path, stage: str | None = None, images: Sequence[Path] = ()) -> None:
+        transformers.utils.logging.disable_progress_bar()
+        model, self._stage = model_of(source, stage, ())
+        if images and model.processor is None:
+            raise RlmError(f"the model '{model.origin}' takes no images", where="--image")
+        self._images = open_images(images)
+        self._processing_class = model.processing_class()
+        self._model = model.load().to(processes().device)
+
+    def complete(
+        self, prompt: str | list[dict[str, str]], count: int = 1, temperature: float = 1.0, max_new_tokens: int = 0
+    ) -> list[str]:
+        """Return completions of a prompt.
+
+        Args:
+            prompt: Text, or messages. Text is the user's message if the prompts of the data set are chats.
+            count: Number of completions.
+            temperature: Sampling temperature; 0: greedy.
+            max_new_tokens: Longest completion; 0: as in training.
+        """
+        if isinstance(prompt, str) and (self.is_chat or self._images):
+            prompt = [{"role": "user", "content": prompt}]
+        example = {"prompt": prompt, **({"images": self._images} if self._images else {})}
+        sampling = {"do_sample": True, "temperature": temperature, "top_p": 1.0, "top_k": 0}
+        completions = complete(
+            self._model,
+            self._processing_class,
+            [example] * count,
+            max_new_tokens or self._limit,
+            self._template,
+            sampling=sampling if temperature > 0 else None,
+        )
+        return [*completions.texts]
+
+    @property
+    def is_chat(self) -> bool:
+        """True if the prompts of the data set are lists of messages; of a model without one, if it has a template."""
+        if self._stage is None:
+            return bool(tokenizer_of(self._processing_class).chat_template)
+        return not isinstance(next(iter(self._stage.environment_spec.train))["prompt"], str)
+
+    @property
+    def _template(self) -> dict[str, Any]:
+        return dict((self._stage.settings if self._stage else {}).get("chat_template_kwargs") or {})
+
+    @property
+    def _limit(self) -> int:
+        evaluation = self._stage.evaluation if self._stage else None
+        default = evaluation.max_new_tokens if evaluation else 256
+        return int((self._stage.settings if self._stage else {}).get("max_completion_length") or default)
+
+
+def chat(sampler: Sampler, ask: Callable[[], str], **options: Any) -> Iterator[str]:
+    """Yield a completion for each line of input, until it ends; a chat keeps its messages.
+
+    Args:
+        sampler: Samples the completions.
+        ask: Returns the next line; raises EOFError at the end.
+        **options: Temperature and length, as in :meth:`Sampler.complete`.
+    """
+    messages: list[dict[str, str]] = []
+    while True:
+        try:
+            line = ask()
+        except EOFError:
+            return
+        if not line.strip():
+            continue
+        messages.append({"role": "user", "content": line})
+        answer = sampler.complete(messages if sampler.is_chat else line, **options)[0]
+        messages.append({"role": "assistant", "content": answer})
+        yield answer

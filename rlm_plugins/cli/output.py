@@ -1,12 +1,24 @@
-"""Output of the commands: every text of a recipe, run, completion or error passes through :func:`echo`."""
+"""Output of the commands: every text, errors as a short message with exit code 2, and the commands of packages."""
 
 from __future__ import annotations
 
-from typing import Literal
+import contextlib
+import importlib.metadata
+import logging
+import os
+import traceback
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
-from rlm_plugins.messages import visible
+from rlm_plugins.durable import stop_signals
+from rlm_plugins.durable.files import file_error
+from rlm_plugins.durable.stop_signals import Interrupted
+from rlm_plugins.errors import PluginError, RlmError, visible
+from rlm_plugins.registry.index import PluginIndex, disabled, module_of
 
 
 def echo(text: object = "", *, err: bool = False, fg: Literal["red", "yellow"] | None = None) -> None:
@@ -18,3 +30,182 @@ def echo(text: object = "", *, err: bool = False, fg: Literal["red", "yellow"] |
         fg: Color, on a terminal.
     """
     typer.secho(visible(str(text)), fg=fg, err=err)
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_PARTS = os.path.join(_PACKAGE, "builtin") + os.sep
+_TRAINERS = os.path.join(_PARTS, "trainers.py")
+
+
+def traceback_of_cause(error: BaseException) -> str:
+    """Return the traceback of the third-party error behind an `RlmError`; empty if there is none."""
+    cause = error.__cause__
+    if cause is None:
+        return ""
+    return traceback_of_cause(cause) if isinstance(cause, RlmError) else third_party_traceback(cause)
+
+
+def third_party_traceback(error: BaseException) -> str:
+    """Return the traceback of an error from its first third-party frame on; empty if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    first = next((n for n, frame in enumerate(frames) if not _is_internal(frame.filename)), None)
+    if first is None and not isinstance(error, SyntaxError):
+        return ""
+    listed = [] if first is None else ["Traceback:\n", *traceback.format_list(frames[first:])]
+    return "".join([*listed, *traceback.format_exception_only(error)]).rstrip()
+
+
+def _is_internal(file: str) -> bool:
+    """Return True for this package's code except its parts, for Python's imports and for pluggy's calls."""
+    of_package = file.startswith(_PACKAGE) and (not file.startswith(_PARTS) or file == _TRAINERS)
+    of_imports = any(f"{os.sep}{package}{os.sep}" in file for package in ("importlib", "pluggy"))
+    return of_package or of_imports or file.startswith("<frozen importlib")
+
+
+HOOK = "rlm_commands"
+PANELS = ("Start", "Look", "Extend", "Ship")
+"""Panels of ``rlm --help``, in this order; a command names its own by an attribute `panel`."""
+OTHERS = "From packages"
+
+
+@cache
+def plugin_commands() -> dict[str, tuple[str, str, str]]:
+    """Return name of a command → its plugin, the first line of its docstring, and its panel of ``rlm --help``."""
+    points = {p.name: p for p in importlib.metadata.entry_points(group="rlm") if p.name not in disabled()}
+    index = PluginIndex({name: module_of(point) for name, point in points.items()})
+    if index.unknown():
+        from rlm_plugins.registry import Registry
+
+        registry = Registry()
+        registry.load_all()  # which completes the index
+        index = registry.index
+    commands = {}
+    for name, (plugin, about) in index.listed(HOOK).items():
+        panel, _, text = about.rpartition("|")
+        commands[name] = plugin, text, panel or OTHERS
+    return commands
+
+
+def described_command(name: str) -> Any:
+    """Return a command that has only the description of a plugin's, for ``rlm --help``."""
+    _, about, panel = plugin_commands()[name]
+    app = typer.Typer(add_completion=False)
+    app.command(name, help=about, rich_help_panel=panel)(lambda: None)
+    return typer.main.get_command(app)
+
+
+def load_command(name: str) -> Any:
+    """Import the package of a command and return the command.
+
+    Raises:
+        PluginError: The package cannot be imported, or has no such command any more.
+    """
+    plugin, *_ = plugin_commands()[name]
+    (point,) = (p for p in importlib.metadata.entry_points(group="rlm") if p.name == plugin)
+    try:
+        command = getattr(point.load(), HOOK)()[name]
+    except Exception as error:
+        problem = f"the command cannot be imported: {type(error).__name__}: {error}"
+        hint = f"reinstall the package, or `rlm plugins --disable {plugin}`"
+        raise PluginError(problem, where=f"plugin '{plugin}', {HOOK} '{name}'", hint=hint) from error
+    if isinstance(command, typer.Typer):
+        group = typer.main.get_command(command)
+        group.name = name
+        return group
+    app = typer.Typer(add_completion=False)
+    app.command(name)(command)
+    return typer.main.get_command(app)
+
+
+DEBUG = "--debug"
+
+
+class ErrorReportingGroup(TyperGroup):
+    """The group of all commands: accepts ``--debug`` anywhere and reports errors as messages."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Move ``--debug`` to the front, where the group parses it."""
+        rest = [arg for arg in args if arg != DEBUG]
+        with printable_usage_errors():
+            return super().parse_args(ctx, [DEBUG, *rest] if len(rest) < len(args) else rest)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, those of packages too, panel by panel."""
+        names = {name: str(getattr(command, "rich_help_panel", "")) for name, command in self.commands.items()}
+        names |= {name: panel for name, (*_, panel) in plugin_commands().items() if name not in names}
+        order = [*PANELS, *dict.fromkeys(names.values())]
+        return sorted(names, key=lambda name: order.index(names[name]))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command; of a package only its description, for ``rlm --help``."""
+        command = super().get_command(ctx, cmd_name)
+        return described_command(cmd_name) if command is None and cmd_name in plugin_commands() else command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return name, command and arguments; a package is imported when its command is called."""
+        name = args[0]
+        if name not in self.commands and name in plugin_commands():
+            return name, load_command(name), args[1:]
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; report an `RlmError`, or a file or template that fails, as a message with exit code 2.
+
+        After a signal the message says how to go on, and the exit code is 128 + the signal.
+        """
+        try:
+            with printable_usage_errors():
+                return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            echo("; ".join(filter(None, [_reason(stop), stop_signals.current().advice])), err=True)
+            raise typer.Exit(stop.exit_code if isinstance(stop, Interrupted) else 130) from None
+        except Exception as error:
+            expected = as_message(error)
+            if os.environ.get("RLM_DEBUG") == "1" or expected is None:
+                raise
+            print_error(expected)
+            raise typer.Exit(2) from None
+
+
+@contextlib.contextmanager
+def printable_usage_errors() -> Iterator[None]:
+    """Have click print the user's words in its errors as text: an unknown option may hold control characters."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message"):  # a ClickException, of click or of the copy inside typer
+            message = visible(error.format_message())
+            error.format_message = lambda: message
+        raise
+
+
+class WarningHandler(logging.Handler):
+    """Prints log records to stderr as ``warning: …``, in the form of errors."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        echo(f"{record.levelname.lower()}: {record.getMessage()}", fg="yellow", err=True)
+
+
+def _reason(stop: KeyboardInterrupt) -> str:
+    return f"stopped by {stop}" if isinstance(stop, Interrupted) else "interrupted"
+
+
+def as_message(error: Exception) -> RlmError | None:
+    """Return an error that is reported as a message; None for one that needs its traceback."""
+    if isinstance(error, RlmError):
+        return error
+    if isinstance(error, OSError) and error.filename is not None:
+        return file_error(error, task="used")
+    if type(error).__module__ == "jinja2.exceptions":
+        return RlmError(f"the chat template failed: {error}", hint="see `chat_template.jinja` beside the tokenizer")
+    return None
+
+
+def print_error(error: RlmError) -> None:
+    """Print an error to stderr, with the traceback of third-party code that caused it."""
+    rank = os.environ.get("RANK", "0")
+    process = "" if rank == "0" else f"[process {rank}] "
+    echo(f"{process}error: {error}", fg="red", err=True)
+    if trace := traceback_of_cause(error):
+        echo(f"\ncaused by\n{trace}", err=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlm_plugins.cli.tracebacks import third_party_traceback
-from rlm_plugins.hooks import HOOKS
+from rlm_plugins.cli.output import third_party_traceback
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import required_version
-from rlm_plugins.report.part_text import about, folded
+from rlm_plugins.report.objective_text import about, folded
 from rlm_plugins.report.text_layout import columns
 
 Entry = dict[str, Any]

@@ -1,4 +1,4 @@
-"""``rlm``: the commands in their order. Each declares its arguments and calls the code that does the work.
+"""``rlm``: the commands of the core. Each declares its arguments and calls the code that does the work.
 
 That code is imported inside the command, so that ``rlm --help`` imports neither torch nor TRL.
 """
@@ -6,20 +6,222 @@ That code is imported inside the command, so that ``rlm --help`` imports neither
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
+import shutil
 import sys
 import warnings
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from rlm_plugins import __version__
-from rlm_plugins.cli import part_commands, recipe_commands, run_commands
-from rlm_plugins.cli.error_report import DEBUG, ErrorReportingGroup, WarningHandler
-from rlm_plugins.cli.output import echo
-from rlm_plugins.entry_points import tolerate_damage
+from rlm_plugins.cli.output import DEBUG, ErrorReportingGroup, WarningHandler, echo
 from rlm_plugins.errors import RlmError
+from rlm_plugins.registry.index import tolerate_damage
+
+Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe (YAML), or the folder of a run.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE", help="Overrides of the recipe: `algorithm.policy_loss.epsilon=0.3`."),
+]
+Load = Annotated[list[Path] | None, typer.Option(help="A Python file to load as a plugin; repeatable.")]
+
+
+def _grant(trust: bool) -> bool:
+    if trust:
+        from rlm_plugins.cli.recipe_argument import grant_all
+
+        grant_all()
+    return trust
+
+
+Trust = Annotated[
+    bool, typer.Option(callback=_grant, help="Trust the code that the recipe runs (see `rlm check`), and remember it.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; its keys are stable.")]
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal; 120 if there is none."""
+    return shutil.get_terminal_size((120, 24)).columns
+
+
+def print_result(data: Any, text: str, as_json: bool) -> None:
+    """Print plain data as JSON, or its text.
+
+    Args:
+        data: What `--json` prints.
+        text: What a person reads.
+        as_json: Whether `--json` was given.
+    """
+    echo(json.dumps(data, indent=2, ensure_ascii=False, default=str) if as_json else text)
+
+
+def train(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run (default: the recipe's name).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run (default: runs/NAME).")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume the newest unfinished run of that name, or the one at --out.")
+    ] = False,
+    allow_changed: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="Resume although this key has changed, or a key below it; repeatable."),
+    ] = None,
+    trust: Trust = False,
+) -> None:
+    """Train a model from a recipe. An existing run is never overwritten: the next one is NAME-2.
+
+    Several processes: accelerate launch -m rlm_plugins train RECIPE
+    """
+    from rlm_plugins.durable.stop_signals import current
+
+    with current():
+        from rlm_plugins.cli.recipe_argument import read
+        from rlm_plugins.recipe.resolve import check_names
+
+        check_names(*read(recipe, overrides, allow_changed or ()))  # before torch is imported
+        from rlm_plugins.cli.export import launch
+
+        launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed or ())
+
+
+def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, trust: Trust = False) -> None:
+    """Check everything a run needs without loading weights: code, parts, data, batch, objective, speed, memory.
+
+    JSON: a list of stages, each with name, code, parts, data, batch, objective, legend, speed, memory, warnings.
+    """
+    from rlm_plugins.cli.recipe_argument import read
+    from rlm_plugins.recipe.compose import compose
+    from rlm_plugins.recipe.resolve import located
+
+    parsed, registry = read(recipe, overrides)
+    composed = compose(parsed, registry)  # names and knobs are checked before torch is imported
+    from rlm_plugins.cli.recipe_argument import code_of, report
+    from rlm_plugins.report.check_report import examine, render
+
+    code = code_of(parsed)
+    code_entries = [vars(entry) for entry in code]
+    stages = []
+    for stage, path in zip(composed, parsed.stage_paths, strict=True):
+        with located(parsed, path):
+            stages.append({**examine(stage, registry), "code": code_entries})
+    print_result(stages, "\n\n\n".join([report(code), *map(render, stages)]) + "\n\nok", as_json)
+
+
+def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, trust: Trust = False) -> None:
+    """Print the resolved recipe: every knob of every part, and the origin of each value.
+
+    JSON: a list of {path, value, origin}.
+    """
+    from rlm_plugins.cli.recipe_argument import read
+    from rlm_plugins.recipe.compose import compose, explain_origins
+    from rlm_plugins.report.text_layout import columns
+
+    parsed, registry = read(recipe, overrides)
+    values = explain_origins(parsed, compose(parsed, registry, build_environment=False))
+    data = [{"path": path, "value": value, "origin": origin} for path, value, origin in values]
+    lines = columns(((p, json.dumps(v, ensure_ascii=False), origin) for p, v, origin in values), indent="")
+    print_result(data, lines, as_json)
+
+
+def evaluate(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="SOURCE", help="A run or a recipe; with --on also an adapter, a model, a hub name."),
+    ],
+    overrides: Overrides = None,
+    on: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RECIPE", help="Recipe whose examples and rewards are used instead; repeatable."),
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=0, help="Maximum number of held-out examples; 0: all.")] = None,
+    stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
+    samples: Annotated[int, typer.Option(min=0, help="Number of completions to print.")] = 0,
+    k: Annotated[int, typer.Option("-k", min=0, help="Completions sampled per example: pass@k, majority@k.")] = 0,
+    as_json: AsJson = False,
+    trust: Trust = False,
+) -> None:
+    """Evaluate a run, an adapter or a model on held-out examples, with 95 % intervals.
+
+    JSON: {set, stage, model, metric, score, low, high, rows, rewards, samples}; with -k also k, mean_at_k, pass_at_k,
+    majority_at_k, sampled; with several sets also sets, a list of these.
+    """
+    from rlm_plugins.cli.evaluate import as_data, render
+    from rlm_plugins.cli.evaluate import evaluate as run_evaluation
+
+    judged = run_evaluation(source, overrides or [], rows=rows, stage=stage, k=k, on=on or [])
+    print_result(as_data(judged, samples), render(judged, samples), as_json)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    to: Annotated[str, typer.Option(metavar="TARGET", help="A new folder, or hub:OWNER/NAME.")],
+    merge: Annotated[bool, typer.Option("--merge", help="Merge the adapter into its base.")] = False,
+    stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
+    trust: Trust = False,
+) -> None:
+    """Write the model of a run with its model card, for transformers and PEFT without this project."""
+    from rlm_plugins.cli.export import export as write
+
+    echo(f"exported: {write(run, to, merge=merge, stage=stage)}")
+
+
+def sample(
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A run, a recipe, an adapter, a model or a hub name.")
+    ],
+    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="Text (default: a chat loop).")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Number of completions.")] = 1,
+    temperature: Annotated[float, typer.Option(min=0, help="Sampling temperature; 0: greedy.")] = 1.0,
+    max_new_tokens: Annotated[int, typer.Option(min=0, help="Longest completion; 0: as in training.")] = 0,
+    image: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="An image for the first message; repeatable.")
+    ] = None,
+    stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
+    trust: Trust = False,
+) -> None:
+    """Sample completions from the model of a run; without PROMPT, chat until the input ends."""
+    from rlm_plugins.cli.evaluate import Sampler, chat
+
+    sampler = Sampler(source, stage, image or [])
+    if prompt is None:
+        prefix = "> " if sys.stdin.isatty() else ""
+        for answer in chat(sampler, lambda: input(prefix), temperature=temperature, max_new_tokens=max_new_tokens):
+            echo(answer)
+    else:
+        echo("\n".join(sampler.complete(prompt, count, temperature, max_new_tokens)))
+
+
+def plugins(
+    load: Load = None,
+    as_json: AsJson = False,
+    disable: Annotated[str | None, typer.Option(metavar="NAME", help="Leave a plugin out from now on.")] = None,
+    enable: Annotated[str | None, typer.Option(metavar="NAME", help="Use a disabled plugin again.")] = None,
+) -> None:
+    """List the plugins and their parts by recipe key. A broken plugin is listed with its traceback.
+
+    JSON: a list of {name, origin, error, warning, traceback, parts: {key: [{name, full_name, about}]}}.
+    """
+    from rlm_plugins.registry.index import disabled, set_disabled
+
+    for name, off in ((disable, True), (enable, False)):
+        if name is not None:
+            set_disabled(name, disable=off)
+            echo(f"disabled: {', '.join(sorted(disabled())) or 'none'}")
+    if disable is not None or enable is not None:
+        return
+    from rlm_plugins.cli.plugins import plugins as list_plugins
+    from rlm_plugins.cli.plugins import render
+    from rlm_plugins.registry import Registry
+
+    data = list_plugins(Registry(load or []))
+    print_result(data, render(data), as_json)
+
 
 app = typer.Typer(
     cls=ErrorReportingGroup,
@@ -30,14 +232,14 @@ app = typer.Typer(
 )
 
 PANELS = {
-    "Start": (recipe_commands.check, recipe_commands.train),
-    "Look": (run_commands.evaluate, run_commands.sample, recipe_commands.show),
-    "Extend": (part_commands.plugins,),
-    "Ship": (run_commands.export,),
+    "Start": (check, train),
+    "Look": (evaluate, sample, show),
+    "Extend": (plugins,),
+    "Ship": (export,),
 }
-for panel, commands in PANELS.items():
-    for command in commands:
-        name = "eval" if command is run_commands.evaluate else None
+for panel, shown in PANELS.items():
+    for command in shown:
+        name = "eval" if command is evaluate else None
         app.command(name, rich_help_panel=panel)(command)
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
 
 from pydantic import Field
 
-from rlm_plugins.batch import SAMPLE
 from rlm_plugins.data.images import identity, image_columns, undecoded, without_images
 from rlm_plugins.data.tables import open_split, row_address
+from rlm_plugins.equation.batch import SAMPLE
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.specs import EnvironmentSpec
 

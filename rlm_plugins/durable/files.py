@@ -1,13 +1,27 @@
-"""Atomic and durable writes: a file or folder is complete under its name, or absent, also after a power failure."""
+"""Files that are complete or absent: atomic writes, logs of JSON lines, and folders with checksums.
+
+::
+
+    checkpoint-40/
+      adapter_model.safetensors
+      optimizer.pt
+      checksums.json             {"files": {"optimizer.pt": {"size": 30114, "sha256": "…"}, …}}
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import json
+import math
 import os
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from rlm_plugins.errors import RlmError
 
@@ -115,3 +129,227 @@ def remove(folder: Path) -> None:
     elif folder.exists():
         folder.rename(doomed)
         shutil.rmtree(doomed)
+
+
+class JsonLines:
+    """A log of one JSON object per line.
+
+    Args:
+        path: The file; it need not exist.
+        warn: Called with one line about each damaged line.
+    """
+
+    def __init__(self, path: Path, warn: Callable[[str], None] = print) -> None:
+        self.path, self._warn, self._healed = path, warn, False
+        self._reported: set[int] = set()
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Append one line; an incomplete last line of an earlier process is removed first.
+
+        Raises:
+            RlmError: The file cannot be written; it keeps its complete lines.
+        """
+        self.heal()
+        line = (json.dumps(plain(record), ensure_ascii=False) + "\n").encode("utf-8", errors="replace")
+        with file_errors(self.path), self._opened(os.O_WRONLY | os.O_APPEND | os.O_CREAT) as descriptor:
+            size = os.fstat(descriptor).st_size
+            try:
+                num_written = os.write(descriptor, line)
+                while num_written < len(line):
+                    num_written += os.write(descriptor, line[num_written:])
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, size)
+                raise
+
+    def heal(self) -> None:
+        """Remove an incomplete last line, once per process."""
+        if self._healed or not self.path.exists():
+            return
+        with file_errors(self.path), self._opened(os.O_RDWR) as descriptor:
+            data = _read(descriptor)
+            complete = data.rfind(b"\n") + 1
+            if complete < len(data) and json_object(data[complete:]) is not None:
+                os.lseek(descriptor, 0, os.SEEK_END)
+                os.write(descriptor, b"\n")  # complete except for its end
+            elif complete < len(data):
+                os.ftruncate(descriptor, complete)
+                self._warn(f"{self.path}: the incomplete last line was removed ({len(data) - complete} bytes)")
+        self._healed = True
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the objects, oldest first; a line that is none is reported with its number and left out."""
+        return [record for _, record in self._lines() if record is not None]
+
+    def keep(self, is_kept: Callable[[dict[str, Any]], bool]) -> None:
+        """Remove the objects for which `is_kept` is False; lines that are no objects are kept."""
+        self.heal()
+        lines = list(self._lines())
+        remaining = [line for line, record in lines if record is None or is_kept(record)]
+        if len(remaining) < len(lines):
+            write_file(self.path, b"".join(line + b"\n" for line in remaining))
+
+    def sync(self) -> None:
+        """Write the file to disk."""
+        if self.path.exists():
+            with file_errors(self.path), self._opened(os.O_RDONLY) as descriptor:
+                os.fsync(descriptor)
+
+    def _lines(self) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+        if not self.path.exists():
+            return
+        with file_errors(self.path, "read"):
+            data = self.path.read_bytes()
+        lines = data.split(b"\n")
+        incomplete = lines.pop()
+        if incomplete and json_object(incomplete) is not None:
+            lines.append(incomplete)
+        for number, line in enumerate(lines, 1):
+            record = json_object(line)
+            if record is None and number not in self._reported:
+                self._reported.add(number)
+                self._warn(f"{self.path} line {number}: expected a JSON object, the line is skipped")
+            yield line, record
+
+    @contextlib.contextmanager
+    def _opened(self, flags: int) -> Iterator[int]:
+        descriptor = os.open(self.path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def plain(value: Any) -> Any:
+    """Return a value with null for NaN and infinity, which JSON lacks."""
+    if isinstance(value, Mapping):
+        return {name: plain(x) for name, x in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(x) for x in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def json_object(line: bytes) -> dict[str, Any] | None:
+    """Return the object of a line; None if the line is damaged, or no object."""
+    try:
+        value = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _read(descriptor: int) -> bytes:
+    with open(os.dup(descriptor), "rb") as handle:
+        return handle.read()
+
+
+CHECKSUMS = "checksums.json"
+_LOADED = (".bin", ".json", ".pkl", ".pt", ".pth", ".py", ".safetensors")
+"""Suffixes of files that a library would load; another file that was added later, such as a note, does no harm."""
+_THREADS = 8
+
+
+def seal(folder: Path, *, owner: str = "", sync: bool = True) -> None:
+    """Write the checksums of every file of a folder, and everything to disk.
+
+    Args:
+        folder: The folder.
+        owner: Name of run and stage, as :func:`owner_of` returns it.
+        sync: False: a power failure may damage the folder, which its checksums show.
+
+    Raises:
+        OSError: A file cannot be read or synchronized.
+    """
+    files = _files(folder)
+    if sync:
+        with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:  # hashing releases the interpreter's lock
+            entries = list(pool.map(lambda name: _entry(folder / name, sync=True), files))
+    else:
+        entries = [_entry(folder / name) for name in files]
+    contents = {**({"owner": owner} if owner else {}), "files": dict(zip(files, entries, strict=True))}
+    document = json.dumps(contents, indent=2) + "\n"
+    if not sync:
+        (folder / CHECKSUMS).write_text(document, encoding="utf-8")
+        return
+    for directory in sorted({(folder / name).parent for name in files} - {folder}, reverse=True):
+        sync_directory(directory)
+    write_file(folder / CHECKSUMS, document)
+
+
+def publish_sealed(staged: Path, target: Path, *, sync: bool = True) -> None:
+    """Seal a complete folder and rename it to its final name."""
+    seal(staged, sync=sync)
+    publish(staged, target, sync=sync)
+
+
+def is_sealed(folder: Path) -> bool:
+    """Return True if the folder has checksums."""
+    return os.path.lexists(folder / CHECKSUMS)
+
+
+def seal_digest(folder: Path) -> str:
+    """Return a digest of all files of a sealed folder; empty if it has no checksums."""
+    return hashlib.sha256((folder / CHECKSUMS).read_bytes()).hexdigest() if is_sealed(folder) else ""
+
+
+def owner_of(folder: Path) -> str:
+    """Return the name of run and stage of a sealed folder without damage; empty if it was not recorded."""
+    return str(json.loads((folder / CHECKSUMS).read_bytes()).get("owner", ""))
+
+
+def damages(folder: Path) -> list[str]:
+    """Return the differences of the files of a sealed folder from their checksums; empty if it is undamaged."""
+    try:
+        expected = _expected(folder)
+    except (OSError, ValueError, LookupError, TypeError):
+        return [f"{CHECKSUMS} cannot be read"]
+    files = _files(folder)
+    reasons = [f"{name} is not a regular file" for name in files if not _is_regular(folder / name)]
+    reasons += [f"{name} is missing" for name in expected if name not in files]
+    reasons += [f"{name} was added" for name in files if name not in expected and name.endswith(_LOADED)]
+    if reasons:
+        return reasons
+    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
+        return [reason for reason in pool.map(lambda name: _reason(folder, name, expected[name]), expected) if reason]
+
+
+def _expected(folder: Path) -> dict[str, tuple[int, str]]:
+    if not (folder / CHECKSUMS).is_file() or (folder / CHECKSUMS).is_symlink():
+        raise ValueError("not a regular file")
+    files: dict[str, Any] = json.loads((folder / CHECKSUMS).read_bytes())["files"]
+    entries = {name: (int(entry["size"]), str(entry["sha256"])) for name, entry in files.items()}
+    if any(PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts for name in entries):
+        raise ValueError("a path leads out of the folder")
+    return entries
+
+
+def _reason(folder: Path, name: str, expected: tuple[int, str]) -> str:
+    try:
+        size = (folder / name).stat().st_size
+        if size != expected[0]:
+            return f"{name} has {size} bytes instead of {expected[0]}"
+        is_same = _entry(folder / name)["sha256"] == expected[1]
+    except OSError as error:
+        return f"{name} cannot be read ({error.strerror})"
+    return "" if is_same else f"{name} differs from its checksum"
+
+
+def _files(folder: Path) -> list[str]:
+    """Return the relative path of every file; a link to a folder is listed and not followed."""
+    paths = []
+    for parent, folders, names in os.walk(folder):
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        paths += [(Path(parent) / name).relative_to(folder).as_posix() for name in (*names, *links)]
+    return sorted(name for name in paths if name != CHECKSUMS and not PurePosixPath(name).name.startswith("."))
+
+
+def _is_regular(path: Path) -> bool:
+    return stat.S_ISREG(path.lstat().st_mode)
+
+
+def _entry(file: Path, *, sync: bool = False) -> dict[str, Any]:
+    with file.open("rb") as handle:
+        digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        if sync:
+            os.fsync(handle.fileno())
+        return {"size": os.fstat(handle.fileno()).st_size, "sha256": digest}

@@ -1,11 +1,14 @@
-"""The lock of a run folder: a second writer is refused, and the lock of a process that is gone is taken over."""
+"""Locks: one writer per run folder, and cache folders that are created once and reused."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import platform
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -148,3 +151,55 @@ def _close_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_in_child)
+
+
+def cache_folder() -> Path:
+    """Return the cache of this user: ``RLM_CACHE``, or ``rlm-plugins`` in ``XDG_CACHE_HOME`` or ``~/.cache``."""
+    if folder := os.environ.get("RLM_CACHE"):
+        return Path(folder).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rlm-plugins"
+
+
+def create_once(folder: Path, create: Callable[[Path], None], message: str) -> Path:
+    """Return `folder`, filled by `create` if it does not exist yet.
+
+    `create` fills a temporary folder, which is renamed when it is complete. A process that is killed leaves nothing
+    under the final name. Of several processes one creates the folder while the others wait.
+
+    Args:
+        folder: A folder of the cache.
+        create: Called with an empty folder, which it fills.
+        message: Line on standard error before `create` is called, which may take a minute.
+
+    Raises:
+        RlmError: The folder cannot be written.
+    """
+    if folder.is_dir():
+        return folder
+    from filelock import FileLock
+
+    partial = folder.with_name(f"{folder.name}.partial")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f"{folder.name}.lock")):
+            if not folder.is_dir():
+                shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+                partial.mkdir()
+                print(f"{message}, once, into {folder}", file=sys.stderr, flush=True)
+                create(partial)
+                partial.rename(folder)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        problem = f"the cache cannot be written: {type(error).__name__}: {error}"
+        hint = "free some space, or set `RLM_CACHE` to another folder"
+        raise RlmError(problem, where=str(folder), hint=hint) from None
+    except RlmError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return folder
+
+
+def file_digest(file: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()

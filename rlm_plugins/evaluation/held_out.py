@@ -1,4 +1,4 @@
-"""Held-out evaluation: greedy completions, scored with the rewards of the recipe."""
+"""Held-out evaluation: completions scored with the rewards of the recipe, and preference pairs with a score head."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from rlm_plugins.distributed import processes
+import torch
+
+from rlm_plugins.data.answer_extraction import final_answers, parse_number
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.evaluation.completions import Completions, complete
-from rlm_plugins.evaluation.held_out_report import Report, interval
-from rlm_plugins.models.auto_class import tokenizer_of
+from rlm_plugins.evaluation.scores import Report, SampledScores, default_ks, interval, score_text
+from rlm_plugins.models import reward_model as reward_files
+from rlm_plugins.models.adapters import evaluation_mode
+from rlm_plugins.models.pretrained import tokenizer_of
+from rlm_plugins.models.reward_model import RewardModel, ScoreHead, conversation_ids
 from rlm_plugins.recipe.checks.required_columns import NOT_FOR_REWARDS
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Evaluates, Stateful
@@ -20,8 +27,8 @@ from rlm_plugins.rewards.columns import reward_columns, text_of
 from rlm_plugins.rewards.fault import Fault, raise_on_all_processes
 from rlm_plugins.rewards.trl_adapter import compute_scores, setup_parts, trl_reward
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import Stage
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward, Stage
+from rlm_plugins.workers.distributed import processes
 
 
 def evaluate_stage(
@@ -174,3 +181,213 @@ def _reward_columns(example: Mapping[str, Any]) -> dict[str, Any]:
 
 def _discard(*_: Any) -> None:
     """Discard a log of a reward: the report has its own means."""
+
+
+@dataclass(frozen=True)
+class SampledReport:
+    """Scores of n sampled completions per prompt.
+
+    Args:
+        scores: The scores, by prompt.
+        ks: The k of pass@k and majority@k.
+        share: True if every score is 0 or 1.
+        samples: Prompt, completion and rewards of each completion.
+    """
+
+    scores: SampledScores
+    ks: Sequence[int]
+    share: bool
+    samples: Sequence[Mapping[str, Any]]
+
+    def figures(self) -> dict[str, float]:
+        """Return the entries of a line of metrics.jsonl: at the number of samples."""
+        n = self.scores.samples
+        values = {f"held_out/{kind}_at_k": self.scores.estimate(kind, n)[0] for kind in ("mean", "pass", "majority")}
+        return {**values, "held_out/k": float(n)}
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the estimates with their intervals as plain data."""
+        n, table = self.scores.samples, self.scores.table(self.ks)
+        totals = {f"{kind}_at_k": self.scores.estimate(kind, n)[0] for kind in ("mean", "pass", "majority")}
+        return {"k": n, **totals, "sampled": table}
+
+    def lines(self) -> list[str]:
+        """Return a line for each estimate."""
+        return estimate_lines(self.scores.table(self.ks), self.scores.samples, share=self.share)
+
+
+def estimate_lines(table: Mapping[str, Any], samples: int, *, share: bool) -> list[str]:
+    """Return a line for each estimate of `SampledScores.table`; majority@k for scores of 0 and 1 alone."""
+    rows = [(f"mean@{samples}", table["mean"]), *((f"pass@{k}", row) for k, row in table["pass"].items())]
+    if share:
+        rows += [(f"majority@{k}", row) for k, row in table["majority"].items() if int(k) > 1]
+    return [f"{name:12} {_estimate_text(row, share)}" for name, row in rows]
+
+
+def _estimate_text(estimate: Sequence[float], share: bool) -> str:
+    mean, low, high = (score_text(value, share=share) for value in estimate)
+    return f"{mean} [{low}, {high}]"
+
+
+def evaluate_sampled(
+    stage: Stage, examples: Sequence[Mapping[str, Any]], model: Any, tokenizer: Any, samples: int, seed: int = 0
+) -> SampledReport | None:
+    """Sample completions of each example as in training, and score them with the metric of the stage.
+
+    The state of the global random number generator is restored, so that an evaluation does not change the training.
+    None if the trainer evaluates in its own way, without completions.
+
+    Args:
+        stage: Its evaluation sets the metric, the k and the temperature.
+        examples: Held-out examples.
+        model: A causal language model.
+        tokenizer: Its tokenizer.
+        samples: Completions per example.
+        seed: Of the random numbers.
+    """
+    evaluation = stage.evaluation
+    if evaluation is None or isinstance(stage.trainer, Evaluates):
+        return None
+    sampling = sampling_of(stage.settings)
+    if evaluation.temperature is not None:
+        sampling["temperature"] = evaluation.temperature
+    repeated = [example for example in examples for _ in range(samples)]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        report = evaluate_stage(stage, repeated, model, tokenizer, sampling)
+    metric = next(reward for reward in stage.rewards if reward.label == evaluation.metric)
+    scores = _by_prompt(report.samples, len(examples), samples, evaluation.metric, metric.part.knobs)
+    ks = tuple(k for k in evaluation.k if k <= samples) or default_ks(samples)
+    return SampledReport(scores, ks, report.share, report.samples)
+
+
+def _by_prompt(
+    samples: Sequence[Mapping[str, Any]], prompts: int, per_prompt: int, metric: str, knobs: Mapping[str, Any]
+) -> SampledScores:
+    """Return scores and answers by prompt; completions that the metric does not score are left out."""
+    scores: list[list[float]] = [[] for _ in range(prompts)]
+    answers: list[list[object]] = [[] for _ in range(prompts)]
+    for sample in samples:
+        if (score := sample["rewards"][metric]) is not None:
+            scores[sample["index"] // per_prompt].append(score)
+            answers[sample["index"] // per_prompt].append(vote(str(sample["completion"]), knobs))
+    return SampledScores(scores, list(map(_numbered, answers)))
+
+
+def _numbered(answers: Sequence[object]) -> list[int]:
+    """Return the number of each answer: equal answers have equal numbers, in the order of first occurrence."""
+    numbers = {answer: number for number, answer in enumerate(dict.fromkeys(answers))}
+    return [numbers[answer] for answer in answers]
+
+
+def vote(completion: str, knobs: Mapping[str, Any]) -> object:
+    r"""Return the answer of a completion for majority@k; None if it has none, which counts as an answer of its own.
+
+    It is found as the reward finds it if that has the knobs `tag` and `untagged` (`accuracy`); otherwise the block
+    ``<answer>``, the last ``\boxed{…}``, or the last line. Equal numbers are equal answers.
+
+    >>> vote("so <answer>1/2</answer>", {}) == vote("\\boxed{0.5}", {}), vote("maybe\n7", {"untagged": "wrong"})
+    (True, None)
+    """
+    texts = final_answers(completion, knobs.get("tag", "answer"), knobs.get("untagged", "boxed"))
+    if not texts and "untagged" not in knobs:
+        texts = final_answers(completion, "answer", "last_line")
+    numbers = [parse_number(text) for text in texts]
+    answers = {text.strip() if value is None else value for text, value in zip(texts, numbers, strict=True)}
+    return answers.pop() if len(answers) == 1 else None
+
+
+def sampling_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of ``GenerationConfig`` with which TRL samples, by the settings of a trainer.
+
+    >>> sampling_of({"temperature": 0.7})["temperature"], sampling_of({})["top_k"]
+    (0.7, 0)
+    """
+    defaults = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+    fields = {name: settings.get(name, default) for name, default in defaults.items()}
+    return {"do_sample": True, **fields, **(settings.get("generation_kwargs") or {})}
+
+
+_QUANTIZATION = ("hf_quantizer", "quantization_method", "is_quantized", "is_loaded_in_4bit", "is_loaded_in_8bit")
+"""Attributes of a quantized model."""
+
+
+def with_head(model: Any, form: str = "SequenceClassification") -> Any:
+    """Return a language model as transformers' classifier with one output in place of the language-model head.
+
+    Args:
+        model: Its trunk is shared, not copied.
+        form: ``SequenceClassification`` or ``TokenClassification``.
+
+    Raises:
+        RecipeError: transformers has no such class for the model.
+    """
+    import transformers
+
+    config = copy.deepcopy(model.config)
+    config.num_labels = 1
+    try:
+        with torch.device("meta"):
+            classifier = getattr(transformers, f"AutoModelFor{form}").from_config(config, dtype=model.dtype)
+    except ValueError:
+        classifier = None
+    if type(getattr(classifier, "base_model", None)) is not type(model.base_model) or not hasattr(classifier, "score"):
+        problem = f"transformers has no class for {form} of {type(model).__name__}"
+        raise RecipeError(problem, where="model")
+    setattr(classifier, classifier.base_model_prefix, model.base_model)
+    bias = getattr(classifier.score, "bias", None) is not None
+    classifier.score = ScoreHead(config.get_text_config().hidden_size, model.device, bias)
+    for name in _QUANTIZATION:
+        if hasattr(model, name):
+            setattr(classifier, name, getattr(model, name))
+    return classifier
+
+
+def tokens_of_pair(tokenizer: Any, example: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return an example in the form of RewardTrainer."""
+    return {
+        f"{kind}_ids": conversation_ids(tokenizer, example["prompt"], example[kind]) for kind in ("chosen", "rejected")
+    }
+
+
+def evaluate_pairs(stage: Stage, examples: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
+    """Return the accuracy of a reward model on held-out pairs; each process evaluates its share.
+
+    Args:
+        stage: The stage of the reward model.
+        examples: Examples with ``prompt``, ``chosen`` and ``rejected``.
+        model: The model in training; None: the saved result of the stage.
+    """
+    from accelerate.utils import gather_object
+
+    assert stage.evaluation is not None
+    state = processes()
+    if model is None:
+        reward_model = reward_files.load_with_own_base(stage.output, state.device)
+    else:
+        plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+        reward_model = RewardModel(
+            plain.base_model, plain.score, stage.source.tokenizer(), partial(evaluation_mode, model), model.device
+        )
+    local = list(examples)[state.process_index :: state.num_processes]
+    pairs = [tokens_of_pair(reward_model.tokenizer, example) for example in local]
+    sequences = [pair[f"{kind}_ids"] for kind in ("chosen", "rejected") for pair in pairs]
+    scores = reward_model.scores(sequences, stage.evaluation.batch_size)
+    chosen, rejected = scores[: len(local)], scores[len(local) :]
+    samples = list(map(_sample, local, chosen, rejected))
+    samples = gather_object(samples) if state.num_processes > 1 else samples
+    accuracies = [sample["rewards"]["pair_accuracy"] for sample in samples]
+    means = {name: _mean(samples, name) for name in stage.trainer.metrics}
+    low, high = interval(accuracies)
+    return Report(means[stage.evaluation.metric], low, high, len(samples), means, samples)
+
+
+def _mean(samples: Sequence[Mapping[str, Any]], name: str) -> float:
+    return float(sum(sample["rewards"][name] for sample in samples) / len(samples))
+
+
+def _sample(example: Mapping[str, Any], chosen: float, rejected: float) -> dict[str, Any]:
+    margin = chosen - rejected
+    completions = " > ".join(text_of(example[kind]) for kind in ("chosen", "rejected"))
+    rewards = {"pair_accuracy": 0.5 + 0.5 * ((margin > 0) - (margin < 0)), "margin": margin}
+    return {"prompt": text_of(example["prompt"]), "completion": completions, "rewards": rewards}

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float, Int
 
 from rlm_plugins.errors import RlmError
+from rlm_plugins.models.adapters import FILE, Adapter
 
 HEAD = "value_head.safetensors"
 
@@ -166,3 +167,48 @@ class SeparateCritic(Critic):
     def _load_trunk(self, folder: Path) -> dict[str, torch.Tensor]:
         saved = type(self.trunk).from_pretrained(folder)
         return dict(saved.named_parameters())
+
+
+ADAPTER = "critic"
+
+
+class SharedCritic(Critic):
+    """A critic with its own LoRA adapter on the policy's frozen base.
+
+    Args:
+        policy: A PEFT model.
+        lora: Fields of ``peft.LoraConfig``.
+        device: Device of the value head.
+    """
+
+    def __init__(self, policy: Any, lora: Mapping[str, Any], device: Any) -> None:
+        from peft import LoraConfig
+
+        base = policy.get_base_model()
+        super().__init__(base.base_model, base.config.get_text_config().hidden_size, device)
+        self._adapter = Adapter(policy, ADAPTER, LoraConfig(**{"task_type": "CAUSAL_LM", **lora}), trainable=True)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Activate the critic's adapter instead of the policy's."""
+        with self._adapter.active():
+            yield
+
+    def trunk_weights(self) -> dict[str, torch.Tensor]:
+        """Return the weights of the adapter."""
+        return self._adapter.weights()
+
+    def _save_trunk(self, folder: Path) -> None:
+        from safetensors.torch import save_file
+
+        self._adapter.config.save_pretrained(folder)
+        save_file(
+            {self._adapter.file_key(name): x.detach().cpu() for name, x in self.trunk_weights().items()}, folder / FILE
+        )
+
+    def _load_trunk(self, folder: Path) -> dict[str, torch.Tensor]:
+        from safetensors.torch import load_file
+
+        saved = load_file(folder / FILE)
+        names = {name: self._adapter.file_key(name) for name in self.trunk_weights()}
+        return {name: saved[key] for name, key in names.items() if key in saved}

@@ -1,21 +1,121 @@
-"""Loading of config, tokenizer and weights of a checkpoint, from a folder or the hub."""
+"""Loading of a checkpoint from a folder or the hub: config, tokenizer, weights, their license and quantization."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import importlib.util
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rlm_plugins.data import hub
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.data import tables
+from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.lazy import torch
-from rlm_plugins.models.auto_class import auto_class, is_vision_language
-from rlm_plugins.models.notice import CARD, WeightsNotice, notice_of
 from rlm_plugins.specs import ModelSpec
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+
+def is_vision_language(config: Any) -> bool:
+    """Return True if a config is that of a vision-language model.
+
+    Args:
+        config: A config of transformers.
+    """
+    if getattr(config, "vision_config", None) is None:
+        return False
+    from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+    return type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING or bool(getattr(config, "auto_map", None))
+
+
+def auto_class(config: Any) -> Any:
+    """Return the class with ``from_pretrained`` and ``from_config`` for the model of a config."""
+    import transformers
+
+    return transformers.AutoModelForImageTextToText if is_vision_language(config) else transformers.AutoModelForCausalLM
+
+
+def tokenizer_of(processing_class: Any) -> Any:
+    """Return the tokenizer of a processor; a tokenizer is returned unchanged."""
+    return getattr(processing_class, "tokenizer", processing_class)
+
+
+def class_of_folder(folder: Path) -> Any:
+    """Return the class that loads the model in a folder of ``save_pretrained``: that of its config, if known."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    name = (config.architectures or [""])[0]
+    return getattr(transformers, name, None) or auto_class(config)
+
+
+def loaded_processing_class(folder: Path, model: Any) -> Any:
+    """Load the processor of a vision-language model from a folder, or the tokenizer of another model."""
+    from transformers import AutoProcessor, AutoTokenizer
+
+    loader = AutoProcessor if is_vision_language(model.config) else AutoTokenizer
+    return loader.from_pretrained(folder, trust_remote_code=False)
+
+
+CARD = "README.md"
+
+
+@dataclass(frozen=True)
+class WeightsNotice:
+    """Origin of weights.
+
+    Args:
+        name: Name of the model.
+        source: Address or hub name of the weights; empty: unknown.
+        license: Identifier of the license; empty: unknown.
+    """
+
+    name: str
+    source: str = ""
+    license: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}; license: {self.license or 'not stated'}; source: {self.source or 'not stated'}"
+
+    def write(self, folder: Path) -> None:
+        """Write a model card with this notice into a folder."""
+        header = front_matter(license=self.license.lower(), base_model=self.source, model_name=self.name)
+        (folder / CARD).write_text(f"{header}\n# {self.name}\n\nConverted from GGUF. {self}.\n", encoding="utf-8")
+
+
+def front_matter(**facts: str) -> str:
+    """Return the YAML header of a model card with the facts that are not empty.
+
+    >>> front_matter(license="mit", base_model="")
+    '---\\nlicense: "mit"\\n---\\n'
+    """
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in facts.items() if value]
+    return "\n".join(["---", *lines, "---", ""])
+
+
+def notice_of(card: Path | None, name: str) -> WeightsNotice:
+    """Return the notice of a model card; without a readable card, only the name.
+
+    Args:
+        card: The file.
+        name: Name of the model, if the card has none.
+    """
+    from huggingface_hub import ModelCard
+
+    data = None
+    with suppress(Exception):  # a card is optional, and may be damaged
+        data = ModelCard.load(card).data if card is not None else None
+    base = getattr(data, "base_model", None) or ""
+    source = ", ".join(base) if isinstance(base, list) else str(base)
+    return WeightsNotice(
+        str(getattr(data, "model_name", None) or name), source, str(getattr(data, "license", None) or "")
+    )
+
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 WHERE = "model"
@@ -35,7 +135,7 @@ class Checkpoint:
 
     def __init__(self, path: str, **settings: Any) -> None:
         self.path, self._settings = path, {"trust_remote_code": False, **settings}  # without it transformers asks
-        self._local = hub.locate(path, where=WHERE)
+        self._local = tables.locate(path, where=WHERE)
         if self._local is not None:
             _require_model(self._local)
 
@@ -100,7 +200,7 @@ class Checkpoint:
             raise RecipeError(
                 f"the {component} of '{self.path}' cannot be loaded: {reason}",
                 where=WHERE,
-                hint=hub.advice(self._local),
+                hint=tables.advice(self._local),
             ) from None  # the message includes the cause; the traceback of the hub's client adds nothing
 
 
@@ -180,3 +280,93 @@ def model_spec(
         processor=getattr(checkpoint, "processor", None) if is_vision_language(config) else None,
         runs_code=runs_code,
     )
+
+
+PACKAGES = {
+    "bitsandbytes_4bit": "bitsandbytes",
+    "bitsandbytes_8bit": "bitsandbytes",
+    "hqq": "hqq",
+    "quanto": "optimum-quanto",
+    "torchao": "torchao",
+    "eetq": "eetq",
+    "gptq": "gptqmodel",
+    "awq": "gptqmodel",
+}
+"""Method → package on PyPI that it requires."""
+_MODULES = {"optimum-quanto": "optimum.quanto"}
+_WIDTH = {"bitsandbytes_4bit": {"load_in_4bit": True}, "bitsandbytes_8bit": {"load_in_8bit": True}}
+"""Fields that the name of a method sets."""
+
+
+def quantization_config(settings: Mapping[str, Any] | None, *, four_bits: bool) -> Any:
+    """Return the quantization of the weights, or None.
+
+    Args:
+        settings: ``{"method": NAME, fields…}``, of the config class of transformers.
+        four_bits: True for QLoRA's.
+
+    Raises:
+        RecipeError: Unknown method or field, a wrong value, or its package is not installed.
+    """
+    if settings is None:
+        return four_bit() if four_bits else None
+    where = "model.quantization"
+    if four_bits:
+        raise RecipeError("`load_in_4bit` and `quantization` exclude each other", where=where, hint="keep one of them")
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KINDS
+
+    method = str(settings.get("method") or "")
+    fields = {name: value for name, value in settings.items() if name != "method"}
+    if method not in KINDS:
+        problem = f"unknown method {method!r}" if method else "the key 'method' is missing"
+        allowed, hint = ", ".join(sorted(KINDS)), nearest(method, list(KINDS))
+        raise RecipeError(problem, where=f"{where}.method", allowed=allowed, hint=hint)
+    accepted = [p.name for p in inspect.signature(KINDS[method]).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    for name in fields:
+        if name not in accepted:
+            problem = f"unknown field '{name}' of transformers.{KINDS[method].__name__}"
+            raise RecipeError(
+                problem, where=f"{where}.{name}", allowed=", ".join(accepted), hint=nearest(name, accepted)
+            )
+    require(method, f"{where}.method")
+    try:
+        return KINDS[method](**_WIDTH.get(method, {}), **fields)
+    except Exception as error:
+        raise RecipeError(f"{KINDS[method].__name__} refuses: {error}", where=where) from None
+
+
+def four_bit() -> Any:
+    """Return the quantization of QLoRA (arXiv 2305.14314): 4-bit NormalFloat, double quantization, bfloat16 compute.
+
+    Raises:
+        RecipeError: bitsandbytes is not installed.
+    """
+    require("bitsandbytes_4bit", "model.load_in_4bit")
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+
+
+def require(method: str, where: str) -> None:
+    """Check that the package of a method is installed.
+
+    Raises:
+        RecipeError: It is not.
+    """
+    package = PACKAGES.get(method)
+    if package is None or _is_installed(_MODULES.get(package, package)):
+        return
+    problem = f"`{where.rpartition('.')[2]}` requires the package {package}, which is not installed"
+    raise RecipeError(problem, where=where, hint=f"pip install {package}")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it is missing too
+        return False

@@ -156,7 +156,7 @@ def stage_of(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, e
     """Return a resolved stage with its data and its weights."""
     equation = None
     if any(symbols(plan).values()):
-        from rlm_plugins.equation import Equation
+        from rlm_plugins.equation.equation import Equation
 
         equation = Equation.from_slots(plan.slots)
     place = Place(earlier=earlier)

@@ -13,16 +13,15 @@ from typing import Any
 import pydantic
 import pydantic_core
 
-from rlm_plugins.algorithm import SLOTS
-from rlm_plugins.errors import RecipeError, mistyped, nearest
-from rlm_plugins.glossary import suggest
-from rlm_plugins.hooks import option_hint
-from rlm_plugins.messages import expected
+from rlm_plugins.equation.glossary import suggest
+from rlm_plugins.equation.hooks import option_hint
+from rlm_plugins.errors import RecipeError, expected, mistyped, nearest
 from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.draft import COMMAND_LINE, Draft, apply, expand, expand_names
 from rlm_plugins.recipe.paths import Path, absolute_addresses, format_path, nodes
 from rlm_plugins.recipe.sections import KEYS, SECTIONS, Document, folder_name, keys_of_section
-from rlm_plugins.registry.validation_errors import FieldError, most_specific_error
+from rlm_plugins.registry.setting import FieldError, most_specific_error
+from rlm_plugins.specs import SLOTS
 
 _NONE = ("generator",)
 """Keys that take `none` in place of a mapping."""

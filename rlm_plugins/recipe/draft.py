@@ -6,12 +6,11 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
-from rlm_plugins.algorithm import SLOTS
-from rlm_plugins.errors import RecipeError
-from rlm_plugins.messages import describe
+from rlm_plugins.errors import RecipeError, describe
 from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.paths import Path, format_path, nodes, parse_path, position
 from rlm_plugins.recipe.sections import KEYS, MANY, SECTIONS
+from rlm_plugins.specs import SLOTS
 
 
 @dataclass

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from rlm_plugins.entry_points import origin_of, tolerate_damage
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.paths import addressed_files, nodes, package_addresses
+from rlm_plugins.registry.index import origin_of, tolerate_damage
 from rlm_plugins.registry.loading import GROUP
 
 Kind = Literal["file", "function", "package", "model", "kernel", "server", "upload"]

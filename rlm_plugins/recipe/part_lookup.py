@@ -9,19 +9,18 @@ from typing import Any
 
 import pydantic_core
 
-from rlm_plugins import schedule
-from rlm_plugins.algorithm import Spec
+from rlm_plugins.equation.hooks import HOOKS
+from rlm_plugins.equation.knobs import Schedule, as_recipe_value, read
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.hooks import HOOKS
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.draft import COMMAND_LINE
 from rlm_plugins.recipe.paths import Path, absolute_knobs, format_path, leaves, position
 from rlm_plugins.recipe.sections import MANY
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.catalog import BUILTIN
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.protocols import PinsKnobs
-from rlm_plugins.schedule import Schedule
+from rlm_plugins.registry.registry import BUILTIN
+from rlm_plugins.specs import Spec
 
 HOOK_OF = {hook.key: name for name, hook in HOOKS.items()}
 """Recipe key → hook."""
@@ -78,7 +77,7 @@ class Finder:
             bound = replace(part.bind(knobs, where=where), options=options)
         except RecipeError as error:
             raise self._with_knob_hint(error, part, knobs) from error.__cause__
-        resolved_knobs = {name: schedule.as_recipe_value(value) for name, value in bound.knobs.items()}
+        resolved_knobs = {name: as_recipe_value(value) for name, value in bound.knobs.items()}
         resolved_options = {name: _resolved_option(value) for name, value in options.items()}
         resolved = {
             "name": stable_name(part),
@@ -131,7 +130,7 @@ class Finder:
 def _resolved_option(value: Any) -> Any:
     """Return the value of an option as plain data; of a part, its name and knobs if it has any."""
     if not isinstance(value, Bound):
-        return schedule.as_recipe_value(value)
+        return as_recipe_value(value)
     name = stable_name(value.part)
     return {"name": name, **value.knobs} if value.knobs else name
 
@@ -148,7 +147,7 @@ def coefficient(beta: Any, where: str) -> float | Schedule:
         RecipeError: It is missing.
     """
     if isinstance(beta, Mapping):
-        return schedule.read(beta, f"{where}.beta")
+        return read(beta, f"{where}.beta")
     if isinstance(beta, bool) or not isinstance(beta, int | float):
         raise RecipeError(
             "the key 'beta' is missing", where=f"{where}.beta", allowed="a number: the penalty's coefficient"

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeGuard
 
-from rlm_plugins.algorithm import SLOTS
-from rlm_plugins.errors import RecipeError
-from rlm_plugins.messages import either, expected
+from rlm_plugins.errors import RecipeError, either, expected
 from rlm_plugins.recipe.paths import Path, format_path
 from rlm_plugins.recipe.sections import SECTIONS
+from rlm_plugins.specs import SLOTS
 
 
 @dataclass(frozen=True)

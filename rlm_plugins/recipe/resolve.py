@@ -12,8 +12,8 @@ from typing import Any, NoReturn, cast
 
 import pydantic_core
 
+from rlm_plugins.equation.glossary import suggest
 from rlm_plugins.errors import RecipeError, RlmError, nearest
-from rlm_plugins.glossary import suggest
 from rlm_plugins.recipe.checks.group_size import check_refills
 from rlm_plugins.recipe.checks.part_needs import (
     check_needs,
@@ -35,8 +35,7 @@ from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.protocols import Produces, needs_equation, product_of
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
-from rlm_plugins.stage import Extensions, Stage
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Extensions, Reward, Stage
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import pydantic
 from pydantic import AfterValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from rlm_plugins import stage_settings
-from rlm_plugins.hooks import HOOKS
-from rlm_plugins.schedule import ScheduledNumber
-from rlm_plugins.stage_settings import STRICT
+from rlm_plugins import stage
+from rlm_plugins.equation.hooks import HOOKS
+from rlm_plugins.equation.knobs import ScheduledNumber
+from rlm_plugins.stage import STRICT
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -87,7 +87,7 @@ def _part_list(spec: type[Slot], **required: Any) -> Any:
 
 
 class Algorithm(Keys):
-    """An algorithm, and its parts that differ: the fields of :class:`rlm_plugins.algorithm.Algorithm`."""
+    """An algorithm, and its parts that differ: the fields of :class:`rlm_plugins.specs.Algorithm`."""
 
     name: Text = Field(description="name of the algorithm: see `rlm algorithms`")
     sampler: Slot | None = Field(None, description="order of the prompts")
@@ -157,10 +157,8 @@ class Model(Keys, extra="allow"):
     )
 
 
-_HINTS = get_type_hints(stage_settings.Reward, include_extras=True)
-_DEFAULTS = {
-    f.name: f.default for f in dataclasses.fields(stage_settings.Reward) if f.default is not dataclasses.MISSING
-}
+_HINTS = get_type_hints(stage.Reward, include_extras=True)
+_DEFAULTS = {f.name: f.default for f in dataclasses.fields(stage.Reward) if f.default is not dataclasses.MISSING}
 Reward = pydantic.create_model(
     "Reward",
     __base__=Part,
@@ -186,14 +184,12 @@ class Body(Keys):
     environment: Part | None = Field(None, description="the prompts, and the environment that answers them")
     rewards: list[Reward] | None = Field(None, description="reward functions; the reward is their weighted sum")  # type: ignore[valid-type]
     algorithm: Algorithm | None = Field(None, description="the algorithm by name, and its parts that differ")
-    critic: stage_settings.Critic | None = Field(
-        None, description="the critic, if a part of the algorithm requires `values`"
-    )
+    critic: stage.Critic | None = Field(None, description="the critic, if a part of the algorithm requires `values`")
     generator: Part | None = Field(None, description="decoding of the policy, or `none` for `transformers.generate`")
     trainer: dict[str, Any] | None = Field(None, description="fields of the trainer's config, as in TRL")
     callbacks: list[Part] | None = Field(None, description="callbacks of the trainer")
     observers: list[Part] | None = Field(None, description="observers of the training steps")
-    evaluation: stage_settings.Evaluation | None = Field(None, description="evaluation on held-out examples")
+    evaluation: stage.Evaluation | None = Field(None, description="evaluation on held-out examples")
     on_divergence: Literal["stop", "back_off"] | None = Field(
         None, description="loss, gradient or weights diverge: stop, or repeat from the last checkpoint at a lower rate"
     )
@@ -213,8 +209,8 @@ KEYS = frozenset(f.alias or name for name, f in Document.model_fields.items())
 _SECTIONS: dict[str, Any] = {
     "": Document,
     "algorithm": Algorithm,
-    "critic": stage_settings.Critic,
-    "evaluation": stage_settings.Evaluation,
+    "critic": stage.Critic,
+    "evaluation": stage.Evaluation,
     "plugins": Plugins,
 }
 

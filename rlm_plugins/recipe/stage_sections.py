@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rlm_plugins import schedule
+from rlm_plugins.equation.knobs import Schedule, as_recipe_value, read
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.recipe.checks.part_needs import iter_parts
 from rlm_plugins.recipe.part_lookup import Finder
@@ -14,9 +14,8 @@ from rlm_plugins.recipe.trainer_settings import LORA, kind_of
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Evaluates, Measures, SetsTrainer
 from rlm_plugins.rewards.processes import check_processes
-from rlm_plugins.schedule import Schedule
 from rlm_plugins.specs import ModelSpec
-from rlm_plugins.stage_settings import Critic, Evaluation, Reward
+from rlm_plugins.stage import Critic, Evaluation, Reward
 
 
 def rewards_of(finder: Finder, entries: list[dict[str, Any]]) -> tuple[list[Reward], list[dict[str, Any]]]:
@@ -212,9 +211,7 @@ def critic_of(
         inherited = {key: value for key, value in (lora or {}).items() if key not in _NOT_INHERITED}
         critic = Critic(**{**vars(critic), "lora": inherited})
     resolved = {
-        key: schedule.as_recipe_value(value)
-        for key, value in vars(critic).items()
-        if key != "lora" or value is not None
+        key: as_recipe_value(value) for key, value in vars(critic).items() if key != "lora" or value is not None
     }
     finder.record_origin(resolved.get("lora"), ("critic", "lora"), "as the policy's")
     finder.record_origin(resolved, ("critic",), "default")
@@ -277,7 +274,7 @@ def _names(bound: Bound, *names: str) -> bool:
 
 def _rate(value: Any, where: str) -> float | Schedule | None:
     if isinstance(value, Mapping):
-        value = schedule.read(value, where)
+        value = read(value, where)
     ends = (value.start, value.end) if isinstance(value, Schedule) else (value,)
     if any(end is not None and end < 0 for end in ends):
         raise RecipeError(f"expected 0 or more, got the number {min(ends)}", where=where)

@@ -23,11 +23,9 @@ import typing_extensions
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
-from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.messages import expected
+from rlm_plugins.errors import RecipeError, expected, nearest
 from rlm_plugins.recipe.ranges import RANGES, generation, problem
-from rlm_plugins.registry.setting import Setting
-from rlm_plugins.registry.validation_errors import FieldError, address_text, most_specific_error
+from rlm_plugins.registry.setting import FieldError, Setting, address_text, most_specific_error
 
 NOT_IN_A_RECIPE = {
     "peft_type": "an adapter beside the policy's is LoRA",

@@ -17,8 +17,7 @@ from typing import Any
 
 import yaml
 
-from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.messages import expected, short
+from rlm_plugins.errors import RecipeError, expected, nearest, short
 from rlm_plugins.recipe import paths
 
 _CONSTANTS = dict.fromkeys(("", "~", "null", "Null", "NULL")) | {

@@ -1,31 +1,208 @@
-"""Contract of a part with its hook, and the errors for breaking it."""
+"""Contract of a part with its hook: signature, optional members, and the errors for breaking it.
+
+Of a class, `__call__` has the data, and the keyword-only arguments of `__init__` are the knobs.
+"""
 
 from __future__ import annotations
 
+import builtins
+import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 import pydantic
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic.warnings import ArbitraryTypeWarning
 
-from rlm_plugins.algorithm import Algorithm
-from rlm_plugins.batch import PER_COMPLETION, SCORING, names
+from rlm_plugins.equation.batch import PER_COMPLETION, SCORING, names
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.errors import PluginError, nearest
-from rlm_plugins.hooks import HOOKS
-from rlm_plugins.registry.member_names import check_members
-from rlm_plugins.registry.protocols import Stateful, Updates
-from rlm_plugins.registry.section import Section
-from rlm_plugins.registry.setting import Setting
-from rlm_plugins.registry.signature import data_of, declaration, knobs_of, update_of
-from rlm_plugins.registry.validation_errors import most_specific_error
+from rlm_plugins.registry.protocols import MEMBERS, Stateful, Updates
+from rlm_plugins.registry.setting import Section, Setting, most_specific_error
+from rlm_plugins.specs import Algorithm
 
 if TYPE_CHECKING:
     from rlm_plugins.registry.part import Part
 
 
+_STRICT = pydantic.ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
+_NO_SCHEMA = (PydanticUserError, PydanticSchemaGenerationError, ArbitraryTypeWarning, NameError, TypeError, ValueError)
+
+
+def data_of(target: Any) -> list[Parameter]:
+    """Return the parameters that are data, in order, with `*args` and `**kwargs`; none for plain data."""
+    if not callable(target):
+        return []
+    if inspect.isclass(target):
+        if not any("__call__" in vars(base) for base in target.__mro__):
+            return []
+        parameters = list(inspect.signature(target.__call__).parameters.values())[1:]
+    else:
+        parameters = list(inspect.signature(target).parameters.values())
+    return [p for p in parameters if p.kind is not Parameter.KEYWORD_ONLY]
+
+
+def update_of(target: Any) -> list[Parameter]:
+    """Return the parameters of the method `update`; empty without one."""
+    method = getattr(target, "update", None) if inspect.isclass(target) else None
+    return list(inspect.signature(method).parameters.values())[1:] if callable(method) else []
+
+
+def knobs_of(target: Any) -> list[Parameter]:
+    """Return the parameters that are knobs; none for plain data (an algorithm, a setting)."""
+    if not callable(target):
+        return []
+    return [p for p in inspect.signature(target).parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
+
+
+def code_of(target: Any) -> Callable[..., Any]:
+    """Return the function that has the knobs: behind decorators, a partial, a class or an object."""
+    if inspect.isclass(target):
+        return inspect.unwrap(target.__init__)
+    target = inspect.unwrap(target)
+    if isinstance(target, functools.partial):
+        return code_of(target.func)
+    return target if inspect.isroutine(target) else type(target).__call__
+
+
+def file_of(target: Any) -> str:
+    """Return the source file; empty if unknown."""
+    if isinstance(target, Algorithm):
+        return target.file
+    try:
+        return inspect.getsourcefile(target if inspect.isclass(target) else code_of(target)) or ""
+    except (TypeError, AttributeError):
+        return ""
+
+
+def line_of(target: Any) -> int:
+    """Return the first line in its file; 0 if unknown."""
+    if isinstance(target, Algorithm):
+        return target.line
+    try:
+        return inspect.getsourcelines(target if inspect.isclass(target) else code_of(target))[1]
+    except (OSError, TypeError):
+        return 0
+
+
+def schema_of(name: str, target: Any, *, where: str) -> type[pydantic.BaseModel]:
+    """Return the knobs as a pydantic model: types from the annotations, unknown names forbidden.
+
+    Args:
+        name: The name of the model.
+        target: The function or class.
+        where: The part, for errors.
+
+    Raises:
+        PluginError: An annotation that cannot be evaluated or is no type; an invalid name.
+    """
+    knobs = knobs_of(target)
+    fields: dict[str, Any] = {knob.name: (_annotation(knob, target, where), _default(knob)) for knob in knobs}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a knob may well be called `copy` or `json`
+            warnings.simplefilter("error", ArbitraryTypeWarning)  # but `any` is no type
+            model = pydantic.create_model(name, __config__=_STRICT, **fields)
+            model.model_rebuild()
+    except _NO_SCHEMA as error:
+        raise PluginError(f"its knobs have no schema: {error}", where=where) from error
+    if rejected := [knob.name for knob in knobs if knob.name not in model.model_fields]:
+        raise PluginError(f"invalid name '{rejected[0]}' of a knob", where=where, hint="without the underscore")
+    return model
+
+
+def _default(knob: Parameter) -> Any:
+    return ... if knob.default is Parameter.empty else knob.default
+
+
+def declaration(parameter: Parameter) -> str:
+    """Return how to declare a parameter as a knob: with the type of its default, or float.
+
+    >>> declaration(Parameter("k", Parameter.KEYWORD_ONLY, default=3))
+    'k: int = 3'
+    """
+    if parameter.default in (Parameter.empty, None):
+        return f"{parameter.name}: float = …"
+    return f"{parameter.name}: {type(parameter.default).__name__} = {parameter.default!r}"
+
+
+def _annotation(knob: Parameter, target: Any, where: str) -> Any:
+    """Return the annotation as a type; a string is evaluated in the module of the target."""
+    if knob.annotation is Parameter.empty:
+        raise PluginError(
+            f"knob '{knob.name}' has no annotation",
+            where=where,
+            hint=f"`{declaration(knob)}`: recipes are validated against the annotation",
+        )
+    if not isinstance(knob.annotation, str):
+        return knob.annotation
+    scope = getattr(code_of(target), "__globals__", {})
+    try:
+        return eval(knob.annotation, scope)
+    except Exception as error:
+        raise PluginError(
+            f"knob '{knob.name}' is annotated '{knob.annotation}', which cannot be evaluated ({error})",
+            where=where,
+            allowed="a builtin type, or one imported at the top of the file (not under TYPE_CHECKING)",
+            hint=nearest(knob.annotation, [*scope, *dir(builtins)]),
+        ) from error
+
+
+def check_members(part: Part) -> None:
+    """Check that no public member is a misspelling of an optional member.
+
+    Of a class only the methods are compared with :data:`MEMBERS`: an attribute may well be called `column`.
+
+    Raises:
+        PluginError: It names the member and the right spelling.
+    """
+    members = _members(part.target)
+    for name in members:
+        if inspect.isclass(part.target) and not callable(members[name]):
+            continue
+        close = [member for member in MEMBERS if name not in MEMBERS and _distance(name, member) <= 2]
+        if close:
+            raise PluginError(
+                f"has a member '{name}', which is never used",
+                where=part.where,
+                hint=f"did you mean `{close[0]}`? Otherwise rename it, or begin it with an underscore",
+            )
+
+
+def _members(target: Any) -> dict[str, Any]:
+    """Return the public attributes of a function, or of a class and its bases."""
+    owners = target.__mro__ if inspect.isclass(target) else [target]
+    members: dict[str, Any] = {}
+    for owner in owners:
+        members |= getattr(owner, "__dict__", {})
+    return {name: value for name, value in members.items() if not name.startswith("_")}
+
+
+def _distance(one: str, other: str) -> int:
+    """Return the number of letters to insert, delete, replace or swap with their neighbor; 3 or more is far.
+
+    Short names are compared strictly: `step` is no misspelled `setup`.
+
+    >>> _distance("valdiate", "validate"), _distance("memory_byte", "memory_bytes"), _distance("step", "setup") > 2
+    (1, 1, True)
+    """
+    table = {(i, -1): i + 1 for i in range(-1, len(one))}
+    table |= {(-1, j): j + 1 for j in range(len(other))}
+    for i, x in enumerate(one):
+        for j, y in enumerate(other):
+            steps = [table[i - 1, j] + 1, table[i, j - 1] + 1, table[i - 1, j - 1] + (x != y)]
+            if i and j and x == other[j - 1] and y == one[i - 1]:
+                steps.append(table[i - 2, j - 2] + 1)
+            table[i, j] = min(steps)
+    distance = table[len(one) - 1, len(other) - 1]
+    return distance if distance < 2 or min(len(one), len(other)) > 5 else distance + 1
+
+
 _OBJECTS: dict[str, tuple[Any, str]] = {
-    "rlm_algorithms": (Algorithm, "rlm_plugins.algorithm.Algorithm"),
+    "rlm_algorithms": (Algorithm, "rlm_plugins.specs.Algorithm"),
     "rlm_settings": (Setting, "rlm_plugins.registry.setting.Setting"),
     "rlm_commands": (Callable, "a function"),
 }
@@ -49,7 +226,7 @@ def check(part: Part) -> None:
     if part.hook in _CLASSES and not inspect.isclass(part.target):
         raise PluginError(f"is of type {type(part.target).__name__}", where=part.where, allowed="a class")
     if part.hook == "rlm_sections" and not issubclass(part.target, Section):
-        allowed = "a class derived from rlm_plugins.registry.section.Section"
+        allowed = "a class derived from rlm_plugins.registry.setting.Section"
         raise PluginError(f"is the class {part.target.__name__}", where=part.where, allowed=allowed)
     if inspect.isclass(part.target):
         _check_class(part)

@@ -1,4 +1,4 @@
-"""Index of the parts of installed plugins: a plugin is imported only if a recipe or a command names one of its parts.
+"""Installed plugins, without their import: entry points, the index of their parts, and those that a user disabled.
 
 The index is a file of the user's cache. An entry holds for one version of a plugin's files. It is a hint, never the
 truth: a name that it does not find imports every plugin.
@@ -7,17 +7,82 @@ truth: a name that it does not find imports every plugin.
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import importlib.util
 import json
+import os
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint
+from importlib.metadata import Distribution, EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.durable.cache import cache_folder
 from rlm_plugins.durable.files import write_file
-from rlm_plugins.entry_points import origin_of
+from rlm_plugins.durable.lock import cache_folder
 from rlm_plugins.errors import RlmError
+
+
+def disabled_file() -> Path:
+    """Return ``rlm-plugins/disabled.json`` in the configuration folder."""
+    folder = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(folder) / "rlm-plugins" / "disabled.json"
+
+
+def disabled() -> frozenset[str]:
+    """Return the names; none if the file is missing or damaged."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):
+        names = json.loads(disabled_file().read_text(encoding="utf-8"))
+        return frozenset(name for name in names if isinstance(name, str))
+    return frozenset()
+
+
+def set_disabled(name: str, *, disable: bool) -> None:
+    """Add a name, or remove it."""
+    names = disabled() | {name} if disable else disabled() - {name}
+    file = disabled_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(sorted(names)) + "\n", encoding="utf-8")
+
+
+DAMAGED: dict[str, str] = {}
+"""Distribution and version → the problem of its ``entry_points.txt``; filled as distributions are read."""
+
+
+def origin_of(distribution: Distribution | None) -> str:
+    """Return name and version of a distribution; its path if its metadata cannot be read, empty if there is none."""
+    if distribution is None:
+        return ""
+    try:
+        return f"{distribution.name} {distribution.version}"
+    except Exception:
+        return str(getattr(distribution, "_path", distribution))
+
+
+def tolerate_damage() -> None:
+    """Patch importlib.metadata in this process: a distribution with a damaged ``entry_points.txt`` has no entry points.
+
+    Otherwise it raises for all distributions as soon as one is damaged, and pydantic, torch and fsspec read all.
+    """
+    original = Distribution.entry_points
+    if not isinstance(original, property) or original.fget is _entry_points:
+        return
+    global _read_entry_points
+    _read_entry_points = original
+    Distribution.entry_points = property(_entry_points)  # type: ignore[assignment, method-assign]
+
+
+def _entry_points(distribution: Distribution) -> EntryPoints:
+    try:
+        assert _read_entry_points.fget is not None
+        points: EntryPoints = _read_entry_points.fget(distribution)
+    except Exception as error:
+        origin = origin_of(distribution)
+        DAMAGED[origin] = f"entry_points.txt of {origin} cannot be read: {type(error).__name__}: {error}"
+        return EntryPoints(())
+    return points
+
+
+_read_entry_points: property = importlib.metadata.Distribution.entry_points  # type: ignore[assignment]
+
 
 FILE = "plugins.json"
 UNKNOWN = "unknown files"

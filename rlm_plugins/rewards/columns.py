@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from rlm_plugins.batch import PER_COMPLETION
+from rlm_plugins.equation.batch import PER_COMPLETION
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 from rlm_plugins.workers.time_limit import await_within, is_of_call
 
 Columns = Mapping[str, Any]

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.functional.rng_state import temporary_rng_state
+from rlm_plugins.equation.rng_state import temporary_rng_state
 
 _LOG = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any
 
 from rlm_plugins.rewards.columns import Columns, groups_of, select_completions
-from rlm_plugins.rewards.score_validation import validate_scores
+from rlm_plugins.rewards.fault import validate_scores
 
 MIN_SECONDS = 0.05
 """Asynchronous rewards are prefetched if their last batch took this long; waking a thread per group costs as much."""

@@ -17,15 +17,14 @@ from typing import Any
 
 import pydantic_core
 
-from rlm_plugins.batch import SAMPLE
+from rlm_plugins.equation.batch import SAMPLE
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.columns import call_part
-from rlm_plugins.rewards.fault import Fault, brief
+from rlm_plugins.rewards.fault import Fault, brief, plain_scores
 from rlm_plugins.rewards.prefetch import PendingCalls
-from rlm_plugins.rewards.score_validation import plain_scores
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 from rlm_plugins.workers.pool import Pool, Program, shared
 
 LOCAL_DATA = ("trainer_state", "episodes", "environments", "log_extra", "log_metric")

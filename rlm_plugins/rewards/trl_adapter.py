@@ -28,11 +28,10 @@ from rlm_plugins.rewards.columns import (
     texts_of,
 )
 from rlm_plugins.rewards.containment import contained
-from rlm_plugins.rewards.fault import Fault, FaultLog
+from rlm_plugins.rewards.fault import Fault, FaultLog, allowed, plain_scores, validate_score, validate_scores
 from rlm_plugins.rewards.prefetch import AsyncReward
 from rlm_plugins.rewards.processes import LOCAL_DATA, ProcessPoolReward
-from rlm_plugins.rewards.score_validation import allowed, plain_scores, validate_score, validate_scores
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 from rlm_plugins.workers import time_limit
 from rlm_plugins.workers.time_limit import LoopThread, is_of_call
 
@@ -53,7 +52,7 @@ def setup_parts(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path]
         results: Name of an earlier stage → its folder.
         tokenizer: Passed where `setup` has a parameter for it.
     """
-    from rlm_plugins.dispatch import attribute_errors
+    from rlm_plugins.equation.dispatch import attribute_errors
 
     for part in parts:
         for target in part.setup_targets:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rlm_plugins.environment import Episode, Message
 from rlm_plugins.errors import RlmError
+from rlm_plugins.specs import Episode, Message
 
 
 @dataclass

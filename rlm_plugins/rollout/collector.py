@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlm_plugins.dispatch import attribute_errors, location
+from rlm_plugins.equation.dispatch import attribute_errors, location
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.group_layout import POLICY, assign_sources, label, labels
@@ -157,7 +157,7 @@ def call_source(source: Bound, data: Mapping[str, Any], vocab_size: int | None =
 
     Args:
         source: The part.
-        data: Names that it may require: :data:`rlm_plugins.hooks.ROLLOUT`.
+        data: Names that it may require: :data:`rlm_plugins.equation.hooks.ROLLOUT`.
         vocab_size: Of the model; None: unknown.
 
     Raises:

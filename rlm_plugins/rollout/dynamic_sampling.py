@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from jaxtyping import Int
 
-from rlm_plugins.batch import Batch
-from rlm_plugins.dispatch import select
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.dispatch import select
 from rlm_plugins.errors import RecipeError
 
 LEFT_PADDED = ("prompt_ids", "prompt_mask")

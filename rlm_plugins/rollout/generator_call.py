@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 
-from rlm_plugins.dispatch import attribute_errors, location
+from rlm_plugins.equation.dispatch import attribute_errors, location
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Bound
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from torch.utils.data import Sampler
 
-from rlm_plugins.dispatch import attribute_errors
+from rlm_plugins.equation.dispatch import attribute_errors
+from rlm_plugins.equation.statistics import in_order, shuffled
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.functional.epoch_order import in_order, shuffled
 from rlm_plugins.registry.part import Bound
 
 WHERE = "algorithm.sampler"

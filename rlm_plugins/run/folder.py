@@ -21,21 +21,22 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.durable.files import file_errors, make_folder, write_file
-from rlm_plugins.durable.json_lines import JsonLines, plain
-from rlm_plugins.durable.sealed import seal_digest
-from rlm_plugins.errors import RlmError
+from rlm_plugins.durable.files import JsonLines, file_errors, make_folder, plain, seal_digest, write_file
+from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.yaml_strict import dump
 from rlm_plugins.rewards.columns import text_of
 
 if TYPE_CHECKING:
-    from rlm_plugins.batch import Batch
+    from rlm_plugins.equation.batch import Batch
     from rlm_plugins.stage import Stage
+
 
 SAMPLES_PER_STEP = 4
 DONE = "done"
@@ -226,3 +227,47 @@ class Run:
         if file not in self._logs:
             self._logs[file] = JsonLines(self.folder / file, self.log_line)
         return self._logs[file]
+
+
+def fresh_folder(path: Path) -> Path:
+    """Return `path`, or `path-2`, … : a folder without a run, so that no run is ever overwritten.
+
+    Raises:
+        RlmError: `path` is a file, or cannot be read.
+    """
+    with file_errors(path, "used"):
+        if os.path.lexists(path) and not path.is_dir():
+            actual = "a link to nothing" if path.is_symlink() and not path.exists() else "a file"
+            raise RlmError(f"expected a folder, got {actual}", where=str(path), hint="choose another --out")
+        folder, number = path, 1
+        while os.path.lexists(folder) and not _is_empty(folder):
+            number += 1
+            folder = path.with_name(f"{path.name}-{number}")
+    return folder
+
+
+def folder_to_resume(runs: Path, name: str) -> Path:
+    """Return the folder of the newest unfinished run named `name` (or `name-2`, …).
+
+    Raises:
+        RecipeError: All runs of that name are finished.
+    """
+    names = re.compile(rf"{re.escape(name)}(-\d+)?")
+    folders = [recipe.parent for recipe in runs.glob("*/recipe.yaml") if names.fullmatch(recipe.parent.name)]
+    unfinished = [folder for folder in folders if not (folder / SUMMARY).exists()]
+    if folders and not unfinished:
+        newest = max(folders, key=lambda folder: folder.stat().st_mtime)
+        raise RecipeError(
+            "nothing to resume: this run is finished", where=str(newest), hint="leave --resume out to start another one"
+        )
+    if not unfinished:
+        raise RecipeError(
+            "nothing to resume: no unfinished run of this recipe",
+            where=str(runs / name),
+            hint="leave --resume out to start one, or name the folder with --out",
+        )
+    return max(unfinished, key=lambda folder: folder.stat().st_mtime)
+
+
+def _is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())

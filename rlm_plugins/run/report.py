@@ -1,22 +1,134 @@
-"""End of a run: summary.json, the learning curve, completions before and after, and the score on the last line."""
+"""End of a run: summary.json, pictures of its scores, completions before and after, and the last line."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from rlm_plugins.evaluation.held_out_report import score_text
-from rlm_plugins.evaluation.sampled_scores import compared
-from rlm_plugins.messages import short
-from rlm_plugins.run.evaluations_log import change_line, sampled_of, suite_of
+from rlm_plugins.durable.files import file_errors
+from rlm_plugins.errors import short, visible
+from rlm_plugins.evaluation.scores import SampledScores, compared, score_text, verdict
 from rlm_plugins.run.folder import EVALUATIONS, Run
 from rlm_plugins.run.learning_curve import LearningCurve
-from rlm_plugins.run.plot import learning_curve, pass_at_k_curves
 from rlm_plugins.stage import Stage
+
+
+def suite_of(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """Return name → ``before`` and ``after`` of each further held-out set: score and interval.
+
+    Args:
+        records: Lines of a stage.
+    """
+    suites = [record["suite"] for record in records if record.get("suite")]
+    if not suites:
+        return {}
+    first, last = suites[0], suites[-1]
+    return {name: {"before": first[name], "after": last[name]} for name in first if name in last}
+
+
+def sampled_of(records: Sequence[Mapping[str, Any]]) -> tuple[list[int], SampledScores, SampledScores] | None:
+    """Return the k, and the sampled scores before and after the training of a stage; None without both.
+
+    Args:
+        records: Lines of a stage.
+    """
+    sampled = [record["sampled"] for record in records if record.get("sampled")]
+    if len(sampled) < 2:
+        return None
+    before, after = (SampledScores(entry["scores"], entry["answers"]) for entry in (sampled[0], sampled[-1]))
+    return list(sampled[-1]["k"]), before, after
+
+
+def change_line(before: SampledScores, after: SampledScores, ks: Sequence[int], *, share: bool) -> str:
+    """Return one line with pass@k before and after, and its verdict."""
+    rows = [("mean", 1), *(("pass", k) for k in ks)]
+    rows += [("majority", k) for k in ks if share and k > 1]
+    changes = []
+    for kind, k in rows:
+        values = [score_text(scores.estimate(kind, k)[0], share=share) for scores in (before, after)]
+        changes.append(f"{kind}@{k if kind != 'mean' else after.samples} {' -> '.join(values)}")
+    return f"  sampled: {', '.join(changes)} ({verdict(before, after)})"
+
+
+def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, file: Path) -> bool:
+    """Draw the held-out score of a stage with its 95 % interval over its steps, and the same score in training.
+
+    Args:
+        records: The lines of metrics.jsonl.
+        stage: Name of the stage to draw.
+        metric: Label of the reward that is the score.
+        file: Path of the PNG.
+
+    Returns:
+        False if there is no score, or matplotlib is not installed (extra ``plot``).
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    lines = [r for r in records if r.get("stage") == stage]
+    held_out = [r for r in lines if r.get(f"held_out/{metric}") is not None and "held_out/kept_step" not in r]
+    in_training = f"rewards/{metric}/mean"
+    trained = [r for r in lines if r.get(in_training) is not None]
+    if not held_out and not trained:
+        return False
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    if trained:
+        label = visible(f"{metric} of training samples")
+        steps, scores = zip(*map(itemgetter("step", in_training), trained), strict=True)
+        axes.plot(steps, scores, color="0.7", label=label)
+    if held_out:
+        keys = "step", f"held_out/{metric}", "held_out/low", "held_out/high"
+        steps, scores, lows, highs = zip(*map(itemgetter(*keys), held_out), strict=True)
+        axes.fill_between(steps, lows, highs, alpha=0.25)
+        axes.plot(steps, scores, marker="o", label=visible(f"held-out {metric} (95 % interval)"))
+    axes.set(xlabel="step", ylabel="score", title=visible(f"{file.parent.name}: {stage}"))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    with file_errors(file):
+        figure.savefig(file, dpi=120)
+    return True
+
+
+def pass_at_k_curves(before: SampledScores, after: SampledScores, file: Path) -> bool:
+    """Draw pass@k over k of base and trained model, with 95 % intervals, and majority@k.
+
+    Args:
+        before: Scores of the base.
+        after: Scores of the trained model.
+        file: Path of the PNG.
+
+    Returns:
+        False if matplotlib is not installed (extra ``plot``).
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for scores, name, color in ((before, "base", "tab:gray"), (after, "trained", "tab:blue")):
+        ks = range(1, scores.samples + 1)
+        means, lows, highs = zip(*(scores.estimate("pass", k) for k in ks), strict=True)
+        axes.fill_between(ks, lows, highs, alpha=0.2, color=color)
+        axes.plot(ks, means, marker=".", color=color, label=f"pass@k, {name} (95 % interval)")
+        majority = [scores.estimate("majority", k)[0] for k in ks]
+        axes.plot(ks, majority, linestyle="--", color=color, label=f"majority@k, {name}")
+    axes.set(xlabel="k", ylabel="score", title=visible(f"{file.parent.name}: {verdict(before, after)}"))
+    axes.set_xscale("log", base=2)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    with file_errors(file):
+        figure.savefig(file, dpi=120)
+    return True
+
 
 EXAMPLES = 3
 """Held-out prompts whose completions are printed."""

@@ -1,25 +1,134 @@
-"""The result of a stage: saved and sealed, and loaded as the initial policy of the next stage."""
+"""The result of a stage: saved and sealed with a model card, uploaded, and loaded by the next stage.
+
+TRL would upload the folder of the stage, in which capsules have prompts and completions, and `training_args.bin` is a
+pickle.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from string import Template
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.durable.sealed import damages, publish_sealed
+from rlm_plugins.durable.files import CHECKSUMS, damages, publish_sealed
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.auto_class import auto_class
+from rlm_plugins.models.pretrained import CARD, WeightsNotice, auto_class, front_matter
 from rlm_plugins.registry.protocols import CompletesResults, product_of
-from rlm_plugins.run.hub_upload import upload_result
-from rlm_plugins.run.model_card import write_model_card
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.checkpoint import saving
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin, Trainer
+
+
+_CARD = Template("""$header
+# $title
+
+$kind trained with `$algorithm` on `$environment` (rlm-plugins, TRL$peft).
+
+- Base: $base
+- License of the base: $license. It applies to weights that include the base.
+- Rewards: $rewards
+- The resolved recipe is `recipe.yaml` of the run.
+
+```python
+$code
+```
+""")
+_ADAPTER = """from peft import PeftModel
+from transformers import {model}, {processing}
+
+base = {model}.from_pretrained({base})
+model = PeftModel.from_pretrained(base, {folder}).merge_and_unload()
+{variable} = {processing}.from_pretrained({folder})"""
+_MODEL = """from transformers import {model}, {processing}
+
+model = {model}.from_pretrained({folder})
+{variable} = {processing}.from_pretrained({folder})"""
+_TEXT = {"model": "AutoModelForCausalLM", "processing": "AutoTokenizer", "variable": "tokenizer"}
+_VISION = {"model": "AutoModelForImageTextToText", "processing": "AutoProcessor", "variable": "processor"}
+
+
+def write_model_card(
+    stage: Stage, folder: Path, base: str, *, is_adapter: bool | None = None, address: str = ""
+) -> None:
+    """Write the model card of a stage over those that TRL and PEFT write.
+
+    Args:
+        stage: Its source has the notice of the base weights.
+        folder: The adapter or model, before it is moved to `stage.output`.
+        base: Path or hub name of the base as it was loaded; empty: it was initialized at random.
+        is_adapter: True if the folder has an adapter; None: as the stage has saved it.
+        address: Path or hub name for its code and heading (default: the result of the stage; run and stage).
+    """
+    get_notice = stage.source.notice
+    notice = WeightsNotice(base or "none, made from nothing") if get_notice is None else get_notice()
+    adapter = stage.lora is not None if is_adapter is None else is_adapter
+    header = front_matter(
+        base_model=notice.source.removeprefix("https://huggingface.co/"),
+        library_name="peft" if adapter else "transformers",
+        license=notice.license.lower(),
+    )
+    names = {"base": repr(base or "BASE"), "folder": repr(address or str(stage.output))}
+    classes = _TEXT if stage.source.processor is None else _VISION
+    text = _CARD.substitute(
+        header=header,
+        title=address or f"{stage.folder.parent.name}: {stage.name}",
+        kind="A LoRA adapter" if adapter else "A model",
+        algorithm=stage.body["algorithm"]["name"],
+        environment=stage.body["environment"]["name"],
+        peft=", PEFT" if adapter else "",
+        base=f"{notice}" if notice.source or not base else f"{base}; license: {notice.license or 'not stated'}",
+        license=notice.license or "not stated by its model card",
+        rewards=", ".join(f"{reward.weight:g} {reward.label}" for reward in stage.rewards) or "none",
+        code=(_ADAPTER if adapter else _MODEL).format(**names, **classes),
+    )
+    (folder / CARD).write_text(text, encoding="utf-8")
+    if not address:
+        (stage.folder / CARD).unlink(missing_ok=True)
+
+
+NOT_UPLOADED = ("training_args.bin", CHECKSUMS)
+"""Files that stay in the run: a pickle of TRL, and checksums that a new model card would make wrong."""
+
+
+def upload_result(trainer: Any, stage: Stage, result: ModelSpec) -> str:
+    """Upload the result of a stage, and return the name of its repository.
+
+    An adapter on a base that the run created is merged, because only the run has that base.
+
+    Args:
+        trainer: The trainer, which has created the repository.
+        stage: The stage; its result is on disk.
+        result: The policy after the stage, an adapter merged into its base.
+    """
+    from huggingface_hub import HfApi
+
+    args, base = trainer.args, str(trainer.model.config._name_or_path or "")
+    is_local = not base or Path(base).resolve().is_relative_to(stage.folder.parent.resolve())
+    merges = stage.lora is not None and is_local and result.origin == str(stage.output)  # else a reward model
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        if merges:
+            result.load().save_pretrained(folder)
+            trainer.processing_class.save_pretrained(folder)
+        else:
+            shutil.copytree(stage.output, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*NOT_UPLOADED))
+        is_adapter = stage.lora is not None and not merges
+        write_model_card(stage, folder, base if is_adapter else "", is_adapter=is_adapter, address=trainer.hub_model_id)
+        HfApi().upload_folder(
+            repo_id=trainer.hub_model_id,
+            folder_path=folder,
+            revision=args.hub_revision,
+            commit_message=f"Result of {stage.folder.parent.name}, {stage.name}",
+        )
+    return str(trainer.hub_model_id)
 
 
 def save_result(trainer: Trainer, stage: Stage) -> None:

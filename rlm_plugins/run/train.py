@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import warnings
@@ -17,15 +18,14 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
 from rlm_plugins.data.successes import collected
-from rlm_plugins.dispatch import attribute_errors, location
-from rlm_plugins.distributed import from_main_process, processes
-from rlm_plugins.divergence import Divergence
 from rlm_plugins.durable import stop_signals
-from rlm_plugins.durable.files import make_folder
+from rlm_plugins.durable.files import CHECKSUMS, damages, file_errors, is_sealed, make_folder, owner_of, remove
 from rlm_plugins.durable.lock import locked
 from rlm_plugins.durable.stop_signals import Interrupted, current
-from rlm_plugins.errors import PartError, RlmError
-from rlm_plugins.evaluation.vllm_model import TrainingEngine
+from rlm_plugins.equation.dispatch import attribute_errors, location
+from rlm_plugins.equation.step import Divergence
+from rlm_plugins.errors import PartError, RlmError, visible
+from rlm_plugins.evaluation.completions import TrainingEngine
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.checks.examples import named_example
 from rlm_plugins.recipe.compose import compose
@@ -33,18 +33,85 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.containment import marked_calls
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.run.console import TextConsole
 from rlm_plugins.run.folder import SUMMARY, Run
 from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.run.manifest import manifest_of
-from rlm_plugins.run.progress import ProgressDisplay
 from rlm_plugins.run.report import report
-from rlm_plugins.run.resume_point import valid_checkpoint
 from rlm_plugins.run.stage_result import connected, save_result
-from rlm_plugins.run.trainer_callbacks import MetricsLog, SampleLog, StopAtSafePoint
+from rlm_plugins.run.trainer_callbacks import MetricsLog, ProgressDisplay, SampleLog, StopAtSafePoint
 from rlm_plugins.stage import RunState, Stage
-from rlm_plugins.trainer.checkpoint import latest_step
-from rlm_plugins.trainer.integration_errors import integration_errors
+from rlm_plugins.trainer.checkpoint import STATE, checkpoints, latest_step
+from rlm_plugins.trainer.options import integration_errors
+from rlm_plugins.workers.distributed import from_main_process, processes
+
+
+class TextConsole(Console):
+    """A console whose texts do not act on the terminal."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print objects; markup and highlighting are off by default."""
+        texts = (visible(item) if isinstance(item, str) else item for item in objects)
+        super().print(*texts, **{"markup": False, "highlight": False, "soft_wrap": True, **options})
+
+
+def valid_checkpoint(stage: Path, log_line: Callable[[str], None], *, owner: str = "") -> Path | None:
+    """Return the newest valid checkpoint of a stage; damaged ones are renamed and reported.
+
+    Args:
+        stage: Folder of the stage.
+        log_line: Called with one line per damaged checkpoint.
+        owner: As recorded in the checkpoints of this run and stage; empty: any.
+
+    Raises:
+        RlmError: There are checkpoints, and all are damaged.
+    """
+    damages_found: list[str] = []
+    for checkpoint in reversed(checkpoints(stage)):
+        reasons = reasons_against(checkpoint, owner=owner)
+        if not reasons:
+            if damages_found:
+                log_line(f"{stage.name}: {'; '.join(damages_found)}; resuming from {checkpoint.name}")
+            return checkpoint
+        damages_found.append(f"{checkpoint.name} is damaged ({', '.join(reasons)})")
+        _rename_damaged(checkpoint)
+    damaged = sorted(stage.glob("checkpoint-*.damaged"))
+    if not damaged:
+        return None
+    problem = "; ".join(damages_found) or f"{', '.join(folder.name for folder in damaged)}: damaged"
+    hint = f"no sound checkpoint is left; to start the stage again, remove {stage}"
+    raise RlmError(problem, where=str(stage), hint=hint)
+
+
+def _rename_damaged(checkpoint: Path) -> None:
+    with file_errors(checkpoint, "renamed"):
+        damaged = checkpoint.with_name(f"{checkpoint.name}.damaged")
+        remove(damaged)
+        checkpoint.rename(damaged)
+
+
+def reasons_against(checkpoint: Path, *, owner: str = "") -> list[str]:
+    """Return the reasons why a checkpoint cannot be used; empty if it is valid."""
+    if checkpoint.is_symlink() or not checkpoint.is_dir():
+        return ["it is not a folder"]
+    if not is_sealed(checkpoint):
+        return [f"{CHECKSUMS} is missing"]
+    return damages(checkpoint) or _of_another_run(checkpoint, owner) or _wrong_step(checkpoint)
+
+
+def _of_another_run(checkpoint: Path, owner: str) -> list[str]:
+    """Return a reason if the checkpoint was copied from another run or stage; its checksums are valid then."""
+    recorded = owner_of(checkpoint)
+    return ["it was saved by another run or stage"] if owner and recorded and recorded != owner else []
+
+
+def _wrong_step(checkpoint: Path) -> list[str]:
+    """Return a reason if the state of the trainer is not that of the step in the name of the folder."""
+    try:
+        step = json.loads((checkpoint / STATE).read_bytes())["global_step"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return [f"{STATE} cannot be read"]
+    return [] if f"checkpoint-{step}" == checkpoint.name else [f"{STATE} is that of step {step}"]
+
 
 _LOG = logging.getLogger(__name__)
 BACK_OFFS, BACK_OFF = 3, 0.1

@@ -1,18 +1,123 @@
-"""Callbacks and observers of every run: its logs of metrics and samples, and its end after a signal."""
+"""Callbacks and observers of every run: its logs, its progress on a terminal, and its end after a signal."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from transformers import TrainerCallback
 
-from rlm_plugins.batch import Batch
-from rlm_plugins.dispatch import select
-from rlm_plugins.distributed import gather_lists
 from rlm_plugins.durable.stop_signals import Interrupted, StopSignals
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.dispatch import select
+from rlm_plugins.errors import visible
 from rlm_plugins.run.folder import Run
+from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.observer import StepObserver
+from rlm_plugins.workers.distributed import gather_lists
+
+RECENT = 20
+"""Steps whose median is the speed."""
+
+
+class ProgressDisplay(TrainerCallback):  # type: ignore[misc]
+    """A progress bar with speed, time left and the latest scores; without a terminal, a dozen plain lines."""
+
+    def __init__(self, stage: Stage, title: str, curve: LearningCurve, console: Console) -> None:
+        self._stage, self._title, self._curve, self._console = stage, title, curve, console
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[scores]}", markup=False),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task(title, total=None, scores="")
+        self._latest_metric, self._step_start, self._seconds, self._is_started = "", 0.0, list[float](), False
+        curve.log_line = self.status
+
+    def status(self, text: str) -> None:
+        """Show a text before or between steps; without a terminal only before the first step."""
+        self._bar.start()
+        self._bar.update(self._task, scores=visible(text))
+        if not self._is_started and not self._console.is_terminal:
+            self._print(text)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start the bar."""
+        self._is_started = True
+        self._bar.start()
+        self._bar.update(self._task, total=state.max_steps, completed=state.global_step)
+        self._refresh(state, line=True)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start the clock of a step."""
+        self._step_start = time.perf_counter()
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop the clock, before evaluation and checkpoints."""
+        self._seconds = [*self._seconds[-RECENT:], time.perf_counter() - self._step_start]
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **kwargs: Any) -> None:
+        """Store the latest reward, or the loss if there is none."""
+        for name in ("reward", "loss"):
+            if isinstance(logs.get(name), float):
+                self._latest_metric = f"{name} {logs[name]:.2f}"
+                return
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Advance the bar."""
+        step, tenth = state.global_step, max(1, state.max_steps // 10)
+        self._refresh(state, line=(step == 1 or step % tenth == 0) and step < state.max_steps)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Close the bar."""
+        self._refresh(state, line=True)
+        self.close()
+
+    def close(self) -> None:
+        """Release the terminal, also after an error: otherwise the cursor stays hidden."""
+        self._bar.stop()
+
+    def _refresh(self, state: Any, line: bool) -> None:
+        evaluation, report = self._stage.evaluation, self._curve.now
+        parts = [*self._speed(state), *([self._latest_metric] if self._latest_metric else [])]
+        if report is not None and evaluation is not None:
+            parts.append(f"held-out {evaluation.metric} {report.text_of(report.score)}")
+        self._bar.update(self._task, completed=state.global_step, scores=visible("  ".join(parts)))
+        if line and not self._console.is_terminal:
+            self._print("  ".join([f"step {state.global_step}/{state.max_steps}", *parts]))
+
+    def _speed(self, state: Any) -> list[str]:
+        """Return seconds a step, and the time left with the evaluations to come; nothing before the first step."""
+        if not self._seconds:
+            return []
+        seconds, steps_left = median(self._seconds), state.max_steps - state.global_step
+        interval = self._stage.evaluation.every if self._stage.evaluation else 0
+        evaluations = 1 + (state.max_steps - 1) // interval - state.global_step // interval if interval else 1
+        remaining = f"{duration(seconds * steps_left + self._curve.seconds * evaluations)} left"
+        return [f"{seconds:.3g} s/step", *([remaining] if steps_left else [])]
+
+    def _print(self, text: str) -> None:
+        self._console.print(f"{self._title}  {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the unit that fits.
+
+    >>> duration(42.4), duration(200), duration(9000)
+    ('42 s', '3 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 class SampleLog(StepObserver):

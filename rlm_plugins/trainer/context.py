@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.equation import Equation
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.dynamic_sampling import LEFT_PADDED
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 
 
 @dataclass(frozen=True)

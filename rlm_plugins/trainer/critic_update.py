@@ -10,12 +10,11 @@ from typing import Any
 
 import torch
 
-from rlm_plugins import stage_settings
-from rlm_plugins.batch import Batch
+from rlm_plugins import stage
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.auxiliary_optimizer import AuxiliaryOptimizer
-from rlm_plugins.models.critic import Critic, HeadCritic, SeparateCritic
-from rlm_plugins.models.shared_critic import SharedCritic
+from rlm_plugins.models.auxiliary_lm import AuxiliaryOptimizer
+from rlm_plugins.models.critic import Critic, HeadCritic, SeparateCritic, SharedCritic
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.passes import ForwardPasses, prompt_completion
 
@@ -32,7 +31,7 @@ class CriticUpdate:
     """
 
     def __init__(
-        self, context: TrainerContext, passes: ForwardPasses, settings: stage_settings.Critic | None, trunk: Any
+        self, context: TrainerContext, passes: ForwardPasses, settings: stage.Critic | None, trunk: Any
     ) -> None:
         self.context, self.passes = context, passes
         self.optimizer: AuxiliaryOptimizer[Critic] | None = None
@@ -148,12 +147,12 @@ def drop_gradients(model: Any) -> None:
         weight.grad = None
 
 
-def trunk_of(settings: stage_settings.Critic | None, model: Any) -> Any:
+def trunk_of(settings: stage.Critic | None, model: Any) -> Any:
     """Return a copy of the model without adapter, for a critic of kind `separate`; otherwise None."""
     return copy.deepcopy(model.base_model) if settings is not None and settings.kind == "separate" else None
 
 
-def _build(settings: stage_settings.Critic, policy: Any, trunk: Any, device: Any) -> Critic:
+def _build(settings: stage.Critic, policy: Any, trunk: Any, device: Any) -> Critic:
     base = policy.get_base_model() if hasattr(policy, "get_base_model") else policy
     width = base.config.get_text_config().hidden_size
     if settings.kind == "shared":

@@ -1,30 +1,223 @@
-"""Trainer of the equation: every override of TRL's GRPOTrainer, in the order in which TRL calls it."""
+"""Trainer of the equation: its collaborators, and every override of TRL's GRPOTrainer in the order of TRL's calls."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from trl import GRPOTrainer
 
-from rlm_plugins.divergence import nonfinite_logits
 from rlm_plugins.durable import stop_signals
+from rlm_plugins.durable.files import publish_sealed
+from rlm_plugins.equation.step import nonfinite_logits
 from rlm_plugins.models.adapters import without_auxiliary
+from rlm_plugins.models.critic import Critic
+from rlm_plugins.rollout.chat_tokens import Fork
+from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.rollout.prompt_source import PromptSampler
-from rlm_plugins.trainer.collaborators import Collaborators
-from rlm_plugins.trainer.critic_update import trunk_of
-from rlm_plugins.trainer.generation import Completions
-from rlm_plugins.trainer.observed_steps import ObservedSteps
+from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.trainer.checkpoint import CRITIC, PartStates, saving
+from rlm_plugins.trainer.context import DataNeeds, TrainerContext
+from rlm_plugins.trainer.critic_update import CriticUpdate, trunk_of
+from rlm_plugins.trainer.generation import Completions, PolicyGeneration, Prompts, PromptTokens
+from rlm_plugins.trainer.loss import Loss, LossBatches, MicroBatches, StepMeans
+from rlm_plugins.trainer.observer import ObservedSteps
 from rlm_plugins.trainer.options import TrainerOptions
-from rlm_plugins.trainer.passes import LogpsAndEntropies
-from rlm_plugins.trainer.policy_interface import PolicyInterface
+from rlm_plugins.trainer.passes import LogpsAndEntropies, OldLogProbs, temperature_cell
+from rlm_plugins.trainer.rewards import RewardPrefetch, Rewards
+from rlm_plugins.trainer.rollout import Rollout
+from rlm_plugins.trainer.scoring import PartTools, PolicyDrift, Scoring
+
+
+class Collaborators:
+    """Builds the collaborators of one trainer; each receives those before it.
+
+    Args:
+        trainer: The trainer, whose `__init__` TRL has run.
+        trl: ``super()`` of the trainer: TRL's own methods.
+        options: Arguments of the stage.
+        trunk: Copy of the policy for a separate critic.
+    """
+
+    def __init__(self, trainer: Any, trl: Any, options: TrainerOptions, trunk: Any) -> None:
+        source, collector, args = options.prompt_source, options.collector, trainer.args
+        sources, sampler = collector.sources if collector else (), source.sampler if source else None
+        learners = [*(reward.part for reward in options.rewards), *options.equation.parts(), *sources]
+        stateful = [*learners, *([sampler] if sampler else [])]
+        self.context = context = TrainerContext(
+            trainer,
+            args,
+            trainer.accelerator,
+            trainer._tokenizer,
+            options.equation,
+            options.rewards,
+            DataNeeds(options.equation, args, stateful),
+            learners,
+            sampler,
+            source_labels=collector.labels if collector else (),
+            has_critic=options.critic is not None,
+        )
+        self.prompts = prompts = Prompts(context, options.order, source, trainer.train_dataset)
+
+        eos_token_ids, processor = trainer.eos_token_ids, trainer.processing_class
+        template = {"tools": trainer.tools or None, "chat_template": trainer.chat_template}
+        template |= trainer.chat_template_kwargs
+        self.tokens = PromptTokens(trainer._tokenize_prompts, trainer._tokenizer, processor, eos_token_ids, template)
+        decoding = trainer.vllm_generation if args.use_vllm else trainer.generation_config
+        generate_turn = partial(_call, trainer, "_generate_single_turn")  # looked up at each call
+        self.generation = generation = PolicyGeneration(
+            context, prompts, self.tokens, options.generator, decoding, generate_turn
+        )
+        runner = _episode_runner(trainer, options.environment_spec)
+        self.rollout = rollout = Rollout(context, prompts, generation, eos_token_ids, collector, runner)
+
+        is_single_turn = collector is None and not trainer.tools
+        self.passes = passes = options.passes(context, partial(_call, trl, "_get_per_token_logps_and_entropies"))
+        self.old_logprobs = old_logprobs = OldLogProbs(context, passes, generation, is_single_turn)
+        self.drift = PolicyDrift(context, passes)
+        self.critic = critic = CriticUpdate(context, passes, options.critic, trunk)
+
+        self.rewards = rewards = Rewards(context, rollout, trainer.reward_weights, options.faults, options.log_faults)
+        calls = trainer.reward_funcs, processor.batch_decode, partial(_reward_arguments, trainer)
+        loop = getattr(trainer, "async_loop", None)  # TRL has one if a reward is asynchronous
+        self.prefetch = RewardPrefetch(context, prompts, rollout, *calls, loop, is_single_turn)
+        self.tools = PartTools(context, prompts, generation, passes, rewards, self.prefetch)
+        scoring_inputs = prompts, rollout, old_logprobs, self.drift, critic, rewards, self.tools
+        self.scoring = Scoring(context, *scoring_inputs, trainer._logs)
+
+        aux_loss_coef = trainer.router_aux_loss_coef if trainer.aux_loss_enabled else None
+        self.micro_batches = micro_batches = MicroBatches(context, passes, old_logprobs)
+        means = StepMeans(context, passes)
+        batches = LossBatches(context, rollout, passes, critic, means)
+        schedules = options.schedules or {}
+        self.loss = Loss(context, batches, passes, old_logprobs, critic, micro_batches, means, schedules, aux_loss_coef)
+
+        observed = {x.name: x for x in options.observers if hasattr(x, "state_dict")}
+        # "desk" and "past" are keys of the checkpoint format
+        states = {"desk": source, "past": self.drift.cache, CRITIC: critic.optimizer, **observed}
+        self.states = PartStates(stateful, states)
+
+
+def _call(target: Any, method: str, *args: Any, **options: Any) -> Any:
+    return getattr(target, method)(*args, **options)
+
+
+def _episode_runner(trainer: Any, spec: EnvironmentSpec | None) -> EpisodeRunner | None:
+    if spec is None or not spec.multi_turn:
+        return None
+    return EpisodeRunner(
+        spec,
+        trainer._tokenizer,
+        end_token_ids=trainer.eos_token_ids,
+        max_completion_length=trainer.max_completion_length,
+        max_length=getattr(trainer.model.config.get_text_config(), "max_position_embeddings", None),
+        options=trainer.chat_template_kwargs,
+    )
+
+
+def _reward_arguments(trainer: Any) -> dict[str, Any]:
+    """Return the arguments that TRL passes to rewards beside columns."""
+    logs = {"log_extra": trainer._log_completion_extra, "log_metric": trainer._log_metric}
+    arguments = {"trainer_state": trainer.state, **logs}
+    return arguments if trainer.environments is None else {**arguments, "environments": trainer.environments}
+
+
+class PolicyInterface:
+    """Mixin for :class:`rlm_plugins.trainer.EquationTrainer`: tokens, generation, episodes, temperature, critic."""
+
+    components: Collaborators
+    args: Any
+    accelerator: Any
+    model: Any
+    ref_model: Any
+    temperature: float
+    use_vllm: bool
+    vllm_generation: Any
+    generation_config: Any
+    generation_kwargs: dict[str, Any]
+    _tokenizer: Any
+
+    @property
+    def critic(self) -> Critic | None:
+        """Critic, None without one."""
+        return self.components.critic.critic
+
+    def save_critic(self, folder: Path) -> None:
+        """Save the critic, if there is one, into a folder of its own."""
+        if self.critic is not None and self.args.should_save:
+            staged = folder.with_name(".critic")
+            with saving(folder, staged):
+                self.critic.save(staged)
+                publish_sealed(staged, folder)
+        self.accelerator.wait_for_everyone()
+
+    @property
+    def tokenizer(self) -> Any:
+        """Tokenizer, unwrapped from a processor."""
+        return self._tokenizer
+
+    def prompt_ids(self, prompts: Sequence[Any]) -> list[list[int]]:
+        """Return the token ids of prompts."""
+        return self.components.tokens.prompt_ids(prompts)
+
+    def answer_ids(self, prompt: Any, text: str) -> list[int]:
+        """Return `text` as the policy would generate it after `prompt`: token ids up to the end token."""
+        return self.components.tokens.answer_ids(prompt, text)
+
+    def generate(
+        self, prompts: Sequence[Any], prefixes: Sequence[Sequence[int]] | None = None, *, greedy: bool = False
+    ) -> Completions:
+        """Generate with the policy.
+
+        Args:
+            prompts: One per completion; may be empty.
+            prefixes: Per completion, token ids that it starts with; they are not returned.
+            greedy: Decode greedily.
+
+        Returns:
+            Token ids per completion, and their log-probs if the inference engine reports them (vLLM).
+        """
+        return self.components.generation.generate(prompts, prefixes, greedy=greedy)
+
+    def play(
+        self,
+        prompts: Sequence[Any],
+        inputs: Sequence[Mapping[str, Any]],
+        starts: Sequence[Fork | None] | None = None,
+    ) -> dict[str, list[Any]]:
+        """Play one episode per prompt in the environment, as a rollout source returns it.
+
+        Args:
+            prompts: One per episode.
+            inputs: The columns of each.
+            starts: Per episode, the turns of another episode that are replayed first; None: none.
+        """
+        return self.components.rollout.play(prompts, inputs, starts)
+
+    def token_statistics(
+        self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log-probs and entropies (n, longest) of completions under the policy that generates, in nats."""
+        return self.components.tools.statistics_of(prompt_ids, completion_ids)
+
+    def set_temperature(self, temperature: float) -> None:
+        """Sample at this temperature from now on, and divide the logits of every forward pass by it."""
+        self.temperature = temperature
+        if self.use_vllm:
+            self.vllm_generation.temperature = temperature
+        else:
+            self.generation_config.temperature = self.generation_kwargs["temperature"] = temperature
+        for model in (self.model, self.ref_model):
+            if model is not None:
+                temperature_cell(self.accelerator.unwrap_model(model)).cell_contents = temperature
 
 
 class EquationTrainer(ObservedSteps, PolicyInterface, GRPOTrainer):  # type: ignore[misc]
-    """GRPOTrainer whose advantage and loss are the parts of an :class:`rlm_plugins.equation.Equation`.
+    """GRPOTrainer whose advantage and loss are the parts of an :class:`rlm_plugins.equation.equation.Equation`.
 
     Args:
         options: Arguments of the stage beside those of GRPOTrainer.

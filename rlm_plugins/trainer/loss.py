@@ -1,23 +1,237 @@
-"""Loss of a micro-batch: forward passes, and the objective of the equation."""
+"""Loss phase: micro-batches with the counts of their step, forward passes, and the objective of the equation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from rlm_plugins.functional.rng_state import temporary_rng_state
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.dispatch import unflatten_counts
+from rlm_plugins.equation.knobs import Schedule
+from rlm_plugins.equation.rng_state import temporary_rng_state
+from rlm_plugins.equation.step import build_step_batch, objective
 from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
-from rlm_plugins.schedule import Schedule
-from rlm_plugins.step import objective
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
-from rlm_plugins.trainer.loss_batches import LossBatches
-from rlm_plugins.trainer.micro_batches import MicroBatches, StepMeans
-from rlm_plugins.trainer.old_logprobs import OldLogProbs
-from rlm_plugins.trainer.passes import ForwardPasses
+from rlm_plugins.trainer.passes import ForwardPasses, OldLogProbs
+from rlm_plugins.trainer.rollout import Rollout
+
+
+@dataclass
+class MicroBatches:
+    """The micro-batches that TRL buffers, as the forward passes group them."""
+
+    context: TrainerContext
+    passes: ForwardPasses
+    old_logprobs: OldLogProbs
+
+    def is_generation_due(self) -> bool:
+        """Return True if TRL generates before the next micro-batch."""
+        is_first = self.context.micro_step % self.context.micro_steps_per_generation == 0
+        return is_first or self.context.buffered_inputs is None
+
+    def is_empty(self) -> bool:
+        """Return True if the next micro-batch is empty: its completions were moved to other micro-batches."""
+        if self.is_generation_due():
+            return False
+        inputs = self.context.buffered_inputs[self.context.micro_step % self.context.args.steps_per_generation]
+        return self.passes.portions(inputs) == []
+
+    def build(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the micro-batches of a generation batch, regrouped by the forward passes."""
+        for observer in self.context.observers:
+            observer.micro_batches(micro_batches)
+        return self.passes.regroup(micro_batches, self.steps())
+
+    def steps(self) -> range:
+        """Return this step; with old log-probs from its first pass, all steps on the same generation batch."""
+        count = self.context.args.num_iterations if self.old_logprobs.come_from_update() else 1
+        first = self.context.step - self.context.step % count
+        return range(first, first + count)
+
+
+@dataclass
+class StepMeans:
+    """Means of metrics over all processes, and over all portions of an optimizer step."""
+
+    context: TrainerContext
+    passes: ForwardPasses
+    _sums: dict[str, torch.Tensor] | None = field(default=None, init=False)
+
+    def reset(self) -> None:
+        """Discard the sums of an interrupted step."""
+        self._sums = None
+
+    def accumulate(self) -> None:
+        """Accumulate sums until :meth:`flush`: portions have different numbers of tokens."""
+        self._sums = self._sums or {}
+
+    def add(self, name: str, total: torch.Tensor, count: torch.Tensor) -> None:
+        """Log total / count over all processes, at once or with the other portions of the step."""
+        local = torch.stack([total, count.to(total.dtype)]).detach()
+        sums = self.context.accelerator.reduce(local, reduction="sum")
+        if self._sums is None:
+            self._log(name, sums)
+        else:
+            self._sums[name] = self._sums.get(name, 0.0) + sums
+
+    def flush(self) -> None:
+        """Log the means of the optimizer step, and clear the sums."""
+        for name, sums in (self._sums or {}).items():
+            self._log(name, sums)
+        self._sums = None
+
+    def _log(self, name: str, sums: torch.Tensor) -> None:
+        mean, count = torch.stack([sums[0] / sums[1].clamp(min=1.0), sums[1]]).tolist()  # one device synchronization
+        if count > 0 or not self.passes.skips_sequences:  # the mean over no sequence is undefined
+            self.context.log(name, mean)
+
+
+TRL_NAMES = {
+    "penalties/kl": "kl",
+    "policy_loss/clipped_low": "clip_ratio/low_mean",
+    "policy_loss/clipped_high": "clip_ratio/high_mean",
+    "policy_loss/capped": "cispo_clip_ratio",
+    "policy_loss/phi": "vespo/phi_seq_mean",
+}
+"""Our name → TRL's name."""
+_REGION = "clip_ratio/region_mean"
+_EXTREMES = {"policy_loss/clipped_low": "clip_ratio/low_min", "policy_loss/clipped_high": "clip_ratio/high_max"}
+
+
+@dataclass
+class PartMetrics:
+    """Logs what the loss parts of one micro-batch report.
+
+    Args:
+        context: Context that the collaborators share.
+        means: Means over processes and portions.
+        mask: (B, T) True for tokens that enter the means.
+    """
+
+    context: TrainerContext
+    means: StepMeans
+    mask: torch.Tensor
+    _clipped: dict[str, torch.Tensor] = field(default_factory=dict, init=False)
+
+    def __call__(self, name: str, x: torch.Tensor) -> None:
+        """Log the mean of `x`, (B, T) per token or (B, 1) per sequence."""
+        self.means.add(name, torch.where(self.mask.bool(), x, 0.0).sum(), self.mask.sum())
+        if name in TRL_NAMES:
+            self._log_mean(TRL_NAMES[name], x)
+        if name in _EXTREMES:
+            self._log_extreme(_EXTREMES[name], x)
+            self._clipped[name] = x
+            if len(self._clipped) == len(_EXTREMES):
+                self._log_mean(_REGION, torch.stack([*self._clipped.values()]).amax(0))
+                self._clipped.clear()
+
+    def _log_mean(self, name: str, x: torch.Tensor) -> None:
+        """Log the mean over tokens, or over sequences for one value per sequence, as TRL does."""
+        if x.shape[1] == 1 != self.mask.shape[1]:
+            live = self.mask.any(1, keepdim=True)
+            self.means.add(name, (x * live).sum(), live.sum())
+        else:
+            self.means.add(name, torch.where(self.mask.bool(), x, 0.0).sum(), self.mask.sum())
+
+    def _log_extreme(self, name: str, x: torch.Tensor) -> None:
+        """Log the smallest or largest mean of a sequence, over all processes."""
+        live, sign = self.mask.any(1), 1.0 if name.endswith("max") else -1.0
+        shares = torch.where(self.mask.bool(), x, 0.0).sum(1) / self.mask.sum(1).clamp(min=1)
+        largest = (sign * shares).where(live, -torch.inf).amax() if len(live) else torch.tensor(-torch.inf)
+        value = sign * self.context.accelerator.gather(largest.to(self.mask.device)).max().item()
+        if value not in (torch.inf, -torch.inf):
+            self.context.log(name, value)
+
+
+@dataclass
+class LossBatches:
+    """Batches that loss parts receive, made of TRL's dictionaries."""
+
+    context: TrainerContext
+    rollout: Rollout
+    passes: ForwardPasses
+    critic: CriticUpdate
+    means: StepMeans
+    _pending: list[tuple[Batch, torch.Tensor]] = field(default_factory=list, init=False)
+    _accumulated: int = field(default=0, init=False)
+
+    def reset(self) -> None:
+        """Discard the step batches of an interrupted step."""
+        self._pending, self._accumulated = [], 0
+
+    def micro_batch(
+        self,
+        inputs: dict[str, Any],
+        logp: torch.Tensor,
+        entropy: torch.Tensor,
+        values: torch.Tensor | None,
+        live: torch.Tensor | None = None,
+    ) -> Batch:
+        """Return a micro-batch with the data of the loss phase; metrics are over its `live` sequences (B,)."""
+        context, args = self.context, self.context.args
+        metric_mask = inputs["mask"] if live is None else inputs["mask"] * live.unsqueeze(1)
+        old_logp = inputs.get("old_per_token_logps")
+        share = context.accumulation / args.steps_per_generation if context.is_training else 1  # of the generation
+        num_micro_batches = float(context.accumulation * context.accelerator.num_processes)
+        return Batch(
+            group=inputs["group"],
+            mask=inputs["mask"],
+            truncated=inputs["truncated"],
+            sources=self.rollout.by_source(inputs.get("source"), len(inputs["group"])),
+            max_completion_length=args.max_completion_length,
+            step=context.step,
+            rewards=inputs["rewards"],
+            advantages=inputs["advantages"],
+            returns=inputs.get("returns"),  # type: ignore[arg-type]
+            logp=logp,
+            old_logp=logp.detach() if old_logp is None else old_logp,
+            expected_logp=inputs.get("expected_logp"),  # type: ignore[arg-type]
+            ref_logp=inputs.get("ref_per_token_logps"),  # type: ignore[arg-type]
+            rollout_logp=inputs.get("sampling_per_token_logps"),  # type: ignore[arg-type]
+            rollout_weight=inputs.get("importance_sampling_ratio"),  # type: ignore[arg-type]
+            entropy=entropy,
+            values=values,  # type: ignore[arg-type]
+            old_values=inputs.get("old_values"),  # type: ignore[arg-type]
+            num_tokens=inputs["num_tokens"].clamp(min=1.0) * share,
+            num_sequences=inputs["num_sequences"].clamp(min=1.0) * share,
+            num_sequences_all=inputs["num_sequences_all"] * share,
+            num_micro_batches=torch.tensor(num_micro_batches, device=logp.device),
+            term_counts=unflatten_counts(inputs, share),
+            log=PartMetrics(context, self.means, metric_mask),
+        )
+
+    def step_batch(self, batch: Batch, inputs: dict[str, Any]) -> tuple[Batch, torch.Tensor]:
+        """Return the batch of the optimizer step, computed once, and (B,) the position of this micro-batch in it."""
+        if not self.context.is_training:
+            return self._step_batches(batch, [inputs])[0]
+        if not self._pending:
+            self._pending = self._step_batches(batch, self._upcoming())
+        self._accumulated = 0 if self.context.accelerator.sync_gradients else self._accumulated + 1
+        return self._pending.pop(0)
+
+    def _upcoming(self) -> list[dict[str, Any]]:
+        """Return this micro-batch and those after it, up to the end of the optimizer step or the generation batch."""
+        buffered, step = self.context.buffered_inputs, self.context.micro_step
+        generation = self.context.micro_steps_per_generation
+        count = min(self.context.accumulation - self._accumulated, generation - step % generation)
+        return [buffered[(step + n) % len(buffered)] for n in range(count)]
+
+    def _step_batches(self, batch: Batch, upcoming: list[dict[str, Any]]) -> list[tuple[Batch, torch.Tensor]]:
+        """Return the step batch for each of the upcoming micro-batches, of which the first is `batch`."""
+        micro_batches = [batch]
+        for inputs in upcoming[1:]:
+            with torch.no_grad():
+                logp, entropy, _ = self.passes.of(self.context.model, inputs, compute_entropy=True)
+                values = self.critic.values(inputs) if self.critic.critic is not None else None
+            micro_batches.append(self.micro_batch(inputs, logp, entropy, values))
+        positions = [inputs["global_index"] for inputs in upcoming]
+        process = self.context.accelerator.process_index
+        step_batch, rows = build_step_batch(micro_batches, positions, self.context.gather_rows, process)
+        return [(step_batch, indices) for indices in rows]
 
 
 @dataclass

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import torch
+import torch
+from transformers import TrainerCallback
 
-    from rlm_plugins.batch import Batch
+from rlm_plugins.equation.step import Divergence, check_number, check_weights, max_abs
+from rlm_plugins.errors import RlmError
+from rlm_plugins.trainer.checkpoint import DurableCheckpoints
+
+if TYPE_CHECKING:
+    from rlm_plugins.equation.batch import Batch
     from rlm_plugins.trainer.rollout import CompletionView
 
 
@@ -114,3 +120,167 @@ class StepObserver:
 
     def fault(self, error: Exception) -> None:
         """Handle an error that ends the step."""
+
+
+_LOG = logging.getLogger(__name__)
+ZERO_GRAD_STEPS = 20
+"""Optimizer steps in a row with gradient 0 after which a warning is logged, once."""
+
+
+class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
+    """Raises :class:`Divergence` before an update, or before the updated weights count as a step.
+
+    Args:
+        trainer: A transformers `Trainer` with the mixin `ObservedSteps`.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        self._trainer = trainer
+        self._weights = [w for w in trainer.model.parameters() if w.requires_grad]
+        self._initial_max, self._zero_grad_steps = 0.0, 0
+        self._losses: list[torch.Tensor] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Measure the weights before the first step."""
+        self._initial_max, self._losses = max_abs(self._weights), []
+
+    def add_loss(self, loss: torch.Tensor) -> None:
+        """Keep the loss of a micro-batch until the optimizer steps."""
+        self._losses.append(loss.detach())
+
+    def check_step(self, norm: Any) -> None:
+        """Check the gradient and the losses of an optimizer step.
+
+        Raises:
+            Divergence: One of them is not finite, or beyond its limit.
+        """
+        losses, self._losses = self._losses, []
+        try:
+            self._check(norm, losses)
+        except Divergence as error:
+            self._losses = losses
+            self._trainer.report_fault(error)
+            raise
+
+    def mark_incomplete(self, error: Exception) -> None:
+        """Mark an error after which the last optimizer step cannot be saved.
+
+        It can where no generation batch is begun and no critic has stepped.
+        """
+        if isinstance(error, RlmError):
+            critic = getattr(self._trainer, "critic", None)
+            error.is_before_update &= self._trainer.is_safe_point() and not (critic is not None and self._losses)
+
+    def _check(self, norm: Any, losses: list[torch.Tensor]) -> None:
+        """Check gradient norm and losses with one transfer from the device."""
+        step, accelerator = self._trainer.state.global_step, self._trainer.accelerator
+        if norm is None or accelerator.scaler is not None:  # float16: its scaler skips such steps
+            return
+        grad_norm = torch.as_tensor(norm).detach().float()
+        max_loss = torch.zeros_like(grad_norm)
+        if losses:
+            max_loss = torch.stack([x.float().to(grad_norm.device) for x in losses]).abs().amax()
+        norm_value, loss_value = torch.stack([grad_norm.reshape(()), max_loss.reshape(())]).tolist()
+        check_number(norm_value, "the norm of the gradient", step)
+        if accelerator.num_processes == 1:  # losses differ between processes, but all processes must stop together
+            check_number(loss_value, "the loss", step)
+        self._warn_zero_gradient(norm_value)
+
+    def _warn_zero_gradient(self, norm: float) -> None:
+        self._zero_grad_steps = self._zero_grad_steps + 1 if norm == 0.0 else 0
+        if self._zero_grad_steps == ZERO_GRAD_STEPS:
+            _LOG.warning(
+                "no gradient in %d optimizer steps: nothing has been learned since step %d\n  hint: see `reward_std` "
+                "and `clip_ratio` in metrics.jsonl; rewards that never differ within a group give no advantage",
+                ZERO_GRAD_STEPS,
+                self._trainer.state.global_step - ZERO_GRAD_STEPS + 1,
+            )
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Check the weights before the step counts as done: neither a log nor a checkpoint follows."""
+        try:
+            check_weights(self._weights, self._initial_max, "the policy", state.global_step)
+        except Divergence as error:
+            for observer in self._trainer.observers:
+                observer.fault(error)
+            raise
+
+
+class ObservedSteps(DurableCheckpoints):
+    """Calls the observers of a trainer around each micro-batch, and checks each optimizer step for divergence.
+
+    Attributes:
+        observers: In the order in which they are called.
+        divergence: The check of losses, gradients and weights; None: they are not checked.
+    """
+
+    observers: Sequence[StepObserver] = ()
+    divergence: DivergenceMonitor | None = None
+
+    def observe(self, observers: Sequence[StepObserver]) -> None:
+        """Attach observers, before `train` is called; those that are attached already are left out."""
+        new = [observer for observer in observers if observer not in self.observers]
+        self.observers = [*self.observers, *new]
+        for observer in new:
+            observer.attach(self)
+            if isinstance(observer, TrainerCallback):
+                self.add_callback(observer)  # type: ignore[attr-defined]
+
+    def check_divergence(self) -> None:
+        """Check each optimizer step from now on; see `trainer/observer.py`."""
+        self.divergence = DivergenceMonitor(self)
+        # first: observers that are callbacks see a step only after its weights were checked
+        self.callback_handler.callbacks.insert(0, self.divergence)  # type: ignore[attr-defined]
+
+    def begin_training(self) -> None:
+        """Prepare a call of `train`."""
+
+    def train(self, *args: Any, **options: Any) -> Any:
+        """Train, inside the contexts of the observers."""
+        self.begin_training()
+        with ExitStack() as context:
+            for observer in self.observers:
+                context.enter_context(observer.training())
+            return super().train(*args, **options)  # type: ignore[misc]
+
+    def training_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> torch.Tensor:
+        """Run the trainer's own step, observed."""
+        with self.observed_step():
+            for observer in self.observers:
+                observer.micro_batch(inputs)
+            loss: torch.Tensor = super().training_step(model, inputs, *args, **options)  # type: ignore[misc]
+            self.end_micro_batch(loss)
+        return loss
+
+    @contextmanager
+    def observed_step(self) -> Iterator[None]:
+        """Call the observers at the start of a micro-batch, and with an error that ends it."""
+        for observer in self.observers:
+            observer.begin_micro_batch()
+        try:
+            yield
+        except Exception as error:
+            self.report_fault(error)
+            raise
+
+    def end_micro_batch(self, loss: torch.Tensor) -> None:
+        """Call the observers after the backward pass of a micro-batch."""
+        if self.divergence is not None:
+            self.divergence.add_loss(loss)
+        for observer in self.observers:
+            observer.end_micro_batch(loss)
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)  # type: ignore[misc]
+        if self.divergence is not None:
+            self.divergence.check_step(norm)
+        for observer in self.observers:
+            observer.gradient(norm)
+        return norm
+
+    def report_fault(self, error: Exception) -> None:
+        """Record whether the last optimizer step can be saved, and call the observers with an error."""
+        if self.divergence is not None:
+            self.divergence.mark_incomplete(error)
+        for observer in self.observers:
+            observer.fault(error)

@@ -1,28 +1,111 @@
-"""Options of the trainer for a stage: prompts, rollout sources and logs that follow from its parts."""
+"""Config, options and set-up of a trainer for a stage: prompts, rollout sources, logs, and the errors of libraries."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlm_plugins import stage_settings
-from rlm_plugins.equation import Equation
-from rlm_plugins.errors import RecipeError
-from rlm_plugins.hooks import HOOKS
+import trl
+
+from rlm_plugins.durable.files import file_error
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.hooks import HOOKS
+from rlm_plugins.equation.knobs import Schedule, schedules_by_name
+from rlm_plugins.errors import RecipeError, RlmError, nearest
+from rlm_plugins.models.fingerprints import digest_of_tokenizer, digest_of_weights
 from rlm_plugins.recipe.checks.part_needs import warnings_of
+from rlm_plugins.recipe.trainer_settings import adapter_config, trainer_defaults
+from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.rewards.fault import FaultLog
 from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.prompt_source import Order, PromptSource, order_of, prompt_source_for
-from rlm_plugins.schedule import Schedule, schedules_by_name
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import RunState, Stage
+from rlm_plugins.stage import Critic, Reward, RunState, Stage
+from rlm_plugins.trainer.checkpoint import saving
 from rlm_plugins.trainer.observer import StepObserver
 from rlm_plugins.trainer.passes import ForwardPasses, PassesFactory
 from rlm_plugins.trainer.rewards import LogFaults
+from rlm_plugins.workers.distributed import processes
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+_FIELDS = frozenset(f.name for f in dataclasses.fields(trl.GRPOConfig))
+
+
+class _SingleGeneration(int):
+    """1, which passes TRL's check `num_generations < 2`."""
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+
+class GRPOConfig(trl.GRPOConfig):  # type: ignore[misc]
+    """``trl.GRPOConfig`` in which `num_generations` may be 1, with the settings of packages (hook ``rlm_settings``).
+
+    TRL requires groups because the advantage of GRPO is 0 in a singleton group. Here the advantage is a part, and a
+    tracked or learned baseline needs no group.
+
+    Args:
+        *fields: Fields of ``trl.GRPOConfig``, in its order.
+        added: Settings of packages, by name; None: those of installed packages that `values` names.
+        **values: Fields of ``trl.GRPOConfig``, and settings.
+
+    Raises:
+        RecipeError: An unknown name; a value of another type, outside its range, or in conflict with another one.
+
+    Attributes:
+        added: Settings of packages that have a value.
+    """
+
+    def __init__(self, *fields: Any, added: Mapping[str, Setting] | None = None, **values: Any) -> None:
+        names = [name for name in values if name not in _FIELDS]
+        known = _installed(names) if added is None else added
+        self.added: dict[str, Setting] = {}
+        for name in names:
+            if name not in known:
+                hint = nearest(name, [*_FIELDS, *known])
+                raise RecipeError(f"unknown field '{name}' of GRPOConfig", where=name, hint=hint)
+            self.added[name] = known[name]
+            known[name].check_value(name, values[name])
+            setattr(self, name, values.pop(name))
+        super().__init__(*fields, **values)
+        for setting in self.added.values():
+            if setting.check is not None:
+                setting.check(self)
+
+    def __post_init__(self) -> None:
+        generations = int(self.num_generations)
+        self.num_generations: int = _SingleGeneration(1) if generations == 1 else generations
+        super().__post_init__()
+        self.num_generations = generations
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return its state with the names of the settings: checkpoints pickle a config, and functions may be local."""
+        return {**vars(self), "added": list(self.added)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, added=_installed(state["added"]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields and settings as plain data."""
+        return {**super().to_dict(), **{name: getattr(self, name) for name in self.added}}
+
+
+def _installed(names: list[str]) -> dict[str, Setting]:
+    """Return the settings of these names that a package or the core registers."""
+    if not names:
+        return {}
+    registry = Registry()
+    return {name: registry.find("rlm_settings", name).target for name in names if registry.offers("rlm_settings", name)}
+
 
 logger = logging.getLogger(__name__)
 
@@ -48,13 +131,13 @@ class TrainerOptions:
     """
 
     equation: Equation
-    rewards: Sequence[stage_settings.Reward]
+    rewards: Sequence[Reward]
     order: Order
     prompt_source: PromptSource | None = None
     collector: RolloutCollector | None = None
     environment_spec: EnvironmentSpec | None = None
     generator: Bound | None = None
-    critic: stage_settings.Critic | None = None
+    critic: Critic | None = None
     passes: PassesFactory = ForwardPasses
     schedules: Mapping[str, Schedule] | None = None
     faults: FaultLog | None = None
@@ -64,7 +147,7 @@ class TrainerOptions:
     def with_rewards(self, names: Sequence[str]) -> TrainerOptions:
         """Return the options with entries for the rewards that TRL appended: those of its environments."""
         added = [Part("rlm_rewards", name, "trl", _environment_reward).bind({}) for name in names[len(self.rewards) :]]
-        return replace(self, rewards=[*self.rewards, *(stage_settings.Reward(part.part.name, part) for part in added)])
+        return replace(self, rewards=[*self.rewards, *(Reward(part.part.name, part) for part in added)])
 
 
 def _environment_reward(completions: Any) -> Any:
@@ -128,8 +211,139 @@ def observers_of_settings(args: Any) -> list[StepObserver]:
     return [observer for observer in observers if observer is not None]
 
 
-def _scaled(critic: stage_settings.Critic | None, factor: float) -> stage_settings.Critic | None:
+def _scaled(critic: Critic | None, factor: float) -> Critic | None:
     """Return the settings of a critic with its learning rate multiplied, where it is a number."""
     if critic is None or not isinstance(critic.learning_rate, float):
         return critic
     return replace(critic, learning_rate=critic.learning_rate * factor)
+
+
+@dataclass(frozen=True)
+class Integration:
+    """A library that training calls, and that may be unreachable.
+
+    Args:
+        modules: Beginning of the names of its modules.
+        title: Its name in an error.
+        setting: Field of the trainer that turns it on.
+        hint: What to do without it.
+    """
+
+    modules: tuple[str, ...]
+    title: str
+    setting: str
+    hint: str
+
+
+INTEGRATIONS = (
+    Integration(
+        ("transformers.integrations.integration_utils",),
+        "a tracker",
+        "report_to",
+        "log in, use its offline mode (WANDB_MODE=offline), or `report_to: none`; metrics.jsonl has every number",
+    ),
+    Integration(
+        ("huggingface_hub",),
+        "the Hugging Face hub",
+        "push_to_hub",
+        "`hf auth login`, or `push_to_hub: false` and `rlm export RUN --to hub:OWNER/NAME` later",
+    ),
+    Integration(("deepspeed", "transformers.integrations.deepspeed"), "DeepSpeed", "deepspeed", "leave it out"),
+)
+
+
+@contextmanager
+def integration_errors(stage: str) -> Iterator[None]:
+    """Raise an error that passed through an integration as one that names its setting.
+
+    Args:
+        stage: Name of the stage.
+
+    Raises:
+        RecipeError: In place of the error of the integration.
+    """
+    try:
+        yield
+    except RlmError:
+        raise
+    except Exception as error:
+        integration = _integration_of(error)
+        if integration is None:
+            raise
+        reason = " ".join(str(error).split())
+        problem = f"{integration.title} failed: {type(error).__name__}: {reason}"
+        where = f"trainer.{integration.setting} (stage '{stage}')"
+        raise RecipeError(problem, where=where, hint=integration.hint) from error
+
+
+def _integration_of(error: BaseException) -> Integration | None:
+    """Return the integration whose code the traceback of an error passes through."""
+    modules = []
+    frame = error.__traceback__
+    while frame is not None:
+        modules.append(str(frame.tb_frame.f_globals.get("__name__")))
+        frame = frame.tb_next
+    for integration in INTEGRATIONS:
+        if any(module == name or module.startswith(f"{name}.") for module in modules for name in integration.modules):
+            return integration
+    return None
+
+
+def arguments(stage: Stage, run: RunState | None = None, **overrides: Any) -> Any:
+    """Return the trainer's config: our defaults, the recipe's ``trainer:``, `overrides`, and what sections choose."""
+    config = stage.trainer.config_class()
+    settings = {**trainer_defaults(), **stage.settings, "output_dir": str(stage.folder), **overrides}
+    if stage.extensions.settings:
+        settings["added"] = stage.extensions.settings
+    args = config(**settings)
+    for section in stage.sections.values():
+        chosen = {name: value for name, value in section.settings(stage, args).items() if name not in stage.settings}
+        if chosen:
+            settings |= chosen
+            args = config(**settings)
+    args.learning_rate *= 1.0 if run is None else run.rate_scale
+    return args
+
+
+def load_model(stage: Stage, run: RunState) -> tuple[PreTrainedModel, Any, Any]:
+    """Return the model to train, its tokenizer or processor, and its adapter (None: all parameters are trained)."""
+    processing_class = stage.source.processing_class()
+    model = stage.source.load()
+    if run.record is not None and not stage.place.results and processes().is_main_process:
+        # a later stage starts from the result of an earlier one, which is compared instead
+        run.record(base=digest_of_weights(model), tokenizer=digest_of_tokenizer(processing_class))
+    if stage.lora is None:
+        return model, processing_class, None
+    return model, processing_class, adapter_config(stage.lora)
+
+
+@contextmanager
+def refusals(stage: Stage) -> Iterator[None]:
+    """Raise errors of TRL, PEFT or an integration while a trainer is built as a `RecipeError`."""
+    import torch
+
+    try:
+        with integration_errors(stage.name):
+            yield
+    except (RlmError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise file_error(error) from None
+        problem = f"the trainer cannot be built: {type(error).__name__}: {error}"
+        raise RecipeError(problem, where=f"stage '{stage.name}'") from error
+
+
+def save_initial_model(model: Any, stage: Stage) -> None:
+    """Save a model that was created or merged in memory and set `config._name_or_path` to its folder.
+
+    TRL loads the reference policy of a fully trained model from that path, and a reward model its base.
+    """
+    if stage.source.origin == model.config._name_or_path:
+        return
+    start = stage.folder / "start"
+    if processes().is_main_process:
+        with saving(start):
+            model.save_pretrained(start)
+    processes().wait_for_everyone()
+    model.config._name_or_path = str(start)

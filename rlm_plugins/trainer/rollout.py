@@ -8,15 +8,14 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.batch import Batch
-from rlm_plugins.environment import Episode
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.rollout.chat_tokens import EpisodeTokens, Fork
 from rlm_plugins.rollout.collector import CollectedBatch, RolloutCollector
 from rlm_plugins.rollout.episodes import EpisodeRunner, reward_inputs
 from rlm_plugins.rollout.group_layout import POLICY
+from rlm_plugins.specs import Episode
 from rlm_plugins.trainer.context import TrainerContext
-from rlm_plugins.trainer.generation import PolicyGeneration
-from rlm_plugins.trainer.prompts import Prompts
+from rlm_plugins.trainer.generation import PolicyGeneration, Prompts
 
 EPISODES = "episode_tokens"
 """Column of the episodes of a batch."""

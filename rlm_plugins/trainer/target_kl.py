@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rlm_plugins.functional.kl import kl_estimate
+from rlm_plugins.equation.statistics import kl_estimate
 from rlm_plugins.trainer.critic_update import drop_gradients
 from rlm_plugins.trainer.observer import StepObserver
 
 if TYPE_CHECKING:
-    from rlm_plugins.batch import Batch
+    from rlm_plugins.equation.batch import Batch
 
 
 class TargetKL(StepObserver):

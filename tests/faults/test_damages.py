@@ -11,9 +11,9 @@ import pytest
 from fault_cases import KINDS, resume, run, unfinished, weights
 from fault_damages import DAMAGES, MORE, damaged, flip, swap
 
-from rlm_plugins.durable.sealed import CHECKSUMS, owner_of, seal
+from rlm_plugins.durable.files import CHECKSUMS, owner_of, seal
 from rlm_plugins.errors import RlmError
-from rlm_plugins.run.resume_point import valid_checkpoint
+from rlm_plugins.run.train import valid_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults(group="F3")]
 

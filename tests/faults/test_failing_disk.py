@@ -17,7 +17,7 @@ from fault_cases import KINDS, recipe, resume, weights
 from fault_points import States, at_every_point, copied, error_of
 
 from rlm_plugins.cli import app
-from rlm_plugins.cli.launch import launch
+from rlm_plugins.cli.export import launch
 from rlm_plugins.errors import RlmError
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults(group="F5")]

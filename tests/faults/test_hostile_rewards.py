@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from hostile_rewards import CHANGES, HANGS, RAISES, RETURNS, SCORES, RaisingFloat
 
-from rlm_plugins.functional.rng_state import temporary_rng_state
+from rlm_plugins.equation.rng_state import temporary_rng_state
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards import containment
 from rlm_plugins.rewards.fault import FaultLog
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 from rlm_plugins.workers import time_limit
 
 

@@ -10,7 +10,7 @@ import pytest
 from fault_cases import KINDS, check_last_save, recipe, resume, weights
 from fault_points import States, at_every_point, copied
 
-from rlm_plugins.cli.launch import launch
+from rlm_plugins.cli.export import launch
 from rlm_plugins.errors import RlmError
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults(group="F1")]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fault_cases import resume, run, unfinished, weights
 
-from rlm_plugins.durable.json_lines import JsonLines
+from rlm_plugins.durable.files import JsonLines
 from rlm_plugins.errors import RlmError
 
 pytestmark = pytest.mark.faults(group="F3b")

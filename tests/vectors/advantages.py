@@ -11,9 +11,9 @@ from rlm_plugins.builtin import advantages as a
 from rlm_plugins.builtin import aggregators as z
 from rlm_plugins.builtin import policy_losses as p
 from rlm_plugins.builtin import shapers as s
-from rlm_plugins.equation import Equation
-from rlm_plugins.functional.statistics import discounted, whiten
-from rlm_plugins.step import score
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.statistics import discounted, whiten
+from rlm_plugins.equation.step import score
 from vectors.records import RECORDS, Args, Case, Out, part, says
 
 

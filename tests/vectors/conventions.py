@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from rlm_plugins.algorithm import Algorithm, Spec
+from rlm_plugins.specs import Algorithm, Spec
 from vectors.advantages import OPEN
 from vectors.records import RECORDS, Args, Case, matches
 

@@ -14,10 +14,9 @@ from rlm_plugins.builtin import aggregators as z
 from rlm_plugins.builtin import importance as w
 from rlm_plugins.builtin import penalties as k
 from rlm_plugins.builtin import policy_losses as p
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.step import objective, with_own_step_batch
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.step import objective
-from rlm_plugins.step_batch import with_own_step_batch
 from vectors.records import Args, Case, Out, part, says
 
 

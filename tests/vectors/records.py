@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.batch import Batch
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.registry.part import Bound, Part
 
 DATA = Path(__file__).parent.parent / "data"

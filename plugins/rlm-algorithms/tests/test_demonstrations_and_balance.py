@@ -15,14 +15,13 @@ from rlm_algorithms import ALGORITHMS, prefixes, trajectory_balance
 from rlm_testing import batches, conformance
 
 from rlm_plugins import recipe
-from rlm_plugins.batch import Batch
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.step import objective, score, with_own_step_batch
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry import Registry
 from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.run.train import train
-from rlm_plugins.step import objective, score
-from rlm_plugins.step_batch import with_own_step_batch
 
 test_laws = conformance("rlm_policy_losses", trajectory_balance)
 

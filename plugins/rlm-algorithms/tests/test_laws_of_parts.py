@@ -26,9 +26,9 @@ from rlm_testing import conformance
 from rlm_testing.conformance_kit import find_violation
 from rlm_testing.law import Subject, battery
 
-from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.specs import Algorithm
 
 BUDGETS = {"base": "addition", "knobs": {"train_rows": 300, "test_rows": 50}}
 test_budgets = conformance("rlm_environments", wrapped_environments.budgets, knobs=BUDGETS)

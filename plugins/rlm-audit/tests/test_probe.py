@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from rlm_plugins.builtin.rewards import accuracy, format
 from rlm_plugins.cli import app
 from rlm_plugins.registry.part import Part
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 
 EXAMPLES = [
     {"prompt": [{"role": "user", "content": f"{a}+{b}=?"}], "answer": str(a + b)} for a in (1, 9) for b in range(6)

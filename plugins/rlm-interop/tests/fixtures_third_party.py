@@ -6,7 +6,7 @@ from typing import Any
 
 from rlm_plugins.registry import Registry
 from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 
 COLUMNS: dict[str, Any] = {
     "prompts": [[{"role": "system", "content": "be brief"}, {"role": "user", "content": "2+2?"}]] * 2,

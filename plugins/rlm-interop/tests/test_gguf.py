@@ -18,7 +18,7 @@ from rlm_interop.model_packages import ModelPackage, fetch, pinned
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from rlm_plugins.builtin.models import pretrained
-from rlm_plugins.durable.cache import create_once, file_digest
+from rlm_plugins.durable.lock import create_once, file_digest
 from rlm_plugins.errors import RecipeError, RlmError
 
 gguf = pytest.importorskip("gguf")
@@ -263,7 +263,7 @@ def test_the_part_of_folders_says_which_part_reads_the_file(gguf_file: Path) -> 
 
 def test_a_killed_conversion_leaves_nothing_under_the_name(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from rlm_plugins.durable.cache import create_once\n"
+        "import os, sys; from pathlib import Path; from rlm_plugins.durable.lock import create_once\n"
         "def die(folder): (folder / 'half').touch(); os._exit(9)\n"
         "create_once(Path(sys.argv[1]), die, 'making')"
     )

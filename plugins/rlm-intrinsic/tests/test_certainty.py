@@ -15,7 +15,7 @@ from rlm_intrinsic.certainty import unified
 from rlm_testing import conformance
 from torch.distributions import Categorical, kl_divergence
 
-from rlm_plugins.models.vocab_statistics import token_statistics
+from rlm_plugins.trainer.passes import token_statistics
 
 test_self_certainty_laws = conformance("rlm_shapers", self_certainty)
 test_likelihood_laws = conformance("rlm_shapers", sequence_likelihood)

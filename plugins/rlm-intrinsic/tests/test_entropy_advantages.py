@@ -10,11 +10,11 @@ import torch
 from rlm_intrinsic import clipped_group_relative, entropy_reshaped, ettrl
 from rlm_testing import conformance
 
-from rlm_plugins.batch import Batch
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.step import objective
 from rlm_plugins.registry import Registry
 from rlm_plugins.report.objective_text import slots_of
-from rlm_plugins.step import objective
 
 test_reshaped_laws = conformance("rlm_advantages", entropy_reshaped)
 test_clipped_laws = conformance("rlm_advantages", clipped_group_relative)

@@ -10,11 +10,11 @@ import torch
 from rlm_intrinsic import rlsc, self_confidence, sequence_probability
 from rlm_testing import conformance
 
-from rlm_plugins.batch import Batch
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.step import objective
 from rlm_plugins.registry import Registry
 from rlm_plugins.report.objective_text import slots_of
-from rlm_plugins.step import objective
 
 test_laws = conformance("rlm_policy_losses", self_confidence)
 

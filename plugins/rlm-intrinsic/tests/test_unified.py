@@ -14,13 +14,13 @@ from rlm_intrinsic.answer_span import ANSWER, span_mask
 from rlm_intrinsic.reword import with_wordings
 from rlm_testing import conformance
 
-from rlm_plugins.batch import Batch
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.step import objective
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.scratch import build_tokenizer
 from rlm_plugins.registry import Registry
 from rlm_plugins.report.objective_text import slots_of
-from rlm_plugins.step import objective
 
 test_uniform_laws = conformance("rlm_shapers", parts.cross_entropy, knobs={"q": "uniform", "sigma": 1})
 test_sum_laws = conformance("rlm_shapers", parts.cross_entropy, knobs={"q": "sample", "sigma": -1, "psi": "sum"})

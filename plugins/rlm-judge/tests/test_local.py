@@ -27,7 +27,7 @@ from rlm_plugins.cli import app
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rewards.trl_adapter import compute_scores, setup_parts, trl_reward
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 
 RECIPES = Path(__file__).parents[1]
 

@@ -13,13 +13,13 @@ from rlm_lab.explain import part_entry
 from rlm_lab.explain_text import render as text_of
 from typer.testing import CliRunner
 
-from rlm_plugins.algorithm import FAMILIES, SLOTS, Algorithm
 from rlm_plugins.cli import app
-from rlm_plugins.hooks import HOOKS
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.report.text_layout import fitted
+from rlm_plugins.specs import FAMILIES, SLOTS, Algorithm
 
 REGISTRY = Registry()
 ROWS = [part for part in REGISTRY if part.hook == "rlm_algorithms"]

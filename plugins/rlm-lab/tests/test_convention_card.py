@@ -11,9 +11,9 @@ from rlm_lab.convention_card import card
 from rlm_lab.explain import explain
 from rlm_lab.explain_text import render
 
-from rlm_plugins.algorithm import base_name
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.specs import base_name
 
 REGISTRY = Registry()
 ROWS = {part.name: part.target for part in REGISTRY if part.hook == "rlm_algorithms"}

@@ -14,10 +14,10 @@ from rlm_lab.metrics import METRICS
 from rlm_lab.recipe_keys import knobs, type_in_words
 from rlm_testing.fake_packages import register
 
-from rlm_plugins.batch import MEANINGS, SAMPLE, SHAPES
+from rlm_plugins.equation.batch import MEANINGS, SAMPLE, SHAPES
+from rlm_plugins.equation.glossary import TERMS
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.errors import RlmError
-from rlm_plugins.glossary import TERMS
-from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.report.text_layout import columns, short
@@ -177,7 +177,7 @@ def rlm_rewards():
 
 def test_an_algorithm_with_an_unknown_part_is_still_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = """
-from rlm_plugins.algorithm import Algorithm
+from rlm_plugins.specs import Algorithm
 
 @hookimpl
 def rlm_algorithms():

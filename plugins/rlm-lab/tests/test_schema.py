@@ -11,13 +11,13 @@ import pytest
 import yaml
 from rlm_lab.schema import recipe_schema
 
-from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import document as recipe
 from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.sections import SECTIONS
 from rlm_plugins.registry import Registry
+from rlm_plugins.specs import SLOTS
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,9 +7,9 @@ from rlm_lab.explain import explain, find
 from rlm_lab.explain_text import render
 from rlm_lab.recipe_keys import recipe_keys
 
-from rlm_plugins import batch, glossary
+from rlm_plugins.equation import batch, glossary
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.errors import RlmError
-from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
 
 REGISTRY = Registry()

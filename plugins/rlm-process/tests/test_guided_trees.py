@@ -20,14 +20,13 @@ from rlm_testing.toy_policy import policy
 
 from rlm_plugins import recipe
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.environment import Environment, Episode
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.rollout.chat_tokens import EpisodeTokens
 from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.run.train import train
-from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.specs import Environment, EnvironmentSpec, Episode
 
 _registered = registered("process", "worlds", autouse=True)
 

@@ -28,7 +28,7 @@ trainer:
 """
 SCORES = """
 from rlm_plugins import hookimpl
-from rlm_plugins.environment import Environment
+from rlm_plugins.specs import Environment
 from rlm_plugins.specs import EnvironmentSpec
 
 def sevens(completions):

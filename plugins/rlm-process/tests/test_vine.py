@@ -14,7 +14,7 @@ from rlm_process.sampled_labels import step_labels
 from rlm_process.vine import vine
 
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.functional.statistics import whiten
+from rlm_plugins.equation.statistics import whiten
 from rlm_plugins.registry.part import Part
 
 VALUES: dict[tuple[int, ...], list[float]] = {

@@ -13,13 +13,12 @@ from rlm_selfplay import RoleBaseline, algorithms, role_whitened
 from rlm_selfplay.proposer_rewards import REWARDS, repetition
 from rlm_testing import conformance
 
-from rlm_plugins.algorithm import Algorithm
-from rlm_plugins.batch import Batch
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.step import objective, score, with_own_step_batch
 from rlm_plugins.registry import Registry
 from rlm_plugins.report.objective_text import slots_of
-from rlm_plugins.step import objective, score
-from rlm_plugins.step_batch import with_own_step_batch
+from rlm_plugins.specs import Algorithm
 
 test_whitened = conformance("rlm_advantages", role_whitened, knobs={"role": "format"})
 ROLES = [0.0, 1.0, 0.0, 1.0, 2.0, 0.0]

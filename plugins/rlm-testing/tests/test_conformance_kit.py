@@ -19,12 +19,10 @@ from hypothesis import strategies as st
 from rlm_testing import batches, conformance
 from rlm_testing.law import LAWS, battery
 
-from rlm_plugins.algorithm import Algorithm
-from rlm_plugins.batch import Batch
 from rlm_plugins.builtin.advantages import group_relative, leave_one_out
-from rlm_plugins.environment import Environment
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import PluginError
-from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.specs import Algorithm, Environment, EnvironmentSpec
 
 BROKEN: dict[tuple[str, str], Any] = {}
 """(hook, law) → a part that breaks this law and, if possible, no other."""

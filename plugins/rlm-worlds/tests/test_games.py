@@ -11,10 +11,9 @@ from rlm_testing import conformance
 from rlm_worlds import guess, nim, tictactoe, walk
 from rlm_worlds.game import Game, demonstrations
 
-from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.rollout.tools import accepted_columns
-from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.rollout.episodes import accepted_columns
+from rlm_plugins.specs import Environment, EnvironmentSpec
 
 test_nim = conformance("rlm_environments", nim)
 test_guess = conformance("rlm_environments", guess)

@@ -16,8 +16,7 @@ from transformers.utils import get_json_schema
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.scratch import build_tokenizer
-from rlm_plugins.rollout.episodes import EpisodeRunner
-from rlm_plugins.rollout.tools import tools_of
+from rlm_plugins.rollout.episodes import EpisodeRunner, tools_of
 
 test_calculator = conformance("rlm_environments", calculator, knobs={"train_rows": 40, "test_rows": 10})
 CHARACTERS = "0123456789+-*()= \nacdehilnoprstuxy"

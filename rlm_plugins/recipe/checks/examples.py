@@ -13,17 +13,15 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any, NoReturn
 
-from rlm_plugins.batch import SAMPLE
 from rlm_plugins.data.images import image_columns, image_ids, undecoded, without_images
 from rlm_plugins.data.text_columns import SAMPLED, Examples, TextColumn
-from rlm_plugins.errors import RecipeError, RlmError, nearest
-from rlm_plugins.messages import expected
+from rlm_plugins.equation.batch import SAMPLE
+from rlm_plugins.errors import RecipeError, RlmError, expected, nearest
 from rlm_plugins.recipe.checks.required_columns import columns
 from rlm_plugins.registry.protocols import columns_of, gold_column_of
 from rlm_plugins.rollout.group_layout import columns_read
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import Stage
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward, Stage
 
 
 def check_rows(

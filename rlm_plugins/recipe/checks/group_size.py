@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from rlm_plugins.batch import Batch
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.lazy import torch
 from rlm_plugins.recipe.checks.part_needs import iter_parts
@@ -121,7 +121,7 @@ def _is_equal(source_labels: Sequence[str], name: str) -> torch.Tensor:
 
 def _rows(scores: torch.Tensor, size: int, rewards: Sequence[str], sources: Sequence[Bound]) -> Batch:
     """Return a batch of one to three tokens per completion, with all data of the scoring phase."""
-    from rlm_plugins.dispatch import on_last_token
+    from rlm_plugins.equation.dispatch import on_last_token
 
     count = len(scores)
     group = torch.arange(count) // size

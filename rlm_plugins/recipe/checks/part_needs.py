@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from rlm_plugins.annotations import NameOf
+from rlm_plugins.equation.knobs import NameOf, Schedule
 from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.recipe.paths import Path, format_path, prefixed_address
@@ -14,7 +14,6 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.protocols import ValidatesConfig, granularity_of, needs_equation
 from rlm_plugins.rollout.group_layout import assign_sources, labels
-from rlm_plugins.schedule import Schedule
 
 _NO_RATIO = "comes from an importance part, which this algorithm lacks"
 _NO_ENGINE = "comes from the inference engine, and transformers reports none"
@@ -131,7 +130,7 @@ def check_symbols(slots: Mapping[str, Any], num_rewards: int, stage_path: Path, 
 
 
 def names_in(bound: Bound, kind: str) -> Iterator[tuple[str, str]]:
-    """Yield the names that the knobs of a part hold, by their annotations (:class:`rlm_plugins.annotations.NameOf`).
+    """Yield the names that the knobs of a part hold, by their annotations (:class:`rlm_plugins.equation.knobs.NameOf`).
 
     Args:
         bound: A part with its knobs.

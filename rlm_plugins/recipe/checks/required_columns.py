@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rlm_plugins.data.images import image_columns, images_of, messages_of, undecoded
-from rlm_plugins.environment import Environment, has_step
 from rlm_plugins.errors import RecipeError, mistyped, nearest
 from rlm_plugins.recipe.checks.part_needs import iter_parts
 from rlm_plugins.recipe.paths import prefixed_address
-from rlm_plugins.registry.import_path import call_with_accepted
+from rlm_plugins.registry.loading import call_with_accepted
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import ChecksItself, PlaysEpisodes, columns_of
-from rlm_plugins.rollout.tools import tools_of
-from rlm_plugins.specs import EnvironmentSpec, ModelSpec
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.rollout.episodes import tools_of
+from rlm_plugins.specs import Environment, EnvironmentSpec, ModelSpec, has_step
+from rlm_plugins.stage import Reward
 
 NOT_FOR_REWARDS = ("prompt", "completion", "demonstration")
 """Columns that rewards cannot name; they get ``prompts`` and ``completions`` instead."""
@@ -150,7 +149,7 @@ def check_environment(environment_spec: EnvironmentSpec, name: str, where: str) 
     if not callable(getattr(instance, "reset", None)):
         defect = "no `reset`"
     if defect:
-        allowed = "a class like rlm_plugins.environment.Environment"
+        allowed = "a class like rlm_plugins.specs.Environment"
         raise RecipeError(f"{class_name}, the environment of '{name}', has {defect}", where=where, allowed=allowed)
     for limit, type_, allowed in _LIMITS:
         value = getattr(instance, limit, getattr(Environment, limit))

@@ -15,7 +15,7 @@ from rlm_algorithms.tracked_values import Curriculum, Prioritized, TrackedBaseli
 from rlm_algorithms.tree_rollouts import Branches
 from rlm_algorithms.wrapped_environments import budgets, held_out_questions
 from rlm_plugins import hookimpl
-from rlm_plugins.algorithm import Algorithm, read_algorithms
+from rlm_plugins.specs import Algorithm, read_algorithms
 
 FOLDER = Path(__file__).parent
 ALGORITHMS = read_algorithms(FOLDER / "algorithms.toml", FOLDER / "conventions.toml")

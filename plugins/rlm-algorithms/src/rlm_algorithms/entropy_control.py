@@ -7,9 +7,8 @@ from typing import Annotated
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
-from rlm_plugins.batch import Batch, Log
-from rlm_plugins.functional.kl import kl_estimate
-from rlm_plugins.functional.stateless_random import uniform
+from rlm_plugins.equation.batch import Batch, Log
+from rlm_plugins.equation.statistics import kl_estimate, uniform
 from rlm_plugins.lazy import torch
 
 Share = Annotated[float, Field(ge=0, le=1)]

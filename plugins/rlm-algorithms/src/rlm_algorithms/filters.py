@@ -7,9 +7,9 @@ from typing import Any, Literal
 from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeInt, PositiveInt
 
-from rlm_plugins.annotations import RewardName, SourceName, completions_of, named
+from rlm_plugins.equation.knobs import RewardName, SourceName, completions_of, named
+from rlm_plugins.equation.statistics import Groups
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.functional.statistics import Groups
 from rlm_plugins.lazy import torch
 
 

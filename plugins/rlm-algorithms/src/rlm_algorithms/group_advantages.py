@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from rlm_plugins.annotations import SourceName, completions_of
 from rlm_plugins.builtin.advantages import group_relative
+from rlm_plugins.equation.knobs import SourceName, completions_of
+from rlm_plugins.equation.statistics import Groups, Singleton, discounted, nanstd, whiten
 from rlm_plugins.errors import PartError
-from rlm_plugins.functional.statistics import Groups, Singleton, discounted, nanstd, whiten
 from rlm_plugins.lazy import torch
 
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeFloat, PositiveFloat
 
-from rlm_plugins.batch import Batch, Log
-from rlm_plugins.functional.statistics import Groups
+from rlm_plugins.equation.batch import Batch, Log
+from rlm_plugins.equation.statistics import Groups
 from rlm_plugins.lazy import torch
 
 

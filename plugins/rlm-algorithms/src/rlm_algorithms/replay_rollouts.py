@@ -9,8 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.errors import RecipeError
-from rlm_plugins.messages import short
+from rlm_plugins.errors import RecipeError, short
 
 Pool = dict[str, list[str]]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from jaxtyping import Float
 from pydantic import Field, PositiveFloat
 
-from rlm_plugins.annotations import RewardName, named
+from rlm_plugins.equation.knobs import RewardName, named
 from rlm_plugins.lazy import torch
 
 Names = Annotated[Sequence[RewardName], Field(min_length=1)]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from jaxtyping import Float, Int
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from rlm_plugins.annotations import RewardName, named
+from rlm_plugins.equation.knobs import RewardName, named
 from rlm_plugins.lazy import torch
 
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlm_plugins.errors import RecipeError
-from rlm_plugins.messages import expected
+from rlm_plugins.errors import RecipeError, expected
 from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.stage import Stage
 

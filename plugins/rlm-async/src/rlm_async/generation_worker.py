@@ -22,7 +22,7 @@ import torch
 from transformers.initialization import no_init_weights
 
 from rlm_async.generation_process import receive_tensors
-from rlm_plugins.divergence import nonfinite_logits
+from rlm_plugins.equation.step import nonfinite_logits
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound

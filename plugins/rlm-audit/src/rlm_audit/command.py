@@ -13,8 +13,8 @@ from rlm_audit.reward_call import call_reward
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.draft import parse_override
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.import_path import import_object
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.registry.loading import import_object
+from rlm_plugins.stage import Reward
 
 TIMEOUT = 120.0
 """Seconds of one call of a reward, for a batch of cases."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm_plugins.cli.arguments import AsJson, Load, Trust, print_result
+from rlm_plugins.cli.typer_app import AsJson, Load, Trust, print_result
 
 
 def probe(

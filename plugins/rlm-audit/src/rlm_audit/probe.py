@@ -17,7 +17,7 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.draft import parse_override
 from rlm_plugins.registry import BUILTIN, Registry
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 
 COMPARED = ("accuracy", "format")
 """Built-in rewards for the comparison without a recipe."""

@@ -11,7 +11,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.checks.required_columns import NOT_FOR_REWARDS
 from rlm_plugins.rewards.columns import reward_columns
 from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.stage import Reward
 
 Example = Mapping[str, Any]
 Scores = list[float | None]

@@ -10,7 +10,7 @@ from transformers.distributed.fsdp import is_fsdp_managed_module
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from rlm_fast.kv_cache import has_plain_layers
-from rlm_plugins.models.model_traits import IMAGES, causal_model, config_has_dropout, has_vision, position_limit
+from rlm_plugins.models.adapters import IMAGES, causal_model, config_has_dropout, has_vision, position_limit
 
 PER_SEQUENCE = (
     "MinLengthLogitsProcessor",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_fast.load import Load
 from rlm_fast.transformer import Transformer
-from rlm_plugins.models.meta_model import half_precision_copies, skeleton, trained_bytes
-from rlm_plugins.stage_settings import Critic
+from rlm_plugins.models.scratch import half_precision_copies, skeleton, trained_bytes
+from rlm_plugins.stage import Critic
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rlm_fast.features import SHARDED
-from rlm_plugins.models.meta_model import skeleton
+from rlm_plugins.models.scratch import skeleton
 from rlm_plugins.stage import Stage
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "cache_implementation")

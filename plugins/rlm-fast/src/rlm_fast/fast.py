@@ -14,7 +14,7 @@ from rlm_fast.loop import UnsupportedCall, decode
 from rlm_fast.merged_lora import copied_bytes, merging_pays
 from rlm_fast.sampling import sample_inverse_cdf
 from rlm_fast.self_check import shares_prefixes, why_self_check_fails
-from rlm_plugins.models.model_traits import causal_model
+from rlm_plugins.models.adapters import causal_model
 from rlm_plugins.rollout.generator_call import Generation, OnFinished
 
 logger = logging.getLogger(__name__)

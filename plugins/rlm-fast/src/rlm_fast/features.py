@@ -12,7 +12,7 @@ from typing import Any
 
 from rlm_fast.prompt_groups import sums_over_step
 from rlm_fast.speed import Speed
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.equation import Equation
 from rlm_plugins.trainer.context import DataNeeds
 
 SHARDED = "the model is sharded"

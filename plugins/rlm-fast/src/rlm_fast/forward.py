@@ -12,8 +12,8 @@ from torch.nn.functional import linear
 
 from rlm_fast.fused_logprob_head import chunks, fused_logprobs
 from rlm_fast.layout import Layout
-from rlm_plugins.models.model_traits import causal_model
-from rlm_plugins.models.vocab_statistics import NAMES, token_statistics
+from rlm_plugins.models.adapters import causal_model
+from rlm_plugins.trainer.passes import NAMES, token_statistics
 
 Head = Callable[..., tuple[torch.Tensor, ...]]
 """(hidden states (N, H), weight (V, H), bias (V,) or None) → several (N,)."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from rlm_fast.speed import Speed
 from rlm_fast.tuning import CHOICES, measure, processor
-from rlm_plugins.durable.cache import cache_folder
 from rlm_plugins.durable.files import write_file
+from rlm_plugins.durable.lock import cache_folder
 from rlm_plugins.errors import RlmError
 
 FILE = "tuning.json"

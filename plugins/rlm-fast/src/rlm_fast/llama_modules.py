@@ -15,7 +15,7 @@ import torch
 from rlm_fast.cpu_linear import PackedLinear, fast_linear, write_linear
 from rlm_fast.merged_lora import is_copied, merged_weight
 from rlm_fast.plain_linear import adapters, base_of, is_alone, is_cast, output_first
-from rlm_plugins.models.model_traits import causal_model
+from rlm_plugins.models.adapters import causal_model
 
 SUBMODULES = {
     "model": {"model", "lm_head"},

@@ -14,7 +14,7 @@ from rlm_fast.llama_modules import UnsupportedModel
 from rlm_fast.llama_step import LlamaStep
 from rlm_fast.prompt_tree import PromptTree
 from rlm_fast.support import MODEL_ERRORS
-from rlm_plugins.models.model_traits import causal_model
+from rlm_plugins.models.adapters import causal_model
 
 logger = logging.getLogger(__name__)
 _AGREES: WeakKeyDictionary[Any, dict[bool, bool]] = WeakKeyDictionary()

@@ -2,7 +2,7 @@
 
     peak = always + max(generation, update, critic update)
 
-Weights, adapters, gradients and optimizer states are counted (:mod:`rlm_plugins.models.meta_model`). Activations and
+Weights, adapters, gradients and optimizer states are counted (:mod:`rlm_plugins.models.scratch`). Activations and
 caches come from :mod:`rlm_fast.transformer`, those of a critic from :mod:`rlm_fast.critic_memory`. On
 a CPU the process itself is included: Python and libraries hold more than a small model. Not included: CUDA's context
 (about 1 GiB), fragmentation, images. Add about 10 % for these.
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from rlm_fast.critic_memory import critic_memory
 from rlm_fast.load import Load
 from rlm_fast.transformer import Transformer
-from rlm_plugins.models.meta_model import frozen_bytes, half_precision_copies, skeleton, trained_bytes
+from rlm_plugins.models.scratch import frozen_bytes, half_precision_copies, skeleton, trained_bytes
 from rlm_plugins.registry.setting import PolicyBytes
-from rlm_plugins.stage_settings import Critic
+from rlm_plugins.stage import Critic
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

@@ -13,7 +13,7 @@ from rlm_fast.attention import install_attention
 from rlm_fast.forward import packed_logprobs
 from rlm_fast.pack import is_packable, layouts
 from rlm_fast.support import PaddedForward, max_packed_length, prepare
-from rlm_plugins.models.model_traits import causal_model
+from rlm_plugins.models.adapters import causal_model
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.equation import Equation
 from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
 
 MicroBatch = dict[str, Any]

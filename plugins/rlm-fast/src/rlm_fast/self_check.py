@@ -17,8 +17,8 @@ from jaxtyping import Float, Int
 from rlm_fast.loop import decode
 from rlm_fast.plain_linear import is_cast
 from rlm_fast.support import MODEL_ERRORS, USES_RNG
-from rlm_plugins.functional.rng_state import temporary_rng_state
-from rlm_plugins.models.model_traits import causal_model
+from rlm_plugins.equation.rng_state import temporary_rng_state
+from rlm_plugins.models.adapters import causal_model
 
 TIE = 0.05
 """Share of the range of logits within which two tokens count as ties: rounding depends on the batch size."""

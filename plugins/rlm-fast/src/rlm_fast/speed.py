@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.registry.section import Section
+from rlm_plugins.registry.setting import Section
 
 if TYPE_CHECKING:
     from rlm_fast.forecast import Forecast
@@ -76,7 +76,7 @@ class Speed(Section):
         from rlm_fast import kernel_choices
         from rlm_fast.host_memory import keep_freed_memory
         from rlm_fast.tuning import applied
-        from rlm_plugins.distributed import from_main_process
+        from rlm_plugins.workers.distributed import from_main_process
 
         def values() -> dict[str, int]:
             recorded = run.manifest().get("stages", {}).get(stage.name, {})

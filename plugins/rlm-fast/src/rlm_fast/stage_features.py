@@ -14,9 +14,9 @@ from rlm_fast.features import PADDED, Feature, Features
 from rlm_fast.speed import NO_SPEED, Speed
 from rlm_fast.support import max_packed_length, why_unsupported
 from rlm_fast.zero_advantage import zero_advantage_has_no_gradient
-from rlm_plugins.equation import Equation
-from rlm_plugins.models.meta_model import skeleton
-from rlm_plugins.models.model_traits import has_dropout
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.models.adapters import has_dropout
+from rlm_plugins.models.scratch import skeleton
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.context import DataNeeds
 from rlm_plugins.trainer.options import observers_of_settings

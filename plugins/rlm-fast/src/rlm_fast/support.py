@@ -15,8 +15,8 @@ from rlm_fast.attention import SUPPORTED, implementation, install_attention, uni
 from rlm_fast.forward import packed_logprobs
 from rlm_fast.pack import layouts
 from rlm_fast.plain_linear import is_plain
-from rlm_plugins.functional.rng_state import temporary_rng_state
-from rlm_plugins.models.model_traits import IMAGES, causal_model, has_dropout, has_vision, position_limit
+from rlm_plugins.equation.rng_state import temporary_rng_state
+from rlm_plugins.models.adapters import IMAGES, causal_model, has_dropout, has_vision, position_limit
 
 PaddedForward = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
 """(ids, attention_mask, width of the completions) → log-probs (B, width) of the stock pass."""

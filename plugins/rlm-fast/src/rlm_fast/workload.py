@@ -16,7 +16,7 @@ from rlm_fast.micro_batch import micro_batch
 from rlm_fast.prefix_tree import common_length
 from rlm_fast.stage_features import StageFeatures
 from rlm_plugins.data.images import images_of, messages_of, without_images
-from rlm_plugins.models.auto_class import tokenizer_of
+from rlm_plugins.models.pretrained import tokenizer_of
 from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.stage import Stage
 

@@ -13,11 +13,11 @@ from itertools import product
 
 import torch
 
-from rlm_plugins.batch import Batch
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.step import objective
 from rlm_plugins.errors import PartError
 from rlm_plugins.rollout.group_layout import POLICY
-from rlm_plugins.step import objective
 
 _LEAVES = ("logp", "entropy", "values")
 _REWARDS = (-1e3, -1.0, 0.0, 0.5, 1.0, 1e3)

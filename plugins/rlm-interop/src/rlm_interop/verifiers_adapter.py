@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_origin
 from pydantic import Field
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.registry.import_path import await_all, call_with_accepted, import_object
+from rlm_plugins.registry.loading import await_all, call_with_accepted, import_object
 from rlm_plugins.specs import EnvironmentSpec
 
 Address = Annotated[str, Field(min_length=1)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxtyping import Bool, Float, Int
 
-from rlm_plugins.functional.statistics import Groups
+from rlm_plugins.equation.statistics import Groups
 from rlm_plugins.lazy import torch
 
 ANSWER = r"<answer>(.*?)</answer>"

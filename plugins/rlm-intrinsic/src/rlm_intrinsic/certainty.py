@@ -30,7 +30,7 @@ from pydantic import Field
 
 from rlm_intrinsic.answer_likelihoods import Regex
 from rlm_intrinsic.answer_span import ranks, span_mask
-from rlm_plugins.batch import Log
+from rlm_plugins.equation.batch import Log
 from rlm_plugins.lazy import torch
 
 Count = Annotated[int, Field(ge=1)]

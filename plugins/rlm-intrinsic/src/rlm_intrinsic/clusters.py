@@ -12,7 +12,7 @@ from pydantic import Field
 from rlm_intrinsic.vote_counting import Answer, answer, group_indices
 from rlm_plugins.data.answer_extraction import Untagged
 from rlm_plugins.errors import PartError
-from rlm_plugins.registry.import_path import import_function
+from rlm_plugins.registry.loading import import_function
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Clustering = Callable[[Sequence[str]], Sequence[Hashable]]

@@ -10,12 +10,11 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from rlm_intrinsic.collective import Ballot, collective_votes
 from rlm_intrinsic.vote_counting import Answer, answer, group_indices, matches_label, normalize
-from rlm_plugins.batch import Log, LogprobsOf
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.data.answer_extraction import Untagged
+from rlm_plugins.equation.batch import Log, LogprobsOf
 from rlm_plugins.lazy import torch
-from rlm_plugins.models.auxiliary_part import AuxiliaryPart
-from rlm_plugins.models.policy_gradient import policy_gradient_loss
+from rlm_plugins.models.auxiliary_part import AuxiliaryPart, policy_gradient_loss
 
 Ids = list[list[int]]
 Generate = Callable[..., Ids]

@@ -8,7 +8,7 @@ from typing import Any
 from jaxtyping import Bool, Float
 
 from rlm_intrinsic.answer_likelihoods import Regex, step_ends
-from rlm_plugins.batch import Log
+from rlm_plugins.equation.batch import Log
 from rlm_plugins.lazy import torch
 
 MOST = 15

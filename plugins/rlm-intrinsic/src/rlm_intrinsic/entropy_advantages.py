@@ -5,10 +5,10 @@ from __future__ import annotations
 from jaxtyping import Bool, Float, Int
 from pydantic import PositiveFloat
 
-from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.builtin.advantages import group_relative
-from rlm_plugins.functional.statistics import Groups
+from rlm_plugins.equation.statistics import Groups
 from rlm_plugins.lazy import torch
+from rlm_plugins.specs import Algorithm
 
 
 def entropy_reshaped(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jaxtyping import Float
 
-from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.lazy import torch
+from rlm_plugins.specs import Algorithm
 
 
 def token_entropy_loss(entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:

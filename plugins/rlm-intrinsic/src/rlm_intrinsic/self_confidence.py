@@ -5,8 +5,8 @@ from __future__ import annotations
 from jaxtyping import Bool, Float
 from pydantic import NonNegativeFloat
 
-from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.lazy import torch
+from rlm_plugins.specs import Algorithm
 
 
 def self_confidence(

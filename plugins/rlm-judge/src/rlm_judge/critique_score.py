@@ -41,7 +41,7 @@ class CritiqueScore(LearnedReward):
 
     def memory_bytes(self, stage: Stage) -> int:
         """Return the bytes beside the policy: those of the reward model, and the critic."""
-        from rlm_plugins.models.meta_model import skeleton
+        from rlm_plugins.models.scratch import skeleton
 
         critic = sum(x.numel() * x.element_size() for x in skeleton(stage.source.config, None).parameters())
         return super().memory_bytes(stage) + critic
@@ -54,14 +54,14 @@ class CritiqueScore(LearnedReward):
 
     def _load_critic(self, folder: Path, device: Any) -> None:
         from rlm_plugins.models.pretrained import Checkpoint
-        from rlm_plugins.models.reward_model_io import base_path
+        from rlm_plugins.models.reward_model import base_path
 
         checkpoint = Checkpoint(str(base_path(folder)))
         self._critic = checkpoint.model().to(device).requires_grad_(False).eval(), checkpoint.tokenizer()
 
     def __call__(self, prompt_messages: Sequence[Any], completion_messages: Sequence[Any]) -> list[float]:
         from rlm_plugins.evaluation.completions import complete
-        from rlm_plugins.models.quoted_text import messages_without_special_tokens
+        from rlm_plugins.models.auxiliary_part import messages_without_special_tokens
 
         if self._critic is None:
             raise PartError("requires `setup(policy, results)` first", where="critique_score")

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.builtin.reward_model_trainer import Preferences
 from rlm_plugins.builtin.sft_trainer import dataset
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.specs import Algorithm
 from rlm_plugins.stage import RunState, Stage
 
 if TYPE_CHECKING:
-    from rlm_plugins.evaluation.held_out_report import Report
+    from rlm_plugins.evaluation.scores import Report
 
 KINDS = ("chosen", "rejected")
 LONGEST = 256
@@ -82,8 +82,8 @@ class CritiquePreferences(Preferences):
 def _generated(stage: Stage, requests: Sequence[Messages], seed: int | None) -> list[str]:
     import torch
 
-    from rlm_plugins.distributed import processes
     from rlm_plugins.evaluation.completions import complete
+    from rlm_plugins.workers.distributed import processes
 
     size = 64 if stage.evaluation is None else stage.evaluation.batch_size
     longest = LONGEST if stage.evaluation is None else stage.evaluation.max_new_tokens

@@ -13,7 +13,7 @@ from rlm_judge.records import Answer, Query, Usage
 from rlm_judge.spec import LocalSpec, PolicySpec
 from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
-from rlm_plugins.models.quoted_text import messages_without_special_tokens
+from rlm_plugins.models.auxiliary_part import messages_without_special_tokens
 
 _model_lock = threading.Lock()
 """Disabling adapters affects the whole model, and two judges may share it."""

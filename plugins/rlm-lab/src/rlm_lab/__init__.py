@@ -7,7 +7,7 @@ from typing import Any
 
 from rlm_lab import explain_commands, run_commands
 from rlm_plugins import hookimpl
-from rlm_plugins.registry.section import Section
+from rlm_plugins.registry.setting import Section
 
 
 class Diagnosis(Section):

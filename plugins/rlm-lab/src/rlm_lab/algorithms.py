@@ -7,12 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.algorithm import FAMILIES, SLOTS, base_name
-from rlm_plugins.hooks import HOOKS
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.report.objective_text import objective, slots_of
-from rlm_plugins.report.part_text import (
+from rlm_plugins.report.objective_text import (
     SYMBOLS,
     Slots,
     call,
@@ -21,8 +19,11 @@ from rlm_plugins.report.part_text import (
     changes_of_part,
     formula_name,
     matched_parts,
+    objective,
+    slots_of,
 )
 from rlm_plugins.report.text_layout import fitted, plain, report
+from rlm_plugins.specs import FAMILIES, SLOTS, base_name
 
 Entry = dict[str, Any]
 _ARXIV = r"\b\d\d(?:0[1-9]|1[0-2])\.\d{4,5}\b"

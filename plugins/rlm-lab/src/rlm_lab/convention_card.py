@@ -9,15 +9,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from rlm_plugins.algorithm import base_name
-from rlm_plugins.batch import Batch
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.lazy import torch
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.report.objective_text import slots_of
-from rlm_plugins.report.part_text import Slots, change_line, changes
+from rlm_plugins.report.objective_text import Slots, change_line, changes, slots_of
 from rlm_plugins.report.text_layout import columns
+from rlm_plugins.specs import base_name
 
 Entry = dict[str, Any]
 
@@ -61,8 +60,8 @@ def _convention(part: Part, paper: Part, registry: Registry) -> Entry:
 
 def _example_values(slots: Slots) -> Entry:
     """Compute the two examples with the parts of an algorithm."""
-    from rlm_plugins.equation import Equation
-    from rlm_plugins.step import score
+    from rlm_plugins.equation.equation import Equation
+    from rlm_plugins.equation.step import score
 
     equation = Equation.from_slots(slots)
     batch = _batch([WINNER], [[4] * len(WINNER)])
@@ -117,10 +116,8 @@ def _batch(rewards: list[list[float]], lengths: list[list[int]]) -> Batch:
 
 def _loss_and_gradient(batch: Batch, equation: Any) -> tuple[float, float]:
     """Return the loss and the norm of its gradient, summed over micro-batches of one group each."""
-    from rlm_plugins.dispatch import select
-    from rlm_plugins.loss_term import term_counts
-    from rlm_plugins.step import objective, score
-    from rlm_plugins.step_batch import with_own_step_batch
+    from rlm_plugins.equation.dispatch import select, term_counts
+    from rlm_plugins.equation.step import objective, score, with_own_step_batch
 
     scored = score(batch, equation)
     groups = scored.group.unique()

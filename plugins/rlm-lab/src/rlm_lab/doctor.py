@@ -15,10 +15,10 @@ from packaging.requirements import Requirement
 
 import rlm_plugins
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.disabled import disabled
+from rlm_plugins.registry.index import disabled
 from rlm_plugins.registry.loading import required_version
 from rlm_plugins.report.text_layout import columns, titled
-from rlm_plugins.run.provenance import git_state, hardware
+from rlm_plugins.run.manifest import git_state, hardware
 
 VARIABLES = (
     *("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE"),

@@ -12,17 +12,28 @@ from typing import Any
 
 from rlm_lab import convention_card, metrics
 from rlm_lab.recipe_keys import config_fields, find_keys, knobs, recipe_keys
-from rlm_plugins import batch, glossary, hookspecs
-from rlm_plugins.algorithm import Algorithm
+from rlm_plugins import hookspecs
+from rlm_plugins.equation import batch, glossary
+from rlm_plugins.equation.hooks import HOOKS
+from rlm_plugins.equation.knobs import as_recipe_value
 from rlm_plugins.errors import RlmError
-from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry import Registry
+from rlm_plugins.registry.contract import line_of
 from rlm_plugins.registry.part import Part
 from rlm_plugins.registry.protocols import capabilities
-from rlm_plugins.registry.signature import line_of
-from rlm_plugins.report.objective_text import formula, legend, meaning, objective, slots_of
-from rlm_plugins.report.part_text import Slots, about, call, first_sentence, parts_of
-from rlm_plugins.schedule import as_recipe_value
+from rlm_plugins.report.objective_text import (
+    Slots,
+    about,
+    call,
+    first_sentence,
+    formula,
+    legend,
+    meaning,
+    objective,
+    parts_of,
+    slots_of,
+)
+from rlm_plugins.specs import Algorithm
 
 Entry = dict[str, Any]
 

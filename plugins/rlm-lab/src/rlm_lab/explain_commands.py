@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from rlm_plugins.cli.arguments import AsJson, Load, print_result, terminal_width
 from rlm_plugins.cli.output import echo
+from rlm_plugins.cli.typer_app import AsJson, Load, print_result, terminal_width
 
 
 def algorithms(load: Load = None, as_json: AsJson = False) -> None:

@@ -19,10 +19,10 @@ import torch
 import transformers
 from transformers.trainer_callback import PrinterCallback, TrainerCallback
 
-from rlm_plugins.batch import Batch
 from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
-from rlm_plugins.evaluation.held_out_report import score_text
+from rlm_plugins.evaluation.scores import score_text
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.report.text_layout import columns
 from rlm_plugins.run.folder import Run

@@ -18,17 +18,16 @@ from transformers import TrainerCallback
 
 from rlm_lab.standings import picture, standings
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.durable.files import make_folder, write_file
-from rlm_plugins.durable.json_lines import plain
+from rlm_plugins.durable.files import make_folder, plain, write_file
 from rlm_plugins.durable.stop_signals import Interrupted, current
+from rlm_plugins.equation.rng_state import rng_state, set_rng_state
 from rlm_plugins.errors import RlmError
-from rlm_plugins.functional.rng_state import rng_state, set_rng_state
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.rewards import containment
 from rlm_plugins.run.folder import SUMMARY
-from rlm_plugins.run.resume import check_resumable
+from rlm_plugins.run.manifest import check_resumable
 from rlm_plugins.run.train import train
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage

@@ -10,7 +10,7 @@ from typing import Any
 import pydantic
 
 from rlm_lab.schema import config_schema, schema_of
-from rlm_plugins.hooks import HOOKS
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.recipe import sections
 from rlm_plugins.recipe.trl_fields import RLOO, decided, equivalents, slot_of
 from rlm_plugins.registry import Registry

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm_plugins.cli.arguments import AsJson, Overrides, Recipe, Trust, print_result
 from rlm_plugins.cli.output import echo
+from rlm_plugins.cli.typer_app import AsJson, Overrides, Recipe, Trust, print_result
 
 
 def signal(

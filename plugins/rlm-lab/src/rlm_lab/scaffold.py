@@ -16,11 +16,11 @@ from string import Template
 from typing import Any
 
 from rlm_plugins import __version__, hookspecs
-from rlm_plugins.algorithm import SLOTS
 from rlm_plugins.durable.files import file_errors
+from rlm_plugins.equation.hooks import HOOKS, Hook
 from rlm_plugins.errors import RlmError, nearest
-from rlm_plugins.hooks import HOOKS, Hook
 from rlm_plugins.registry import BUILTIN, Registry
+from rlm_plugins.specs import SLOTS
 
 _PLURALS = {"importance": "importance", "policy_loss": "policy_losses", "penalty": "penalties"}
 _KINDS = "environment sampler generator reward shaper filter advantage importance policy_loss token_weight penalty"
@@ -33,13 +33,13 @@ _SPECS = {"rewards": "{{name: {}, weight: 0.1}}", "penalties": "{{name: {}, beta
 _SECTIONS = {"model": "scratch", "environment": "addition", "rewards": "[accuracy]", "algorithm": "grpo"}
 
 _MODULES = {
-    "Algorithm": "rlm_plugins.algorithm",
+    "Algorithm": "rlm_plugins.specs",
     "Annotated": "typing",
     "EnvironmentSpec": "rlm_plugins.specs",
     "Field": "pydantic",
     "Path": "pathlib",
     "RecipeError": "rlm_plugins.errors",
-    "Section": "rlm_plugins.registry.section",
+    "Section": "rlm_plugins.registry.setting",
     "Setting": "rlm_plugins.registry.setting",
     "StepObserver": "rlm_plugins.trainer.observer",
     "TrainerCallback": "transformers",

@@ -12,17 +12,16 @@ from typing import Any
 
 import pydantic
 
-from rlm_plugins.algorithm import SLOTS
-from rlm_plugins.hooks import HOOKS
+from rlm_plugins.equation.hooks import HOOKS
+from rlm_plugins.equation.knobs import SHAPES
 from rlm_plugins.recipe import sections
 from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.recipe.trainer_settings import KEY, NOT_IN_A_RECIPE, without_loose_text
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.binding import takes_schedule
-from rlm_plugins.registry.part import Part
+from rlm_plugins.registry.part import Part, takes_schedule
 from rlm_plugins.registry.protocols import needs_equation, refused_by
-from rlm_plugins.schedule import SHAPES
-from rlm_plugins.stage_settings import Critic, Evaluation
+from rlm_plugins.specs import SLOTS
+from rlm_plugins.stage import Critic, Evaluation
 
 Schema = dict[str, Any]
 

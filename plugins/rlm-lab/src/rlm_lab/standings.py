@@ -10,10 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from rlm_lab.compare import number
-from rlm_plugins.durable.files import file_errors
-from rlm_plugins.durable.json_lines import JsonLines
-from rlm_plugins.evaluation.early_stop import differences
-from rlm_plugins.evaluation.estimators import paired_interval
+from rlm_plugins.durable.files import JsonLines, file_errors
+from rlm_plugins.evaluation.scores import differences, paired_interval
 from rlm_plugins.report.text_layout import columns
 from rlm_plugins.run.folder import EVALUATIONS, SUMMARY
 

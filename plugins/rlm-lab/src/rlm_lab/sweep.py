@@ -18,7 +18,7 @@ from rlm_plugins.durable.stop_signals import Interrupted, current
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe import document as recipes
 from rlm_plugins.recipe.resolve import check_names
-from rlm_plugins.run.resume import check_resumable
+from rlm_plugins.run.manifest import check_resumable
 
 _COMMA = re.compile(r",(?![^\[{(]*[\]})])")
 """A comma outside brackets."""

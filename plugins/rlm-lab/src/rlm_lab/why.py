@@ -10,7 +10,7 @@ from rlm_lab.quantities import StageSettings
 from rlm_lab.rules import diagnose
 from rlm_plugins.cli.output import echo
 from rlm_plugins.cli.recipe_argument import recorded
-from rlm_plugins.durable.json_lines import JsonLines
+from rlm_plugins.durable.files import JsonLines
 from rlm_plugins.report.text_layout import printable
 
 SEVERITY = {3: "cannot learn", 2: "learns badly", 1: "note"}

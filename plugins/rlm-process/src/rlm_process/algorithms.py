@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlm_plugins.algorithm import Algorithm
+from rlm_plugins.specs import Algorithm
 
 vine_ppo = Algorithm(
     about="PPO without a critic: the value of every state between two steps is the mean return of its continuations.",

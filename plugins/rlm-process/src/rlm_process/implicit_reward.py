@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from rlm_plugins.annotations import RewardName, named
-from rlm_plugins.batch import Log, LogprobsOf
+from rlm_plugins.equation.batch import Log, LogprobsOf
+from rlm_plugins.equation.knobs import RewardName, named
 from rlm_plugins.lazy import torch
 from rlm_plugins.models.auxiliary_part import AuxiliaryPart
 from rlm_process.ranking_accuracy import ranking_accuracy

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapVa
 from pydantic_core import PydanticCustomError
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.registry.import_path import ALLOWED, import_function
+from rlm_plugins.registry.loading import ALLOWED, import_function
 
 PATTERNS = {"lines": r"\n+", "paragraphs": r"\n[^\S\n]*\n\s*", "sentences": r"[.!?]+(?=\s|$)|\n+"}
 """Name → pattern of a step's end, which belongs to the step."""

@@ -7,10 +7,10 @@ from typing import Annotated
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
-from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.builtin.advantages import leave_one_out
-from rlm_plugins.functional.statistics import Groups, discounted, whiten
+from rlm_plugins.equation.statistics import Groups, discounted, whiten
 from rlm_plugins.lazy import torch
+from rlm_plugins.specs import Algorithm
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

@@ -6,11 +6,11 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.distributed import processes
-from rlm_plugins.evaluation.held_out_report import Report, interval
+from rlm_plugins.evaluation.scores import Report, interval
 from rlm_plugins.models.adapters import evaluation_mode
 from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.stage import Stage
+from rlm_plugins.workers.distributed import processes
 from rlm_process.labelled_steps import Label, nonblank_steps
 from rlm_process.prm_inputs import LONGEST, SEPARATOR
 from rlm_process.prm_scorer import StepScorer, load

@@ -100,7 +100,7 @@ class ProcessRewards(ProcessModelPart):
         turn_rewards: Float[torch.Tensor, "B T"] | None = None,
     ) -> Float[torch.Tensor, "B T"]:
         """Return the rewards of all tokens."""
-        from rlm_plugins.distributed import gather_lists, rank_slice
+        from rlm_plugins.workers.distributed import gather_lists, rank_slice
 
         cut_steps = step_cutter(self._steps, tokenizer, where="shapers: process_model.steps")
         spans = step_spans(completion_ids, cut_steps, None if turn_rewards is None else mask)

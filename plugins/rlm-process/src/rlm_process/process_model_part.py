@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.data import hub
+from rlm_plugins.data import tables
 from rlm_process.knobs import Steps
 from rlm_process.prm_scorer import StepScorer, load_cached, model_kind
 
@@ -40,7 +40,7 @@ class ProcessModelPart:
         Raises:
             RecipeError: It does not.
         """
-        folder = hub.locate(self.path, where="path")
+        folder = tables.locate(self.path, where="path")
         if folder is not None:
             model_kind(folder)
 
@@ -52,7 +52,7 @@ class ProcessModelPart:
     def scorer(self) -> StepScorer:
         """The model, loaded on first use."""
         if self._grader is None:
-            from rlm_plugins.distributed import processes
+            from rlm_plugins.workers.distributed import processes
 
             self._grader = StepScorer(*load_cached(self.path, self._device or processes().device), **self._settings)
         return self._grader

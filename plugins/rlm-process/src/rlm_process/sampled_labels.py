@@ -11,7 +11,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from pydantic import PositiveInt
 
-from rlm_plugins.batch import Generate, Log, RewardsOf
+from rlm_plugins.equation.batch import Generate, Log, RewardsOf
 from rlm_plugins.lazy import torch
 from rlm_process.knobs import Steps
 from rlm_process.state_values import ContinuationSampler, cut_into_states, sample_continuations
@@ -111,7 +111,7 @@ def _record(
 
 def _append(path: Path, records: Sequence[dict[str, Any]]) -> None:
     """Append records to a file, from the main process only."""
-    from rlm_plugins.distributed import processes
+    from rlm_plugins.workers.distributed import processes
 
     if processes().is_main_process:
         path.parent.mkdir(parents=True, exist_ok=True)

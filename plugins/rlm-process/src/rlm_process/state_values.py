@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlm_plugins.batch import Generate, RewardsOf
+from rlm_plugins.equation.batch import Generate, RewardsOf
 from rlm_process.step_boundaries import Cut
 
 State = tuple[int, tuple[int, ...]]

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
-from rlm_plugins.registry.import_path import import_function
+from rlm_plugins.registry.loading import import_function
 from rlm_process.knobs import PATTERNS, Every, Pattern, Steps
 from rlm_process.token_texts import match_ends, token_texts
 

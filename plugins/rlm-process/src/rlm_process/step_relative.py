@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
-from rlm_plugins.functional.statistics import discounted
+from rlm_plugins.equation.statistics import discounted
 from rlm_plugins.lazy import torch
 from rlm_process.knobs import Steps
 from rlm_process.step_boundaries import step_cutter, step_numbers, step_spans

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.algorithm import Algorithm
 from rlm_plugins.builtin.sft_trainer import RUN, dataset
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.specs import Algorithm
 from rlm_plugins.stage import RunState, Stage
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
-    from rlm_plugins.evaluation.held_out_report import Report
+    from rlm_plugins.evaluation.scores import Report
 
 
 class StepSupervision:
@@ -47,9 +47,9 @@ class StepSupervision:
         """Return the trainer of all weights and the head, with every labelled step."""
         from transformers import Trainer as Stock
 
-        from rlm_plugins.evaluation.preference_pairs import with_head
-        from rlm_plugins.trainer import setup
-        from rlm_plugins.trainer.observed_steps import ObservedSteps
+        from rlm_plugins.evaluation.held_out import with_head
+        from rlm_plugins.trainer import options
+        from rlm_plugins.trainer.observer import ObservedSteps
         from rlm_process.labelled_steps import PadCollator, cross_entropy, tokenize_examples
         from rlm_process.prm_inputs import LONGEST, SEPARATOR, PRMTokenizer
 
@@ -59,10 +59,10 @@ class StepSupervision:
         if stage.lora is not None:
             problem = "`step_supervision` trains all weights and does not support LoRA"
             raise RecipeError(problem, where="model.lora", hint="remove `lora` from this stage")
-        args = setup.arguments(stage, run, remove_unused_columns=False)
-        model, tokenizer, _ = setup.load_model(stage, run)
+        args = options.arguments(stage, run, remove_unused_columns=False)
+        model, tokenizer, _ = options.load_model(stage, run)
         reader = PRMTokenizer(tokenizer, separator=SEPARATOR, longest=LONGEST)
-        with setup.refusals(stage):
+        with options.refusals(stage):
             return Trainer(
                 model=with_head(model, "TokenClassification"),
                 args=args,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jaxtyping import Bool, Float, Int
 
-from rlm_plugins.functional.statistics import Groups, nanstd
+from rlm_plugins.equation.statistics import Groups, nanstd
 from rlm_plugins.lazy import torch
 
 

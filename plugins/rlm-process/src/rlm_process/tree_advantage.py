@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 
-from rlm_plugins.functional.statistics import Groups
+from rlm_plugins.equation.statistics import Groups
 from rlm_plugins.lazy import torch
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
 from rlm_plugins.builtin.advantages import group_relative
-from rlm_plugins.functional.statistics import discounted
+from rlm_plugins.equation.statistics import discounted
 from rlm_plugins.lazy import torch
 from rlm_process.token_segments import TokenSegments
 

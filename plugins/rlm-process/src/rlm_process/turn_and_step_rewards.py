@@ -10,9 +10,8 @@ from jaxtyping import Bool, Float
 
 from rlm_plugins.errors import PartError, RecipeError, nearest
 from rlm_plugins.lazy import torch
-from rlm_plugins.registry.import_path import await_all, call_with_accepted, import_function
-from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.score_validation import brief, validate_score
+from rlm_plugins.registry.loading import await_all, call_with_accepted, import_function
+from rlm_plugins.rewards.fault import Fault, brief, validate_score
 from rlm_process.knobs import Address, Steps
 from rlm_process.step_boundaries import step_cutter, step_spans, zero_rewards
 from rlm_process.token_texts import token_texts

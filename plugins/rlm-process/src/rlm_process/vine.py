@@ -9,8 +9,8 @@ from typing import Any
 from jaxtyping import Bool, Float, Int
 from pydantic import PositiveInt
 
-from rlm_plugins.batch import Generate, Log, RewardsOf
-from rlm_plugins.functional.statistics import whiten as whiten_over_mask
+from rlm_plugins.equation.batch import Generate, Log, RewardsOf
+from rlm_plugins.equation.statistics import whiten as whiten_over_mask
 from rlm_plugins.lazy import torch
 from rlm_process.knobs import Steps
 from rlm_process.state_values import ContinuationSampler, State, cut_into_states, mean_values, sample_continuations

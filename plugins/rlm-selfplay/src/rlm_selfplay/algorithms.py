@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlm_plugins.algorithm import Algorithm
+from rlm_plugins.specs import Algorithm
 
 spiral = Algorithm(
     about="REINFORCE on both players of zero-sum games that the policy plays against itself, a baseline per role.",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlm_plugins.environment import Episode
 from rlm_plugins.errors import PartError
 from rlm_plugins.rollout.chat_tokens import ChatTokens, EpisodeTokens
+from rlm_plugins.specs import Episode
 from rlm_selfplay.starts import begin
 
 

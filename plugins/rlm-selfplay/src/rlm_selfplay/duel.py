@@ -9,9 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.specs import Environment, EnvironmentSpec
 from rlm_selfplay.starts import begin, starts_of
 from rlm_selfplay.two_player import TwoPlayerGame
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from rlm_plugins.batch import Log, LogprobsOf
-from rlm_plugins.distributed import gather_lists
+from rlm_plugins.equation.batch import Log, LogprobsOf
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.workers.distributed import gather_lists
 from rlm_selfplay.language import Language
 from rlm_selfplay.languages import LANGUAGES
 from rlm_selfplay.separate_proposer import ProposerSettings, SeparateProposer

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from jaxtyping import Bool, Float
 from pydantic import Field, NonNegativeFloat
 
-from rlm_plugins.annotations import RewardName, named
-from rlm_plugins.functional.statistics import Groups, nanstd
+from rlm_plugins.equation.knobs import RewardName, named
+from rlm_plugins.equation.statistics import Groups, nanstd
 from rlm_plugins.lazy import torch
 
 Decay = Annotated[float, Field(ge=0, lt=1)]

@@ -75,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_runtest_teardown() -> None:
     """Undo the limit of addresses that a command in this process has set."""
-    import_path = sys.modules.get("rlm_plugins.registry.import_path")
+    import_path = sys.modules.get("rlm_plugins.registry.loading")
     if import_path is not None:
         import_path.limit(None)
 

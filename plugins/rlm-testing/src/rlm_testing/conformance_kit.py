@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, Phase, errors, given, settings
 from hypothesis import strategies as st
 
 import rlm_testing as testing
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.errors import PluginError, RlmError, nearest
-from rlm_plugins.hooks import HOOKS
 from rlm_plugins.registry.part import Part
 from rlm_testing import environment_laws, equation_laws, reward_laws
 from rlm_testing.law import Law, LawBroken, Subject, battery, failure

@@ -13,13 +13,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import torch
 from hypothesis import strategies as st
 
-from rlm_plugins.algorithm import Algorithm
-from rlm_plugins.environment import Environment, Message, has_step
-from rlm_plugins.hooks import HOOKS
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.rollout.collector import call_source
+from rlm_plugins.rollout.episodes import call_tools, reset_environment, step_environment, tools_of
 from rlm_plugins.rollout.generator_call import generate
-from rlm_plugins.rollout.tools import call_tools, reset_environment, step_environment, tools_of
-from rlm_plugins.specs import EnvironmentSpec, ModelSpec
+from rlm_plugins.specs import Algorithm, Environment, EnvironmentSpec, Message, ModelSpec, has_step
 from rlm_testing.law import Draw, LawBroken, Subject, failure, law, load_checkpoint
 from rlm_testing.reward_laws import UNUSUAL, select, strategy_of
 from rlm_testing.strategies import batches, copied

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from hypothesis import strategies as st
 
-from rlm_plugins.batch import Batch
-from rlm_plugins.dispatch import on_last_token
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.dispatch import on_last_token
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Stateful
 from rlm_testing.law import LOSS, SCORING, STEP, Draw, LawBroken, Subject, failure, law, load_checkpoint

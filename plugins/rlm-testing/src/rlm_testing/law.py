@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.batch import SCORING as SCORING_DATA
-from rlm_plugins.hooks import HOOKS
+from rlm_plugins.equation.batch import SCORING as SCORING_DATA
+from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.registry.part import Bound, Part
 from rlm_testing.toy_policy import setup_part
 

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from rlm_plugins.environment import Episode
 from rlm_plugins.errors import PluginError
 from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.columns import call_part, call_part_async, part_data
 from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage_settings import Reward
+from rlm_plugins.specs import Episode
+from rlm_plugins.stage import Reward
 from rlm_plugins.workers.time_limit import DEFAULT
 from rlm_testing.law import Draw, LawBroken, Subject, law, load_checkpoint
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from rlm_plugins.batch import Batch
-from rlm_plugins.dispatch import on_last_token, select
-from rlm_plugins.step_batch import build_step_batch
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.dispatch import on_last_token, select
+from rlm_plugins.equation.step import build_step_batch
 from rlm_testing import toy_policy as policy
 from rlm_testing.law import Subject
 

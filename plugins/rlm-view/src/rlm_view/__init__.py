@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlm_plugins import hookimpl
-from rlm_plugins.registry.section import Section
+from rlm_plugins.registry.setting import Section
 from rlm_view import commands
 
 

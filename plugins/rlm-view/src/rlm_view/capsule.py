@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlm_plugins.batch import Batch
-from rlm_plugins.durable.files import file_errors, make_folder
-from rlm_plugins.durable.sealed import CHECKSUMS, damages, publish_sealed
+from rlm_plugins.durable.files import CHECKSUMS, damages, file_errors, make_folder, publish_sealed
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
 
 TAG = "$"

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from rlm_plugins.equation.statistics import kl_estimate
 from rlm_plugins.errors import RlmError
-from rlm_plugins.functional.kl import kl_estimate
 from rlm_plugins.rewards.columns import text_of
 from rlm_view.capsule import Capsule, capsules_of, read_capsule
 from rlm_view.replay import Replay

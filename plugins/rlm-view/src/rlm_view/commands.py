@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rlm_plugins.cli.arguments import AsJson, Trust, print_result, terminal_width
 from rlm_plugins.cli.output import echo
+from rlm_plugins.cli.typer_app import AsJson, Trust, print_result, terminal_width
 from rlm_plugins.errors import RlmError
 
 

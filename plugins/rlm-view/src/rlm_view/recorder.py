@@ -14,14 +14,14 @@ import torch
 import yaml
 from transformers import TrainerCallback
 
-from rlm_plugins.batch import Batch
-from rlm_plugins.distributed import gather_lists, processes
-from rlm_plugins.functional.rng_state import rng_state
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.rng_state import rng_state
 from rlm_plugins.recipe.yaml_strict import dump
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.observer import StepObserver
 from rlm_plugins.trainer.rollout import CompletionView
+from rlm_plugins.workers.distributed import gather_lists, processes
 from rlm_view.capsule import FOLDER, Capsule, TreeEncoder, decode_tree, write_capsule
 from rlm_view.tokens import text_of_tokens
 

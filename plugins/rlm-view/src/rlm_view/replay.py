@@ -9,15 +9,19 @@ from typing import Any
 
 import torch
 
-from rlm_plugins.batch import Batch
-from rlm_plugins.dispatch import select, update_part
-from rlm_plugins.divergence import check_number
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.dispatch import select, term_counts, update_part
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.rng_state import temporary_rng_state
+from rlm_plugins.equation.step import (
+    build_step_batch,
+    check_number,
+    compute_advantages,
+    objective,
+    shape_and_filter,
+    with_ratio,
+)
 from rlm_plugins.errors import RlmError
-from rlm_plugins.functional.rng_state import temporary_rng_state
-from rlm_plugins.loss_term import term_counts
-from rlm_plugins.step import compute_advantages, objective, shape_and_filter, with_ratio
-from rlm_plugins.step_batch import build_step_batch
 from rlm_view.capsule import Capsule
 
 LEAVES = ("logp", "entropy", "values")

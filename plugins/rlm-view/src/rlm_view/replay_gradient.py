@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from rlm_plugins.equation.rng_state import set_rng_state, temporary_rng_state
 from rlm_plugins.errors import RlmError
-from rlm_plugins.functional.rng_state import set_rng_state, temporary_rng_state
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.dispatch import location
-from rlm_plugins.equation import Equation
+from rlm_plugins.equation.dispatch import location
+from rlm_plugins.equation.equation import Equation
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.resolve import resolve_algorithm, resolve_rewards

@@ -11,7 +11,7 @@ from typing import Any
 from rlm_lab.why import why
 
 from rlm_plugins.cli.recipe_argument import recorded
-from rlm_plugins.durable.json_lines import JsonLines
+from rlm_plugins.durable.files import JsonLines
 from rlm_plugins.recipe.paths import leaves
 
 Entry = dict[str, Any]

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlm_plugins.environment import Environment
-from rlm_plugins.rollout.tools import accepted_columns
-from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.rollout.episodes import accepted_columns
+from rlm_plugins.specs import Environment, EnvironmentSpec
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -9,9 +9,8 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from rlm_plugins.environment import Environment
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.specs import Environment, EnvironmentSpec
 from rlm_worlds.game import Count, demonstrations
 
 

@@ -12,10 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rlm_plugins.builtin.dataset_environment import dataset
-from rlm_plugins.environment import Environment
-from rlm_plugins.errors import RecipeError
-from rlm_plugins.messages import describe
-from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.errors import RecipeError, describe
+from rlm_plugins.specs import Environment, EnvironmentSpec
 from rlm_worlds.game import Count, Share, Show
 
 MAX_LENGTH = 200

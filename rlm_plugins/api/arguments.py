@@ -1,0 +1,367 @@
+"""Arguments of the Python API as parts and stages: Python objects, and configs and reward functions of TRL."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from rlm_plugins import recipe
+from rlm_plugins.equation.hooks import HOOKS
+from rlm_plugins.errors import RecipeError
+from rlm_plugins.recipe.checks.group_size import check_groups
+from rlm_plugins.recipe.checks.part_needs import check_config_rules, check_rows_fit, names_in
+from rlm_plugins.recipe.compose import stage_of
+from rlm_plugins.recipe.part_lookup import HOOK_OF
+from rlm_plugins.recipe.resolve import Plan, located, plans_of
+from rlm_plugins.recipe.sections import MANY
+from rlm_plugins.recipe.trainer_settings import check_installed
+from rlm_plugins.recipe.trl_fields import algorithm_of, decided, fields_of, slot_of
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.loading import Plugin, call_with_accepted
+from rlm_plugins.registry.part import Part
+from rlm_plugins.registry.registry import IN_MEMORY
+from rlm_plugins.specs import SLOTS, Algorithm, EnvironmentSpec, ModelSpec
+from rlm_plugins.stage import Stage
+
+
+def name_of(target: Any) -> str:
+    """Return a name for a function, class or instance.
+
+    >>> name_of(functools.partial(max, 1)), name_of(name_of)
+    ('max', 'name_of')
+    """
+    if isinstance(target, functools.partial):
+        return name_of(target.func)
+    return str(getattr(target, "__name__", type(target).__name__)).strip("<>")
+
+
+def add(registry: Registry, key: str, target: Any, name: str = "") -> str:
+    """Register an object as a part and return its full name.
+
+    Args:
+        registry: It gets the part, and the plugin `python`.
+        key: Recipe key of the hook: ``advantage``, ``rewards``, ``model``.
+        target: Function or class of the part.
+        name: Default: that of the function; a number is added to a name that is in use.
+
+    Raises:
+        PluginError: The signature breaks the contract of the hook.
+    """
+    registry.plugins.setdefault(IN_MEMORY, Plugin(IN_MEMORY, "objects of the running Python process"))
+    hook, name = HOOK_OF[key], name or name_of(target)
+    used = {part.name for part in registry.parts_of(hook) if part.plugin == IN_MEMORY}
+    candidates = chain([name], (f"{name}_{n}" for n in range(2, 10_000)))
+    part = Part(hook, next(x for x in candidates if x not in used), IN_MEMORY, target)
+    part.check()
+    registry.add(part)
+    return part.full_name
+
+
+def is_object(value: Any) -> bool:
+    """Return True for a function, a class or an object that can be called."""
+    return callable(value)
+
+
+def named_entry(registry: Registry, key: str, entry: Any) -> Any:
+    """Return an entry of a recipe with the object in it replaced by its name.
+
+    Args:
+        registry: It gets the part.
+        key: Recipe key of the hook.
+        entry: A name, an object, or a mapping whose ``name`` is an object.
+    """
+    if isinstance(entry, Mapping):
+        return {**entry, "name": add(registry, key, entry["name"])} if is_object(entry.get("name")) else dict(entry)
+    return {"name": add(registry, key, entry)} if is_object(entry) else entry
+
+
+def named_algorithm(registry: Registry, algorithm: Any, default: Algorithm | None = None) -> dict[str, Any]:
+    """Return the section ``algorithm:`` for the argument of that name.
+
+    Args:
+        registry: It gets functions and rows.
+        algorithm: A name, an :class:`rlm_plugins.specs.Algorithm`, or a mapping of slots; None: `default`.
+        default: Algorithm of a mapping without a name; None: it must have one.
+
+    Raises:
+        RecipeError: It is something else, or names no algorithm.
+    """
+    if algorithm is None or isinstance(algorithm, Mapping):
+        section = dict(algorithm or {})
+        section.setdefault("name", default)
+    else:
+        section = {"name": algorithm}
+    if isinstance(section["name"], Algorithm):
+        section["name"] = add(registry, "algorithm", section["name"], "algorithm")
+    if not isinstance(section["name"], str):
+        allowed = "a name, an `rlm_plugins.specs.Algorithm`, or a mapping of slots with a `name`"
+        raise RecipeError(f"expected an algorithm, got {algorithm!r:.80}", where="algorithm", allowed=allowed)
+    for slot in (slot for slot in SLOTS if slot in section):
+        section[slot] = _named_slot(registry, slot, section[slot])
+    return section
+
+
+def _named_slot(registry: Registry, slot: str, choice: Any) -> Any:
+    if slot not in MANY:
+        return named_entry(registry, slot, choice)
+    if isinstance(choice, Mapping) and "name" not in choice:
+        return dict(choice)  # changes of the algorithm's list, by position or name
+    entries = choice if isinstance(choice, list | tuple) else [choice]
+    return [named_entry(registry, slot, entry) for entry in entries]
+
+
+def name_only_reward(registry: Registry, section: dict[str, Any], labels: Sequence[str]) -> None:
+    """Set the reward that filters of a published algorithm name (``accuracy``) to the only reward there is, in place.
+
+    Args:
+        registry: The parts.
+        section: The section ``algorithm:``; a slot that it has stays as it is.
+        labels: Labels of the rewards.
+    """
+    algorithm = registry.find("rlm_algorithms", section["name"], where="algorithm").target
+    for slot in (slot for slot in ("shapers", "filters") if slot not in section and len(labels) == 1):
+        changes: dict[str, Any] = {}
+        for number, spec in enumerate(getattr(algorithm, slot)):
+            hook = HOOK_OF[slot]
+            knobs = {"name": spec} if isinstance(spec, str) else dict(spec)
+            part = registry.find(hook, knobs.pop("name"))
+            bound = part.bind({knob: value for knob, value in knobs.items() if knob not in HOOKS[hook].options})
+            unknown = [suffix[1:] for suffix, name in names_in(bound, "reward") if name not in labels]
+            changes |= {str(number): dict.fromkeys(unknown, labels[0])} if unknown else {}
+        section |= {slot: changes} if changes else {}
+
+
+def constant(value: Any) -> Callable[[], Any]:
+    """Return a part without knobs that returns a value: a data set or a model that exists already."""
+
+    def part() -> Any:
+        return value
+
+    part.__doc__ = f"Return the {type(value).__name__} that was passed from Python."
+    return part
+
+
+def reward_entries(registry: Registry, reward_funcs: Any, weights: Sequence[float] | None) -> list[dict[str, Any]]:
+    """Return the section ``rewards:`` for the reward functions of TRL.
+
+    Args:
+        registry: It gets the functions.
+        reward_funcs: A function, a reward model (a name or an instance), a mapping ``{"name": part, knobs…}``, or a
+            list of them; None: none.
+        weights: One per function; None: 1 each.
+
+    Raises:
+        RecipeError: As many weights as functions are expected.
+    """
+    functions = as_list(reward_funcs)
+    if weights is not None and len(weights) != len(functions):
+        problem = f"expected {len(functions)} reward weights, one per reward function, got {len(weights)}"
+        raise RecipeError(problem, where="args.reward_weights")
+    entries: list[dict[str, Any]] = []
+    for number, function in enumerate(functions):
+        entry = _reward_entry(registry, function)
+        if weights is not None and entry.get("weight", weights[number]) != weights[number]:
+            problem = f"the weight is {entry['weight']} here and {weights[number]} in `args.reward_weights`"
+            raise RecipeError(problem, where=f"reward_funcs[{number}]")
+        label = entry.get("as") or entry["name"].rpartition("/")[2]
+        entries.append({"weight": 1.0 if weights is None else float(weights[number]), **entry, "as": label})
+    return entries
+
+
+def as_list(reward_funcs: Any) -> list[Any]:
+    """Return `reward_funcs` of TRL, one or a list of them or None, as a list."""
+    if reward_funcs is None:
+        return []
+    return reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
+
+
+def is_model(function: Any) -> bool:
+    """Return True for a reward model, which TRL calls itself: its name, or an instance."""
+    import torch
+
+    return isinstance(function, str | torch.nn.Module)
+
+
+def _reward_entry(registry: Registry, function: Any) -> dict[str, Any]:
+    if is_model(function):
+        name = function if isinstance(function, str) else function.config._name_or_path
+        return {"name": add(registry, "rewards", of_environment, name.rstrip("/").rpartition("/")[2] or "model")}
+    if isinstance(function, Mapping):
+        return dict(named_entry(registry, "rewards", function))
+    return {"name": add(registry, "rewards", _plain_function(function), name_of(function))}
+
+
+def _plain_function(function: Any) -> Callable[..., Any]:
+    """Return a reward function of TRL as a part: its keyword-only parameters are columns too, not knobs."""
+    if not callable(function):
+        raise RecipeError(f"expected a reward function, got {function!r:.80}", where="reward_funcs")
+    parameters = inspect.signature(function).parameters.values()
+    if not any(p.kind is p.KEYWORD_ONLY for p in parameters):
+        return function  # type: ignore[no-any-return]
+
+    def called_with_columns(**columns: Any) -> Any:
+        return call_with_accepted(function, columns)
+
+    async def awaited_with_columns(**columns: Any) -> Any:
+        return await call_with_accepted(function, columns)
+
+    return awaited_with_columns if inspect.iscoroutinefunction(function) else called_with_columns
+
+
+def of_environment(completions: Any) -> Any:
+    """Placeholder of a reward that TRL computes itself: that of an environment, or of a reward model."""
+
+
+NO_SPEED = "none"
+_NOT_FOR_A_CRITIC = (
+    "peft_type",
+    "inference_mode",
+    "base_model_name_or_path",
+    "revision",
+    "task_type",
+    "auto_mapping",
+    "runtime_config",
+    "peft_version",
+)
+"""Fields of the policy's adapter that do not apply to the critic's."""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """Arguments of the trainers beside those of TRL.
+
+    Args:
+        algorithm: A name, an :class:`rlm_plugins.specs.Algorithm`, or a mapping of slots, in which functions are
+            parts; None: the algorithm of the config.
+        speed: Optimizations: a mapping, ``"none"``, or None for all.
+        critic: Kind of the critic, or a mapping; None: the default of an algorithm that has one.
+        generator: Decoding: a name or a mapping; None: the default.
+        plugins: Python files to load as plugins.
+    """
+
+    algorithm: Any = None
+    speed: Any = None
+    critic: Any = None
+    generator: Any = None
+    plugins: Sequence[str | Path] = ()
+
+
+def stage_from(
+    extras: Extras, kind: str, args: Any, config: Any, reward_funcs: Any, adapter: Any, data: Any
+) -> tuple[Stage, Any]:
+    """Return the stage of a trainer, and its config.
+
+    Args:
+        extras: The arguments beside TRL's.
+        kind: Config class in the table of :mod:`rlm_plugins.recipe.trl_fields`.
+        args: The config of TRL.
+        config: Converts the config: (config of TRL, stage, fields that the generator fixes) → config.
+        reward_funcs: As TRL takes them; also names and mappings of reward parts.
+        adapter: PEFT config of the policy, or None.
+        data: Training examples, or None.
+
+    Raises:
+        RecipeError: The arguments do not fit together.
+    """
+    registry = Registry(load=extras.plugins)
+    rewards = reward_entries(registry, reward_funcs, args.reward_weights)
+    weights = {entry["as"]: entry["weight"] for entry in rewards}
+    default = algorithm_of_config(kind, args, weights)
+    section = named_algorithm(registry, extras.algorithm, default)
+    name_only_reward(registry, section, list(weights))
+    model: dict[str, Any] = {"name": add(registry, "model", _in_memory, "model")}
+    if adapter is not None:
+        model["lora"] = adapter
+    data_part = {"name": add(registry, "environment", _in_memory, "train_dataset")}
+    mapping = {
+        "model": model,
+        "environment": data_part,
+        "rewards": rewards or [{"name": add(registry, "rewards", of_environment, "environment")}],
+        "algorithm": section,
+        "trainer": {"use_vllm": args.use_vllm},
+        **_sections(extras),
+    }
+    document = recipe.of_mapping(mapping)
+    with located(document):
+        (plan,) = plans_of(document, registry)
+        if extras.algorithm is not None:
+            check_consistency(kind, args, plan)
+        fixed = {name: value for name, value in plan.stage.settings.items() if name != "use_vllm" or value}
+        trainer_config = config(args, plan, fixed)
+        check_rows_fit(plan.slots, trainer_config, ())
+        check_config_rules(plan.slots, trainer_config, "algorithm")
+        check_installed(trainer_config, "args")
+        labels = [reward.label for reward in plan.stage.rewards]
+        check_groups(plan.slots, trainer_config.num_generations, labels, "algorithm", registry)
+    environment = EnvironmentSpec(train=() if data is None else data)
+    source: Any = ModelSpec(config=None, tokenizer=_in_memory, load=_in_memory)  # type: ignore[arg-type]
+    stage = stage_of(plan, environment, source, {})
+    return stage if rewards else dataclasses.replace(stage, rewards=[]), trainer_config
+
+
+def _sections(extras: Extras) -> dict[str, Any]:
+    """Return the sections of a recipe for the arguments that are not None."""
+    sections: dict[str, Any] = {}
+    if extras.speed is not None:
+        sections["speed"] = extras.speed
+    if extras.generator is not None or extras.speed == NO_SPEED:
+        sections["generator"] = extras.generator or "none"
+    if extras.critic is not None:
+        sections["critic"] = {"kind": extras.critic} if isinstance(extras.critic, str) else dict(extras.critic)
+    return sections
+
+
+def algorithm_of_config(kind: str, args: Any, weights: Mapping[str, float]) -> Algorithm:
+    """Return the algorithm that is equivalent to a config of TRL."""
+    values = {field: getattr(args, field) for field in decided(kind)}
+    about = f"The algorithm of {type(args).__name__}."
+    return Algorithm(about=about, source="the arguments", **algorithm_of(kind, values, weights))
+
+
+def check_consistency(kind: str, args: Any, plan: Plan) -> None:
+    """Check that every changed field of the config agrees with the algorithm.
+
+    Raises:
+        RecipeError: It names the field, both values, and the place to set it.
+    """
+    algorithm = plan.stage.body["algorithm"]
+    by_algorithm = fields_of(kind, algorithm)
+    defaults = {f.name: f.default for f in dataclasses.fields(args)}
+    for field in decided(kind):
+        value = getattr(args, field)
+        if value == defaults[field] or (field in by_algorithm and _is_equal(by_algorithm[field], value)):
+            continue
+        expected = f"{field}={by_algorithm[field]!r}" if field in by_algorithm else "nothing of that kind"
+        problem = f"{kind} has {field}={value!r}, but the algorithm '{algorithm['name']}' has {expected}"
+        hint = f"say it once: in `{slot_of(kind, field)}`, or in {kind} without `algorithm=`"
+        raise RecipeError(problem, where=f"args.{field}", hint=hint)
+
+
+def _is_equal(x: Any, y: Any) -> bool:
+    return tuple(x) == tuple(y) if isinstance(x, list | tuple) else bool(x == y)
+
+
+def _in_memory() -> Any:
+    """Placeholder of an object that is passed to the trainer itself."""
+
+
+def lora_of(peft_config: Any, model: Any) -> dict[str, Any] | None:
+    """Return the fields of the policy's LoRA adapter that differ from PEFT's defaults; None without one."""
+    from peft import LoraConfig
+
+    config = peft_config or getattr(model, "peft_config", {}).get("default")
+    if not isinstance(config, LoraConfig):
+        return None
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(LoraConfig):
+        value = getattr(config, field.name, None)
+        default = field.default if field.default is not dataclasses.MISSING else None
+        if field.init and field.name not in _NOT_FOR_A_CRITIC and value not in (default, {}, [], None):
+            fields[field.name] = sorted(value) if isinstance(value, set) else value
+    return fields
