@@ -33,7 +33,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo demo-llm test test-full test-packages test-third-party bench bench-full bench-overlap bench-rows faults tables reference lint format clean
+.PHONY: demo demo-llm test test-full test-packages test-third-party test-trl bench bench-full bench-overlap bench-rows faults tables reference lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
@@ -53,6 +53,11 @@ test-packages: $(READY)
 
 test-third-party: $(READY)
 	$(BIN)/python tests/run_third_party.py
+
+# Another release of TRL: `make test-trl TRL=1.15.0`
+test-trl: $(READY)
+	$(BIN)/pip install --quiet --no-deps --upgrade --target .trl/$(TRL) "trl==$(TRL)"
+	PYTHONPATH=.trl/$(TRL) $(BIN)/python -m pytest tests/test_trl_interface.py
 
 bench: $(READY)
 	$(BIN)/python benchmarks/grpo_speed.py

@@ -25,7 +25,6 @@ from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.checkpoint import checkpoints
 from rlm_plugins.trainer.generation import PromptTokens
 from rlm_plugins.trainer.observer import StepObserver
-from rlm_plugins.trainer.passes import temperature_cell
 
 REGISTRY = Registry()
 SEEN: list[Any] = []
@@ -124,14 +123,20 @@ def test_processes_generate_equally_many_sequences(idle: EquationTrainer, monkey
     assert ids == idle.generate(["1+2="], [[4, 5]], greedy=True)[0][0]
 
 
-@pytest.mark.parametrize("temperature", [0.5, 2.0, 1.0])
-def test_temperature_applies_to_sampling_and_log_probs(idle: EquationTrainer, temperature: float) -> None:
-    idle.set_temperature(temperature)
+def pass_of_four_tokens(trainer: EquationTrainer) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return log-probs and entropies (1, 4) of the tokens 5 to 8 after themselves."""
     ids = torch.tensor([[5, 6, 7, 8]])
     mask = torch.ones_like(ids)
     inputs = {"prompt_ids": ids, "prompt_mask": mask, "completion_ids": ids, "completion_mask": mask}
     with torch.no_grad():
-        actual, entropy, _ = idle.components.passes.of(idle.model, inputs, compute_entropy=True)
+        return trainer.components.passes.of(trainer.model, inputs, compute_entropy=True)[:2]
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0, 1.0])
+def test_temperature_applies_to_sampling_and_log_probs(idle: EquationTrainer, temperature: float) -> None:
+    idle.set_temperature(temperature)
+    actual, entropy = pass_of_four_tokens(idle)
+    ids = torch.tensor([[5, 6, 7, 8]])
     expected = (logits(idle, [5, 6, 7, 8] * 2)[:, 3:-1] / temperature).log_softmax(-1)
     torch.testing.assert_close(actual, expected.gather(2, ids.unsqueeze(2)).squeeze(2), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(entropy, -(expected.exp() * expected).sum(-1), rtol=1e-4, atol=1e-5)
@@ -397,7 +402,10 @@ def test_a_temperature_on_a_schedule(tmp_path: Path) -> None:
     equation_trainer.observe([temperatures := Temperatures()])
     equation_trainer.train()
     assert temperatures.found == [(0, 1.0, 1.0), (1, 0.75, 0.75)]
-    assert temperature_cell(equation_trainer.model).cell_contents == 0.75
+    equation_trainer.model.eval()
+    actual, _ = pass_of_four_tokens(equation_trainer)
+    expected = (logits(equation_trainer, [5, 6, 7, 8] * 2)[:, 3:-1] / 0.75).log_softmax(-1)
+    torch.testing.assert_close(actual, expected[:, range(4), [5, 6, 7, 8]], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

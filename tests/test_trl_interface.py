@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import inspect
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ import tiny
 import torch
 import transformers
 import trl
+from packaging.requirements import Requirement
 from trl import GRPOConfig, GRPOTrainer, SFTTrainer
 from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
 
 from rlm_plugins import trainer as trainer_package
-from rlm_plugins.trainer.passes import temperature_cell
+from rlm_plugins.trainer import trl_seams
 
 PACKAGE = Path(trainer_package.__file__).parent
 GENERATING = {
@@ -34,22 +36,6 @@ GENERATING = {
     ],
 }
 """What our decoding loop calls, and the loop it stands in for."""
-METHODS = {
-    "_calculate_rewards": (GRPOTrainer, ["self", "inputs", "prompts", "completions", "completion_ids_list"]),
-    "_generate_and_score_completions": (GRPOTrainer, ["self", "inputs"]),
-    "_compute_loss": (GRPOTrainer, ["self", "model", "inputs"]),
-    "_prepare_inputs": (GRPOTrainer, ["self", "generation_batch"]),
-    "_get_train_sampler": (GRPOTrainer, ["self", "dataset"]),
-    "_tokenize_prompts": (GRPOTrainer, ["self", "prompts"]),
-    "_generate_single_turn": (
-        GRPOTrainer,
-        ["self", "prompt_ids", "images", "multimodal_fields", "num_generations", "has_tool_images"],
-    ),
-    "_generate": (GRPOTrainer, ["self", "prompts"]),
-    "_load_optimizer_and_scheduler": (GRPOTrainer, ["self", "checkpoint"]),
-    "_save_checkpoint": (GRPOTrainer, ["self", "model", "trial"]),
-    "_get_output_dir": (transformers.Trainer, ["self", "trial"]),
-}
 ATTRIBUTES = (
     "_logs",
     "_metrics",
@@ -85,6 +71,11 @@ BATCH = {
     "advantages",
     "num_items_in_batch",
 }
+
+
+needs_kernel = pytest.mark.skipif(
+    trl.trainer.utils._ChunkedLogProbFunction is None, reason="this release computes log-probs by Triton, on a GPU only"
+)
 
 
 def constant(completions: list[str], **kwargs: Any) -> list[float]:
@@ -141,14 +132,37 @@ def test_no_collaborator_touches_trls_trainer() -> None:
             assert "context.trainer" not in file.read_text(), file.name
 
 
-def test_version() -> None:
-    assert trl.__version__.startswith("1.16."), "read the release notes, run the parity tests, then move the pin"
+def test_the_release_is_that_of_the_pin() -> None:
+    (pin,) = [text for text in importlib.metadata.requires("rlm-plugins") or () if text.startswith("trl")]
+    assert Requirement(pin).specifier.contains(trl.__version__) == (trl_seams.release() == "1.16")
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_method(name: str) -> None:
-    owner, parameters = METHODS[name]
-    assert list(inspect.signature(getattr(owner, name)).parameters) == parameters, f"{owner.__name__}.{name} changed"
+def test_no_seam_has_changed() -> None:
+    assert trl_seams.changed() == [], (
+        "read the release, run `make test-trl`, then `python -m rlm_plugins.trainer.trl_seams`"
+    )
+
+
+def test_a_changed_seam_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GRPOTrainer, "_compute_loss", lambda self, model, inputs: 0)
+    monkeypatch.delattr(GRPOTrainer, "_tokenize_prompts")
+    gone, other = sorted(trl_seams.changed(), key=len, reverse=True)
+    assert "_tokenize_prompts does not exist in TRL" in gone
+    assert "trainer/equation_trainer.py" in gone
+    assert "GRPOTrainer._compute_loss is another in TRL" in other
+
+
+def test_every_internal_of_trl_is_in_the_table() -> None:
+    """Imports of a module of TRL, and overrides of a method, outside `trl`'s own exports."""
+    listed = {seam.name for seam in trl_seams.seams()}
+    root = PACKAGE.parent
+    for file in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("trl."):
+                assert {f"{node.module}:{alias.name}" for alias in node.names} <= listed, file
+    overridden = overrides(PACKAGE / "equation_trainer.py", "GRPOTrainer")
+    ours = [name for name in overridden if name in vars(GRPOTrainer)]
+    assert {f"trl.trainer.grpo_trainer:GRPOTrainer.{name}" for name in ours} <= listed
 
 
 def test_log_probability_pass() -> None:
@@ -163,6 +177,7 @@ def test_attribute(trainer: GRPOTrainer, name: str) -> None:
     assert hasattr(trainer, name), f"GRPOTrainer.{name} is gone"
 
 
+@needs_kernel
 def test_generation_batch(trainer: GRPOTrainer) -> None:
     rows = [trainer.train_dataset[i // 4] for i in range(8)]
     trainer.model.train()
@@ -171,6 +186,7 @@ def test_generation_batch(trainer: GRPOTrainer) -> None:
     assert len(trainer._logs["advantages"]) == len(rows), "the completions table changed"
 
 
+@needs_kernel
 def test_zero_beta_skips_the_reference(trainer: GRPOTrainer) -> None:
     trainer.beta, beta = 0.0, trainer.beta
     try:
@@ -178,10 +194,6 @@ def test_zero_beta_skips_the_reference(trainer: GRPOTrainer) -> None:
     finally:
         trainer.beta = beta
     assert "ref_per_token_logps" not in out
-
-
-def test_log_prob_pass_reads_its_temperature_from_a_closure(trainer: GRPOTrainer) -> None:
-    assert temperature_cell(trainer.model).cell_contents == trainer.temperature
 
 
 def test_our_columns_survive_the_buffer() -> None:

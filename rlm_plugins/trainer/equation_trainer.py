@@ -27,10 +27,11 @@ from rlm_plugins.trainer.generation import Completions, PolicyGeneration, Prompt
 from rlm_plugins.trainer.loss import Loss, LossBatches, MicroBatches, StepMeans
 from rlm_plugins.trainer.observer import ObservedSteps
 from rlm_plugins.trainer.options import TrainerOptions
-from rlm_plugins.trainer.passes import LogpsAndEntropies, OldLogProbs, temperature_cell
+from rlm_plugins.trainer.passes import LogpsAndEntropies, OldLogProbs
 from rlm_plugins.trainer.rewards import RewardPrefetch, Rewards
 from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.trainer.scoring import PartTools, PolicyDrift, Scoring
+from rlm_plugins.trainer.trl_seams import FusedHead
 
 
 class Collaborators:
@@ -211,9 +212,8 @@ class PolicyInterface:
             self.vllm_generation.temperature = temperature
         else:
             self.generation_config.temperature = self.generation_kwargs["temperature"] = temperature
-        for model in (self.model, self.ref_model):
-            if model is not None:
-                temperature_cell(self.accelerator.unwrap_model(model)).cell_contents = temperature
+        for head in self.fused_heads:
+            head.set_temperature(temperature)
 
 
 class EquationTrainer(ObservedSteps, PolicyInterface, GRPOTrainer):  # type: ignore[misc]
@@ -239,6 +239,8 @@ class EquationTrainer(ObservedSteps, PolicyInterface, GRPOTrainer):  # type: ign
         for observer in options.observers:
             observer.configure(trl)
         super().__init__(**trl)
+        models = [model for model in (self.model, self.ref_model) if model is not None]
+        self.fused_heads = [FusedHead(model, self.accelerator, self.args.cast_lm_head_to_fp32) for model in models]
         options = options.with_rewards(self.reward_func_names)
         self.equation = options.equation
         self.components = Collaborators(self, super(), options, trunk)

@@ -216,13 +216,6 @@ def loss_mask(out: dict[str, Any]) -> torch.Tensor:
     return mask
 
 
-def temperature_cell(model: Any) -> Any:
-    """Return the closure cell in which TRL's forward pass of `model` keeps the temperature of the logits."""
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    forward = getattr(base, "_original_forward", base.forward).__func__  # accelerate may have wrapped it
-    return forward.__closure__[forward.__code__.co_freevars.index("temperature")]
-
-
 PassesFactory = Callable[[TrainerContext, Callable[..., LogpsAndEntropies]], ForwardPasses]
 """Builds the passes of a trainer."""
 

@@ -34,6 +34,8 @@ def doctor() -> dict[str, Any]:
     """Return what a report of a problem needs: system, versions, plugins, sandbox, disk, and the problems found."""
     system, versions, plugins, sandbox, disk = _system(), _versions(), _plugins(), _sandbox(), _disk()
     problems = [f"{row['name']} {row['installed']}: tested with {row['tested']}" for row in versions if row["problem"]]
+    if any(row["problem"] and row["installed"] != "missing" for row in versions if row["name"] == "trl"):
+        problems += _changed_seams()
     problems += [f"plugin {row['name']} ({row['origin']}): {row['state']}" for row in plugins if row["problem"]]
     problems += [f"{row['path']}: {row['problem']}" for row in disk if row["problem"]]
     report = {"system": system, "versions": versions, "plugins": plugins, "sandbox": sandbox, "disk": disk}
@@ -86,6 +88,15 @@ def _versions() -> Rows:
         tested = str(requirement.specifier) or "any"
         rows.append({"name": requirement.name, "installed": installed, "tested": tested, "problem": not is_sound})
     return rows
+
+
+def _changed_seams() -> list[str]:
+    """Return a line for each internal of TRL that another release has changed; importing TRL takes seconds."""
+    try:
+        from rlm_plugins.trainer import trl_seams
+    except ImportError as error:
+        return [f"trl: {error}"]
+    return trl_seams.changed()
 
 
 def _plugins() -> Rows:
