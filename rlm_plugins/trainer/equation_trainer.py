@@ -131,6 +131,7 @@ class PolicyInterface:
     """Mixin for :class:`rlm_plugins.trainer.EquationTrainer`: tokens, generation, episodes, temperature, critic."""
 
     components: Collaborators
+    fused_heads: list[FusedHead]
     args: Any
     accelerator: Any
     model: Any
