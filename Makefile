@@ -33,7 +33,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo demo-llm test test-full test-packages test-third-party test-trl bench bench-full bench-overlap bench-rows faults tables reference lint format clean
+.PHONY: demo demo-llm test test-full test-packages test-third-party test-trl bench bench-full bench-overlap bench-rows faults weight tables reference lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
@@ -74,6 +74,9 @@ bench-rows: $(READY)
 
 faults: $(READY)
 	$(BIN)/python tests/run_faults.py
+
+weight: $(READY)
+	$(BIN)/python tests/weight.py
 
 tables: $(READY)
 	$(BIN)/python plugins/catalog.py

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import weight
 
 import rlm_plugins
 
@@ -103,3 +104,7 @@ def test_core_imports_no_plugin_package() -> None:
 def test_file_names_are_unique() -> None:
     counts = Counter(path.stem for path in MODULES.values())
     assert {name for name, count in counts.items() if count > 1} <= SAME_SUBJECT
+
+
+def test_weight_is_within_its_limits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert weight.main() == 0, capsys.readouterr().out

@@ -1,8 +1,8 @@
 """TRL's internals that this package depends on: the table of them, what an installed release changed, the fused head.
 
 `trl_seams.toml` lists every method that is overridden and every function that is not exported by ``trl``, with the
-file that uses it and a digest per release, of the source code without comments and docstrings. ``rlm doctor`` and the
-tests name what the installed release has changed. ``python -m rlm_plugins.trainer.trl_seams`` adds its digests.
+file that uses it. It has a digest per release, of the source code without comments and docstrings. ``rlm doctor`` and
+the tests name what the installed release has changed. ``python -m rlm_plugins.trainer.trl_seams`` adds its digests.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def changed() -> list[str]:
     """Return a line for each seam whose code in the installed release is not that of a release in the table."""
     lines = []
     for seam in seams():
-        found = digest(seam.name)
-        if found is None:
+        installed = digest(seam.name)
+        if installed is None:
             lines.append(f"{seam.name} does not exist in TRL {trl.__version__}; {seam.used_by} uses it")
-        elif found not in seam.digests.values():
+        elif installed not in seam.digests.values():
             lines.append(f"{seam.name} is another in TRL {trl.__version__}; {seam.used_by} uses it")
     return lines
 
