@@ -138,7 +138,7 @@ _TEXT = ("about", "source", "pitfalls", "trainer", "family", "names")
 SLOTS: tuple[str, ...] = tuple(f.name for f in fields(Algorithm) if f.init and f.name not in _TEXT)
 """The recipe keys under ``algorithm:``, in the order in which a batch passes through them."""
 
-FAMILIES = ("with a critic", "critic-free policy gradient", "off-policy and supervised")
+FAMILIES = ("with a critic", "critic-free policy gradient", "with a teacher", "off-policy and supervised")
 """Families in the order of the survey (arXiv 2509.08827); an unlisted family comes last."""
 
 

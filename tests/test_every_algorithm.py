@@ -160,6 +160,7 @@ def test_empty_unscored_completion_changes_nothing(name: str) -> None:
         "srft": "its samples are judged, not compared",
         "spo": "its baseline is the past of the problem, not its group",
         "flowrl": "its loss is a squared flow, in which the advantage is one term",
+        **dict.fromkeys(("opd", "iw_opd", "sdpo"), "the teacher decides, and no reward is compared"),
     }
 )
 def test_a_group_without_spread_has_advantage_zero(name: str) -> None:
@@ -191,6 +192,9 @@ def test_a_group_of_one_is_defined(name: str) -> None:
         "vapo": "right rows are imitated as well",
         "flowrl": "its loss is a squared flow, in which the advantage is one term",
         "relift": "demonstrations are imitated",
+        "sdpo": "the advantage is not read: the teacher decides",
+        "rlsd": "tokens are weighted by the teacher",
+        "sdar": "tokens that the teacher prefers are pulled up as well",
     }
 )
 def test_on_policy_gradient_equals_reinforce(name: str) -> None:

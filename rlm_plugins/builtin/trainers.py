@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,11 +53,12 @@ class GRPO:
             stage,
             run,
             beta=1.0 if reads_reference else 0.0,  # TRL's switch for the reference pass, no coefficient
-            reward_weights=[reward.weight for reward in stage.rewards],
+            reward_weights=[reward.weight for reward in stage.rewards] or None,
             **({"vllm_importance_sampling_correction": False} if corrects_rollout else {}),  # TRL's would weigh again
         )
         check_whole_groups(stage.rollouts, args.num_generations, args.generation_batch_size // args.world_size)
-        unseen = {"demonstration", "completion"} - {*columns_read(stage.rollouts)}
+        of_sections = {name for section in stage.sections.values() for name in section.columns}
+        unseen = {"demonstration", "completion"} - {*columns_read(stage.rollouts), *of_sections}
         model, processing_class, lora = load_model(stage, run)
         if reads_reference and lora is None:
             save_initial_model(model, stage)
@@ -69,7 +70,7 @@ class GRPO:
                 options,
                 model=model,
                 args=args,
-                reward_funcs=[trl_reward(reward, faults) for reward in stage.rewards],
+                reward_funcs=[trl_reward(reward, faults) for reward in stage.rewards] or [_no_reward],
                 train_dataset=data,
                 processing_class=processing_class,
                 peft_config=lora,
@@ -81,6 +82,11 @@ class GRPO:
     def complete(self, trainer: Any, stage: Stage, folder: Path) -> None:
         """Save the critic beside the result."""
         trainer.save_critic(stage.folder / "critic")
+
+
+def _no_reward(completions: Sequence[Any], **_: Any) -> list[float]:
+    """Return zeros: TRL requires a reward, and an algorithm with a teacher alone has none."""
+    return [0.0] * len(completions)
 
 
 @hookimpl

@@ -204,11 +204,19 @@ def _algorithm(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str
         finder.record_origin(spec, ("algorithm", slot), f"algorithm {algorithm.name}")
         find: Any = finder.part_list if slot in MANY else finder.optional_part
         slots[slot], resolved[slot] = find(slot, spec, ("algorithm", slot))
-    settings = body.get("trainer") or {}
-    provided = {name for setting in _settings(finder, trainer.bind({}), settings).values() for name in setting.provides}
-    known = reports_logprobs(settings, slots["rollouts"]) or "rollout_logp" in provided
-    check_needs(slots, address, samples_elsewhere=known)
+    check_needs(slots, address, provided=_provided(finder, trainer, body, slots))
     return trainer.bind({}, where=address), slots, resolved
+
+
+def _provided(finder: Finder, trainer: Part, body: Mapping[str, Any], slots: Mapping[str, Any]) -> set[str]:
+    """Return the data of the batch that settings, sections and rollout sources of a stage provide."""
+    settings = body.get("trainer") or {}
+    owners: list[Any] = list(_settings(finder, trainer.bind({}), settings).values())
+    keys = [key for key in body if key not in KEYS and body[key] is not None]
+    keys = [key for key in keys if finder.registry.offers("rlm_sections", key)]
+    owners += [finder.registry.find("rlm_sections", key, where=finder.address(key)).target for key in keys]
+    provided = {name for owner in owners for name in owner.provides}
+    return provided | ({"rollout_logp"} if reports_logprobs(settings, slots["rollouts"]) else set())
 
 
 def check_names(recipe: Recipe, registry: Registry) -> None:

@@ -198,6 +198,8 @@ class Section:
     Attributes:
         on_by_default: A stage without the section has it with its defaults; ``none`` in the recipe turns it off.
         needs_equation: A stage whose trainer has a loss of its own cannot have it.
+        provides: Data of the batch that its observers provide: ``teacher_logp``.
+        columns: Columns of the data set that it reads.
         passes: Called with the :class:`~rlm_plugins.trainer.context.TrainerContext` and TRL's forward pass; returns the
             :class:`~rlm_plugins.trainer.passes.ForwardPasses` of a trainer. None: the passes are TRL's, or those of
             another section.
@@ -205,6 +207,8 @@ class Section:
 
     on_by_default: bool = False
     needs_equation: bool = False
+    provides: Sequence[str] = ()
+    columns: Sequence[str] = ()
     passes: Callable[..., Any] | None = None
 
     def settings(self, stage: Stage, args: Any) -> Mapping[str, Any]:

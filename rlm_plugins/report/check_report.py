@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from rlm_plugins.equation.hooks import HOOKS
-from rlm_plugins.recipe.checks.part_needs import reports_logprobs, unavailable_data, warnings_of
+from rlm_plugins.recipe.checks.part_needs import provided_data, unavailable_data, warnings_of
 from rlm_plugins.recipe.ranges import Generation, generation
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
@@ -223,6 +223,8 @@ SUPPLIERS = {
     "self_certainty": "the policy, before the update, from all its logits",
     "top2_margin": "the policy, before the update, from all its logits",
     "expected_logp": "the policy, before the update, over whole groups",
+    "teacher_logp": "the teacher, for each generation batch",
+    "has_teacher": "the teacher, for each generation batch",
     "ref_logp": "the frozen reference, by one more forward pass over each generation batch",
     "rollout_logp": "the inference engine",
     "rollout_weight": "the inference engine",
@@ -331,7 +333,7 @@ def _data_names(stage: Stage, slot: str, part: Part) -> list[str]:
         slot,
         has_importance=stage.equation.importance is not None,
         has_shapers=bool(stage.equation.shapers),
-        samples_elsewhere=reports_logprobs(stage.settings, stage.rollouts),
+        provided=provided_data(stage),
     )
     names = (*part.data, *for_update)
     return [name for name in names if name not in unavailable and name != "log"]

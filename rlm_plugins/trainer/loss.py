@@ -193,6 +193,8 @@ class LossBatches:
             ref_logp=inputs.get("ref_per_token_logps"),  # type: ignore[arg-type]
             rollout_logp=inputs.get("sampling_per_token_logps"),  # type: ignore[arg-type]
             rollout_weight=inputs.get("importance_sampling_ratio"),  # type: ignore[arg-type]
+            teacher_logp=inputs.get("teacher_logp"),  # type: ignore[arg-type]
+            has_teacher=inputs.get("has_teacher"),  # type: ignore[arg-type]
             entropy=entropy,
             values=values,  # type: ignore[arg-type]
             old_values=inputs.get("old_values"),  # type: ignore[arg-type]

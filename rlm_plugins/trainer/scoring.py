@@ -333,6 +333,8 @@ class Scoring:
             named_rewards={r.label: self.rewards.per_function[:, i] for i, r in enumerate(context.rewards)},
             old_logp=gather(out.get("old_per_token_logps")),
             ref_logp=gather(out.get("ref_per_token_logps")),
+            teacher_logp=gather(out.get("teacher_logp")),
+            has_teacher=gather(out.get("has_teacher")),
             policy_drift=self.drift.measure(out, self.prompts.index),  # type: ignore[arg-type]
             turn_rewards=gather(out.get("turn_rewards")),
             rollout_logp=gather(out.get("sampling_per_token_logps")),

@@ -9,6 +9,7 @@ from rlm_algorithms import (
     ALGORITHMS,
     adaptive_kl,
     demonstrations,
+    distillation,
     entropy_control,
     filters,
     group_advantages,
@@ -56,6 +57,15 @@ test_keep_efficient = conformance(
 test_no_truncated_groups = conformance("rlm_filters", filters.no_truncated_groups)
 test_gate = conformance("rlm_filters", filters.gate)
 test_gate_of_one_reward = conformance("rlm_filters", filters.gate, knobs={"at_most": 1, "reward": "accuracy"})
+TEACHER = {"ties": "the teacher decides, and no reward is compared"}
+test_teacher_log_ratio = conformance("rlm_advantages", distillation.teacher_log_ratio, exceptions=TEACHER)
+test_discounted_ratio = conformance(
+    "rlm_advantages", distillation.teacher_log_ratio, knobs={"future": 0.9, "position": 0.5}, exceptions=TEACHER
+)
+test_sampled_distillation = conformance("rlm_policy_losses", distillation.sampled_distillation)
+test_capped_distillation = conformance("rlm_policy_losses", distillation.sampled_distillation, knobs={"cap": 2.0})
+test_teacher_reweighting = conformance("rlm_token_weights", distillation.teacher_reweighting)
+test_self_distillation = conformance("rlm_penalties", distillation.self_distillation)
 BATCH = {"isolation": "mean and std are those of the whole batch"}
 SHARE = {"isolation": "what is made up for is the share of rows in the whole batch that teach nothing"}
 LONE = {"ties": "asked to, it pays a group of one its reward"}

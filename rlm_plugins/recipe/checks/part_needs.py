@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from rlm_plugins.equation.knobs import NameOf, Schedule
 from rlm_plugins.errors import RecipeError, nearest
@@ -15,26 +15,35 @@ from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.protocols import ValidatesConfig, granularity_of, needs_equation
 from rlm_plugins.rollout.group_layout import assign_sources, labels
 
+if TYPE_CHECKING:
+    from rlm_plugins.stage import Stage
+
+REWARDS = ("rewards", "named_rewards", "token_rewards", "turn_rewards", "dense_rewards", "rewards_of")
+"""Data of the batch that exists only with rewards."""
 _NO_RATIO = "comes from an importance part, which this algorithm lacks"
 _NO_ENGINE = "comes from the inference engine, and transformers reports none"
 
 
-def unavailable_data(slot: str, *, has_importance: bool, has_shapers: bool, samples_elsewhere: bool) -> dict[str, str]:
+def unavailable_data(
+    slot: str, *, has_importance: bool, has_shapers: bool, provided: Collection[str]
+) -> dict[str, str]:
     """Return the fields of the batch that are unavailable to a part in `slot`, each with the reason.
 
     Args:
         slot: That of the part (a key of ``algorithm:``).
         has_importance: True if the algorithm has an importance part.
         has_shapers: True if it has a shaper.
-        samples_elsewhere: True if vLLM, a rollout source or a stale policy generates, whose log-probs are known.
+        provided: Data that sections, settings, vLLM or a rollout source provide: ``rollout_logp``, ``teacher_logp``.
     """
     missing: dict[str, str] = {}
     if not has_importance or slot == "importance":
         missing |= dict.fromkeys(("ratio", "log_ratio"), f"the ratio {_NO_RATIO}")
     if not has_shapers:
         missing["dense_rewards"] = "shapers add it per token, and there are none"
-    if not samples_elsewhere:
+    if "rollout_logp" not in provided:
         missing |= {name: f"{name} {_NO_ENGINE}" for name in ("rollout_logp", "rollout_weight")}
+    if "teacher_logp" not in provided:
+        missing |= {name: f"{name} comes from a teacher, and there is none" for name in ("teacher_logp", "has_teacher")}
     if slot != "aggregator":
         missing["loss"] = "only an aggregator gets the loss per token"
     return missing
@@ -50,29 +59,38 @@ def reports_logprobs(settings: Mapping[str, Any], rollouts: Any) -> bool:
     return bool(rollouts or settings.get("use_vllm"))
 
 
+def provided_data(stage: Stage) -> set[str]:
+    """Return the data of the batch that settings, sections and rollout sources of a stage provide."""
+    owners = [*stage.extensions.settings.values(), *(part.part.target for part in stage.extensions.sections.values())]
+    provided = {name for owner in owners for name in owner.provides}
+    return provided | ({"rollout_logp"} if reports_logprobs(stage.settings, stage.rollouts) else set())
+
+
 _REMEDIES = {
     "ratio": "add `importance: token`, or choose a part that needs no ratio",
     "log_ratio": "add `importance: token`, or choose a part that needs no ratio",
     "dense_rewards": "add a shaper with a reward per token or step",
     "rollout_logp": "set `trainer: {use_vllm: true}` or, with rlm-async, `{stale: 1}`, or choose a rollouts part",
+    "teacher_logp": "add the section `teacher: {model: …}`; it is in rlm-algorithms",
+    "has_teacher": "add the section `teacher: {model: …}`; it is in rlm-algorithms",
     "rollout_weight": "set `trainer: {use_vllm: true}`, or choose a rollouts part",
 }
 
 
-def check_needs(slots: Mapping[str, Any], where: str, *, samples_elsewhere: bool) -> None:
+def check_needs(slots: Mapping[str, Any], where: str, *, provided: Collection[str]) -> None:
     """Check that all data that the parts of an algorithm require are provided.
 
     Args:
         slots: Key of ``algorithm:`` → part, None, or list of parts.
         where: Address of the section, for errors.
-        samples_elsewhere: See :func:`unavailable_data`.
+        provided: See :func:`unavailable_data`.
 
     Raises:
         RecipeError: It names the part, the data, and what would provide it.
     """
-    provided = {"has_importance": slots.get("importance") is not None, "has_shapers": bool(slots.get("shapers"))}
+    has = {"has_importance": slots.get("importance") is not None, "has_shapers": bool(slots.get("shapers"))}
     for slot, bound, address in iter_parts(slots, where):
-        missing = unavailable_data(slot, **provided, samples_elsewhere=samples_elsewhere)
+        missing = unavailable_data(slot, **has, provided=provided)
         for name in (name for name in (*bound.part.required_data, *bound.part.update_required_data) if name in missing):
             problem = f"`{bound.part.name}` requires `{name}`: {missing[name]}"
             raise RecipeError(problem, where=address, hint=_REMEDIES.get(name, ""))
@@ -124,7 +142,7 @@ def check_symbols(slots: Mapping[str, Any], num_rewards: int, stage_path: Path, 
         if slots[slot] is None:
             where, allowed = format_path((*stage_path, "algorithm", slot)), ", ".join(registry.names(HOOK_OF[slot]))
             raise RecipeError(f"the algorithm has no {slot}", where=where, allowed=allowed)
-    if not num_rewards:
+    if not num_rewards and any(name in REWARDS for _, bound, _ in iter_parts(slots, "") for name in bound.part.data):
         where, allowed = format_path((*stage_path, "rewards")), ", ".join(registry.names("rlm_rewards"))
         raise RecipeError("this algorithm requires rewards", where=where, allowed=allowed)
 

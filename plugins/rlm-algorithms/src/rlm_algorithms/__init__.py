@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlm_algorithms import filters, group_advantages, imitation_losses, importance_ratios, length_control
+from rlm_algorithms import distillation, filters, group_advantages, imitation_losses, importance_ratios, length_control
 from rlm_algorithms.adaptive_kl import AdaptiveKL, AdaptiveKLInReward
 from rlm_algorithms.demonstrations import Demonstrations, greedy, prefixes
 from rlm_algorithms.entropy_control import clip_cov, kl_cov
 from rlm_algorithms.policy_losses import gradient_preserving, trajectory_balance
 from rlm_algorithms.replay_rollouts import Replay
 from rlm_algorithms.reward_combinations import product, sigmoid_shaping
+from rlm_algorithms.teacher import Teacher
 from rlm_algorithms.tracked_values import Curriculum, Prioritized, TrackedBaseline
 from rlm_algorithms.tree_rollouts import Branches
 from rlm_algorithms.wrapped_environments import budgets, held_out_questions
@@ -18,7 +19,7 @@ from rlm_plugins import hookimpl
 from rlm_plugins.specs import Algorithm, read_algorithms
 
 FOLDER = Path(__file__).parent
-ALGORITHMS = read_algorithms(FOLDER / "algorithms.toml", FOLDER / "conventions.toml")
+ALGORITHMS = read_algorithms(FOLDER / "algorithms.toml", FOLDER / "teachers.toml", FOLDER / "conventions.toml")
 """Name → algorithm, in the order of the survey (arXiv 2509.08827), then the variants of libraries."""
 
 
@@ -76,6 +77,7 @@ def rlm_advantages() -> dict[str, object]:
         "gpg": group_advantages.gpg,
         "pass_at_k": group_advantages.pass_at_k,
         "best_margin": group_advantages.best_margin,
+        "teacher_log_ratio": distillation.teacher_log_ratio,
     }
 
 
@@ -95,6 +97,7 @@ def rlm_policy_losses() -> dict[str, object]:
         "gradient_preserving": gradient_preserving,
         "correctness": imitation_losses.correctness,
         "trajectory_balance": trajectory_balance,
+        "sampled_distillation": distillation.sampled_distillation,
     }
 
 
@@ -105,6 +108,7 @@ def rlm_token_weights() -> dict[str, object]:
         "clip_cov": clip_cov,
         "truncated_importance": importance_ratios.truncated_importance,
         "masked_importance": importance_ratios.masked_importance,
+        "teacher_reweighting": distillation.teacher_reweighting,
     }
 
 
@@ -116,6 +120,7 @@ def rlm_penalties() -> dict[str, object]:
         "nll": imitation_losses.nll,
         "policy_shaping": imitation_losses.policy_shaping,
         "adaptive_kl": AdaptiveKL,
+        "self_distillation": distillation.self_distillation,
     }
 
 
@@ -123,3 +128,9 @@ def rlm_penalties() -> dict[str, object]:
 def rlm_algorithms() -> dict[str, Algorithm]:
     """Return the algorithms of this package by name."""
     return ALGORITHMS
+
+
+@hookimpl
+def rlm_sections() -> dict[str, object]:
+    """Return the sections of this package by key."""
+    return {"teacher": Teacher}

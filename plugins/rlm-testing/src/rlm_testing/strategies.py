@@ -219,6 +219,8 @@ def _filled(
         sources=_sources(noise(count)),
         old_values=noise(count, width),
         turn_rewards=noise(count, width),
+        teacher_logp=logp + noise(count, width, size=0.5),
+        has_teacher=noise(count) > -0.5,
     )
 
 

@@ -1,0 +1,106 @@
+"""Parts with a teacher: on-policy distillation, and a teacher's log-probs as weights and penalties."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from jaxtyping import Bool, Float
+from pydantic import Field, NonNegativeFloat, PositiveFloat
+
+from rlm_plugins.equation.batch import Log
+from rlm_plugins.equation.statistics import discounted
+from rlm_plugins.lazy import torch
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def teacher_log_ratio(
+    teacher_logp: Float[torch.Tensor, "B T"],
+    old_logp: Float[torch.Tensor, "B T"],
+    has_teacher: Bool[torch.Tensor, "B"],
+    mask: Bool[torch.Tensor, "B T"],
+    log: Log | None = None,
+    *,
+    coef: float = 1.0,
+    future: Share = 0.0,
+    position: NonNegativeFloat = 0.0,
+) -> Float[torch.Tensor, "B T"]:
+    """Â_t = coef · (log π_T − log π_old): the sampled reverse KL to a teacher, token by token; no reward.
+
+    On-policy distillation, Thinking Machines (October 2025). `future` γ sums the later ones, Â_t ← Σ_s γ^(s−t) Â_s:
+    tinker's `kl_discount_factor`. `position` γ multiplies by 1 + γ (1 − Σ_{s<t} |a_s| / Σ_s |a_s|): IW-OPD,
+    arXiv 2606.22600, with 1e-8 in the denominator. Libraries disagree on π: tinker has the sampler's, slime and
+    ms-swift the one before the update, verl, prime-rl and TRL the current one (`sampled_distillation`). On policy all
+    are the same gradient. A completion without a teacher has 0.
+
+    >>> one = torch.ones(1, 2, dtype=torch.bool)
+    >>> teacher_log_ratio(torch.tensor([[-1.0, -3.0]]), torch.tensor([[-2.0, -2.0]]), one[:, 0], one).tolist()
+    [[1.0, -1.0]]
+    """
+    gap = ((teacher_logp - old_logp) * has_teacher.unsqueeze(1)).where(mask, 0.0)
+    if log is not None and (has_teacher.unsqueeze(1) & mask).any():
+        log("reverse_kl", -gap[has_teacher.unsqueeze(1) & mask].mean())
+    if position:
+        size = gap.abs()
+        earlier = size.cumsum(1) - size
+        gap = gap * (1 + position * (1 - earlier / (size.sum(1, keepdim=True) + 1e-8)))
+    return coef * (discounted(gap, future, mask) if future else gap)
+
+
+def sampled_distillation(
+    logp: Float[torch.Tensor, "B T"],
+    old_logp: Float[torch.Tensor, "B T"],
+    teacher_logp: Float[torch.Tensor, "B T"],
+    has_teacher: Bool[torch.Tensor, "B"],
+    log: Log | None = None,
+    *,
+    cap: PositiveFloat | None = None,
+) -> Float[torch.Tensor, "B T"]:
+    """ℓ = −sg(min(w, cap) · (log π_T − log π)) · log π: the sampled reverse KL at the current policy.
+
+    TRL 1.16's self-distillation (`sampled_token`, SDPO, arXiv 2601.20802), with the ratio w capped at `cap`
+    (`distillation_is_clip`; default: no ratio). The advantage is not read. A loss log π − log π_T itself has a gradient
+    without the teacher (AReaL's joint loss); so the difference is a constant here. No teacher: 0.
+    """
+    gap = (teacher_logp - logp).detach() * has_teacher.unsqueeze(1)
+    if log is not None:
+        log("reverse_kl", -gap)
+    weight = 1.0 if cap is None else (logp - old_logp).detach().exp().clamp(max=cap)
+    return -weight * gap * logp
+
+
+def teacher_reweighting(
+    advantages: Float[torch.Tensor, "B #T"],
+    teacher_logp: Float[torch.Tensor, "B T"],
+    old_logp: Float[torch.Tensor, "B T"],
+    has_teacher: Bool[torch.Tensor, "B"],
+    *,
+    mix: Share = 0.5,
+    clip: NonNegativeFloat = 0.2,
+    negative_only: bool = False,
+) -> Float[torch.Tensor, "B T"]:
+    """c = 1 − mix + mix · clip(exp(sign(Â) (log π_T − log π_old)), 1 − ε, 1 + ε): tokens that the teacher prefers.
+
+    RLSD, arXiv 2604.03128; the sign of Â is kept. `negative_only` leaves tokens with Â ≥ 0 at 1. The paper raises
+    and lowers `mix` over the steps: a schedule. No teacher: 1.
+    """
+    gap = advantages.sign() * (teacher_logp - old_logp)
+    weight = 1 - mix + mix * gap.exp().clamp(1 - clip, 1 + clip)
+    applies = has_teacher.unsqueeze(1) & ((advantages < 0) if negative_only else (advantages == advantages))
+    return weight.where(applies, 1.0)
+
+
+def self_distillation(
+    logp: Float[torch.Tensor, "B T"],
+    teacher_logp: Float[torch.Tensor, "B T"],
+    has_teacher: Bool[torch.Tensor, "B"],
+    *,
+    sharpness: NonNegativeFloat = 5.0,
+) -> Float[torch.Tensor, "B T"]:
+    """Ω = sg(σ(k Δ)) · Δ with Δ = log π_T − log π: pulls up tokens that the teacher prefers, more where it is sure.
+
+    SDAR, arXiv 2605.15155, k is `sharpness`; the paper's coefficient is 0.1, in its ALFWorld 0.01. Its mean is over its
+    own tokens: `aggregator: token_mean`. No teacher: 0.
+    """
+    gap = (teacher_logp - logp) * has_teacher.unsqueeze(1)
+    return (sharpness * gap.detach()).sigmoid() * gap
