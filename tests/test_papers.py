@@ -31,8 +31,9 @@ CANNED = Path(__file__).parent / "fake_rollouts.py"
 FILES = sorted(FOLDER.glob("*.yaml"))
 PACKAGES = Path(__file__).parent / "paper_packages.py"
 REGISTRY, WITH_CANNED = Registry([PACKAGES]), Registry([CANNED, PACKAGES])
-MISSING = {"process_reward_model", "ettrl"}
-"""Without a recipe here: the first trains no policy, `ettrl` is in survey/."""
+WITH_TEACHER = {"opd", "iw_opd", "sdpo", "rlsd", "sdar"}
+MISSING = {"process_reward_model", "ettrl", *WITH_TEACHER}
+"""Without a recipe here: the first trains no policy, `ettrl` is in survey/, the others are in rlm-algorithms' README."""
 
 SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|(script|ours|TRL|verl|OpenRLHF|ROLL|DAPO): ?\S")
 """What a comment must say about a number."""

@@ -20,8 +20,8 @@ LIMITS = {
     "files of the core": 155,
     "packages and modules directly under the core": 22,
     "imports among the core's lines of code, in percent": 11.2,
-    "lines of core and packages": 70_800,
-    "lines of tests": 51_200,
+    "lines of core and packages": 71_200,
+    "lines of tests": 51_500,
     "modules behind `from rlm_plugins import GRPOTrainer`": 102,
     "packages": 18,
 }
