@@ -16,8 +16,9 @@ _INNER = re.compile(
 _LONE = re.compile(rf"\\?[A-Za-z]+(?:{_ARGUMENTS})?|{_TEXT}")
 _TUPLE = re.compile(r"\\?[({]\s*\w+(?:\s*,\s*\w+)+\s*\\?[)}]")
 _WORDS = re.compile(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}")
+_EVALUATED = re.compile(r"\\(?:lim|i*int|sum|prod)(?![A-Za-z])")
 _CONSTANTS = re.compile(
-    r"\\(?:pi|angle|triangle|frac|sqrt|cdot|times|left|right|pm|circ|infty|sin|cos|tan|ln|log|exp|text\s*\{[^{}]*\}"
+    r"\\(?:begin|end)\s*\{\w+\}(?:\s*\{\w+\})?|\\(?:bullet|pi|angle|triangle|frac|sqrt|cdot|times|left|right|pm|circ|infty|sin|cos|tan|ln|log|exp|text\s*\{[^{}]*\}"
     r"|mathrm\s*\{[^{}]*\})(?![A-Za-z])|(?<![A-Za-z])(?:[ei]|sin|cos|tan|ln|log)(?![A-Za-z])"
 )
 
@@ -66,6 +67,8 @@ def split_name(text: str) -> Named:
 def _is_name(side: str, value: str) -> bool:
     if _TUPLE.fullmatch(side):
         return value.lstrip("\\ ")[:1] in ("(", "{")
+    if _EVALUATED.match(side):
+        return not has_variables(value)
     plain = _INNER.sub("", side).strip()
     if any(map(changes_number, re.findall("[a-z]+", " ".join(_WORDS.findall(side))))):
         return False

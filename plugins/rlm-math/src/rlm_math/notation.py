@@ -18,7 +18,7 @@ _SYMBOLS = {
     **{symbol: rf"\mathbb{{{unicodedata.normalize('NFKC', symbol)}}}" for symbol in "ℝℤℕℚℂ"},
     "−": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ",
     "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ", "…": r"\ldots ", "≈": r"\approx ", "≠": r"\neq ",
-    "∈": r"\in ", "∖": r"\setminus ", "°": r"^\circ ", "º": r"^\circ ", "℃": r"^\circ C", "∶": ":", "′": "'",
+    "∈": r"\in ", "∖": r"\setminus ", "‰": r" \times 10^{-3}", "°": r"^\circ ", "º": r"^\circ ", "℃": r"^\circ C", "∶": ":", "′": "'",
     "，": ", ", "、": ", ", "。": ".",
 }  # fmt: skip
 _SYMBOL = re.compile("|".join(map(re.escape, _SYMBOLS)))
@@ -38,14 +38,11 @@ _SWITCH = (
 _VECTOR = r"\\(?:vec|mathbf|boldsymbol|bm|overrightarrow)(?![A-Za-z])\s*(?:\{\s*[A-Za-z]+\s*\}|[A-Za-z])"
 _DOTS = r"(?:\\(?:ldots|dots|cdots|dotsc)(?![A-Za-z])|\.\.\.)"
 _LINES = r"\{(?:aligned|align|gathered|gather|split|equation)\*?\}"
-_ESCAPED = r"(?<!\\)\\(?=\\(?:[dt]?frac|sqrt|pi|left|right|text|cdot|times|infty|[lg]eq?|cup|pm|begin|end|log|ln)\b)"
-"""The second backslash of a command that was escaped twice."""
 _MOD = r"(?:\\(?:mathrm|text|operatorname)\s*\{\s*mod\s*\}|\\b?mod(?![a-z])|mod(?![a-z])|\\text\s*\{\s*mod)"
 _TEXT = r"\s*(?:\\text\s*\{)?\s*"
 _NONE = r"(?:(?i:there (?:is|are) )?(?i:no (?:real )?solutions?)(?: exists?)?|[Nn]one|(?i:(?:the )?empty set))"
 _TH = r"\s*\^?\s*\{?\s*(?:\\(?:text|mathrm)\s*)?\{\s*(?:st|nd|rd|th)\s*\}\s*\}?"
 _PATTERNS = [
-    (_ESCAPED, ""),
     (r"\\(?:hat|vec)\s*\{\s*\\(?:mathbf|boldsymbol|vec)\s*\{?\s*([ijk])\s*\}?\s*\}", r"\\vec{\1}"),
     (r"\\mathbf\s*\{?\s*([ijk])(?![A-Za-z])\s*\}?", r"\\vec{\1}"),
     (rf"({_VECTOR})\s*\\times\s*(?={_VECTOR})", r"\1\\crossproduct "),
@@ -59,6 +56,7 @@ _PATTERNS = [
     (r"(?<!\\)\\[,;:> ]|\\(?:q?quad|en(?:space|skip)|(?:thin|med|thick|nobreak)space)|~", " "),
     (r"(?<=\d)(?:\\!)?,\s*\\!\s*(?=\d{3}(?!\d))", ","),
     (r"(?<!\\)\\!", ""),
+    (r"(?<![-+*/=,;:$\\ ])\$ +\$(?![-+*/=])", ", "),
     (r"(?<!\\)\$", " "),
     (r"\\le(?:qslant)?(?![A-Za-z])", r"\\leq"),
     (r"\\ge(?:qslant)?(?![A-Za-z])", r"\\geq"),
@@ -162,16 +160,33 @@ def normalize_latex(text: str) -> str:
     >>> normalize_latex(r"$\\left(\\dfrac12,\\ \\sqrt3\\right)$."), normalize_latex(r"0.1666\\ldots")
     ('(\\\\frac{1}{2}, \\\\sqrt{3} )', '0.1\\\\overline{6}')
     """
+    text = _unescaped(text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     text = _SCALE.sub(lambda m: f"\\times 10^{{{_SCALES[m[2]]}}}{m[1] or '' if not m[3] else ''}", text)
     text = _CONTINUED.sub(_repeating, text)
-    text = re.sub(r" {2,}", " ", text).strip().removesuffix("\\\\").strip().removesuffix(".").strip()
+    text = _without_ending(re.sub(r" {2,}", " ", text))
     for pattern in (*_OUTER, *_OUTER):
         while match := pattern.fullmatch(text):
-            text = (match[1] or (match.re.groups > 1 and match[2]) or "").strip()
+            text = _without_ending(match[1] or (match.re.groups > 1 and match[2]) or "")
     quantity = _QUANTITY.fullmatch(text)
     return f"{quantity[1]}\\text{{ {quantity[2]}}}" if quantity else text
+
+
+def _unescaped(text: str) -> str:
+    """Return a text with single backslashes if all its commands have two, or some outside a table, where two end a row.
+
+    >>> _unescaped(r"\\\\frac12"), _unescaped(r"\\begin{matrix}1\\\\ab\\end{matrix}")
+    ('\\\\frac12', '\\\\begin{matrix}1\\\\\\\\ab\\\\end{matrix}')
+    """
+    if re.search(r"\\\\[A-Za-z]{2}", text) and all(len(run) % 2 == 0 for run in re.findall(r"\\+", text)):
+        return text.replace("\\\\", "\\")
+    return text if "\\begin" in text else re.sub(r"(?<!\\)\\(?=\\[A-Za-z]{2})", "", text)
+
+
+def _without_ending(text: str) -> str:
+    """Return a text without spaces around it, and without line breaks and a period after it."""
+    return text.strip().rstrip("\\ ").removesuffix(".").strip()
 
 
 def _repeating(match: re.Match[str]) -> str:

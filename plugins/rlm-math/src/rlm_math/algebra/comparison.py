@@ -40,6 +40,8 @@ class Rules:
 
 def is_right(gold: Value, answer: Value, rules: Rules) -> bool:
     """Return True if an answer is the reference, where the set of one number and the ratio of two are numbers too."""
+    if isinstance(gold, Items) and gold.opened == "[" and len(gold.items) == 1:
+        gold = Items("{", gold.items, "}")
     gold, answer = (_simplified(each.value if isinstance(each, Point) else each) for each in (gold, answer))
     return are_same(_only_item(gold, answer), _only_item(answer, gold), rules)
 
@@ -51,7 +53,7 @@ def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
         return False
     gold, answer = (_simplified(each.value if isinstance(each, Point) else each) for each in (gold, answer))
     if isinstance(gold, Node) and isinstance(answer, Node):
-        return are_equal(gold, answer, rules.nearness)
+        return are_equal(gold, _with_constant_of(gold, answer), rules.nearness)
     gold, answer = _as_vector(gold, answer) if rules.has_unit_vectors else gold, _as_vector(answer, gold)
     if isinstance(gold, Items) and isinstance(answer, Items):
         return _are_same_items(gold, answer, rules)
@@ -67,6 +69,23 @@ def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
     if isinstance(gold, Relation) and isinstance(answer, Relation):
         return gold.kind == answer.kind and are_proportional(gold, answer)
     return False
+
+
+def _with_constant_of(gold: Node, answer: Node) -> Node:
+    """Return an answer with the reference's names for constants of integration: c for C, C_1 for c_1."""
+    names = [sorted({*variables(each)} - {*variables(other)}) for each, other in ((gold, answer), (answer, gold))]
+    is_constant = all(_CONSTANT.fullmatch(name) for each in names for name in each)
+    if not is_constant or len(names[0]) != len(names[1]) or not all(map(_is_additive, names[0], [gold] * len(names[0]))):
+        return answer
+    return substitute(answer, {old: Node("symbol", value=new) for new, old in zip(*names, strict=True)})
+
+
+def _is_additive(name: str, node: Node) -> bool:
+    """Return True for a constant with an index, or one that is a summand."""
+    return "_" in name or (node.op == "+" and any(each == Node("symbol", value=name) for each in node.args))
+
+
+_CONSTANT = re.compile(r"[CcKkA](?:_\d)?")
 
 
 def _only_item(value: Value, other: Value) -> Value:

@@ -103,9 +103,12 @@ def _equation(parts: list[Tokens]) -> Relation | Named:
 
 
 def _name(tokens: Tokens) -> str:
-    """Return the names on the left of an equation that only names a value: ``x`` or ``(x, y)``."""
+    """Return the names on the left of an equation that only names a value: ``x``, ``(x, y)`` or ``P(X=2)``."""
     if name := lone_name(tokens):
         return name
+    texts = [token.text for token in tokens]
+    if len(tokens) > 3 and texts[0][0].isupper() and texts[1] == "(" and is_enclosed(tokens[1:]):
+        return "".join(texts) if not any(token.kind == "letter" and token.text.islower() for token in tokens) else ""
     if is_enclosed(tokens) and is_mark(tokens[0], "("):
         names = [lone_name(part) for part in split(tokens[1:-1], ",")]
         return f"({','.join(names)})" if all(names) and len(names) > 1 else ""

@@ -48,7 +48,8 @@ def is_near(gold: Node, a: Node, answer: Node, b: Node, nearness: Nearness) -> b
         shown = _places(gold)
         is_rounded = shown is not None and a.op == "number" and a.value.denominator != 1 and not is_decimal(answer)
         if is_rounded and shown is not None and _significant(a, shown) >= MIN_DIGITS and not _terminates(b):
-            bounds.append(flint.arb(10) ** -shown / 2)
+            is_cut = 0 < nearness.digits <= _significant(a, shown)  # its last digit may be cut off
+            bounds.append(flint.arb(10) ** -shown / (1 if is_cut else 2))
         return any(distance <= bound for bound in bounds)
 
 
