@@ -33,7 +33,7 @@ _COLORS = "black|blue|brown|cyan|darkgray|gray|green|lime|magenta|olive|orange|p
 _STYLE = r"\\(?:boldsymbol|bm|pmb|underline|emph|ensuremath)\s*(?=\{)"
 _SWITCH = (
     r"\\(?:bf|it|rm|large|Large|LARGE|huge|Huge|small|normalsize|limits|nolimits|displaystyle|textstyle|left|middle"
-    r"|right|[bB]igg?[lmr]?|therefore|hspace\*?\s*\{[^{}]*\})(?![A-Za-z])"
+    r"|right|[bB]igg?[lmr]?|therefore)(?![A-Za-z])|\\hspace\*?\s*\{[^{}]*\}"
 )
 _VECTOR = r"\\(?:vec|mathbf|boldsymbol|bm|overrightarrow)(?![A-Za-z])\s*(?:\{\s*[A-Za-z]+\s*\}|[A-Za-z])"
 _DOTS = r"(?:\\(?:ldots|dots|cdots|dotsc)(?![A-Za-z])|\.\.\.)"
@@ -46,7 +46,7 @@ _PATTERNS = [
     (r"\\(?:hat|vec)\s*\{\s*\\(?:mathbf|boldsymbol|vec)\s*\{?\s*([ijk])\s*\}?\s*\}", r"\\vec{\1}"),
     (r"\\mathbf\s*\{?\s*([ijk])(?![A-Za-z])\s*\}?", r"\\vec{\1}"),
     (rf"({_VECTOR})\s*\\times\s*(?={_VECTOR})", r"\1\\crossproduct "),
-    (rf"{_SWITCH}\s*\.", " "),
+    (r"\\(?:left|right|[bB]igg?[lmr]?)\s*\.", " "),
     (_SWITCH, " "),
     (_STYLE, ""),
     (rf"\\(?:text)?color\s*\{{\s*(?:{_COLORS})\s*\}}", " "),
@@ -72,6 +72,7 @@ _PATTERNS = [
     (r"\\(?:textdegree|degree)(?![A-Za-z])", r"^\\circ"),
     (r"\\big(cup|cap)(?![A-Za-z])", r"\\\1"),
     (r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm)\s*\]|\\cr(?![A-Za-z])", r"\\\\"),
+    (r"(?<!\\)\\(?=-?\d)", r"\\\\"),
     (r"\{,\}", ","),
     (r"(?<![\^_A-Za-z])(?<![\^_] )\{\s*([-+=]|\\(?:cdot|times|div|pm)(?![A-Za-z]))\s*\}", r"\1"),
     (r"(?<![\^_A-Za-z}])\{\s*(\\(?:sin|cos|tan|cot|sec|csc|ln|log)(?![A-Za-z]))\s*\}(?=\s*[\^_])", r"\1"),
@@ -83,7 +84,7 @@ _PATTERNS = [
     (r"\\(?:text|math)dollar(?![A-Za-z])", r"\\$"),
     (r"(?<=\d)\s*(?:\\text\s*\{\s*x\s*\}| x )\s*(?=10)", r"\\times "),
     (rf"^\s*\\begin\s*{_LINES}((?:(?!\\\\|\\begin|&.*&).)*)\\end\s*{_LINES}\s*$", r"\1"),
-    (r"\\\{\s*\\begin\s*\{(?:array|aligned|matrix)\}\s*(?:\{[lcr ]+\})?(.*?)\\end\s*\{\w+\}\s*\.?\s*$",
+    (r"\\\{\s*\\begin\s*\{(?:array|aligned|matrix)\}\s*(?:\{[lcr ]+\})?(.*?)\\end\s*\{\w+\}\s*\.?(?=[\s}]*$)",
      r"\\begin{cases}\1\\end{cases}"),
     (rf"(?<=\d){_TH}(?!\s*\d)", ""),
     (r"\^\s*\{\s*\\(?:mathsf|mathrm|text)\s*\{?\s*T\s*\}?\s*\}", "^T"),
