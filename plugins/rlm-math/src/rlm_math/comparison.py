@@ -44,7 +44,8 @@ _FAMILY = re.compile(r"\\\{\s*([a-z])\s*(?:\\mid|\||:)\s*(\1\s*=.+,.*\\in.+)\\\}
 _ROUNDED = re.compile(r"(?<=\S)\s*\\approx\s*(-?\s*(?:\\\$)?\s*(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+))(\s*\\?%)?")
 """The decimal after the exact value of a reference."""
 _PROSE = re.compile(r"(?<![A-Za-z\\{])[A-Za-z]{3,} [a-z]{2,} [a-z]{2,}")
-_COMMA = re.compile(r"-?\d+,\d+")
+_COMMA = re.compile(r"-?\d+(?:,\d+ -?\d+\.|\.\d+ -?\d+,)\d+")
+"""Two decimals, one of them with a comma."""
 _INTRODUCTION = re.compile(
     r"^(?:\\text\s*\{)?\s*(?:the )?(?:final )?(?:solution|answer)s?"
     r"(?:(?: is| are)?\s*:|(?: is| are)?(?=\s*[\\\d]))\s*\}?\s*",
@@ -347,8 +348,8 @@ def _compare_value(gold: Reference, text: str, rules: Rules) -> bool | Query:
             pair = (gold.value, rf"({value})^\circ") if one == unit else (rf"({gold.value})^\circ", value)
             return rules.units == "compare" and _query(*pair, rules)
     exact, factor = parse_number(value), Fraction(1)
-    if exact is None and gold.exact is not None and "." in gold.value and _COMMA.fullmatch(value):
-        exact = parse_number(value.replace(",", "."))
+    if None in (exact, gold.exact) and _COMMA.fullmatch(f"{value} {gold.value}"):
+        return value.replace(",", ".") == gold.value.replace(",", ".") and _same_unit(gold.unit, unit, rules.units)
     if unit in units.MULTIPLES and gold.unit is None and rules.units != "ignore":
         return False
     if not _same_unit(gold.unit, unit, rules.units):

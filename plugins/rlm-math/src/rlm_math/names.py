@@ -13,7 +13,7 @@ _ARGUMENTS = r"(?<=[A-Za-z'}])\s*\([^()]*\)"
 _INNER = re.compile(
     rf"{_SUBSCRIPT}|(?<=[A-Z}}])\s*\^\s*\{{\s*-1\s*\}}\s*$|\^\s*\{{?\s*(?:\\prime|-1)\s*\}}?(?=\s*\()|'"
 )
-_LONE = re.compile(rf"\\?[A-Za-z]+(?:{_ARGUMENTS})?|{_TEXT}")
+_LONE = re.compile(rf"(?:\\?[A-Za-z]+|{_TEXT})(?:{_ARGUMENTS})?")
 _TUPLE = re.compile(r"\\?[({]\s*\w+(?:\s*,\s*\w+)+\s*\\?[)}]")
 _WORDS = re.compile(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}")
 _EVALUATED = re.compile(r"\\(?:lim|i*int|sum|prod)(?![A-Za-z])")
@@ -73,7 +73,7 @@ def _is_name(side: str, value: str) -> bool:
     if any(map(changes_number, re.findall("[a-z]+", " ".join(_WORDS.findall(side))))):
         return False
     if _LONE.fullmatch(plain) and not (len(plain) > 1 and plain.isalpha() and has_variables(value)):
-        return has_variables(plain) or len(plain) == 1 or "text" in plain
+        return has_variables(plain) or len(plain) == 1 or re.match(_TEXT, plain) is not None
     without = re.sub(_ARGUMENTS, "", plain)
     letters = re.findall(r"[A-Za-z]", re.sub(_TEXT, "X", _CONSTANTS.sub(" ", without)))
     if len({*letters}) < 2 and not "".join(letters).isupper():

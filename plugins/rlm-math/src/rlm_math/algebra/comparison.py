@@ -139,7 +139,7 @@ def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
         items, others = ([*each.items] for each in (gold, answer))
         if gold.opened == "{":
             items, others = _distinct(items, rules), _distinct(others, rules)
-        elif answer.opened == "{":
+        elif answer.opened == "{" or all(isinstance(item, Items) for item in items):  # solutions may be repeated
             others = _distinct(others, rules)
         return _are_permuted(items, others, rules)
     brackets = [_brackets(each) for each in (gold, answer)]
@@ -270,7 +270,8 @@ def _as_column(value: Value) -> Items | None:
         return Items("(", tuple(row[0] for row in value.rows), ")") if is_column else None
     if isinstance(value, Items) and _is_assignment(value):
         return _as_tuple(value)
-    return value if isinstance(value, Items) and value.opened in ("(", "<") else None
+    is_row = isinstance(value, Items) and value.opened + value.closed in ("()", "<>", "[]")
+    return Items("(", value.items, ")") if is_row else None  # type: ignore[union-attr]
 
 
 def _are_same_named(gold: Value, answer: Value, rules: Rules) -> bool:
