@@ -57,7 +57,9 @@ _SIGN = re.compile(r"^\s*(?:=(?!=)|\\(?:approx|simeq|sim|implies|Rightarrow)(?![
 _NAMED = re.compile(r"((?:^|[,;])\s*[A-Za-z](?:_\w|_\{\w+\})?\s*)\\(?:approx|simeq)(?![A-Za-z])")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}")
 _LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*)?\(?\s*([A-Z])\s*[).:]?")
-_CHOICE = re.compile(r"\\(?:text|mathrm)\s*\{\s*\(?\s*([A-Ha-h])\s*[).:]\s*([^{}]*)\}\s*(.*)|\(([a-h])\)\s*(?=[-\\\d])(.+)", re.S)
+_CHOICE = re.compile(
+    r"\\(?:text|mathrm)\s*\{\s*\(?\s*([A-Ha-h])\s*[).:]\s*([^{}]*)\}\s*(.*)|\(([a-h])\)\s*(?=[-\\\d])(.+)", re.S
+)
 _BARE_CHOICE = re.compile(r"(?:\(\s*([A-H])\s*\)|([A-H])(?:[.:)]|(?=\s+[A-Z][a-z])))\s+(\S.*)", re.S)
 _HEDGE = re.compile(r"(?<![A-Za-z])(?:(?i:or|and|nor|not|but|maybe)|[A-H])(?![A-Za-z])")
 """What offers another option, or takes one back."""

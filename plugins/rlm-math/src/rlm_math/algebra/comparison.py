@@ -75,7 +75,11 @@ def _with_constant_of(gold: Node, answer: Node) -> Node:
     """Return an answer with the reference's names for constants of integration: c for C, C_1 for c_1."""
     names = [sorted({*variables(each)} - {*variables(other)}) for each, other in ((gold, answer), (answer, gold))]
     is_constant = all(_CONSTANT.fullmatch(name) for each in names for name in each)
-    if not is_constant or len(names[0]) != len(names[1]) or not all(map(_is_additive, names[0], [gold] * len(names[0]))):
+    if (
+        not is_constant
+        or len(names[0]) != len(names[1])
+        or not all(map(_is_additive, names[0], [gold] * len(names[0])))
+    ):
         return answer
     return substitute(answer, {old: Node("symbol", value=new) for new, old in zip(*names, strict=True)})
 
