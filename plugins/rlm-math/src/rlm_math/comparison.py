@@ -158,8 +158,8 @@ def parse_reference(answer: str) -> Reference | None:
         value_text = sides[-1]  # i^5 = i^4 i = i
     without_unit, unit = units.split(value_text, is_reference=True)
     exact = parse_number(without_unit)
-    kind: Kind = "formula" if exact is None else "number"
-    return Reference(text, kind, name, without_unit, unit, exact, "", domain, rounded, written)
+    kind_of_value: Kind = "formula" if exact is None else "number"
+    return Reference(text, kind_of_value, name, without_unit, unit, exact, "", domain, rounded, written)
 
 
 def _without_decimals(text: str) -> tuple[str, Fraction | None]:

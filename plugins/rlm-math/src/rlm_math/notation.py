@@ -18,8 +18,8 @@ _SYMBOLS = {
     **{symbol: rf"\mathbb{{{unicodedata.normalize('NFKC', symbol)}}}" for symbol in "ℝℤℕℚℂ"},
     "−": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ",
     "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ", "…": r"\ldots ", "≈": r"\approx ", "≠": r"\neq ",
-    "∈": r"\in ", "∖": r"\setminus ", "‰": r" \times 10^{-3}", "°": r"^\circ ", "º": r"^\circ ", "℃": r"^\circ C", "∶": ":", "′": "'",
-    "，": ", ", "、": ", ", "。": ".",
+    "∈": r"\in ", "∖": r"\setminus ", "°": r"^\circ ", "º": r"^\circ ", "℃": r"^\circ C", "∶": ":", "′": "'",
+    "‰": r" \times 10^{-3}", "，": ", ", "、": ", ", "。": ".",
 }  # fmt: skip
 _SYMBOL = re.compile("|".join(map(re.escape, _SYMBOLS)))
 _SLASHED = re.compile("([⁰¹²³⁴-⁹]+)[⁄/]([₀-₉]+)")

@@ -78,8 +78,8 @@ fraction
   draw n=r(1,10**s)*one((-1,1))  d=r(2,6*s+3)
   let v=Fraction(n,d)  w=abs(n)//d
   where d > 1 and gcd(n, d) == 1
-  same <v>  <n>/<d>  <n>:<d>  \frac{<3*n>}{<3*d>}  \frac{<-n>}{-<d>}  <w>\frac{<n%d>}{<d>} ? n > d  <plain(v)> ? terminates(v)
-      <v-Fraction(1,2)>+\frac12  \frac{<v/2>}{\frac{1}{2}}  x = <v>  <n> \cdot <d>^{-1}
+  same <v>  <n>/<d>  \frac{<3*n>}{<3*d>}  \frac{<-n>}{-<d>}  <w>\frac{<n%d>}{<d>} ? n > d  <plain(v)> ? terminates(v)
+      <v-Fraction(1,2)>+\frac12  \frac{<v/2>}{\frac{1}{2}}  x = <v>  <n> \cdot <d>^{-1}  <n>:<d>
   change n=n+1  d=d+1  n,d=d,n  n=-n  n=n+d
   other <n>, <d>  <d>:<n> ? n > 0  <format(n/d,'.2f')> ? not terminates(v) and abs(v) < 99
 decimal

@@ -6,8 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
 
 from rlm_math.algebra.equality import are_equal
 from rlm_math.algebra.exact import fold
@@ -74,7 +72,7 @@ def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
 def _with_constant_of(gold: Node, answer: Node) -> Node:
     """Return an answer with the reference's names for constants of integration: c for C, C_1 for c_1."""
     names = [sorted({*variables(each)} - {*variables(other)}) for each, other in ((gold, answer), (answer, gold))]
-    is_constant = all(_CONSTANT.fullmatch(name) for each in names for name in each)
+    is_constant = gold.op == "+" and all(_CONSTANT.fullmatch(name) for each in names for name in each)
     if (
         not is_constant
         or len(names[0]) != len(names[1])
@@ -86,7 +84,7 @@ def _with_constant_of(gold: Node, answer: Node) -> Node:
 
 def _is_additive(name: str, node: Node) -> bool:
     """Return True for a constant with an index, or one that is a summand."""
-    return "_" in name or (node.op == "+" and any(each == Node("symbol", value=name) for each in node.args))
+    return "_" in name or Node("symbol", value=name) in node.args
 
 
 _CONSTANT = re.compile(r"[CcKkA](?:_\d)?")
@@ -124,7 +122,6 @@ def _folded(node: Node) -> Node:
 
 
 def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
-    gold, answer = shortened(gold), shortened(answer)
     if _is_tuple(gold) and _is_assignment(answer):
         return _are_same_items(gold, _as_tuple(answer), rules)
     if _is_tuple(answer) and _is_assignment(gold):
@@ -302,33 +299,6 @@ def _as_relation(value: Value) -> Relation | None:
     if isinstance(value, Named) and isinstance(value.value, Node):
         return Relation(Node("+", (Node("symbol", value=value.name), Node("-", (value.value,)))), "=")
     return value if isinstance(value, Relation) else None
-
-
-def shortened(value: Items) -> Items:
-    """Return an arithmetic progression with its first two numbers, dots, and its last; any other list as it is.
-
-    A list without a last number keeps three: 1, 2, … may also be powers of two.
-    """
-    if value.items.count(DOTS) != 1:
-        return value
-    at = value.items.index(DOTS)
-    first, last = ([_rational(item) for item in part] for part in (value.items[:at], value.items[at + 1 :]))
-    if len(first) < 2 or None in (*first, *last):
-        return value
-    steps = {b - a for part in (first, last) for a, b in pairwise(part)}
-    if len(steps) > 1:
-        return value
-    first_items = value.items[: min(at, 2 if last else 3)]
-    return Items(value.opened, (*first_items, DOTS, *value.items[at + 1 :][-1:]), value.closed)
-
-
-def _rational(item: Value) -> Any:
-    """Return the value of a rational number; None for anything else."""
-    try:
-        node = fold(item) if isinstance(item, Node) else None
-    except UndefinedError:
-        return None
-    return node.value if node is not None and node.op == "number" else None
 
 
 _UNITS = "ijk"
