@@ -35,12 +35,12 @@ _DOMAIN = re.compile(
     r"[,;]?\s*\(?\s*(?:\\text\s*\{)?\s*(?:(?:for|where|with)(?![a-z]))?\s*\}?\s*(?:"
     r"(?:(?:all|any|every|some|an?) )?(?P<words>real|integer)(?: numbers?|s)?[\s}]*(?P<first>[a-z])"
     r"|(?P<last>[a-z])[\s}]*(?:\\text\s*\{)?\s*(?:is|being) an(?:y|other)? (?P<word>real|integer)(?: number)?\s*\}?"
-    r"|(?P<name>(?<![\w\\])[a-z](?:\s*,\s*[a-z])*)\s*\\in\s*\\math(?:bb|rm)\s*\{\s*(?P<set>[ZRN])\s*\}(?P<sign>\^\s*\{?\s*[*+-]\s*\}?)?"
+    r"|(?P<name>(?<![\w\\])[a-z](?:\s*,\s*[a-z]){0,3})\s*\\in\s*\\math(?:bb|rm)\s*\{\s*(?P<set>[ZRN])\s*\}(?P<sign>\^\s*\{?\s*[*+-]\s*\}?)?"
     r")\s*\)?\.?\s*$"
 )
 """The set of a parameter, at the end of an answer."""
 _PARAMETER = re.compile(r"(?<![A-Za-z\\])[klmnrst](?![A-Za-z])")
-_FAMILY = re.compile(r"\\\{\s*([a-z])\s*(?:\\mid|\||:)\s*(\1\s*=.+,.*\\in.+)\\\}", re.S)
+_FAMILY = re.compile(r"\\\{\s*([a-z])\s*(?:\\mid|\||:)\s*(\1\s*=.+)\\\}", re.S)
 _ROUNDED = re.compile(r"(?<=\S)\s*\\approx\s*(-?\s*(?:\\\$)?\s*(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+))(\s*\\?%)?")
 """The decimal after the exact value of a reference."""
 _PROSE = re.compile(r"(?<![A-Za-z\\{])[A-Za-z]{3,} [a-z]{2,} [a-z]{2,}")
@@ -186,7 +186,7 @@ def read(text: str) -> Written:
     """
     ascii_text = to_ascii(text)
     plain = normalize_latex(ascii_text) if ascii_text else ""
-    plain = family[2].strip() if (family := _FAMILY.fullmatch(plain)) else plain
+    plain = family[2].strip() if (family := _FAMILY.fullmatch(plain)) and "\\in" in plain else plain
     domain = parameters = ""
     if not re.search(r"[<>]|\\[lg]eq", plain) and (match := _DOMAIN.search(plain, 1)):
         word = match["words"] or match["word"]
