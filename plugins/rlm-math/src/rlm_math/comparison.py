@@ -35,7 +35,7 @@ _DOMAIN = re.compile(
     r"[,;]?\s*\(?\s*(?:\\text\s*\{)?\s*(?:(?:for|where|with)(?![a-z]))?\s*\}?\s*(?:"
     r"(?:(?:all|any|every|some|an?) )?(?P<words>real|integer)(?: numbers?|s)?[\s}]*(?P<first>[a-z])"
     r"|(?P<last>[a-z])[\s}]*(?:\\text\s*\{)?\s*(?:is|being) an(?:y|other)? (?P<word>real|integer)(?: number)?\s*\}?"
-    r"|(?P<name>(?<![\w\\])[a-z](?:\s*,\s*[a-z]){0,3})\s*\\in\s*\\math(?:bb|rm)\s*\{\s*(?P<set>[ZRN])\s*\}(?P<sign>\^\s*\{?\s*[*+-]\s*\}?)?"
+    r"|(?P<name>(?<![\w\\])[a-z]|(?<=[,;(])\s*[a-z](?:\s*,\s*[a-z]){1,3})\s*\\in\s*\\math(?:bb|rm)\s*\{\s*(?P<set>[ZRN])\s*\}(?P<sign>\^\s*\{?\s*[*+-]\s*\}?)?"
     r")\s*\)?\.?\s*$"
 )
 """The set of a parameter, at the end of an answer."""

@@ -39,6 +39,8 @@ _VECTOR = r"\\(?:vec|mathbf|boldsymbol|bm|overrightarrow)(?![A-Za-z])\s*(?:\{\s*
 _DOTS = r"(?:\\(?:ldots|dots|cdots|dotsc)(?![A-Za-z])|\.\.\.)"
 _LINES = r"\{(?:aligned|align|gathered|gather|split|equation)\*?\}"
 _MOD = r"(?:\\(?:mathrm|text|operatorname)\s*\{\s*mod\s*\}|\\b?mod(?![a-z])|mod(?![a-z])|\\text\s*\{\s*mod)"
+_CLOSED = r"(?<=[\w})\]])(?<!and\})(?<!or\})(?<!and \})(?<!or \})"
+"""The end of a formula, and not of a word that joins it to the next."""
 _TEXT = r"\s*(?:\\text\s*\{)?\s*"
 _NONE = r"(?:(?i:there (?:is|are) )?(?i:no (?:real )?solutions?)(?: exists?)?|[Nn]one|(?i:(?:the )?empty set))"
 _TH = r"\s*\^?\s*\{?\s*(?:\\(?:text|mathrm)\s*)?\{\s*(?:st|nd|rd|th)\s*\}\s*\}?"
@@ -53,6 +55,7 @@ _PATTERNS = [
     (r"\\(?:textrm|mbox|hbox|text(?:bf|it|sf|tt|up|normal|sc))(?![A-Za-z])", r"\\text"),
     (r"\\(?:mathsf|mathbf)(?=\s*\{)", r"\\mathrm"),
     (r"\\(?:[dtc]frac|nicefrac|sfrac)(?![A-Za-z])", r"\\frac"),
+    (rf"{_CLOSED}\s*\\q?quad\s*(?=[A-Za-z](?:_\w|_\{{\w+\}})?\s*(?:=|\\equiv))", ", "),
     (r"(?<!\\)\\[,;:> ]|\\(?:q?quad|en(?:space|skip)|(?:thin|med|thick|nobreak)space)|~", " "),
     (r"(?<=\d)(?:\\!)?,\s*\\!\s*(?=\d{3}(?!\d))", ","),
     (r"(?<!\\)\\!", ""),
@@ -77,7 +80,7 @@ _PATTERNS = [
     (r"\{,\}", ","),
     (r"(?<![\^_A-Za-z])(?<![\^_] )\{\s*([-+=]|\\(?:cdot|times|div|pm)(?![A-Za-z]))\s*\}", r"\1"),
     (r"(?<![\^_A-Za-z}])\{\s*(\\(?:sin|cos|tan|cot|sec|csc|ln|log)(?![A-Za-z]))\s*\}(?=\s*[\^_])", r"\1"),
-    (r"\\text\s*\{\s*(?:only)?\s*\}\s*$|\\text\s*\{\s*\}", " "),
+    (r"\\text\s*\{\s*only\s*\}\s*$|^\s*\\text\s*\{\s*only\s*\}|\\text\s*\{\s*\}", " "),
     (r"(?<![A-Za-z])\\(?:text|mathrm)\s*\{\s*([-,;])\s*\}", r"\1"),
     (r"(?<=[\d)])\s*\{\s*\}\s*(?=\^\s*\{?\s*\\circ)", ""),
     (r"(?<=[\d)])\s*\^\s*(?:o(?![A-Za-z])|\{\s*(?:\\(?:text|mathrm)\s*\{\s*o\s*\}|o)\s*\})", r"^\\circ "),
