@@ -181,8 +181,8 @@ class Written(NamedTuple):
 def read(text: str) -> Written:
     """Return a text in the one notation, without a leading sign of equality; empty if it cannot be read.
 
-    >>> read(r"\\{x \\mid x = n\\pi, n \\in \\mathbb{Z}\\}"), read(r"= 4").text
-    (Written(text='x = n\\pi', domain='Z', parameters='n'), '4')
+    >>> read(r"\\{x \\mid x = 2n, n \\in \\mathbb{Z}\\}"), read(r"= 4").text
+    (Written(text='x = 2n', domain='Z', parameters='n'), '4')
     """
     ascii_text = to_ascii(text)
     plain = normalize_latex(ascii_text) if ascii_text else ""
