@@ -1,11 +1,12 @@
-"""Verdicts of `math_accuracy` beside math-verify, on pairs and completions that others wrote and graded.
+"""Verdicts of `math_accuracy`, math-verify and TRL on pairs and completions that others wrote and graded.
 
     python benchmarks/math_verdicts.py CHECKOUT/tests/test_all.py CHECKOUT/tests/test_math_equal.py
     python benchmarks/math_verdicts.py outputs.jsonl --kind completions
     python benchmarks/math_verdicts.py test.jsonl --kind references
 
 The files are read where they are: tests of other graders as Python source that is parsed and never run, completions and
-data sets as JSON lines. A disagreement with the source, or between both graders, is printed; then counts and seconds.
+data sets as JSON lines. Each disagreement is printed; then counts and seconds. Paid are answers that are wrong for the
+source, rejected are those that are right.
 """
 
 from __future__ import annotations
@@ -115,13 +116,12 @@ def references(path: Path) -> Iterator[Row]:
 
 def main() -> None:
     """Print disagreements and counts."""
-    from math_verify import parse, verify
     from rlm_math import math_accuracy
 
     arguments = argparse.ArgumentParser()
     arguments.add_argument("files", nargs="+", type=Path)
     arguments.add_argument("--kind", choices=["tests", "completions", "references"], default="tests")
-    arguments.add_argument("--alone", action="store_true", help="without math-verify")
+    arguments.add_argument("--alone", action="store_true", help="without math-verify and TRL")
     options = arguments.parse_args()
     logging.disable(logging.CRITICAL)
     read = {"tests": pairs_of_tests, "completions": completions, "references": references}[options.kind]
@@ -129,21 +129,38 @@ def main() -> None:
     if options.kind == "tests":
         rows = [each for each in map(boxed, rows) if each]
     count, seconds, each_row = Counter[str](), Counter[str](), iter(rows)
+    graders = {"math_accuracy": math_accuracy} | ({} if options.alone else {"math-verify": _math_verify, "TRL": _trl})
     math_accuracy([r"\boxed{\sqrt{4}}"], ["2"])  # starts the workers
     while chunk := list(islice(each_row, CHUNK)):
-        start = time.perf_counter()
-        ours = math_accuracy([row.text for row in chunk], [row.gold for row in chunk])
-        middle = time.perf_counter()
-        theirs = ours if options.alone else [bool(verify(parse(f"${row.gold}$"), parse(row.text))) for row in chunk]
-        seconds += {"ours": middle - start, "theirs": time.perf_counter() - middle}
-        for row, mine, other in zip(chunk, ours, theirs, strict=True):
-            for name, score in (("ours", mine), ("theirs", other)):
-                verdict = "unscored" if score is None else "agrees" if score == row.expected else "differs"
+        scores: dict[str, list[float | None]] = {}
+        for name, grade in graders.items():
+            start = time.perf_counter()
+            scores[name] = grade([row.text for row in chunk], [row.gold for row in chunk])
+            seconds[name] += time.perf_counter() - start
+        for index, row in enumerate(chunk):
+            verdicts = {name: each[index] for name, each in scores.items()}
+            for name, score in verdicts.items():
+                wrong = "rejected" if row.expected else "paid"
+                verdict = "unscored" if score is None else "agrees" if score == row.expected else wrong
                 count[f"{name} {verdict}"] += 1
-            if mine != row.expected or bool(mine) != bool(other):
+            if {*verdicts.values()} != {float(row.expected)}:
                 pair = f"{row.gold} | {row.text[-120:]}".replace("\n", "⏎")
-                print(f"{row.expected:d} ours {mine} theirs {other} | {pair}")
+                print(f"{row.expected:d} {verdicts} | {pair}")
     print(len(rows), dict(count), {name: round(value, 1) for name, value in seconds.items()})
+
+
+def _math_verify(texts: list[str], golds: list[str]) -> list[float | None]:
+    from math_verify import parse, verify
+
+    return [float(verify(parse(f"${gold}$"), parse(text))) for gold, text in zip(golds, texts, strict=True)]
+
+
+def _trl(texts: list[str], golds: list[str]) -> list[float | None]:
+    from trl.rewards import accuracy_reward
+
+    messages = [[{"role": "assistant", "content": text}] for text in texts]
+    scores: list[float | None] = accuracy_reward(messages, [f"${gold}$" for gold in golds])
+    return scores
 
 
 if __name__ == "__main__":

@@ -9,12 +9,6 @@ from rlm_audit.command import audit
 from rlm_audit.mathematics import FAMILY
 from rlm_testing.fake_packages import registered
 
-MAX_FALSE_REJECTS = 0.04
-LIMITS = {
-    r"residue class, not: x=<m>k+<a>, k \in \mathbb{N}",
-    r"periodic solutions, not: \frac{<a>\pi}{<b>}+k\pi (k\in\mathbb{N})",
-}
-"""Wrong answers that are paid: limits in the README of rlm-math."""
 math = registered("math")
 
 
@@ -24,28 +18,25 @@ def mistakes(report: dict[str, Any], expected: str) -> dict[str, Any]:
     return {each["class"]: each["examples"] for each in classes}
 
 
-def require_goals(report: dict[str, Any]) -> None:
-    totals = report["totals"]["reward"]
-    assert set(mistakes(report, "wrong")) <= LIMITS
-    share = totals["false_rejects"]["mistakes"] / totals["false_rejects"]["cases"]
-    assert share <= MAX_FALSE_REJECTS, mistakes(report, "right")
-    assert totals["unscored"] == 0
+def require_no_mistakes(report: dict[str, Any]) -> None:
+    assert mistakes(report, "wrong") == mistakes(report, "right") == {}
+    assert report["totals"]["reward"]["unscored"] == 0
 
 
 @pytest.mark.usefixtures("math")
-def test_math_accuracy_pays_no_wrong_answer() -> None:
+def test_math_accuracy_makes_no_mistake() -> None:
     """One case of each class."""
     report = audit("math_accuracy", number=len(FAMILY.generators), seed=19)
     assert report["cases"] > 0.97 * len(FAMILY.generators)
-    require_goals(report)
+    require_no_mistakes(report)
 
 
 @pytest.mark.full
 @pytest.mark.usefixtures("math")
-def test_math_accuracy_pays_no_wrong_answer_among_thousands() -> None:
+def test_math_accuracy_makes_no_mistake_among_thousands() -> None:
     report = audit("math_accuracy", number=24_000, seed=20)
     assert report["cases"] > 20_000
-    require_goals(report)
+    require_no_mistakes(report)
 
 
 def test_a_reward_that_compares_text_rejects_other_notations() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from rlm_math import math_accuracy
+from rlm_math.comparison import MAX_REFERENCE
 
 Row = tuple[str, str, float]
 
@@ -86,13 +87,15 @@ def test_a_hostile_completion_gets_its_score_in_time(name: str) -> None:
 
 
 def test_reading_a_reference_takes_linear_time() -> None:
-    def seconds(length: int) -> float:
+    def seconds(references: list[str]) -> float:
         start = time.process_time()
-        math_accuracy([box("2")] * 3, ["1" * length, "x=" * (length // 2), "(" * length])
+        math_accuracy([box("2")] * len(references), references)
         return time.process_time() - start
 
-    seconds(100)
-    assert seconds(400_000) < 2.0
+    seconds(["1"])
+    assert seconds(["1" * 400_000, "x=" * 200_000, "(" * 400_000]) < 2.0
+    repeated = ["$", "x,", r"\{x|x=,\in", "²", "{", r"\text{", "1 ", r"\frac{", "a=", r"\in Z"]
+    assert seconds([(each * MAX_REFERENCE)[:MAX_REFERENCE] for each in repeated]) < 4.0
 
 
 def test_an_answer_equals_itself() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import reasoning_gym  # noqa: F401  (registers the tasks)
 import sympy
+import sympy.physics.units
 from reasoning_gym.algorithmic.word_ladder import WordLadderDataset
 from reasoning_gym.factory import DATASETS
 from reasoning_gym.games.contrib.sokoban.src.game import Game

@@ -12,10 +12,21 @@ from rlm_sandbox.inside.encoding import encode
 def serialize(entry: dict[str, Any]) -> str:
     """Return an entry as text: its `repr`, with subclasses (enumerations, named tuples) reduced to built-in types.
 
-    >>> deserialize(serialize({"task": "gcd", "item": {"numbers": (2, 4), "seen": {3}}}))
-    {'task': 'gcd', 'item': {'numbers': (2, 4), 'seen': {3}}}
+    Other types, such as fractions, become text.
+
+    >>> from fractions import Fraction
+    >>> deserialize(serialize({"task": "gcd", "item": {"numbers": (2, 4), "seen": {3}, "share": Fraction(4, 3)}}))
+    {'task': 'gcd', 'item': {'numbers': (2, 4), 'seen': {3}, 'share': '4/3'}}
     """
-    return repr(decode(encode(entry)))
+    return repr(_literal(decode(encode(entry))))
+
+
+def _literal(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_literal(key): _literal(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return type(value)(map(_literal, value))
+    return value if value is None or isinstance(value, (int, float, complex, str, bytes)) else str(value)
 
 
 def deserialize(text: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ SEARCH_WINDOW = 200_000
 MAX_NESTING = 5
 LONGEST_LINE = 300
 """Characters of a line without a box that may be an answer."""
-_MARK = re.compile(r"(\\(?:boxed|fbox)\s*\{)|\\boxed\s*(-?\d[\d.,/]*(?<![.,])|[A-Z](?![A-Za-z]))|\\.|([{}])", re.S)
+_MARK = re.compile(r"(\\{1,2}(?:boxed|fbox)\s*\{)|\\boxed\s*(-?\d[\d.,/]*(?<![.,])|[A-Z](?![A-Za-z]))|\\.|([{}])", re.S)
 _MARKUP = re.compile(r"\\(?:[A-Za-z]+|.)|</?[A-Za-z]+\s*/?>", re.S)
 _NAME = re.compile(r"\$?\s*[A-Za-z](?:_\{?\w+\}?)?\s*=\s*$")
 _JOINED = re.compile(r"[^\w=]*(?:(?:and|or|possibly|maybe|perhaps)[^\w=]*)*", re.I)
@@ -85,7 +85,7 @@ def find_boxes(text: str) -> list[BoxedAnswer] | None:
             closed.append(BoxedAnswer(box[0], mark.end(), text[box[1] : mark.start()]))
     unclosed = max((start[0] for start in open_stack if start), default=-1)
     is_open = closed and unclosed > closed[-1].start
-    return None if is_open else [box for box in closed if re.search(r"\w", box.content)]
+    return None if is_open else [box for box in closed if re.search(r"\w|\\\{", box.content)]
 
 
 def final_answers(text: str, box: Box) -> list[str]:

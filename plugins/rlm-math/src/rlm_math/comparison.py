@@ -32,9 +32,20 @@ _DEGREE, _RADIANS = "degree", (None, "radian")
 _INTERVAL = re.compile(r"([^:]*(?:\\[lg]eq|[<>])[^:]*):\s*[(\[\\].*", re.S)
 """Solutions as an inequality, and again as an interval."""
 _DOMAIN = re.compile(
-    r",?\s*\(?\s*(?:(?:\\text\s*\{)?\s*(?:for|where) (?:all|any|every|some) (?:real numbers?|integers?)[\s}]*([a-z])"
-    r"|(?:\\text\s*\{\s*(?:for|where|with)\s*\})?\s*([a-z])\s*\\in\s*\\math(?:bb|rm)\s*\{\s*[ZRN]\s*\}(?:\^\s*\{?[*+]\s*\}?)?)\s*\)?\s*$"
+    r"[,;]?\s*\(?\s*(?:\\text\s*\{)?\s*(?:(?:for|where|with)(?![a-z]))?\s*\}?\s*(?:"
+    r"(?:(?:all|any|every|some|an?) )?(?P<words>real|integer)(?: numbers?|s)?[\s}]*(?P<first>[a-z])"
+    r"|(?P<last>[a-z])[\s}]*(?:\\text\s*\{)?\s*(?:is|being) an(?:y|other)? (?P<word>real|integer)(?: number)?\s*\}?"
+    r"|(?P<name>(?<![\w\\])[a-z]|(?<=[,;(])\s*[a-z](?:\s*,\s*[a-z]){1,3})\s*\\in\s*\\math(?:bb|rm)\s*\{\s*(?P<set>[ZRN])\s*\}(?P<sign>\^\s*\{?\s*[*+-]\s*\}?)?"
+    r")\s*\)?\.?\s*$"
 )
+"""The set of a parameter, at the end of an answer."""
+_PARAMETER = re.compile(r"(?<![A-Za-z\\])[klmnrst](?![A-Za-z])")
+_FAMILY = re.compile(r"\\\{\s*([a-z])\s*(?:\\mid|\||:)\s*(\1\s*=.+)\\\}", re.S)
+_ROUNDED = re.compile(r"(?<=\S)\s*\\approx\s*(-?\s*(?:\\\$)?\s*(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+))(\s*\\?%)?")
+"""The decimal after the exact value of a reference."""
+_PROSE = re.compile(r"(?<![A-Za-z\\{])[A-Za-z]{3,} [a-z]{2,} [a-z]{2,}")
+_COMMA = re.compile(r"-?\d+(?:,\d+ -?\d+\.|\.\d+ -?\d+,)\d+")
+"""Two decimals, one of them with a comma."""
 _INTRODUCTION = re.compile(
     r"^(?:\\text\s*\{)?\s*(?:the )?(?:final )?(?:solution|answer)s?"
     r"(?:(?: is| are)?\s*:|(?: is| are)?(?=\s*[\\\d]))\s*\}?\s*",
@@ -46,7 +57,9 @@ _SIGN = re.compile(r"^\s*(?:=(?!=)|\\(?:approx|simeq|sim|implies|Rightarrow)(?![
 _NAMED = re.compile(r"((?:^|[,;])\s*[A-Za-z](?:_\w|_\{\w+\})?\s*)\\(?:approx|simeq)(?![A-Za-z])")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}")
 _LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*)?\(?\s*([A-Z])\s*[).:]?")
-_CHOICE = re.compile(r"\\(?:text|mathrm)\s*\{\s*\(?\s*([A-H])\s*[).:]\s*([^{}]*)\}\s*(.*)", re.S)
+_CHOICE = re.compile(
+    r"\\(?:text|mathrm)\s*\{\s*\(?\s*([A-Ha-h])\s*[).:]\s*([^{}]*)\}\s*(.*)|\(([a-h])\)\s*(?=[-\\\d])(.+)", re.S
+)
 _BARE_CHOICE = re.compile(r"(?:\(\s*([A-H])\s*\)|([A-H])(?:[.:)]|(?=\s+[A-Z][a-z])))\s+(\S.*)", re.S)
 _HEDGE = re.compile(r"(?<![A-Za-z])(?:(?i:or|and|nor|not|but|maybe)|[A-H])(?![A-Za-z])")
 """What offers another option, or takes one back."""
@@ -57,7 +70,6 @@ _IN_BASE = re.compile(
 _BASES = dict(zip("two three four five six seven eight nine".split(), "23456789", strict=True))  # noqa: SIM905
 _ARTICLE = re.compile(r"(?:an?|the) (?=[a-z]-?[a-z]{2})", re.I)
 _WORD = re.compile(r"[^\W\d_][^\W\d_'.,-]*(?:[ '.,-]+[^\W_][^\W_'.,-]*)*\.?")
-_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{\w+\}(?:\s*\{\w+\})?")
 _SCIENTIFIC = re.compile(r"-?[\d,]*\.(\d+)\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*\{?\s*(-?\d{1,2})\s*\}?")
 _MANY = re.compile(r"[,;]|\\\\|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|land|vee|wedge)(?![A-Za-z])")
 
@@ -100,6 +112,9 @@ class Reference:
         unit: Its unit, if any.
         exact: Its value if it is a number.
         choice: Letter of the option that the value belongs to: ``(B) 12``.
+        domain: The set of its parameter, if it declares one: Z for ``n\\pi, n \\in \\mathbb{Z}``.
+        rounded: The decimal beside the exact value: ``\\sqrt{5} \\approx 2.24``.
+        written: The text with all decimals.
     """
 
     text: str
@@ -109,6 +124,9 @@ class Reference:
     unit: str | None = None
     exact: Fraction | None = None
     choice: str = ""
+    domain: str = ""
+    rounded: Fraction | None = None
+    written: str = ""
 
 
 @lru_cache(maxsize=4096)
@@ -123,9 +141,10 @@ def parse_reference(answer: str) -> Reference | None:
         text = "".join(answer.split())
         return Reference(text, "long", value=text)
     answers = final_answers(answer, "last") if "\\boxed" in answer else [answer]
-    text = read(answers[0]) if answers else ""
+    text, domain, _ = read(answers[0]) if answers else Written("")
     if not text:
         return None
+    written, (text, rounded) = text, _without_decimals(text)
     letter, rest = split_choice(text, is_reference=True)
     value = parse_reference(rest) if letter else None
     if value is not None:
@@ -135,28 +154,65 @@ def parse_reference(answer: str) -> Reference | None:
             return Reference(text, kind, value=value_text)
     name, value_text = split_name(text)
     sides = split_equation(value_text)
-    if len(sides) > 1 and not has_variables(_ENVIRONMENT.sub("", value_text)):
+    if len(sides) > 1 and not has_variables(value_text):
         value_text = sides[-1]  # i^5 = i^4 i = i
     without_unit, unit = units.split(value_text, is_reference=True)
     exact = parse_number(without_unit)
-    return Reference(text, "formula" if exact is None else "number", name, without_unit, unit, exact)
+    kind_of_value: Kind = "formula" if exact is None else "number"
+    return Reference(text, kind_of_value, name, without_unit, unit, exact, "", domain, rounded, written)
 
 
-def read(text: str) -> str:
-    """Return a text in the one notation, without a leading sign of equality; empty if it cannot be read."""
+def _without_decimals(text: str) -> tuple[str, Fraction | None]:
+    """Return a reference without the decimals that its exact values are close to, and the decimal if there is one."""
+    decimals = [] if _PROSE.search(text) else _ROUNDED.findall(text)
+    is_one = len(decimals) == 1 and not decimals[0][1]
+    rounded = parse_number(decimals[0][0].replace("\\$", "")) if is_one else None
+    return _ROUNDED.sub("", text) if decimals else text, rounded
+
+
+class Written(NamedTuple):
+    """A text in the one notation, and the set of its parameters; empty if it declares none."""
+
+    text: str
+    domain: str = ""
+    parameters: str = ""
+
+
+def read(text: str) -> Written:
+    """Return a text in the one notation, without a leading sign of equality; empty if it cannot be read.
+
+    >>> read(r"\\{x \\mid x = 2n, n \\in \\mathbb{Z}\\}"), read(r"= 4").text
+    (Written(text='x = 2n', domain='Z', parameters='n'), '4')
+    """
     ascii_text = to_ascii(text)
     plain = normalize_latex(ascii_text) if ascii_text else ""
-    if not re.search(r"[<>]|\\[lg]eq", plain) and (domain := _DOMAIN.search(plain, 1)):
-        plain = _with_parameter(plain[: domain.start()], domain[1] or domain[2])
+    plain = family[2].strip() if (family := _FAMILY.fullmatch(plain)) and "\\in" in plain else plain
+    domain = parameters = ""
+    if not re.search(r"[<>]|\\[lg]eq", plain) and (match := _DOMAIN.search(plain, 1)):
+        word = match["words"] or match["word"]
+        domain = {"real": "R", "integer": "Z"}[word] if word else match["set"] + (match["sign"] or "").strip("^{ }")
+        plain, parameters = plain[: match.start()].strip(), match["name"] or match["first"] or match["last"]
     plain = normalize_latex(plain[match.end() :]) if (match := _INTRODUCTION.match(plain)) else plain
     plain = _NAMED.sub(r"\1=", _SIGN.sub("", _NOUN.sub("", plain)))
-    return interval[1].strip() if (interval := _INTERVAL.fullmatch(plain)) else plain
+    plain = interval[1] if (interval := _INTERVAL.fullmatch(plain)) else plain
+    return Written(plain.strip(), domain, parameters)
 
 
-def _with_parameter(text: str, name: str) -> str:
-    """Return a text with k for the name of its integer parameter: the n of ``n\\pi, n \\in \\mathbb{Z}``."""
-    is_free = not re.search(r"(?<![A-Za-z\\])k(?![A-Za-z])", text)
-    return re.sub(rf"(?<![A-Za-z\\]){name}(?![A-Za-z])", "k", text) if is_free else text
+def _with_parameter_of(gold: Reference, answer: Written) -> str:
+    """Return an answer with the reference's name for its parameter; empty if both are of different sets.
+
+    A reference that declares no set has integers, unless it has the parameter itself.
+    """
+    text, domain, declared = answer
+    letters, others = ({*_PARAMETER.findall(each)} for each in (text, gold.text))
+    if domain and gold.domain and domain != gold.domain:
+        return ""
+    if domain not in ("", "Z", "R") and not gold.domain and not {*_PARAMETER.findall(declared)} <= others:
+        return ""
+    if not (domain or gold.domain) or len(letters - others) != 1 or len(others - letters) != 1:
+        return text
+    (name,), (other,) = letters - others, others - letters
+    return re.sub(rf"(?<![A-Za-z\\]){name}(?![A-Za-z])", other, text)
 
 
 def choice_letter(text: str) -> str:
@@ -172,8 +228,9 @@ def split_choice(text: str, *, is_reference: bool = False) -> tuple[str, str]:
     (('B', '12'), ('', '\\\\text{(C)}'), ('D', 'Alina'))
     """
     if match := _CHOICE.fullmatch(text):
-        letter, inside, after = match.groups()
-        rest = f"{inside} {after}".strip() if after else inside and f"\\text{{{inside}}}"
+        letter, inside, after = match[1] or match[4], match[2], match[3] or match[5]
+        rest = f"{inside or ''} {after}".strip() if after else inside and f"\\text{{{inside}}}"
+        letter = letter.upper()
     elif is_reference and (match := _BARE_CHOICE.fullmatch(text)):
         letter, rest = match[1] or match[2], match[3]
     else:
@@ -232,7 +289,7 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
         return "".join(answer.split()) == gold.value
     if len(answer) > LONGEST * max(MAX_ANSWER_LENGTH, len(gold.text)):
         return False
-    text = read(answer)
+    text = _with_parameter_of(gold, read(answer))
     letter, rest = split_choice(text, is_reference=gold.kind == "letter" or bool(gold.choice))
     right_letter = gold.value if gold.kind == "letter" else gold.choice or letter
     if letter != (right_letter if letter else ""):
@@ -240,7 +297,7 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
     text = (letter if gold.kind == "letter" else rest) if letter else text
     if gold.choice and (letter := choice_letter(text)):
         return letter == gold.choice
-    if not text or strip_spaces(text) == strip_spaces(gold.text):
+    if not text or strip_spaces(text) in (strip_spaces(gold.text), strip_spaces(gold.written)):
         return bool(text)
     if gold.kind in NOTATIONS:
         return _is_same_text(gold, text)
@@ -293,12 +350,16 @@ def _compare_value(gold: Reference, text: str, rules: Rules) -> bool | Query:
             pair = (gold.value, rf"({value})^\circ") if one == unit else (rf"({gold.value})^\circ", value)
             return rules.units == "compare" and _query(*pair, rules)
     exact, factor = parse_number(value), Fraction(1)
+    if None in (exact, gold.exact) and _COMMA.fullmatch(f"{value} {gold.value}"):
+        return value.replace(",", ".") == gold.value.replace(",", ".") and _same_unit(gold.unit, unit, rules.units)
     if unit in units.MULTIPLES and gold.unit is None and rules.units != "ignore":
         return False
     if not _same_unit(gold.unit, unit, rules.units):
         factor = units.conversion(unit, gold.unit) or Fraction(0)
     if not factor:
         return False
+    if exact is not None and exact == gold.rounded:
+        return True
     if factor != 1 and (gold.exact is None or exact is None):
         return _query(gold.value, rf"{numeral(factor)}\cdot({value})", rules)
     if gold.exact is not None and exact is not None:

@@ -13,11 +13,12 @@ _ARGUMENTS = r"(?<=[A-Za-z'}])\s*\([^()]*\)"
 _INNER = re.compile(
     rf"{_SUBSCRIPT}|(?<=[A-Z}}])\s*\^\s*\{{\s*-1\s*\}}\s*$|\^\s*\{{?\s*(?:\\prime|-1)\s*\}}?(?=\s*\()|'"
 )
-_LONE = re.compile(rf"\\?[A-Za-z]+(?:{_ARGUMENTS})?|{_TEXT}")
+_LONE = re.compile(rf"(?:\\?[A-Za-z]+|{_TEXT})(?:{_ARGUMENTS})?")
 _TUPLE = re.compile(r"\\?[({]\s*\w+(?:\s*,\s*\w+)+\s*\\?[)}]")
 _WORDS = re.compile(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}")
+_EVALUATED = re.compile(r"\\(?:lim|i*int|sum|prod)(?![A-Za-z])")
 _CONSTANTS = re.compile(
-    r"\\(?:pi|angle|triangle|frac|sqrt|cdot|times|left|right|pm|circ|infty|sin|cos|tan|ln|log|exp|text\s*\{[^{}]*\}"
+    r"\\(?:begin|end)\s*\{\w+\}(?:\s*\{\w+\})?|\\(?:bullet|pi|angle|triangle|frac|sqrt|cdot|times|left|right|pm|circ|infty|sin|cos|tan|ln|log|exp|text\s*\{[^{}]*\}"
     r"|mathrm\s*\{[^{}]*\})(?![A-Za-z])|(?<![A-Za-z])(?:[ei]|sin|cos|tan|ln|log)(?![A-Za-z])"
 )
 
@@ -66,11 +67,13 @@ def split_name(text: str) -> Named:
 def _is_name(side: str, value: str) -> bool:
     if _TUPLE.fullmatch(side):
         return value.lstrip("\\ ")[:1] in ("(", "{")
+    if _EVALUATED.match(side):
+        return not has_variables(value)
     plain = _INNER.sub("", side).strip()
     if any(map(changes_number, re.findall("[a-z]+", " ".join(_WORDS.findall(side))))):
         return False
     if _LONE.fullmatch(plain) and not (len(plain) > 1 and plain.isalpha() and has_variables(value)):
-        return has_variables(plain) or len(plain) == 1 or "text" in plain
+        return has_variables(plain) or len(plain) == 1 or re.match(_TEXT, plain) is not None
     without = re.sub(_ARGUMENTS, "", plain)
     letters = re.findall(r"[A-Za-z]", re.sub(_TEXT, "X", _CONSTANTS.sub(" ", without)))
     if len({*letters}) < 2 and not "".join(letters).isupper():

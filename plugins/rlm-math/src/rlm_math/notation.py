@@ -19,7 +19,7 @@ _SYMBOLS = {
     "−": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "π": r"\pi ", "∞": r"\infty ", "±": r"\pm ",
     "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset ", "…": r"\ldots ", "≈": r"\approx ", "≠": r"\neq ",
     "∈": r"\in ", "∖": r"\setminus ", "°": r"^\circ ", "º": r"^\circ ", "℃": r"^\circ C", "∶": ":", "′": "'",
-    "，": ", ", "、": ", ", "。": ".",
+    "‰": r" \times 10^{-3}", "，": ", ", "、": ", ", "。": ".",
 }  # fmt: skip
 _SYMBOL = re.compile("|".join(map(re.escape, _SYMBOLS)))
 _SLASHED = re.compile("([⁰¹²³⁴-⁹]+)[⁄/]([₀-₉]+)")
@@ -33,33 +33,35 @@ _COLORS = "black|blue|brown|cyan|darkgray|gray|green|lime|magenta|olive|orange|p
 _STYLE = r"\\(?:boldsymbol|bm|pmb|underline|emph|ensuremath)\s*(?=\{)"
 _SWITCH = (
     r"\\(?:bf|it|rm|large|Large|LARGE|huge|Huge|small|normalsize|limits|nolimits|displaystyle|textstyle|left|middle"
-    r"|right|[bB]igg?[lmr]?|therefore|hspace\*?\s*\{[^{}]*\})(?![A-Za-z])"
+    r"|right|[bB]igg?[lmr]?|therefore)(?![A-Za-z])|\\hspace\*?\s*\{[^{}]*\}"
 )
 _VECTOR = r"\\(?:vec|mathbf|boldsymbol|bm|overrightarrow)(?![A-Za-z])\s*(?:\{\s*[A-Za-z]+\s*\}|[A-Za-z])"
 _DOTS = r"(?:\\(?:ldots|dots|cdots|dotsc)(?![A-Za-z])|\.\.\.)"
 _LINES = r"\{(?:aligned|align|gathered|gather|split|equation)\*?\}"
-_ESCAPED = r"(?<!\\)\\(?=\\(?:[dt]?frac|sqrt|pi|left|right|text|cdot|times|infty|[lg]eq?|cup|pm|begin|end|log|ln)\b)"
-"""The second backslash of a command that was escaped twice."""
 _MOD = r"(?:\\(?:mathrm|text|operatorname)\s*\{\s*mod\s*\}|\\b?mod(?![a-z])|mod(?![a-z])|\\text\s*\{\s*mod)"
+_CLOSED = r"(?<=[\w})\]])(?<!and\})(?<!or\})(?<!and \})(?<!or \})"
+"""The end of a formula, and not of a word that joins it to the next."""
 _TEXT = r"\s*(?:\\text\s*\{)?\s*"
 _NONE = r"(?:(?i:there (?:is|are) )?(?i:no (?:real )?solutions?)(?: exists?)?|[Nn]one|(?i:(?:the )?empty set))"
 _TH = r"\s*\^?\s*\{?\s*(?:\\(?:text|mathrm)\s*)?\{\s*(?:st|nd|rd|th)\s*\}\s*\}?"
 _PATTERNS = [
-    (_ESCAPED, ""),
     (r"\\(?:hat|vec)\s*\{\s*\\(?:mathbf|boldsymbol|vec)\s*\{?\s*([ijk])\s*\}?\s*\}", r"\\vec{\1}"),
     (r"\\mathbf\s*\{?\s*([ijk])(?![A-Za-z])\s*\}?", r"\\vec{\1}"),
     (rf"({_VECTOR})\s*\\times\s*(?={_VECTOR})", r"\1\\crossproduct "),
-    (rf"{_SWITCH}\s*\.", " "),
+    (r"\\(?:left|right|[bB]igg?[lmr]?)\s*\.", " "),
     (_SWITCH, " "),
     (_STYLE, ""),
     (rf"\\(?:text)?color\s*\{{\s*(?:{_COLORS})\s*\}}", " "),
     (r"\\(?:textrm|mbox|hbox|text(?:bf|it|sf|tt|up|normal|sc))(?![A-Za-z])", r"\\text"),
     (r"\\(?:mathsf|mathbf)(?=\s*\{)", r"\\mathrm"),
     (r"\\(?:[dtc]frac|nicefrac|sfrac)(?![A-Za-z])", r"\\frac"),
+    (rf"{_CLOSED}\s*\\q?quad\s*(?=[A-Za-z](?:_\w|_\{{\w+\}})?\s*(?:=|\\equiv))", ", "),
     (r"(?<!\\)\\[,;:> ]|\\(?:q?quad|en(?:space|skip)|(?:thin|med|thick|nobreak)space)|~", " "),
     (r"(?<=\d)(?:\\!)?,\s*\\!\s*(?=\d{3}(?!\d))", ","),
     (r"(?<!\\)\\!", ""),
+    (r"(?<![-+*/=,;:$\\ ])\$ +\$(?![-+*/=])", ", "),
     (r"(?<!\\)\$", " "),
+    (r" {2,}", " "),
     (r"\\le(?:qslant)?(?![A-Za-z])", r"\\leq"),
     (r"\\ge(?:qslant)?(?![A-Za-z])", r"\\geq"),
     (r"\\not\s*=|!=|\\ne(?![A-Za-z])", r"\\neq "),
@@ -74,10 +76,11 @@ _PATTERNS = [
     (r"\\(?:textdegree|degree)(?![A-Za-z])", r"^\\circ"),
     (r"\\big(cup|cap)(?![A-Za-z])", r"\\\1"),
     (r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|mm|cm)\s*\]|\\cr(?![A-Za-z])", r"\\\\"),
+    (r"(?<!\\)\\(?=-?\d)", r"\\\\"),
     (r"\{,\}", ","),
     (r"(?<![\^_A-Za-z])(?<![\^_] )\{\s*([-+=]|\\(?:cdot|times|div|pm)(?![A-Za-z]))\s*\}", r"\1"),
     (r"(?<![\^_A-Za-z}])\{\s*(\\(?:sin|cos|tan|cot|sec|csc|ln|log)(?![A-Za-z]))\s*\}(?=\s*[\^_])", r"\1"),
-    (r"\\text\s*\{\s*(?:only)?\s*\}\s*$|\\text\s*\{\s*\}", " "),
+    (r"\\text\s*\{\s*only\s*\}\s*$|^\s*\\text\s*\{\s*only\s*\}|\\text\s*\{\s*\}", " "),
     (r"(?<![A-Za-z])\\(?:text|mathrm)\s*\{\s*([-,;])\s*\}", r"\1"),
     (r"(?<=[\d)])\s*\{\s*\}\s*(?=\^\s*\{?\s*\\circ)", ""),
     (r"(?<=[\d)])\s*\^\s*(?:o(?![A-Za-z])|\{\s*(?:\\(?:text|mathrm)\s*\{\s*o\s*\}|o)\s*\})", r"^\\circ "),
@@ -85,7 +88,7 @@ _PATTERNS = [
     (r"\\(?:text|math)dollar(?![A-Za-z])", r"\\$"),
     (r"(?<=\d)\s*(?:\\text\s*\{\s*x\s*\}| x )\s*(?=10)", r"\\times "),
     (rf"^\s*\\begin\s*{_LINES}((?:(?!\\\\|\\begin|&.*&).)*)\\end\s*{_LINES}\s*$", r"\1"),
-    (r"\\\{\s*\\begin\s*\{(?:array|aligned|matrix)\}\s*(?:\{[lcr ]+\})?(.*?)\\end\s*\{\w+\}\s*\.?\s*$",
+    (r"\\\{\s*\\begin\s*\{(?:array|aligned|matrix)\}\s*(?:\{[lcr ]+\})?(.*?)\\end\s*\{\w+\}\s*\.?(?=[\s}]*$)",
      r"\\begin{cases}\1\\end{cases}"),
     (rf"(?<=\d){_TH}(?!\s*\d)", ""),
     (r"\^\s*\{\s*\\(?:mathsf|mathrm|text)\s*\{?\s*T\s*\}?\s*\}", "^T"),
@@ -162,16 +165,33 @@ def normalize_latex(text: str) -> str:
     >>> normalize_latex(r"$\\left(\\dfrac12,\\ \\sqrt3\\right)$."), normalize_latex(r"0.1666\\ldots")
     ('(\\\\frac{1}{2}, \\\\sqrt{3} )', '0.1\\\\overline{6}')
     """
+    text = _unescaped(text)
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     text = _SCALE.sub(lambda m: f"\\times 10^{{{_SCALES[m[2]]}}}{m[1] or '' if not m[3] else ''}", text)
     text = _CONTINUED.sub(_repeating, text)
-    text = re.sub(r" {2,}", " ", text).strip().removesuffix("\\\\").strip().removesuffix(".").strip()
+    text = _without_ending(re.sub(r" {2,}", " ", text))
     for pattern in (*_OUTER, *_OUTER):
         while match := pattern.fullmatch(text):
-            text = (match[1] or (match.re.groups > 1 and match[2]) or "").strip()
+            text = _without_ending(match[1] or (match.re.groups > 1 and match[2]) or "")
     quantity = _QUANTITY.fullmatch(text)
     return f"{quantity[1]}\\text{{ {quantity[2]}}}" if quantity else text
+
+
+def _unescaped(text: str) -> str:
+    """Return a text with single backslashes if all its commands have two, or some outside a table, where two end a row.
+
+    >>> _unescaped(r"\\\\frac12"), _unescaped(r"\\begin{matrix}1\\\\ab\\end{matrix}")
+    ('\\\\frac12', '\\\\begin{matrix}1\\\\\\\\ab\\\\end{matrix}')
+    """
+    if re.search(r"\\\\[A-Za-z]{2}", text) and all(len(run) % 2 == 0 for run in re.findall(r"\\+", text)):
+        return text.replace("\\\\", "\\")
+    return text if "\\begin" in text else re.sub(r"(?<!\\)\\(?=\\[A-Za-z]{2})", "", text)
+
+
+def _without_ending(text: str) -> str:
+    """Return a text without spaces around it, and without line breaks and a period after it."""
+    return text.strip().rstrip("\\ ").removesuffix(".").strip()
 
 
 def _repeating(match: re.Match[str]) -> str:

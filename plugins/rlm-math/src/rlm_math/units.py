@@ -69,6 +69,10 @@ _PRICE = re.compile(rf"(-?)\s*({_CURRENCY})\s*(.+)|(.+?)\s*({_CURRENCY})", re.S)
 _SHARE = re.compile(r"([^%]*?)\s*\\?%", re.S)
 _CIRCLE = r"\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)\s*"
 _DEGREES = re.compile(rf"(.*?){_CIRCLE}(?:(?:\\(?:text|mathrm)\s*\{{)?\s*([CF])\s*\}}?)?", re.S)
+_MINUTES = re.compile(
+    rf"(-?)\s*(\d+){_CIRCLE}(\d[\d.]*)\s*(?:'|\^\s*\{{?\s*\\prime\s*\}}?)"
+    r"(?:\s*(\d[\d.]*)\s*(?:''|\"|\^\s*\{\s*\\prime\s*\\prime\s*\}))?"
+)
 _TRIGONOMETRIC = re.compile("sin|cos|tan|cot|sec|csc|cis")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|operatorname)\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _INSIDE = r"\1"
@@ -115,11 +119,17 @@ def split(text: str, expected: Unit | None = None, *, is_reference: bool = False
     is_single = text.count("\\circ") == 1 and not _TRIGONOMETRIC.search(text)
     if is_single and (match := _DEGREES.fullmatch(text)):
         return match[1], {"C": "celsius", "F": "fahrenheit", None: "degree"}[match[2]]
+    if match := _MINUTES.fullmatch(text):
+        sign, *parts = match.groups()
+        degrees = sum(Fraction(part or 0) / 60**k for k, part in enumerate(parts))
+        return numeral(-degrees if sign else degrees), "degree"
     if match := _PRICE.fullmatch(text):
         value, currency = (f"{match[1]}{match[3]}", match[2]) if match[3] else (match[4], match[5])
         return value, _CURRENCIES[currency]
     if not re.search("[A-Za-z¢%]", text):
         return text, None
+    if compound := _sum(_WRAPPED.sub(" \\1 ", text)):
+        return compound
     parts = [
         part.strip() for part in _PARTS.split(re.sub(r"(\\text\s*\{\s*[^{}\s][^{}]*?),?\s+and\s*\}", r"\1},", text))
     ]
@@ -137,10 +147,8 @@ def _split_words(text: str, expected: Unit | None, is_reference: bool) -> tuple[
     match = _TAIL.fullmatch(marked)
     if match is None:
         return text, None
-    if compound := _sum(marked):
-        return compound
     value, words = match["value"], match["unit"]
-    if "\x01" in value:
+    if "\x01" in value or not re.search(r"\w", value):
         return text, None
     is_wrapped = words[0] == "\x01"
     unit = canonical_unit(re.sub("[\x01\x02]", " ", words), is_wrapped=is_wrapped)
@@ -156,9 +164,8 @@ def _split_words(text: str, expected: Unit | None, is_reference: bool) -> tuple[
     return value, unit
 
 
-def _sum(marked: str) -> tuple[str, Unit] | None:
+def _sum(plain: str) -> tuple[str, Unit] | None:
     """Return ``1 hour 30 minutes`` in the smaller unit; None for anything else."""
-    plain = re.sub("[\x01\x02]", " ", marked)
     match = re.fullmatch(r"\s*(\d[\d.]*)\s*([A-Za-z]+)\.?\s*(?:,|and)?\s*(\d[\d.]*)\s*([A-Za-z]+)\.?\s*", plain)
     if match is None:
         return None

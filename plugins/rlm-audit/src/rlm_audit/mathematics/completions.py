@@ -13,7 +13,7 @@ RIGHT = {
         r"First \boxed{<v+1>}. No: \boxed{<v>}",
         r"$$x = \boxed{<v>}$$",
         r"\boxed{<v>}. Checked: \boxed{<v>}",
-        r"<'We_compute_$x=1$._'*3000>\boxed{<v>}",
+        r"<'Then:$x=1$.'*3000>\boxed{<v>}",
         r"\fbox{<v>}",
     ),
     "box": (

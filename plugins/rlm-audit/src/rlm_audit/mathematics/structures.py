@@ -50,7 +50,7 @@ tuple
       y = <a>, x = <b>, z = <c>  x = <a> \text{ or } y = <b> \text{ or } z = <c>  <a>  <a+b+c>
 system
   draw a=r(-9*s,9*s)  b=r(10*s,19*s)
-  same \begin{cases} x=<a> \\ y=<b> \end{cases}  (<a>, <b>)  y=<b>, x=<a>
+  same \begin{cases} x=<a> \\ y=<b> \end{cases}  (<a>, <b>)  y=<b>, x=<a>  <a>, <b>
       \left\{\begin{array}{l}x=<a>,\\y=<b>.\end{array}\right.  (<a>,<b>)^{\top}
   change a,b=b,a  a=a+1
   other \begin{cases} x=<a> \end{cases}  \begin{cases} x=<a> \\ y=<b> \\ z=1 \end{cases}

@@ -71,7 +71,7 @@ repeating decimal
 base
   draw n=r(2,10**(s+1))  b=r(2,7)
   let d=''.join(str(n//b**k%b)for(k)in(range(int(log(n,b)+1e-9),-1,-1)))
-  same <d>_{<b>}  (<d>)_{<b>}  <d>_<b>
+  same <d>_{<b>}  (<d>)_{<b>}  <d>_<b>  <d>
   change n=n+1
   other <d>_{<b+1>} ? n >= b
 fraction
@@ -79,16 +79,17 @@ fraction
   let v=Fraction(n,d)  w=abs(n)//d
   where d > 1 and gcd(n, d) == 1
   same <v>  <n>/<d>  \frac{<3*n>}{<3*d>}  \frac{<-n>}{-<d>}  <w>\frac{<n%d>}{<d>} ? n > d  <plain(v)> ? terminates(v)
-      <v-Fraction(1,2)>+\frac12  \frac{<v/2>}{\frac{1}{2}}  x = <v>  <n> \cdot <d>^{-1}
+      <v-Fraction(1,2)>+\frac12  \frac{<v/2>}{\frac{1}{2}}  x = <v>  <n> \cdot <d>^{-1}  <n>:<d>
   change n=n+1  d=d+1  n,d=d,n  n=-n  n=n+d
-  other <n>, <d>  <format(n/d,'.2f')> ? not terminates(v) and abs(v) < 99
+  other <n>, <d>  <d>:<n> ? n > 0  <format(n/d,'.2f')> ? not terminates(v) and abs(v) < 99
 decimal
   draw p=r(1,s+1)  n=(r(1,10**one((p,s+p)))*10+r(1,9))*one((-1,1))
   let v=Fraction(n,10**(p+1))
   same <plain(v)>  <plain(v)>00  <v>  <plain(v).replace('0.','.',1)> ? abs(v) < 1  <plain(v/1000)> \times 10^{3}
       <plain(v*100)> \cdot 10^{-2}  <plain(v*100)>e-2  <plain(v*100)>\%  <plain(v*1000)>‰
+      <plain(v).replace('.',',')> ? p != 2
   change n=n+1  n=n-1  n=-n  p=p+1
-  other <plain(v).replace('.',',')>  <plain(v*100)>‰  <plain(v)>\% ? abs(v) < 1
+  other <plain(v*100)>‰  <plain(v)>\% ? abs(v) < 1
 surd
   draw a=r(-3*s,3*s)  b=r(1,3*s)*one((-1,1))  n=one((2,3,5,6,7,10,11,13))
   where a and b

@@ -66,6 +66,12 @@ def _grouped(opened: str, inside: Tokens, parse: Parse) -> Value | None:
     """Parse what brackets group although it is no expression, such as (x > 2); None for an expression."""
     if any(is_mark(token, "\\begin") for token in inside) and opened in ("(", "["):
         return parse(inside)  # brackets of an array
+    if (
+        opened == "["
+        and inside[-1].kind == "number"
+        and (len(inside) == 1 or (len(inside) == 2 and is_mark(inside[0], "-")))
+    ):
+        return Items("[", (parse(inside),), "]")  # a list of one; [x] has other readings
     if opened == "[":
         raise UnreadableError("[x] may be x, its integer part, or a list")
     is_plain = opened == "{" or len(split(inside, *RELATIONS, *SET_OPERATIONS, "or", "\\pm")) > 1

@@ -6,8 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
 
 from rlm_math.algebra.equality import are_equal
 from rlm_math.algebra.exact import fold
@@ -40,6 +38,8 @@ class Rules:
 
 def is_right(gold: Value, answer: Value, rules: Rules) -> bool:
     """Return True if an answer is the reference, where the set of one number and the ratio of two are numbers too."""
+    if isinstance(gold, Items) and gold.opened == "[" and len(gold.items) == 1:
+        gold = Items("{", gold.items, "}")
     gold, answer = (_simplified(each.value if isinstance(each, Point) else each) for each in (gold, answer))
     return are_same(_only_item(gold, answer), _only_item(answer, gold), rules)
 
@@ -51,7 +51,7 @@ def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
         return False
     gold, answer = (_simplified(each.value if isinstance(each, Point) else each) for each in (gold, answer))
     if isinstance(gold, Node) and isinstance(answer, Node):
-        return are_equal(gold, answer, rules.nearness)
+        return are_equal(gold, _with_constant_of(gold, answer), rules.nearness)
     gold, answer = _as_vector(gold, answer) if rules.has_unit_vectors else gold, _as_vector(answer, gold)
     if isinstance(gold, Items) and isinstance(answer, Items):
         return _are_same_items(gold, answer, rules)
@@ -67,6 +67,27 @@ def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
     if isinstance(gold, Relation) and isinstance(answer, Relation):
         return gold.kind == answer.kind and are_proportional(gold, answer)
     return False
+
+
+def _with_constant_of(gold: Node, answer: Node) -> Node:
+    """Return an answer with the reference's names for constants of integration: c for C, C_1 for c_1."""
+    names = [sorted({*variables(each)} - {*variables(other)}) for each, other in ((gold, answer), (answer, gold))]
+    is_constant = gold.op == "+" and all(_CONSTANT.fullmatch(name) for each in names for name in each)
+    if (
+        not is_constant
+        or len(names[0]) != len(names[1])
+        or not all(map(_is_additive, names[0], [gold] * len(names[0])))
+    ):
+        return answer
+    return substitute(answer, {old: Node("symbol", value=new) for new, old in zip(*names, strict=True)})
+
+
+def _is_additive(name: str, node: Node) -> bool:
+    """Return True for a constant with an index, or one that is a summand."""
+    return "_" in name or Node("symbol", value=name) in node.args
+
+
+_CONSTANT = re.compile(r"[CcKkA](?:_\d)?")
 
 
 def _only_item(value: Value, other: Value) -> Value:
@@ -101,7 +122,6 @@ def _folded(node: Node) -> Node:
 
 
 def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
-    gold, answer = shortened(gold), shortened(answer)
     if _is_tuple(gold) and _is_assignment(answer):
         return _are_same_items(gold, _as_tuple(answer), rules)
     if _is_tuple(answer) and _is_assignment(gold):
@@ -120,7 +140,7 @@ def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
         items, others = ([*each.items] for each in (gold, answer))
         if gold.opened == "{":
             items, others = _distinct(items, rules), _distinct(others, rules)
-        elif answer.opened == "{":
+        elif answer.opened == "{" or all(isinstance(item, Items) for item in items):  # solutions may be repeated
             others = _distinct(others, rules)
         return _are_permuted(items, others, rules)
     brackets = [_brackets(each) for each in (gold, answer)]
@@ -251,7 +271,8 @@ def _as_column(value: Value) -> Items | None:
         return Items("(", tuple(row[0] for row in value.rows), ")") if is_column else None
     if isinstance(value, Items) and _is_assignment(value):
         return _as_tuple(value)
-    return value if isinstance(value, Items) and value.opened in ("(", "<") else None
+    is_row = isinstance(value, Items) and value.opened + value.closed in ("()", "<>", "[]")
+    return Items("(", value.items, ")") if is_row else None  # type: ignore[union-attr]
 
 
 def _are_same_named(gold: Value, answer: Value, rules: Rules) -> bool:
@@ -278,33 +299,6 @@ def _as_relation(value: Value) -> Relation | None:
     if isinstance(value, Named) and isinstance(value.value, Node):
         return Relation(Node("+", (Node("symbol", value=value.name), Node("-", (value.value,)))), "=")
     return value if isinstance(value, Relation) else None
-
-
-def shortened(value: Items) -> Items:
-    """Return an arithmetic progression with its first two numbers, dots, and its last; any other list as it is.
-
-    A list without a last number keeps three: 1, 2, … may also be powers of two.
-    """
-    if value.items.count(DOTS) != 1:
-        return value
-    at = value.items.index(DOTS)
-    first, last = ([_rational(item) for item in part] for part in (value.items[:at], value.items[at + 1 :]))
-    if len(first) < 2 or None in (*first, *last):
-        return value
-    steps = {b - a for part in (first, last) for a, b in pairwise(part)}
-    if len(steps) > 1:
-        return value
-    first_items = value.items[: min(at, 2 if last else 3)]
-    return Items(value.opened, (*first_items, DOTS, *value.items[at + 1 :][-1:]), value.closed)
-
-
-def _rational(item: Value) -> Any:
-    """Return the value of a rational number; None for anything else."""
-    try:
-        node = fold(item) if isinstance(item, Node) else None
-    except UndefinedError:
-        return None
-    return node.value if node is not None and node.op == "number" else None
 
 
 _UNITS = "ijk"

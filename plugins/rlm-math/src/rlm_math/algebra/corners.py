@@ -18,23 +18,8 @@ MAX_CORNERS = 80
 MAX_ISOLATED = 8
 """Expressions that are no such polynomial, of which zeros are isolated between powers of two."""
 _BITS, _COARSE = 512, 128
-_POWERS = [
-    -4096,
-    -512,
-    -128,
-    *range(-64, -8, 4),
-    *range(-8, 8),
-    *range(8, 65, 4),
-    80,
-    96,
-    128,
-    192,
-    256,
-    512,
-    1024,
-    4096,
-]
-_POWERS += [16384]
+_POWERS = [-4096, -512, -128, *range(-64, -8, 4), *range(-8, 8), *range(8, 65, 4)]
+_POWERS += [80, 96, 128, 192, 256, 512, 1024, 4096, 16384]
 _GRID = [(-1, k) for k in _POWERS[::-1]] + [(1, k) for k in _POWERS]
 """Signs and binary exponents of the points between which zeros are isolated, in order."""
 _STEPS = {"floor", "ceil", "mod"}

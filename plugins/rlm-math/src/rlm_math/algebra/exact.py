@@ -42,7 +42,7 @@ def fold(node: Node) -> Node:
     if rule is not None and all(each.op == "number" for each in args):
         value = rule(*(each.value for each in args))
         if value is not None:
-            return Node("number", value=value)
+            return Node("number", value=value, places=args[0].places if node.op == "-" else 0)
     if node.op in _UNEVALUATED:
         return Node("symbol", value=f"{node.op}{sorted(map(str, args))}")
     if node.op == "cross":  # its factors cannot be exchanged

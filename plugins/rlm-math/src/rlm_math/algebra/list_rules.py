@@ -156,7 +156,7 @@ def set_operation(tokens: Tokens, parse: Parse) -> Value | None:
         return combined("difference", [Numbers(REALS), as_numbers(parse(tokens[2:]))])
     if not is_mark(tokens[0], "\\mathbb{R}"):
         return None
-    sign = "".join(token.text for token in tokens[1:]).strip("^_{}")
+    sign = "".join(token.text for token in tokens[1:]).strip("^_{}").replace("\\gt0", "+").replace("\\lt0", "-")
     if sign in ("+", "-"):
         low, high = (number(0), INFINITY) if sign == "+" else (MINUS_INFINITY, number(0))
         return Numbers(Interval(low, high, has_low=False, has_high=False))

@@ -188,6 +188,9 @@ class _Parser:
             return self._absolute_value()
         if self._next_is(*_SERIES):
             return self._series()
+        if self._next_is("\\ldots"):  # the terms that a power series goes on with
+            self._take()
+            return Node("symbol", value="…")
         self._take("\\frac", "\\binom", "\\sqrt")
         if token.text == "\\sqrt":
             return self._root()
@@ -302,7 +305,10 @@ class _Parser:
         """Parse the argument of a function: a bracket, or factors up to the next bracket, sign or function."""
         if self._next_is("(", "[", "{"):
             return self._group(self.peek.text)
+        is_enclosed = self._next_is("|")
         node = self._factor()
+        if is_enclosed:
+            return node
         while self._starts_factor() and self.peek.kind != "function" and not self._next_is("(", "["):
             self._refuse_digits()
             node = Node("*", (node, self._factor()))

@@ -19,6 +19,7 @@ from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.real_sets import Combination, Interval, RealSet, without
 from rlm_math.algebra.rounding import Nearness
 from rlm_math.algebra.splitting import RELATIONS, Parse, Tokens, is_enclosed, is_mark, kinds_of, lone_name, split
+from rlm_math.algebra.tokens import Token
 from rlm_math.algebra.values import Congruence, Items, Named, Numbers, Relation, Value, as_numbers, combined, listed
 
 
@@ -61,6 +62,7 @@ def membership(tokens: Tokens, parse: Parse) -> Value | None:
 
 def relation(tokens: Tokens, parse: Parse) -> Value | None:
     """Parse an equation, an inequality, or a chain of inequalities."""
+    tokens = [Token("mark", "=") if is_mark(token, "\\equiv") else token for token in tokens]
     parts = split(tokens, *RELATIONS)
     if len(parts) == 1:
         return None
@@ -103,9 +105,14 @@ def _equation(parts: list[Tokens]) -> Relation | Named:
 
 
 def _name(tokens: Tokens) -> str:
-    """Return the names on the left of an equation that only names a value: ``x`` or ``(x, y)``."""
+    """Return the names on the left of an equation that only names a value: ``x``, ``(x, y)`` or ``P(X=2)``."""
     if name := lone_name(tokens):
         return name
+    texts = [token.text for token in tokens]
+    if len(tokens) > 3 and texts[1] == "(" and is_enclosed(tokens[1:]):
+        has_variables = any(token.kind == "letter" and token.text.islower() for token in tokens)
+        is_function = tokens[0].kind == "word" or (texts[0].isupper() and not has_variables)
+        return "".join(texts) if is_function else ""
     if is_enclosed(tokens) and is_mark(tokens[0], "("):
         names = [lone_name(part) for part in split(tokens[1:-1], ",")]
         return f"({','.join(names)})" if all(names) and len(names) > 1 else ""

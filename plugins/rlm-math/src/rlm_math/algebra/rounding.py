@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flint
 
@@ -36,20 +36,31 @@ def is_near(gold: Node, a: Node, answer: Node, b: Node, nearness: Nearness) -> b
         nearness: The tolerances.
     """
     with precision(HIGH_PRECISION):
-        distance = abs(Evaluation().value(b) - Evaluation().value(a))
-        bounds = [nearness.absolute, nearness.relative * abs(Evaluation().value(a))] if any(nearness[:2]) else []
+        expected, given = Evaluation().value(a), Evaluation().value(b)
+        distance = abs(given - expected)
+        bounds = [nearness.absolute, nearness.relative * abs(expected)] if any(nearness[:2]) else []
         shown = _places(answer)
         if nearness.digits and shown is not None and not is_decimal(gold) and b.op == "number":
             digits = _significant(b, shown)
             noise = digits - EXACT_DIGITS if EXACT_DIGITS < digits <= FLOAT_DIGITS and not _terminates(a) else 0
             last = flint.arb(10) ** -(shown - noise)
-            if digits >= nearness.digits and distance < last:
+            if digits >= nearness.digits and _shows(given, expected, last, is_noisy=noise > 0):
                 return True
         shown = _places(gold)
         is_rounded = shown is not None and a.op == "number" and a.value.denominator != 1 and not is_decimal(answer)
         if is_rounded and shown is not None and _significant(a, shown) >= MIN_DIGITS and not _terminates(b):
-            bounds.append(flint.arb(10) ** -shown / 2)
+            last = flint.arb(10) ** -shown
+            bounds.append(last / 2)
+            if 0 < nearness.digits <= _significant(a, shown) and _shows(expected, given, last):
+                return True
         return any(distance <= bound for bound in bounds)
+
+
+def _shows(decimal: Any, exact: Any, last: Any, *, is_noisy: bool = False) -> bool:
+    """Return True if a decimal is rounded or cut off in the place `last`; with noise, if it differs by less."""
+    is_cut = abs(decimal) <= abs(exact) or is_noisy
+    distance = abs(decimal - exact)
+    return bool(distance < last) and (is_cut or not distance > last / 2)
 
 
 def _places(node: Node) -> int | None:

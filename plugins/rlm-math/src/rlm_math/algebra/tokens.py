@@ -131,7 +131,7 @@ def _wrapped(wrapper: str, inside: str) -> list[Token]:
         return [Token("letter", inside)]
     if wrapper in ("vec", "hat") and inside.replace("math", "") in _UNIT_VECTORS:
         return [Token("letter", inside.replace("math", "")[-1])]
-    if wrapper in ("mathrm", "text") and inside.isalpha():
+    if wrapper in ("mathrm", "text", "operatorname") and inside.isalpha():
         return [Token("word", inside)]
     if wrapper in ("vec", "hat", "bar", "overline", "mathcal") and inside.isalpha():
         return [Token("word", f"{wrapper}:{inside}")]
