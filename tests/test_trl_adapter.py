@@ -67,8 +67,9 @@ def test_optional_data_is_left_out_when_absent() -> None:
 
 def test_trl_function_gets_all_arguments_of_trl() -> None:
     def it(completions, **kwargs):
-        assert completions == CHAT
+        assert completions == ["ab", "c"]
         assert kwargs["answer"] == ["2", "2"]
+        assert kwargs["completion_messages"] == CHAT
         return [1.0, None]
 
     assert called(trl_reward_of(it)) == [1.0, None]

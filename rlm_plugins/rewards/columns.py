@@ -12,6 +12,7 @@ from typing import Any
 from rlm_plugins.equation.batch import PER_COMPLETION
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.fault import Fault
+from rlm_plugins.rewards.message_form import reads_messages
 from rlm_plugins.stage import Reward
 from rlm_plugins.workers.time_limit import await_within, is_of_call
 
@@ -19,6 +20,8 @@ Columns = Mapping[str, Any]
 
 _RENAMED_BY_TRL = ("prompt", "completion", "completion_ids")
 """Columns that TRL passes to rewards under other names."""
+NOT_FOR_REWARDS = ("prompt", "completion", "demonstration")
+"""Columns that rewards cannot name; they get ``prompts`` and ``completions`` instead."""
 _SOURCES = {
     "prompt_messages": "prompts",
     "completion_messages": "completions",
@@ -48,6 +51,27 @@ def reward_columns(
     }
     names = [name for name in inputs[0] if name not in _RENAMED_BY_TRL]
     return columns | {name: list(map(itemgetter(name), inputs)) for name in names} | further
+
+
+def example_data(
+    examples: Sequence[Mapping[str, Any]], completions: Sequence[Any], ids: Sequence[Sequence[int]], **further: Any
+) -> dict[str, Any]:
+    """Return the data of a reward for one completion per example, outside of training: no state, and logs discarded.
+
+    Args:
+        examples: With a ``prompt``.
+        completions: As TRL passes them.
+        ids: Token ids of each completion.
+        **further: Further data.
+    """
+    prompts = [example["prompt"] for example in examples]
+    inputs = [{name: x for name, x in example.items() if name not in NOT_FOR_REWARDS} for example in examples]
+    no_logs = {"trainer_state": None, "log_extra": _discard, "log_metric": _discard}
+    return reward_columns(prompts, completions, ids, inputs, **further, **no_logs)
+
+
+def _discard(*_: Any) -> None:
+    """Discard a log of a reward."""
 
 
 def text_of(message: Any) -> str:
@@ -93,14 +117,17 @@ def select_completions(columns: Columns, rows: Sequence[int]) -> dict[str, Any]:
 
 
 def part_data(reward: Reward, columns: Columns) -> dict[str, Any]:
-    """Return copies of the data that the part takes; a TRL reward function receives all columns."""
-    part, columns = reward.part.part, dict(columns)
+    """Return copies of the data that the part takes: completions as text, or as messages if the reward reads them.
+
+    A part that ends in ``**kwargs`` gets all columns, and text beside the messages.
+    """
+    part, columns, as_text = reward.part.part, dict(columns), not reads_messages(reward)
     if "trainer_state" in columns:
         columns["trainer_state"] = copy.copy(columns["trainer_state"])
+    names: Sequence[str] = part.data
     if part.takes_kwargs:
-        return {name: _copied(x) for name, x in columns.items()}
-    names = part.data
-    return {name: _datum(name, columns) for name in names if _SOURCES.get(name, name) in columns}
+        names = [*columns, "prompt_messages", "completion_messages"] if as_text else [*columns]
+    return {name: _datum(name, columns, as_text) for name in names if _SOURCES.get(name, name) in columns}
 
 
 def columns_and_groups(reward: Reward, columns: Columns) -> tuple[dict[str, Any], list[list[int]]]:
@@ -109,10 +136,10 @@ def columns_and_groups(reward: Reward, columns: Columns) -> tuple[dict[str, Any]
     return data, groups_of(columns["prompts"])
 
 
-def _datum(name: str, columns: Columns) -> Any:
+def _datum(name: str, columns: Columns, as_text: bool) -> Any:
     """Return the data of one name, copied so that a part cannot change TRL's."""
     value = columns[_SOURCES.get(name, name)]
-    if name in ("prompts", "completions", *PER_COMPLETION):
+    if as_text and name in ("prompts", "completions", *PER_COMPLETION):
         return [text_of(message) for message in value]
     return _copied(value)
 
