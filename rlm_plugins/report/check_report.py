@@ -17,7 +17,6 @@ from rlm_plugins.registry.protocols import columns_of
 from rlm_plugins.report import objective_text
 from rlm_plugins.report.objective_text import about
 from rlm_plugins.report.text_layout import report, short
-from rlm_plugins.rewards.reference_scores import check_references
 from rlm_plugins.rollout.group_layout import POLICY, assign_sources, label
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer import options
@@ -246,25 +245,21 @@ def examine(stage: Stage, registry: Registry) -> Entry:
 
     Returns:
         ``name``; ``model`` (origin and license); ``parts`` (slot, name, plugin, origin, file); ``data`` (name,
-        needed_by, supplied_by); ``batch`` (lines of text); ``rewards`` (label, scores of reference answers as text);
-        ``objective`` and ``legend`` (symbol, meaning, part);
+        needed_by, supplied_by); ``batch`` (lines of text); ``objective`` and ``legend`` (symbol, meaning, part);
         ``warnings`` (lines of text); what each section of a package reports under its key, and as lines of text under
         ``sections``.
     """
     args = options.arguments(stage)
     parts = list(_parts(stage, registry))
-    scores = check_references(stage)
     return {
         "name": stage.name,
         "model": str(stage.source.notice()) if stage.source.notice is not None else stage.source.origin,
         "parts": [_part(slot, part, registry) for slot, part in parts],
         "data": list(data_of_parts(stage, parts)),
         "batch": batch_lines(stage, args),
-        "rewards": [{"label": score.label, "scores": score.line} for score in scores],
         **_objective(stage, dict(parts)["trainer"]),
         **_sections(stage, args),
         "warnings": [
-            *(score.problem for score in scores if score.problem),
             *(warnings_of(vars(stage.equation)) if stage.equation is not None else ()),
             *(line for section in stage.sections.values() for line in section.warnings(stage)),
         ],
@@ -354,7 +349,6 @@ def render(stage: Entry) -> str:
         "parts": parts,
         "data": data,
         "batch": "\n".join(stage["batch"]),
-        "rewards": ((reward["label"], reward["scores"]) for reward in stage["rewards"]),
         "objective": objective_text.with_legend(stage["objective"], stage["legend"]),
         **{key: "\n".join(lines) for key, lines in stage["sections"].items()},
         "warnings": "\n".join(stage["warnings"]),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -12,7 +14,6 @@ from typing import Any
 from rlm_plugins.equation.batch import PER_COMPLETION
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.message_form import reads_messages
 from rlm_plugins.stage import Reward
 from rlm_plugins.workers.time_limit import await_within, is_of_call
 
@@ -22,6 +23,7 @@ _RENAMED_BY_TRL = ("prompt", "completion", "completion_ids")
 """Columns that TRL passes to rewards under other names."""
 NOT_FOR_REWARDS = ("prompt", "completion", "demonstration")
 """Columns that rewards cannot name; they get ``prompts`` and ``completions`` instead."""
+_MESSAGE, _GENERIC = re.compile("dict|mapping|message", re.IGNORECASE), re.compile(r"(\w+)\[([^\[\]]*)\]")
 _SOURCES = {
     "prompt_messages": "prompts",
     "completion_messages": "completions",
@@ -114,6 +116,36 @@ def select_completions(columns: Columns, rows: Sequence[int]) -> dict[str, Any]:
         if isinstance(column, list) and len(column) == count:
             selected[name] = [column[row] for row in rows]
     return selected
+
+
+def as_messages(texts: Sequence[str]) -> list[list[dict[str, str]]]:
+    """Return texts as the completions of a chat."""
+    return [[{"role": "assistant", "content": text}] for text in texts]
+
+
+def reads_messages(reward: Reward) -> bool:
+    """Return True if a reward gets the completions of a chat as lists of messages: `messages`, or its annotation.
+
+    Text is the default, since a function that reads messages as if they were text does not fail: ``"42" in completion``
+    is False for a list of messages. A function that reads text as if it were messages raises.
+    """
+    return declares_messages(reward.part.target) if reward.messages is None else reward.messages
+
+
+def declares_messages(function: Any) -> bool:
+    """Return True if the annotation of `completions` (or `completion`) has messages, and not text beside them.
+
+    >>> def of_messages(completions: list[list[dict[str, str]]], **columns): ...
+    >>> def of_both(completions: list[str] | list[list[dict[str, str]]], **columns): ...
+    >>> declares_messages(of_messages), declares_messages(of_both), declares_messages(lambda completions: 0)
+    (True, False, False)
+    """
+    parameters = inspect.signature(function).parameters
+    parameter = parameters.get("completions", parameters.get("completion"))
+    kind, before = "" if parameter is None else inspect.formatannotation(parameter.annotation), None
+    while kind != before:  # `list[x]` becomes `x`, `dict[x]` becomes `dict`
+        before, kind = kind, _GENERIC.sub(lambda match: match[1] if _MESSAGE.search(match[1]) else match[2], kind)
+    return bool(_MESSAGE.search(kind)) and not re.search(r"\bstr\b", kind)
 
 
 def part_data(reward: Reward, columns: Columns) -> dict[str, Any]:

@@ -19,17 +19,18 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.columns import (
     Columns,
+    as_messages,
     call_part,
     call_part_async,
     columns_and_groups,
     groups_of,
     part_data,
+    reads_messages,
     select_completions,
     texts_of,
 )
 from rlm_plugins.rewards.containment import contained
 from rlm_plugins.rewards.fault import Fault, FaultLog, allowed, plain_scores, validate_score, validate_scores
-from rlm_plugins.rewards.message_form import as_messages, reads_messages, written
 from rlm_plugins.rewards.prefetch import AsyncReward
 from rlm_plugins.rewards.processes import LOCAL_DATA, ProcessPoolReward
 from rlm_plugins.stage import Reward
@@ -227,7 +228,7 @@ class RewardAdapter:
         if len(scores) > 1:
             return
         names = [name for name in columns if name not in ("prompts", "completions", "completion_ids")]
-        references = [[*map(written, columns[name])] for name in names if isinstance(columns[name], list)]
+        references = [[*map(str, columns[name])] for name in names if isinstance(columns[name], list)]
         for texts in (texts_of(columns), *(texts for texts in references if len(texts) == _count(columns))):
             as_chat, _ = yield from self._score({**columns, "completions": as_messages(texts)}, range(len(texts)))
             as_text, _ = yield from self._score({**columns, "completions": texts}, range(len(texts)))

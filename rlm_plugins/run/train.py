@@ -29,12 +29,10 @@ from rlm_plugins.evaluation.completions import TrainingEngine
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.checks.examples import named_example
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.recipe.resolve import located
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.containment import marked_calls
 from rlm_plugins.rewards.fault import Fault
-from rlm_plugins.rewards.reference_scores import check_references
 from rlm_plugins.run.folder import SUMMARY, Run
 from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.run.manifest import manifest_of
@@ -150,11 +148,6 @@ def train(
     stages, callbacks = (composed, ()) if prepare is None else prepare(composed)
     log_line = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     run = Run(folder, main, log_line=log_line, allowed=allow_changed)
-    for stage, path in zip(stages, recipe.stage_paths, strict=True):
-        if not (resume and run.finished(stage)):
-            with located(recipe, path):
-                for score in check_references(stage):
-                    log_line(f"{stage.name}: {score.problem or f'reward {score.label}: {score.line}'}")
     start, curve = time.perf_counter(), None
     with _writing(run):
         if not resume:

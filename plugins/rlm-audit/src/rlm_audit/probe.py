@@ -8,7 +8,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from rlm_audit.probe_cases import BARE, correct_completions, demonstrations, traps
+from rlm_audit.probe_cases import BARE, FORMS, correct_completions, demonstrations, traps
+from rlm_audit.references import written
 from rlm_audit.reward_call import Example, RewardCall, Scores, call_reward
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RlmError
@@ -16,8 +17,7 @@ from rlm_plugins.recipe.checks.required_columns import check_columns, columns
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.draft import parse_override
 from rlm_plugins.registry import BUILTIN, Registry
-from rlm_plugins.rewards.message_form import reads_messages, written
-from rlm_plugins.rewards.reference_scores import FORMS
+from rlm_plugins.rewards.columns import reads_messages
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward
 

@@ -7,6 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from rlm_audit.reward_call import Example
 from rlm_plugins.rewards.columns import text_of
 
+FORMS: dict[str, str] = {
+    "thinking, answer tag": "<think>I work it out.</think><answer>{answer}</answer>",
+    "answer tag": "<answer>{answer}</answer>",
+    "thinking, box": "<think>I work it out.</think>The result is \\boxed{{answer}}.",
+    "box": "\\boxed{{answer}}",
+    "####": "I work it out.\n#### {answer}",
+    "sentence": "The answer is {answer}.",
+    "bare": "{answer}",
+    "program": "```python\n{answer}\n```",
+}
+"""Name → template of an answer."""
 BARE = "{answer}"
 LONG = 100_000
 """Characters of a very long completion."""

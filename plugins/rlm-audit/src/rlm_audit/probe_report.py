@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlm_audit.references import unpaid
 from rlm_plugins.report.text_layout import columns, short, titled
-from rlm_plugins.rewards.reference_scores import unpaid
 
 _HEAD = ("", "mean", "low", "high", "None", "ms/row")
 _UNSTABLE = {

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.rewards.columns import example_data
-from rlm_plugins.rewards.message_form import as_messages
+from rlm_plugins.rewards.columns import as_messages, example_data
 from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
 from rlm_plugins.stage import Reward
 
@@ -52,7 +51,8 @@ def call_reward(reward: Reward, examples: Sequence[Example], texts: Sequence[str
     try:
         scores = compute_scores(trl_reward(reward), _columns(examples, texts))
     except RlmError as error:
-        return RewardCall([], time.perf_counter() - start, error.problem)
+        message = "; ".join(filter(None, (error.problem, error.hint)))
+        return RewardCall([], time.perf_counter() - start, message)
     return RewardCall(scores, time.perf_counter() - start)
 
 

@@ -25,7 +25,6 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.evaluation.scores import score_text
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.report.text_layout import columns
-from rlm_plugins.rewards.reference_scores import check_references
 from rlm_plugins.run.folder import Run
 from rlm_plugins.run.stage_result import connected
 from rlm_plugins.stage import RunState, Stage
@@ -185,9 +184,8 @@ def signal(
             where=str(source),
             hint=f"`rlm train {source}`, then `rlm signal` with the folder of the run",
         )
-    problems = [score.problem for score in check_references(stages[number]) if score.problem]
     figures = measure_signal(stages[number], prompts).figures()
-    return {**figures, "advice": [*problems, *advice(figures)]}
+    return {**figures, "advice": list(advice(figures))}
 
 
 def _stage_index(stages: Sequence[Stage], name: str | None) -> int:
