@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlm_audit.references import References, score_references, unpaid
+from rlm_audit.references import score_references, unpaid
 from rlm_testing.fake_packages import registered
 from typer.testing import CliRunner
 
@@ -167,4 +167,3 @@ def test_words() -> None:
         "the reward 'r' pays 2 of 3 reference answers nothing: given text, it pays no score for 'a' in every form, and "
         "0.5 for an empty completion"
     )
-    assert References.on_by_default

@@ -71,10 +71,8 @@ def scored(name: str, reward: str, folder: Path, **knobs: Any) -> str:
     spec = CORPUS_ENVIRONMENTS[name](path=str(folder / "rows.jsonl"))
     rewards = [Reward(reward, Registry().find("rlm_rewards", reward).bind(knobs))]
     check_columns(spec, "training", rewards, name, "rewards")
-    section = references.References()
-    section.check_stage(SimpleNamespace(environment_spec=spec, rewards=rewards), "rewards")
-    (entry,) = section.check_data(None, None)
-    return str(entry["scores"])
+    (found,) = references.check_references(SimpleNamespace(environment_spec=spec, rewards=rewards), "rewards")
+    return str(found.line)
 
 
 @pytest.mark.parametrize("name", [name for name, corpus in CORPORA.items() if corpus.reward not in ("", JUDGE)])

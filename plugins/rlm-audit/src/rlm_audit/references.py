@@ -1,11 +1,10 @@
-"""The section `references`: each reward scores the reference answers of its examples and an empty completion."""
+"""Scores of each reward for the reference answers of its examples and for an empty completion, before training."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -15,7 +14,6 @@ from rlm_audit.reward_call import Example, call_reward
 from rlm_plugins.equation.batch import PER_COMPLETION, SAMPLE
 from rlm_plugins.errors import RecipeError, short
 from rlm_plugins.registry.protocols import HoldsMemory, Produces, Stateful, gold_column_of
-from rlm_plugins.registry.setting import Section
 from rlm_plugins.rewards.columns import reads_messages
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward, Stage
@@ -63,52 +61,29 @@ class Scores:
     is_certain: bool = False
 
 
-class References(Section):
-    """Calls each reward on reference answers of its examples and on an empty completion, before a weight is loaded.
+def check_references(stage: Stage, where: str) -> list[Scores]:
+    """Return the scores of each reward of a stage, and warn of problems.
 
-    A reward that compares with gold answers and pays none of them is an error, any other one a warning. Rewards that
-    ask a model, keep state or read episodes are not called.
+    Args:
+        stage: With its data sets.
+        where: Address of the rewards.
+
+    Raises:
+        RecipeError: A reward pays none of its gold answers; or all of them compare text, and the references are free.
     """
-
-    on_by_default = True
-    needs_equation = True
-
-    def __init__(self) -> None:
-        self._found: list[Scores] = []
-
-    def check_stage(self, stage: Stage, where: str) -> None:
-        """Call the rewards of a stage.
-
-        Raises:
-            RecipeError: One pays none of its gold answers; or all of them compare text, and the references are free.
-        """
-        spec, trained = stage.environment_spec, [n for n, reward in enumerate(stage.rewards) if reward.weight]
-        compared = [n for n in trained if gold_column_of(stage.rewards[n].part.target)]
-        if spec.paid_by and trained == compared and not {r.part.part.name for r in stage.rewards} & {*spec.paid_by}:
-            problem = f"'{stage.rewards[trained[0]].label}' compares text, and the references here are free text"
-            raise RecipeError(problem, where=f"{where}[{trained[0]}]", allowed=", ".join(spec.paid_by))
-        self._found = [score_references(reward, spec) for reward in stage.rewards]
-        for n, found in enumerate(self._found):
-            if found.is_certain and n in compared:
-                hint = "another reward, or another column: `columns: {answer: …}`; `rlm reward probe` has details"
-                raise RecipeError(found.problem, where=f"{where}[{n}]", hint=hint)
-            if found.problem:
-                _LOG.warning("%s[%d]: %s", where, n, found.problem)
-
-    def check_data(self, stage: Any, args: Any) -> Any:
-        """Return what each reward was given and what it paid."""
-        return [{"reward": found.label, "scores": found.line} for found in self._found]
-
-    def check_lines(self, data: Any) -> Sequence[str]:
-        """Return the lines of ``rlm check``."""
-        return [f"{entry['reward']}: {entry['scores']}" for entry in data]
-
-    @contextmanager
-    def training(self, stage: Any, run: Any) -> Iterator[None]:
-        """Print what each reward was given and what it paid."""
-        for found in self._found:
-            run.log_line(f"{stage.name}: reward {found.label}: {found.line}")
-        yield
+    spec, trained = stage.environment_spec, [n for n, reward in enumerate(stage.rewards) if reward.weight]
+    compared = [n for n in trained if gold_column_of(stage.rewards[n].part.target)]
+    if spec.paid_by and trained == compared and not {r.part.part.name for r in stage.rewards} & {*spec.paid_by}:
+        problem = f"'{stage.rewards[trained[0]].label}' compares text, and the references here are free text"
+        raise RecipeError(problem, where=f"{where}[{trained[0]}]", allowed=", ".join(spec.paid_by))
+    scores = [score_references(reward, spec) for reward in stage.rewards]
+    for n, found in enumerate(scores):
+        if found.is_certain and n in compared:
+            hint = "another reward, or another column: `columns: {answer: …}`; `rlm reward probe` has details"
+            raise RecipeError(found.problem, where=f"{where}[{n}]", hint=hint)
+        if found.problem:
+            _LOG.warning("%s[%d]: %s", where, n, found.problem)
+    return scores
 
 
 def score_references(reward: Reward, spec: EnvironmentSpec) -> Scores:
