@@ -82,20 +82,19 @@ def same_text(gold: str, *, casefold: bool) -> Callable[[str], bool]:
     return lambda answer: fold(answer.strip()) == fold(gold.strip())
 
 
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_ARTICLES = ("a", "an", "the")
 
 
 def normalized(text: str) -> str:
     """Return a text as the exact match of SQuAD (arXiv 1606.05250) compares it: no case, punctuation or articles.
 
-    A text of nothing else is kept, without case: the answer "A" of a choice.
+    An article alone is kept: the answer "A" of a choice.
 
-    >>> normalized(" The  Eiffel-Tower. "), normalized("A")
+    >>> normalized(" The  Eiffel-Tower. "), normalized("(A)")
     ('eiffeltower', 'a')
     """
-    folded = text.casefold().strip()
-    words = _ARTICLES.sub(" ", folded.translate(_PUNCTUATION)).split()
-    return " ".join(words) or folded
+    words = text.casefold().translate(_PUNCTUATION).split()
+    return " ".join([word for word in words if word not in _ARTICLES] or words)
 
 
 def same_number(gold: Fraction, *, tolerance: float) -> Callable[[str], bool]:

@@ -132,7 +132,7 @@ class RewardAdapter:
             elif self._pool is not None:
                 self.begin = self._begin_in_pool
 
-    def __call__(self, **columns: Any) -> list[float | None]:
+    def __call__(self, /, **columns: Any) -> list[float | None]:  # a column may be called `self`
         """Return a number or None for each completion; where it failed, the recipe's substitute.
 
         Args:

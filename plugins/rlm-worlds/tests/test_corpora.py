@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rlm_testing.fake_packages import registered
 from rlm_worlds.corpora import CORPORA, CORPUS_ENVIRONMENTS, JUDGE
 from rlm_worlds.text_overlap import token_f1
 
@@ -64,6 +65,9 @@ def test_corpus_that_is_not_on_the_hub_requires_a_file(name: str) -> None:
     assert failure.value.where == "environment.path"
 
 
+others = registered("math", "process")
+
+
 def scored(name: str, reward: str, folder: Path, **knobs: Any) -> str:
     """Return what `rlm check` says that a reward pays the published row of a corpus."""
     references = pytest.importorskip("rlm_audit.references")
@@ -76,9 +80,8 @@ def scored(name: str, reward: str, folder: Path, **knobs: Any) -> str:
 
 
 @pytest.mark.parametrize("name", [name for name, corpus in CORPORA.items() if corpus.reward not in ("", JUDGE)])
-def test_each_corpus_is_paid_by_the_reward_it_names(name: str, tmp_path: Path) -> None:
+def test_each_corpus_is_paid_by_the_reward_it_names(name: str, tmp_path: Path, others: None) -> None:
     corpus = CORPORA[name]
-    pytest.importorskip({"math_accuracy": "rlm_math", "tool_calls": "rlm_process"}.get(corpus.reward, "rlm_worlds"))
     top = "3" if corpus.reward == "tool_calls" else "1"
     line = scored(name, corpus.reward, tmp_path, **corpus.knobs)
     assert line.startswith(f"given text, pays {top} for ")
