@@ -200,4 +200,5 @@ def test_sound_data_are_silent(tmp_path: Path, cases: Any, caplog: pytest.LogCap
         caplog.clear()
         with cases(name), caplog.at_level(logging.WARNING):
             checked(folder, data)
-            assert caplog.messages == []
+            of_beartype = "changed the random numbers"  # which samples the entries of a reward's lists in tests alone
+            assert [message for message in caplog.messages if of_beartype not in message] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlm_audit.references import score_references, unpaid
+from rlm_audit.references import score_references
 from rlm_testing.fake_packages import registered
 from typer.testing import CliRunner
 
@@ -126,14 +126,9 @@ def test_a_comparison_that_pays_no_reference_is_refused(
     assert "rewards[1]: the reward 'math_accuracy' pays its own" in caplog.text
     caplog.clear()
     table(tmp_path, [[str(n), f"a{n}"] for n in range(4)], rewards=["accuracy"])
-    assert not caplog.text
+    assert "the reward" not in caplog.text
     table(tmp_path, [*"0123456", '["7"]'], rewards=["math_accuracy"])
     assert "pays 1 of 8 reference answers nothing: given text, it pays no score for '[\"7\"]'" in caplog.text
-
-
-def test_the_section_can_be_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (stage,) = table(tmp_path, ["1", "2"], rewards=["accuracy"], references=None)
-    assert "references" not in stage.sections
 
 
 def test_models_state_and_episodes_are_not_called(tmp_path: Path) -> None:
@@ -160,10 +155,3 @@ def test_models_state_and_episodes_are_not_called(tmp_path: Path) -> None:
     unnamed = Reward("it", Part("rlm_rewards", "it", "guest", accuracy).bind({}))
     line = score_references(unnamed, EnvironmentSpec(train=[{"prompt": "1+1=?"}])).line
     assert line == "not called: the examples have no column 'answer' yet"
-
-
-def test_words() -> None:
-    assert unpaid("r", "text", ["a", "b"], 3, None, 0.5) == (
-        "the reward 'r' pays 2 of 3 reference answers nothing: given text, it pays no score for 'a' in every form, and "
-        "0.5 for an empty completion"
-    )

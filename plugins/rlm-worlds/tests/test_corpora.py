@@ -69,7 +69,7 @@ others = registered("math", "process")
 
 
 def scored(name: str, reward: str, folder: Path, **knobs: Any) -> str:
-    """Return what `rlm check` says that a reward pays the published row of a corpus."""
+    """Return the line of `rlm check` on a reward and the published row of a corpus."""
     references = pytest.importorskip("rlm_audit.references")
     (folder / "rows.jsonl").write_text(ROWS[name]["row"] + "\n")
     spec = CORPUS_ENVIRONMENTS[name](path=str(folder / "rows.jsonl"))

@@ -33,12 +33,9 @@ def unpaid(label: str, given: str, references: Sequence[str], total: int, paid: 
     """Return the sentence on a reward that pays its own reference answers nothing: the same in every command.
 
     Args:
-        label: Of the reward.
-        given: The form of the completions that it received: text or messages.
-        references: Reference answers that earn no more than an empty completion.
-        total: Number of reference answers that it was called on.
-        paid: Its highest score for the first of them, in any form.
-        empty: Its score for an empty completion.
+        label, given: The reward, and the form of the completions that it received: text or messages.
+        references, total: Those that earn no more than an empty completion, of how many.
+        paid, empty: Its highest score for the first of them, and that of an empty completion.
     """
     some = f"{len(references)} of {total} reference answers"
     return (
@@ -50,9 +47,9 @@ def unpaid(label: str, given: str, references: Sequence[str], total: int, paid: 
 
 @dataclass(frozen=True)
 class Scores:
-    """What a reward was given and what it paid (`line`), and what is wrong (`problem`; empty: nothing).
+    """Result of one reward: a line on its input and its scores, and a problem (empty: none).
 
-    `is_certain` means that it pays none of the gold answers that it declares to compare with.
+    `is_certain`: it pays none of the gold answers that it declares to compare with.
     """
 
     label: str

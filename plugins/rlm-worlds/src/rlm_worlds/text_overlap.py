@@ -16,16 +16,7 @@ def token_f1(
     F1 = 2 · n / (a + b) with a words in the answer, b in the reference, n in both, counted with repetitions. Words are
     compared without case, punctuation and articles. Source: SQuAD, arXiv 1606.05250 §6.1. The answer is the content of
     ``<answer>…</answer>`` (`tag`) after all thinking; of several blocks the worst counts. `untagged`: as for
-    `accuracy`.
-
-    Args:
-        completions: Text of each completion (B).
-        answer: Text or number, or a list of accepted ones, of each completion's example.
-        tag: XML tag around the answer.
-        untagged: The answer of a completion without the tag.
-
-    Returns:
-        One score in [0, 1] per completion; None without a reference.
+    `accuracy`. None without a reference.
 
     >>> token_f1(["<answer>The Eiffel Tower in Paris</answer>"], [["Eiffel Tower", "tour Eiffel"]])
     [0.6666666666666666]
