@@ -136,15 +136,16 @@ def rlm_rewards() -> Parts:
     Data: any of :data:`rlm_plugins.equation.batch.SAMPLE` and any column of the data set. Returns one float per
     completion; ``None`` means "does not apply here". A part that names ``completion`` is called once per completion,
     with the values of its example, and returns one float. `async def` works, and may be called group by group. A
-    function that ends in ``**kwargs`` is called as a TRL reward function, with exactly what TRL passes.
+    function that ends in ``**kwargs`` gets all columns. Completions are text, also of a chat, unless their annotation
+    says messages (``list[list[dict[str, str]]]``), or the key ``messages`` of the recipe.
 
     An exception is reported with plugin and sample. Keys beside the knobs: ``weight``, ``as``, ``on_error`` (stop,
-    zero, skip), ``timeout``, ``processes`` and ``prefetch``. Optional members: ``check()``, called before any weight is
-    loaded, and ``setup(policy, results)``, called with every model that is trained or evaluated, before its first
-    score. ``results``: name of an earlier stage → path of its result; `setup` may name ``tokenizer`` too. A reward with
-    `setup` supports neither ``processes`` nor prefetching. An object in a knob may define `setup` too. Any class of the
-    equation may have both: `setup` is then called once with the trained policy, and `check` may name ``lora`` (the
-    policy's adapter; None: all weights are trained)::
+    zero, skip), ``timeout``, ``processes``, ``prefetch`` and ``messages``. Optional members: ``check()``, called before
+    any weight is loaded, and ``setup(policy, results)``, called with every model that is trained or evaluated, before
+    its first score. ``results``: name of an earlier stage → path of its result; `setup` may name ``tokenizer`` too. A
+    reward with `setup` supports neither ``processes`` nor prefetching. An object in a knob may define `setup` too. Any
+    class of the equation may have both: `setup` is then called once with the trained policy, and `check` may name
+    ``lora`` (the policy's adapter; None: all weights are trained)::
 
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"

@@ -273,6 +273,7 @@ class EnvironmentSpec:
         tools: Functions that the model may call in every episode, as TRL's ``tools``.
         successes: The training examples are those of an earlier stage that it answered, with its answers as the column
             ``demonstration``; they replace `train` when the stage starts.
+        paid_by: Rewards for the references of the data set, where a comparison of text pays nothing; empty: any.
     """
 
     train: Sequence[Mapping[str, Any]] | datasets.Dataset | datasets.IterableDataset
@@ -280,6 +281,7 @@ class EnvironmentSpec:
     environment: Factory | None = None
     tools: Sequence[Callable[..., Any]] = ()
     successes: Successes | None = None
+    paid_by: Sequence[str] = ()
 
     @property
     def multi_turn(self) -> bool:

@@ -54,6 +54,10 @@ class Reward:
     prefetch: Annotated[
         bool, Field(description="start it during generation, if it is asynchronous or has `processes`")
     ] = True
+    messages: Annotated[
+        bool | None,
+        Field(description="pass chat completions as lists of messages, not as text; default: what its annotation says"),
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ def test_every_part_with_its_package_and_file(examined: list[dict[str, Any]]) ->
     slots = [p["slot"] for p in grpo["parts"]]
     assert slots[4:9] == ["filters", "advantage", "importance", "policy_loss", "penalties"]
     assert all(Path(p["file"]).is_file() for stage in examined for p in stage["parts"])
-    origins = {f"{name} 0.1.0" for name in ("rlm-plugins", "rlm-fast", "rlm-lab", "rlm-view")}
+    origins = {f"{name} 0.1.0" for name in ("rlm-plugins", "rlm-audit", "rlm-fast", "rlm-lab", "rlm-view")}
     assert {p["origin"] for p in grpo["parts"]} == origins
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +32,11 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.resolve import plans_of
 from rlm_plugins.recipe.stage_sections import generates
 from rlm_plugins.registry import Registry, protocols
+from rlm_plugins.registry.part import Part
 from rlm_plugins.report.objective_text import objective, slots_of
+from rlm_plugins.rewards.columns import as_messages
+from rlm_plugins.rewards.trl_adapter import trl_reward
+from rlm_plugins.stage import Reward
 from rlm_plugins.trainer import EquationTrainer
 
 ROOT = Path(__file__).parents[1]
@@ -54,6 +61,45 @@ def prose(page: Path) -> str:
 
 
 # ---- every page
+
+
+def documented_rewards() -> list[Any]:
+    """Return name and source of every reward function of a page or a notebook; `test_hookspecs` has the hooks'."""
+    found = {}
+    for page in [*PAGES, *(ROOT / "docs" / "notebooks").glob("*.ipynb")]:
+        text = page.read_text()
+        if page.suffix == ".ipynb":
+            sources = ["".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+        else:
+            sources = blocks("python", text)
+        for source in sources:
+            with suppress(SyntaxError):  # a call in a notebook's language
+                functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+                for node in functions:
+                    if {argument.arg for argument in node.args.args} & {"completion", "completions"}:
+                        found[ast.unparse(node)] = f"{page.name}:{node.name}"
+    return [pytest.param(title.partition(":")[2], code, id=title) for code, title in found.items()]
+
+
+@pytest.mark.parametrize(("name", "source"), documented_rewards())
+def test_documented_reward_scores_text_and_messages_alike(name: str, source: str) -> None:
+    """In a recipe it gets text, also of a chat; in a trainer with TRL's constructor it gets messages."""
+    scope: dict[str, Any] = {}
+    exec(source, scope)
+    part = Part("rlm_rewards", name, "page", scope[name])
+    texts, user = ["42", "no", "It is 42", ""], [{"role": "user", "content": "40+2=?"}]
+    data = {"completion_ids": [[1]] * 4, "answer": ["42"] * 4}
+    plain = trl_reward(Reward(name, part.bind({})))(prompts=["40+2=?"] * 4, completions=texts, **data)
+    assert len({*plain}) > 1, "a constant would be equal whatever it reads"
+    chat = {"prompts": [user] * 4, "completions": as_messages(texts), **data}
+    assert trl_reward(Reward(name, part.bind({})))(**chat) == plain
+    if part.takes_kwargs:
+        assert trl_reward(Reward(name, part.bind({}), messages=True))(**chat) == plain
+
+
+def test_documented_rewards_are_found() -> None:
+    pages = {parameter.id.partition(":")[0] for parameter in documented_rewards()}
+    assert pages >= {"python.md", "examples.md", "from_trl.ipynb"}
 
 
 def anchors(page: Path) -> set[str]:

@@ -107,9 +107,16 @@ def test_an_answer_that_is_no_number_is_named() -> None:
         accuracy(["1", "2x"], ["1", "2x"], mode="numeric")
 
 
-def test_an_answer_that_is_a_list_is_named() -> None:
-    with pytest.raises(PartError, match="sample 0: the data set's answer is of type list"):
-        accuracy(["4"], [["4", "four"]])
+def test_any_of_a_list_of_answers_is_right_and_an_object_is_named() -> None:
+    assert accuracy(["4", "four", "5"], [["4", "four", None]] * 3) == [1.0, 1.0, 0.0]
+    assert accuracy(["4", "4"], [[], [None]]) == [None, None]
+    with pytest.raises(PartError, match="sample 0: the data set's answer is of type dict"):
+        accuracy(["4"], [{"value": "4"}])
+
+
+def test_normalized_is_the_exact_match_of_squad() -> None:
+    texts = ["The Beatles!", "beatles", "A", "the", "Beatle"]
+    assert accuracy(texts, ["beatles", "The Beatles.", "(a)", "The", "Beatles"], mode="normalized") == [1, 1, 1, 1, 0]
 
 
 def test_completions_are_scored_independently() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlm_plugins.builtin.rewards import Trl
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.columns import text_of
@@ -67,11 +68,73 @@ def test_optional_data_is_left_out_when_absent() -> None:
 
 def test_trl_function_gets_all_arguments_of_trl() -> None:
     def it(completions, **kwargs):
-        assert completions == CHAT
+        assert completions == ["ab", "c"]
         assert kwargs["answer"] == ["2", "2"]
+        assert kwargs["completion_messages"] == CHAT
         return [1.0, None]
 
     assert called(trl_reward_of(it)) == [1.0, None]
+
+
+THINKS = "trl.rewards:think_format_reward"
+
+
+def of_messages(completions: list[list[dict[str, str]]], **kwargs: Any) -> list[float]:
+    return [float(message[-1]["content"] == "c") for message in completions]
+
+
+def of_either(completions: "list[str] | list[list[dict[str, str]]]") -> list[float]:
+    return [float(x == "c") for x in completions]
+
+
+def of_one(completion: list[dict[str, Any]]) -> float:
+    return float(completion[0]["content"] == "c")
+
+
+def of_text(completions: list[str], **kwargs: Any) -> list[float]:
+    return [float(x == "c") for x in completions]
+
+
+@pytest.mark.parametrize("function", [of_messages, of_either, of_one, of_text])
+def test_the_annotation_says_messages(function: Callable[..., Any]) -> None:
+    """TRL's own functions have it, also by their address."""
+    assert called(trl_reward_of(function)) == [0.0, 1.0]
+    by_address = trl_reward(Reward("it", Part("rlm_rewards", "it", "guest", Trl).bind({"function": THINKS})))
+    thought = [{"role": "assistant", "content": "<think>x</think>y"}]
+    assert called(by_address, completions=[thought, *CHAT[:1]]) == [1.0, 0.0]
+
+
+def test_reading_text_as_messages_names_the_key() -> None:
+    def it(completions, **kwargs):
+        return [float("a" in message[-1]["content"]) for message in completions]
+
+    with pytest.raises(PartError, match=r"string indices.*\n.*set `messages: true` beside it"):
+        called(trl_reward_of(it))
+    part = Part("rlm_rewards", "it", "guest", it)
+    assert called(trl_reward(Reward("it", part.bind({}), messages=True))) == [1.0, 0.0]
+
+
+READERS: dict[str, tuple[Callable[..., Any], bool]] = {
+    "in": (lambda completions, answer, **k: [float(a in x) for x, a in zip(completions, answer, strict=True)], True),
+    "equal": (lambda completions, answer, **k: [float(x == a) for x, a in zip(completions, answer, strict=True)], True),
+    "length": (lambda completions, **k: [float(len(x)) for x in completions], True),
+    "key": (lambda completions, answer, **k: [float(answer[0] in x[-1]) for x in completions], True),
+    "content": (lambda completions, **k: [float("b" in x[-1]["content"]) for x in completions], False),
+    "either": (lambda completions, **k: [float("x" in (x if isinstance(x, str) else x[-1]["content"])) for x in completions], False),  # noqa: E501
+    "constant": (lambda completions, **k: [0.0] * len(completions), False),
+    "tokens": (lambda completion_ids, completions, **k: [len(completion_ids) / 2] * len(completions), False),
+}  # fmt: skip
+"""Function → whether it reads messages as if they were text."""
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_messages_read_as_text_are_said_once(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    function, is_wrong = READERS[name]
+    reward = Reward(name, Part("rlm_rewards", name, "guest", function).bind({}), messages=True)
+    for _ in range(2):
+        called(trl_reward(reward))
+    warnings = [record for record in caplog.records if "reads messages as if they were text" in record.message]
+    assert len(warnings) == is_wrong
 
 
 def test_asynchronous() -> None:

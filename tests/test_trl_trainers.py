@@ -61,6 +61,31 @@ def logged(trainer: Any, name: str) -> list[float]:
     return [line[name] for line in trainer.state.log_history if name in line and "loss" in line]
 
 
+def digits(completions: Any, answer: Any, **columns: Any) -> list[float]:
+    """Return 1 if the answer is in the text; of messages it always returns 0."""
+    return [float(str(right) in text) for text, right in zip(completions, answer, strict=True)]
+
+
+def test_a_function_gets_messages_of_a_chat_as_in_trl(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """TRL's rule holds, with or without `**kwargs`; reading the messages as text is said."""
+    forms: list[type] = []
+
+    def record(completions: Any, answer: Any) -> list[float]:
+        forms.append(type(completions[0]))
+        return [0.0] * len(completions)
+
+    rows = tiny.problems().map(lambda row: {"prompt": [{"role": "user", "content": row["prompt"]}]})
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    extra = {"train_dataset": rows, "processing_class": tokenizer, "reward_funcs": [digits, record]}
+    trained(GRPOTrainer, tmp_path, extra)
+    assert {*forms} == {list, str}, "messages, and text in the test of its first batch alone"
+    assert forms[0] is list
+    assert "reward 'digits'" in caplog.text
+    assert "reads messages as if they were text" in caplog.text
+    assert "reward 'record'" not in caplog.text
+
+
 # ---- the weights of TRL
 
 

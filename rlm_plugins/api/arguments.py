@@ -194,7 +194,7 @@ def _reward_entry(registry: Registry, function: Any) -> dict[str, Any]:
         return {"name": add(registry, "rewards", of_environment, name.rstrip("/").rpartition("/")[2] or "model")}
     if isinstance(function, Mapping):
         return dict(named_entry(registry, "rewards", function))
-    return {"name": add(registry, "rewards", _plain_function(function), name_of(function))}
+    return {"name": add(registry, "rewards", _plain_function(function), name_of(function)), "messages": True}
 
 
 def _plain_function(function: Any) -> Callable[..., Any]:

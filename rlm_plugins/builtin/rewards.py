@@ -12,14 +12,14 @@ from pydantic import Field
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.gist import gist
 from rlm_plugins.builtin.reward_model_score import LearnedReward
-from rlm_plugins.data.answer_extraction import Untagged, final_answers, parse_number, same_number, same_text
+from rlm_plugins.data.answer_extraction import Untagged, final_answers, normalized, parse_number, same_number, same_text
 from rlm_plugins.errors import PartError, RecipeError, nearest
 from rlm_plugins.registry.loading import await_all, call_with_accepted, import_function
 from rlm_plugins.specs import Episode
 
 Address = Annotated[str, Field(min_length=3)]
 Options = dict[str, Any] | None
-Mode = Literal["auto", "exact", "numeric"]
+Mode = Literal["auto", "exact", "numeric", "normalized"]
 Tags = Annotated[Sequence[str], Field(min_length=1)]
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -45,9 +45,10 @@ def accuracy(
     ("last_number": lenient, it also takes "5 or 6" for 6), or none ("wrong"). LaTeX is compared as text.
 
     `mode` "exact" compares text (`casefold`: ignoring case), "numeric" numbers, exactly or up to an absolute
-    `tolerance`; "auto" compares numbers if the data set's answer is one. See
-    `rlm_plugins.data.answer_extraction.parse_number` for the format of numbers. A completion whose example has no
-    answer (None, NaN, empty) is not scored: None.
+    `tolerance`; "auto" compares numbers if the data set's answer is one. "normalized" is the exact match of SQuAD:
+    without case, punctuation and articles. See `rlm_plugins.data.answer_extraction.parse_number` for the format of
+    numbers. If the data set's answer is a list, each of its entries is right. A completion whose example has no answer
+    (None, NaN, empty) is not scored: None.
 
     >>> accuracy(["<think>…</think><answer>1,000</answer>", "<answer>9</answer><answer>1000</answer>"], ["1000"] * 2)
     [1.0, 0.0]
@@ -65,10 +66,14 @@ accuracy.gold_column = "answer"  # type: ignore[attr-defined]
 
 def _answer_test(gold: object, row: int, mode: Mode, tolerance: float, casefold: bool) -> Callable[[str], bool] | None:
     """Return the test of an answer, or None if the data set has no answer."""
+    if isinstance(gold, list | tuple):
+        tests = [_answer_test(accepted, row, mode, tolerance, casefold) for accepted in gold]
+        known = [test for test in tests if test is not None]
+        return (lambda answer: any(test(answer) for test in known)) if known else None
     text = "" if gold is None else str(gold).strip()
     if not text or (isinstance(gold, float) and not math.isfinite(gold)):
         return None
-    value = None if mode == "exact" else parse_number(text)
+    value = None if mode in ("exact", "normalized") else parse_number(text)
     if value is not None:
         return same_number(value, tolerance=tolerance)
     if mode == "numeric":
@@ -77,8 +82,11 @@ def _answer_test(gold: object, row: int, mode: Mode, tolerance: float, casefold:
         )
     if not isinstance(gold, str | int | float):
         raise PartError(
-            f"sample {row}: the data set's answer is of type {type(gold).__name__}", allowed="text or a number"
+            f"sample {row}: the data set's answer is of type {type(gold).__name__}",
+            allowed="text, a number, or a list of accepted ones",
         )
+    if mode == "normalized":
+        return lambda answer: normalized(answer) == normalized(text)
     return same_text(text, casefold=casefold)
 
 
@@ -154,19 +162,23 @@ def check_trl_columns(function: Callable[..., Any], columns: Sequence[str], *, w
 
 
 class Trl:
-    """A reward function of TRL, called with `prompts`, `completions`, `completion_ids` and all columns of the data.
+    """A reward function of yours or of TRL, called with `prompts`, `completions`, `completion_ids` and all columns.
 
     r = function(prompts, completions, **columns), one number or None per completion. `function` is an address,
     ``trl.rewards:accuracy_reward`` or ``./mine.py:reward``; `options` are passed with the columns. (A plugin can
-    register such a function directly.)
+    register such a function directly.) The completions are text, also of a chat. A function whose annotation says
+    messages (``completions: list[list[dict[str, str]]]``, as TRL's own), or the key `messages: true`, gets lists of
+    messages. `completion_messages` has them beside the text.
     """
 
     def __init__(self, *, function: Address, options: Options = None) -> None:
         self._function, self._options = import_function(function, where="function"), dict(options or {})
+        self.__wrapped__ = self._function  # for `inspect`: whose signature it is
 
     def check(self, columns: Sequence[str]) -> None:
         """Check that the data set has the columns that the function requires."""
-        check_trl_columns(self._function, [*columns, *self._options], where="function")
+        messages = ("prompt_messages", "completion_messages")
+        check_trl_columns(self._function, [*columns, *self._options, *messages], where="function")
 
     def __call__(self, **columns: Any) -> Any:
         return await_all([call_with_accepted(self._function, {**columns, **self._options})])[0]

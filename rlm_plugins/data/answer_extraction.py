@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import islice
@@ -14,6 +15,7 @@ LONGEST_NUMBER = 1000
 """Maximum length of a number, in characters; bounds the cost of exact arithmetic on generated text."""
 
 _DECIMAL = r"(?:(?:[0-9]+|[1-9][0-9]{0,2}(?:,[0-9]{3})+)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _DIGIT = re.compile("[0-9]")
 _NUMBER = re.compile(rf"([+-]?{_DECIMAL})(?: ?/ ?({_DECIMAL}))?")
 
@@ -78,6 +80,21 @@ def same_text(gold: str, *, casefold: bool) -> Callable[[str], bool]:
     """Return a test for equality with `gold`, ignoring surrounding white space."""
     fold = str.casefold if casefold else str
     return lambda answer: fold(answer.strip()) == fold(gold.strip())
+
+
+_ARTICLES = ("a", "an", "the")
+
+
+def normalized(text: str) -> str:
+    """Return a text as the exact match of SQuAD (arXiv 1606.05250) compares it: no case, punctuation or articles.
+
+    An article alone is kept: the answer "A" of a choice.
+
+    >>> normalized(" The  Eiffel-Tower. "), normalized("(A)")
+    ('eiffeltower', 'a')
+    """
+    words = text.casefold().translate(_PUNCTUATION).split()
+    return " ".join([word for word in words if word not in _ARTICLES] or words)
 
 
 def same_number(gold: Fraction, *, tolerance: float) -> Callable[[str], bool]:

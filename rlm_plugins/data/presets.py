@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from string import Formatter
@@ -204,7 +204,8 @@ def environment_from(
 
     Args:
         name: Of the part.
-        preset: The data set; its attribute `split`, if any, is the default training split.
+        preset: The data set; its attribute `split`, if any, is the default training split, and `paid_by` the rewards
+            that its references require.
         read: ``read(preset, table, path, **knobs)`` → the examples that can be used, with the column `column`.
             Its keyword-only parameters become knobs of the part.
         column: Holds the question.
@@ -239,9 +240,10 @@ def environment_from(
             table = table.select(range(min(limit, len(table)))) if limit else table
             return builder(read(preset, table, path, **reader_knobs))
 
-        return split_environment(
+        spec = split_environment(
             load, split=split, test_split=test_split, test_rows=test_rows, max_rows=max_rows, seed=seed
         )
+        return replace(spec, paid_by=getattr(preset, "paid_by", ()))
 
     environment.__name__ = environment.__qualname__ = name
     environment.__doc__ = f"{preset.about}\n\n    {knobs}\n    "

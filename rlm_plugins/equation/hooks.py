@@ -43,14 +43,13 @@ class Hook:
         return self.data in (SCORING, LOSS) or self.key in ("sampler", "rollouts")
 
 
+_OF_A_REWARD = ("weight", "as", "on_error", "timeout", "processes", "prefetch", "messages")
 HOOKS: dict[str, Hook] = {
     "rlm_environments": Hook("environment", "x", ()),
     "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed", "count", "draw")),
     "rlm_rollouts": Hook("rollouts", "y", ROLLOUT, many=True, options=("num_completions", "as")),
     "rlm_generators": Hook("generator", "y", GENERATING),
-    "rlm_rewards": Hook(
-        "rewards", "r", None, many=True, options=("weight", "as", "on_error", "timeout", "processes", "prefetch")
-    ),
+    "rlm_rewards": Hook("rewards", "r", None, many=True, options=_OF_A_REWARD),
     "rlm_shapers": Hook("shapers", "r′", SCORING, many=True),
     "rlm_filters": Hook("filters", "—", SCORING, many=True, options=("refill",)),
     "rlm_advantages": Hook("advantage", "Â", SCORING),

@@ -20,10 +20,9 @@ from rlm_plugins.models import reward_model as reward_files
 from rlm_plugins.models.adapters import evaluation_mode
 from rlm_plugins.models.pretrained import tokenizer_of
 from rlm_plugins.models.reward_model import RewardModel, ScoreHead, conversation_ids
-from rlm_plugins.recipe.checks.required_columns import NOT_FOR_REWARDS
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Evaluates, Stateful
-from rlm_plugins.rewards.columns import reward_columns, text_of
+from rlm_plugins.rewards.columns import example_data, text_of
 from rlm_plugins.rewards.fault import Fault, raise_on_all_processes
 from rlm_plugins.rewards.trl_adapter import compute_scores, setup_parts, trl_reward
 from rlm_plugins.specs import EnvironmentSpec
@@ -156,16 +155,8 @@ def _scored(
     completions: Completions, examples: Sequence[Mapping[str, Any]], rewards: Sequence[Reward]
 ) -> list[dict[str, Any]]:
     """Return prompt, completion, rewards and length of each example."""
-    columns = list(map(_reward_columns, examples))
-    no_logs: dict[str, Any] = {"trainer_state": None, "log_extra": _discard, "log_metric": _discard}
-    data = reward_columns(
-        completions.prompts,
-        completions.completions,
-        completions.completion_ids,
-        columns,
-        **completions.columns,
-        **no_logs,
-    )
+    answered = [{**x, "prompt": prompt} for x, prompt in zip(examples, completions.prompts, strict=True)]
+    data = example_data(answered, completions.completions, completions.completion_ids, **completions.columns)
     scores = {reward.label: compute_scores(trl_reward(reward), data) for reward in rewards}
     samples = []
     for i in range(len(examples)):
@@ -173,14 +164,6 @@ def _scored(
         rewards_of_sample = {label: values[i] for label, values in scores.items()}
         samples.append({**sample, "rewards": rewards_of_sample, "tokens": len(completions.completion_ids[i])})
     return samples
-
-
-def _reward_columns(example: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: x for name, x in example.items() if name not in NOT_FOR_REWARDS}
-
-
-def _discard(*_: Any) -> None:
-    """Discard a log of a reward: the report has its own means."""
 
 
 @dataclass(frozen=True)

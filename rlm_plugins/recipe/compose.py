@@ -105,6 +105,8 @@ def _check_built(plan: Plan, stage: Stage, config: Any, held_out_only: bool) -> 
     where = plan.address("environment")
     if not held_out_only:
         check_size(stage.environment_spec, config, where)
+        for section in stage.sections.values():
+            section.check_stage(stage, plan.address("rewards"))
     _check_prompt_source(plan, stage.environment_spec)
     check_images(stage.environment_spec, stage.source, product_of(stage.trainer), stage.critic, where)
     check_stage_texts(stage, None if held_out_only else config, where)

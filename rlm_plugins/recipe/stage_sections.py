@@ -36,6 +36,7 @@ def rewards_of(finder: Finder, entries: list[dict[str, Any]]) -> tuple[list[Rewa
             spec.get("timeout"),
             spec.get("processes"),
             spec.get("prefetch", True),
+            spec.get("messages"),
         )
         if reward.processes is not None:
             check_processes(bound, finder.address("rewards", i))

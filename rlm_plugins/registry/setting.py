@@ -220,6 +220,14 @@ class Section:
         """
         return {}
 
+    def check_stage(self, stage: Stage, where: str) -> None:
+        """Check a stage that is to be trained, with its data sets, before any weight is loaded.
+
+        Args:
+            stage: The stage.
+            where: Address of its rewards.
+        """
+
     def training(self, stage: Stage, run: Any) -> AbstractContextManager[Any]:
         """Return a context in which the trainer of a stage is built and trained, in the run `run`."""
         return nullcontext()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import inspect
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
@@ -19,6 +21,9 @@ Columns = Mapping[str, Any]
 
 _RENAMED_BY_TRL = ("prompt", "completion", "completion_ids")
 """Columns that TRL passes to rewards under other names."""
+NOT_FOR_REWARDS = ("prompt", "completion", "demonstration")
+"""Columns that rewards cannot name; they get ``prompts`` and ``completions`` instead."""
+_MESSAGE, _GENERIC = re.compile("dict|mapping|message", re.IGNORECASE), re.compile(r"(\w+)\[([^\[\]]*)\]")
 _SOURCES = {
     "prompt_messages": "prompts",
     "completion_messages": "completions",
@@ -48,6 +53,27 @@ def reward_columns(
     }
     names = [name for name in inputs[0] if name not in _RENAMED_BY_TRL]
     return columns | {name: list(map(itemgetter(name), inputs)) for name in names} | further
+
+
+def example_data(
+    examples: Sequence[Mapping[str, Any]], completions: Sequence[Any], ids: Sequence[Sequence[int]], **further: Any
+) -> dict[str, Any]:
+    """Return the data of a reward for one completion per example, outside of training: no state, and logs discarded.
+
+    Args:
+        examples: With a ``prompt``.
+        completions: As TRL passes them.
+        ids: Token ids of each completion.
+        **further: Further data.
+    """
+    prompts = [example["prompt"] for example in examples]
+    inputs = [{name: x for name, x in example.items() if name not in NOT_FOR_REWARDS} for example in examples]
+    no_logs = {"trainer_state": None, "log_extra": _discard, "log_metric": _discard}
+    return reward_columns(prompts, completions, ids, inputs, **further, **no_logs)
+
+
+def _discard(*_: Any) -> None:
+    """Discard a log of a reward."""
 
 
 def text_of(message: Any) -> str:
@@ -92,15 +118,48 @@ def select_completions(columns: Columns, rows: Sequence[int]) -> dict[str, Any]:
     return selected
 
 
+def as_messages(texts: Sequence[str]) -> list[list[dict[str, str]]]:
+    """Return texts as the completions of a chat."""
+    return [[{"role": "assistant", "content": text}] for text in texts]
+
+
+def reads_messages(reward: Reward) -> bool:
+    """Return True if a reward gets the completions of a chat as lists of messages: `messages`, or its annotation.
+
+    Text is the default, since a function that reads messages as if they were text does not fail: ``"42" in completion``
+    is False for a list of messages. A function that reads text as if it were messages raises.
+    """
+    return declares_messages(reward.part.target) if reward.messages is None else reward.messages
+
+
+def declares_messages(function: Any) -> bool:
+    """Return True if the annotation of `completions` (or `completion`) has messages, and not text beside them.
+
+    >>> def of_messages(completions: list[list[dict[str, str]]], **columns): ...
+    >>> def of_both(completions: list[str] | list[list[dict[str, str]]], **columns): ...
+    >>> declares_messages(of_messages), declares_messages(of_both), declares_messages(lambda completions: 0)
+    (True, False, False)
+    """
+    parameters = inspect.signature(function).parameters
+    parameter = parameters.get("completions", parameters.get("completion"))
+    kind, before = "" if parameter is None else inspect.formatannotation(parameter.annotation), None
+    while kind != before:  # `list[x]` becomes `x`, `dict[x]` becomes `dict`
+        before, kind = kind, _GENERIC.sub(lambda match: match[1] if _MESSAGE.search(match[1]) else match[2], kind)
+    return bool(_MESSAGE.search(kind)) and not re.search(r"\bstr\b", kind)
+
+
 def part_data(reward: Reward, columns: Columns) -> dict[str, Any]:
-    """Return copies of the data that the part takes; a TRL reward function receives all columns."""
-    part, columns = reward.part.part, dict(columns)
+    """Return copies of the data that the part takes: completions as text, or as messages if the reward reads them.
+
+    A part that ends in ``**kwargs`` gets all columns, and text beside the messages.
+    """
+    part, columns, as_text = reward.part.part, dict(columns), not reads_messages(reward)
     if "trainer_state" in columns:
         columns["trainer_state"] = copy.copy(columns["trainer_state"])
+    names: Sequence[str] = part.data
     if part.takes_kwargs:
-        return {name: _copied(x) for name, x in columns.items()}
-    names = part.data
-    return {name: _datum(name, columns) for name in names if _SOURCES.get(name, name) in columns}
+        names = [*columns, "prompt_messages", "completion_messages"] if as_text else [*columns]
+    return {name: _datum(name, columns, as_text) for name in names if _SOURCES.get(name, name) in columns}
 
 
 def columns_and_groups(reward: Reward, columns: Columns) -> tuple[dict[str, Any], list[list[int]]]:
@@ -109,10 +168,10 @@ def columns_and_groups(reward: Reward, columns: Columns) -> tuple[dict[str, Any]
     return data, groups_of(columns["prompts"])
 
 
-def _datum(name: str, columns: Columns) -> Any:
+def _datum(name: str, columns: Columns, as_text: bool) -> Any:
     """Return the data of one name, copied so that a part cannot change TRL's."""
     value = columns[_SOURCES.get(name, name)]
-    if name in ("prompts", "completions", *PER_COMPLETION):
+    if as_text and name in ("prompts", "completions", *PER_COMPLETION):
         return [text_of(message) for message in value]
     return _copied(value)
 

@@ -19,11 +19,13 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.columns import (
     Columns,
+    as_messages,
     call_part,
     call_part_async,
     columns_and_groups,
     groups_of,
     part_data,
+    reads_messages,
     select_completions,
     texts_of,
 )
@@ -37,6 +39,11 @@ from rlm_plugins.workers.time_limit import LoopThread, is_of_call
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
+_TESTED: set[str] = set()
+"""Rewards whose first batch of messages was tested."""
+_TEXT_HINT = (
+    "it gets text; for messages annotate `completions: list[list[dict[str, str]]]`, or set `messages: true` beside it"
+)
 _ScoresAndFaults = tuple[dict[int, float | None], list[Fault]]
 """Index → score, and the faults of all other completions."""
 _Calls = Generator[Columns, Any, T]
@@ -117,6 +124,7 @@ class RewardAdapter:
         self._pool = None if reward.processes is None else ProcessPoolReward(reward)
         self._loop = LoopThread(f"reward {reward.label}")
         self.by_group = not set(part.part.data) & {*LOCAL_DATA}
+        self._is_tested = part.is_async or self._where in _TESTED or not reads_messages(reward)
         self._prefetched = AsyncReward(self._call_async, by_group=self.by_group)
         if reward.prefetch and not part.setup_targets:
             if part.is_async:
@@ -124,7 +132,7 @@ class RewardAdapter:
             elif self._pool is not None:
                 self.begin = self._begin_in_pool
 
-    def __call__(self, **columns: Any) -> list[float | None]:
+    def __call__(self, /, **columns: Any) -> list[float | None]:  # a column may be called `self`
         """Return a number or None for each completion; where it failed, the recipe's substitute.
 
         Args:
@@ -162,7 +170,9 @@ class RewardAdapter:
         except BaseException as error:  # neither an exit nor a cancellation may end a run silently
             if not is_of_call(error):
                 raise
-            return Fault.from_error(error)
+            fault = Fault.from_error(error)
+            is_str = isinstance(error, TypeError | AttributeError) and "str" in str(error) and not fault.hint
+            return fault.replace(hint=_TEXT_HINT) if is_str and not reads_messages(self._reward) else fault
 
     async def _returned_async(self, columns: Columns) -> Any:
         try:
@@ -199,10 +209,34 @@ class RewardAdapter:
                 faults = yield from self._isolate_all(faults, columns)
         if self._log is not None:
             self._log.seconds[self._reward.label] = time.perf_counter() - start
+        if not (self._is_tested or faults or isinstance(columns["completions"][0], str)):
+            self._is_tested = True
+            _TESTED.add(self._where)
+            yield from self._test_messages(columns, {*scores.values()})
         if faults:
             self._handle([fault.with_samples(self._reward.label, columns, texts) for fault in faults])
         substitute = None if self._reward.on_error == "skip" else 0.0
         return [scores.get(row, substitute) for row in range(len(texts))]
+
+    def _test_messages(self, columns: Columns, scores: set[float | None]) -> _Calls[None]:
+        """Warn if messages all earn the same where text does not: the reward reads messages as if they were text.
+
+        Args:
+            columns: Of its first batch.
+            scores: The scores of that batch.
+        """
+        if len(scores) > 1:
+            return
+        names = [name for name in columns if name not in ("prompts", "completions", "completion_ids")]
+        references = [[*map(str, columns[name])] for name in names if isinstance(columns[name], list)]
+        for texts in (texts_of(columns), *(texts for texts in references if len(texts) == _count(columns))):
+            as_chat, _ = yield from self._score({**columns, "completions": as_messages(texts)}, range(len(texts)))
+            as_text, _ = yield from self._score({**columns, "completions": texts}, range(len(texts)))
+            if {*as_chat.values()} == scores and len({*as_text.values()} | scores) > 1:
+                problem = "reads messages as if they were text: all completions earn the same, and not so as text"
+                hint = "a chat completion is a list of messages: `text = completion[-1]['content']`"
+                _LOG.warning("%s %s. hint: %s", self._where, problem, hint)
+                return
 
     def _is_isolated(self, faults: Sequence[Fault]) -> bool:
         """Return True if the reward was called on each completion alone, and failed on each."""

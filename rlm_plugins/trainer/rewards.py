@@ -12,7 +12,7 @@ from accelerate.utils import gather_object
 from jaxtyping import Bool, Float, Int
 
 from rlm_plugins.equation.batch import Batch
-from rlm_plugins.rewards.columns import groups_of, reward_columns
+from rlm_plugins.rewards.columns import as_messages, groups_of, reward_columns
 from rlm_plugins.rewards.fault import Fault, FaultLog, raise_on_all_processes
 from rlm_plugins.rollout.episodes import requires_episodes
 from rlm_plugins.rollout.generator_call import OnFinished
@@ -271,7 +271,7 @@ class RewardPrefetch:
         """Return the columns that rewards receive, for completions whose text is the decoded tokens."""
         texts = self.decode(completion_ids, skip_special_tokens=True)
         is_chat = not isinstance(prompts[0], str)
-        completions = [[{"role": "assistant", "content": text}] for text in texts] if is_chat else texts
+        completions = as_messages(texts) if is_chat else texts
         return reward_columns(prompts, completions, completion_ids, inputs, **arguments)
 
     def begin_batch(

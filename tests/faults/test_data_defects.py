@@ -67,8 +67,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
         f"answers {value!r} everywhere": (every(answer=value), "40 of 40 .* have no answer")
         for value in ([], {"value": None}, ["", None], float("inf"))
     },
-    "lists as answers": ([{**row, "answer": [row["answer"]]} for row in GOOD], "40 of 40 .* have a list or an object"),
-    "objects as answers": ([{**row, "answer": {"x": row["answer"]}} for row in GOOD], "40 of 40 .* have a list or an"),
+    "objects as answers": ([{**row, "answer": {"x": row["answer"]}} for row in GOOD], "40 of 40 .* have an object"),
     "blocks of content": (chat(role="user", content=[{"type": "text", "text": "1"}]), "39: the chat template cannot"),
     "a call without content": (
         chat(role="assistant", content=None, tool_calls=[{"type": "function", "function": {"name": "f"}}]),
@@ -201,4 +200,5 @@ def test_sound_data_are_silent(tmp_path: Path, cases: Any, caplog: pytest.LogCap
         caplog.clear()
         with cases(name), caplog.at_level(logging.WARNING):
             checked(folder, data)
-            assert caplog.messages == []
+            of_beartype = "changed the random numbers"  # which samples the entries of a reward's lists in tests alone
+            assert [message for message in caplog.messages if of_beartype not in message] == []

@@ -70,6 +70,33 @@ LIVE_CALLS = {
     "public_test_cases": json.dumps([{"input": "[1, 2]\n0", "output": "3", "testtype": "functional"}]),
     "private_test_cases": packed([{"input": "[]\n5", "output": "5", "testtype": "functional"}]),
 }
+LEETCODE = {
+    "query": "Write the class Solution.",
+    "prompt": "from typing import *\n",
+    "completion": "class Solution:\n    def twoSum(self, nums: List[int], target: int):\n        return [0, target - nums[0]]",
+    "test": "def check(candidate):\n    assert candidate(nums = [2, 7], target = 9) == [0, 7]\n    assert candidate([1], 2) == [0, 1]\n",
+    "entry_point": "Solution().twoSum",
+}
+CODE_R1 = [
+    {"prompt": [{"role": "user", "content": text}], "reward_model": {"ground_truth": json.dumps(truth)}}
+    for text, truth in {
+        "Sort.": {
+            "functional": "def check(candidate):\n    assert candidate(a=[2, 1]) == [1, 2]\n\n\ncheck(Solution().ordered)"
+        },
+        "Add.": {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3", "7"]},
+    }.items()
+]
+DEEPCODER: list[dict[str, Any]] = [
+    {"problem": "Add.", "tests": json.dumps([{"input": "1 2\n", "output": "3", "type": "stdin_stdout"}])},
+    {"problem": "Total.", "tests": json.dumps({"fn_name": "total", "inputs": [[[1, 2]]], "outputs": [[3]]})},
+    {
+        "problem": "Twice.",
+        "tests": json.dumps(
+            [{"input": "2\n[1]", "output": "[1, 1]", "testtype": "functional", "metadata": {"func_name": "twice"}}]
+        ),
+    },
+]
+ADD = "print(sum(map(int, input().split())))"
 SHAPES: dict[str, tuple[list[dict[str, Any]], list[str], list[str]]] = {
     "human_eval": ([HUMAN_EVAL], ["def find_zero(xs):\n    return -xs[0] / xs[1]"], ["def poly(xs, x): return 0\ndef find_zero(xs): return 9"]),
     "mbpp": ([MBPP], [MBPP["code"]], ["class math:\n    pi = 0\n    isclose = lambda *a: True\ndef area(r): return 0"]),
@@ -79,6 +106,13 @@ SHAPES: dict[str, tuple[list[dict[str, Any]], list[str], list[str]]] = {
         ["a, b = map(int, input().split())\nprint(a + b)", "class Solution:\n    def total(self, nums: List[int], start): return sum(nums) + start"],
         ["print(3)", "def total(nums, start): return 3"],
     ),
+    "deepcoder": (
+        DEEPCODER,
+        [ADD, "def total(x): return sum(x)", "class Solution:\n    def twice(self, n, x): return x * n"],
+        ["print(4)", "def total(x): return 4", "def twice(n, x): return x"],
+    ),
+    "code_r1": (CODE_R1, ["class Solution:\n    def ordered(self, a): return sorted(a)", ADD], ["class Solution:\n    def ordered(self, a): return a", "print(3)"]),
+    "leetcode": ([LEETCODE], [LEETCODE["completion"]], ["class Solution:\n    def twoSum(self, nums, target): return [0, 7]"]),
     "code_table": (
         [{"problem": "Echo.", "tests": json.dumps({"stdin": [["x", "x"]]}), "solution": "print(input())"}],
         ["print(input())"],

@@ -277,7 +277,7 @@ def _check_texts(texts: TextColumn, title: str, where: str) -> None:
 def _check_answers(
     examples: Examples, column: str, rewards: Sequence[Reward], title: str, where: str, *, generated: bool
 ) -> None:
-    """Check a column of gold answers for missing ones, and one that is compared with for lists and objects.
+    """Check a column of gold answers for missing ones, and one that is compared with for objects.
 
     Answers of one simple type are checked as a whole column, others in the sample.
     """
@@ -285,14 +285,14 @@ def _check_answers(
     if missing is None:
         answers, total = [(number, example.get(column)) for number, example in examples.sample], len(examples.sample)
         missing = [number for number, answer in answers if _is_missing(answer)]
-        nested = [number for number, answer in answers if isinstance(answer, list | Mapping)]
+        nested = [number for number, answer in answers if isinstance(answer, Mapping)]
     defect = f"have no answer in the column '{column}'"
     if all(column in reward.part.part.required_data for reward in rewards) and not generated:
         _check_share(missing, total, title, defect, where)
     elif not generated:  # in a mixture of tasks, other rewards score the rest
         _warn(missing, total, title, defect, where)
     if column in [gold_column_of(reward.part.target) for reward in rewards]:
-        defect = f"have a list or an object in the column '{column}', and a correct answer is text or a number"
+        defect = f"have an object in the column '{column}', and a correct answer is text, a number or a list of them"
         _check_share(sorted({*nested} - {*missing}), total, title, defect, where)
 
 

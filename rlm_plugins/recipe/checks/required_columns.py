@@ -13,12 +13,10 @@ from rlm_plugins.recipe.paths import prefixed_address
 from rlm_plugins.registry.loading import call_with_accepted
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import ChecksItself, PlaysEpisodes, columns_of
+from rlm_plugins.rewards.columns import NOT_FOR_REWARDS
 from rlm_plugins.rollout.episodes import tools_of
 from rlm_plugins.specs import Environment, EnvironmentSpec, ModelSpec, has_step
 from rlm_plugins.stage import Reward
-
-NOT_FOR_REWARDS = ("prompt", "completion", "demonstration")
-"""Columns that rewards cannot name; they get ``prompts`` and ``completions`` instead."""
 
 
 def columns(rows: Any) -> list[str]:

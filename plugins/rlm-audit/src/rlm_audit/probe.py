@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm_audit.probe_cases import BARE, FORMS, correct_completions, demonstrations, traps
+from rlm_audit.references import written
 from rlm_audit.reward_call import Example, RewardCall, Scores, call_reward
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RlmError
@@ -16,6 +17,7 @@ from rlm_plugins.recipe.checks.required_columns import check_columns, columns
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.draft import parse_override
 from rlm_plugins.registry import BUILTIN, Registry
+from rlm_plugins.rewards.columns import reads_messages
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward
 
@@ -129,7 +131,8 @@ class Probe:
     def report(self) -> dict[str, Any]:
         """Return all results as plain data."""
         examples, column, demonstrated = self._examples, self._answer_column, demonstrations(self._examples)
-        answers = [example[column] for example in examples] if column else []
+        answers = [written(example[column]) for example in examples] if column else []
+        is_chat = not isinstance(examples[0]["prompt"], str)
         correct = correct_completions(answers, demonstrated, self._forms)
         on_correct = {name: call_reward(self._reward, examples, texts) for name, texts in correct.items()}
         best_form = max(on_correct, key=lambda name: _mean(on_correct[name]), default=None)
@@ -144,6 +147,8 @@ class Probe:
             "file": self._reward.part.part.file,
             "rows": len(examples),
             "answer": column or ("demonstration" if demonstrated else None),
+            "reference": (answers or demonstrated or [""])[0],
+            "given": "messages" if is_chat and reads_messages(self._reward) else "text",
             "best_form": best_form,
             "gold": {name: call.summary for name, call in on_correct.items()},
             "traps": {

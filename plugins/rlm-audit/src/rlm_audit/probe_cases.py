@@ -15,6 +15,7 @@ FORMS: dict[str, str] = {
     "####": "I work it out.\n#### {answer}",
     "sentence": "The answer is {answer}.",
     "bare": "{answer}",
+    "program": "```python\n{answer}\n```",
 }
 """Name → template of an answer."""
 BARE = "{answer}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlm_audit.references import unpaid
 from rlm_plugins.report.text_layout import columns, short, titled
 
 _HEAD = ("", "mean", "low", "high", "None", "ms/row")
@@ -75,9 +76,9 @@ def _gold_findings(report: Mapping[str, Any]) -> list[str]:
     empty = report["traps"]["empty"]["mean"]
     lines = []
     if report["gold"] and (not means or max(means) <= (empty if empty is not None else float("-inf"))):
-        lines.append(
-            "no form of the correct answer scores more than an empty completion (another form: --form 'So {answer}')"
-        )
+        paid = max(means, default=None)
+        words = unpaid(report["reward"], report["given"], [str(report["reference"])], 1, paid, empty)
+        lines.append(f"{words} (another form: --form 'So {{answer}}')")
     best = report["gold"].get(report["best_form"], {})
     if best.get("low") != best.get("high"):
         lines.append(f"correct answers score differently: {_number(best['low'])} to {_number(best['high'])}")

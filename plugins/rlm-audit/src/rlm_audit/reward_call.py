@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.recipe.checks.required_columns import NOT_FOR_REWARDS
-from rlm_plugins.rewards.columns import reward_columns
+from rlm_plugins.rewards.columns import as_messages, example_data
 from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
 from rlm_plugins.stage import Reward
 
@@ -52,26 +51,14 @@ def call_reward(reward: Reward, examples: Sequence[Example], texts: Sequence[str
     try:
         scores = compute_scores(trl_reward(reward), _columns(examples, texts))
     except RlmError as error:
-        return RewardCall([], time.perf_counter() - start, error.problem)
+        message = "; ".join(filter(None, (error.problem, error.hint)))
+        return RewardCall([], time.perf_counter() - start, message)
     return RewardCall(scores, time.perf_counter() - start)
 
 
 def _columns(examples: Sequence[Example], texts: Sequence[str]) -> dict[str, Any]:
     """Return the data of a reward as TRL passes it."""
     is_chat = not isinstance(examples[0]["prompt"], str)
-    completions: Sequence[Any] = (
-        [[{"role": "assistant", "content": text}] for text in texts] if is_chat else list(texts)
-    )
-    columns = list(map(_reward_columns, examples))
-    no_logs: dict[str, Any] = {"trainer_state": None, "log_extra": _discard, "log_metric": _discard}
-    prompts = [example["prompt"] for example in examples]
     ids = [list(text.encode()) for text in texts]
-    return reward_columns(prompts, completions, ids, columns, **no_logs, environments=None, episodes=None)
-
-
-def _reward_columns(example: Example) -> dict[str, Any]:
-    return {name: x for name, x in example.items() if name not in NOT_FOR_REWARDS}
-
-
-def _discard(name: str, value: Any) -> None:
-    """Discard a log of the reward."""
+    completions: Sequence[Any] = as_messages(texts) if is_chat else texts
+    return example_data(examples, completions, ids, environments=None, episodes=None)

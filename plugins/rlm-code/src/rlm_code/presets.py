@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlm_code.contest_tests import code_r1_tests, contest_tests, leetcode_tests, starter_question
 from rlm_code.livecode import livecode_question, livecode_tests
 from rlm_code.program_names import class_names, imported_names, program_names, test_functions
 from rlm_code.source import BadTests, parse_source
@@ -128,6 +129,28 @@ PRESETS = {
         livecode_tests,
         lambda row: None,
         split="test",
+    ),
+    "deepcoder": Preset(
+        "DeepCoder-Preview: 24,000 contest problems; configs taco, lcbv5, primeintellect, codeforces (MIT).",
+        "agentica-org/DeepCoder-Preview-Dataset",
+        starter_question,
+        lambda row: contest_tests(row["tests"], row.get("metadata")),
+        lambda row: None,
+        config="taco",
+    ),
+    "code_r1": Preset(
+        "Code-R1: 12,000 problems with tests, of LeetCode and TACO (no license on its card).",
+        "ganler/code-r1-12k",
+        lambda row: row["prompt"][-1]["content"],
+        code_r1_tests,
+        lambda row: None,
+    ),
+    "leetcode": Preset(
+        "LeetCodeDataset: 2,869 problems with tests and solutions, by date (arXiv 2504.14655; Apache-2.0).",
+        "newfacade/LeetCodeDataset",
+        _column("query"),
+        leetcode_tests,
+        _column("completion"),
     ),
     "code_table": Preset(
         "Any table with the columns `problem` and `tests` (formats: `rlm_code.cases`), optionally a `solution`.",

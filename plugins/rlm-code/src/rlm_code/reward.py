@@ -100,6 +100,9 @@ def code_tests(
     return [None if result is None else _credited(result.share, credit) for result in results]
 
 
+code_tests.gold_column = "solution"  # type: ignore[attr-defined]
+
+
 def _credited(share: float, credit: Credit) -> float:
     return share if credit == "share" else float(share == 1)
 

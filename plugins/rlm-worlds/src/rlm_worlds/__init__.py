@@ -7,6 +7,7 @@ from rlm_worlds.guess import guess
 from rlm_worlds.nim import nim
 from rlm_worlds.reward import world_score
 from rlm_worlds.search import search_facts
+from rlm_worlds.text_overlap import token_f1
 from rlm_worlds.textarena_games import textarena
 from rlm_worlds.tictactoe import tictactoe
 from rlm_worlds.tools import calculator, interpreter
@@ -23,6 +24,7 @@ __all__ = [
     "search_facts",
     "textarena",
     "tictactoe",
+    "token_f1",
     "walk",
     "world_score",
 ]
@@ -40,4 +42,4 @@ def rlm_environments() -> dict[str, object]:
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
     """Return the rewards of this package by name."""
-    return {"world_score": world_score}
+    return {"world_score": world_score, "token_f1": token_f1}

@@ -1,0 +1,183 @@
+"""Scores of each reward for the reference answers of its examples and for an empty completion, before training."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from rlm_audit.probe_cases import FORMS
+from rlm_audit.reward_call import Example, call_reward
+from rlm_plugins.equation.batch import PER_COMPLETION, SAMPLE
+from rlm_plugins.errors import RecipeError, short
+from rlm_plugins.registry.protocols import HoldsMemory, Produces, Stateful, gold_column_of
+from rlm_plugins.rewards.columns import reads_messages
+from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.stage import Reward, Stage
+
+_LOG = logging.getLogger(__name__)
+COMPARED, CALLED = 16, 2
+"""Examples of a reward that declares its column of gold answers, and of any other."""
+LONGEST = 200
+"""Characters of a value that may be the reference answer of a reward that declares none."""
+USUAL = ("answer", "solution", "ground_truth", "target", "reference")
+"""Columns of reference answers, for a reward that names no column."""
+SECONDS = 60.0
+"""Limit of the call, if the reward has no `timeout`."""
+
+
+def unpaid(label: str, given: str, references: Sequence[str], total: int, paid: Any, empty: Any) -> str:
+    """Return the sentence on a reward that pays its own reference answers nothing: the same in every command.
+
+    Args:
+        label, given: The reward, and the form of the completions that it received: text or messages.
+        references, total: Those that earn no more than an empty completion, of how many.
+        paid, empty: Its highest score for the first of them, and that of an empty completion.
+    """
+    some = f"{len(references)} of {total} reference answers"
+    return (
+        f"the reward '{label}' pays {'its own reference answer' if len(references) == total else some} nothing: given "
+        f"{given}, it pays {_score(paid)} for {short(repr(references[0]))} in every form, and {_score(empty)} for an "
+        "empty completion"
+    )
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Result of one reward: a line on its input and its scores, and a problem (empty: none).
+
+    `is_certain`: it pays none of the gold answers that it declares to compare with.
+    """
+
+    label: str
+    line: str
+    problem: str = ""
+    is_certain: bool = False
+
+
+def check_references(stage: Stage, where: str) -> list[Scores]:
+    """Return the scores of each reward of a stage, and warn of problems.
+
+    Args:
+        stage: With its data sets.
+        where: Address of the rewards.
+
+    Raises:
+        RecipeError: A reward pays none of its gold answers; or all of them compare text, and the references are free.
+    """
+    spec, trained = stage.environment_spec, [n for n, reward in enumerate(stage.rewards) if reward.weight]
+    compared = [n for n in trained if gold_column_of(stage.rewards[n].part.target)]
+    if spec.paid_by and trained == compared and not {r.part.part.name for r in stage.rewards} & {*spec.paid_by}:
+        problem = f"'{stage.rewards[trained[0]].label}' compares text, and the references here are free text"
+        raise RecipeError(problem, where=f"{where}[{trained[0]}]", allowed=", ".join(spec.paid_by))
+    scores = [score_references(reward, spec) for reward in stage.rewards]
+    for n, found in enumerate(scores):
+        if found.is_certain and n in compared:
+            hint = "another reward, or another column: `columns: {answer: …}`; `rlm reward probe` has details"
+            raise RecipeError(found.problem, where=f"{where}[{n}]", hint=hint)
+        if found.problem:
+            _LOG.warning("%s[%d]: %s", where, n, found.problem)
+    return scores
+
+
+def score_references(reward: Reward, spec: EnvironmentSpec) -> Scores:
+    """Call one reward as training will, on some examples in every form of the answer, and on an empty completion."""
+    gold = gold_column_of(reward.part.target)
+    count = COMPARED if gold else CALLED
+    examples = _spread(spec.train, count) or _spread(spec.test, count)
+    if reason := _reason(reward, {*examples[0]} if examples else set()):
+        return Scores(reward.label, f"not called: {reason}")
+    given = "messages" if reads_messages(reward) and not isinstance(examples[0]["prompt"], str) else "text"
+    answers = [_references(reward, example, gold) for example in examples]
+    texts = [
+        [*_completions(reward, known or _usual(example), example), ""]
+        for known, example in zip(answers, examples, strict=True)
+    ]
+    repeated = [example for example, group in zip(examples, texts, strict=True) for _ in group]
+    bounded = replace(reward, on_error="stop", timeout=reward.timeout or SECONDS)
+    call = call_reward(bounded, repeated, [text for group in texts for text in group])
+    if call.error:
+        problem = f"the reward '{reward.label}', given {given}, failed on a reference answer: {call.error}"
+        return Scores(reward.label, f"given {given}, failed: {call.error}", problem)
+    scores = iter(call.scores)
+    paid = [[(next(scores), text) for text in group] for group in texts]
+    best = [max(group[:-1], key=_rank, default=(None, "")) for group in paid]
+    empty = [group[-1] for group in paid]
+    poor = [n for n, known in enumerate(answers) if known and _rank(best[n]) <= _rank(empty[n])]
+    total, (top, text) = sum(map(bool, answers)), max(best, key=_rank)
+    line = f"{_score(top)} for {short(repr(text))}, " if text else ""
+    line = f"given {given}, pays {line}{_score(empty[0][0])} for an empty completion"
+    if not poor:
+        return Scores(reward.label, line)
+    references = [answers[n][0] for n in poor]
+    problem = unpaid(reward.label, given, references, total, best[poor[0]][0], empty[poor[0]][0])
+    return Scores(reward.label, line, problem, is_certain=bool(gold) and len(poor) == total)
+
+
+def _rank(paid: tuple[float | None, str]) -> float:
+    return float("-inf") if paid[0] is None else paid[0]
+
+
+def _score(score: float | None) -> str:
+    return "no score" if score is None else f"{score:g}"
+
+
+def _reason(reward: Reward, columns: set[str]) -> str:
+    """Return why a reward is not called without need: it asks a model, keeps state, or lacks its data."""
+    part, target = reward.part.part, reward.part.target
+    missing = [name for name in part.required_data if name not in {*part.sample, *columns}]
+    if reward.part.setup_targets or isinstance(target, HoldsMemory | Produces):
+        return "it calls a model"
+    if reward.part.is_async or inspect.iscoroutinefunction(inspect.unwrap(target)):
+        return "it is asynchronous, as one that asks a server"
+    if isinstance(target, Stateful):
+        return "it keeps state"
+    if {"episodes", "environments"} & {*part.required_data}:
+        return "it reads the episodes of an environment"
+    return f"the examples have no column '{missing[0]}' yet" if missing or not columns else ""
+
+
+def _spread(rows: Any, count: int) -> list[Example]:
+    """Return examples at equal distances; the first ones of a stream."""
+    if not hasattr(rows, "__len__"):
+        return list(islice(iter(rows), count))
+    return [rows[n] for n in range(0, len(rows), max(len(rows) // count, 1))][:count]
+
+
+def _references(reward: Reward, example: Mapping[str, Any], gold: str) -> list[str]:
+    """Return what may be the reference answer of an example: the gold column, or short values that the reward names."""
+    parameters = inspect.signature(reward.part.target).parameters
+    named = [name for name in parameters if name in example and name not in (*SAMPLE, *PER_COMPLETION)]
+    if not named and any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return _usual(example)
+    values = [written(example.get(name)) for name in ([gold] if gold else named)]
+    return [text for text in values if text and (gold or len(text) <= LONGEST)]
+
+
+def _usual(example: Mapping[str, Any]) -> list[str]:
+    texts = [written(example[name]) for name in USUAL if name in example]
+    return [text for text in texts if text and len(text) <= LONGEST][:1]
+
+
+def _completions(reward: Reward, references: Sequence[str], example: Mapping[str, Any]) -> list[str]:
+    """Return completions with the reference answer in every form, and the demonstration."""
+    tag, demonstration = reward.part.knobs.get("tag"), example.get("demonstration")
+    forms = [*FORMS.values(), *([f"<{tag}>{{answer}}</{tag}>"] if isinstance(tag, str) else [])]
+    texts = [form.replace("{answer}", text) for text in references for form in forms]
+    return [*texts, demonstration] if isinstance(demonstration, str) else texts
+
+
+def written(value: Any) -> str:
+    """Return a reference answer as text: of a list of accepted ones the first; empty if it is none.
+
+    >>> written(["Rome", "Roma"]), written(4.0), written({"a": 1})
+    ('Rome', '4', '')
+    """
+    if isinstance(value, list | tuple):
+        return written(value[0]) if value else ""
+    if isinstance(value, float):
+        return "" if value != value else str(int(value) if value.is_integer() else value)
+    return str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
