@@ -185,7 +185,7 @@ def test_readme_is_short() -> None:
 
 
 def test_the_table_of_algorithms_lists_all_of_them() -> None:
-    """It has the built-in algorithms of `rlm algorithms` in order; README has some of its lines, unchanged."""
+    """It has the built-in algorithms of `rlm explain algorithms` in order; README has some of its lines, unchanged."""
     page = (ROOT / "docs" / "algorithms.md").read_text()
     rows = re.findall(r"^\| `([a-z0-9_@]+)` \|", page, flags=re.M)
     assert rows == [
@@ -319,7 +319,7 @@ def test_the_recipe_of_the_variant_composes(variant: Path) -> None:
     stage = compose(loaded, Registry([variant / "variant.py"]))[0]
     assert stage.equation is not None
     assert objective(vars(stage.equation)) == "loss = Σ [ −sg(min(w, 1+4)) · Â · log π ] / Σ n"
-    for command in (["diff", "grpo", "capped"], ["explain", "capped"]):
+    for command in (["explain", "grpo", "capped"], ["explain", "capped"]):
         result = CliRunner().invoke(app, [*command, "--load", "variant.py"], env={"COLUMNS": "120"})
         assert result.exit_code == 0, result.output
         assert "capped_weight(epsilon_high=4.0)" in result.stdout
