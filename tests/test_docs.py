@@ -185,7 +185,7 @@ def test_readme_is_short() -> None:
 
 
 def test_the_table_of_algorithms_lists_all_of_them() -> None:
-    """It has the built-in algorithms of `rlm explain algorithms` in order; README has some of its lines, unchanged."""
+    """It has the built-in algorithms of `rlm explain algorithms` in order."""
     page = (ROOT / "docs" / "algorithms.md").read_text()
     rows = re.findall(r"^\| `([a-z0-9_@]+)` \|", page, flags=re.M)
     assert rows == [
@@ -193,9 +193,6 @@ def test_the_table_of_algorithms_lists_all_of_them() -> None:
         for entry in table.table(Registry())
         if "@" not in entry["name"] and entry["full_name"].startswith("builtin/")
     ]
-    short = re.findall(r"^\| `[a-z0-9_@/]+` \|.*$", README, flags=re.M)
-    assert len(short) > 10
-    assert set(short) <= set(page.splitlines())
 
 
 def test_the_table_of_algorithms_lists_those_of_packages() -> None:
@@ -221,7 +218,7 @@ def test_readme_variant_equals_tutorial_two(tmp_path: Path) -> None:
     def code(text: str) -> list[str]:
         return [line for line in text.splitlines() if line and not line.startswith(("#", '"""Lesson'))]
 
-    (block,) = blocks("python")
+    _, block = blocks("python")
     assert sorted(code(block)) == sorted(code((ROOT / "recipes/lessons/median.py").read_text()))
     (tmp_path / "median.py").write_text(block)
     part = Registry([tmp_path / "median.py"]).find("rlm_advantages", "median_baseline")
@@ -229,7 +226,7 @@ def test_readme_variant_equals_tutorial_two(tmp_path: Path) -> None:
 
 
 def test_the_error_of_readme_is_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = readme_recipe().replace("  - accuracy\n", "  - {name: accuracy, wieght: 2}\n").partition("\n")[2]
+    wrong = readme_recipe().replace("[accuracy,", "[{name: accuracy, wieght: 2},")
     (tmp_path / "recipe.yaml").write_text(wrong)
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["check", "recipe.yaml", "model=scratch"], env={"COLUMNS": "200"})
