@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import logging
 import os
+import sys
 import traceback
 from collections.abc import Iterator
 from functools import cache
@@ -31,6 +32,12 @@ def echo(text: object = "", *, err: bool = False, fg: Literal["red", "yellow"] |
         fg: Color, on a terminal.
     """
     typer.secho(visible(str(text)), fg=fg, err=err)
+
+
+def announce(text: str = "importing torch and TRL") -> None:
+    """Say on a terminal what the next seconds are for; a file or a pipe gets nothing."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        echo(f"{text} …", err=True)
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from rlm_plugins import __version__
-from rlm_plugins.cli.output import DEBUG, ErrorReportingGroup, WarningHandler, echo
+from rlm_plugins.cli.output import DEBUG, ErrorReportingGroup, WarningHandler, announce, echo
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.index import tolerate_damage
 
@@ -85,6 +85,7 @@ def train(
         from rlm_plugins.recipe.resolve import check_names
 
         check_names(*read(recipe, overrides, allow_changed or ()))  # before torch is imported
+        announce()
         from rlm_plugins.cli.export import launch
 
         launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed or ())
@@ -109,6 +110,7 @@ def check(
     from rlm_plugins.recipe.resolve import located
 
     parsed, registry = read(recipe, overrides)
+    announce()
     composed = compose(parsed, registry)  # names and knobs are checked before torch is imported
     from rlm_plugins.cli.recipe_argument import code_of, report
     from rlm_plugins.report.check_report import examine, render, summary
@@ -148,6 +150,7 @@ def evaluate(
     JSON: {set, stage, model, metric, score, low, high, rows, rewards, samples}; with -k also k, mean_at_k, pass_at_k,
     majority_at_k, sampled; with several sets also sets, a list of these.
     """
+    announce()
     from rlm_plugins.cli.evaluate import as_data, render
     from rlm_plugins.cli.evaluate import evaluate as run_evaluation
 
@@ -163,6 +166,7 @@ def export(
     trust: Trust = False,
 ) -> None:
     """Write the model of a run, with a model card, for transformers and PEFT."""
+    announce()
     from rlm_plugins.cli.export import export as write
 
     echo(f"exported: {write(run, to, merge=merge, stage=stage)}")
@@ -186,6 +190,7 @@ def sample(
 
     Without PROMPT it chats until the input ends.
     """
+    announce()
     from rlm_plugins.cli.evaluate import Sampler, chat
 
     sampler = Sampler(source, stage, image or [])
@@ -217,6 +222,7 @@ def main() -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         # GNU OpenMP's threads wait in a loop of milliseconds; beside another process that takes most of the CPU time
         os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     if os.environ.get("RLM_DEBUG") != "1":
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", category=DeprecationWarning)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm_plugins.cli.output import echo
+from rlm_plugins.cli.output import announce, echo
 from rlm_plugins.cli.typer_app import AsJson, Overrides, Recipe, Trust, print_result, terminal_width
 
 
@@ -29,6 +29,7 @@ def signal(
     from rlm_plugins.recipe.resolve import check_names
 
     check_names(*read(recipe, overrides))  # a typing error is reported before torch is imported
+    announce()
     from rlm_lab import initial_signal
 
     data = initial_signal.signal(recipe, overrides or [], prompts=prompts, stage=stage)
@@ -91,6 +92,7 @@ def sweep(
         echo(line, err=True)
 
     if race:
+        announce()
         from rlm_lab import race as races
         from rlm_lab import standings
 
@@ -156,6 +158,7 @@ def doctor(
         data = examination.doctor()
         print_result(data, examination.render(data), as_json)
         return
+    announce()
     from rlm_lab import resume_check as checks
 
     results = checks.resume_check(recipe, overrides or [], at or ())
