@@ -43,7 +43,7 @@ demo: $(READY)
 picture: demo
 	$(BIN)/python -c "import json; from pathlib import Path; from rlm_plugins.run.report import learning_curve; \
 	  learning_curve([*map(json.loads, open('runs/demo/metrics.jsonl'))], '02-grpo', 'accuracy', Path('runs/demo/curve.svg'))"
-	cp runs/demo/curve.svg docs/demo.svg
+	tr "\n" " " < runs/demo/curve.svg > docs/demo.svg
 
 demo-llm: export OMP_NUM_THREADS = $(shell getconf _NPROCESSORS_ONLN)
 demo-llm: $(READY)

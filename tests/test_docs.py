@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[1]
 TRAINER = ROOT / "rlm_plugins" / "trainer"
 README = (ROOT / "README.md").read_text()
 WRITING_PARTS = (ROOT / "docs" / "writing-parts.md").read_text()
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "plugins/README.md")]
+PAGES = [ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "plugins/README.md")]
 PAGES += sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "plugins").glob("*/README.md")])
 PAGES += sorted([*(ROOT / "recipes").rglob("README.md"), *(ROOT / "benchmarks" / "results").glob("*.md")])
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

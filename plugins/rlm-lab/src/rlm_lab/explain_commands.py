@@ -31,7 +31,8 @@ def explain(
     """Explain a part, knob, metric or setting; compare two algorithms.
 
     Without a name it lists the names of all parts. `rlm explain algorithms` prints the table of algorithms, a column
-    per symbol; `rlm explain plugins` the installed packages with their parts; `rlm explain grpo dapo` what differs.
+    per symbol; `rlm explain plugins` the installed packages with their parts; `rlm explain grpo dapo` what differs; `rlm explain skill` a SKILL.md for
+    coding agents.
 
     JSON: a list of entries; `kind` is part, algorithm, hook, key, batch, knob, metric, setting or term. Of two
     algorithms: {algorithms, changes, same}. Without a name: {key: [name]}.
@@ -69,6 +70,11 @@ def explanation(names: Sequence[str], registry: Registry, width: int) -> tuple[A
     if list(names) == ["plugins"]:
         plugins = plugin_list.plugins(registry)
         return plugins, plugin_list.render(plugins)
+    if list(names) == ["skill"]:
+        from rlm_lab.skill import skill
+
+        text = skill(registry)
+        return text, text
     if len(names) == 2 and all(registry.offers("rlm_algorithms", name) for name in names):
         comparison = algorithms.diff(names[0], names[1], registry)
         return comparison, algorithms.render_diff(comparison, width)
