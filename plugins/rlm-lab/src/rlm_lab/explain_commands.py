@@ -31,8 +31,8 @@ def explain(
     """Explain a part, knob, metric or setting; compare two algorithms.
 
     Without a name it lists the names of all parts. `rlm explain algorithms` prints the table of algorithms, a column
-    per symbol; `rlm explain plugins` the installed packages with their parts; `rlm explain grpo dapo` what differs; `rlm explain skill` a SKILL.md for
-    coding agents.
+    per symbol; `rlm explain plugins` the installed packages with their parts; `rlm explain grpo dapo` what differs;
+    `rlm explain skill` a SKILL.md for coding agents.
 
     JSON: a list of entries; `kind` is part, algorithm, hook, key, batch, knob, metric, setting or term. Of two
     algorithms: {algorithms, changes, same}. Without a name: {key: [name]}.
