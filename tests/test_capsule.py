@@ -341,7 +341,6 @@ def test_command_prints_the_changed_tokens(run: Path) -> None:
     ("words", "problem"),
     [
         (["--step", "7"], "no capsule of step 7"),
-        (["algorithm=dapo"], "expected the number of a step"),
         (["--step", "2", "algorithm=nothing"], "nothing"),
         (["--step", "2", "algorithm.policy_loss.epsilon=x"], "epsilon"),
         (["--step", "2", "banana"], "expected one run, got 2"),
