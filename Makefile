@@ -12,6 +12,8 @@
 #   make bench-overlap
 # one that injects every fault (kills, damages, full disks, …) and writes the table of docs/faults.md
 #   make faults
+# one that draws the picture of README, from the run of `make demo`
+#   make picture
 # after a part was added or renamed:
 #   make tables   updates the tables of rewards and environments in plugins/README.md
 #   make reference  updates docs/reference: a page for each public name, and the list of metrics
@@ -33,10 +35,15 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo demo-llm test test-full test-packages test-third-party test-trl bench bench-full bench-overlap bench-rows faults weight tables reference lint format clean
+.PHONY: demo picture demo-llm test test-full test-packages test-third-party test-trl bench bench-full bench-overlap bench-rows faults weight tables reference lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
+
+picture: demo
+	$(BIN)/python -c "import json; from pathlib import Path; from rlm_plugins.run.report import learning_curve; \
+	  learning_curve([*map(json.loads, open('runs/demo/metrics.jsonl'))], '02-grpo', 'accuracy', Path('runs/demo/curve.svg'))"
+	tr "\n" " " < runs/demo/curve.svg > docs/demo.svg
 
 demo-llm: export OMP_NUM_THREADS = $(shell getconf _NPROCESSORS_ONLN)
 demo-llm: $(READY)
@@ -99,7 +106,7 @@ clean:
 $(READY): pyproject.toml constraints.txt $(PLUGINS:%=plugins/%/pyproject.toml) plugins/rlm-gym/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rlm-plugins needs Python 3.11 or newer; run make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]' $(PLUGINS:%=-e plugins/%)
-	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e plugins/rlm-gym || echo $(NO_GYM)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]' $(PLUGINS:%=-e plugins/%)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e plugins/rlm-gym || echo $(NO_GYM)
 	touch $(READY)

@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-from rlm_plugins.cli import plugins as listing
+from rlm_lab import plugin_list as listing
+
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry import registry as core
 from rlm_plugins.registry.loading import Plugin, PluginLoader
@@ -106,7 +107,7 @@ def parts(listed: list[Package]) -> str:
         built_in = package.name == BUILT_IN[0]
         rows = ["| key | name | |", "|---|---|---|"]
         for key, entries in package.parts.items():
-            if key in COLUMNS or not built_in:  # `rlm algorithms` and `rlm explain` have the other built-in parts
+            if key in COLUMNS or not built_in:  # `rlm explain` has the other built-in parts
                 rows += [f"| {key} | `{entry['name']}` | {_cell(entry['about'])} |" for entry in entries]
         tables.append(f"## [{package.name}]({package.folder})\n\n{package.about}\n\n" + "\n".join(rows))
     return "\n\n".join(tables)

@@ -45,7 +45,7 @@ class Algorithm:
         source: The definition (arXiv number, equation).
         pitfalls: Known failure modes, and differences between libraries.
         trainer: The trainer that runs it (hook ``rlm_trainers``).
-        family: Its class in surveys; `rlm algorithms` groups by it, families in the order of :data:`FAMILIES`.
+        family: Its class in surveys; `rlm explain algorithms` groups by it, families in the order of :data:`FAMILIES`.
         names: Slot, or part of a slot that has several → the source's name for it and for its knobs.
 
     ``file`` and ``line`` are the place of its definition. The other fields are the slots of the equation; each names

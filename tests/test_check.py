@@ -151,9 +151,9 @@ def test_a_reference_is_held_when_all_weights_are_trained(tmp_path: Path) -> Non
 def test_checkpointing_is_on_where_a_step_would_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (sft, grpo), registry = stages(tmp_path)
     entry = examine(grpo, registry)["memory"]
-    assert "checkpointing is off: without it a step fits in 80% of this machine" in render(examine(grpo, registry))
+    assert "checkpointing is off: a step needs less than 80% of this machine" in render(examine(grpo, registry))
     monkeypatch.setattr(forecast, "machine_memory", lambda: entry["peak"])
-    assert "checkpointing is on: without it a step might not fit" in render(examine(grpo, registry))
+    assert "checkpointing is on: a step without it might not fit" in render(examine(grpo, registry))
     assert workload(grpo, arguments(grpo)).checkpointing
     assert "checkpointing is" not in render(examine(sft, registry)), "the recipe says it"
     assert not workload(sft, arguments(sft)).checkpointing
@@ -273,7 +273,7 @@ def test_the_text_of_a_stage(examined: list[dict[str, Any]]) -> None:
         assert words in text
     assert "rlm_plugins/builtin/advantages.py" in text
     memory = examined[1]["memory"]
-    assert f"peak: about {size(memory['peak'])}" in text
+    assert f"peak: about {size(memory['peak'])} of this machine's" in text
     turns = (sum(memory[when].values()) for when in ("generation", "update", "critic_update"))
     assert memory["peak"] == sum(memory["always"].values()) + max(turns)
     assert memory["machine"] == machine_memory() > 2**30

@@ -44,7 +44,27 @@ def test_runs_are_compared_by_what_differs(tmp_path: Path) -> None:
         {"stages.0.trainer.learning_rate": 1e-4},
         {"stages.0.trainer.learning_rate": 3e-4},
     ]
-    assert "[0.700, 0.900]" in render(comparison)
+    assert "0.700–0.900" in render(comparison, 120)
+
+
+def test_a_replaced_part_is_one_difference(tmp_path: Path) -> None:
+    """Its knobs, which the other run lacks, are not listed; those of a part that both have are."""
+    accuracy, tags = {"name": "accuracy", "weight": 1.0, "mode": None}, {"name": "format", "as": "tags", "weight": 0.1}
+    bodies = {
+        "a": {"rewards": [accuracy, tags], "algorithm": {"name": "grpo", "advantage": {"name": "x", "scale": 1}}},
+        "b": {"rewards": [{**accuracy, "weight": 2.0}], "algorithm": {"name": "grpo", "advantage": {"name": "y"}}},
+    }
+    for name, body in bodies.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "recipe.yaml").write_text(yaml.safe_dump({"name": name, "stages": [{"name": name, **body}]}))
+    comparison = compare([tmp_path / name for name in bodies])
+    assert comparison["runs"][1]["settings"] == {
+        "stages.0.rewards": "accuracy",
+        "stages.0.rewards.accuracy.weight": 2.0,
+        "stages.0.algorithm.advantage": "y",
+    }
+    longest = len(str(tmp_path)) + 2
+    assert max(map(len, render(comparison, longest + 70).splitlines())) <= longest + 70
 
 
 def test_seeds_form_a_group(tmp_path: Path) -> None:
@@ -59,7 +79,7 @@ def test_seeds_form_a_group(tmp_path: Path) -> None:
 def test_unfinished_run_has_no_score(tmp_path: Path) -> None:
     comparison = compare([write_run(tmp_path / "a", 1.0, 1, None)])
     assert comparison["runs"][0]["after"] is None
-    assert "–" in render(comparison)
+    assert "–" in render(comparison, 120)
 
 
 def test_folder_without_run(tmp_path: Path) -> None:

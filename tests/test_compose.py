@@ -620,7 +620,9 @@ def test_every_value_has_an_origin(tmp_path: Path) -> None:
     text = BASE.replace("algorithm: grpo", "algorithm: {name: dapo, policy_loss: {epsilon: 0.1}}")
     overrides = ["algorithm.filters.0.reward=accuracy", "environment.digits=2", "model.lora={r: 4}"]
     stages, found = run(tmp_path, text, *overrides)
-    origins = {address: (value, origin) for address, value, origin in explain_origins(found, stages)}
+    origins = {
+        address: (value, origin) for address, value, origin in map(dict.values, explain_origins(found, stages[0], ()))
+    }
     assert origins["environment.name"] == ("addition", "recipe.yaml line 2")
     assert origins["environment.digits"] == (2, "command line")
     assert origins["environment.seed"] == (0, "default of addition")
@@ -643,7 +645,7 @@ def test_every_value_has_an_origin(tmp_path: Path) -> None:
 
 def test_override_replaces_the_earlier_value(tmp_path: Path) -> None:
     stages, found = run(tmp_path, BASE, "environment=addition", "rewards=[accuracy]", build_environment=False)
-    origins = {address: origin for address, _, origin in explain_origins(found, stages)}
+    origins = {address: origin for address, _, origin in map(dict.values, explain_origins(found, stages[0], ()))}
     assert origins["environment.train_rows"] == "default of addition"
     assert origins["environment.name"] == "command line"
     assert "rewards[1].name" not in found.origins
@@ -651,7 +653,8 @@ def test_override_replaces_the_earlier_value(tmp_path: Path) -> None:
 
 def test_origins_of_stages_name_the_line_they_were_inherited_from(tmp_path: Path) -> None:
     stages, found = run(tmp_path, TWO_STAGES, build_environment=False)
-    origins = {address: origin for address, _, origin in explain_origins(found, stages)}
+    values = [explain_origins(found, *one) for one in zip(stages, found.stage_paths, strict=True)]
+    origins = {value["path"]: value["origin"] for of_stage in values for value in of_stage}
     assert (
         origins["stages[0].environment.train_rows"]
         == origins["stages[1].environment.train_rows"]

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import torch
 from fixtures_trainer_steps import trained
+from rlm_lab import plugin_list
 from vectors.conventions import Setting, pairs
 from vectors.records import CASES, Args, Case, Out
 
-from rlm_plugins.cli import plugins as listing
-from rlm_plugins.cli.plugins import render as render_plugins
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.equation import Equation
 from rlm_plugins.equation.step import objective, score, with_own_step_batch
@@ -325,7 +324,7 @@ def test_only_algorithms_have_conventions(hook: str, name: str, sound: bool) -> 
 
 
 def test_plugin_list_keeps_conventions_below_their_algorithm() -> None:
-    text = render_plugins(listing.plugins(REGISTRY)).splitlines()
+    text = plugin_list.render(plugin_list.plugins(REGISTRY)).splitlines()
     at = next(n for n, line in enumerate(text) if line.split()[:1] == ["grpo"])
     assert text[at + 1].split()[:3] == ["@trl", "@verl", "@openrlhf"]
     assert folded([("a@x", "alone")]) == [("a@x", "alone")]

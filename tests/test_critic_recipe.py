@@ -91,7 +91,7 @@ def test_resolved_recipe_round_trips(tmp_path: Path) -> None:
     stages = compose(first, REGISTRY)
     again = read(tmp_path, text=yaml.safe_dump(resolved(stages, first)))
     assert compose(again, REGISTRY)[0].critic == stages[0].critic
-    origins = {address: origin for address, _, origin in explain_origins(first, stages)}
+    origins = {address: origin for address, _, origin in map(dict.values, explain_origins(first, stages[0], ()))}
     assert origins["critic.learning_rate.from"] == "command line"
     assert origins["critic.kind"] == "default"
     assert origins["critic.lora.r"] == "as the policy's"

@@ -43,7 +43,7 @@ ROOT = Path(__file__).parents[1]
 TRAINER = ROOT / "rlm_plugins" / "trainer"
 README = (ROOT / "README.md").read_text()
 WRITING_PARTS = (ROOT / "docs" / "writing-parts.md").read_text()
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "plugins/README.md")]
+PAGES = [ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "plugins/README.md")]
 PAGES += sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "plugins").glob("*/README.md")])
 PAGES += sorted([*(ROOT / "recipes").rglob("README.md"), *(ROOT / "benchmarks" / "results").glob("*.md")])
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -231,7 +231,7 @@ def test_readme_is_short() -> None:
 
 
 def test_the_table_of_algorithms_lists_all_of_them() -> None:
-    """It has the built-in algorithms of `rlm algorithms` in order; README has some of its lines, unchanged."""
+    """It has the built-in algorithms of `rlm explain algorithms` in order."""
     page = (ROOT / "docs" / "algorithms.md").read_text()
     rows = re.findall(r"^\| `([a-z0-9_@]+)` \|", page, flags=re.M)
     assert rows == [
@@ -239,9 +239,6 @@ def test_the_table_of_algorithms_lists_all_of_them() -> None:
         for entry in table.table(Registry())
         if "@" not in entry["name"] and entry["full_name"].startswith("builtin/")
     ]
-    short = re.findall(r"^\| `[a-z0-9_@/]+` \|.*$", README, flags=re.M)
-    assert len(short) > 10
-    assert set(short) <= set(page.splitlines())
 
 
 def test_the_table_of_algorithms_lists_those_of_packages() -> None:
@@ -267,7 +264,7 @@ def test_readme_variant_equals_tutorial_two(tmp_path: Path) -> None:
     def code(text: str) -> list[str]:
         return [line for line in text.splitlines() if line and not line.startswith(("#", '"""Lesson'))]
 
-    (block,) = blocks("python")
+    _, block = blocks("python")
     assert sorted(code(block)) == sorted(code((ROOT / "recipes/lessons/median.py").read_text()))
     (tmp_path / "median.py").write_text(block)
     part = Registry([tmp_path / "median.py"]).find("rlm_advantages", "median_baseline")
@@ -275,7 +272,7 @@ def test_readme_variant_equals_tutorial_two(tmp_path: Path) -> None:
 
 
 def test_the_error_of_readme_is_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = readme_recipe().replace("  - accuracy\n", "  - {name: accuracy, wieght: 2}\n").partition("\n")[2]
+    wrong = readme_recipe().replace("[accuracy,", "[{name: accuracy, wieght: 2},")
     (tmp_path / "recipe.yaml").write_text(wrong)
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["check", "recipe.yaml", "model=scratch"], env={"COLUMNS": "200"})
@@ -365,7 +362,7 @@ def test_the_recipe_of_the_variant_composes(variant: Path) -> None:
     stage = compose(loaded, Registry([variant / "variant.py"]))[0]
     assert stage.equation is not None
     assert objective(vars(stage.equation)) == "loss = Σ [ −sg(min(w, 1+4)) · Â · log π ] / Σ n"
-    for command in (["diff", "grpo", "capped"], ["explain", "capped"]):
+    for command in (["explain", "grpo", "capped"], ["explain", "capped"]):
         result = CliRunner().invoke(app, [*command, "--load", "variant.py"], env={"COLUMNS": "120"})
         assert result.exit_code == 0, result.output
         assert "capped_weight(epsilon_high=4.0)" in result.stdout

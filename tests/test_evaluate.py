@@ -10,6 +10,7 @@ import pytest
 import tiny
 import torch
 
+from rlm_plugins.evaluation import held_out
 from rlm_plugins.evaluation.held_out import evaluate, evaluate_sampled
 from rlm_plugins.evaluation.scores import interval
 from rlm_plugins.registry.part import Part
@@ -53,6 +54,16 @@ def test_report() -> None:
     assert report.rewards["some"] == 2.0, "a mean is over the rows a reward applies to"
     assert report.low <= report.score <= report.high
     assert report.samples[0]["prompt"] == "0+3="
+
+
+def test_progress_is_told_between_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    judged(log_line=lines.append)
+    assert lines == [], "a short evaluation says nothing"
+    monkeypatch.setattr(held_out, "PROGRESS_SECONDS", 0.0)
+    judged(log_line=lines.append)
+    assert [line.rpartition(" ━")[0] for line in lines] == ["evaluated 5/12", "evaluated 10/12"]
+    assert all(line.endswith(" s left") for line in lines)
 
 
 def test_a_reward_sees_no_column_that_means_something_else() -> None:

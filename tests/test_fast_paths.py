@@ -323,7 +323,7 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
                 "shuffled by TRL (forward passes are padded)",
             ],
         ),
-        ("algorithm=grpo", ["padding-free", "they have a gradient in kl", "grouped by prompt", "merged up to"]),
+        ("algorithm=grpo", ["padding-free", "still a gradient in kl", "grouped by prompt", "merged up to"]),
         ("algorithm=orz", ["padding-free", "the critic is trained on them", "grouped by prompt", "merged up to"]),
         (
             "algorithm.aggregator=micro_batch_token_mean",

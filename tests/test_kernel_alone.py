@@ -62,7 +62,7 @@ def test_lesson_one_trains(kernel: list[str], tmp_path: Path) -> None:
 
 
 def test_check_has_no_section_of_a_package(kernel: list[str], tmp_path: Path) -> None:
-    shown = rlm(kernel, tmp_path, "check", str(ROOT / "recipes/lessons/01-addition.yaml"), *CUT)
+    shown = rlm(kernel, tmp_path, "check", str(ROOT / "recipes/lessons/01-addition.yaml"), *CUT, "--full")
     assert shown.returncode == 0, shown.stderr
     assert "transformers" in shown.stdout
     assert "\nspeed\n" not in shown.stdout

@@ -1,4 +1,4 @@
-"""``rlm race``: each run equals the one that is trained alone, the base is shared, a repeated race resumes."""
+"""``rlm sweep --race``: each run equals the one that is trained alone, the base is shared, a repeated race resumes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import race_memory
 import torch
 import yaml
 from rich.console import Console
-from rlm_lab.race import SharedBase, Turns, race, split_words, with_shared_weights
+from rlm_lab.race import SharedBase, Turns, algorithms_of, race, with_shared_weights
 from rlm_lab.standings import render
 from safetensors.torch import load_file
 
@@ -60,7 +60,7 @@ def logged(run: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def raced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("race")
-    race(ALGORITHMS, recipe(folder), [], 1, folder / "out", lambda line: None)
+    race(ALGORITHMS, [], recipe(folder), 1, folder / "out", lambda line: None)
     return folder
 
 
@@ -81,7 +81,7 @@ def test_each_run_equals_the_one_trained_alone(algorithm: str, raced: Path) -> N
 @pytest.mark.parametrize("algorithm", ["ppo", "reinforce_pp", "gspo", "cispo"])
 def test_others_equal_the_one_trained_alone(algorithm: str, tmp_path: Path) -> None:
     """An algorithm with a critic has its own on the shared base."""
-    race(("grpo", algorithm), recipe(tmp_path), [], 1, tmp_path / "out", lambda line: None)
+    race(("grpo", algorithm), [], recipe(tmp_path), 1, tmp_path / "out", lambda line: None)
     found = read(tmp_path / "recipe.yaml", [f"algorithm={algorithm}", "trainer.seed=1"])
     train(*found, tmp_path / "alone", console=Console(quiet=True))
     together, alone = adapter(tmp_path / "out" / algorithm), adapter(tmp_path / "alone")
@@ -131,7 +131,7 @@ def test_repeated_race_resumes_what_is_unfinished(raced: Path, tmp_path: Path) -
     shutil.rmtree(stage / "adapter")
     shutil.rmtree(stage / "checkpoint-3")
     echoed: list[str] = []
-    race(ALGORITHMS, raced / "recipe.yaml", [], 1, tmp_path / "out", echoed.append)
+    race(ALGORITHMS, [], raced / "recipe.yaml", 1, tmp_path / "out", echoed.append)
     assert echoed == ["dapo: complete"]
     after = adapter(tmp_path / "out" / "dapo")
     assert all(torch.equal(after[name], x) for name, x in before.items())
@@ -182,10 +182,11 @@ def test_turns_alternate_and_an_error_ends_one_task() -> None:
 )
 def test_refused(algorithms: list[str], changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(RlmError, match=message):
-        race(algorithms, recipe(tmp_path, **changes), [], 1, tmp_path / "out")
+        race(algorithms, [], recipe(tmp_path, **changes), 1, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_words() -> None:
-    with pytest.raises(RlmError, match="expected algorithms and one recipe, got 1 and 0"):
-        split_words(["grpo", "a.b=1"])
+@pytest.mark.parametrize("overrides", [[], ["a.b=1"], ["algorithm=grpo,dapo", "a.b=1,2"]])
+def test_only_algorithms_race(overrides: list[str]) -> None:
+    with pytest.raises(RlmError, match="several values of the key 'algorithm' alone"):
+        algorithms_of(overrides)

@@ -57,7 +57,7 @@ trainer: {max_steps: 1, per_device_train_batch_size: 8, num_generations: 4, max_
 def test_second_journey_writes_a_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text(FROM_NOTHING)
-    schema = rlm("schema", "--out", "schema.json")
+    schema = rlm("explain", "--schema", "schema.json")
     assert schema.exit_code == 0, schema.output
     assert "accuracy" in (tmp_path / "schema.json").read_text(), "an editor completes names of rewards from this"
     assert rlm("check", "mine.yaml").exit_code == 0

@@ -171,7 +171,7 @@ def test_a_part_of_a_blocked_or_disabled_package_is_not_to_be_installed(monkeypa
     assert "pip install" not in str(blocked.value)
     monkeypatch.setattr("rlm_plugins.registry.registry.disabled", lambda: {"algorithms"})
     monkeypatch.setattr("rlm_plugins.registry.registry.disabled", lambda: {"algorithms"})
-    with pytest.raises(RecipeError, match="rlm-algorithms is disabled: `rlm plugins --enable algorithms`"):
+    with pytest.raises(RecipeError, match="rlm-algorithms is disabled: `rlm doctor --enable algorithms`"):
         Registry().find("rlm_advantages", "gpg")
 
 
@@ -285,7 +285,7 @@ def test_a_broken_contract_leaves_one_plugin_out(
     assert isinstance(caught.value.__cause__, PluginError)
     for text in [*expected, "plugin 'guest'", path.name]:
         assert text in str(caught.value.__cause__)
-    assert "`rlm plugins --disable guest`" in caplog.text
+    assert "`rlm doctor --disable guest`" in caplog.text
 
 
 def test_invalid_part_rejects_its_whole_plugin(install: Installer) -> None:

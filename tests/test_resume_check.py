@@ -1,4 +1,4 @@
-"""`rlm resume-check` and `rlm doctor`."""
+"""`rlm doctor RECIPE` and `rlm doctor`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_part_whose_state_is_lost_is_found(tmp_path: Path) -> None:
     file = recipe(tmp_path)
     body = yaml.safe_load(file.read_text()) | {"plugins": {"load": ["part.py"]}, "rewards": ["forgetful"]}
     file.write_text(yaml.safe_dump({key: value for key, value in body.items() if key != "evaluation"}))
-    done = CliRunner().invoke(app, ["resume-check", str(file), "--at", "2", "--json"])
+    done = CliRunner().invoke(app, ["doctor", str(file), "--at", "2", "--json"])
     assert done.exit_code == 1, done.output
     (result,) = json.loads(done.stdout)
     assert "01-grpo/model/model.safetensors" in result["differs"]

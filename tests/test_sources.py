@@ -122,7 +122,7 @@ def test_every_algorithm_has_an_explanation(row: str) -> None:
 
 
 def test_check_reports_the_sources(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["check", str(recipe(tmp_path, "luffy"))], env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, ["check", str(recipe(tmp_path, "luffy")), "--full"], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     assert (
         "4 completions per prompt = 3 by the policy + 1 by demonstrations; the policy generates what" in result.output

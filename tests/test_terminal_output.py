@@ -51,8 +51,8 @@ def printed(*arguments: object) -> str:
 def test_names_of_a_recipe_are_text(place: str, tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump({**BASE, **PLACES[place]}))
-    for command in ("check", "show"):
-        output = printed(command, path)
+    for option in ((), ("--full",)):
+        output = printed("check", path, *option)
         assert output
         assert ACTS.search(output) is None
 
@@ -84,14 +84,14 @@ def test_a_run_prints_names_as_text(tmp_path: Path) -> None:
     output = printed("train", path, "--out", tmp_path / "run")
     assert "u009b" in output
     assert ACTS.search(output) is None
-    for command in (("why",), ("show", "--json")):
+    for command in (("why",), ("check", "--json")):
         output = printed(command[0], tmp_path / "run", *command[1:])
         assert ACTS.search(output) is None
 
 
 @pytest.mark.parametrize(
     "command",
-    [("explain",), ("diff", "grpo"), ("why",), ("view",), ("check",), ("reward", "probe"), ("reward", "audit")],
+    [("explain",), ("explain", "grpo"), ("why",), ("view",), ("check",), ("reward", "probe"), ("reward", "audit")],
 )
 def test_words_of_a_command_are_text(command: tuple[str, ...]) -> None:
     output = printed(*command, HOSTILE)

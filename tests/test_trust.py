@@ -65,7 +65,7 @@ def run(*arguments: object) -> Any:
     return RUNNER.invoke(app, list(map(str, arguments)))
 
 
-@pytest.mark.parametrize("command", ["check", "train", "show", "eval"])
+@pytest.mark.parametrize("command", ["check", "train", "eval"])
 def test_no_command_runs_new_code_without_confirmation(command: str, recipe: Path) -> None:
     result = run(command, recipe)
     assert result.exit_code == 2
@@ -94,28 +94,28 @@ def test_python_m_runs_nothing_of_the_working_directory(tmp_path: Path) -> None:
 
 
 def test_trust_is_kept_until_the_code_changes(recipe: Path) -> None:
-    assert run("show", recipe, "--trust").exit_code == 0
+    assert run("check", recipe, "--trust").exit_code == 0
     assert recipe.with_name("ran").exists()
-    assert run("show", recipe).exit_code == 0
+    assert run("check", recipe).exit_code == 0
     recipe_argument._granted.clear()
-    assert run("show", recipe).exit_code == 0, "the file remembers"
+    assert run("check", recipe).exit_code == 0, "the file remembers"
     recipe.with_name("mine.py").write_text(PLUGIN + "\n# changed")
-    assert run("show", recipe).exit_code == 2
+    assert run("check", recipe).exit_code == 2
     recipe_argument._granted.clear()
     recipe_argument.trust_file().write_text("{damaged")
-    assert run("show", recipe).exit_code == 2
+    assert run("check", recipe).exit_code == 2
 
 
 def test_environment_variable_trusts_for_one_run(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLM_TRUST", "1")
-    assert run("show", recipe).exit_code == 0
+    assert run("check", recipe).exit_code == 0
     monkeypatch.delenv("RLM_TRUST")
-    assert run("show", recipe).exit_code == 2
+    assert run("check", recipe).exit_code == 2
 
 
 def test_recipes_without_foreign_code_need_no_confirmation(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    result = run("check", tmp_path / "recipe.yaml")
+    result = run("check", tmp_path / "recipe.yaml", "--full")
     assert result.exit_code == 0, result.output
     assert "foreign code\n  none" in result.output
     assert not recipe_argument.trust_file().exists()

@@ -152,13 +152,12 @@ def test_a_server_of_this_machine_needs_no_consent() -> None:
 
 COMMANDS = [
     ("check", "recipe.yaml"),
-    ("show", "recipe.yaml"),
     ("signal", "recipe.yaml"),
-    ("resume-check", "recipe.yaml"),
+    ("doctor", "recipe.yaml"),
     ("eval", "recipe.yaml"),
     ("sample", "recipe.yaml", "2+2="),
     ("sweep", "recipe.yaml", "trainer.learning_rate=1e-3,1e-4"),
-    ("race", "grpo", "dapo", "recipe.yaml"),
+    ("sweep", "recipe.yaml", "algorithm=grpo,dapo", "--race"),
     ("reward", "probe", "trl", "--recipe", "recipe.yaml"),
     ("train", "recipe.yaml"),
     ("eval", "recipe.yaml", "--on", "recipe.yaml"),
@@ -173,7 +172,7 @@ def test_no_command_on_a_recipe_runs_its_code(command: tuple[str, ...]) -> None:
     assert "not trusted: evil.py" in result.output.replace("\n", " ")
 
 
-@pytest.mark.parametrize("command", ["eval", "sample", "export", "why", "view", "replay", "show", "check", "train"])
+@pytest.mark.parametrize("command", ["eval", "sample", "export", "why", "view", "check", "train", "doctor"])
 def test_no_command_on_a_run_folder_runs_its_code(command: str) -> None:
     """The folder of a stranger, with a plugin, an address and modules; it has no trusted code and no checksums."""
     path = recipe({"rewards": [EVIL], "plugins": {"load": ["evil.py"]}})
@@ -190,10 +189,10 @@ def test_no_command_on_a_run_folder_runs_its_code(command: str) -> None:
     assert result.exit_code == (0 if command in ("why", "view") else 2), result.output
 
 
-@pytest.mark.parametrize("command", ["explain", "doctor", "schema", "plugins", "algorithms"])
+@pytest.mark.parametrize("command", ["explain", "explain grpo", "explain plugins", "explain --schema -", "doctor"])
 def test_commands_without_a_recipe_run_nothing_of_the_folder(command: str) -> None:
     recipe({})
-    result = run(command, *(["grpo"] if command == "explain" else []))
+    result = run(*command.split())
     assert result.exit_code == 0, result.output
 
 

@@ -141,7 +141,9 @@ class GRPOTrainer(EquationTrainer):
         adapter = lora_of(peft_config, model)
         stage, trainer_config = stage_from(extras, self.kind, args, converted, reward_funcs, adapter, train_dataset)
         if stage.equation is None:
-            raise RecipeError("expected an algorithm with an equation", where="algorithm", hint="see `rlm algorithms`")
+            raise RecipeError(
+                "expected an algorithm with an equation", where="algorithm", hint="see `rlm explain algorithms`"
+            )
         if stage.rollouts and rollout_func is not None:
             raise RecipeError("`rollout_func` and `rollouts` of the algorithm exclude each other", where="rollout_func")
         local_batch_size = trainer_config.generation_batch_size // trainer_config.world_size

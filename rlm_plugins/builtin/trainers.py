@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class GRPO:
     """Samples groups of completions and follows the equation: TRL's GRPOTrainer with the recipe's parts in it.
 
-    `trainer:` is word for word ``trl.GRPOConfig`` (groups of one allowed, and `target_kl`, which is ours); what the
-    equation decides is refused there.
+    `trainer:` takes the fields of ``trl.GRPOConfig``; groups may have one completion, and `target_kl` is added. A field
+    that the equation replaces is an error that names the slot.
     """
 
     needs_equation = True

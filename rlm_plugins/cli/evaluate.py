@@ -11,6 +11,7 @@ from typing import Any, cast
 import transformers
 
 from rlm_plugins.cli.export import finished_stage, named_stage
+from rlm_plugins.cli.output import announce
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.data.images import open_images
 from rlm_plugins.errors import RlmError
@@ -160,8 +161,8 @@ def evaluate(
         for name, environment_spec in sets.items():
             set_stage = replace(judged_stage, environment_spec=environment_spec)
             examples = _examples(set_stage, rows)
-            report = evaluate_stage(set_stage, examples, *loaded)
-            sampled = evaluate_sampled(set_stage, examples, *loaded, k) if k else None
+            report = evaluate_stage(set_stage, examples, *loaded, log_line=announce)
+            sampled = evaluate_sampled(set_stage, examples, *loaded, k, log_line=announce) if k else None
             judgements.append(Judgement(name, set_stage, report, sampled))
     return judgements
 
@@ -220,6 +221,7 @@ def _load(stage: Stage) -> tuple[Any, Any]:
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
+    announce(f"loading {stage.source.origin}")
     processing_class = stage.source.processing_class()
     if stage.settings.get("use_vllm") and stage.source.processor is not None:
         hint = "trainer.use_vllm=false"
@@ -303,6 +305,7 @@ class Sampler:
         if images and model.processor is None:
             raise RlmError(f"the model '{model.origin}' takes no images", where="--image")
         self._images = open_images(images)
+        announce(f"loading {model.origin}")
         self._processing_class = model.processing_class()
         self._model = model.load().to(processes().device)
 

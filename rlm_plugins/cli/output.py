@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import logging
 import os
+import sys
 import traceback
 from collections.abc import Iterator
 from functools import cache
@@ -17,8 +18,9 @@ from typer.core import TyperGroup
 from rlm_plugins.durable import stop_signals
 from rlm_plugins.durable.files import file_error
 from rlm_plugins.durable.stop_signals import Interrupted
-from rlm_plugins.errors import PluginError, RlmError, visible
+from rlm_plugins.errors import PluginError, RlmError, nearest, visible
 from rlm_plugins.registry.index import PluginIndex, disabled, module_of
+from rlm_plugins.report.text_layout import columns
 
 
 def echo(text: object = "", *, err: bool = False, fg: Literal["red", "yellow"] | None = None) -> None:
@@ -30,6 +32,12 @@ def echo(text: object = "", *, err: bool = False, fg: Literal["red", "yellow"] |
         fg: Color, on a terminal.
     """
     typer.secho(visible(str(text)), fg=fg, err=err)
+
+
+def announce(text: str = "importing torch and TRL") -> None:
+    """Say on a terminal what the next seconds are for; a file or a pipe gets nothing."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        echo(f"{text} …", err=True)
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -86,14 +94,6 @@ def plugin_commands() -> dict[str, tuple[str, str, str]]:
     return commands
 
 
-def described_command(name: str) -> Any:
-    """Return a command that has only the description of a plugin's, for ``rlm --help``."""
-    _, about, panel = plugin_commands()[name]
-    app = typer.Typer(add_completion=False)
-    app.command(name, help=about, rich_help_panel=panel)(lambda: None)
-    return typer.main.get_command(app)
-
-
 def load_command(name: str) -> Any:
     """Import the package of a command and return the command.
 
@@ -106,13 +106,13 @@ def load_command(name: str) -> Any:
         command = getattr(point.load(), HOOK)()[name]
     except Exception as error:
         problem = f"the command cannot be imported: {type(error).__name__}: {error}"
-        hint = f"reinstall the package, or `rlm plugins --disable {plugin}`"
+        hint = f"reinstall the package, or `rlm doctor --disable {plugin}`"
         raise PluginError(problem, where=f"plugin '{plugin}', {HOOK} '{name}'", hint=hint) from error
     if isinstance(command, typer.Typer):
         group = typer.main.get_command(command)
         group.name = name
         return group
-    app = typer.Typer(add_completion=False)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(name)(command)
     return typer.main.get_command(app)
 
@@ -130,22 +130,35 @@ class ErrorReportingGroup(TyperGroup):
             return super().parse_args(ctx, [DEBUG, *rest] if len(rest) < len(args) else rest)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands, those of packages too, panel by panel."""
-        names = {name: str(getattr(command, "rich_help_panel", "")) for name, command in self.commands.items()}
-        names |= {name: panel for name, (*_, panel) in plugin_commands().items() if name not in names}
-        order = [*PANELS, *dict.fromkeys(names.values())]
-        return sorted(names, key=lambda name: order.index(names[name]))
+        """Return the names of all commands, those of packages too."""
+        return list(dict.fromkeys([*self.commands, *plugin_commands()]))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command; of a package only its description, for ``rlm --help``."""
-        command = super().get_command(ctx, cmd_name)
-        return described_command(cmd_name) if command is None and cmd_name in plugin_commands() else command
+        """Return a command; a package is imported when its command is called."""
+        is_of_package = cmd_name not in self.commands and cmd_name in plugin_commands()
+        return load_command(cmd_name) if is_of_package else super().get_command(ctx, cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write a line per command, panel by panel; no package is imported."""
+        lines = {name: (panel, about) for name, (_, about, panel) in plugin_commands().items()}
+        for name, command in self.commands.items():
+            lines[name] = str(getattr(command, "rich_help_panel", "")), (command.help or "").partition("\n")[0]
+        rows = []
+        for panel in dict.fromkeys([*PANELS, *(panel for panel, _ in lines.values())]):
+            members = sorted((name, about.rstrip(".")) for name, (of, about) in lines.items() if of == panel)
+            rows += [("" if number else panel, *member) for number, member in enumerate(members)]
+        options = "rlm --version; --debug: full tracebacks (or RLM_DEBUG=1); rlm COMMAND --help: its options"
+        formatter.write(f"Usage: rlm COMMAND [ARGUMENTS]\n\n{self.help}\n\n{columns(rows)}\n\n{options}\n")
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return name, command and arguments; a package is imported when its command is called."""
-        name = args[0]
-        if name not in self.commands and name in plugin_commands():
-            return name, load_command(name), args[1:]
+        """Return name, command and arguments.
+
+        Raises:
+            RlmError: There is no such command.
+        """
+        names = self.list_commands(ctx)
+        if args[0] not in names and not args[0].startswith("-"):
+            raise RlmError(f"unknown command '{args[0]}'", allowed=", ".join(names), hint=nearest(args[0], names))
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from rlm_plugins import __version__
-from rlm_plugins.cli.output import DEBUG, ErrorReportingGroup, WarningHandler, echo
+from rlm_plugins.cli.output import DEBUG, ErrorReportingGroup, WarningHandler, announce, echo
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.index import tolerate_damage
 
@@ -74,7 +74,7 @@ def train(
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Train a model from a recipe. An existing run is never overwritten: the next one is NAME-2.
+    """Train a model from a recipe; a second run is NAME-2.
 
     Several processes: accelerate launch -m rlm_plugins train RECIPE
     """
@@ -85,48 +85,47 @@ def train(
         from rlm_plugins.recipe.resolve import check_names
 
         check_names(*read(recipe, overrides, allow_changed or ()))  # before torch is imported
+        announce()
         from rlm_plugins.cli.export import launch
 
         launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed or ())
 
 
-def check(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, trust: Trust = False) -> None:
-    """Check everything a run needs without loading weights: code, parts, data, batch, objective, speed, memory.
+def check(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Print parts, data, objective, memory, and each value with its origin.")
+    ] = False,
+    as_json: AsJson = False,
+    trust: Trust = False,
+) -> None:
+    """Check everything a run needs, without loading weights.
 
-    JSON: a list of stages, each with name, code, parts, data, batch, objective, legend, speed, memory, warnings.
+    JSON: a list of stages, each with name, code, parts, data, batch, objective, legend, speed, memory, warnings, and
+    settings: a list of {path, value, origin}.
     """
     from rlm_plugins.cli.recipe_argument import read
-    from rlm_plugins.recipe.compose import compose
+    from rlm_plugins.recipe.compose import compose, explain_origins
     from rlm_plugins.recipe.resolve import located
 
     parsed, registry = read(recipe, overrides)
+    announce()
     composed = compose(parsed, registry)  # names and knobs are checked before torch is imported
     from rlm_plugins.cli.recipe_argument import code_of, report
-    from rlm_plugins.report.check_report import examine, render
+    from rlm_plugins.report.check_report import examine, render, summary
 
     code = code_of(parsed)
     code_entries = [vars(entry) for entry in code]
     stages = []
     for stage, path in zip(composed, parsed.stage_paths, strict=True):
         with located(parsed, path):
-            stages.append({**examine(stage, registry), "code": code_entries})
-    print_result(stages, "\n\n\n".join([report(code), *map(render, stages)]) + "\n\nok", as_json)
-
-
-def show(recipe: Recipe, overrides: Overrides = None, as_json: AsJson = False, trust: Trust = False) -> None:
-    """Print the resolved recipe: every knob of every part, and the origin of each value.
-
-    JSON: a list of {path, value, origin}.
-    """
-    from rlm_plugins.cli.recipe_argument import read
-    from rlm_plugins.recipe.compose import compose, explain_origins
-    from rlm_plugins.report.text_layout import columns
-
-    parsed, registry = read(recipe, overrides)
-    values = explain_origins(parsed, compose(parsed, registry, build_environment=False))
-    data = [{"path": path, "value": value, "origin": origin} for path, value, origin in values]
-    lines = columns(((p, json.dumps(v, ensure_ascii=False), origin) for p, v, origin in values), indent="")
-    print_result(data, lines, as_json)
+            settings = explain_origins(parsed, stage, path)
+            stages.append({**examine(stage, registry), "code": code_entries, "settings": settings})
+    if full:
+        print_result(stages, "\n\n\n".join([report(code), *map(render, stages)]) + "\n\nok", as_json)
+    else:
+        print_result(stages, summary(stages, terminal_width()), as_json)
 
 
 def evaluate(
@@ -146,11 +145,12 @@ def evaluate(
     as_json: AsJson = False,
     trust: Trust = False,
 ) -> None:
-    """Evaluate a run, an adapter or a model on held-out examples, with 95 % intervals.
+    """Score a run or a model on held-out examples.
 
     JSON: {set, stage, model, metric, score, low, high, rows, rewards, samples}; with -k also k, mean_at_k, pass_at_k,
     majority_at_k, sampled; with several sets also sets, a list of these.
     """
+    announce()
     from rlm_plugins.cli.evaluate import as_data, render
     from rlm_plugins.cli.evaluate import evaluate as run_evaluation
 
@@ -165,7 +165,8 @@ def export(
     stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
     trust: Trust = False,
 ) -> None:
-    """Write the model of a run with its model card, for transformers and PEFT without this project."""
+    """Write the model of a run, with a model card, for transformers and PEFT."""
+    announce()
     from rlm_plugins.cli.export import export as write
 
     echo(f"exported: {write(run, to, merge=merge, stage=stage)}")
@@ -185,7 +186,11 @@ def sample(
     stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
     trust: Trust = False,
 ) -> None:
-    """Sample completions from the model of a run; without PROMPT, chat until the input ends."""
+    """Sample completions of a prompt, or chat.
+
+    Without PROMPT it chats until the input ends.
+    """
+    announce()
     from rlm_plugins.cli.evaluate import Sampler, chat
 
     sampler = Sampler(source, stage, image or [])
@@ -197,50 +202,19 @@ def sample(
         echo("\n".join(sampler.complete(prompt, count, temperature, max_new_tokens)))
 
 
-def plugins(
-    load: Load = None,
-    as_json: AsJson = False,
-    disable: Annotated[str | None, typer.Option(metavar="NAME", help="Leave a plugin out from now on.")] = None,
-    enable: Annotated[str | None, typer.Option(metavar="NAME", help="Use a disabled plugin again.")] = None,
-) -> None:
-    """List the plugins and their parts by recipe key. A broken plugin is listed with its traceback.
-
-    JSON: a list of {name, origin, error, warning, traceback, parts: {key: [{name, full_name, about}]}}.
-    """
-    from rlm_plugins.registry.index import disabled, set_disabled
-
-    for name, off in ((disable, True), (enable, False)):
-        if name is not None:
-            set_disabled(name, disable=off)
-            echo(f"disabled: {', '.join(sorted(disabled())) or 'none'}")
-    if disable is not None or enable is not None:
-        return
-    from rlm_plugins.cli.plugins import plugins as list_plugins
-    from rlm_plugins.cli.plugins import render
-    from rlm_plugins.registry import Registry
-
-    data = list_plugins(Registry(load or []))
-    print_result(data, render(data), as_json)
-
-
 app = typer.Typer(
     cls=ErrorReportingGroup,
     name="rlm",
     no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-PANELS = {
-    "Start": (check, train),
-    "Look": (evaluate, sample, show),
-    "Extend": (plugins,),
-    "Ship": (export,),
-}
-for panel, shown in PANELS.items():
-    for command in shown:
-        name = "eval" if command is evaluate else None
-        app.command(name, rich_help_panel=panel)(command)
+for panel, command in (("Start", check), ("Start", train), ("Look", evaluate), ("Look", sample), ("Ship", export)):
+    name = "eval" if command is evaluate else None
+    app.command(name, rich_help_panel=panel)(command)
 
 
 def main() -> None:
@@ -248,6 +222,7 @@ def main() -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         # GNU OpenMP's threads wait in a loop of milliseconds; beside another process that takes most of the CPU time
         os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     if os.environ.get("RLM_DEBUG") != "1":
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -272,7 +247,7 @@ def rlm(
     ] = False,
     debug: Annotated[bool, typer.Option(DEBUG, help="Print full tracebacks (or set RLM_DEBUG=1).")] = False,
 ) -> None:
-    """Every symbol of the reinforcement-learning equation for reasoning models is a plugin."""
+    """Reinforcement learning for reasoning models: every symbol of the equation is a plugin."""
     if debug:
         os.environ["RLM_DEBUG"] = "1"
     try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +30,9 @@ from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward, Stage
 from rlm_plugins.workers.distributed import processes
 
+PROGRESS_SECONDS = 3.0
+"""Seconds between two lines on the progress of an evaluation."""
+
 
 def evaluate_stage(
     stage: Stage,
@@ -36,6 +40,7 @@ def evaluate_stage(
     model: Any,
     tokenizer: Any,
     sampling: Mapping[str, Any] | None = None,
+    log_line: Callable[[str], None] | None = None,
 ) -> Report:
     """Evaluate a model with the settings of its stage, or with the method of its trainer; see `evaluate`."""
     evaluation, settings = stage.evaluation, stage.settings
@@ -55,15 +60,19 @@ def evaluate_stage(
         environment_spec=stage.environment_spec,
         generator=stage.generator,
         sampling=sampling,
+        log_line=log_line,
     )
 
 
-def evaluate_suite(stage: Stage, model: Any, tokenizer: Any) -> dict[str, Report]:
+def evaluate_suite(
+    stage: Stage, model: Any, tokenizer: Any, log_line: Callable[[str], None] | None = None
+) -> dict[str, Report]:
     """Evaluate a model on the further held-out sets of its stage; name → report."""
     reports = {}
     for name, environment_spec in stage.suite.items():
         examples = list(environment_spec.test)[: (stage.evaluation.rows if stage.evaluation else 0) or None]
-        reports[name] = evaluate_stage(replace(stage, environment_spec=environment_spec), examples, model, tokenizer)
+        of_set = replace(stage, environment_spec=environment_spec)
+        reports[name] = evaluate_stage(of_set, examples, model, tokenizer, log_line=log_line)
     return reports
 
 
@@ -80,6 +89,7 @@ def evaluate(
     environment_spec: EnvironmentSpec | None = None,
     generator: Bound | None = None,
     sampling: Mapping[str, Any] | None = None,
+    log_line: Callable[[str], None] | None = None,
 ) -> Report:
     """Generate a completion for every example and score it; each process evaluates its share.
 
@@ -96,6 +106,7 @@ def evaluate(
         environment_spec: If it is multi-turn, every example is an episode, played as in training.
         generator: The generator; None: `transformers.generate`.
         sampling: Fields of ``GenerationConfig`` to sample with; None: greedy completions.
+        log_line: Called every few seconds with the progress and the time left.
 
     Raises:
         Fault: A reward failed that stops the run; on every process.
@@ -106,6 +117,7 @@ def evaluate(
     local = list(enumerate(examples))[state.process_index :: state.num_processes]
     samples: list[dict[str, Any]] = []
     fault: Fault | None = None
+    progress = Progress(len(local), log_line)
     with _restored_state(rewards):
         for start in range(0, len(local), batch_size):
             numbers, batch = zip(*local[start : start + batch_size], strict=True)
@@ -124,6 +136,7 @@ def evaluate(
                 samples += [{"index": number, **sample} for number, sample in zip(numbers, scored, strict=False)]
             except Fault as error:
                 fault = error
+            progress.advance(len(batch))
     raise_on_all_processes(fault)
     samples = gather_object(samples) if state.num_processes > 1 else samples
     samples.sort(key=lambda sample: int(sample["index"]))
@@ -132,6 +145,33 @@ def evaluate(
     means = {label: sum(x) / len(x) if x else math.nan for label, x in scores.items()}
     is_share = set(scores[metric]) <= {0.0, 1.0}
     return Report(means[metric], low, high, len(samples), means, samples, is_share)
+
+
+class Progress:
+    """Progress of an evaluation, as a line of text every few seconds.
+
+    Args:
+        total: Number of completions.
+        log_line: Called with the line; None: never.
+    """
+
+    def __init__(self, total: int, log_line: Callable[[str], None] | None) -> None:
+        self._total, self._log_line, self._done = total, log_line, 0
+        self._start = self._latest = time.monotonic()
+
+    def advance(self, count: int) -> None:
+        """Count completions; log the share, a bar and the time left if a few seconds have passed.
+
+        >>> Progress(4, print).advance(1)
+        """
+        self._done += count
+        now = time.monotonic()
+        if self._log_line is None or self._done >= self._total or now - self._latest < PROGRESS_SECONDS:
+            return
+        self._latest = now
+        left = (now - self._start) / self._done * (self._total - self._done)
+        bar = "━" * (20 * self._done // self._total)
+        self._log_line(f"evaluated {self._done}/{self._total} {bar:╌<20} {left:.0f} s left")
 
 
 def _scores_of(label: str, samples: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -213,7 +253,13 @@ def _estimate_text(estimate: Sequence[float], share: bool) -> str:
 
 
 def evaluate_sampled(
-    stage: Stage, examples: Sequence[Mapping[str, Any]], model: Any, tokenizer: Any, samples: int, seed: int = 0
+    stage: Stage,
+    examples: Sequence[Mapping[str, Any]],
+    model: Any,
+    tokenizer: Any,
+    samples: int,
+    seed: int = 0,
+    log_line: Callable[[str], None] | None = None,
 ) -> SampledReport | None:
     """Sample completions of each example as in training, and score them with the metric of the stage.
 
@@ -227,6 +273,7 @@ def evaluate_sampled(
         tokenizer: Its tokenizer.
         samples: Completions per example.
         seed: Of the random numbers.
+        log_line: As in `evaluate`.
     """
     evaluation = stage.evaluation
     if evaluation is None or isinstance(stage.trainer, Evaluates):
@@ -237,7 +284,7 @@ def evaluate_sampled(
     repeated = [example for example in examples for _ in range(samples)]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        report = evaluate_stage(stage, repeated, model, tokenizer, sampling)
+        report = evaluate_stage(stage, repeated, model, tokenizer, sampling, log_line)
     metric = next(reward for reward in stage.rewards if reward.label == evaluation.metric)
     scores = _by_prompt(report.samples, len(examples), samples, evaluation.metric, metric.part.knobs)
     ks = tuple(k for k in evaluation.k if k <= samples) or default_ks(samples)

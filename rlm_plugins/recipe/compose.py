@@ -293,13 +293,10 @@ def resolved(stages: Sequence[Stage], recipe: Recipe) -> dict[str, Any]:
     return {**head, "stages": bodies} if recipe.stage_paths != [()] else {**head, **bodies[0]}
 
 
-def explain_origins(recipe: Recipe, stages: Sequence[Stage]) -> list[tuple[str, Any, str]]:
-    """Return (address, value, origin) of every value of the composed stages, in the order of the recipe.
+def explain_origins(recipe: Recipe, stage: Stage, place: Path) -> list[dict[str, Any]]:
+    """Return ``path``, ``value`` and ``origin`` of every value of a composed stage, in the order of the recipe.
 
     Origins: ``recipe.yaml line 12``, ``command line``, ``algorithm grpo``, ``default of clip``, ….
     """
-    entries = []
-    for stage, place in zip(stages, recipe.stage_paths, strict=True):
-        for path, value in leaves(dict(stage.body), place):
-            entries.append((format_path(path), value, recipe.origins.get(format_path(path), "default")))
-    return entries
+    values = ((format_path(path), value) for path, value in leaves(dict(stage.body), place))
+    return [{"path": path, "value": value, "origin": recipe.origins.get(path, "default")} for path, value in values]

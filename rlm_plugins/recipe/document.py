@@ -97,7 +97,7 @@ def _missing_hint(field_error: FieldError) -> str:
     if similar := mistyped(key, map(str, section)):
         return similar
     keys = ", ".join(f"{name}: …" for name in section)
-    return f"add the name: `{{name: …, {keys}}}`; `rlm plugins` lists the names" if key == "name" else ""
+    return f"add the name: `{{name: …, {keys}}}`; `rlm explain` lists the names" if key == "name" else ""
 
 
 def _unknown_key(draft: Draft, address: Path) -> RecipeError:

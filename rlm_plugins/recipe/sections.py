@@ -89,7 +89,7 @@ def _part_list(spec: type[Slot], **required: Any) -> Any:
 class Algorithm(Keys):
     """An algorithm, and its parts that differ: the fields of :class:`rlm_plugins.specs.Algorithm`."""
 
-    name: Text = Field(description="name of the algorithm: see `rlm algorithms`")
+    name: Text = Field(description="name of the algorithm: see `rlm explain algorithms`")
     sampler: Slot | None = Field(None, description="order of the prompts")
     rollouts: _part_list(Source) | None = Field(None, description="rollout sources beside the policy")  # type: ignore[valid-type]
     shapers: _part_list(Slot) | None = Field(None, description="reward shaping, in this order")  # type: ignore[valid-type]

@@ -122,6 +122,16 @@ class PluginIndex:
         """Return the plugins without an entry."""
         return [plugin for plugin in self._keys if plugin not in self.names]
 
+    @property
+    def plugins(self) -> list[str]:
+        """The names of all plugins."""
+        return list(self._keys)
+
+    def state(self) -> list[str] | None:
+        """Return texts that change with the files of this package and of all plugins; None if some are unknown."""
+        texts = [_fingerprint("rlm-plugins rlm_plugins"), *self._keys.values()]
+        return None if any(text.endswith(UNKNOWN) for text in texts) else texts
+
     def record(self, plugin: str, names: Names) -> None:
         """Store the names of a plugin that was imported."""
         if self._keys[plugin].endswith(UNKNOWN) or self.names.get(plugin) == names:

@@ -148,7 +148,7 @@ class Evaluates(Protocol):
 
 @runtime_checkable
 class RefusesSettings(Protocol):
-    """Refuses fields of its config, each with a reason: a trainer."""
+    """Names the fields of its config that a recipe cannot set, each with the reason: a trainer."""
 
     refused: Mapping[str, str]
 
@@ -162,7 +162,7 @@ class NeedsEquation(Protocol):
 
 @runtime_checkable
 class Trainer(Protocol):
-    """Builds the trainer of a stage, configured by a dataclass: a trainer."""
+    """Builds the Hugging Face trainer of a stage from a dataclass of settings: a trainer."""
 
     def config_class(self) -> type:
         """Return the dataclass that `trainer:` of a recipe fills."""

@@ -121,7 +121,7 @@ class Catalog:
             hints += [f"unknown plugin '{plugin}': {nearest(plugin, self.plugins) or 'is it installed?'}"]
         for failed in broken:
             reason = f"{type(failed.error).__name__}: {failed.error}".splitlines()[0]
-            hints.append(f"not loaded: {failed.name} ({reason}); {failed.hint or 'see `rlm plugins`'}")
+            hints.append(f"not loaded: {failed.name} ({reason}); {failed.hint or 'see `rlm explain plugins`'}")
         hints.append(self._installation(hook, name))
         error = RecipeError(
             f"unknown part '{name}' for `{HOOKS[hook].key}`",
@@ -139,7 +139,7 @@ class Catalog:
         if not package or plugin in self.plugins or plugin in self.blocked:
             return ""
         if plugin in disabled():
-            return f"{package} is disabled: `rlm plugins --enable {plugin}`"
+            return f"{package} is disabled: `rlm doctor --enable {plugin}`"
         return f"pip install {package}"
 
     def _candidates(self, hook: str, name: str) -> tuple[list[str], list[str]]:
@@ -264,7 +264,7 @@ class Registry(Catalog):
             self.index.record(name, self._names_of(name))
             return
         reason = f"{type(plugin.error).__name__}: {plugin.error}".partition("\n")[0]
-        hint = f"`rlm plugins --disable {name}` leaves it out without this line"
+        hint = f"`rlm doctor --disable {name}` leaves it out without this line"
         _LOG.warning("the plugin '%s' is left out: %s\n  hint: %s", name, reason, hint)
 
     def names_of(self, hook: str) -> set[str]:

@@ -251,3 +251,7 @@ class Section:
     def check_lines(self, data: Any) -> Sequence[str]:
         """Return the lines of ``rlm check``, of the result of `check_data`."""
         return list(data)
+
+    def check_brief(self, data: Any) -> str:
+        """Return the line of ``rlm check`` without ``--full``, of the result of `check_data`; empty: none."""
+        return ""

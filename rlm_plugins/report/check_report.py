@@ -16,7 +16,7 @@ from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.protocols import columns_of
 from rlm_plugins.report import objective_text
 from rlm_plugins.report.objective_text import about
-from rlm_plugins.report.text_layout import report, short
+from rlm_plugins.report.text_layout import fitted, plain, report, short
 from rlm_plugins.rollout.group_layout import POLICY, assign_sources, label
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer import options
@@ -248,8 +248,8 @@ def examine(stage: Stage, registry: Registry) -> Entry:
     Returns:
         ``name``; ``model`` (origin and license); ``parts`` (slot, name, plugin, origin, file); ``data`` (name,
         needed_by, supplied_by); ``batch`` (lines of text); ``objective`` and ``legend`` (symbol, meaning, part);
-        ``warnings`` (lines of text); what each section of a package reports under its key, and as lines of text under
-        ``sections``.
+        ``warnings`` (lines of text); what each section of a package reports under its key, as lines of text under
+        ``sections``, and in one line under ``brief``.
     """
     args = options.arguments(stage)
     parts = list(_parts(stage, registry))
@@ -269,13 +269,15 @@ def examine(stage: Stage, registry: Registry) -> Entry:
 
 
 def _sections(stage: Stage, args: Any) -> Entry:
-    """Return what the sections of packages report, by their keys, and as lines of text under ``sections``."""
+    """Return what the sections of packages report, by their keys, as text under ``sections``, and in brief."""
     data: Entry = {}
     lines: dict[str, list[str]] = {}
+    brief: dict[str, str] = {}
     for key, section in stage.sections.items():
         data[key] = section.check_data(stage, args)
         lines[key] = list(section.check_lines(data[key]))
-    return {**data, "sections": lines}
+        brief |= {key: text} if (text := section.check_brief(data[key])) else {}
+    return {**data, "sections": lines, "brief": brief}
 
 
 def _part(slot: str, part: Part, registry: Registry) -> Entry:
@@ -346,6 +348,7 @@ def render(stage: Entry) -> str:
     """Return an entry of :func:`examine` as text."""
     parts = ((p["slot"], p["name"], f"{p['plugin']} ({p['origin']})", short(p["file"])) for p in stage["parts"])
     data = ((d["name"], f"for {', '.join(d['needed_by'])}", f"from {d['supplied_by']}") for d in stage["data"])
+    values = ((s["path"], plain(s["value"]), s["origin"]) for s in stage.get("settings", ()))
     sections = {
         "model": stage["model"],
         "parts": parts,
@@ -353,6 +356,31 @@ def render(stage: Entry) -> str:
         "batch": "\n".join(stage["batch"]),
         "objective": objective_text.with_legend(stage["objective"], stage["legend"]),
         **{key: "\n".join(lines) for key, lines in stage["sections"].items()},
+        "settings": values,
         "warnings": "\n".join(stage["warnings"]),
     }
     return report(stage["name"], sections)
+
+
+def summary(stages: Sequence[Entry], width: int) -> str:
+    """Return the entries of all stages as a few lines of at most `width` columns, with the verdict in the last one."""
+    rows = [row for stage in stages for row in _summary_rows(stage)]
+    code = [f"{entry['name']} ({entry['kind']})" for entry in stages[0].get("code", ())]
+    rows += [("code", f"runs {', '.join(code)}")] if code else []
+    rows += [("warning", line) for stage in stages for line in stage["warnings"]]
+    count = sum(len(stage["warnings"]) for stage in stages)
+    verdict = f"ok, with {count} warning{'s' * (count > 1)}" if count else "ok"
+    return "\n".join([*fitted(rows, width), f"{verdict} (all parts, data, values and their origins: --full)"])
+
+
+def _summary_rows(stage: Entry) -> Iterator[tuple[str, str]]:
+    parts = [(part["slot"], part["name"]) for part in stage["parts"]]
+    named = {slot: ", ".join(name for key, name in parts if key == slot) for slot, _ in parts}
+    yield stage["name"], f"{stage['model']}; {named['environment']}"
+    rewards = [meaning for symbol, meaning, _ in stage["legend"] if symbol == "r"]
+    yield from (("rewards", text) for text in rewards if text)
+    batch = stage["batch"]
+    yield "batch", batch[0].partition(" (")[0]
+    yield from (("", line) for line in batch[1:] if "optimizer step" in line and line[0].isdigit())
+    yield "loss", stage["objective"].removeprefix("loss = ")
+    yield from ((key, line) for key, line in stage["brief"].items())

@@ -312,7 +312,7 @@ def _bound(registry: Registry, hook: str, spec: Any) -> Bound:
     options = {name: knobs.pop(name) for name in HOOKS[hook].options if name in knobs}
     part = registry.find(hook, knobs.pop("name"), where=HOOKS[hook].key)
     if "beta" in options:
-        from rlm_plugins.recipe.part_lookup import coefficient  # keeps pydantic's recipe models out of `rlm plugins`
+        from rlm_plugins.recipe.part_lookup import coefficient  # keeps pydantic's recipe models out of `rlm explain`
 
         options["beta"] = coefficient(options["beta"], HOOKS[hook].key)
     if "aggregator" in options:

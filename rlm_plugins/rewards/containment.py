@@ -123,7 +123,7 @@ def marked_calls(folder: Path, log_line: Callable[[str], None]) -> Iterator[None
 
 
 def exchange_marker(marker: mmap.mmap | None) -> mmap.mmap | None:
-    """Set the marker and return the previous one; `rlm race` alternates several runs in one process."""
+    """Set the marker and return the previous one; `rlm sweep --race` alternates several runs in one process."""
     global _marker
     previous, _marker = _marker, marker
     return previous

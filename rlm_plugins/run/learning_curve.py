@@ -109,7 +109,7 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         before: Report of the first evaluation.
         now: Report of the latest evaluation.
         seconds: Duration of the latest evaluation.
-        log_line: Called with a line before each evaluation.
+        log_line: Called with a line before each evaluation, and with its progress.
         generating_model: Policy → model that generates its completions: the policy itself, or TRL's vLLM.
         from_start: True if `before` was made before the first step; False in a resumed stage.
     """
@@ -173,13 +173,16 @@ class LearningCurve(TrainerCallback):  # type: ignore[misc]
         start = time.perf_counter()
         self.log_line(f"evaluating {len(examples)} held-out prompts")
         engine = self.generating_model(model)
-        report = evaluate_stage(self._stage, examples, engine, processing_class)
+        report = evaluate_stage(self._stage, examples, engine, processing_class, log_line=self.log_line)
         self.before, self.now = self.before or report, report
         sampled_report, suite = None, {}
         if sampled and evaluation.samples:
-            sampled_report = evaluate_sampled(self._stage, examples, engine, processing_class, evaluation.samples)
+            self.log_line(f"sampling {evaluation.samples} completions of each of {len(examples)} held-out prompts")
+            sampled_report = evaluate_sampled(
+                self._stage, examples, engine, processing_class, evaluation.samples, log_line=self.log_line
+            )
         if sampled:
-            suite = evaluate_suite(self._stage, engine, processing_class)
+            suite = evaluate_suite(self._stage, engine, processing_class, self.log_line)
         self.seconds = time.perf_counter() - start
         self._run.held_out = dict(report.rewards)
         self._log(state.global_step, report, sampled_report, suite, best_step)

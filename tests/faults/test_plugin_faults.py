@@ -164,7 +164,7 @@ def test_damaged_entry_points_cost_one_distribution(tmp_path: Path, cases: Any) 
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: rlm-damaged{number}\nVersion: 0.3\n")
         (folder / "entry_points.txt").write_bytes(content)
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH", ""))))
-    command = [sys.executable, "-m", "rlm_plugins", "plugins", "--json"]
+    command = [sys.executable, "-m", "rlm_plugins", "explain", "plugins", "--json"]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     errors = {entry["name"]: entry["error"] for entry in json.loads(done.stdout)}
@@ -193,7 +193,7 @@ def test_disabled_plugins_are_left_out(offered: Callable[..., None], cases: Any)
     offered(Point("sound", SOUND))
     for option, present in (("--disable", False), ("--enable", True)):
         with cases(option):
-            assert CliRunner().invoke(app, ["plugins", option, "sound"]).exit_code == 0
+            assert CliRunner().invoke(app, ["doctor", option, "sound"]).exit_code == 0
             assert ("sound" in Registry().plugins) is present
 
 

@@ -56,7 +56,7 @@ def test_race(tmp_path: Path) -> None:
     document = yaml.safe_load(file.read_text())
     file.write_text(yaml.safe_dump(document))
     out = tmp_path / "out"
-    arguments = ["race", "grpo", "rloo", str(file), "--out", str(out)]
+    arguments = ["sweep", str(file), "algorithm=grpo,rloo", "--race", "--out", str(out)]
     status, output = stopped(
         arguments, tmp_path / "log", lambda: len([*out.glob("*/metrics.jsonl")]) == 2, signal.SIGTERM
     )

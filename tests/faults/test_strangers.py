@@ -21,7 +21,7 @@ from rlm_plugins.cli import app
 pytestmark = [pytest.mark.slow, pytest.mark.faults(group="F14")]
 COMMANDS = (
     ("check", "FOLDER"),
-    ("show", "FOLDER"),
+    ("check", "FOLDER", "--full"),
     ("why", "FOLDER"),
     ("view", "FOLDER"),
     ("eval", "FOLDER"),

@@ -1,4 +1,4 @@
-"""`rlm algorithms`, `rlm diff` and the equation of `rlm explain`: every algorithm is described correctly."""
+"""The table of algorithms, two algorithms compared, and the equation of `rlm explain`."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def test_every_family_is_known(part: Part) -> None:
     assert part.target.family in FAMILIES
 
 
-# ---- rlm algorithms
+# ---- the table
 
 
 @pytest.mark.parametrize("width", [100, 120])
 def test_the_table_fits(width: int) -> None:
-    assert max(map(len, output_of("algorithms", width=width).splitlines())) <= width
+    assert max(map(len, output_of("explain", "algorithms", width=width).splitlines())) <= width
 
 
 def test_table_lists_every_algorithm_with_parts_and_knobs() -> None:
@@ -93,7 +93,9 @@ def test_table_lists_every_algorithm_with_parts_and_knobs() -> None:
 def test_families_come_in_the_order_of_the_survey() -> None:
     families = list(dict.fromkeys(entry["family"] for entry in ENTRIES))
     assert families == [family for family in FAMILIES if family in families]
-    assert output_of("algorithms").index(families[0]) < output_of("algorithms").index(families[-1])
+    assert output_of("explain", "algorithms").index(families[0]) < output_of("explain", "algorithms").index(
+        families[-1]
+    )
 
 
 def test_conventions_are_listed_below_their_algorithm() -> None:
@@ -110,7 +112,7 @@ def test_sources_and_years() -> None:
     assert of["reinforce"] == ("Williams 1992", 1992)
     assert of["flash_rl"] == ("Yao et al. 2025", 2025)
     assert of["sft"][1] is None
-    assert "Williams 1992 · 1992" not in output_of("algorithms")
+    assert "Williams 1992 · 1992" not in output_of("explain", "algorithms")
 
 
 def test_slots_without_a_column_are_extras() -> None:
@@ -123,7 +125,7 @@ def test_slots_without_a_column_are_extras() -> None:
 
 
 def test_the_table_as_data() -> None:
-    found = json.loads(output_of("algorithms", "--json"))
+    found = json.loads(output_of("explain", "algorithms", "--json"))
     assert [row["name"] for row in found] == [entry["name"] for entry in ENTRIES]
     assert set(found[0]) == {"name", "full_name", "family", "about", "source", "year", "trainer", "slots"}
 
@@ -153,7 +155,7 @@ def test_the_equation_names_every_part_with_its_file(part: Part) -> None:
         assert f"in the source: {name}" in text
 
 
-# ---- rlm diff
+# ---- two algorithms
 
 
 def test_grpo_and_dapo() -> None:
@@ -167,10 +169,10 @@ def test_grpo_and_dapo() -> None:
     )
     assert changes[("penalties", "kl", None)][0].startswith("kl(beta=0.04, ")
     assert {one["key"] for one in found["same"]} == {"importance", "advantage"}
-    text = output_of("diff", "grpo", "dapo", width=100)
+    text = output_of("explain", "grpo", "dapo", width=100)
     assert max(map(len, text.split("unchanged")[0].splitlines()[4:])) <= 100
     assert "null (0.2)" in text
-    assert json.loads(output_of("diff", "grpo", "dapo", "--json"))["changes"][0]["symbol"] == "1/Z"
+    assert json.loads(output_of("explain", "grpo", "dapo", "--json"))["changes"][0]["symbol"] == "1/Z"
 
 
 @every_algorithm
@@ -205,11 +207,11 @@ def test_a_list_with_a_part_twice() -> None:
 
 
 def test_another_trainer_is_a_difference() -> None:
-    assert re.search(r"trainer +sft +grpo", output_of("diff", "sft", "grpo"))
+    assert re.search(r"trainer +sft +grpo", output_of("explain", "sft", "grpo"))
 
 
 def test_an_unknown_algorithm() -> None:
-    result = CliRunner().invoke(app, ["diff", "grpo", "dapoo"])
+    result = CliRunner().invoke(app, ["explain", "grpo", "dapoo"])
     assert result.exit_code == 2
     assert "did you mean 'dapo'" in result.stderr
 

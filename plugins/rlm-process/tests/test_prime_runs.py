@@ -122,7 +122,7 @@ def test_full_fine_tuning_is_rejected_before_loading(tmp_path: Path) -> None:
 
 
 def test_recipe_passes_check_and_explain() -> None:
-    done = CliRunner().invoke(app, ["check", str(RECIPE)])
+    done = CliRunner().invoke(app, ["check", str(RECIPE), "--full"])
     assert done.exit_code == 0, done.output
     assert "ρᵢₜ = 0.05 (log π_φ(yₜ) − log π_ref(yₜ))" in done.output
     done = CliRunner().invoke(app, ["explain", "prime"])

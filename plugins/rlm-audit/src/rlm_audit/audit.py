@@ -43,7 +43,7 @@ class Audit:
         family: Generators of cases.
         form: Text around an answer; empty: the family's own.
         seed: Seed of the cases.
-        accepted: A score above this number pays the answer.
+        accepted: Score above which an answer counts as accepted.
         others: Names of the family's other libraries to compare with.
         log: Called with a line of progress.
     """

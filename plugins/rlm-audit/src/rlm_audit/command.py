@@ -60,7 +60,7 @@ def audit(
         number: Number of cases, over all classes.
         seed: Seed of the cases.
         form: Text around an answer, with ``{answer}``; empty: the family's own.
-        accepted: A score above this number pays the answer.
+        accepted: Score above which an answer counts as accepted.
         beside: Other libraries to compare with; ``all``: all of the family.
         classes: Classes of cases, by the start of their names; empty: all.
         load: Single files to load as plugins.

@@ -61,7 +61,7 @@ def audit(
     number: Annotated[int, typer.Option(min=1, help="Number of generated cases, over all classes.")] = 2000,
     seed: Annotated[int, typer.Option(help="Seed of the cases.")] = 0,
     form: Annotated[str, typer.Option(help="Text around an answer: `It is {answer}`.")] = "",
-    accepted: Annotated[float, typer.Option(help="A score above this number pays the answer.")] = 0.5,
+    accepted: Annotated[float, typer.Option(help="Score above which an answer counts as accepted.")] = 0.5,
     beside: Annotated[list[str] | None, typer.Option(help="Another library on the same cases, or `all`.")] = None,
     only: Annotated[list[str] | None, typer.Option("--class", help="Start of names of classes; repeatable.")] = None,
     load: Load = None,

@@ -17,6 +17,6 @@ register(
         "rlm_fast.prefix_attention:MIN_SAVED",
         (2**14, 2**15, 2**18, NEVER),
         f"{_WORKLOADS}:shared_prefix",
-        "saved keys from which prompts are shared:",
+        "keys that sharing a prompt must save:",
     ),
 )

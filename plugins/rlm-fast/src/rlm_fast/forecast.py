@@ -57,8 +57,8 @@ class Forecast:
         if KEY in self.stage.settings or not hasattr(self.args, KEY):
             return None
         if self.args.gradient_checkpointing:
-            return "gradient checkpointing is on: without it a step might not fit, or memory cannot be estimated"
-        return f"gradient checkpointing is off: without it a step fits in {self.share:.0%} of this machine"
+            return "gradient checkpointing is on: a step without it might not fit, or its memory is unknown"
+        return f"gradient checkpointing is off: a step needs less than {self.share:.0%} of this machine's memory"
 
     def _estimate(self, load: Load) -> Estimate:
         return estimate(self.stage.source.config, self.stage.lora, load, self.stage.critic, self._of_settings)

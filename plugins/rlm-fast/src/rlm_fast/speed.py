@@ -166,3 +166,9 @@ class Memory(Section):
         from rlm_fast.speed_report import memory_lines
 
         return memory_lines(data)
+
+    def check_brief(self, data: Mapping[str, Any]) -> str:
+        """Return the peak, and the memory of this machine."""
+        from rlm_fast.speed_report import peak
+
+        return peak(data)

@@ -118,6 +118,13 @@ def size(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def peak(memory: Mapping[str, Any]) -> str:
+    """Return the largest memory of a stage beside that of this machine; the problem if there is no estimate."""
+    if "problem" in memory:
+        return str(memory["problem"])
+    return f"about {size(memory['peak'])} of this machine's {size(memory['machine'])}"
+
+
 def memory_lines(memory: Mapping[str, Any]) -> list[str]:
     """Return the lines of ``rlm check`` on memory."""
     if "problem" in memory:
@@ -133,8 +140,7 @@ def memory_lines(memory: Mapping[str, Any]) -> list[str]:
         f"prompts up to {load['prompt_len']} tokens, completions up to {load['completion_len']}; "
         f"{load['generated']} completions decoded at once, micro-batches of {load['micro_batch_size']}",
         *columns(terms, indent="").splitlines(),
-        f"peak: about {size(memory['peak'])} (always + the largest of the other phases); "
-        f"this machine has {size(memory['machine'])}",
+        f"peak: {peak(memory)} (always + the largest of the other phases)",
         *([memory["decided"]] if memory["decided"] else []),
     ]
 

@@ -115,7 +115,8 @@ class StageFeatures(Features):
             return None
         penalties = self.equation.penalties
         terms = [x.part.name for x in penalties if not has_no_gradient(replace(self.equation, penalties=[x]))]
-        return f"they have a gradient in {', '.join(terms) or 'the policy loss, or in a statistic over the batch'}"
+        places = ", ".join(terms) or "the policy loss, or in a statistic over the batch"
+        return f"with advantage 0 there is still a gradient in {places}"
 
     @cached_property
     def reuse_old_logprobs(self) -> Feature:

@@ -1,4 +1,4 @@
-"""``rlm algorithms``: one line per algorithm, one column per symbol, by family; ``rlm diff``: two of them compared."""
+"""Algorithms: one line per algorithm, one column per symbol, by family; and two of them compared."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _value(value: Any) -> str:
     return f"{value:g}" if number else plain(value)
 
 
-# ---- rlm diff
+# ---- two algorithms
 
 
 def diff(before: str, after: str, registry: Registry) -> Entry:
@@ -149,7 +149,7 @@ def diff(before: str, after: str, registry: Registry) -> Entry:
     Raises:
         RecipeError: An algorithm is unknown, or names an unknown part.
     """
-    command = f"rlm diff {before} {after}"
+    command = f"rlm explain {before} {after}"
     algorithms = [registry.find("rlm_algorithms", name, where=command) for name in (before, after)]
     slots = [slots_of(part.target, registry) for part in algorithms]
     unchanged = [old for old, new in matched_parts(*slots) if old is not None and not list(changes_of_part(old, new))]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlm_lab.why import why
 from rlm_plugins.cli.recipe_argument import recorded
 from rlm_plugins.errors import RlmError
-from rlm_plugins.recipe.paths import leaves
-from rlm_plugins.report.text_layout import columns, plain
+from rlm_plugins.report.text_layout import fitted, plain
 
 Entry = dict[str, Any]
 UNCOMPARED = ("name", "plugins.")
@@ -29,14 +28,13 @@ def compare(folders: Sequence[Path]) -> Entry:
     Returns:
         ``runs`` (run, settings, metric, before, after, low, high, rows, seconds, findings) and ``groups`` (settings,
         runs, mean, least, largest): runs that differ in nothing but seeds form a group. ``settings`` holds what
-        differs between the runs, by address.
+        differs between the runs: address → value, where the value of a slot is the names of its parts.
 
     Raises:
         RlmError: A folder is not that of a run.
     """
     settings = [_settings(folder) for folder in folders]
-    addresses = dict.fromkeys(address for values in settings for address in values)
-    different = [a for a in addresses if len({json.dumps(values.get(a)) for values in settings}) > 1]
+    different = _different(settings)
     runs = []
     for folder, values in zip(folders, settings, strict=True):
         run_settings = {address: values.get(address) for address in different}
@@ -44,28 +42,58 @@ def compare(folders: Sequence[Path]) -> Entry:
     return {"runs": runs, "groups": _groups(runs)}
 
 
-def render(comparison: Entry) -> str:
-    """Return a comparison as text: a line per run, then a line per group of several seeds."""
+def render(comparison: Entry, width: int) -> str:
+    """Return a comparison as text of at most `width` columns, if words allow it: each run, then each group of seeds."""
     lines: list[Sequence[str]] = [("run", "before", "after", "95 % interval", "differs in", "findings")]
     for run in comparison["runs"]:
-        interval = "" if run["low"] is None else f"[{run['low']:.3f}, {run['high']:.3f}]"
-        cells = _settings_text(run["settings"]), ", ".join(run["findings"])
+        interval = "" if run["low"] is None else f"{run['low']:.3f}–{run['high']:.3f}"
+        cells = _settings_text(run["settings"]), "\n".join(run["findings"])
         lines.append((run["run"], number(run["before"]), number(run["after"]), interval, *cells))
-    text = columns(lines, indent="")
+    text = fitted(lines, width)
     if any(group["runs"] > 1 for group in comparison["groups"]):
         means: list[Sequence[str]] = [("settings", "seeds", "mean", "least", "largest")]
         for group in comparison["groups"]:
             scores = [number(group[name]) for name in ("mean", "least", "largest")]
             means.append((_settings_text(group["settings"]) or "all", str(group["runs"]), *scores))
-        text += "\n\n" + columns(means, indent="")
-    return text
+        text += ["", *fitted(means, width)]
+    return "\n".join(text)
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    """Return address → value of every setting of the resolved recipe of a run."""
+    """Return address → value of every setting of the resolved recipe of a run; knobs have the name of their part."""
     document = recorded(folder, "rlm compare runs/A runs/B")
-    settings = {".".join(map(str, path)): value for path, value in leaves(document)}
+    settings = dict(_by_part(document, ""))
     return {address: value for address, value in settings.items() if not address.startswith(UNCOMPARED)}
+
+
+def _by_part(value: Any, address: str) -> Iterator[tuple[str, Any]]:
+    """Yield the values below an address, and for a part, or a list of parts, the names.
+
+    >>> dict(_by_part({"rewards": [{"name": "accuracy", "weight": 1}, {"name": "format", "as": "tags"}]}, ""))
+    {'rewards': 'accuracy, tags', 'rewards.accuracy.weight': 1}
+    """
+    if address == "stages":
+        value = {str(number): {**stage, "name": None} for number, stage in enumerate(value)}
+    elif isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
+        names = [str(entry.get("as") or entry.get("name")) for entry in value]
+        yield address, ", ".join(names)
+        value = dict(zip(names, value, strict=True))
+    elif isinstance(value, dict) and value.get("name") and address:
+        yield address, value["name"]
+    if not isinstance(value, dict):
+        yield address, value
+        return
+    for key, inner in value.items():
+        if key not in ("name", "as") or not address:
+            yield from _by_part(inner, f"{address}.{key}" if address else key)
+
+
+def _different(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the addresses whose values differ, without the knobs of a part that not every run has."""
+    addresses = dict.fromkeys(address for values in settings for address in values)
+    different = [a for a in addresses if len({json.dumps(values.get(a)) for values in settings}) > 1]
+    slots = tuple(f"{address}." for address in different)
+    return [a for a in different if not a.startswith(slots) or all(a in values for values in settings)]
 
 
 def _score(folder: Path) -> Entry:
@@ -98,7 +126,7 @@ def _groups(runs: Sequence[Entry]) -> list[Entry]:
 
 
 def _settings_text(settings: Mapping[str, Any]) -> str:
-    return " ".join(f"{address}={plain(value)}" for address, value in settings.items())
+    return "\n".join(f"{address}={plain(value)}" for address, value in settings.items())
 
 
 def number(value: float | None) -> str:

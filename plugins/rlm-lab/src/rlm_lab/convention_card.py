@@ -1,6 +1,6 @@
 """The convention card of an algorithm: the implementation variants of other libraries, with example values.
 
-The values are not stored: each variant computes the advantage and the loss of two examples.
+Each variant computes the advantage and the loss of two examples, once per version of the installed packages.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from rlm_lab.stored import stored
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.lazy import torch
@@ -37,14 +38,15 @@ def card(algorithm: Part, registry: Registry) -> Entry:
         ``running``: the name of `algorithm`; ``rewards``: those of the first example; ``conventions``: name, winner
         (Â of the correct completion in `WINNER`), loss and gradient (of `RAGGED`, the norm in the log-probabilities;
         null if the examples lack data that the algorithm needs), and differs: the changes from the paper's algorithm,
-        as in `rlm diff`. Empty without conventions or without an equation.
+        as in `rlm explain A B`. Empty without conventions or without an equation.
     """
     name = base_name(algorithm.name)
     members = [part for part in registry if part.hook == algorithm.hook and base_name(part.name) == name]
     if len(members) < 2 or algorithm.target.aggregator is None:
         return {}
     paper = min(members, key=lambda part: "@" in part.name)
-    conventions = [_convention(part, paper, registry) for part in members]
+    named = f"conventions {[(part.full_name, part.target.slots()) for part in members]}"
+    conventions = stored(named, registry, lambda: [_convention(part, paper, registry) for part in members])
     return {"running": algorithm.name, "rewards": WINNER, "conventions": conventions}
 
 

@@ -60,7 +60,7 @@ def explain(name: str, registry: Registry) -> list[Entry]:
         only = find(targets[0], registry) if len(targets) == 1 and not entries else []
         entries += [_term(name, targets, registry), *only]
     if not entries:
-        similar = glossary.suggest(name, known(registry)) or "see `rlm plugins`"
+        similar = glossary.suggest(name, known(registry)) or "`rlm explain` lists the names"
         hint = f"{similar} (a part of your own file needs `--load FILE.py`)"
         raise RlmError(f"unknown name '{name}'", hint=hint)
     for entry in entries:
@@ -79,7 +79,7 @@ def find(name: str, registry: Registry) -> list[Entry]:
 
 
 def known(registry: Registry) -> list[str]:
-    """Return every name that can be explained. Imports TRL and PEFT."""
+    """Return every name that can be explained."""
     parts = [name for part in registry for name in _names(part)]
     of_parts = [knob for part in registry for knob in _knob_names(part)]
     hooks = [name for hook in HOOKS for name in (hook, HOOKS[hook].key)]

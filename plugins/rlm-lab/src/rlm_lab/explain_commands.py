@@ -1,94 +1,88 @@
-"""Commands that explain: ``rlm explain``, ``rlm algorithms``, ``rlm diff`` and ``rlm schema``."""
+"""The command ``rlm explain``: names, algorithms compared, lists of algorithms and plugins, the schema of recipes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rlm_plugins.cli.output import echo
 from rlm_plugins.cli.typer_app import AsJson, Load, print_result, terminal_width
 
-
-def algorithms(load: Load = None, as_json: AsJson = False) -> None:
-    """Print the table of algorithms, with one column per symbol of the equation.
-
-    The table is as wide as the terminal, or COLUMNS. JSON: a list of {name, full_name, family, about, source, year,
-    trainer, slots}.
-    """
-    from rlm_lab.algorithms import render, table
+if TYPE_CHECKING:
     from rlm_plugins.registry import Registry
-
-    data = table(Registry(load or []))
-    print_result(data, render(data, terminal_width()), as_json)
 
 
 def explain(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="`clip`, `grpo`, `advantage`, `reward_std`, `learning_rate`, `kl_coef`, …"),
-    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="`grpo`, `clip`, `advantage`, `reward_std`, `learning_rate`, …"),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the JSON Schema of recipes, for an editor; `-` prints it."),
+    ] = None,
     load: Load = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain a part, knob, algorithm, hook, recipe key, batch field, metric, trainer setting or term of the field.
+    """Explain a part, knob, metric or setting; compare two algorithms.
 
-    JSON: a list of entries; `kind` is part, algorithm, hook, key, batch, knob, metric, setting or term.
+    Without a name it lists the names of all parts. `rlm explain algorithms` prints the table of algorithms, a column
+    per symbol; `rlm explain plugins` the installed packages with their parts; `rlm explain grpo dapo` what differs;
+    `rlm explain skill` a SKILL.md for coding agents.
+
+    JSON: a list of entries; `kind` is part, algorithm, hook, key, batch, knob, metric, setting or term. Of two
+    algorithms: {algorithms, changes, same}. Without a name: {key: [name]}.
     """
-    from rlm_lab.explain import explain as entries_of
-    from rlm_lab.explain_text import render
     from rlm_plugins.registry import Registry
 
-    data = entries_of(name, Registry(load or []))
-    print_result(data, "\n\n\n".join(map(render, data)), as_json)
-
-
-def diff(
-    before: Annotated[str, typer.Argument(metavar="ALGORITHM", help="An algorithm: `grpo`.")],
-    after: Annotated[str, typer.Argument(metavar="ALGORITHM", help="Another algorithm: `dapo`.")],
-    load: Load = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compare two algorithms symbol by symbol.
-
-    JSON: {algorithms: [{name, about, objective, trainer}], changes: [{symbol, key, name, knob, before, after}],
-    same: [{symbol, key, call}]}.
-    """
-    from rlm_lab.algorithms import diff as compare
-    from rlm_lab.algorithms import render_diff
-    from rlm_plugins.registry import Registry
-
-    data = compare(before, after, Registry(load or []))
-    print_result(data, render_diff(data, terminal_width()), as_json)
-
-
-def schema(
-    out: Annotated[Path | None, typer.Option(help="Output file (default: standard output).")] = None,
-    load: Load = None,
-) -> None:
-    """Print the JSON Schema of recipes for editor completion, with all installed parts.
-
-    In VS Code (YAML extension): first line of a recipe `# yaml-language-server: $schema=recipe.schema.json`.
-    """
+    registry = Registry(load or [])
+    if schema is None:
+        print_result(*explanation(names or [], registry, terminal_width()), as_json)
+        return
     from rlm_lab.schema import recipe_schema
-    from rlm_plugins.registry import Registry
 
-    text = json.dumps(recipe_schema(Registry(load or [])), indent=2, ensure_ascii=False)
-    if out is None:
+    text = json.dumps(recipe_schema(registry), indent=2, ensure_ascii=False)
+    if str(schema) == "-":
         echo(text)
     else:
-        out.write_text(text + "\n", encoding="utf-8")
-        echo(f"{out}: put `# yaml-language-server: $schema={out}` on the first line of a recipe")
+        schema.write_text(text + "\n", encoding="utf-8")
+        echo(f"{schema}: put `# yaml-language-server: $schema={schema}` on the first line of a recipe")
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "explain": explain,
-    "diff": diff,
-    "algorithms": algorithms,
-    "schema": schema,
-}
-for _command in COMMANDS.values():
-    _command.panel = "Extend"  # type: ignore
+def explanation(names: Sequence[str], registry: Registry, width: int) -> tuple[Any, str]:
+    """Return what `rlm explain` prints for some names, as data and as text of at most `width` columns if words allow.
+
+    Raises:
+        RlmError: A name is unknown.
+    """
+    from rlm_lab import algorithms, plugin_list
+
+    if not names:
+        index = plugin_list.index(registry)
+        return index, plugin_list.render_index(index, width)
+    if list(names) == ["algorithms"]:
+        table = algorithms.table(registry)
+        return table, algorithms.render(table, width)
+    if list(names) == ["plugins"]:
+        plugins = plugin_list.plugins(registry)
+        return plugins, plugin_list.render(plugins)
+    if list(names) == ["skill"]:
+        from rlm_lab.skill import skill
+
+        text = skill(registry)
+        return text, text
+    if len(names) == 2 and all(registry.offers("rlm_algorithms", name) for name in names):
+        comparison = algorithms.diff(names[0], names[1], registry)
+        return comparison, algorithms.render_diff(comparison, width)
+    from rlm_lab.explain import explain as entries_of
+    from rlm_lab.explain_text import render
+
+    entries = [entry for name in names for entry in entries_of(name, registry)]
+    return entries, "\n\n\n".join(map(render, entries))
+
+
+explain.panel = "Extend"  # type: ignore

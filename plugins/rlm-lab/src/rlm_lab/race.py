@@ -1,4 +1,4 @@
-"""``rlm race``: algorithms side by side on one frozen base, with the same prompts, a step each in turn."""
+"""``rlm sweep --race``: algorithms side by side on one frozen base, with the same prompts, a step each in turn."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rich.console import Console
 from transformers import TrainerCallback
 
 from rlm_lab.standings import picture, standings
+from rlm_lab.sweep import values_of
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.durable.files import make_folder, plain, write_file
 from rlm_plugins.durable.stop_signals import Interrupted, current
@@ -167,8 +168,8 @@ class TurnPerStep(TrainerCallback):  # type: ignore[misc]
 
 def race(
     algorithms: Sequence[str],
-    recipe: Path,
     overrides: Sequence[str],
+    recipe: Path,
     seeds: int,
     out: Path,
     echo: Callable[[str], None] = print,
@@ -177,9 +178,9 @@ def race(
 
     Args:
         algorithms: Names; differences are from the first one.
+        overrides: ``key=value``.
         recipe: A recipe of one stage with an adapter. Its section `algorithm` is that of the algorithm it names; the
             others are as published.
-        overrides: ``key=value``.
         seeds: Number of seeds, from 1.
         out: Folder of the race; each algorithm and seed has a run in it.
         echo: Called with a line for each run that ends.
@@ -191,13 +192,15 @@ def race(
         RlmError: A recipe is invalid (nothing is trained then), or a run failed.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise RlmError("`rlm race` runs in one process", where="rlm race", hint="start it without `accelerate launch`")
+        raise RlmError(
+            "a race runs in one process", where="rlm sweep --race", hint="start it without `accelerate launch`"
+        )
     if duplicates := sorted({name for name in algorithms if algorithms.count(name) > 1}):
-        raise RlmError(f"the algorithm '{duplicates[0]}' is named twice", where="rlm race")
+        raise RlmError(f"the algorithm '{duplicates[0]}' is named twice", where="rlm sweep --race")
     (body, *later) = read(recipe, overrides)[0].bodies
     if later:
         hint = "train the earlier stages first, and race from their result: `model=runs/NAME/01-sft/model`"
-        raise RlmError("`rlm race` takes a recipe of one stage", where=str(recipe), hint=hint)
+        raise RlmError("a race takes a recipe of one stage", where=str(recipe), hint=hint)
     folders = {name: _folders(out, name, seeds) for name in algorithms}
     racers: dict[Path, Racer] = {}
     for name, run_folders in folders.items():
@@ -214,22 +217,23 @@ def race(
     return rows
 
 
-def split_words(words: Sequence[str]) -> tuple[list[str], Path, list[str]]:
-    """Return the algorithms, the recipe and the overrides among the words of the command.
+def algorithms_of(overrides: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the algorithms among some overrides, and the other overrides.
 
-    >>> split_words(["grpo", "dapo", "recipe.yaml", "trainer.max_steps=20"])
-    (['grpo', 'dapo'], PosixPath('recipe.yaml'), ['trainer.max_steps=20'])
+    >>> algorithms_of(["algorithm=grpo,dapo", "trainer.max_steps=20"])
+    (['grpo', 'dapo'], ['trainer.max_steps=20'])
 
     Raises:
-        RlmError: There is no recipe, or not one.
+        RlmError: No algorithm is named, or another key has several values.
     """
-    overrides = [word for word in words if "=" in word]
-    recipes = [word for word in words if "=" not in word and word.endswith((".yaml", ".yml"))]
-    algorithms = [word for word in words if word not in (*overrides, *recipes)]
-    if len(recipes) != 1 or not algorithms:
-        problem = f"expected algorithms and one recipe, got {len(algorithms)} and {len(recipes)}"
-        raise RlmError(problem, where="rlm race", hint="`rlm race grpo dapo recipe.yaml trainer.max_steps=20`")
-    return algorithms, Path(recipes[0]), overrides
+    named = [text.partition("=")[2] for text in overrides if text.startswith("algorithm=")]
+    others = [text for text in overrides if not text.startswith("algorithm=")]
+    several = [text for text in others if len(values_of(text)) > 1]
+    if len(named) != 1 or several:
+        problem = f"expected several values of the key 'algorithm' alone, got {' '.join(overrides) or 'none'}"
+        hint = "`rlm sweep recipe.yaml algorithm=grpo,dapo trainer.max_steps=20 --race`"
+        raise RlmError(problem, where="rlm sweep --race", hint=hint)
+    return [name.strip() for name in named[0].split(",")], others
 
 
 def _folders(out: Path, algorithm: str, seeds: int) -> list[Path]:
@@ -248,9 +252,9 @@ def _racer(path: Path, overrides: Sequence[str]) -> Racer:
     (stage,) = compose(recipe, registry, build_environment=False)
     if stage.lora is None:
         hint = "`model.lora={r: 16, target_modules: all-linear}`"
-        raise RlmError("`rlm race` requires an adapter: the base is shared and frozen", where=str(path), hint=hint)
+        raise RlmError("a race requires an adapter: the base is shared and frozen", where=str(path), hint=hint)
     if stage.settings.get("generation_device"):
-        problem = "`rlm race` takes turns in one process, and `generation_device` would add one for each run"
+        problem = "a race takes turns in one process, and `generation_device` would add one for each run"
         raise RlmError(problem, where=str(path), hint="`trainer.generation_device=null`")
     return recipe, registry
 

@@ -10,6 +10,7 @@ from typing import Any
 import pydantic
 
 from rlm_lab.schema import config_schema, schema_of
+from rlm_lab.stored import stored
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.recipe import sections
 from rlm_plugins.recipe.trl_fields import RLOO, decided, equivalents, slot_of
@@ -148,7 +149,7 @@ def _references(schema: Any) -> list[str]:
 
 
 def config_fields(registry: Registry) -> dict[str, Entry]:
-    """Return every field that a recipe may set under ``trainer:`` or ``lora:``. Imports TRL and PEFT.
+    """Return every field that a recipe may set under ``trainer:`` or ``lora:``; the first call imports TRL and PEFT.
 
     Args:
         registry: Supplies the trainers, each with its config class, and the settings of packages.
@@ -158,6 +159,11 @@ def config_fields(registry: Registry) -> dict[str, Entry]:
         ``classes`` (the config classes with that field), ``refused``: why a recipe cannot set it, or empty, and
         ``equivalents``: values of TRL's field, each with the part or knob of the algorithm that it stands for.
     """
+    fields: dict[str, Entry] = stored("fields of configs", registry, lambda: _config_fields(registry))
+    return fields
+
+
+def _config_fields(registry: Registry) -> dict[str, Entry]:
     import trl
 
     fields: dict[str, Entry] = {}

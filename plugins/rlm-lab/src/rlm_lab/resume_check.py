@@ -1,4 +1,4 @@
-"""``rlm resume-check``: is every resumed run of a recipe equal to an uninterrupted one, byte for byte?
+"""``rlm doctor RECIPE``: is every resumed run of a recipe equal to an uninterrupted one, byte for byte?
 
 The runs are of a stand-in: the same algorithm, data and parts on a tiny model, for a few steps.
 """

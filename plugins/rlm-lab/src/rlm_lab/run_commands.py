@@ -1,4 +1,4 @@
-"""Commands that diagnose and compare runs: signal, why, compare, sweep, race, new, doctor, resume-check."""
+"""Commands that diagnose and compare runs: signal, why, compare, sweep, new, doctor."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rlm_plugins.cli.output import echo
-from rlm_plugins.cli.typer_app import AsJson, Overrides, Recipe, Trust, print_result
+from rlm_plugins.cli.output import announce, echo
+from rlm_plugins.cli.typer_app import AsJson, Overrides, Recipe, Trust, print_result, terminal_width
 
 
 def signal(
@@ -20,7 +20,7 @@ def signal(
     as_json: AsJson = False,
     trust: Trust = False,
 ) -> None:
-    """Sample from the initial policy of a recipe and score it: is there anything to learn? Nothing is trained.
+    """Sample from the initial policy and score it: is there anything to learn?
 
     JSON: {stage, prompts, group_size, reward, rewards, metric, pass_at_g, groups_that_differ, ended, tokens,
     seconds_per_step, advice, …}.
@@ -29,6 +29,7 @@ def signal(
     from rlm_plugins.recipe.resolve import check_names
 
     check_names(*read(recipe, overrides))  # a typing error is reported before torch is imported
+    announce()
     from rlm_lab import initial_signal
 
     data = initial_signal.signal(recipe, overrides or [], prompts=prompts, stage=stage)
@@ -39,7 +40,7 @@ def why(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, finished or running.")],
     as_json: AsJson = False,
 ) -> None:
-    """Diagnose a run: each violated rule with its evidence and the override that mends it.
+    """Diagnose a run: what is wrong, the evidence, and the override that mends it.
 
     JSON: a list of {stage, steps, findings: [{name, stage, step, until, severity, evidence, remedy, label}]}.
     """
@@ -52,7 +53,7 @@ def why(
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")], as_json: AsJson = False
 ) -> None:
-    """Compare runs: held-out scores, the settings in which they differ, and means over seeds.
+    """Compare runs: scores, the settings in which they differ, means over seeds.
 
     JSON: {runs: [{run, settings, metric, before, after, low, high, rows, seconds, findings}], groups: [{settings,
     runs, mean, least, largest}]}.
@@ -60,7 +61,7 @@ def compare(
     from rlm_lab import compare as comparison
 
     data = comparison.compare(runs)
-    print_result(data, comparison.render(data), as_json)
+    print_result(data, comparison.render(data, terminal_width()), as_json)
 
 
 def sweep(
@@ -70,41 +71,39 @@ def sweep(
         typer.Argument(metavar="KEY=A,B,C", help="Values of a setting: `trainer.learning_rate=1e-4,3e-4`."),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per combination.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder of the sweep (default: runs/NAME-sweep).")] = None,
-    trust: Trust = False,
-) -> None:
-    """Train every combination of values and seeds, and compare the runs; the same command resumes."""
-    from rlm_lab import compare as comparison
-    from rlm_lab.sweep import sweep as run_sweep
-
-    folder = out or Path("runs") / f"{recipe.stem}-sweep"
-    folders = run_sweep(recipe, overrides or [], seeds, folder, echo, trust=trust)
-    echo(comparison.render(comparison.compare(folders)))
-
-
-def race(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="ALGORITHM... RECIPE [KEY=VALUE...]", help="Algorithms, a recipe with an adapter, overrides."
-        ),
-    ],
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds per algorithm.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder of the race (default: runs/NAME-race).")] = None,
+    race: Annotated[
+        bool, typer.Option("--race", help="Train the values of `algorithm=A,B` side by side, a step each in turn.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder of the sweep (default: runs/NAME-sweep or -race).")] = None,
     as_json: AsJson = False,
     trust: Trust = False,
 ) -> None:
-    """Train algorithms side by side on one frozen base: same prompts, a step each in turn; the same command resumes.
+    """Train every combination of values and seeds, and compare the runs.
 
-    JSON: a list of {algorithm, runs, metric, before, after, interval, difference, low, high, reward, seconds}.
+    The same command resumes. With --race one process trains the algorithms on one frozen base, with the same prompts,
+    and prints paired differences from the first.
+
+    JSON: as `rlm compare`; with --race a list of {algorithm, runs, metric, before, after, interval, difference, low,
+    high, reward, seconds}.
     """
-    from rlm_lab import race as races
-    from rlm_lab.standings import render
+    folder = out or Path("runs") / f"{recipe.stem}-{'race' if race else 'sweep'}"
 
-    algorithms, recipe, overrides = races.split_words(words)
-    folder = out or Path("runs") / f"{recipe.stem}-race"
-    data = races.race(algorithms, recipe, overrides, seeds, folder, lambda line: echo(line, err=True))
-    print_result(data, render(data), as_json)
+    def log(line: str) -> None:
+        echo(line, err=True)
+
+    if race:
+        announce()
+        from rlm_lab import race as races
+        from rlm_lab import standings
+
+        rows = races.race(*races.algorithms_of(overrides or []), recipe, seeds=seeds, out=folder, echo=log)
+        print_result(rows, standings.render(rows), as_json)
+        return
+    from rlm_lab import compare as comparison
+    from rlm_lab.sweep import sweep as run_sweep
+
+    data = comparison.compare(run_sweep(recipe, overrides or [], seeds, folder, log, trust=trust))
+    print_result(data, comparison.render(data, terminal_width()), as_json)
 
 
 def new(
@@ -123,29 +122,43 @@ def new(
     echo(f"next: pip install -e {package}, pytest {package}, then edit the part")
 
 
-def doctor(as_json: AsJson = False) -> None:
-    """Print machine, versions against the tested range, plugins, sandbox, disk and problems, to paste into a report.
-
-    JSON: {system, versions: [{name, installed, tested, problem}], plugins: [{name, origin, state, problem}], sandbox,
-    disk: [{path, free_gib, problem}], problems}.
-    """
-    from rlm_lab import doctor as examination
-
-    data = examination.doctor()
-    print_result(data, examination.render(data), as_json)
-
-
-def resume_check(
-    recipe: Recipe,
+def doctor(
+    recipe: Annotated[
+        Path | None, typer.Argument(metavar="[RECIPE]", help="A recipe or a run: does it resume to the bit?")
+    ] = None,
     overrides: Overrides = None,
-    at: Annotated[list[int] | None, typer.Option(min=1, max=4, help="Step; repeatable (default: all).")] = None,
+    at: Annotated[
+        list[int] | None, typer.Option(min=1, max=4, help="Step of the interruption; repeatable (default: all).")
+    ] = None,
+    disable: Annotated[str | None, typer.Option(metavar="PLUGIN", help="Leave a plugin out from now on.")] = None,
+    enable: Annotated[str | None, typer.Option(metavar="PLUGIN", help="Use a disabled plugin again.")] = None,
     as_json: AsJson = False,
     trust: Trust = False,
 ) -> None:
-    """Check that a recipe resumes to the bit: a tiny stand-in is interrupted at each step of each stage and resumed.
+    """Examine this installation, or whether a recipe resumes to the bit.
 
-    The exit code is 1 if a file differs. JSON: a list of {stage, step, equal, differs}.
+    Without a recipe it prints machine, versions against the tested range, plugins, sandbox, disk and problems, to paste
+    into a report. With a recipe it interrupts a tiny stand-in at each step of each stage and resumes it; the exit code
+    is 1 if a file differs.
+
+    JSON: {system, versions: [{name, installed, tested, problem}], plugins: [{name, origin, state, problem}], sandbox,
+    disk: [{path, free_gib, problem}], problems}; with a recipe a list of {stage, step, equal, differs}.
     """
+    from rlm_plugins.registry.index import disabled, set_disabled
+
+    for name, off in ((disable, True), (enable, False)):
+        if name is not None:
+            set_disabled(name, disable=off)
+    if disable is not None or enable is not None:
+        echo(f"disabled: {', '.join(sorted(disabled())) or 'none'}")
+        return
+    if recipe is None:
+        from rlm_lab import doctor as examination
+
+        data = examination.doctor()
+        print_result(data, examination.render(data), as_json)
+        return
+    announce()
     from rlm_lab import resume_check as checks
 
     results = checks.resume_check(recipe, overrides or [], at or ())
@@ -156,12 +169,12 @@ def resume_check(
 
 PANELS: dict[str, tuple[Any, ...]] = {
     "Start": (signal,),
-    "Look": (why, compare, sweep, race),
+    "Look": (why, compare, sweep),
     "Extend": (new,),
-    "Ship": (doctor, resume_check),
+    "Ship": (doctor,),
 }
 COMMANDS: dict[str, Any] = {}
 for _panel, _commands in PANELS.items():
     for _command in _commands:
         _command.panel = _panel
-        COMMANDS[_command.__name__.replace("_", "-")] = _command
+        COMMANDS[_command.__name__] = _command

@@ -1,4 +1,4 @@
-"""JSON Schema of recipes with the installed parts, for completion and validation in editors: ``rlm schema``.
+"""JSON Schema of recipes with the installed parts, for completion and validation in editors: ``rlm explain --schema``.
 
 It has names, knobs and settings; the other checks (data requirements, batch sizes, columns) are those of ``rlm check``.
 """

@@ -115,7 +115,7 @@ def combinations(recipe: Path, overrides: Sequence[str], seeds: int) -> Iterator
     """Yield the name of each run and its overrides."""
     paths = recipes.load(recipe).stage_paths
     prefix = "" if paths == [()] else f"stages.{len(paths) - 1}."
-    choices = [_values(text) for text in overrides]
+    choices = [values_of(text) for text in overrides]
     used: set[str] = set()
     varied = [number for number, values in enumerate(choices) if len(values) > 1]
     for combination in itertools.product(*choices):
@@ -129,12 +129,12 @@ def combinations(recipe: Path, overrides: Sequence[str], seeds: int) -> Iterator
             yield name, [*combination, f"{prefix}trainer.seed={seed}"]
 
 
-def _values(text: str) -> list[str]:
+def values_of(text: str) -> list[str]:
     """Return an override for each of its values.
 
-    >>> _values("trainer.learning_rate=1e-4,3e-4")
+    >>> values_of("trainer.learning_rate=1e-4,3e-4")
     ['trainer.learning_rate=1e-4', 'trainer.learning_rate=3e-4']
-    >>> _values("algorithm.shapers=[overlong,length]")
+    >>> values_of("algorithm.shapers=[overlong,length]")
     ['algorithm.shapers=[overlong,length]']
 
     Raises:

@@ -13,7 +13,7 @@ from rlm_view import commands
 
 
 class Capsules(Section):
-    """Training steps stored whole, for `rlm replay` and `rlm view`. A step that a fault ends always is."""
+    """Training steps stored whole, for `rlm view`. A step that a fault ends always is."""
 
     on_by_default = True
 
@@ -38,4 +38,4 @@ def rlm_sections() -> dict[str, object]:
 
 @hookimpl
 def rlm_commands() -> dict[str, Callable[..., None]]:
-    return {"view": commands.view, "replay": commands.replay}
+    return {"view": commands.view}

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from rlm_plugins.durable.files import CHECKSUMS, damages, file_errors, make_folder, publish_sealed
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
+from rlm_plugins.lazy import torch
 
 TAG = "$"
 _PLAIN = {int, str, bool, type(None)}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm_plugins.durable.files import write_file
-from rlm_view.capsule_data import capsules_data
+from rlm_view.capsule import capsules_of
 from rlm_view.run_data import run_data
 
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
@@ -30,9 +30,17 @@ def write_page(runs: Sequence[Path], out: Path, log_line: Callable[[str], None])
     Raises:
         RlmError: A folder is not that of a run, or the file cannot be written.
     """
-    data = {"runs": [{**run_data(run, log_line), "capsules": capsules_data(run, log_line)} for run in runs]}
+    data = {"runs": [{**run_data(run, log_line), "capsules": _capsules(run, log_line)} for run in runs]}
     write_file(out, page_of(data))
     return out
+
+
+def _capsules(run: Path, log_line: Callable[[str], None]) -> list[dict[str, Any]]:
+    if not capsules_of(run):
+        return []
+    from rlm_view.capsule_data import capsules_data  # imports torch
+
+    return capsules_data(run, log_line)
 
 
 def page_of(data: Any) -> str:

@@ -284,7 +284,7 @@ class CapsuleRecorder(StepObserver, TrainerCallback):  # type: ignore[misc]
         fault = {"kind": type(error).__name__, "problem": getattr(error, "problem", str(error)), "where": where}
         folder = self._store(partial(self._capsule, fault), main_only=getattr(error, "everywhere", False))
         if folder is not None:
-            _LOG.warning("the step is stored: `rlm replay %s`", folder)
+            _LOG.warning("the step is stored: `rlm view %s`", folder)
 
     def _capsule(self, fault: Mapping[str, str] | None = None) -> Capsule:
         """Return the current step as a capsule; without a fault, all processes call it together."""

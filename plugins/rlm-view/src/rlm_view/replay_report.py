@@ -1,4 +1,4 @@
-"""``rlm replay``: a stored step under the algorithm of the run or another one, as data and as text."""
+"""A stored step under the algorithm of the run or another one, as data and as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from rlm_plugins.rewards.columns import reward_columns
 from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
 from rlm_view.capsule import Capsule, find_capsule, read_capsule
 from rlm_view.replay import Replay, differences_from_record, replay
-from rlm_view.replay_gradient import replay_gradient
 from rlm_view.tokens import changes, figures
 
 Entry = dict[str, Any]
@@ -98,8 +97,10 @@ def _gradient(path: Path, capsule: Capsule) -> dict[str, float]:
     """Return the norm of the policy's gradient: `recorded` and `replayed`."""
     run = path.parent.parent.parent
     if not (run / "recipe.yaml").is_file():
-        hint = "name the run: `rlm replay RUN STEP --model`"
+        hint = "name the run: `rlm view RUN --step STEP --model`"
         raise RlmError("expected a capsule in the folder of its run, which has the weights", where=str(path), hint=hint)
+    from rlm_view.replay_gradient import replay_gradient  # imports TRL
+
     return replay_gradient(path, capsule, *read(run, []))
 
 

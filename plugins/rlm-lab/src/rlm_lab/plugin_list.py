@@ -1,4 +1,4 @@
-"""``rlm plugins``: the installed plugins, their parts, and the error of each broken one, as data and as text."""
+"""Names of all parts by recipe key, and the installed plugins with their parts or error, as data and as text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,23 @@ from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import required_version
 from rlm_plugins.report.objective_text import about, folded
-from rlm_plugins.report.text_layout import columns
+from rlm_plugins.report.text_layout import columns, fitted
 
 Entry = dict[str, Any]
+
+
+def index(registry: Registry) -> dict[str, list[str]]:
+    """Return recipe key → names of its parts, in batch order; the conventions of an algorithm are left out."""
+    names = {info.key: [name for name in registry.names(hook) if "@" not in name] for hook, info in HOOKS.items()}
+    return {key: listed for key, listed in names.items() if listed}
+
+
+def render_index(names: dict[str, list[str]], width: int) -> str:
+    """Return the names of the parts as text of at most `width` columns, and how to go on."""
+    lines = fitted([(key, ", ".join(listed)) for key, listed in names.items()], width)
+    return "\n".join(
+        [*lines, "", "rlm explain NAME; rlm explain algorithms; rlm explain plugins; rlm explain grpo dapo"]
+    )
 
 
 def plugins(registry: Registry) -> list[Entry]:
