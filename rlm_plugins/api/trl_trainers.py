@@ -35,7 +35,9 @@ def converted(args: Any, plan: Plan, fixed: Mapping[str, Any]) -> GRPOConfig:
     """
     result = object.__new__(GRPOConfig)  # the values are checked and derived already: no second `__post_init__`
     defaults = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
-    result.__dict__.update({**defaults, **vars(args), **{name: defaults[name] for name in decided(GRPO)}, **fixed})
+    result.__dict__.update(
+        {"added": {}, **defaults, **vars(args), **{name: defaults[name] for name in decided(GRPO)}, **fixed}
+    )
     slots = [slot if isinstance(slot, list) else [slot] for slot in plan.slots.values()]
     parts = [bound for bound in chain.from_iterable(slots) if bound]
     reads_reference = any(bound.part.requires("ref_logp") for bound in parts)
