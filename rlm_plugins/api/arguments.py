@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlm_plugins import recipe
 from rlm_plugins.equation.hooks import HOOKS
@@ -28,6 +28,16 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.registry.registry import IN_MEMORY
 from rlm_plugins.specs import SLOTS, Algorithm, EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Stage
+
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
+    from transformers import PreTrainedModel
+
+    Data: TypeAlias = Dataset | IterableDataset | Sequence[Mapping[str, Any]]
+    RewardLike: TypeAlias = str | Mapping[str, Any] | PreTrainedModel | Callable[..., Any]
+    """A reward function or model, the name of a reward part, or a mapping with its knobs."""
+AlgorithmLike = str | Mapping[str, Any] | Algorithm
+"""The name of an algorithm, an algorithm, or a mapping of slots, in which functions are parts."""
 
 
 def name_of(target: Any) -> str:
