@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rlm_plugins import recipe as recipes
 from rlm_plugins.api.arguments import AlgorithmLike, add, constant, named_algorithm, named_entry
-from rlm_plugins.errors import RlmError, nearest
+from rlm_plugins.errors import RlmError, expected, nearest
 from rlm_plugins.lazy import optional_module
 from rlm_plugins.models.pretrained import tokenizer_of
 from rlm_plugins.recipe import Recipe
@@ -105,7 +105,10 @@ def _sections(registry: Registry, sections: Mapping[str, Any], objects: Mapping[
     if "train_dataset" in objects:
         spec = EnvironmentSpec(train=objects["train_dataset"], test=objects.get("test_dataset", ()))
         replaced["environment"] = {"name": add(registry, "environment", constant(spec), "train_dataset")}
-    if rewards := objects.get("rewards", sections.get("rewards")):
+    rewards = objects.get("rewards", sections.get("rewards"))
+    if rewards and not isinstance(rewards, list | tuple):
+        raise RlmError(expected("a list", rewards), where="rewards", hint="as in `rewards: [accuracy]`")
+    if rewards:
         entries = [named_entry(registry, "rewards", entry) for entry in rewards]
         replaced["rewards"] = [{"name": entry} if isinstance(entry, str) else entry for entry in entries]
         for entry in replaced["rewards"]:

@@ -146,6 +146,10 @@ class ErrorReportingGroup(TyperGroup):
         name = args[0]
         if name not in self.commands and name in plugin_commands():
             return name, load_command(name), args[1:]
+        from rlm_plugins.registry.registry import package_of  # not at start-up
+
+        if name not in self.commands and (package := package_of("rlm_commands", name)):
+            raise RlmError(f"unknown command '{name}'", where="rlm", hint=f"pip install {package}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

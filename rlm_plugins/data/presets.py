@@ -144,11 +144,32 @@ def parse(template: str) -> list[tuple[str, str]]:
     return [(text, name or "") for text, name, _, _ in segments]
 
 
+SYNONYMS = {
+    "prompt": ("question", "problem", "query", "instruction", "input"),
+    "answer": ("solution", "final_answer", "ground_truth", "target", "label", "output", "response", "reference"),
+}
+"""Column → names that it has in data sets of the hub."""
+
+
+def column_hint(column: str, existing: Sequence[str]) -> str:
+    """Return the settings for a missing column that has another name, or the nearest name; empty without one.
+
+    >>> column_hint("prompt", ["question", "solution"])
+    '`prompt: question`, or `columns: {prompt: question, answer: solution}`'
+    """
+    others = {name: next((x for x in SYNONYMS[name] if x in existing), "") for name in SYNONYMS}
+    if not others.get(column):
+        return nearest(column, existing)
+    if column != "prompt":
+        return f"`columns: {{{column}: {others[column]}}}`"
+    renamed = [f"{name}: {other}" for name, other in others.items() if other and name not in existing]
+    return f"`prompt: {others[column]}`, or `columns: {{{', '.join(renamed)}}}`"
+
+
 def _require(column: str, existing: Sequence[str], *, where: str) -> None:
     if column not in existing:
-        raise RecipeError(
-            f"unknown column '{column}'", where=where, allowed=", ".join(existing), hint=nearest(column, existing)
-        )
+        hint = column_hint(column, existing)
+        raise RecipeError(f"unknown column '{column}'", where=where, allowed=", ".join(existing), hint=hint)
 
 
 def hold_out(rows: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
