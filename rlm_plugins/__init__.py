@@ -29,7 +29,7 @@ def _remove_working_directory() -> None:
 if sys.argv[:1] == ["-m"] and "rlm_plugins" in sys.orig_argv:  # `sys.argv` has the module's path only later
     _remove_working_directory()
 
-from typing import Any  # noqa: E402  # the lines above decide where these imports come from
+from typing import TYPE_CHECKING  # noqa: E402  # the lines above decide where these imports come from
 
 from pluggy import HookimplMarker  # noqa: E402
 
@@ -54,14 +54,32 @@ _LAZY = {
 __all__ = ["__version__", "hookimpl", *_LAZY]
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name at first use."""
-    import importlib
+if TYPE_CHECKING:  # not `__getattr__`: to a type checker it would have every name
+    from rlm_plugins.api.functions import Run as Run
+    from rlm_plugins.api.functions import algorithms as algorithms
+    from rlm_plugins.api.functions import check as check
+    from rlm_plugins.api.functions import evaluate as evaluate
+    from rlm_plugins.api.functions import explain as explain
+    from rlm_plugins.api.functions import load as load
+    from rlm_plugins.api.functions import part as part
+    from rlm_plugins.api.functions import train as train
+    from rlm_plugins.api.trl_trainers import GRPOTrainer as GRPOTrainer
+    from rlm_plugins.api.trl_trainers import PPOTrainer as PPOTrainer
+    from rlm_plugins.api.trl_trainers import RewardTrainer as RewardTrainer
+    from rlm_plugins.api.trl_trainers import RLOOTrainer as RLOOTrainer
+    from rlm_plugins.api.trl_trainers import SFTTrainer as SFTTrainer
+    from rlm_plugins.equation.equation import Equation as Equation
+    from rlm_plugins.trainer.options import GRPOConfig as GRPOConfig
+else:
 
-    if name not in _LAZY:
-        raise AttributeError(f"module 'rlm_plugins' has no attribute '{name}'")
-    value = globals()[name] = getattr(importlib.import_module(f"rlm_plugins.{_LAZY[name]}"), name)
-    return value
+    def __getattr__(name: str) -> object:
+        """Import a public name at first use."""
+        import importlib
+
+        if name not in _LAZY:
+            raise AttributeError(f"module 'rlm_plugins' has no attribute '{name}'")
+        value = globals()[name] = getattr(importlib.import_module(f"rlm_plugins.{_LAZY[name]}"), name)
+        return value
 
 
 def __dir__() -> list[str]:

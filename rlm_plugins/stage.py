@@ -98,9 +98,9 @@ class Evaluation:
         Field(description="further held-out sets, each a name and an `environment`: scored before and after training"),
     ] = field(default_factory=dict)
     max_new_tokens: Annotated[
-        int,
-        Field(ge=1, description="longest completion in tokens, where `trainer` has no `max_completion_length`"),
-    ] = 256
+        int | None,
+        Field(ge=1, description="longest completion in tokens; default: `trainer.max_completion_length`, else 256"),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -220,6 +220,12 @@ class Stage:
     def output(self) -> Path:
         """Path of its result: an adapter with LoRA, else the whole model, with the tokenizer."""
         return self.folder / ("adapter" if self.lora is not None else "model")
+
+    @property
+    def longest_completion(self) -> int:
+        """Length limit of held-out completions, in tokens."""
+        limit = self.evaluation.max_new_tokens if self.evaluation is not None else None
+        return int(limit or self.settings.get("max_completion_length") or 256)
 
     def parts(self) -> list[Bound]:
         """Return every part of the stage that has knobs, in the order of a training step."""

@@ -16,7 +16,7 @@ from fake_plugins import Installer, reward
 from typer.testing import CliRunner
 
 from rlm_plugins import __version__
-from rlm_plugins.cli import app
+from rlm_plugins.cli import app, output
 from rlm_plugins.equation.hooks import HOOKS
 
 RECIPE = """
@@ -495,3 +495,10 @@ def test_a_warning_has_the_form_of_an_error(tmp_path: Path) -> None:
     checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
     assert checked.stderr.startswith("warning: environment: the prompt of training example 0 has"), checked.stderr
+
+
+def test_a_command_of_a_package_that_is_missing_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "plugin_commands", dict)
+    result = CliRunner().invoke(app, ["reward"])
+    assert result.exit_code == 2
+    assert "unknown command 'reward'\n  hint: pip install rlm-audit" in result.output

@@ -61,6 +61,11 @@ def test_load_takes_a_mapping_and_overrides() -> None:
     assert loaded.bodies[0]["trainer"]["seed"] == 7
     with pytest.raises(RlmError, match=r"unknown key 'rewrads'"):
         rlm.load(recipe(model="scratch", rewards=["accuracy"], rewrads=[]))
+    for part in ({"advantages": max}, {"policy_loss": {"function": max}}):
+        with pytest.raises(
+            RlmError, match=r"(?s)unknown slot 'advantages'.*'advantage'\?|a function is the name of its"
+        ):
+            rlm.check(recipe(algorithm={"name": "grpo", **part}))
     with pytest.raises(RlmError, match="expected plain data"):
         rlm.load(recipe(model=object(), rewards=["accuracy"]))
 

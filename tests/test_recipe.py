@@ -246,7 +246,7 @@ WRONG_OVERRIDES = [
     ("trainer.a=!!python/name:os.system", "command line: trainer.a line 1", "tags are not supported"),
     ("trainer.a=[1, 2", "command line: trainer.a line 1", "expected ',' or ']'"),
     ("trainer.a=&x 1", "command line: trainer.a line 1", "anchors and aliases"),
-    ("algorithm=none", "algorithm", "the key 'algorithm' is missing"),
+    ("algorithm=none", "algorithm", "`algorithm:` is empty"),
     ("name=../../etc", "name (command line)", "it names a folder"),
 ]
 
@@ -280,6 +280,9 @@ WRONG = [
     (SMALL.replace("grpo", "{name: grpo, advantag: gae}"), "algorithm.advantag (recipe.yaml line 4)", "'advantage'?"),
     (SMALL.replace("grpo", "{name: ppo, critic: {}}"), "algorithm.critic", "`critic:` is a section of its own, beside"),
     (SMALL.replace("grpo", "{name: grpo, epsilon: 1}"), "algorithm.epsilon", "a knob belongs inside its slot"),
+    (SMALL + "seed: 3\n", "seed (recipe.yaml line 6)", "'seed' is `trainer.seed`"),
+    (SMALL + "lr: 3\n", "lr (recipe.yaml line 6)", "'lr' is `trainer.learning_rate`"),
+    (SMALL + "stages:\n  - {algorithm: sft, seed: 1}\n", "stages[0].seed (recipe.yaml line 7)", "`trainer.seed`"),
     (
         SMALL + "stages:\n  - {algorithm: sft, stages: []}\n",
         "stages[0].stages (recipe.yaml line 7)",
@@ -288,6 +291,14 @@ WRONG = [
     (SMALL + "stages:\n  - {algorithm: sft, plugins: {}}\n", "stages[0].plugins", "unknown key 'plugins'"),
     # wrong types
     (SMALL.replace("addition", "3"), "environment (recipe.yaml line 2)", "expected a mapping, got the number 3"),
+    (
+        SMALL.replace("rewards: [", "critic: x\nrewards: ["),
+        "critic (recipe.yaml line 3)",
+        "as in `critic: {kind: shared}`",
+    ),
+    (SMALL.replace("grpo", "{name: grpo, penalties: {kl: 0.1}}"), "algorithm.penalties.kl", "[{name: kl, beta: 0.1}]"),
+    (SMALL.replace("grpo", "[grpo]"), "algorithm (recipe.yaml line 4)", "as in `algorithm: grpo`"),
+    (SMALL.replace("addition", "\nname: x"), "environment (recipe.yaml line 2)", "`environment:` is empty"),
     (SMALL.replace("addition", "[addition]"), "environment (recipe.yaml line 2)", "got a list"),
     (SMALL.replace("addition", "{digits: 3}"), "environment.name (recipe.yaml line 2)", "`{name: …, digits: …}`"),
     (SMALL.replace("addition", "{name: 3}"), "environment.name (recipe.yaml line 2)", "expected a string"),
@@ -339,7 +350,7 @@ WRONG = [
     (SMALL.replace("model: {name: scratch, hidden: 64}\n", ""), "model (recipe.yaml line 1)", "as in `model: "),
     (SMALL.replace("name: scratch, ", ""), "model.name (recipe.yaml line 1)", "the first stage requires a model"),
     (SMALL + "stages:\n  - {model: {lora: {r: 1}}}\n", "stages[0].model.name", "as a whole or not at all"),
-    (SMALL + "stages:\n  - {environment: null}\n", "stages[0].environment", "the key 'environment' is missing"),
+    (SMALL + "stages:\n  - {environment: null}\n", "stages[0].environment", "`environment:` is empty"),
     (
         SMALL + "stages:\n  - {}\n  - {model: other/model}\n",
         "stages[1].model.name",

@@ -178,6 +178,7 @@ def test_scores_of_any_number_type(scores: Any) -> None:
         ([1.0, float("nan")], "nan for sample 1"),
         ([float("inf"), 0.0], "inf for sample 0"),
         ([float("-inf"), 0.0], "inf for sample 0"),
+        ([1e20, 0.0], "1e+20, beyond the limit of 1e+15 for sample 0"),
         ([0.0, 1e39], "sample 1"),
         ([0.0, 1e300], "sample 1"),
         (torch.tensor([[1.0], [2.0]]), "sample 0"),

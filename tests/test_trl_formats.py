@@ -10,12 +10,14 @@ import pytest
 
 import rlm_plugins as rlm
 from rlm_plugins.errors import RlmError
+from rlm_plugins.recipe.checks.examples import check_content
 from rlm_plugins.registry import Registry
 
 QUESTION = {"role": "user", "content": "1+1="}
 RIGHT, WRONG = {"role": "assistant", "content": "2"}, {"role": "assistant", "content": "3"}
 SUPERVISED = {
     "messages": {"messages": [QUESTION, RIGHT]},
+    "ShareGPT": {"conversations": [{"from": "human", "value": "1+1="}, {"from": "gpt", "value": "2"}]},
     "prompt-completion": {"prompt": "1+1=", "completion": "2"},
     "prompt-completion chat": {"prompt": [QUESTION], "completion": [RIGHT]},
     "demonstration chat": {"prompt": [QUESTION], "demonstration": [RIGHT]},
@@ -177,3 +179,30 @@ def test_a_row_of_a_table_is_named_with_its_line(tmp_path: Path, suffix: str, te
     file.write_text(text)
     with pytest.raises(RlmError, match=rf"line {line} of rows.{suffix}.*column 'prompt' is empty"):
         Registry().find("rlm_environments", "dataset").bind({"path": str(file)}).call({})
+
+
+def dataset_of(folder: Path, name: str, text: str, **knobs: Any) -> Any:
+    (folder / name).write_text(text)
+    return Registry().find("rlm_environments", "dataset").bind({"path": str(folder / name), **knobs}).call({})
+
+
+def test_a_table_with_semicolons_is_read(tmp_path: Path) -> None:
+    row = dataset_of(tmp_path, "rows.csv", "prompt;answer\n1, or 2;2\n", chat=False).train[0]
+    assert (row["prompt"], row["answer"]) == ("1, or 2", 2)
+
+
+def test_errors_of_a_file_name_its_lines_columns_and_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(RlmError, match="cannot be read: line 3, column 16 is no JSON"):
+        dataset_of(tmp_path, "broken.jsonl", '{"prompt": "a"}\n\n{"prompt": "b" 3}\n')
+    with pytest.raises(
+        RlmError, match=r"hint: `prompt: question`, or `columns: \{prompt: question, answer: solution\}`"
+    ):
+        dataset_of(tmp_path, "other.jsonl", '{"question": "a", "solution": "1"}\n')
+    rows = [{"prompt": f"{i}+1=", "answer": "1"} for i in range(40)]
+    rows[30]["prompt"] = rows[20]["prompt"]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    found = dataset_of(tmp_path, "rows.jsonl", text, test_rows=4, seed=1, chat=False)
+    check_content(found, [], "dataset", "environment", generated=False)
+    assert (
+        "36 training examples of 'dataset' repeat a prompt and its answer: examples 30 (counted from 0)" in caplog.text
+    )

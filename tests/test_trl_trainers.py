@@ -16,6 +16,7 @@ import trl
 from transformers.trainer_callback import PrinterCallback
 
 from rlm_plugins import GRPOConfig, GRPOTrainer, PPOTrainer, RLOOTrainer
+from rlm_plugins.equation.step import Divergence
 from rlm_plugins.errors import PluginError, RecipeError
 from rlm_plugins.specs import Algorithm
 
@@ -338,3 +339,11 @@ def test_the_arguments_stay_as_they_were(tmp_path: Path) -> None:
     assert dict(vars(args)) == before
     assert ours.args.beta == 1.0, "TRL's switch for the reference pass"
     assert isinstance(ours, trl.GRPOTrainer)
+
+
+@pytest.mark.parametrize("speed", [None, "none"])
+def test_weights_of_the_base_that_are_not_finite_are_told_as_such(tmp_path: Path, speed: str | None) -> None:
+    model = tiny.model()
+    model.lm_head.weight.data.fill_(torch.nan)
+    with pytest.raises(Divergence, match=r"(?s)not finite before the first step.*the weights hold NaN"):
+        trained(GRPOTrainer, tmp_path, {"speed": speed, "model": model})

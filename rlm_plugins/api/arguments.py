@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlm_plugins import recipe
 from rlm_plugins.equation.hooks import HOOKS
-from rlm_plugins.errors import RecipeError
+from rlm_plugins.errors import RecipeError, nearest
 from rlm_plugins.recipe.checks.group_size import check_groups
 from rlm_plugins.recipe.checks.part_needs import check_config_rules, check_rows_fit, names_in
 from rlm_plugins.recipe.compose import stage_of
@@ -28,6 +28,16 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.registry.registry import IN_MEMORY
 from rlm_plugins.specs import SLOTS, Algorithm, EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Stage
+
+if TYPE_CHECKING:
+    from datasets import Dataset, IterableDataset
+    from transformers import PreTrainedModel
+
+    Data: TypeAlias = Dataset | IterableDataset | Sequence[Mapping[str, Any]]
+    RewardLike: TypeAlias = str | Mapping[str, Any] | PreTrainedModel | Callable[..., Any]
+    """A reward function or model, the name of a reward part, or a mapping with its knobs."""
+AlgorithmLike = str | Mapping[str, Any] | Algorithm
+"""The name of an algorithm, an algorithm, or a mapping of slots, in which functions are parts."""
 
 
 def name_of(target: Any) -> str:
@@ -77,6 +87,9 @@ def named_entry(registry: Registry, key: str, entry: Any) -> Any:
         entry: A name, an object, or a mapping whose ``name`` is an object.
     """
     if isinstance(entry, Mapping):
+        if "name" not in entry and (functions := [knob for knob, value in entry.items() if is_object(value)]):
+            hint = f"`{{'name': {name_of(entry[functions[0]])}, …}}`: a function is the name of its part"
+            raise RecipeError(f"unknown key '{functions[0]}'", where=key, hint=hint)
         return {**entry, "name": add(registry, key, entry["name"])} if is_object(entry.get("name")) else dict(entry)
     return {"name": add(registry, key, entry)} if is_object(entry) else entry
 
@@ -102,7 +115,10 @@ def named_algorithm(registry: Registry, algorithm: Any, default: Algorithm | Non
     if not isinstance(section["name"], str):
         allowed = "a name, an `rlm_plugins.specs.Algorithm`, or a mapping of slots with a `name`"
         raise RecipeError(f"expected an algorithm, got {algorithm!r:.80}", where="algorithm", allowed=allowed)
-    for slot in (slot for slot in SLOTS if slot in section):
+    for slot in (slot for slot in section if slot != "name"):
+        if slot not in SLOTS:
+            hint = nearest(slot, SLOTS)
+            raise RecipeError(f"unknown slot '{slot}'", where="algorithm", allowed=", ".join(SLOTS), hint=hint)
         section[slot] = _named_slot(registry, slot, section[slot])
     return section
 

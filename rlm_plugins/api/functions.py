@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rlm_plugins import recipe as recipes
-from rlm_plugins.api.arguments import add, constant, named_algorithm, named_entry
-from rlm_plugins.errors import RlmError, nearest
+from rlm_plugins.api.arguments import AlgorithmLike, add, constant, named_algorithm, named_entry
+from rlm_plugins.errors import RlmError, expected, nearest
 from rlm_plugins.lazy import optional_module
 from rlm_plugins.models.pretrained import tokenizer_of
 from rlm_plugins.recipe import Recipe
@@ -21,10 +21,25 @@ from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.registry import Registry
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+    from rlm_plugins.api.arguments import Data, RewardLike
+
 RecipeLike = str | Path | Mapping[str, Any] | Recipe
 Overrides = Mapping[str, Any] | Sequence[str]
-OBJECTS = ("model", "tokenizer", "train_dataset", "test_dataset", "rewards", "algorithm")
-"""Arguments of :func:`rlm_plugins.train` that stand for sections of a recipe."""
+
+
+class Objects(TypedDict, total=False):
+    """Arguments of :func:`rlm_plugins.train` that stand for sections of a recipe."""
+
+    model: PreTrainedModel | PeftModel | str | Mapping[str, Any]
+    tokenizer: PreTrainedTokenizerBase | ProcessorMixin
+    train_dataset: Data
+    test_dataset: Data
+    rewards: Sequence[RewardLike]
+    algorithm: AlgorithmLike
 
 
 def load(recipe: RecipeLike, overrides: Overrides = ()) -> Recipe:
@@ -56,11 +71,11 @@ def override_texts(overrides: Overrides) -> list[str]:
     return list(overrides)
 
 
-def prepared(recipe: RecipeLike, overrides: Overrides, **objects: Any) -> tuple[Recipe, Registry]:
+def prepared(recipe: RecipeLike, overrides: Overrides, **objects: Unpack[Objects]) -> tuple[Recipe, Registry]:
     """Return a recipe with Python objects in the place of sections, and the registry that has them."""
     for name in objects:
-        if name not in OBJECTS:
-            raise RlmError(f"unknown argument '{name}'", allowed=", ".join(OBJECTS))
+        if name not in Objects.__annotations__:
+            raise RlmError(f"unknown argument '{name}'", allowed=", ".join(Objects.__annotations__))
     if isinstance(recipe, Mapping):
         sections, registry = dict(recipe), Registry(load=(recipe.get("plugins") or {}).get("load", ()))
     else:
@@ -90,7 +105,10 @@ def _sections(registry: Registry, sections: Mapping[str, Any], objects: Mapping[
     if "train_dataset" in objects:
         spec = EnvironmentSpec(train=objects["train_dataset"], test=objects.get("test_dataset", ()))
         replaced["environment"] = {"name": add(registry, "environment", constant(spec), "train_dataset")}
-    if rewards := objects.get("rewards", sections.get("rewards")):
+    rewards = objects.get("rewards", sections.get("rewards"))
+    if rewards and not isinstance(rewards, list | tuple):
+        raise RlmError(expected("a list", rewards), where="rewards", hint="as in `rewards: [accuracy]`")
+    if rewards:
         entries = [named_entry(registry, "rewards", entry) for entry in rewards]
         replaced["rewards"] = [{"name": entry} if isinstance(entry, str) else entry for entry in entries]
         for entry in replaced["rewards"]:
@@ -293,7 +311,7 @@ def _frame(records: list[Entry]) -> Any:
 RUNS = Path("runs")
 
 
-def check(recipe: RecipeLike, overrides: Overrides = (), **objects: Any) -> Check:
+def check(recipe: RecipeLike, overrides: Overrides = (), **objects: Unpack[Objects]) -> Check:
     """Check everything that a run needs, before any weight is loaded.
 
     Args:
@@ -315,7 +333,9 @@ def check(recipe: RecipeLike, overrides: Overrides = (), **objects: Any) -> Chec
     return Check(stages, "\n\n".join(map(render, stages)))
 
 
-def train(recipe: RecipeLike, overrides: Overrides = (), *, out: str | Path | None = None, **objects: Any) -> Run:
+def train(
+    recipe: RecipeLike, overrides: Overrides = (), *, out: str | Path | None = None, **objects: Unpack[Objects]
+) -> Run:
     """Train a recipe and return its run.
 
     Args:

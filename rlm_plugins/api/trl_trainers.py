@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import trl
 
-from rlm_plugins.api.arguments import Extras, as_list, is_model, lora_of, stage_from
+from rlm_plugins.api.arguments import AlgorithmLike, Extras, as_list, is_model, lora_of, stage_from
 from rlm_plugins.builtin.rewards import check_trl_columns
 from rlm_plugins.equation.knobs import value_at
 from rlm_plugins.errors import RecipeError
@@ -24,6 +24,22 @@ from rlm_plugins.trainer.checkpoint import DurableCheckpoints, save_when_buffer_
 from rlm_plugins.trainer.equation_trainer import EquationTrainer
 from rlm_plugins.trainer.options import GRPOConfig, options_of
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from peft import PeftConfig, PeftModel
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LambdaLR
+    from transformers import (
+        BitsAndBytesConfig,
+        PreTrainedModel,
+        PreTrainedTokenizerBase,
+        ProcessorMixin,
+        TrainerCallback,
+    )
+
+    from rlm_plugins.api.arguments import Data, RewardLike
+
 
 def converted(args: Any, plan: Plan, fixed: Mapping[str, Any]) -> GRPOConfig:
     """Return our config with the values of TRL's: what the equation decides has TRL's default there.
@@ -35,7 +51,9 @@ def converted(args: Any, plan: Plan, fixed: Mapping[str, Any]) -> GRPOConfig:
     """
     result = object.__new__(GRPOConfig)  # the values are checked and derived already: no second `__post_init__`
     defaults = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
-    result.__dict__.update({**defaults, **vars(args), **{name: defaults[name] for name in decided(GRPO)}, **fixed})
+    result.__dict__.update(
+        {"added": {}, **defaults, **vars(args), **{name: defaults[name] for name in decided(GRPO)}, **fixed}
+    )
     slots = [slot if isinstance(slot, list) else [slot] for slot in plan.slots.values()]
     parts = [bound for bound in chain.from_iterable(slots) if bound]
     reads_reference = any(bound.part.requires("ref_logp") for bound in parts)
@@ -87,6 +105,17 @@ class GRPOTrainer(EquationTrainer):
         model: Name, path or instance of the policy.
         reward_funcs: Reward functions and reward models.
         args: :class:`trl.GRPOConfig`.
+        train_dataset: Examples with the column ``prompt``; each other column is an argument of the rewards.
+        eval_dataset: Examples of the evaluations, or several sets by name.
+        processing_class: Tokenizer or processor; default: that of the model's name.
+        reward_processing_classes: Tokenizers of the reward models.
+        callbacks: Callbacks of transformers.
+        optimizers: Optimizer and scheduler; default: those of the config.
+        quantization_config: Quantization of a model that is given by name.
+        peft_config: Adapter of the policy; default: all weights are trained.
+        tools: Functions that the policy may call.
+        rollout_func: Generates in the place of the policy, as in TRL.
+        environment_factory: Builds an environment per completion, as in TRL.
         algorithm: A name (``"dapo"``), an :class:`rlm_plugins.specs.Algorithm`, or a mapping of slots, where a
             function is a part: ``{"name": "dapo", "advantage": my_function}``. Without ``name`` it changes the
             algorithm of the config.
@@ -94,7 +123,6 @@ class GRPOTrainer(EquationTrainer):
         critic: ``"shared"``, ``"head"``, ``"separate"``, or a mapping as in a recipe.
         generator: Decoding: a name, or a mapping as in a recipe.
         plugins: Python files to load as plugins.
-        **trl_arguments: Further arguments of :class:`trl.GRPOTrainer`.
 
     Raises:
         RecipeError: A field of the config contradicts `algorithm`; an unknown part or knob.
@@ -103,43 +131,43 @@ class GRPOTrainer(EquationTrainer):
         stage: The stage that is equivalent to the arguments.
     """
 
-    kind: ClassVar[str] = GRPO
-    config: ClassVar[type] = trl.GRPOConfig
-    default_algorithm: ClassVar[str | None] = None
+    _kind: ClassVar[str] = GRPO
+    _config: ClassVar[type] = trl.GRPOConfig
+    _default_algorithm: ClassVar[str | None] = None
     _name = "GRPO"
     _tag_names: tuple[str, ...] = ("trl", "grpo", "rlm-plugins")
 
     def __init__(
         self,
-        model: Any,
-        reward_funcs: Any = None,
-        args: Any = None,
-        train_dataset: Any = None,
-        eval_dataset: Any = None,
-        processing_class: Any = None,
-        reward_processing_classes: Any = None,
-        callbacks: Any = None,
-        optimizers: Any = (None, None),
-        quantization_config: Any = None,
-        peft_config: Any = None,
-        tools: Any = None,
-        rollout_func: Any = None,
-        environment_factory: Any = None,
+        model: PreTrainedModel | PeftModel | str,
+        reward_funcs: RewardLike | list[RewardLike] | None = None,
+        args: trl.GRPOConfig | trl.RLOOConfig | None = None,
+        train_dataset: Data | None = None,
+        eval_dataset: Data | Mapping[str, Data] | None = None,
+        processing_class: PreTrainedTokenizerBase | ProcessorMixin | None = None,
+        reward_processing_classes: PreTrainedTokenizerBase | list[PreTrainedTokenizerBase] | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: tuple[Optimizer | None, LambdaLR | None] = (None, None),
+        quantization_config: BitsAndBytesConfig | None = None,
+        peft_config: PeftConfig | None = None,
+        tools: list[Callable[..., Any]] | None = None,
+        rollout_func: Callable[..., dict[str, Any]] | None = None,
+        environment_factory: Callable[[], Any] | dict[str, Callable[[], Any]] | None = None,
         *,
-        algorithm: Any = None,
-        speed: Any = None,
-        critic: Any = None,
-        generator: Any = None,
-        plugins: Any = (),
+        algorithm: AlgorithmLike | None = None,
+        speed: Mapping[str, Any] | Literal["none"] | None = None,
+        critic: Mapping[str, Any] | Literal["shared", "head", "separate"] | None = None,
+        generator: Mapping[str, Any] | str | None = None,
+        plugins: Sequence[str | Path] = (),
     ) -> None:
         args = self._default_config(model) if args is None else args
-        if not isinstance(args, self.config):
-            expected = f"expected a trl.{self.config.__name__}, got {type(args).__name__}"
+        if not isinstance(args, self._config):
+            expected = f"expected a trl.{self._config.__name__}, got {type(args).__name__}"
             raise RecipeError(expected, where="args")
-        algorithm = self.default_algorithm if algorithm is None else algorithm
+        algorithm = self._default_algorithm if algorithm is None else algorithm
         extras = Extras(algorithm, speed, critic, generator, plugins)
         adapter = lora_of(peft_config, model)
-        stage, trainer_config = stage_from(extras, self.kind, args, converted, reward_funcs, adapter, train_dataset)
+        stage, trainer_config = stage_from(extras, self._kind, args, converted, reward_funcs, adapter, train_dataset)
         if stage.equation is None:
             raise RecipeError(
                 "expected an algorithm with an equation", where="algorithm", hint="see `rlm explain algorithms`"
@@ -209,7 +237,7 @@ class GRPOTrainer(EquationTrainer):
     def _default_config(self, model: Any) -> Any:
         """Return TRL's default config, with its output folder named after the model."""
         name = model if isinstance(model, str) else model.config._name_or_path
-        return self.config(f"{name.rpartition('/')[2]}-{self._name}")
+        return self._config(f"{name.rpartition('/')[2]}-{self._name}")
 
 
 class RLOOTrainer(GRPOTrainer):
@@ -218,8 +246,8 @@ class RLOOTrainer(GRPOTrainer):
     Without `algorithm` it is the algorithm `rloo@trl` with the values of the config. Arguments as :class:`GRPOTrainer`.
     """
 
-    kind = RLOO
-    config = trl.RLOOConfig
+    _kind = RLOO
+    _config = trl.RLOOConfig
     _name = "RLOO"
     _tag_names: tuple[str, ...] = ("trl", "rloo", "rlm-plugins")
 
@@ -231,6 +259,6 @@ class PPOTrainer(GRPOTrainer):
     LoRA, else a copy of the model; :meth:`save_critic` saves it.
     """
 
-    default_algorithm = "ppo"
+    _default_algorithm = "ppo"
     _name = "PPO"
     _tag_names: tuple[str, ...] = ("trl", "ppo", "rlm-plugins")

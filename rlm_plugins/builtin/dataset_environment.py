@@ -55,7 +55,8 @@ def dataset(
     of images start at `image_folder`, by default the folder of the recipe.
 
     Held out: `test_rows` examples of `test_path` or `test_split` (0: all of them), or, without either, `test_rows`
-    examples of `split`, drawn with `seed`. A held-out prompt is removed from the training set wherever it occurs.
+    examples of `split`, drawn with `seed`. A held-out prompt is removed from the training set wherever it occurs,
+    and a warning says how many examples that are.
     `max_rows`: use only the first examples of `split`. `streaming` loads a large set on demand: then the first
     `test_rows` examples are held out. `train_path` is another name of `path`, beside `test_path`. A relative path
     starts at the folder of the recipe.

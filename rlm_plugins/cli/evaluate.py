@@ -347,9 +347,9 @@ class Sampler:
 
     @property
     def _limit(self) -> int:
-        evaluation = self._stage.evaluation if self._stage else None
-        default = evaluation.max_new_tokens if evaluation else 256
-        return int((self._stage.settings if self._stage else {}).get("max_completion_length") or default)
+        if self._stage is None:
+            return 256
+        return int(self._stage.settings.get("max_completion_length") or self._stage.longest_completion)
 
 
 def chat(sampler: Sampler, ask: Callable[[], str], **options: Any) -> Iterator[str]:

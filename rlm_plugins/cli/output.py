@@ -154,11 +154,15 @@ class ErrorReportingGroup(TyperGroup):
         """Return name, command and arguments.
 
         Raises:
-            RlmError: There is no such command.
+            RlmError: There is no such command, or its package is not installed.
         """
         names = self.list_commands(ctx)
         if args[0] not in names and not args[0].startswith("-"):
-            raise RlmError(f"unknown command '{args[0]}'", allowed=", ".join(names), hint=nearest(args[0], names))
+            from rlm_plugins.registry.registry import package_of  # not at start-up
+
+            package = package_of("rlm_commands", args[0])
+            hint = f"pip install {package}" if package else nearest(args[0], names)
+            raise RlmError(f"unknown command '{args[0]}'", allowed=", ".join(names), hint=hint)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

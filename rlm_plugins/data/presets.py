@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 
 Example = Mapping[str, Any]
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -141,11 +144,32 @@ def parse(template: str) -> list[tuple[str, str]]:
     return [(text, name or "") for text, name, _, _ in segments]
 
 
+SYNONYMS = {
+    "prompt": ("question", "problem", "query", "instruction", "input"),
+    "answer": ("solution", "final_answer", "ground_truth", "target", "label", "output", "response", "reference"),
+}
+"""Column → names that it has in data sets of the hub."""
+
+
+def column_hint(column: str, existing: Sequence[str]) -> str:
+    """Return the settings for a missing column that has another name, or the nearest name; empty without one.
+
+    >>> column_hint("prompt", ["question", "solution"])
+    '`prompt: question`, or `columns: {prompt: question, answer: solution}`'
+    """
+    others = {name: next((x for x in SYNONYMS[name] if x in existing), "") for name in SYNONYMS}
+    if not others.get(column):
+        return nearest(column, existing)
+    if column != "prompt":
+        return f"`columns: {{{column}: {others[column]}}}`"
+    renamed = [f"{name}: {other}" for name, other in others.items() if other and name not in existing]
+    return f"`prompt: {others[column]}`, or `columns: {{{', '.join(renamed)}}}`"
+
+
 def _require(column: str, existing: Sequence[str], *, where: str) -> None:
     if column not in existing:
-        raise RecipeError(
-            f"unknown column '{column}'", where=where, allowed=", ".join(existing), hint=nearest(column, existing)
-        )
+        hint = column_hint(column, existing)
+        raise RecipeError(f"unknown column '{column}'", where=where, allowed=", ".join(existing), hint=hint)
 
 
 def hold_out(rows: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
@@ -161,17 +185,36 @@ def hold_out(rows: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
     if "label" in rows.column_names:  # an unpaired preference: completions of a prompt stay together
         prompts = list(map(repr, test["prompt"]))
         test = rows.filter(lambda prompt: repr(prompt) in prompts, input_columns="prompt")
-    train = without(rows, test)
-    if len(train) == 0:
-        raise RecipeError(
-            f"{count} of {len(rows)} examples are held out, which leaves none to train on",
-            where="environment.test_rows",
-        )
-    return train, test
+    return without(rows, test, drawn=True), test
 
 
-def without(rows: Any, test: Any) -> Any:
-    """Return `rows` without examples whose prompt, with its images, is in `test`."""
+def without(rows: Any, test: Any, *, drawn: bool = False) -> Any:
+    """Return `rows` without examples whose prompt, with its images, is in `test`; a warning says how many they are.
+
+    Args:
+        rows: Training examples, or a stream of them.
+        test: Held-out examples.
+        drawn: True if the held-out examples are some of `rows`; the warning does not count them.
+
+    Raises:
+        RecipeError: No training example is left.
+    """
+    left = _without(rows, test)
+    if not hasattr(rows, "__len__"):
+        return left
+    removed, total = len(rows) - len(left) - drawn * len(test), len(rows)
+    problem = f"{removed} of {total} training examples have the prompt of a held-out example"
+    if len(left) == 0:
+        if not removed:
+            problem = f"{len(test)} of {total} examples are held out"
+        where = "environment.test_rows" if drawn else "environment"
+        raise RecipeError(f"{problem}, which leaves none to train on", where=where, hint="hold out fewer or others")
+    if removed:
+        _LOG.warning("environment: %s and are not trained on", problem)
+    return left
+
+
+def _without(rows: Any, test: Any) -> Any:
     if image_columns(getattr(rows, "column_names", None) or ()):
         held_out_ids = {identity(row) for row in undecoded(test)}
         if not hasattr(rows, "__len__"):

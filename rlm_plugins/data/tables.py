@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import logging
 import re
 import sys
@@ -116,7 +117,9 @@ def open_split(
     except RecipeError:
         raise
     except Exception as error:
-        raise RecipeError(f"'{path}' cannot be read: {_reason(error)}", where=WHERE, hint=advice(local)) from None
+        is_lines = local is not None and local.suffix in (".jsonl", ".ndjson")
+        reason = (_broken_line(local) if local is not None and is_lines else "") or _reason(error)
+        raise RecipeError(f"'{path}' cannot be read: {reason}", where=WHERE, hint=advice(local)) from None
 
 
 def _load(path: str, local: Path | None, **settings: Any) -> Dataset | IterableDataset:
@@ -132,7 +135,9 @@ def _load(path: str, local: Path | None, **settings: Any) -> Dataset | IterableD
         raise RecipeError(f"unsupported file suffix '{suffix}' of '{path}'", where=WHERE, allowed=", ".join(READERS))
     if settings["name"] is not None:
         raise RecipeError(f"'{path}' is a single file, which has no configs", where="environment.config")
-    rows = datasets.load_dataset(**READERS[suffix], data_files=str(local), **settings)
+    logging.getLogger("datasets.packaged_modules").setLevel(logging.CRITICAL)  # the error below names the line
+    reader = {**READERS[suffix], **({"sep": _delimiter(local)} if suffix == local.suffix == ".csv" else {})}
+    rows = datasets.load_dataset(**reader, data_files=str(local), **settings)
     if isinstance(rows, datasets.Dataset):
         rows.data.validate(full=True)  # readers accept text that is not UTF-8, which fails when a row is used
     return rows
@@ -168,6 +173,26 @@ def row_address(path: str, number: int) -> str:
     return f"{where}, line {line} of {Path(path).name}" if line else where
 
 
+def _delimiter(file: Path) -> str:
+    """Return the delimiter of a table: in a CSV file a semicolon if its header has one and no comma."""
+    if file.suffix == ".tsv":
+        return "\t"
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        header = lines.readline()
+    return ";" if ";" in header and "," not in header else ","
+
+
+def _broken_line(file: Path) -> str:
+    """Return line and error of the first line of a JSON Lines file that is no JSON; empty without one."""
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for number, text in enumerate(lines, start=1):
+            try:
+                json.loads(text if text.strip() else "{}")
+            except json.JSONDecodeError as error:
+                return f"line {number}, column {error.colno} is no JSON: {error.msg}"
+    return ""
+
+
 def _line_of(file: Path, number: int) -> int:
     """Return the line of a row, from 1; 0 if the file has no such line."""
     if file.suffix not in (".jsonl", ".ndjson", ".csv", ".tsv") or not file.is_file():
@@ -176,6 +201,6 @@ def _line_of(file: Path, number: int) -> int:
         if file.suffix in (".jsonl", ".ndjson"):
             filled = (line for line, text in enumerate(lines, start=1) if text.strip())
             return next(islice(filled, number, None), 0)
-        cells = csv.reader(lines, delimiter="\t" if file.suffix == ".tsv" else ",")
+        cells = csv.reader(lines, delimiter=_delimiter(file))
         ends = (cells.line_num for row in cells if row)
         return next(islice(ends, number + 1, None), 0)  # after the header

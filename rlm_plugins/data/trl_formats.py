@@ -27,10 +27,10 @@ def pairs_of_ranking(ranking: Sequence[Any]) -> list[tuple[Any, Any]]:
 def to_recipe_columns(rows: Any, path: str = "") -> Any:
     """Return examples with a prompt, and the target of supervised stages as ``demonstration``.
 
-    ``messages`` becomes the prompt and its last turn; ``completion`` the demonstration; of ``chosen`` and ``rejected``
-    without a prompt, what both begin with is the prompt. ``ranking``, a list of completions from the best to the worst,
-    becomes one example per pair, with ``chosen`` and ``rejected``. ``text`` becomes the demonstration of an empty
-    prompt. Unpaired preferences and other examples stay as they are.
+    ``messages`` (or ShareGPT's ``conversations``) becomes the prompt and its last turn; ``completion`` the
+    demonstration; of ``chosen`` and ``rejected`` without a prompt, what both begin with is the prompt. ``ranking``, a
+    list of completions from the best to the worst, becomes one example per pair, with ``chosen`` and ``rejected``.
+    ``text`` becomes the demonstration of an empty prompt. Unpaired preferences and other examples stay as they are.
 
     Args:
         rows: A `datasets.Dataset` or a stream.
@@ -45,13 +45,14 @@ def to_recipe_columns(rows: Any, path: str = "") -> Any:
     names = set(first) if isinstance(first.get("label"), bool) else set(first) - {"label"}
     for convert, required, absent in (
         (_from_messages, {"messages"}, {"prompt", "demonstration"}),
+        (_from_conversations, {"conversations"}, {"prompt", "messages", "demonstration"}),
         (_from_preference, {"chosen", "rejected"}, {"prompt"}),
         (_from_unpaired, {"prompt", "completion", "label"}, {"demonstration"}),
         (_from_completion, {"prompt", "completion"}, {"demonstration"}),
         (_from_text, {"text"}, {"prompt", "messages", "chosen", "demonstration"}),
     ):
         if required <= names and not absent & names:
-            unused = [] if "label" in required else sorted(required & {"messages", "completion", "text"})
+            unused = [] if "label" in required else sorted(required - {"prompt", "chosen", "rejected"})
             return rows.map(_located(convert, path), with_indices=True, remove_columns=unused)
     return rows
 
@@ -87,6 +88,10 @@ def _from_messages(row: Example) -> dict[str, Any]:
     if messages[-1]["role"] != "assistant" or len(messages) < 2:
         raise ValueError("expected `messages` that end with a turn of the assistant after a prompt")
     return {"prompt": messages[:-1], "demonstration": messages[-1:]}
+
+
+def _from_conversations(row: Example) -> dict[str, Any]:
+    return _from_messages({"messages": row["conversations"]})
 
 
 def _from_completion(row: Example) -> dict[str, Any]:
@@ -128,7 +133,13 @@ def _from_preference(row: Example) -> dict[str, Any]:
     return {"prompt": chosen[:shared], "chosen": chosen[shared:], "rejected": rejected[shared:]}
 
 
+_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "observation": "tool"}
+"""Roles of ShareGPT's format → those of chat templates; others stay."""
+
+
 def _checked(messages: Any, column: str) -> Sequence[Mapping[str, Any]]:
+    if isinstance(messages, list) and all(isinstance(m, Mapping) and {"from", "value"} <= {*m} for m in messages):
+        messages = [{"role": _ROLES.get(m["from"], m["from"]), "content": m["value"]} for m in messages]
     if (
         not isinstance(messages, list)
         or not all(isinstance(m, Mapping) and "role" in m for m in messages)

@@ -157,12 +157,15 @@ def check_weights(weights: Sequence[torch.Tensor], initial: float, name: str, st
 
 @contextmanager
 def nonfinite_logits(step: int) -> Iterator[None]:
-    """Convert torch's error for sampling from probabilities that are not finite into a :class:`Divergence`."""
+    """Convert an error for sampling from logits that are not finite, torch's or a generator's, into `Divergence`."""
     try:
         yield
-    except RuntimeError as error:
-        if "probability tensor" not in str(error):
+    except (RuntimeError, PartError) as error:
+        if not any(words in str(error) for words in ("probability tensor", "finite logits")):
             raise
+        if step == 0:
+            hint = "the weights hold NaN, infinite or huge numbers: load others"
+            raise Divergence("the logits of the policy are not finite before the first step", hint=hint) from None
         raise Divergence(f"training diverged: after step {step} the logits of the policy are not finite") from None
 
 

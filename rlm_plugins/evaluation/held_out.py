@@ -55,7 +55,7 @@ def evaluate_stage(
         stage.rewards,
         metric=evaluation.metric,
         batch_size=evaluation.batch_size,
-        max_new_tokens=settings.get("max_completion_length") or evaluation.max_new_tokens,
+        max_new_tokens=stage.longest_completion,
         chat_template_kwargs=settings.get("chat_template_kwargs"),
         environment_spec=stage.environment_spec,
         generator=stage.generator,

@@ -19,7 +19,7 @@ from rlm_plugins.errors import RecipeError, expected, mistyped, nearest
 from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.draft import COMMAND_LINE, Draft, apply, expand, expand_names
 from rlm_plugins.recipe.paths import Path, absolute_addresses, format_path, nodes
-from rlm_plugins.recipe.sections import KEYS, SECTIONS, Document, folder_name, keys_of_section
+from rlm_plugins.recipe.sections import KEYS, MANY, SECTIONS, Document, folder_name, keys_of_section
 from rlm_plugins.registry.setting import FieldError, most_specific_error
 from rlm_plugins.specs import SLOTS
 
@@ -82,12 +82,15 @@ def _error(draft: Draft, field_error: FieldError) -> RecipeError:
     address = field_error.address
     if field_error.kind == "unknown":
         return _unknown_key(draft, address)
+    example = next((f"as in `{_EXAMPLES[key]}`" for key in reversed(address) if key in _EXAMPLES), "")
     if field_error.kind == "missing":
-        return draft.error(f"the key '{address[-1]}' is missing", address, hint=_missing_hint(field_error))
+        hint = _missing_hint(field_error) or example
+        return draft.error(f"the key '{address[-1]}' is missing", address, hint=hint)
     problem = field_error.problem
     if address[-1] in _NONE and problem.startswith("expected a mapping,"):
         problem = problem.replace("a mapping", "a mapping or none", 1)
-    return draft.error(problem, address, hint=field_error.hint)
+    is_form = problem.startswith(("expected a mapping", "expected a list"))
+    return draft.error(problem, address, hint=field_error.hint or example * is_form)
 
 
 def _missing_hint(field_error: FieldError) -> str:
@@ -223,14 +226,32 @@ def _require_effect(draft: Draft, address: Path, stage_paths: list[Path]) -> Non
         raise draft.error("has no effect: every stage has its own", address, hint=f"`{format_path(reached[-1])}=…`")
 
 
-_EXAMPLES = {"model": "model: Qwen/Qwen3-0.6B", "environment": "environment: addition", "algorithm": "algorithm: grpo"}
+_REQUIRED = ("model", "environment", "algorithm")
+_EXAMPLES: dict[str | int, str] = {
+    "model": "model: Qwen/Qwen3-0.6B",
+    "lora": "lora: {r: 16}",
+    "environment": "environment: addition",
+    "rewards": "rewards: [accuracy]",
+    "algorithm": "algorithm: grpo",
+    "penalties": "penalties: [{name: kl, beta: 0.1}]",
+    "critic": "critic: {kind: shared}",
+    "trainer": "trainer: {learning_rate: 1e-5}",
+    "evaluation": "evaluation: {every: 10}",
+    "plugins": "plugins: {load: [my_parts.py]}",
+    "stages": "stages: [{algorithm: sft}, {algorithm: grpo}]",
+    **{key: f"{key}: [{{name: …}}]" for key in sorted(MANY - {"rewards", "penalties"})},
+}
+"""Key → how it looks."""
 
 
 def _require_sections(draft: Draft, body: dict[str, Any], stage_path: Path) -> None:
     is_first = stage_path[-1:] in ((), (0,))
-    for section, example in _EXAMPLES.items():
+    for section in _REQUIRED:
         if body.get(section) is None and (section != "model" or is_first):
-            raise draft.error(f"the key '{section}' is missing", (*stage_path, section), hint=f"as in `{example}`")
+            problem, hint = f"the key '{section}' is missing", f"as in `{_EXAMPLES[section]}`"
+            if section in body:
+                problem, hint = f"`{section}:` is empty", f"indent what belongs to it, or {hint}"
+            raise draft.error(problem, (*stage_path, section), hint=hint)
     if is_first and body["model"].get("name") is None:
         raise draft.error(
             "the key 'name' is missing: the first stage requires a model",

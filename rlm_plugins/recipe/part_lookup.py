@@ -76,6 +76,9 @@ class Finder:
         try:
             bound = replace(part.bind(knobs, where=where), options=options)
         except RecipeError as error:
+            if error.where in part.knobs.model_fields:  # the part names its knob, not its place in the recipe
+                located = RecipeError(error.problem, where=f"{where}.{error.where}", hint=error.hint)
+                raise located from error.__cause__
             raise self._with_knob_hint(error, part, knobs) from error.__cause__
         resolved_knobs = {name: as_recipe_value(value) for name, value in bound.knobs.items()}
         resolved_options = {name: _resolved_option(value) for name, value in options.items()}

@@ -23,6 +23,7 @@ import typing_extensions
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
+from rlm_plugins.equation.glossary import suggest
 from rlm_plugins.errors import RecipeError, expected, nearest
 from rlm_plugins.recipe.ranges import RANGES, generation, problem
 from rlm_plugins.registry.setting import FieldError, Setting, address_text, most_specific_error
@@ -130,7 +131,7 @@ def _check_name(
         bases = (base for base in config_class.__mro__ if not base.__module__.startswith("rlm_plugins."))
         documented = next(base for base in bases if "__dataclass_fields__" in vars(base))
         title = f"{documented.__module__.partition('.')[0]}.{documented.__name__}"
-        hint = ARGUMENTS.get(key) or nearest(key, [name for name in fields if name not in refused])
+        hint = ARGUMENTS.get(key) or suggest(key, [name for name in fields if name not in refused])
         raise RecipeError(f"unknown field '{key}' of {title}", where=where, allowed=f"the fields of {title}", hint=hint)
 
 

@@ -117,6 +117,10 @@ class Catalog:
             hints += [f"the recipe blocks the plugin '{plugin}'"]
         elif plugin == IN_MEMORY:
             hints += ["an object of the Python process that trained: use the `Run` that `rlm.train` returned there"]
+        elif name.endswith(".py"):
+            hints += [f"name a function of the file: `{name}:FUNCTION`"]
+        elif not plugin and "." in name:
+            hints += [f"a function is named by its file: `./{name.replace('.', '.py:', 1)}`"]
         elif plugin and plugin not in self.plugins and not package_of(hook, name):
             hints += [f"unknown plugin '{plugin}': {nearest(plugin, self.plugins) or 'is it installed?'}"]
         for failed in broken:

@@ -5,6 +5,7 @@ TRL would train on a dict's keys and on infinity.
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -212,8 +213,8 @@ def raise_on_all_processes(fault: Fault | None) -> None:
     raise raised
 
 
-MAX_SCORE = 3.4e38
-"""Largest reward; beyond it, the float32 of TRL is infinite."""
+MAX_SCORE = 1e15
+"""Largest reward: the sum of squares of a group must stay finite in float32, or all its advantages are 0."""
 
 
 def validate_scores(returned: Any, count: int) -> list[Any]:
@@ -258,7 +259,8 @@ def validate_score(score: Any) -> float | None:
     if number is None:
         raise Fault(f"returned {brief(score)} ({type(score).__name__})", value=score)
     if not -MAX_SCORE <= number <= MAX_SCORE:  # also false for NaN
-        raise Fault(f"returned {brief(number)}", value=score)
+        limit = f", beyond the limit of {MAX_SCORE:g}" if -math.inf < number < math.inf else ""
+        raise Fault(f"returned {brief(number)}{limit}", value=score)
     return float(number)
 
 

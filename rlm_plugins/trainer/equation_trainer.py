@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -14,6 +15,7 @@ from trl import GRPOTrainer
 from rlm_plugins.durable import stop_signals
 from rlm_plugins.durable.files import publish_sealed
 from rlm_plugins.equation.step import nonfinite_logits
+from rlm_plugins.errors import RlmError
 from rlm_plugins.models.adapters import without_auxiliary
 from rlm_plugins.models.critic import Critic
 from rlm_plugins.rollout.chat_tokens import Fork
@@ -27,7 +29,7 @@ from rlm_plugins.trainer.generation import Completions, PolicyGeneration, Prompt
 from rlm_plugins.trainer.loss import Loss, LossBatches, MicroBatches, StepMeans
 from rlm_plugins.trainer.observer import ObservedSteps
 from rlm_plugins.trainer.options import TrainerOptions
-from rlm_plugins.trainer.passes import LogpsAndEntropies, OldLogProbs
+from rlm_plugins.trainer.passes import ForwardPasses, LogpsAndEntropies, OldLogProbs
 from rlm_plugins.trainer.rewards import RewardPrefetch, Rewards
 from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.trainer.scoring import PartTools, PolicyDrift, Scoring
@@ -77,7 +79,13 @@ class Collaborators:
         self.rollout = rollout = Rollout(context, prompts, generation, eos_token_ids, collector, runner)
 
         is_single_turn = collector is None and not trainer.tools
-        self.passes = passes = options.passes(context, partial(_call, trl, "_get_per_token_logps_and_entropies"))
+        self.replaces_forward = _is_overridden(trainer, _FORWARD)
+        if self.replaces_forward:  # by a subclass, whose method is called wherever TRL calls it
+            if options.passes is not ForwardPasses:
+                _LOG.warning("forward passes are padded: %s overrides `%s`", type(trainer).__name__, _FORWARD)
+            self.passes = passes = ForwardPasses(context, partial(_call, trainer, _FORWARD))
+        else:
+            self.passes = passes = options.passes(context, partial(_call, trl, _FORWARD))
         self.old_logprobs = old_logprobs = OldLogProbs(context, passes, generation, is_single_turn)
         self.drift = PolicyDrift(context, passes)
         self.critic = critic = CriticUpdate(context, passes, options.critic, trunk)
@@ -101,6 +109,33 @@ class Collaborators:
         # "desk" and "past" are keys of the checkpoint format
         states = {"desk": source, "past": self.drift.cache, CRITIC: critic.optimizer, **observed}
         self.states = PartStates(stateful, states)
+
+
+_LOG = logging.getLogger(__name__)
+_FORWARD = "_get_per_token_logps_and_entropies"
+_NOT_CALLED = {
+    "get_high_entropy_mask": "token_weights",
+    "get_off_policy_mask": "token_weights",
+    "get_gamma_weights": "policy_loss",
+}
+"""Methods of TRL's loss that the parts of a slot replace: method → slot."""
+
+
+def _is_overridden(trainer: Any, method: str) -> bool:
+    return getattr(type(trainer), method) is not getattr(EquationTrainer, method)
+
+
+def _refuse_unused_overrides(trainer: Any) -> None:
+    """Check that every method of TRL that a subclass overrides is called.
+
+    Raises:
+        RlmError: It names the method, and the slot of the algorithm that replaces it.
+    """
+    unused = [] if _is_overridden(trainer, "_compute_loss") else list(_NOT_CALLED)
+    for method in (method for method in unused if _is_overridden(trainer, method)):
+        where, slot = f"{type(trainer).__name__}.{method}", _NOT_CALLED[method]
+        hint = f"pass a function: `algorithm={{'{slot}': …}}`, or override `_compute_loss`"
+        raise RlmError(f"would never be called: the slot `{slot}` replaces it", where=where, hint=hint)
 
 
 def _call(target: Any, method: str, *args: Any, **options: Any) -> Any:
@@ -234,6 +269,7 @@ class EquationTrainer(ObservedSteps, PolicyInterface, GRPOTrainer):  # type: ign
     _buffered_inputs: Any
 
     def __init__(self, options: TrainerOptions, **trl: Any) -> None:
+        _refuse_unused_overrides(self)
         trunk = trunk_of(options.critic, trl["model"])  # before TRL adds an adapter
         if options.collector is not None:
             trl["rollout_func"] = _collect
@@ -299,7 +335,8 @@ class EquationTrainer(ObservedSteps, PolicyInterface, GRPOTrainer):  # type: ign
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
         if self.model.training:
             self.components.states.take_snapshot(self.state.global_step)
-        return self.components.scoring.run(inputs, super()._generate_and_score_completions)
+        with self.components.rewards.recorded(self):
+            return self.components.scoring.run(inputs, super()._generate_and_score_completions)
 
     def _generate(self, prompts: list[Any]) -> Any:
         with self.components.prefetch.during_generation(prompts), ExitStack() as context:
@@ -317,6 +354,9 @@ class EquationTrainer(ObservedSteps, PolicyInterface, GRPOTrainer):  # type: ign
             return self.components.generation.run(turn, recording, on_finished, *args, **options)
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **options: Any) -> LogpsAndEntropies:
+        if self.components.replaces_forward:
+            logps: LogpsAndEntropies = super()._get_per_token_logps_and_entropies(*args, **options)
+            return logps
         return self.components.old_logprobs.compute(*args, **options)
 
     def _calculate_rewards(self, *args: Any) -> torch.Tensor:

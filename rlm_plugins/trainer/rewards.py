@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from accelerate.utils import gather_object
 from jaxtyping import Bool, Float, Int
 
 from rlm_plugins.equation.batch import Batch
+from rlm_plugins.errors import PartError
 from rlm_plugins.rewards.columns import as_messages, groups_of, reward_columns
 from rlm_plugins.rewards.fault import Fault, FaultLog, raise_on_all_processes
 from rlm_plugins.rollout.episodes import requires_episodes
@@ -44,30 +46,71 @@ class Rewards:
     per_function: torch.Tensor = field(init=False)
     _skipped: torch.Tensor = field(init=False)
 
-    def compute(
+    @contextmanager
+    def recorded(self, trainer: Any) -> Iterator[None]:
+        """Keep what `_calculate_rewards` of the trainer returns, which a subclass may override."""
+        name = "_calculate_rewards"
+        assigned, calculate = trainer.__dict__.get(name), getattr(trainer, name)
+        trainer.__dict__[name] = partial(self.record, calculate)
+        try:
+            yield
+        finally:
+            del trainer.__dict__[name]
+            trainer.__dict__.update({} if assigned is None else {name: assigned})
+
+    def record(
         self,
-        trl_calculate: Callable[..., torch.Tensor],
+        calculate: Callable[..., Any],
         inputs: Any,
         prompts: Any,
         completions: Any,
         completion_ids: list[list[int]],
     ) -> torch.Tensor:
-        """Return (B, R) each reward of the completions of all processes.
+        """Return and keep (B, R) each reward of the completions of all processes.
+
+        Args:
+            calculate: `_calculate_rewards` of the trainer.
+            inputs: Examples of this process.
+            prompts: One per completion of this process.
+            completions: Texts, or lists of messages.
+            completion_ids: Token ids.
 
         Raises:
-            Fault: A reward or an environment failed; on every process.
+            Fault: An environment failed; on every process.
+            PartError: An override returned anything else.
         """
         view = self.rollout.view(prompts, completions, completion_ids)
         self.texts, self.truncated = (view.prompts, view.logged), view.truncated
         for observer in self.context.observers:
             observer.completions(inputs, view)
         self._check_episodes()
-        if self.faults is not None:
-            self.faults.clear()
-        self.per_function = trl_calculate(inputs, view.prompts, view.completions, view.completion_ids)
-        if self.faults is not None:
-            self._share_faults(self.faults, len(prompts))
-        return self.per_function
+        count = len(prompts) * self.context.accelerator.num_processes
+        self._skipped = torch.zeros(count, dtype=torch.bool, device=self.context.accelerator.device)
+        rewards = calculate(inputs, view.prompts, view.completions, view.completion_ids)
+        shape = (count, len(self.weights))
+        if not isinstance(rewards, torch.Tensor) or tuple(rewards.shape) != shape:
+            returned = tuple(rewards.shape) if isinstance(rewards, torch.Tensor) else type(rewards).__name__
+            allowed = "a tensor: completions of all processes × reward functions"
+            raise PartError(f"expected shape {shape}, got {returned}", where="_calculate_rewards", allowed=allowed)
+        self.per_function = rewards
+        return rewards
+
+    def compute(self, trl_calculate: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
+        """Return (B, R) each reward of the completions of all processes, as TRL computes it.
+
+        Args:
+            trl_calculate: TRL's `_calculate_rewards`.
+            *args: Its arguments: examples, prompts, completions, token ids.
+
+        Raises:
+            Fault: A reward failed; on every process.
+        """
+        if self.faults is None:
+            return trl_calculate(*args)
+        self.faults.clear()
+        rewards = trl_calculate(*args)
+        self._share_faults(self.faults, len(args[1]))
+        return rewards
 
     def _check_episodes(self) -> None:
         """Raise the first failure of an episode if no reward names `episodes`: it would report it.

@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -187,6 +188,24 @@ _MAX_CHARACTERS = 1_000_000
 """Characters of one prompt; several hundred thousand tokens."""
 
 
+@dataclass(frozen=True)
+class Title:
+    """Name of some examples, and their numbers in the file that they were selected from."""
+
+    text: str
+    rows: Any
+
+    def __str__(self) -> str:
+        return self.text
+
+    def numbers(self, numbers: Sequence[int]) -> str:
+        """Return the first numbers as text, before held-out examples were removed."""
+        indices = getattr(self.rows, "_indices", None)
+        originals = [n if indices is None else indices.column(0)[n].as_py() for n in numbers[:5]]
+        more = ", …" if len(numbers) > 5 else ""
+        return f"examples {', '.join(map(str, originals))}{more} (counted from 0)"
+
+
 def check_content(
     environment_spec: EnvironmentSpec,
     rewards: Sequence[Reward],
@@ -214,7 +233,7 @@ def check_content(
     for kind, rows in (("training", environment_spec.train), ("held-out", environment_spec.test)):
         if not hasattr(rows, "__len__") or not len(rows) or "prompt" not in columns(rows):
             continue
-        title, examples = f"{kind} examples of '{name}'", Examples(rows, count)
+        title, examples = Title(f"{kind} examples of '{name}'", rows), Examples(rows, count)
         texts = _with_images(rows, examples) or examples.texts("prompt", _text, roles=True)
         if len(texts.blank()) == len(texts.numbers):
             continue  # texts without a prompt
@@ -229,7 +248,7 @@ def check_content(
             _check_share(contradicting, len(texts.numbers), title, "repeat a prompt with another answer", where)
             _warn(repeated, len(texts.numbers), title, "repeat a prompt and its answer", where)
     if len(keys) == 2:
-        held_out, title = keys["held-out"], f"held-out examples of '{name}'"
+        held_out, title = keys["held-out"], Title(f"held-out examples of '{name}'", environment_spec.test)
         overlap = held_out.shared_with(keys["training"])
         _warn(overlap, len(held_out.numbers), title, "are also training examples", where)
 
@@ -243,7 +262,7 @@ def _with_images(rows: Any, examples: Examples) -> TextColumn | None:
     return TextColumn.of([*map(str.__add__, prompts, image_ids(sample))], examples.numbers)
 
 
-def _check_messages(examples: Examples, title: str, where: str) -> None:
+def _check_messages(examples: Examples, title: Title, where: str) -> None:
     """Check roles and contents of the messages of conversations."""
     if isinstance(examples.sample[0][1]["prompt"], str):
         return
@@ -259,12 +278,12 @@ def _check_messages(examples: Examples, title: str, where: str) -> None:
         raise RecipeError(f"prompt {blank[0]} of the {title} has only empty messages", where=where)
 
 
-def _refuse_role(number: int, role: Any, title: str, where: str) -> NoReturn:
+def _refuse_role(number: int, role: Any, title: Title, where: str) -> NoReturn:
     problem = f"prompt {number} of the {title} has a message of the role {role!r}"
     raise RecipeError(problem, where=where, allowed=", ".join(sorted(ROLES)))
 
 
-def _check_texts(texts: TextColumn, title: str, where: str) -> None:
+def _check_texts(texts: TextColumn, title: Title, where: str) -> None:
     """Check prompts for their size and for damaged characters."""
     lengths = texts.lengths()
     if lengths.max() > _MAX_CHARACTERS:
@@ -275,7 +294,7 @@ def _check_texts(texts: TextColumn, title: str, where: str) -> None:
 
 
 def _check_answers(
-    examples: Examples, column: str, rewards: Sequence[Reward], title: str, where: str, *, generated: bool
+    examples: Examples, column: str, rewards: Sequence[Reward], title: Title, where: str, *, generated: bool
 ) -> None:
     """Check a column of gold answers for missing ones, and one that is compared with for objects.
 
@@ -326,25 +345,21 @@ def _is_missing(answer: Any) -> bool:
     return answer is None or (isinstance(answer, str) and answer.strip().casefold() in _NO_ANSWER)
 
 
-def _check_share(numbers: Sequence[int], total: int, title: str, defect: str, where: str) -> None:
+def _check_share(numbers: Sequence[int], total: int, title: Title, defect: str, where: str) -> None:
     """Warn about a defect of few examples.
 
     Raises:
         RecipeError: More than `TOLERATED` have it.
     """
     if len(numbers) > TOLERATED * total:
-        problem = f"{len(numbers)} of {total} {title} {defect}: {_number_text(numbers)}"
+        problem = f"{len(numbers)} of {total} {title} {defect}: {title.numbers(numbers)}"
         raise RecipeError(problem, where=where, hint=f"correct or remove them; up to {TOLERATED:.0%} are tolerated")
     _warn(numbers, total, title, defect, where)
 
 
-def _warn(numbers: Sequence[int], total: int, title: str, defect: str, where: str) -> None:
+def _warn(numbers: Sequence[int], total: int, title: Title, defect: str, where: str) -> None:
     if numbers:
-        _LOG.warning("%s: %d of %d %s %s: %s", where, len(numbers), total, title, defect, _number_text(numbers))
-
-
-def _number_text(numbers: Sequence[int]) -> str:
-    return "examples " + ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "") + " (counted from 0)"
+        _LOG.warning("%s: %d of %d %s %s: %s", where, len(numbers), total, title, defect, title.numbers(numbers))
 
 
 def check_stage_texts(stage: Stage, config: Any, where: str, count: int | None = SAMPLED) -> None:

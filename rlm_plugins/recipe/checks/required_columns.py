@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rlm_plugins.data.images import image_columns, images_of, messages_of, undecoded
+from rlm_plugins.data.presets import column_hint
 from rlm_plugins.errors import RecipeError, mistyped, nearest
 from rlm_plugins.recipe.checks.part_needs import iter_parts
 from rlm_plugins.recipe.paths import prefixed_address
@@ -53,7 +54,7 @@ def check_columns(
                     "lack",
                     where=f"{where}[{number}]",
                     allowed=f"the columns {', '.join(names) or '(none)'}; or {', '.join(sample)}",
-                    hint=nearest(datum, [*names, *sample]),
+                    hint=column_hint(datum, names) or nearest(datum, sample),
                 )
             if datum in ("episodes", "environments") and not environment_spec.multi_turn:
                 problem = f"the reward '{reward.label}' requires `{datum}`, but '{name}' is a single-turn environment"
@@ -72,7 +73,7 @@ def check_trainer_columns(
     names = columns(rows)
     for column in (column for column in required if column not in names and (names or not held_out)):
         problem = f"the algorithm requires the column '{column}', which the {kind} examples of '{name}' lack"
-        raise RecipeError(problem, where=where, allowed=", ".join(names), hint=nearest(column, names))
+        raise RecipeError(problem, where=where, allowed=", ".join(names), hint=column_hint(column, names))
 
 
 def check_parts(
@@ -106,7 +107,7 @@ def check_source_columns(environment_spec: EnvironmentSpec, sources: Sequence[Bo
     for number, source in enumerate(sources):
         for column in (column for column in columns_of(source.target) if column not in names):
             problem = f"'{source.part.name}' requires the column '{column}', which the examples of '{name}' lack"
-            allowed, hint = ", ".join(names), nearest(column, names)
+            allowed, hint = ", ".join(names), column_hint(column, names)
             raise RecipeError(problem, where=f"{where}[{number}]", allowed=allowed, hint=hint)
         if isinstance(source.target, ChecksItself):
             with prefixed_address(f"{where}[{number}]"):

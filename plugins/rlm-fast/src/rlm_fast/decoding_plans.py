@@ -51,5 +51,4 @@ def _generation_configs(stage: Stage, args: Any) -> Iterator[tuple[bool, Any]]:
         options |= {name: getattr(args, name) for name in _SAMPLING} | (args.generation_kwargs or {})
         yield True, GenerationConfig(**{**tokens_and_cache, **options})
     if stage.evaluation is not None:
-        tokens = getattr(args, "max_completion_length", None) or stage.evaluation.max_new_tokens
-        yield False, GenerationConfig(max_new_tokens=tokens, do_sample=False, **tokens_and_cache)
+        yield False, GenerationConfig(max_new_tokens=stage.longest_completion, do_sample=False, **tokens_and_cache)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rlm_plugins.evaluation.scores import Report
 
 KINDS = ("chosen", "rejected")
-LONGEST = 256
-"""Tokens of a critique, where the stage has no `evaluation.max_new_tokens`."""
 Messages = list[dict[str, str]]
 
 
@@ -86,7 +84,6 @@ def _generated(stage: Stage, requests: Sequence[Messages], seed: int | None) -> 
     from rlm_plugins.workers.distributed import processes
 
     size = 64 if stage.evaluation is None else stage.evaluation.batch_size
-    longest = LONGEST if stage.evaluation is None else stage.evaluation.max_new_tokens
     model, tokenizer = stage.source.load().to(processes().device), stage.source.processing_class()
     sampling = None if seed is None else {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
     texts: list[str] = []
@@ -94,7 +91,7 @@ def _generated(stage: Stage, requests: Sequence[Messages], seed: int | None) -> 
         torch.manual_seed(seed or 0)
         for first in range(0, len(requests), size):
             examples = [{"prompt": messages} for messages in requests[first : first + size]]
-            texts += complete(model, tokenizer, examples, longest, {}, sampling=sampling).texts
+            texts += complete(model, tokenizer, examples, stage.longest_completion, {}, sampling=sampling).texts
     return texts
 
 
