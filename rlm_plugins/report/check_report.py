@@ -222,6 +222,7 @@ SUPPLIERS = {
     "old_logp": "the policy, before the update",
     "self_certainty": "the policy, before the update, from all its logits",
     "top2_margin": "the policy, before the update, from all its logits",
+    "sum_pi_squared": "the policy, before the update, from all its logits",
     "expected_logp": "the policy, before the update, over whole groups",
     "ref_logp": "the frozen reference, by one more forward pass over each generation batch",
     "rollout_logp": "the inference engine",
@@ -250,7 +251,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         ``sections``.
     """
     args = options.arguments(stage)
-    parts = list(_parts(stage, registry))
+    parts, trainer = list(_parts(stage, registry)), {**vars(args), **stage.settings}
     return {
         "name": stage.name,
         "model": str(stage.source.notice()) if stage.source.notice is not None else stage.source.origin,
@@ -260,7 +261,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         **_objective(stage, dict(parts)["trainer"]),
         **_sections(stage, args),
         "warnings": [
-            *(warnings_of(vars(stage.equation)) if stage.equation is not None else ()),
+            *(warnings_of(vars(stage.equation), trainer) if stage.equation is not None else ()),
             *(line for section in stage.sections.values() for line in section.warnings(stage)),
         ],
     }
