@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from fixtures_trainer_steps import trained
-from vectors.conventions import Setting, pairs
+from vectors.conventions import RECENT, Setting, pairs
 from vectors.records import CASES, Args, Case, Out
 
 from rlm_plugins.cli import plugins as listing
@@ -28,7 +28,7 @@ from rlm_plugins.specs import Algorithm, base_name
 
 REGISTRY = Registry()
 ROWS = {part.name: part.target for part in REGISTRY if part.hook == "rlm_algorithms"}
-CONVENTIONS = sorted(name for name in ROWS if "@" in name)
+CONVENTIONS = sorted(name for name in ROWS if "@" in name and name not in RECENT)
 PAIRS = pairs()
 BY_HAND = {name for name in CONVENTIONS if name.partition("@")[2] not in ("trl", "verl", "openrlhf")}
 """Compared with their formulas, written again below."""

@@ -18,6 +18,7 @@ from rlm_algorithms.importance_ratios import trust_gate
 from rlm_algorithms.outcome_advantages import max_rl
 from rlm_algorithms.token_gates import fipo
 from rlm_testing import batches
+from vectors.conventions import RECENT
 
 from rlm_plugins import recipe
 from rlm_plugins.equation.batch import Batch
@@ -87,6 +88,11 @@ def test_row_equals_the_records_of_a_library(record: Args) -> None:
         torch.testing.assert_close(ours, theirs.reshape(ours.shape), rtol=tolerance, atol=tolerance)
 
 
+def test_every_recent_convention_has_a_test() -> None:
+    recorded = {"dppo_tv@verl", "dppo_kl@verl", "max_rl@skyrl", "m2po@areal", "gdpo@verl"}
+    assert recorded | {"dppo_tv@skyrl", "dppo_tv@prime_rl", "max_rl@prime_rl", "topr@roll"} == RECENT
+
+
 # ---------------------------------------------------------------- formulas, completion by completion
 
 
@@ -149,6 +155,31 @@ def test_topr_truncates_the_ratio_of_wrong_completions(batch: Batch) -> None:
     agrees(batch, symbols, topr)
 
 
+@given(batches())
+def test_conventions_of_skyrl_prime_rl_and_roll(batch: Batch) -> None:
+    """SkyRL's −w Â has the gradient of DPPO; prime-rl adds 1e-3 (log π − log μ)²; ROLL takes TOPR's token ratios."""
+    batch = replace(batch, rollout_logp=batch.old_logp, rewards=batch.rewards.abs())
+    count = batch.num_tokens.item()
+
+    def gradients(kind: str) -> Tensor:
+        total = torch.zeros_like(batch.logp)
+        for i in range(len(batch.group)):
+            for t in tokens(batch, i):
+                d, a = (batch.logp - batch.old_logp)[i, t].item(), shown.advantages[i, 0].item()
+                moved = batch.logp[i, t].exp().item() - batch.old_logp[i, t].exp().item()
+                weight = float(moved * math.copysign(1.0, a) <= 0.2) * math.exp(d)
+                if kind == "topr@roll":
+                    weight = 1.0 if a > 0 else min(math.exp(d), 1.0)
+                total[i, t] = -a * weight + (0.002 * d if kind.endswith("prime_rl") else 0.0)
+        return total / count
+
+    for name in ("dppo_tv@skyrl", "dppo_tv@prime_rl", "max_rl@prime_rl", "topr@roll"):
+        symbols = equation_of(name)
+        shown = replace(score(batch, symbols), num_tokens=batch.num_tokens)
+        found = loss_and_gradient(shown, symbols)[1]
+        torch.testing.assert_close(found, gradients(name), rtol=1e-9, atol=1e-9)
+
+
 SIGNS = {"psr": (1.0, 0.0), "nsr": (0.0, -1.0), "w_reinforce": (0.1, -1.0)}
 
 
@@ -177,8 +208,8 @@ def test_gates_measure_what_they_say(batch: Batch) -> None:
             "ratio": [b / a for a, b in pairs],
         }
         for of, values in measured.items():
-            found = trust_gate(batch.old_logp, batch.rollout_logp, batch.mask, of=of, low=0.9, high=0.95)[i]
-            inside = [x <= 0.95 and (of != "ratio" or x >= 0.9) for x in values]
+            found = trust_gate(batch.old_logp, batch.rollout_logp, batch.mask, of=of, low=0.01, high=0.95)[i]
+            inside = [0.01 <= x <= 0.95 for x in values]
             expected = [b / a if kept else 0.0 for (a, b), kept in zip(pairs, inside, strict=True)]
             assert found[batch.mask[i]].tolist() == pytest.approx(expected)
             if of != "ratio" and sum(values) > 0:

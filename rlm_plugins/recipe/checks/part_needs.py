@@ -234,20 +234,20 @@ def warnings_of(slots: Mapping[str, Any], trainer: Mapping[str, Any]) -> list[st
         slots: Key of ``algorithm:`` → part, None, or list of parts.
         trainer: Field of the trainer's config, or setting of a package → value.
     """
-    found = []
+    warnings = []
     for slot, bound, _ in iter_parts(slots, ""):
         target: Any = bound.target
         if isinstance(target, Warns) and (warning := target.warn(trainer, **bound.knobs)):
-            found.append(f"`{bound.part.name}` ({slot}): {warning}")
+            warnings.append(f"`{bound.part.name}` ({slot}): {warning}")
     ratio, aggregator = slots.get("importance"), slots.get("aggregator")
     granularity = [granularity_of(part.target) if part is not None else "" for part in (ratio, aggregator)]
     if ratio is not None and aggregator is not None and granularity == ["sequence", "token"]:
-        found.append(
+        warnings.append(
             f"the ratio `{ratio.part.name}` is one per completion, and `{aggregator.part.name}` weights each sequence "
             "by its completion length: the gradient is not that of the per-sequence objective "
             "(`aggregator: sequence_mean`)"
         )
-    return found
+    return warnings
 
 
 def check_config_rules(slots: Mapping[str, Any], config: Any, where: str) -> None:

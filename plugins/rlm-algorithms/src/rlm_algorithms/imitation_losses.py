@@ -22,10 +22,9 @@ def nll(
 ) -> Float[torch.Tensor, "B T"]:
     """Negative log-likelihood of the completion, as in supervised fine-tuning.
 
-    Ω = −v log π: v, without gradient, is 1, π for `weighted_by` "probability", e^−H for "certainty", H being the mean
-    entropy of the completion, or π (1 − π) for "uncertainty". By probability it is DFT (arXiv 2508.05629: small steps
-    on unlikely tokens), by certainty the supervised term of SRFT (2506.19767: small steps on completions with high
-    entropy), by uncertainty that of CHORD-φ (2508.11408: small steps on unlikely tokens and on those already learned).
+    Ω = −v log π: v, without gradient, is 1, or by `weighted_by` one of three. "probability" is π: DFT (arXiv
+    2508.05629), small steps on unlikely tokens. "uncertainty" is π (1 − π): CHORD-φ (2508.11408), small steps on likely
+    ones too. "certainty" is e^−H, H the mean entropy of the completion: the supervised term of SRFT (2506.19767).
 
     With ``{min_reward: 1.0, aggregator: token_mean, beta: 0.1}`` it is the positive-example term of VAPO (2504.05118),
     the mean over the tokens of right completions.

@@ -88,32 +88,33 @@ def trust_gate(
     *,
     of: Literal["ratio", "binary_kl", "symmetric_kl", "tv"] = "ratio",
     level: Literal["token", "sequence", "sequence_mean"] = "token",
-    low: NonNegativeFloat = 0.5,
+    low: NonNegativeFloat = 0.0,
     high: PositiveFloat = 5.0,
     weighted: bool = True,
 ) -> Float[torch.Tensor, "B #T"]:
     """c = π_old / π_rollout inside a trust region, 0 outside: no gradient if trainer and engine disagree too much.
 
-    `of` is what the region bounds: the ratio between `low` and `high` (IcePop, Ling team, 2025, its α and β), or, by
-    `high` alone, a divergence of the probabilities p of the engine and q of the trainer: |p − q| for "tv", the two-way
-    KL(p ‖ q) for "binary_kl" (FlashREINFORCE), its larger direction for "symmetric_kl" (KPop of AReaL, 2.0 nats).
+    Inside is what is between `low` and `high`. `of` "ratio" is the ratio: IcePop (Ling team, 2025), α 0.5 and β 5. The
+    others are divergences of the probabilities p of the engine and q of the trainer. "tv" is |p − q|. "binary_kl" is the
+    two-way KL(p ‖ q) (FlashREINFORCE of OpenRLHF). "symmetric_kl" is its larger direction (KPop of AReaL, 2.0 nats).
 
-    `level`: each "token" by itself, the "sequence" by the product of its ratios or the sum of its divergences, or by
-    the "sequence_mean" (of log-ratios or divergences; OpenRLHF). Tokens that stay keep their ratio, of the product that
-    product; without `weighted`, 1. The others stay in every denominator. Unreported (NaN): ratio 1, divergence 0.
+    `level` "token" decides about each token. A "sequence" counts by the product of its ratios or the sum of its
+    divergences. A "sequence_mean" counts by their mean, of ratios the geometric one (OpenRLHF).
+
+    Tokens that stay keep their ratio, those of a product the product; without `weighted`, 1. The others stay in every
+    denominator. Unreported (NaN): ratio 1, divergence 0.
 
     >>> old, rollout = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.0, -3.0]])
     >>> trust_gate(old, rollout, torch.tensor([[True, True]])).tolist()
     [[1.0, 0.0]]
     """
-    sampled = old_logp.where(rollout_logp.isnan(), rollout_logp)
+    sampled = old_logp.where(rollout_logp.isnan() | ~mask, rollout_logp)
     log_ratio, measured = old_logp - sampled, _disagreement(old_logp, sampled, of)
     if level != "token":
         measured = sequence_mean(measured, mask) * (mask.sum(1, keepdim=True) if level == "sequence" else 1)
     measured = measured.clamp(-20.0, 20.0).exp() if of == "ratio" else measured
     weight = measured if of == "ratio" and level == "sequence" else log_ratio.clamp(-20.0, 20.0).exp()
-    inside = (measured <= high) & ((of != "ratio") | (measured >= low))
-    return (weight if weighted else torch.ones_like(weight)).where(inside, 0.0)
+    return (weight if weighted else torch.ones_like(weight)).where((low <= measured) & (measured <= high), 0.0)
 
 
 def _disagreement(

@@ -24,9 +24,9 @@ def max_rl(
 ) -> Float[torch.Tensor, "B"]:
     """Reward minus the mean of its group, relative to that mean: rare successes weigh more (MaxRL).
 
-    Âᵢ = (rᵢ − mean_g) / (mean_g + eps). MaxRL, arXiv 2602.02710: for rewards of 0 and 1 its expectation is the gradient
-    of Σₖ pass@k / k over k less than the size of the group, which approaches that of log p, the likelihood of a right
-    answer.
+    Âᵢ = (rᵢ − mean_g) / (mean_g + eps). MaxRL, arXiv 2602.02710. For rewards of 0 and 1 its expectation is the gradient
+    of Σₖ pass@k / k, over k less than the size of the group. With larger groups that approaches the gradient of log p,
+    the likelihood of a right answer.
 
     Rewards must not be negative: a mean below 0 would turn the sign. With `negative` "zero" they may be, and a group
     whose mean is not above 0 has 0 (prime-rl). SkyRL has `eps` 1e-6 and pays a group of one its reward (`singleton`

@@ -21,10 +21,10 @@ def prompt_mean(
 ) -> Float[torch.Tensor, ""]:
     """mean_g( Σ x / Σ n ): every prompt weighs the same, whatever the number and length of its completions.
 
-    `within` a prompt it is the mean over "tokens" (SkyRL 0.3; DAPO, arXiv 2503.14476 eq. 8, which its code replaces by
-    one mean over the batch) or over "completions" of their token means, which differs from `sequence_mean` only if
-    groups have unequal sizes. Prompts are counted over the optimizer step; one without trained tokens is not counted.
-    It needs the groups of the complete step, so a step of several micro-batches costs one more forward pass.
+    `within` a prompt it is the mean over "tokens": SkyRL 0.3, and eq. 8 of DAPO (arXiv 2503.14476), whose code has one
+    mean over the batch. Over "completions" it is the mean of their token means: with groups of equal size that is
+    `sequence_mean`. Prompts are counted over the optimizer step; one without trained tokens is not counted. A step of
+    several micro-batches costs one more forward pass.
 
     >>> loss, mask = torch.tensor([[1.0, 3.0], [5.0, 0.0]]), torch.tensor([[True, True], [True, False]])
     >>> step = Batch(mask=mask, group=torch.tensor([0, 1]))
