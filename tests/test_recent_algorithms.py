@@ -13,10 +13,9 @@ import pytest
 import torch
 from fixtures_equations import REGISTRY, equation_of, loss_and_gradient, part, scored
 from hypothesis import given
-from rlm_algorithms import ALGORITHMS, prompt_aggregator
+from rlm_algorithms import prompt_aggregator
 from rlm_algorithms.importance_ratios import trust_gate
 from rlm_algorithms.outcome_advantages import max_rl
-from rlm_algorithms.token_gates import fipo
 from rlm_testing import batches
 from vectors.conventions import RECENT
 
@@ -28,8 +27,6 @@ from rlm_plugins.equation.step import score, with_own_step_batch
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.report.check_report import examine
-from rlm_plugins.report.objective_text import objective as formula
-from rlm_plugins.report.objective_text import slots_of
 
 Tensor = torch.Tensor
 Args = dict[str, Any]
@@ -283,23 +280,3 @@ def test_one_update_per_batch_has_a_warning(tmp_path: Path, row: str, warns: boo
     assert bool(found("")) is warns
     assert not found("num_iterations: 2")
     assert not found("steps_per_generation: 4, gradient_accumulation_steps: 2")
-
-
-@given(batches())
-def test_fipo_on_policy_is_one(batch: Batch) -> None:
-    found = fipo(batch.logp, batch.logp, batch.advantages, batch.mask, high_only=False)
-    assert found.eq(1).all()
-
-
-FORMULAS = {
-    "max_rl": "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] / Σ n",
-    "dppo_tv": "loss = mean_i( Σₜ [ −sg(w · [D ≤ δ]) · Â · log π ] ) / L",
-    "dro": "loss = Σ [ −(Â log π − 0.1/2 (log π − log π_old)²) ] / Σ n",
-    "m2po": "loss = Σ [ c · −w Â ] / Σ n",
-    "topr": "loss = mean_i( Σₜ [ −a · sg(min(v, 1)) · Â · log π ] )",
-}
-
-
-@pytest.mark.parametrize("name", FORMULAS)
-def test_algorithm_composes_its_formula(name: str) -> None:
-    assert formula(slots_of(ALGORITHMS[name], REGISTRY)) == FORMULAS[name]

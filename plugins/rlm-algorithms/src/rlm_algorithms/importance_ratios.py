@@ -95,7 +95,7 @@ def trust_gate(
     """c = π_old / π_rollout inside a trust region, 0 outside: no gradient if trainer and engine disagree too much.
 
     Inside is what is between `low` and `high`. `of` "ratio" is the ratio: IcePop (Ling team, 2025), α 0.5 and β 5. The
-    others are divergences of the probabilities p of the engine and q of the trainer. "tv" is |p − q|. "binary_kl" is the
+    others are divergences of the probabilities p of the engine and q of the trainer: "tv" is |p − q|, "binary_kl" the
     two-way KL(p ‖ q) (FlashREINFORCE of OpenRLHF). "symmetric_kl" is its larger direction (KPop of AReaL, 2.0 nats).
 
     `level` "token" decides about each token. A "sequence" counts by the product of its ratios or the sum of its
