@@ -30,14 +30,14 @@ def fipo(
     mask: Bool[torch.Tensor, "B T"],
     *,
     half_life: PositiveFloat = 32.0,
-    clip: PositiveFloat = 0.2,
+    bound: PositiveFloat = 0.2,
     high_only: bool = True,
     safety: PositiveFloat | None = 4.0,
     delta: PositiveFloat | None = None,
 ) -> Float[torch.Tensor, "B T"]:
     """Weight of a token by how much the update makes the tokens after it more or less likely (FIPO).
 
-    c = clip(exp(Σₗ γˡ log wₜ₊ₗ), 1 or 1−clip, 1+clip), with γ = 2^(−1/half_life), the token itself included. FIPO,
+    c = clip(exp(Σₗ γˡ log wₜ₊ₗ), 1−bound, 1+bound), with γ = 2^(−1/half_life), the token itself included. FIPO,
     arXiv 2603.19835; the default values are ms-swift 4.6's. With `high_only` the lower bound is 1.
 
     Where Â < 0 and w exceeds `safety`, c is clipped to [0.8, 1] once more: an overshooting token is not amplified. A
@@ -52,7 +52,7 @@ def fipo(
     ratio = log_ratio.clamp(-20.0, 20.0).exp()
     moved = log_ratio if delta is None else log_ratio.where(ratio <= delta, 0.0)
     future = discounted(moved, 0.5 ** (1 / half_life), mask).clamp(-20.0, 20.0)
-    weight = future.exp().clamp(1.0 if high_only else 1 - clip, 1 + clip)
+    weight = future.exp().clamp(1.0 if high_only else 1 - bound, 1 + bound)
     if safety is None:
         return weight
     return torch.where((advantages < 0) & (ratio > safety), weight.clamp(0.8, 1.0), weight)
