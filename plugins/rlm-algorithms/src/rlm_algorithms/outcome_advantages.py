@@ -29,8 +29,8 @@ def max_rl(
     the likelihood of a right answer.
 
     Rewards must not be negative: a mean below 0 would turn the sign. With `negative` "zero" they may be, and a group
-    whose mean is not above 0 has 0 (prime-rl). SkyRL has `eps` 1e-6 and pays a group of one its reward (`singleton`
-    "reward"). All rewards of a group equal: exactly 0.
+    whose mean is not above 0 has 0 (prime-rl). SkyRL has `eps` 1e-6 and the `singleton` "reward". All rewards of a group
+    equal: exactly 0.
 
     >>> max_rl(torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([0, 0, 0, 0])).tolist()
     [3.0, -1.0, -1.0, -1.0]
@@ -106,9 +106,10 @@ def optimal_token_baseline(
 ) -> Float[torch.Tensor, "B T"]:
     """Return minus the baseline of minimum variance at each token position (OTB).
 
-    Âₜ = Gₜ − Σⱼ Gⱼₜ Wⱼₜ / Σⱼ Wⱼₜ, sums over the group, G the sum of future rewards and W the energy so far,
+    Âₜ = Gₜ − Σⱼ Gⱼₜ Wⱼₜ / Σⱼ Wⱼₜ, sums over the group, G the sum of future rewards and W a running sum,
     Wₜ = Σₛ≤ₜ (1 − 2 π(yₛ) + Σᵥ π(v)²): the squared norm of the gradient of log π with respect to the logits. arXiv
-    2602.07078; verl 0.9.1. A sure token adds nothing to the energy, so completions that took risks set the baseline.
+    2602.07078; verl 0.9.1. A token of probability 1 adds nothing, so completions with unlikely tokens decide the
+    baseline.
 
     Where only the longest completion of a group has tokens left, its baseline is 0. All rewards of a group equal, or a
     group of one: exactly 0 (verl: the return).
@@ -120,12 +121,12 @@ def optimal_token_baseline(
     [[0.5], [-0.5]]
     """
     returns = discounted(token_rewards.where(mask, 0.0), 1.0, mask)
-    energy = (1 - 2 * old_logp.exp() + sum_pi_squared).where(mask, 0.0).cumsum(1).where(mask, 0.0)
+    variance = (1 - 2 * old_logp.exp() + sum_pi_squared).where(mask, 0.0).cumsum(1).where(mask, 0.0)
     _, line = torch.unique(group, return_inverse=True)
-    zeros = energy.new_zeros(int(line.max()) + 1, mask.shape[1])
-    total = zeros.index_add(0, line, energy)[line]
-    baseline = zeros.index_add(0, line, returns * energy)[line] / (total + 1e-8)
-    lengths = mask.sum(1).to(energy.dtype)
+    zeros = variance.new_zeros(int(line.max()) + 1, mask.shape[1])
+    total = zeros.index_add(0, line, variance)[line]
+    baseline = zeros.index_add(0, line, returns * variance)[line] / (total + 1e-8)
+    lengths = mask.sum(1).to(variance.dtype)
     groups = Groups(lengths, group)
     second = groups.table.nan_to_num(nan=0.0).sort(1, descending=True).values[:, 1:2]
     alone = mask.cumsum(1) > groups.flatten(second).unsqueeze(1) if second.numel() else mask
