@@ -29,8 +29,8 @@ def max_rl(
     the likelihood of a right answer.
 
     Rewards must not be negative: a mean below 0 would turn the sign. With `negative` "zero" they may be, and a group
-    whose mean is not above 0 has 0 (prime-rl). SkyRL has `eps` 1e-6 and the `singleton` "reward". All rewards of a group
-    equal: exactly 0.
+    whose mean is not above 0 has 0 (prime-rl). SkyRL has `eps` 1e-6 and the `singleton` "reward". All rewards of a
+    group equal: exactly 0.
 
     >>> max_rl(torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([0, 0, 0, 0])).tolist()
     [3.0, -1.0, -1.0, -1.0]
