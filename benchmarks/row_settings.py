@@ -53,6 +53,19 @@ OWN: dict[str, Own] = {
         ["algorithm.advantage.threshold=1"],
         "counts correct completions, so it needs the reward from which one is correct; the format alone gives 0.2",
     ),
+    **dict.fromkeys(
+        ("topr", "psr", "nsr", "w_reinforce"),
+        Own(["algorithm.advantage.threshold=1"], "needs the reward from which a completion is right, as `pass_at_k`"),
+    ),
+    "kpop": Own(
+        ["algorithm.rollouts=[eight_bits]"], "needs an inference engine that differs from the policy, as `flash_rl`"
+    ),
+    "flash_reinforce": Own(
+        ["algorithm.rollouts=[eight_bits]", "trainer.num_generations=1"],
+        "needs an inference engine that differs from the policy, as `flash_rl`, and has no groups: 64 prompts with one "
+        "completion each",
+    ),
+    "chord": Own([CAREFUL], SHOWN),
     "flash_rl": Own(
         ["algorithm.rollouts=[eight_bits]"],
         "needs an inference engine that differs from the policy. `benchmarks/eight_bits.py` samples with weights "

@@ -145,14 +145,60 @@ def hpt(batch: Batch, logp: Tensor) -> Tensor:
     return sampled + shown / max(1, int(batch.sources["demonstrations"].sum()))
 
 
-PAPERS: dict[str, Loss] = {"remax": remax, "rlep": rlep, "luffy": luffy, "srft": srft, "hpt": hpt}
-WITH_OWN_TESTS = {"prefix_rft", "relift"}
-"""Tested in `test_demonstrations_and_balance` of rlm-algorithms."""
+def prefix_rft(batch: Batch, logp: Tensor) -> Tensor:
+    """Return Dr. GRPO on all completions; what is trained of a prefix is in the mask of its source."""
+    total = torch.zeros((), dtype=logp.dtype)
+    for i in range(len(batch.group)):
+        advantage = centered(batch, i, of_group(batch, i), scaled=False)
+        for t in tokens(batch, i):
+            total = total + clipped((logp[i, t] - batch.old_logp[i, t]).exp(), advantage, 0.2, 0.2)
+    return total / batch.num_sequences / batch.max_completion_length
+
+
+def relift(batch: Batch, logp: Tensor) -> Tensor:
+    """Return Σ −w Â over samples of groups with a right one, and the mean −log π of demonstrations of the others."""
+    sampled, shown, entropy = (torch.zeros((), dtype=logp.dtype) for _ in range(3))
+    samples = examples = 0
+    for i in range(len(batch.group)):
+        demonstrations = of_group(batch, i, "demonstrations")
+        others = [j for j in of_group(batch, i) if j not in demonstrations]
+        helped = bool(demonstrations) and not any(batch.rewards[j] >= 1 for j in others)
+        if helped != (i in demonstrations):
+            continue
+        entropy = entropy - batch.entropy[i, tokens(batch, i)].sum()
+        if helped:
+            shown, examples = shown - logp[i, tokens(batch, i)].sum(), examples + len(tokens(batch, i))
+        elif batch.sources["policy"][i] and tokens(batch, i):
+            ratios = (logp[i, tokens(batch, i)] - batch.old_logp[i, tokens(batch, i)]).exp()
+            sampled, samples = sampled - centered(batch, i, others, scaled=False) * ratios.sum(), samples + 1
+    sampled = sampled / max(1, samples) / batch.max_completion_length
+    return sampled + shown / max(1, examples) + 0.001 * entropy / batch.num_tokens
+
+
+def chord(batch: Batch, logp: Tensor) -> Tensor:
+    """Return (1 − μ) L_GRPO over the tokens of samples plus μ L_SFT over those of demonstrations, μ 0.1."""
+    sampled, shown = (torch.zeros((), dtype=logp.dtype) for _ in range(2))
+    for i in range(len(batch.group)):
+        advantage = centered(batch, i, of_group(batch, i), scaled=True)
+        for t in tokens(batch, i):
+            if batch.sources["policy"][i]:
+                sampled = sampled + clipped((logp[i, t] - batch.old_logp[i, t]).exp(), advantage, 0.2, 0.2)
+            if batch.sources["demonstrations"][i]:
+                p = batch.logp[i, t].exp()
+                shown = shown - p * (1 - p) * logp[i, t]
+    return 0.9 * sampled / token_count(batch, "policy") + 0.1 * shown / token_count(batch, "demonstrations")
+
+
+PAPERS: dict[str, Loss] = {"remax": remax, "rlep": rlep, "luffy": luffy, "srft": srft, "hpt": hpt} | {
+    "prefix_rft": prefix_rft,
+    "relift": relift,
+    "chord": chord,
+}
 
 
 def test_every_algorithm_here_is_registered_and_has_a_formula() -> None:
     with_sources = {name for name, algorithm in ALGORITHMS.items() if algorithm.rollouts}
-    assert with_sources - WITH_OWN_TESTS == set(PAPERS) == set(FORMULAS)
+    assert with_sources == set(PAPERS) == set(FORMULAS)
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -174,6 +220,11 @@ FORMULAS = {
     " + 1 Σ [ Ω₂ ] / Σ n over demonstrations",
     "hpt": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] ) / L over policy"
     " + 1 mean_i( Σₜ [ Ω ] / nᵢ ) over demonstrations",
+    "prefix_rft": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] ) / L",
+    "relift": "loss = mean_i( Σₜ [ −w Â ] ) / L over policy + 1 Σ [ Ω₁ ] / Σ n over demonstrations"
+    " + 0.001 Σ [ Ω₂ ] / Σ n",
+    "chord": "loss = Σ [ c · −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] / Σ n over policy"
+    " + 0.1 Σ [ Ω ] / Σ n over demonstrations",
 }
 
 

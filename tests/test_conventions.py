@@ -11,7 +11,7 @@ import pytest
 import torch
 from fixtures_trainer_steps import trained
 from rlm_lab import plugin_list
-from vectors.conventions import Setting, pairs
+from vectors.conventions import RECENT, Setting, pairs
 from vectors.records import CASES, Args, Case, Out
 
 from rlm_plugins.equation.batch import Batch
@@ -27,7 +27,7 @@ from rlm_plugins.specs import Algorithm, base_name
 
 REGISTRY = Registry()
 ROWS = {part.name: part.target for part in REGISTRY if part.hook == "rlm_algorithms"}
-CONVENTIONS = sorted(name for name in ROWS if "@" in name)
+CONVENTIONS = sorted(name for name in ROWS if "@" in name and name not in RECENT)
 PAIRS = pairs()
 BY_HAND = {name for name in CONVENTIONS if name.partition("@")[2] not in ("trl", "verl", "openrlhf")}
 """Compared with their formulas, written again below."""

@@ -38,6 +38,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "clip_cov": {"token_weights": {"share": 0.2, "low": 0.0}},
     "gfpo": {"filters": {"k": 2}},
     "pass_at_k": {"advantage": {"k": 2}},
+    "m2po": {"token_weights": {"threshold": 0.01}},
+    "kpop": {"token_weights": {"high": 0.002}},
+    "flash_reinforce": {"token_weights": {"high": 0.001}},
 }
 """Knobs with which an algorithm has an effect on a batch of a few dozen tokens."""
 
@@ -161,6 +164,9 @@ def test_empty_unscored_completion_changes_nothing(name: str) -> None:
         "spo": "its baseline is the past of the problem, not its group",
         "flowrl": "its loss is a squared flow, in which the advantage is one term",
         **dict.fromkeys(("opd", "iw_opd", "sdpo"), "the teacher decides, and no reward is compared"),
+        "flash_reinforce": "one mean for the whole batch",
+        "dro": "the square of the log-ratio remains",
+        **dict.fromkeys(("topr", "psr", "nsr", "w_reinforce"), "outcomes are weighted, not compared"),
     }
 )
 def test_a_group_without_spread_has_advantage_zero(name: str) -> None:
@@ -168,7 +174,8 @@ def test_a_group_without_spread_has_advantage_zero(name: str) -> None:
     equation = small_equation(name, shapers=(), penalties=())
     for number, batch in enumerate(BATCHES):
         tied = batch.group == batch.group[0]
-        batch = replace(batch, rewards=batch.rewards.masked_fill(tied, number % 2))
+        named = {name: r.masked_fill(tied, number % 2) for name, r in batch.named_rewards.items()}
+        batch = replace(batch, rewards=batch.rewards.masked_fill(tied, number % 2), named_rewards=named)
         assert not score(batch, equation).advantages[tied].any()
         assert not loss_and_gradient_from_rewards(batch, equation)[1][tied].any()
 
@@ -195,6 +202,8 @@ def test_a_group_of_one_is_defined(name: str) -> None:
         "sdpo": "the advantage is not read: the teacher decides",
         "rlsd": "tokens are weighted by the teacher",
         "sdar": "tokens that the teacher prefers are pulled up as well",
+        "chord": "demonstrations are imitated",
+        "real": "the gradient is a softmax over the group, whatever the size of Â",
     }
 )
 def test_on_policy_gradient_equals_reinforce(name: str) -> None:

@@ -122,7 +122,7 @@ TINY = {
     "use_vllm": "false",  # vLLM needs a GPU
 }
 """Sizes that are replaced, in the recipes that say them."""
-ELSEWHERE = ("flash_rl", "reinforce_pp_baseline")
+ELSEWHERE = ("flash_rl", "reinforce_pp_baseline", "kpop", "flash_reinforce")
 """Recipes that weigh by the probabilities of vLLM; here `canned` reports some, about those of TINY_MODEL."""
 
 WORLD = {"digits": 1, "train_rows": 16, "test_rows": 0}
@@ -236,7 +236,7 @@ def test_data_become_prompts_that_rewards_can_score(file: Path, monkeypatch: pyt
         return
     completions = [ANSWER % 2, ANSWER % 3]
     assert row["prompt"][-1]["content"].endswith(r"\boxed{}.")
-    (reward,) = stage.rewards
+    reward = stage.rewards[0]
     assert reward.part.call({"completions": completions, "answer": [row["answer"]] * 2}) == [1.0, 0.0]
     shown = row.get("demonstration", [])
     assert reward.part.call({"completions": shown, "answer": [row["answer"]] * len(shown)}) == [1.0] * len(shown)

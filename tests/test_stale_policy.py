@@ -25,7 +25,7 @@ REGISTRY = Registry()
 
 def decoupled(high: float = 5.0) -> Equation:
     """Return the decoupled objective of AReaL: tokens whose weight exceeds 5 are left out."""
-    weight = REGISTRY.find("rlm_token_weights", "masked_importance").bind({"low": 0.0, "high": high})
+    weight = REGISTRY.find("rlm_token_weights", "trust_gate").bind({"low": 0.0, "high": high})
     return clipped(token_weights=[weight])
 
 

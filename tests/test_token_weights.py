@@ -12,7 +12,7 @@ from fixtures_equations import equation, loss_batch, part
 from hypothesis import given
 from hypothesis import strategies as st
 from rlm_algorithms.entropy_control import clip_cov
-from rlm_algorithms.importance_ratios import masked_importance, truncated_importance
+from rlm_algorithms.importance_ratios import truncated_importance, trust_gate
 from rlm_testing import batches
 from trl import GRPOTrainer
 
@@ -83,7 +83,7 @@ def test_truncate_caps_the_weight(batch: Batch, cap: float) -> None:
 @given(batches(), st.floats(0.8, 1.0), st.floats(1.0, 1.2))
 def test_mask_weights_are_zero_or_one(batch: Batch, low: float, high: float) -> None:
     data = batch.old_logp, batch.rollout_logp, batch.mask
-    tokens, rows = (masked_importance(*data, low=low, high=high, level=level) for level in ("token", "sequence"))
+    tokens, rows = (trust_gate(*data, low=low, high=high, level=level) for level in ("token", "sequence"))
     for i in range(len(batch.group)):
         assert tokens[i].tolist() == pytest.approx([w if low <= w <= high else 0.0 for w in ratio(batch, i)])
         whole = math.prod(ratio(batch, i))
@@ -93,7 +93,7 @@ def test_mask_weights_are_zero_or_one(batch: Batch, low: float, high: float) -> 
 def test_equal_or_missing_rollout_logprobs_have_weight_one() -> None:
     old, mask = torch.tensor([[-1.0, -2.0]]), torch.tensor([[True, True]])
     silent = torch.tensor([[-1.0, torch.nan]])
-    for weight in (truncated_importance, masked_importance):
+    for weight in (truncated_importance, trust_gate):
         assert weight(old, silent, mask).tolist() == [[1.0, 1.0]]
         assert weight(old, silent, mask, level="sequence").tolist() == [[1.0]]
 

@@ -21,9 +21,11 @@ from rlm_plugins.trainer.passes import prompt_completion, token_statistics
 HEARD: list[tuple[torch.Size, ...]] = []
 
 
-def sure(rewards: Any, self_certainty: Any, top2_margin: Any, entropy: Any, old_logp: Any, mask: Any) -> Any:
+def sure(
+    rewards: Any, self_certainty: Any, top2_margin: Any, sum_pi_squared: Any, entropy: Any, old_logp: Any, mask: Any
+) -> Any:
     """Require every statistic of the pass before the update."""
-    HEARD.append(tuple(x.shape for x in (self_certainty, top2_margin, entropy, old_logp, mask)))
+    HEARD.append(tuple(x.shape for x in (self_certainty, top2_margin, sum_pi_squared, entropy, old_logp, mask)))
     return rewards + (self_certainty + top2_margin).where(mask, 0.0).sum(1)
 
 
@@ -66,6 +68,8 @@ def test_statistics_do_not_depend_on_padding(tmp_path: Path, monkeypatch: pytest
         )
         first, second = step.probs.sort(descending=True).values[:, :2].unbind(1)
         torch.testing.assert_close(found["top2_margin"][row][here[row]], first - second, rtol=1e-4, atol=1e-5)
+        energy = step.probs.square().sum(-1)
+        torch.testing.assert_close(found["sum_pi_squared"][row][here[row]], energy, rtol=1e-4, atol=1e-5)
     assert not any(x[~here].any() for x in found.values())
 
 

@@ -92,6 +92,7 @@ class Batch:
     )
     self_certainty: Tensor = _field("B T", "KL(uniform ‖ policy) before the update, in nats", SCORING)
     top2_margin: Tensor = _field("B T", "gap between the two largest token probabilities, before the update", SCORING)
+    sum_pi_squared: Tensor = _field("B T", "Σπ² over the vocabulary, before the update", SCORING)
     values: Tensor = _field("B T", "the critic's current value estimate before each token", SCORING, LOSS)
     old_values: Tensor = _field("B T", "the critic's value estimate at the start of this update", LOSS)
     log_ratio: Tensor = _field("B T or B 1", "log w, the log of the importance ratio", LOSS)

@@ -207,7 +207,7 @@ def build_environment(
     check_source_columns(environment_spec, plan.slots["rollouts"], name, plan.address("algorithm", "rollouts"))
     if any(plan.slots.values()) and not plan.slots["rollouts"]:  # a rollout source may add any column
         check_columns(environment_spec, "training", plan.stage.rewards, name, rewards)
-    check_parts(_named_parts(plan, rewards), plan.stage.lora, environment_spec)
+    check_parts(_named_parts(plan, rewards), plan.stage.lora, environment_spec, plan.stage.rewards)
     if plan.stage.evaluation is not None:  # the policy alone answers held-out prompts
         check_columns(environment_spec, "held-out", plan.stage.rewards, name, rewards)
     return environment_spec

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 class ChecksItself(Protocol):
     """Checks its knobs against data and adapter before any weight is loaded.
 
-    It is called with those of `lora`, `columns` and (for a rollout source) `prompts` that it names.
+    It is called with those of `lora`, `columns`, `rewards` and (for a rollout source) `prompts` that it names.
     """
 
     check: Callable[..., None]
@@ -40,6 +40,13 @@ class ValidatesConfig(Protocol):
     """Validates its knobs against the trainer's config: `validate(config, **knobs)`."""
 
     validate: Callable[..., None]
+
+
+@runtime_checkable
+class Warns(Protocol):
+    """Returns a warning, or an empty string, about valid settings: `warn(trainer, **knobs)`, `trainer` a mapping."""
+
+    warn: Callable[..., str]
 
 
 @runtime_checkable
@@ -191,6 +198,7 @@ MEMBERS: dict[str, type] = {
     "update": Updates,
     "setup": UsesPolicy,
     "validate": ValidatesConfig,
+    "warn": Warns,
     "memory_bytes": HoldsMemory,
     "state_dict": Stateful,
     "load_state_dict": Stateful,

@@ -222,6 +222,7 @@ SUPPLIERS = {
     "old_logp": "the policy, before the update",
     "self_certainty": "the policy, before the update, from all its logits",
     "top2_margin": "the policy, before the update, from all its logits",
+    "sum_pi_squared": "the policy, before the update, from all its logits",
     "expected_logp": "the policy, before the update, over whole groups",
     "teacher_logp": "the teacher, for each generation batch",
     "has_teacher": "the teacher, for each generation batch",
@@ -252,7 +253,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         ``sections``, and in one line under ``brief``.
     """
     args = options.arguments(stage)
-    parts = list(_parts(stage, registry))
+    parts, trainer = list(_parts(stage, registry)), {**vars(args), **stage.settings}
     return {
         "name": stage.name,
         "model": str(stage.source.notice()) if stage.source.notice is not None else stage.source.origin,
@@ -262,7 +263,7 @@ def examine(stage: Stage, registry: Registry) -> Entry:
         **_objective(stage, dict(parts)["trainer"]),
         **_sections(stage, args),
         "warnings": [
-            *(warnings_of(vars(stage.equation)) if stage.equation is not None else ()),
+            *(warnings_of(vars(stage.equation), trainer) if stage.equation is not None else ()),
             *(line for section in stage.sections.values() for line in section.warnings(stage)),
         ],
     }

@@ -166,7 +166,7 @@ def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog, run: RunSta
     """
     run = run or RunState()
     assert stage.equation is not None
-    for warning in warnings_of(vars(stage.equation)):
+    for warning in warnings_of(vars(stage.equation), {**vars(args), **stage.settings}):
         logger.warning("%s", warning)
     multi_turn = stage.environment_spec.multi_turn
     order, parts = order_of(stage.sampler, shuffle=args.shuffle_dataset), stage.equation.parts()

@@ -22,7 +22,7 @@ from rlm_plugins.models.critic import Critic
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
 
-VOCAB_STATISTICS = ("self_certainty", "top2_margin")
+VOCAB_STATISTICS = ("self_certainty", "top2_margin", "sum_pi_squared")
 """Statistics that scoring parts may name, and that the fused head does not compute."""
 NAMES = ("old_logp", "entropy", *VOCAB_STATISTICS)
 """Names of everything that :func:`token_statistics` returns."""
@@ -63,7 +63,7 @@ def padded_statistics(
 def token_statistics(
     logits: Float[torch.Tensor, "B T V"], tokens: Int[torch.Tensor, "B T"]
 ) -> dict[str, Float[torch.Tensor, "B T"]]:
-    """log π(y), H(π), KL(U ‖ π) = −log V − mean_v log π(v), and p₁ − p₂ of the two likeliest tokens.
+    """log π(y), H(π), KL(U ‖ π) = −log V − mean_v log π(v), p₁ − p₂ of the two likeliest tokens, and Σ_v π(v)².
 
     A probability of 0 counts as e⁻¹⁰⁰⁰, so that a token that is ruled out does not make a statistic infinite.
 
@@ -71,12 +71,13 @@ def token_statistics(
     0.0
     """
     z = torch.log_softmax(logits, -1).clamp(min=-1000.0)
-    likeliest = z.topk(2, -1).values.exp()
+    likeliest, probabilities = z.topk(2, -1).values.exp(), z.exp()
     return {
         "old_logp": z.gather(-1, tokens.unsqueeze(-1)).squeeze(-1),
-        "entropy": -(z.exp() * z).sum(-1),
+        "entropy": -(probabilities * z).sum(-1),
         "self_certainty": -z.mean(-1) - math.log(z.shape[-1]),
         "top2_margin": likeliest[..., 0] - likeliest[..., 1],
+        "sum_pi_squared": probabilities.square().sum(-1),
     }
 
 

@@ -18,6 +18,12 @@ from vectors.records import RECORDS, Args, Case, matches
 Setting = Callable[[Algorithm, Args, Case], Algorithm]
 HELD: list[tuple[str, str, Args, Setting]] = []
 
+RECENT = {
+    *("max_rl@skyrl", "max_rl@prime_rl", "dppo_tv@verl", "dppo_kl@verl", "dppo_tv@skyrl", "dppo_tv@prime_rl"),
+    *("m2po@areal", "topr@roll", "gdpo@verl"),
+}
+"""Conventions with records or formulas in `test_recent_algorithms`."""
+
 
 def holds(names: str, function: str, **args: Any) -> Callable[[Setting], Setting]:
     """Register algorithms (names separated by spaces) that reproduce the library's `function` called with `args`."""

@@ -75,7 +75,7 @@ def verl_rollout_weights(case: Case, args: Args) -> Out:
     level, threshold = args["rollout_is"], args["threshold"]
     if isinstance(threshold, str):
         low, high = map(float, threshold.split("_"))
-        weight = part("rlm_token_weights", importance_ratios.masked_importance, low=low, high=high, level=level)
+        weight = part("rlm_token_weights", importance_ratios.trust_gate, low=low, high=high, level=level)
     else:
         weight = part("rlm_token_weights", importance_ratios.truncated_importance, cap=threshold, level=level)
     return {"weights": weight(case.batch())}

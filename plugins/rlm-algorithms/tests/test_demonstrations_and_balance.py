@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
 from rlm_algorithms import ALGORITHMS, prefixes, trajectory_balance
-from rlm_testing import batches, conformance
+from rlm_testing import conformance
 
 from rlm_plugins import recipe
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.equation import Equation
-from rlm_plugins.equation.step import objective, score, with_own_step_batch
+from rlm_plugins.equation.step import objective, with_own_step_batch
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry import Registry
 from rlm_plugins.report.objective_text import slots_of
@@ -65,46 +64,6 @@ def test_balanced_policy_has_no_gradient() -> None:
     loss = trajectory_balance(logp, ref, torch.ones(2, 1), advantages, mask, step, rows, beta=2.0)
     torch.testing.assert_close(loss.detach(), torch.zeros(2, 1))
     torch.testing.assert_close(torch.autograd.grad(loss.sum(), logp)[0], torch.zeros(2, 1))
-
-
-def relift_of_its_repository(batch: Batch, logp: torch.Tensor) -> torch.Tensor:
-    """Return −w (r − mean) over samples / (completions · L), −log π of the hardest questions, and 0.001 · entropy."""
-    sampled, shown, entropy = (torch.zeros((), dtype=logp.dtype) for _ in range(3))
-    shown_tokens, kept_samples = 0, 0
-    for i, group in enumerate(batch.group.tolist()):
-        rows = [j for j, other in enumerate(batch.group.tolist()) if other == group]
-        samples = [j for j in rows if not batch.sources["demonstrations"][j]]
-        hard = len(samples) < len(rows) and all(batch.rewards[j] < 1 for j in samples)
-        demonstrated = bool(batch.sources["demonstrations"][i])
-        if hard != demonstrated:
-            continue
-        own = batch.mask[i].nonzero().squeeze(1)
-        entropy = entropy - batch.entropy[i, own].sum()
-        if demonstrated:
-            shown, shown_tokens = shown - logp[i, own].sum(), shown_tokens + len(own)
-        elif batch.sources["policy"][i]:
-            rewards = batch.rewards[samples]
-            advantage = batch.rewards[i] - rewards.mean() if len(set(rewards.tolist())) > 1 else 0.0
-            sampled = sampled - ((logp - batch.old_logp)[i, own].exp() * advantage).sum()
-            kept_samples += bool(len(own))
-    loss = sampled / max(1, kept_samples) / batch.max_completion_length
-    return loss + shown / max(1, shown_tokens) + 0.001 * entropy / batch.num_tokens
-
-
-RELIFT = Equation.from_slots(slots_of(replace(ALGORITHMS["relift"], rollouts=()), Registry()))
-
-
-@given(batch=batches())
-def test_relift_equals_the_formula_of_its_repository(batch: Batch) -> None:
-    """Samples, demonstrations and completions of other sources, some of them empty: value and gradient."""
-    logp = batch.logp.clone().requires_grad_()
-    expected = relift_of_its_repository(batch, logp)
-    leaf = batch.logp.clone().requires_grad_()
-    actual = objective(replace(score(batch, RELIFT), logp=leaf, rollout_weight=None), RELIFT)
-    torch.testing.assert_close(actual, expected)
-    (gradient,) = torch.autograd.grad(actual, leaf)
-    wanted = torch.autograd.grad(expected, logp)[0] if expected.requires_grad else torch.zeros_like(logp)
-    torch.testing.assert_close(gradient, wanted)
 
 
 class Model:

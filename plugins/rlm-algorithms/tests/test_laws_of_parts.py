@@ -16,11 +16,15 @@ from rlm_algorithms import (
     imitation_losses,
     importance_ratios,
     length_control,
+    outcome_advantages,
     policy_losses,
+    prompt_aggregator,
     replay_rollouts,
     reward_combinations,
+    token_gates,
     tracked_values,
     tree_rollouts,
+    trust_regions,
     wrapped_environments,
 )
 from rlm_testing import conformance
@@ -103,23 +107,65 @@ test_whitened_up_to_holes = conformance(
     exceptions=BATCH | FORGOTTEN,
 )
 test_tracked = conformance("rlm_advantages", tracked_values.TrackedBaseline, exceptions=BATCH)
+UNCOMPARED = {"ties": "each completion has the weight of its own outcome"}
+test_max_rl = conformance("rlm_advantages", outcome_advantages.max_rl, knobs={"negative": "zero"})
+test_max_rl_of_skyrl = conformance(
+    "rlm_advantages",
+    outcome_advantages.max_rl,
+    knobs={"eps": 1e-6, "negative": "zero", "singleton": "reward"},
+    exceptions=LONE,
+)
+test_signed = conformance(
+    "rlm_advantages", outcome_advantages.signed, knobs={"positive": 0.1, "threshold": 0.5}, exceptions=UNCOMPARED
+)
+test_batch_mean = conformance("rlm_advantages", outcome_advantages.batch_mean, exceptions=BATCH)
+test_optimal_token_baseline = conformance("rlm_advantages", outcome_advantages.optimal_token_baseline)
 test_geometric_clipped = conformance("rlm_importance", importance_ratios.geometric_clipped)
 test_group_expectation = conformance("rlm_importance", importance_ratios.group_expectation)
 test_gppo = conformance("rlm_policy_losses", policy_losses.gradient_preserving)
 test_ce_gppo = conformance(
     "rlm_policy_losses", policy_losses.gradient_preserving, knobs={"beta_low": 0.5, "beta_high": 0.9, "delta": 3.0}
 )
+test_dppo_tv = conformance("rlm_policy_losses", trust_regions.dppo)
+test_dppo_kl = conformance(
+    "rlm_policy_losses", trust_regions.dppo, knobs={"divergence": "kl", "low": 0.05, "high": 0.05, "cap": 20.0}
+)
+test_dppo_of_verl = conformance("rlm_policy_losses", trust_regions.dppo, knobs={"sampler": "old"})
+test_dro = conformance("rlm_policy_losses", trust_regions.dro, knobs={"beta": 0.1})
+test_topr = conformance("rlm_policy_losses", trust_regions.topr, knobs={"negative": 0.5})
+test_real = conformance("rlm_policy_losses", trust_regions.real)
 test_verdict = conformance("rlm_policy_losses", imitation_losses.correctness)
 test_clip_cov = conformance("rlm_token_weights", entropy_control.clip_cov, knobs={"share": 0.2, "low": 0.0})
 test_truncated_importance = conformance("rlm_token_weights", importance_ratios.truncated_importance)
 test_truncated_rows = conformance(
     "rlm_token_weights", importance_ratios.truncated_importance, knobs={"cap": 1.1, "level": "sequence"}
 )
-test_masked_importance = conformance("rlm_token_weights", importance_ratios.masked_importance)
-test_masked_rows = conformance("rlm_token_weights", importance_ratios.masked_importance, knobs={"level": "sequence"})
+test_trust_gate = conformance("rlm_token_weights", importance_ratios.trust_gate)
+test_masked_rows = conformance("rlm_token_weights", importance_ratios.trust_gate, knobs={"level": "sequence"})
+test_gate_of_mean_ratio = conformance(
+    "rlm_token_weights", importance_ratios.trust_gate, knobs={"level": "sequence_mean", "weighted": False}
+)
+test_gate_of_kl = conformance(
+    "rlm_token_weights", importance_ratios.trust_gate, knobs={"of": "symmetric_kl", "high": 0.02}
+)
+test_gate_of_tv = conformance(
+    "rlm_token_weights", importance_ratios.trust_gate, knobs={"of": "tv", "level": "sequence_mean", "high": 0.02}
+)
+test_constant = conformance("rlm_token_weights", token_gates.constant, knobs={"value": 0.5})
+test_fipo = conformance("rlm_token_weights", token_gates.fipo)
+test_fipo_both = conformance(
+    "rlm_token_weights", token_gates.fipo, knobs={"high_only": False, "safety": None, "delta": 1.1}
+)
+test_m2po = conformance("rlm_token_weights", token_gates.m2po)
+test_m2po_of_areal = conformance("rlm_token_weights", token_gates.m2po, knobs={"reading": "areal"})
+test_prompt_mean = conformance("rlm_aggregators", prompt_aggregator.prompt_mean)
+test_prompt_mean_of_completions = conformance(
+    "rlm_aggregators", prompt_aggregator.prompt_mean, knobs={"within": "completions"}
+)
 test_kl_cov = conformance("rlm_penalties", entropy_control.kl_cov, knobs={"share": 0.2})
 test_nll = conformance("rlm_penalties", imitation_losses.nll)
 test_nll_by_probability = conformance("rlm_penalties", imitation_losses.nll, knobs={"weighted_by": "probability"})
+test_nll_by_uncertainty = conformance("rlm_penalties", imitation_losses.nll, knobs={"weighted_by": "uncertainty"})
 test_nll_by_certainty = conformance("rlm_penalties", imitation_losses.nll, knobs={"weighted_by": "certainty"})
 test_policy_shaping = conformance("rlm_penalties", imitation_losses.policy_shaping)
 test_unshaped_policy = conformance("rlm_penalties", imitation_losses.policy_shaping, knobs={"gamma": None})

@@ -149,5 +149,6 @@ def _rows(scores: torch.Tensor, size: int, rewards: Sequence[str], sources: Sequ
         entropy=numbers,
         self_certainty=numbers,
         top2_margin=numbers,
+        sum_pi_squared=numbers,
         values=numbers,
     )

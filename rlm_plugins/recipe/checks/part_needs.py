@@ -12,7 +12,7 @@ from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.recipe.paths import Path, format_path, prefixed_address
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.registry.protocols import ValidatesConfig, granularity_of, needs_equation
+from rlm_plugins.registry.protocols import ValidatesConfig, Warns, granularity_of, needs_equation
 from rlm_plugins.rollout.group_layout import assign_sources, labels
 
 if TYPE_CHECKING:
@@ -245,21 +245,27 @@ def check_rows_fit(slots: Mapping[str, Any], config: Any, stage_path: Path) -> N
         assign_sources(slots["rollouts"], config.num_generations, where)
 
 
-def warnings_of(slots: Mapping[str, Any]) -> list[str]:
-    """Return warnings about valid combinations of parts that are rarely intended.
+def warnings_of(slots: Mapping[str, Any], trainer: Mapping[str, Any]) -> list[str]:
+    """Return warnings about valid combinations of parts, and of parts and settings, that are rarely intended.
 
     Args:
         slots: Key of ``algorithm:`` → part, None, or list of parts.
+        trainer: Field of the trainer's config, or setting of a package → value.
     """
+    warnings = []
+    for slot, bound, _ in iter_parts(slots, ""):
+        target: Any = bound.target
+        if isinstance(target, Warns) and (warning := target.warn(trainer, **bound.knobs)):
+            warnings.append(f"`{bound.part.name}` ({slot}): {warning}")
     ratio, aggregator = slots.get("importance"), slots.get("aggregator")
-    if ratio is None or aggregator is None:
-        return []
-    if (granularity_of(ratio.target), granularity_of(aggregator.target)) != ("sequence", "token"):
-        return []
-    return [
-        f"the ratio `{ratio.part.name}` is one per completion, and `{aggregator.part.name}` weights each sequence by "
-        "its completion length: the gradient is not that of the per-sequence objective (`aggregator: sequence_mean`)"
-    ]
+    granularity = [granularity_of(part.target) if part is not None else "" for part in (ratio, aggregator)]
+    if ratio is not None and aggregator is not None and granularity == ["sequence", "token"]:
+        warnings.append(
+            f"the ratio `{ratio.part.name}` is one per completion, and `{aggregator.part.name}` weights each sequence "
+            "by its completion length: the gradient is not that of the per-sequence objective "
+            "(`aggregator: sequence_mean`)"
+        )
+    return warnings
 
 
 def check_config_rules(slots: Mapping[str, Any], config: Any, where: str) -> None:

@@ -77,7 +77,10 @@ def check_trainer_columns(
 
 
 def check_parts(
-    parts: Iterable[tuple[Bound, str]], lora: Mapping[str, Any] | None, environment_spec: EnvironmentSpec
+    parts: Iterable[tuple[Bound, str]],
+    lora: Mapping[str, Any] | None,
+    environment_spec: EnvironmentSpec,
+    rewards: Sequence[Reward] = (),
 ) -> None:
     """Call the method `check` of every part that has one.
 
@@ -85,14 +88,16 @@ def check_parts(
         parts: Rewards and parts of the equation, with their addresses.
         lora: The policy's adapter (None: all weights are trained), which a `check` may name.
         environment_spec: The data sets; a `check` may name `columns`, those of the training set.
+        rewards: Those of the stage, with their weights, which a `check` may name, beside its own knobs.
 
     Raises:
         RecipeError: As raised by the part, with its address.
     """
+    available = {"lora": lora, "columns": columns(environment_spec.train), "rewards": rewards}
     for part, where in parts:
         if isinstance(part.target, ChecksItself):
             with prefixed_address(where):
-                call_with_accepted(part.target.check, {"lora": lora, "columns": columns(environment_spec.train)})
+                call_with_accepted(part.target.check, {**part.knobs, **available})
 
 
 def check_source_columns(environment_spec: EnvironmentSpec, sources: Sequence[Bound], name: str, where: str) -> None:

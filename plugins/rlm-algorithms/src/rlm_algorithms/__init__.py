@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlm_algorithms import distillation, filters, group_advantages, imitation_losses, importance_ratios, length_control
+from rlm_algorithms import (
+    distillation,
+    filters,
+    group_advantages,
+    imitation_losses,
+    importance_ratios,
+    length_control,
+    outcome_advantages,
+    token_gates,
+    trust_regions,
+)
 from rlm_algorithms.adaptive_kl import AdaptiveKL, AdaptiveKLInReward
 from rlm_algorithms.demonstrations import Demonstrations, greedy, prefixes
 from rlm_algorithms.entropy_control import clip_cov, kl_cov
 from rlm_algorithms.policy_losses import gradient_preserving, trajectory_balance
+from rlm_algorithms.prompt_aggregator import prompt_mean
 from rlm_algorithms.replay_rollouts import Replay
 from rlm_algorithms.reward_combinations import product, sigmoid_shaping
 from rlm_algorithms.teacher import Teacher
@@ -78,6 +89,10 @@ def rlm_advantages() -> dict[str, object]:
         "pass_at_k": group_advantages.pass_at_k,
         "best_margin": group_advantages.best_margin,
         "teacher_log_ratio": distillation.teacher_log_ratio,
+        "max_rl": outcome_advantages.max_rl,
+        "signed": outcome_advantages.signed,
+        "batch_mean": outcome_advantages.batch_mean,
+        "optimal_token_baseline": outcome_advantages.optimal_token_baseline,
     }
 
 
@@ -98,6 +113,10 @@ def rlm_policy_losses() -> dict[str, object]:
         "correctness": imitation_losses.correctness,
         "trajectory_balance": trajectory_balance,
         "sampled_distillation": distillation.sampled_distillation,
+        "dppo": trust_regions.dppo,
+        "dro": trust_regions.dro,
+        "topr": trust_regions.topr,
+        "real": trust_regions.real,
     }
 
 
@@ -107,7 +126,10 @@ def rlm_token_weights() -> dict[str, object]:
     return {
         "clip_cov": clip_cov,
         "truncated_importance": importance_ratios.truncated_importance,
-        "masked_importance": importance_ratios.masked_importance,
+        "trust_gate": importance_ratios.trust_gate,
+        "constant": token_gates.constant,
+        "fipo": token_gates.fipo,
+        "m2po": token_gates.m2po,
         "teacher_reweighting": distillation.teacher_reweighting,
     }
 
@@ -122,6 +144,12 @@ def rlm_penalties() -> dict[str, object]:
         "adaptive_kl": AdaptiveKL,
         "self_distillation": distillation.self_distillation,
     }
+
+
+@hookimpl
+def rlm_aggregators() -> dict[str, object]:
+    """Return the aggregators of this package by name."""
+    return {"prompt_mean": prompt_mean}
 
 
 @hookimpl

@@ -158,11 +158,7 @@ def pass_at_k(
     >>> pass_at_k(torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.tensor([0, 0, 0, 0]), k=2).mul(3).round().tolist()
     [3.0, -1.0, -1.0, -1.0]
     """
-    if threshold is None and not ((rewards == 0) | (rewards == 1)).all():
-        invalid = next(r for r in rewards.tolist() if r not in (0.0, 1.0))
-        hint = "threshold: 1.0, if a completion is right from that reward on; or drop the other rewards and shapers"
-        raise PartError(f"got the reward {invalid:g}", where="advantage: pass_at_k", allowed="0 or 1", hint=hint)
-    correct = rewards if threshold is None else (rewards >= threshold).to(rewards.dtype)
+    correct = is_correct(rewards, threshold, "pass_at_k")
     groups = Groups(correct, group)
     sizes = (~groups.table.isnan()).sum(1, keepdim=True)
     wrong = sizes - groups.table.nansum(1, keepdim=True)
@@ -197,6 +193,15 @@ def best_margin(
     if scale == "group":
         margin = margin / (nanstd(groups.table, 1) + eps)
     return groups.flatten_or_zero(margin)
+
+
+def is_correct(rewards: Float[torch.Tensor, "B"], threshold: float | None, name: str) -> Float[torch.Tensor, "B"]:
+    """Return 1 for right completions and 0 for wrong ones: from `threshold` on, or as the rewards 0 and 1 say."""
+    if threshold is None and not ((rewards == 0) | (rewards == 1)).all():
+        invalid = next(r for r in rewards.tolist() if r not in (0.0, 1.0))
+        hint = "threshold: 1.0, if a completion is right from that reward on; or drop the other rewards and shapers"
+        raise PartError(f"got the reward {invalid:g}", where=f"advantage: {name}", allowed="0 or 1", hint=hint)
+    return rewards if threshold is None else (rewards >= threshold).to(rewards.dtype)
 
 
 def _subset_probability(part: torch.Tensor, total: torch.Tensor, k: int) -> torch.Tensor:

@@ -18,13 +18,13 @@ def nll(
     entropy: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
     *,
-    weighted_by: Literal["nothing", "probability", "certainty"] = "nothing",
+    weighted_by: Literal["nothing", "probability", "certainty", "uncertainty"] = "nothing",
 ) -> Float[torch.Tensor, "B T"]:
     """Negative log-likelihood of the completion, as in supervised fine-tuning.
 
-    Ω = −v log π: v, without gradient, is 1, π for `weighted_by` "probability", or e^−H for "certainty", H being the
-    mean entropy of the completion. By probability it is DFT (arXiv 2508.05629: small steps on unlikely tokens), by
-    certainty the supervised term of SRFT (2506.19767: small steps on completions with high entropy).
+    Ω = −v log π: v, without gradient, is 1, or by `weighted_by` one of three. "probability" is π: DFT (arXiv
+    2508.05629), small steps on unlikely tokens. "uncertainty" is π (1 − π): CHORD-φ (2508.11408), small steps on likely
+    ones too. "certainty" is e^−H, H the mean entropy of the completion: the supervised term of SRFT (2506.19767).
 
     With ``{min_reward: 1.0, aggregator: token_mean, beta: 0.1}`` it is the positive-example term of VAPO (2504.05118),
     the mean over the tokens of right completions.
@@ -35,8 +35,10 @@ def nll(
     weight = torch.ones_like(logp)
     if weighted_by == "probability":
         weight = weight * logp.detach().exp()
+    if weighted_by == "uncertainty":
+        weight = logp.detach().exp() * (1 - logp.detach().exp())
     if weighted_by == "certainty":
-        weight = weight * (-sequence_mean(entropy, mask)).exp()
+        weight = weight * (-sequence_mean(entropy.detach(), mask)).exp()
     return -weight * logp
 
 
@@ -80,10 +82,10 @@ def correctness(
     [[1.0], [-2.0]]
     """
     right = (rewards >= threshold).unsqueeze(1)
-    weight = positive_weight * sequence_mean(entropy, mask).clamp(max=20.0).exp()  # entropies are far below 20
+    weight = positive_weight * sequence_mean(entropy.detach(), mask).clamp(max=20.0).exp()  # entropies are far below 20
     return -weight.where(right, -1.0) * logp
 
 
-def sequence_mean(x: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B 1"]:
-    """Return the mean over the trained tokens of each completion, without gradient; 0 if it has none."""
-    return (x.detach() * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+def sequence_mean(x: Float[torch.Tensor, "B #T"], mask: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B 1"]:
+    """Return the mean over the trained tokens of each completion; 0 if it has none."""
+    return x.expand(mask.shape).where(mask, 0.0).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)

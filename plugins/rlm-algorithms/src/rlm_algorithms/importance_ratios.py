@@ -1,4 +1,4 @@
-"""w and c: ratios of GMPO and GEPO, and weights that correct for the log-probs of the inference engine."""
+"""w and c: ratios of GMPO and GEPO, and weights and gates by the log-probs of the inference engine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from pydantic import NonNegativeFloat, PositiveFloat
 
+from rlm_algorithms.imitation_losses import sequence_mean
+from rlm_algorithms.trust_regions import binary_kl
 from rlm_plugins.lazy import torch
 
 
@@ -33,7 +35,7 @@ def geometric_clipped(
     """
     log_ratio = logp - old_logp
     high = epsilon if epsilon_high is None else epsilon_high
-    return _sequence_mean(torch.where(advantages > 0, log_ratio.clamp(max=high), log_ratio.clamp(min=-epsilon)), mask)
+    return sequence_mean(torch.where(advantages > 0, log_ratio.clamp(max=high), log_ratio.clamp(min=-epsilon)), mask)
 
 
 def group_expectation(
@@ -51,7 +53,7 @@ def group_expectation(
     >>> group_expectation(logp, mask, torch.tensor([0.25]).log()).exp().tolist()
     [[2.0]]
     """
-    return _sequence_mean(logp, mask) - expected_logp.unsqueeze(1)
+    return sequence_mean(logp, mask) - expected_logp.unsqueeze(1)
 
 
 Level = Literal["token", "sequence"]
@@ -79,26 +81,53 @@ def truncated_importance(
     return _mismatch(old_logp, rollout_logp, mask, level).clamp(max=cap)
 
 
-def masked_importance(
+def trust_gate(
     old_logp: Float[torch.Tensor, "B T"],
     rollout_logp: Float[torch.Tensor, "B T"],
     mask: Bool[torch.Tensor, "B T"],
     *,
-    low: NonNegativeFloat = 0.5,
+    of: Literal["ratio", "binary_kl", "symmetric_kl", "tv"] = "ratio",
+    level: Literal["token", "sequence", "sequence_mean"] = "token",
+    low: NonNegativeFloat = 0.0,
     high: PositiveFloat = 5.0,
-    level: Level = "token",
+    weighted: bool = True,
 ) -> Float[torch.Tensor, "B #T"]:
-    """c = π_old / π_rollout between low and high, 0 outside: no gradient if trainer and engine disagree too much.
+    """c = π_old / π_rollout inside a trust region, 0 outside: no gradient if trainer and engine disagree too much.
 
-    IcePop (Ling team, 2025), with α called `low` and β `high`. `level` "sequence": the product over the completion's
-    tokens decides about the completion, (B, 1). The tokens stay in every denominator. Unreported (NaN): ratio 1.
+    Inside is what is between `low` and `high`. `of` "ratio" is the ratio: IcePop (Ling team, 2025), α 0.5 and β 5. The
+    others are divergences of the probabilities p of the engine and q of the trainer: "tv" is |p − q|, "binary_kl" the
+    two-way KL(p ‖ q) (FlashREINFORCE of OpenRLHF). "symmetric_kl" is its larger direction (KPop of AReaL, 2.0 nats).
+
+    `level` "token" decides about each token. A "sequence" counts by the product of its ratios or the sum of its
+    divergences. A "sequence_mean" counts by their mean, of ratios the geometric one (OpenRLHF).
+
+    Tokens that stay keep their ratio, those of a product the product; without `weighted`, 1. The others stay in every
+    denominator. Unreported (NaN): ratio 1, divergence 0.
 
     >>> old, rollout = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.0, -3.0]])
-    >>> masked_importance(old, rollout, torch.tensor([[True, True]])).tolist()
+    >>> trust_gate(old, rollout, torch.tensor([[True, True]])).tolist()
     [[1.0, 0.0]]
     """
-    ratio = _mismatch(old_logp, rollout_logp, mask, level)
-    return ratio.where((ratio >= low) & (ratio <= high), 0.0)
+    sampled = old_logp.where(rollout_logp.isnan() | ~mask, rollout_logp)
+    log_ratio, measured = old_logp - sampled, _disagreement(old_logp, sampled, of)
+    if level != "token":
+        measured = sequence_mean(measured, mask) * (mask.sum(1, keepdim=True) if level == "sequence" else 1)
+    measured = measured.clamp(-20.0, 20.0).exp() if of == "ratio" else measured
+    weight = measured if of == "ratio" and level == "sequence" else log_ratio.clamp(-20.0, 20.0).exp()
+    return (weight if weighted else torch.ones_like(weight)).where((low <= measured) & (measured <= high), 0.0)
+
+
+def _disagreement(
+    old_logp: Float[torch.Tensor, "B T"], sampled_logp: Float[torch.Tensor, "B T"], of: str
+) -> Float[torch.Tensor, "B T"]:
+    """Return the log-ratio, or a divergence, of each token."""
+    p, q = sampled_logp.exp(), old_logp.exp()
+    if of == "ratio":
+        return old_logp - sampled_logp
+    if of == "tv":
+        return (p - q).abs()
+    forward = binary_kl(p, q)
+    return torch.max(forward, binary_kl(q, p)) if of == "symmetric_kl" else forward
 
 
 def _mismatch(
@@ -110,10 +139,6 @@ def _mismatch(
     log_ratio = (old_logp - rollout_logp).nan_to_num(nan=0.0).where(mask, 0.0)
     log_ratio = log_ratio.sum(1, keepdim=True) if level == "sequence" else log_ratio
     return log_ratio.clamp(-20.0, 20.0).exp()
-
-
-def _sequence_mean(x: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B 1"]:
-    return (x.where(mask, 0.0).sum(-1) / mask.sum(-1).clamp(min=1.0)).unsqueeze(-1)
 
 
 for _ratio in (geometric_clipped, group_expectation):

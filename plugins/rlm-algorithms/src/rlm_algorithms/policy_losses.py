@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeFloat, PositiveFloat
 
+from rlm_algorithms.imitation_losses import sequence_mean
 from rlm_plugins.equation.batch import Batch, Log
 from rlm_plugins.equation.statistics import Groups
 from rlm_plugins.lazy import torch
@@ -79,19 +80,19 @@ def trajectory_balance(
     [[4.0], [4.0]]
     """
     log_z = _log_partition(step_batch, beta)[step_batch_rows].unsqueeze(1)
-    imbalance = log_z + _mean(logp, mask) - beta * _mean(advantages, mask) - _mean(ref_logp, mask)
-    weight = _mean(ratio, mask).detach().clamp(1 - epsilon, 1 + epsilon)
+    imbalance = (
+        log_z + sequence_mean(logp, mask) - beta * sequence_mean(advantages, mask) - sequence_mean(ref_logp, mask)
+    )
+    weight = sequence_mean(ratio, mask).detach().clamp(1 - epsilon, 1 + epsilon)
     return weight * imbalance**2
 
 
 def _log_partition(step: Batch, beta: float) -> Float[torch.Tensor, "B"]:
     """Return log Z of each completion's group; completions without tokens are left out."""
-    terms = beta * _mean(step.advantages, step.mask) + _mean(step.ref_logp, step.mask) - _mean(step.old_logp, step.mask)
+    terms = (
+        beta * sequence_mean(step.advantages, step.mask)
+        + sequence_mean(step.ref_logp, step.mask)
+        - sequence_mean(step.old_logp, step.mask)
+    )
     groups = Groups(terms.squeeze(1).masked_fill(~step.mask.any(1), torch.nan), step.group)
     return groups.flatten(groups.table.nanmean(1, keepdim=True)).nan_to_num(nan=0.0)
-
-
-def _mean(x: Float[torch.Tensor, "B #T"], mask: Bool[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B 1"]:
-    """Return the mean over the trained tokens of each completion; 0 if it has none."""
-    total = x.expand(mask.shape).where(mask, 0.0).sum(1, keepdim=True)
-    return total / mask.sum(1, keepdim=True).clamp(min=1)

@@ -207,6 +207,7 @@ def _filled(
         entropy=noise(count, width).abs(),
         self_certainty=noise(count, width).abs(),
         top2_margin=noise(count, width).abs(),
+        sum_pi_squared=noise(count, width).sigmoid(),
         values=noise(count, width),
         log_ratio=log_ratio,
         ratio=log_ratio.clamp(-20.0, 20.0).exp(),

@@ -1,0 +1,282 @@
+"""Algorithms of 2025 and 2026: records of the libraries' own functions, and their papers' formulas written again."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fixtures_equations import REGISTRY, equation_of, loss_and_gradient, part, scored
+from hypothesis import given
+from rlm_algorithms import prompt_aggregator
+from rlm_algorithms.importance_ratios import trust_gate
+from rlm_algorithms.outcome_advantages import max_rl
+from rlm_testing import batches
+from vectors.conventions import RECENT
+
+from rlm_plugins import recipe
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.dispatch import on_last_token
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.equation.step import score, with_own_step_batch
+from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.recipe.compose import compose
+from rlm_plugins.report.check_report import examine
+
+Tensor = torch.Tensor
+Args = dict[str, Any]
+DATA = json.loads((Path(__file__).parent / "data" / "rows_2026.json").read_text())
+
+
+def case() -> Batch:
+    """Return the inputs of the records, in float64."""
+    data = {name: torch.tensor(x, dtype=torch.float64) for name, x in DATA["case"].items()}
+    mask, group, both = data.pop("mask").bool(), data.pop("group").long(), data.pop("rewards_two")
+    advantages = data.pop("advantages").unsqueeze(1)
+    counts = {"num_tokens": mask.sum().double(), "num_sequences": torch.tensor(8.0), "step": 0}
+    spread = on_last_token(data["rewards"], mask)
+    named = {"first": both[0], "second": both[1]}
+    return Batch(
+        mask=mask, group=group, advantages=advantages, token_rewards=spread, named_rewards=named, **data, **counts
+    )
+
+
+def of_loss(name: str, **knobs: Any) -> dict[str, Tensor]:
+    loss, gradient = loss_and_gradient(with_own_step_batch(case()), equation_of(name, policy_loss=knobs))
+    return {"loss": loss, "grad_logp": gradient}
+
+
+def of_weights(name: str, slots: Args, **knobs: Any) -> Tensor:
+    (gate,) = equation_of(name, token_weights=knobs).token_weights
+    return gate(with_own_step_batch(replace(case(), **slots)))
+
+
+def of_advantage(name: str) -> dict[str, Tensor]:
+    return {"advantages": score(case(), equation_of(name)).advantages}
+
+
+RECORDED: dict[str, Callable[[Args], dict[str, Tensor]]] = {
+    "dppo": lambda args: of_loss(f"dppo_{args['divergence']}@verl", low=args["low"], high=args["high"]),
+    "dro": lambda args: of_loss("dro", beta=args["beta"]),
+    "max_rl": lambda args: of_advantage("max_rl@skyrl"),
+    "m2po@areal": lambda args: {"kept": of_weights("m2po@areal", {}, threshold=args["threshold"]) > 0},
+    "m2po@swift": lambda args: {"kept": of_weights("m2po", {"rollout_logp": None}, threshold=args["threshold"]) > 0},
+    "fipo": lambda args: {"weight": of_weights("fipo", {}, **args)},
+    "otb": lambda args: of_advantage("otb"),
+    "gdpo@verl": lambda args: of_advantage("gdpo@verl"),
+}
+"""Function of a library → its outputs from our rows."""
+
+
+@pytest.mark.parametrize("record", DATA["records"], ids=lambda record: record["fn"])
+def test_row_equals_the_records_of_a_library(record: Args) -> None:
+    found, batch = RECORDED[record["fn"]](record["args"]), case()
+    assert set(found) == set(record["out"])
+    for name, expected in record["out"].items():
+        theirs, ours = torch.tensor(expected, dtype=torch.float64), found[name].double()
+        if theirs.dim() == 2:
+            theirs, ours = theirs.where(batch.mask, 0.0), ours.expand(batch.mask.shape).where(batch.mask, 0.0)
+        tolerance = 1e-6 if record["fn"] == "gdpo@verl" else 1e-9  # verl converts its rewards to float32
+        torch.testing.assert_close(ours, theirs.reshape(ours.shape), rtol=tolerance, atol=tolerance)
+
+
+def test_every_recent_convention_has_a_test() -> None:
+    recorded = {"dppo_tv@verl", "dppo_kl@verl", "max_rl@skyrl", "m2po@areal", "gdpo@verl"}
+    assert recorded | {"dppo_tv@skyrl", "dppo_tv@prime_rl", "max_rl@prime_rl", "topr@roll"} == RECENT
+
+
+# ---------------------------------------------------------------- formulas, completion by completion
+
+
+def rows_of(batch: Batch) -> list[list[int]]:
+    """Return the indices of the completions of each group."""
+    return [(batch.group == label).nonzero().flatten().tolist() for label in batch.group.unique()]
+
+
+def tokens(batch: Batch, i: int) -> list[int]:
+    return batch.mask[i].nonzero().flatten().tolist()
+
+
+def agrees(batch: Batch, symbols: Equation, formula: Callable[[Tensor], Tensor]) -> None:
+    """Compare loss and gradient of a scored batch with a formula of log π."""
+    logp = batch.logp.clone().requires_grad_()
+    expected = formula(logp)
+    gradient = torch.autograd.grad(expected, logp)[0] if expected.requires_grad else torch.zeros_like(logp)
+    found = loss_and_gradient(batch, symbols)
+    torch.testing.assert_close(found[0], expected.detach(), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(found[1], gradient, rtol=1e-9, atol=1e-9)
+
+
+def right_or_wrong(batch: Batch) -> Batch:
+    return replace(batch, rewards=(batch.rewards > 0.3).double())
+
+
+@given(batches())
+def test_real_contrasts_the_completions_of_each_group(batch: Batch) -> None:
+    symbols = equation_of("real")
+    batch = scored(right_or_wrong(batch), symbols)
+
+    def real(logp: Tensor) -> Tensor:
+        total, groups = torch.zeros((), dtype=logp.dtype), 0
+        for rows in rows_of(batch):
+            rows = [i for i in rows if tokens(batch, i)]
+            scores = [(logp - batch.old_logp)[i, batch.mask[i]].mean() / 0.5 for i in rows]
+            right = [s for i, s in zip(rows, scores, strict=True) if batch.advantages[i, 0] > 0]
+            wrong = [s for i, s in zip(rows, scores, strict=True) if batch.advantages[i, 0] <= 0]
+            groups += bool(rows)
+            if right and wrong:
+                total = total + (1 + sum(s.exp() for s in wrong)).log() + (1 + sum((-s).exp() for s in right)).log()
+        return total / max(groups, 1)
+
+    agrees(batch, symbols, real)
+
+
+@given(batches())
+def test_topr_truncates_the_ratio_of_wrong_completions(batch: Batch) -> None:
+    symbols = equation_of("topr")
+    batch = scored(right_or_wrong(batch), symbols)
+
+    def topr(logp: Tensor) -> Tensor:
+        total = torch.zeros((), dtype=logp.dtype)
+        for i, reward in enumerate(batch.rewards.tolist()):
+            own = logp[i, batch.mask[i]].sum()
+            ratio = (batch.logp - batch.old_logp)[i, batch.mask[i]].sum().exp().item()
+            total = total - own if reward == 1 else total + min(ratio, 1.0) * own
+        return total / batch.num_sequences
+
+    agrees(batch, symbols, topr)
+
+
+@given(batches())
+def test_conventions_of_skyrl_prime_rl_and_roll(batch: Batch) -> None:
+    """SkyRL's −w Â has the gradient of DPPO; prime-rl adds 1e-3 (log π − log μ)²; ROLL takes TOPR's token ratios."""
+    batch = replace(batch, rollout_logp=batch.old_logp, rewards=batch.rewards.abs())
+    count = batch.num_tokens.item()
+
+    def gradients(kind: str) -> Tensor:
+        total = torch.zeros_like(batch.logp)
+        for i in range(len(batch.group)):
+            for t in tokens(batch, i):
+                d, a = (batch.logp - batch.old_logp)[i, t].item(), shown.advantages[i, 0].item()
+                moved = batch.logp[i, t].exp().item() - batch.old_logp[i, t].exp().item()
+                weight = float(moved * math.copysign(1.0, a) <= 0.2) * math.exp(d)
+                if kind == "topr@roll":
+                    weight = 1.0 if a > 0 else min(math.exp(d), 1.0)
+                total[i, t] = -a * weight + (0.002 * d if kind.endswith("prime_rl") else 0.0)
+        return total / count
+
+    for name in ("dppo_tv@skyrl", "dppo_tv@prime_rl", "max_rl@prime_rl", "topr@roll"):
+        symbols = equation_of(name)
+        shown = replace(score(batch, symbols), num_tokens=batch.num_tokens)
+        found = loss_and_gradient(shown, symbols)[1]
+        torch.testing.assert_close(found, gradients(name), rtol=1e-9, atol=1e-9)
+
+
+SIGNS = {"psr": (1.0, 0.0), "nsr": (0.0, -1.0), "w_reinforce": (0.1, -1.0)}
+
+
+@pytest.mark.parametrize("name", SIGNS)
+def test_outcomes_have_their_own_weights(name: str) -> None:
+    right, wrong = SIGNS[name]
+    found = score(case(), equation_of(name)).advantages.flatten()
+    assert found.tolist() == pytest.approx([right if r == 1 else wrong for r in case().rewards])
+
+
+@given(batches())
+def test_gates_measure_what_they_say(batch: Batch) -> None:
+    """The statistics of OpenRLHF, and KPop's larger direction, one token or completion at a time."""
+    p, q = batch.rollout_logp.exp(), batch.old_logp.exp()
+
+    def kl(a: float, b: float) -> float:
+        a, b = (min(max(x, 1e-6), 1 - 1e-6) for x in (a, b))
+        return a * math.log(a / b) + (1 - a) * math.log((1 - a) / (1 - b))
+
+    for i in range(len(batch.group)):
+        pairs = [(p[i, t].item(), q[i, t].item()) for t in tokens(batch, i)]
+        measured = {
+            "binary_kl": [kl(a, b) for a, b in pairs],
+            "symmetric_kl": [max(kl(a, b), kl(b, a)) for a, b in pairs],
+            "tv": [abs(a - b) for a, b in pairs],
+            "ratio": [b / a for a, b in pairs],
+        }
+        for of, values in measured.items():
+            found = trust_gate(batch.old_logp, batch.rollout_logp, batch.mask, of=of, low=0.01, high=0.95)[i]
+            inside = [0.01 <= x <= 0.95 for x in values]
+            expected = [b / a if kept else 0.0 for (a, b), kept in zip(pairs, inside, strict=True)]
+            assert found[batch.mask[i]].tolist() == pytest.approx(expected)
+            if of != "ratio" and sum(values) > 0:
+                mean, knobs = sum(values) / len(values), {"of": of, "level": "sequence_mean", "weighted": False}
+                for high, kept in ((mean * 1.01, 1.0), (mean * 0.99, 0.0)):
+                    gate = trust_gate(batch.old_logp, batch.rollout_logp, batch.mask, high=high, **knobs)
+                    assert gate[i, batch.mask[i]].tolist() == [kept] * len(pairs)
+
+
+@given(batches())
+def test_prompt_mean_weighs_prompts_equally(batch: Batch) -> None:
+    for within in ("tokens", "completions"):
+        mean = part("rlm_aggregators", prompt_aggregator.prompt_mean, within=within)
+        means = []
+        for rows in rows_of(batch):
+            of_rows = [batch.loss[i, batch.mask[i]] for i in rows if tokens(batch, i)]
+            if of_rows:
+                joined = (
+                    torch.cat(of_rows).mean() if within == "tokens" else sum(x.mean() for x in of_rows) / len(of_rows)
+                )
+                means.append(joined)
+        expected = sum(means) / len(means) if means else torch.zeros((), dtype=batch.loss.dtype)
+        torch.testing.assert_close(mean(with_own_step_batch(batch)), expected)
+
+
+def test_max_rl_is_the_gradient_of_a_mixture_of_pass_at_k() -> None:
+    """E[Â ∇ log π] over groups of n is Σₖ﹤ₙ (1 − p)^(k−1) ∇ p: all outcomes of a policy with two answers."""
+    n, p = 5, 0.3
+    total = 0.0
+    for wins in range(n + 1):
+        rewards = (torch.arange(n) < wins).double()
+        chance = math.comb(n, wins) * p**wins * (1 - p) ** (n - wins)
+        scores = torch.where(rewards > 0, 1 - p, -p)  # d log π / d logit
+        total += chance * (max_rl(rewards, torch.zeros(n).long()) * scores).mean().item()
+    expected = sum((1 - p) ** (k - 1) for k in range(1, n)) * p * (1 - p)
+    assert total == pytest.approx(expected)
+
+
+# ---------------------------------------------------------------- what is refused, and what has no effect
+
+RECIPE = """
+environment: {name: addition, digits: 2}
+rewards: [accuracy, {name: format, weight: WEIGHT}]
+model: scratch
+algorithm: ROW
+trainer: {max_steps: 1, TRAINER}
+"""
+
+
+def stage(tmp_path: Path, row: str, weight: float = 0.1, trainer: str = "") -> Any:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE.replace("ROW", row).replace("WEIGHT", str(weight)).replace("TRAINER", trainer))
+    return compose(recipe.load(file), REGISTRY)[0]
+
+
+def test_max_rl_refuses_negative_rewards(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"the reward 'format' has the weight -0\.1") as error:
+        stage(tmp_path, "max_rl", -0.1)
+    assert error.value.where.startswith("algorithm.advantage")
+    stage(tmp_path, "{name: max_rl, advantage: {negative: zero}}", -0.1)
+    with pytest.raises(PartError, match="got the reward -1"):
+        max_rl(torch.tensor([1.0, -1.0]), torch.tensor([0, 0]))
+
+
+@pytest.mark.parametrize(("row", "warns"), [("fipo", True), ("m2po", True), ("grpo", False)])
+def test_one_update_per_batch_has_a_warning(tmp_path: Path, row: str, warns: bool) -> None:
+    def found(trainer: str) -> list[str]:
+        warnings: list[str] = examine(stage(tmp_path, row, trainer=trainer), REGISTRY)["warnings"]
+        return [line for line in warnings if "one update per generation batch" in line]
+
+    assert bool(found("")) is warns
+    assert not found("num_iterations: 2")
+    assert not found("steps_per_generation: 4, gradient_accumulation_steps: 2")
