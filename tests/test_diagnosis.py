@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rlm_lab.live import data_facts
 from rlm_lab.metrics import find
-from rlm_lab.quantities import StageSettings
-from rlm_lab.rules import RULES, diagnose, foresee, is_violated
+from rlm_lab.quantities import _OF_RECIPE, StageSettings, StepMetrics, of_settings, steps_of
+from rlm_lab.rules import RULES, diagnose, foresee, is_violated, violations
 from rlm_lab.why import render, why
 
 from rlm_plugins.errors import RlmError
@@ -30,6 +30,7 @@ HEALTHY: dict[str, Any] = {
     "grad_norm": 0.2,
     "learning_rate": 5e-4,
     "reward": 0.5,
+    "reward_std": 0.5,
     "reward_ties": 0.6,
     "reward_length_correlation": 0.1,
     "frac_reward_zero_std": 0.3,
@@ -37,6 +38,7 @@ HEALTHY: dict[str, Any] = {
     "rewards/accuracy/std": 0.5,
     "rewards/accuracy/failed": 0.0,
     "rewards/accuracy/unscored": 0.0,
+    "rewards/accuracy/sum_correlation": 0.9,
     "rewards/format/mean": 0.6,
     "rewards/format/std": 0.5,
     "advantage/abs_mean": 0.7,
@@ -44,6 +46,7 @@ HEALTHY: dict[str, Any] = {
     "advantage/nonzero": 0.7,
     "completions/clipped_ratio": 0.02,
     "completions/mean_length": 30.0,
+    "completions/distinct": 0.8,
     "entropy": 0.4,
     "filters/kept": 1.0,
     "refill/full": 1.0,
@@ -73,16 +76,18 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
     "no_end_token": {"completions/clipped_ratio": 1.0},
     "growing_completions": {"completions/mean_length": 90.0},
     "shrinking_completions": {"completions/mean_length": 3.0, "rewards/accuracy/mean": 0.1},
-    "prompts_too_hard": {**UNIFORM, "reward": 0.1},
-    "prompts_too_easy": {**UNIFORM, "reward": 1.2},
+    "prompts_too_hard": {**UNIFORM, "reward": 0.1, "rewards/accuracy/mean": 0.01},
+    "prompts_too_easy": {**UNIFORM, "reward": 1.2, "rewards/accuracy/mean": 0.99},
+    "reward_without_spread": {**UNIFORM, "reward_std": 0.0},
+    "alike_completions": {"completions/distinct": 0.125},
     "tied_rewards": {"reward_ties": 0.97},
-    "dead_reward": {"rewards/accuracy/mean": 0.0, "rewards/accuracy/std": 0.0},
     "unscored_completions": {"rewards/accuracy/unscored": 1.0},
     "failing_reward": {"rewards/accuracy/failed": 3.0},
     "length_rewarded": {"reward_length_correlation": -0.97},
     "secondary_reward_farmed": {"rewards/format/mean": 1.0, "rewards/accuracy/mean": 0.0},
     "main_reward_traded": {"rewards/accuracy/mean": 0.2, "reward": 0.7},
     "offset_reward": {"reward": 1e6, "reward_std": 0.5},
+    "often_failing_reward": {"rewards/accuracy/failed": 3.0, "rewards/accuracy/unscored": 0.5},
     "nothing_kept": {"filters/kept": 0.0},
     "unfilled_batches": {"refill/full": 0.1},
     "entropy_collapse": {"entropy": 0.001},
@@ -95,6 +100,17 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
     "failing_tools": {"tools/failure_frequency": 1.0},
     "missing_demonstrations": {"sources/pool/filled": 0.0},
     "truncated_demonstrations": {"sources/pool/truncated": 1.0},
+}
+"""Rule → metrics of all steps that violate it."""
+FROM_START: dict[str, dict[str, Any]] = {
+    "dead_reward": {"rewards/accuracy/mean": 0.0, "rewards/accuracy/std": 0.0},
+    "constant_reward": {"reward": 0.9, "reward_std": 0.0, "rewards/accuracy/std": 0.0, "rewards/format/std": 0.0},
+    "ineffective_reward": {"rewards/format/mean": 0.0, "rewards/format/std": 0.0},
+    "main_reward_opposed": {"rewards/accuracy/sum_correlation": -0.9},
+    "main_reward_unrelated": {"rewards/accuracy/sum_correlation": 0.02},
+    "solved_at_start": {"held_out/accuracy": 0.99},
+    "training_below_held_out": {"held_out/accuracy": 0.6, "rewards/accuracy/mean": 0.04},
+    "held_out_below_training": {"held_out/accuracy": 0.0},
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "adapter_rate_too_small": {"learning_rate": 1e-7},
@@ -112,12 +128,19 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "optimizer_too_damped": {"adam_epsilon": 1.0},
     "biased_ratio_of_min_p": {"min_p": 0.5},
     "biased_ratio": {"top_p": 0.9},
+    "nearly_greedy_top_p": {"top_p": 0.01},
+    "nearly_greedy_min_p": {"min_p": 0.99},
+    "rate_without_adam": {"optim": "sgd"},
+    "tokens_forbidden": {"generation_kwargs": {"min_new_tokens": 48}},
 }
 
 
 SECTIONS: dict[str, dict[str, Any]] = {
     "heavy_dropout": {"model": {"lora": {"r": 8, "lora_dropout": 0.9}}},
     "kl_penalty_dominates": {"algorithm": {"penalties": [{"name": "kl", "beta": 100.0}]}},
+    "negative_coefficient": {"algorithm": {"penalties": [{"name": "kl", "beta": -0.5}]}},
+    "full_rate_too_large": {"model": {"name": "scratch"}, "trainer": {"learning_rate": 1.0}},
+    "full_rate_of_adapter": {"model": {"name": "pretrained"}, "trainer": {"learning_rate": 5e-4}},
     "main_reward_punished": {"rewards": [{"name": "accuracy", "weight": -1.0}]},
     "no_reward_counts": {"rewards": [{"name": "accuracy", "weight": 0.0}]},
     "critic_rate_too_large": {"critic": {"learning_rate": 10.0}},
@@ -130,6 +153,7 @@ DATA: dict[str, dict[str, float]] = {
     "wrong_end_token": {"data/end_of_turn": 0.0},
     "few_prompts": {"data/prompts": 1.0},
     "few_held_out_prompts": {"data/held_out": 2.0},
+    "no_held_out_prompts": {"data/held_out": 0.0},
     "pad_is_end": {"data/pad_is_end": 1.0},
 }
 
@@ -152,12 +176,13 @@ def test_healthy_metrics_have_no_finding() -> None:
 
 
 def test_every_rule_is_tested() -> None:
-    assert {*VIOLATIONS, *SETTINGS, *SECTIONS, *DATA, "stale_policy"} == {rule.name for rule in RULES}
+    assert {*VIOLATIONS, *FROM_START, *SETTINGS, *SECTIONS, *DATA, "stale_policy"} == {rule.name for rule in RULES}
 
 
 @pytest.mark.parametrize("rule", VIOLATIONS)
 def test_violation_is_named_within_ten_steps(rule: str) -> None:
-    found = diagnose(log(VIOLATIONS[rule]), "01-grpo", settings())
+    steps = steps_of(log(VIOLATIONS[rule]), "01-grpo", settings())
+    found = violations(steps, "01-grpo", settings())
     assert rule in [finding.name for finding in found]
     finding = next(finding for finding in found if finding.name == rule)
     assert (finding.step, finding.until) == (3, 10)
@@ -170,6 +195,16 @@ def test_short_excursion_is_no_finding(rule: str) -> None:
     needed = next(r.least_steps for r in RULES if r.name == rule)
     changed = [{**HEALTHY, "step": n, **(VIOLATIONS[rule] if 2 < n < 2 + needed else {})} for n in range(1, 20)]
     assert rule not in names(changed)
+
+
+@pytest.mark.parametrize("rule", FROM_START)
+def test_violation_from_the_start_is_named(rule: str) -> None:
+    metrics = FROM_START[rule]
+    scores = [{"stage": "01-grpo", "step": 0, "held_out/accuracy": metrics.get("held_out/accuracy", 0.4)}]
+    records = [{**HEALTHY, "step": n, **metrics} for n in range(1, 11)]
+    assert names([*scores, *records[:5], *scores, *records[5:]])[0] == rule
+    if rule in ("dead_reward", "constant_reward", "ineffective_reward"):
+        assert rule not in names([*scores, {**HEALTHY, "step": 0}, *records]), "it varied once"
 
 
 @pytest.mark.parametrize("rule", SETTINGS)
@@ -247,15 +282,14 @@ def test_group_rules_require_groups() -> None:
 def test_current_violations_depend_on_the_last_steps_only() -> None:
     records = [*log(VIOLATIONS["kl_runaway"]), *({**HEALTHY, "step": n} for n in range(11, 21))]
     assert names(records) == ["kl_runaway"]
-    assert diagnose(records, "01-grpo", settings(), last=8) == []
+    assert violations(steps_of(records, "01-grpo", settings())[-8:], "01-grpo", settings()) == []
 
 
 @pytest.mark.parametrize("metric", sorted({metric for rule in RULES for metric in rule.healthy}))
 def test_bounds_name_documented_metrics_or_quantities(metric: str) -> None:
-    quantities = {"policy_loss/clipped", "critic/gap", "main/mean", "main/change", "rewards/<label>/change"}
-    quantities |= {"reward/of_maximum", "entropy/of_start", "completions/length_of_start"}
-    quantities |= {"reward/of_parts", "reward/change", "reward/offset", "policy/grad_norm"}
-    known = metric in quantities or metric.startswith(("adapter/", "settings/"))
+    documented = f"{StepMetrics.__doc__}{of_settings.__doc__}".replace("<penalty>", "<label>").replace("…", metric[5:])
+    known = f"`{metric}`" in documented or metric.removeprefix("settings/") in _OF_RECIPE
+    known |= metric == "settings/beta/kl"
     assert known or find(metric.replace("<label>", "accuracy")) is not None
 
 

@@ -1,7 +1,8 @@
 """The rules of the diagnosis, and the findings of a stage: a pure function of the records of ``metrics.jsonl``.
 
 A rule is violated with certainty if the metrics of its last `steps` optimizer steps are all outside of their healthy
-ranges. A single step outside is noise. The table is `rules.toml`.
+ranges. A single step outside is noise. A rule declares what it explains: layers of the training loop, or other rules. A
+finding that another one explains is a symptom, and is left out. The table is `rules.toml`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ _CONDITIONS: Mapping[str, Callable[[StageSettings, str], bool]] = {
     "no_reward_of_length": lambda settings, label: not settings.rewards_length,
     "no_shapers": lambda settings, label: not settings["algorithm.shapers"],
     "clipped_gradients": lambda settings, label: settings["trainer.max_grad_norm"] != 0,
+    "leading_reward": lambda settings, label: abs(settings.weights.get(label, 0.0)) == settings.largest_weight > 0,
+    "other_trained_reward": lambda settings, label: 0 < abs(settings.weights.get(label, 0.0)) < settings.largest_weight,
+    "trained_main_reward": lambda settings, label: label == settings.main_reward and bool(settings.weights.get(label)),
     "top_k_of_one": lambda settings, label: settings["trainer.top_k"] == 1,
     "many_updates_per_batch": lambda settings, label: settings.updates_per_batch > 4,
     "other_source": lambda settings, label: label != "policy",
@@ -46,7 +50,10 @@ class Rule:
         multiply: Path in the recipe → factor of its number.
         condition: Name of the condition under which the ranges hold; empty: always.
         steps: Optimizer steps in a row; 0: 1 if all metrics are known before the first step, else 3.
-        instead_of: Rules that describe the same observation less precisely.
+        layer: What the rule observes: sampling, text, reward, signal, update or policy; empty for settings and data.
+        explains: Layers and rules that are symptoms of this one, if they are violated at the same time.
+        explains_later: The same of a rule that acts through updates: what is violated from its first step on is none.
+        example: Overrides of lesson 1 that violate the rule, or a description of such a run.
         severity: 3: the run cannot learn, 2: it learns badly, 1: a note.
     """
 
@@ -57,13 +64,28 @@ class Rule:
     multiply: Mapping[str, float] = field(default_factory=dict)
     condition: str = ""
     steps: int = 0
-    instead_of: Sequence[str] = ()
+    layer: str = ""
+    explains: Sequence[str] = ()
+    explains_later: Sequence[str] = ()
+    example: str = ""
     severity: int = 3
 
     @property
     def least_steps(self) -> int:
         """Optimizer steps in a row after which a violation is certain."""
         return self.steps or (1 if all(metric.startswith(FORESEEN) for metric in self.healthy) else 3)
+
+    def is_cause_of(self, other: Rule, start: int, other_span: tuple[int, int]) -> bool:
+        """Return True if a violation of another rule is a symptom of one of this rule.
+
+        Args:
+            other: The other rule.
+            start: First step of the violation of this rule.
+            other_span: First and last step of the violation of the other rule.
+        """
+        effects = [*self.explains, *self.explains_later]
+        is_late = other_span[0] > start if self.explains_later else other_span[1] >= start
+        return other.name != self.name and is_late and (other.name in effects or other.layer in effects)
 
     def labels(self, steps: Sequence[Record]) -> list[str]:
         """Return the labels for which the first metric with a placeholder was logged; one empty label without any."""
@@ -72,7 +94,7 @@ class Rule:
             return [""]
         prefix, suffix = named[0].split("<label>")
         logged = [x for x in dict.fromkeys(chain.from_iterable(steps)) if x.startswith(prefix) and x.endswith(suffix)]
-        return list(filter(None, (name[len(prefix) : -len(suffix)] for name in logged)))
+        return list(filter(None, (name.removeprefix(prefix).removesuffix(suffix) for name in logged)))
 
     def violation(self, label: str, steps: Sequence[Record]) -> list[Record]:
         """Return the steps of the longest violation; none if it is too short to be certain."""
@@ -108,8 +130,12 @@ def _scaled(path: str, factor: float, value: Any) -> str:
 
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-RULES = tuple(Rule(name, **entry) for name, entry in _TABLE.items())
-"""Causes before their symptoms: findings of one severity are listed in this order."""
+_LAYERS = {name: layer for layer, names in _TABLE.pop("layers").items() for name in names}
+RULES = tuple(Rule(name, layer=_LAYERS.get(name, ""), **entry) for name, entry in _TABLE.items())
+"""Findings of one severity are listed in this order."""
+_OF_SCORES = ("sampling", "reward", "signal")
+"""Layers of rules whose evidence ends with the scores of the last step."""
+_BY_NAME = {rule.name: rule for rule in RULES}
 
 
 @dataclass(frozen=True)
@@ -145,16 +171,15 @@ class Finding:
         return asdict(self)
 
 
-def diagnose(records: Sequence[Record], stage: str, settings: StageSettings, last: int = 0) -> list[Finding]:
-    """Return the findings of a stage, the most severe first.
+def diagnose(records: Sequence[Record], stage: str, settings: StageSettings) -> list[Finding]:
+    """Return the findings of a stage without symptoms of others, the most severe first.
 
     Args:
         records: Lines of ``metrics.jsonl``.
         stage: Name of the stage.
         settings: Settings of the stage.
-        last: Number of steps at the end to look at; 0: all of them.
     """
-    return _findings(steps_of(records, stage, settings)[-last:], stage, settings)
+    return causes(violations(steps_of(records, stage, settings), stage, settings))
 
 
 def foresee(stage: str, settings: StageSettings, data: Mapping[str, float] | None = None) -> list[Finding]:
@@ -165,29 +190,46 @@ def foresee(stage: str, settings: StageSettings, data: Mapping[str, float] | Non
         settings: Settings of the stage.
         data: Facts of its data set (:func:`rlm_lab.live.data_facts`).
     """
-    return _findings([{"step": 0, **of_settings(settings), **(data or {})}], stage, settings)
+    return causes(violations([{"step": 0, **of_settings(settings), **(data or {})}], stage, settings))
 
 
-def _findings(steps: Sequence[Record], stage: str, settings: StageSettings) -> list[Finding]:
+def causes(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings that no other finding explains, the most severe first."""
+    causes = [finding for finding in findings if not any(_explains(other, finding) for other in findings)]
+    return sorted(causes, key=lambda finding: -finding.severity)
+
+
+def _explains(cause: Finding, finding: Finding) -> bool:
+    return _BY_NAME[cause.name].is_cause_of(_BY_NAME[finding.name], cause.step, (finding.step, finding.until))
+
+
+def violations(steps: Sequence[Record], stage: str, settings: StageSettings) -> list[Finding]:
+    """Return a finding for each violated rule, symptoms included.
+
+    Args:
+        steps: Steps with the quantities of :class:`rlm_lab.quantities.StepMetrics`.
+        stage: Name of the stage.
+        settings: Settings of the stage.
+    """
     findings: list[Finding] = []
     for rule in RULES:
         for label in rule.labels(steps):
             if _CONDITIONS[rule.condition](settings, label) and (violation := rule.violation(label, steps)):
                 findings.append(_finding(rule, label, stage, violation, settings))
-    names = {finding.name for finding in findings}
-    hidden = set(chain.from_iterable(rule.instead_of for rule in RULES if rule.name in names))
-    return sorted((finding for finding in findings if finding.name not in hidden), key=lambda f: -f.severity)
+    return findings
 
 
 def _finding(rule: Rule, label: str, stage: str, violation: Sequence[Record], settings: StageSettings) -> Finding:
     means = [_mean([step[metric.replace("<label>", label)] for step in violation]) for metric in rule.healthy]
+    evidence = rule.evidence.format(*means, label=label, settings=settings)
+    scores = [f"{name} {value:.0%}" for name, value in violation[-1].get("scores", {}).items()]
     return Finding(
         name=rule.name,
         stage=stage,
         step=int(violation[0]["step"]),
         until=int(violation[-1]["step"]),
         severity=rule.severity,
-        evidence=rule.evidence.format(*means, label=label, settings=settings),
+        evidence=f"{evidence}; scores: {', '.join(scores)}" if scores and rule.layer in _OF_SCORES else evidence,
         remedy=rule.remedy(settings),
         label=label,
     )
