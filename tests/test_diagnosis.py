@@ -109,7 +109,6 @@ FROM_START: dict[str, dict[str, Any]] = {
     "main_reward_opposed": {"rewards/accuracy/sum_correlation": -0.9},
     "main_reward_unrelated": {"rewards/accuracy/sum_correlation": 0.02},
     "solved_at_start": {"held_out/accuracy": 0.99},
-    "training_below_held_out": {"held_out/accuracy": 0.6, "rewards/accuracy/mean": 0.04},
     "held_out_below_training": {"held_out/accuracy": 0.0},
 }
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -34,9 +34,9 @@ def explain(
     load: Load = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain a part, knob, algorithm, hook, recipe key, batch field, metric, trainer setting or term of the field.
+    """Explain a part, knob, algorithm, hook, recipe key, batch field, metric, finding, setting or term.
 
-    JSON: a list of entries; `kind` is part, algorithm, hook, key, batch, knob, metric, setting or term.
+    JSON: a list of entries; `kind` is part, algorithm, hook, key, batch, knob, metric, finding, setting or term.
     """
     from rlm_lab.explain import explain as entries_of
     from rlm_lab.explain_text import render

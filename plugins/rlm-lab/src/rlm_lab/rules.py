@@ -8,6 +8,7 @@ finding that another one explains is a symptom, and is left out. The table is `r
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,6 +18,7 @@ from typing import Any
 
 from rlm_lab.quantities import FORESEEN, Record, StageSettings, of_settings, steps_of
 
+SEVERITY = {3: "cannot learn", 2: "learns badly", 1: "note"}
 _CONDITIONS: Mapping[str, Callable[[StageSettings, str], bool]] = {
     "": lambda settings, label: True,
     "group_baseline": lambda settings, label: settings.has_group_baseline,
@@ -75,6 +77,11 @@ class Rule:
         """Optimizer steps in a row after which a violation is certain."""
         return self.steps or (1 if all(metric.startswith(FORESEEN) for metric in self.healthy) else 3)
 
+    @property
+    def effects(self) -> list[str]:
+        """Layers and rules that are symptoms of this one."""
+        return [*self.explains, *self.explains_later]
+
     def is_cause_of(self, other: Rule, start: int, other_span: tuple[int, int]) -> bool:
         """Return True if a violation of another rule is a symptom of one of this rule.
 
@@ -83,9 +90,8 @@ class Rule:
             start: First step of the violation of this rule.
             other_span: First and last step of the violation of the other rule.
         """
-        effects = [*self.explains, *self.explains_later]
         is_late = other_span[0] > start if self.explains_later else other_span[1] >= start
-        return other.name != self.name and is_late and (other.name in effects or other.layer in effects)
+        return other.name != self.name and is_late and not {other.name, other.layer}.isdisjoint(self.effects)
 
     def labels(self, steps: Sequence[Record]) -> list[str]:
         """Return the labels for which the first metric with a placeholder was logged; one empty label without any."""
@@ -109,6 +115,22 @@ class Rule:
             longest = current if len(current) > len(longest) else longest
         return longest if len(longest) >= self.least_steps else []
 
+    def described(self) -> dict[str, Any]:
+        """Return the rule as text for readers: evidence, bounds, remedy, symptoms, and an example."""
+        evidence = re.sub(r"\{settings\[(.+?)\]\}", r"`\1`", self.evidence.replace("{label}", "<label>"))
+        factors = (f"a {'larger' if factor > 1 else 'smaller'} `{path}`" for path, factor in self.multiply.items())
+        count = f"{self.least_steps} steps in a row" if self.least_steps > 1 else "any step"
+        return {
+            "name": self.name,
+            "severity": SEVERITY[self.severity],
+            "evidence": re.sub(r"\{.*?\}", "…", evidence),
+            "bounds": [f"`{metric}` {_outside(**limits)}" for metric, limits in self.healthy.items()],
+            "when": count + (f", only with: {self.condition.replace('_', ' ')}" if self.condition else ""),
+            "remedy": self.advice or ", ".join(factors),
+            "symptoms": [f"{name} (any)" if name in _TABLE_LAYERS else name for name in self.effects],
+            "example": self.example,
+        }
+
     def remedy(self, settings: StageSettings) -> str:
         """Return an override of the recipe, or advice."""
         return self.advice or " ".join(_scaled(path, factor, settings[path]) for path, factor in self.multiply.items())
@@ -123,6 +145,16 @@ def is_violated(value: float | None, low: float = -math.inf, high: float = math.
     return value is None or not low <= value <= high
 
 
+def _outside(low: float = -math.inf, high: float = math.inf) -> str:
+    """Return the values that violate a range as text.
+
+    >>> _outside(low=0.1), _outside(0.8, 1.2), _outside()
+    ('below 0.1', 'below 0.8 or above 1.2', 'not finite')
+    """
+    limits = [f"below {low:g}"] * (low > -math.inf) + [f"above {high:g}"] * (high < math.inf)
+    return " or ".join(limits) or "not finite"
+
+
 def _scaled(path: str, factor: float, value: Any) -> str:
     if isinstance(value, int | float):
         return f"{path}={value * factor:g}"
@@ -130,7 +162,8 @@ def _scaled(path: str, factor: float, value: Any) -> str:
 
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-_LAYERS = {name: layer for layer, names in _TABLE.pop("layers").items() for name in names}
+_TABLE_LAYERS = _TABLE.pop("layers")
+_LAYERS = {name: layer for layer, names in _TABLE_LAYERS.items() for name in names}
 RULES = tuple(Rule(name, layer=_LAYERS.get(name, ""), **entry) for name, entry in _TABLE.items())
 """Findings of one severity are listed in this order."""
 _OF_SCORES = ("sampling", "reward", "signal")
