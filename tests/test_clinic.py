@@ -250,7 +250,10 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a small model that adds two numbers, imperfectly."""
-    folder = tmp_path_factory.mktemp("start")
+    return train_start(tmp_path_factory.mktemp("start"))
+
+
+def train_start(folder: Path) -> Path:
     recipe = {
         "model": {"name": "scratch", "layers": 2, "hidden": 64, "heads": 2, "intermediate": 128},
         "environment": {**ENVIRONMENT, "slip": 0.5},
