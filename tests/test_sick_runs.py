@@ -9,6 +9,7 @@ import json
 import re
 import sys
 import tempfile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def more_rewards():
 """
 
 
-def recipe(start: Path, run: dict[str, Any]) -> dict[str, Any]:
+def recipe(policy: Path, run: dict[str, Any]) -> dict[str, Any]:
     changes = dict(run.get("changes", {}))
     if own := run.get("own"):
         changes["rewards"] = [own, {"name": "accuracy", "weight": 0.0}]
@@ -110,8 +111,8 @@ def recipe(start: Path, run: dict[str, Any]) -> dict[str, Any]:
         **changes,
         "trainer": trainer,
     }
-    body = test_clinic.stage(start, {**stage, "evaluation": evaluation})
-    return {**body, "model": {"name": str(start)}} if run.get("full") else body
+    body = test_clinic.stage(policy, {**stage, "evaluation": evaluation})
+    return {**body, "model": {"name": str(policy)}} if run.get("full") else body
 
 
 def first(report: list[Any]) -> str:
@@ -136,14 +137,15 @@ def test_right_cause_comes_first_in_a_run(name: str, start: Path, tmp_path: Path
 
 
 def record(folder: Path) -> dict[str, Any]:
-    """Return the metrics that rules read, column by column, with four digits, and the section of each run."""
+    """Return the metrics that rules read, column by column, with three digits, and the section of a run."""
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     section = yaml.safe_load((folder / "recipe.yaml").read_text())
     section["model"].pop("path", None)
-    names = [re.escape(name).replace("<label>", ".+") for rule in RULES for name in rule.healthy]
-    read = re.compile("|".join([*names, "step|reward|reward_std|grad_norm|data/.*|held_out/accuracy|entropy"]))
-    read = re.compile(f"{read.pattern}|rewards/.*/(mean|std|sum_correlation)|completions/.*|policy_loss/clipped.*")
-    keys = [key for key in dict.fromkeys(k for r in records for k in r) if read.fullmatch(key)]
+    read = [re.escape(name).replace("<label>", ".+") for rule in RULES for name in rule.healthy]
+    read += ["step", "grad_norm", "data/.+", "held_out/accuracy", "rewards/.+/(mean|std|sum_correlation)", "entropy"]
+    read += ["reward", "reward_std", "completions/(distinct|mean_length)", "policy_loss/clipped_.+"]
+    pattern = re.compile("|".join(read))
+    keys = [key for key in dict.fromkeys(chain.from_iterable(records)) if pattern.fullmatch(key)]
     metrics = {key: [_short(record.get(key, "")) for record in records] for key in keys}
     kept = ("model", "rewards", "algorithm", "trainer", "evaluation", "critic")
     return {
@@ -154,7 +156,7 @@ def record(folder: Path) -> dict[str, Any]:
 
 
 def _short(value: Any) -> Any:
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+    return float(f"{value:.3g}") if isinstance(value, float) else value
 
 
 def main() -> None:
@@ -167,7 +169,9 @@ def main() -> None:
             run = test_clinic.run(recipe(initial, RUNS[name]), Path(folder) / f"run-{len(recorded)}")
             print(f"{name}: {first(why(run))}, expected {RUNS[name].get('first')}", file=sys.stderr)
             recorded[name] = record(run)
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in recorded.items())
+    lines = ",\n".join(
+        f"{json.dumps(name)}: {json.dumps(entry, separators=(',', ':'))}" for name, entry in recorded.items()
+    )
     write_file(RECORDED, f"{{\n{lines}\n}}\n")
 
 
