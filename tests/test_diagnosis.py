@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,12 @@ from rlm_lab.why import render, why
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.scratch import CHARACTERS, build_tokenizer
+from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.specs import EnvironmentSpec
 
 SECTION: dict[str, Any] = {
     "name": "grpo",
-    "model": {"lora": {"r": 8}},
+    "model": {"name": "pretrained", "lora": {"r": 8}},
     "rewards": [{"name": "accuracy", "as": "accuracy", "weight": 1.0}, {"name": "format", "weight": 0.2}],
     "algorithm": {"name": "grpo", "advantage": {"name": "group_relative"}, "policy_loss": {"epsilon": 0.2}},
     "trainer": {"max_steps": 100, "num_generations": 8, "learning_rate": 5e-4, "max_completion_length": 64},
@@ -111,39 +114,7 @@ FROM_START: dict[str, dict[str, Any]] = {
     "solved_at_start": {"held_out/accuracy": 0.99},
     "held_out_below_training": {"held_out/accuracy": 0.0},
 }
-SETTINGS: dict[str, dict[str, Any]] = {
-    "adapter_rate_too_small": {"learning_rate": 1e-7},
-    "adapter_rate_of_full_training": {"learning_rate": 2e-6},
-    "zero_learning_rate": {"learning_rate": 0.0},
-    "warmup_never_ends": {"warmup_steps": 1000},
-    "gradient_clipped_to_nothing": {"max_grad_norm": 1e-9},
-    "weights_decay_away": {"weight_decay": 100},
-    "greedy_sampling": {"top_k": 1},
-    "biased_ratio_of_top_k": {"top_k": 20},
-    "adapter_rate_too_large": {"learning_rate": 0.1},
-    "identical_completions": {"temperature": 0.0},
-    "temperature_too_high": {"temperature": 3.0},
-    "repetition_penalized": {"repetition_penalty": 5.0},
-    "optimizer_too_damped": {"adam_epsilon": 1.0},
-    "biased_ratio_of_min_p": {"min_p": 0.5},
-    "biased_ratio": {"top_p": 0.9},
-    "nearly_greedy_top_p": {"top_p": 0.01},
-    "nearly_greedy_min_p": {"min_p": 0.99},
-    "rate_without_adam": {"optim": "sgd"},
-    "tokens_forbidden": {"generation_kwargs": {"min_new_tokens": 48}},
-}
-
-
-SECTIONS: dict[str, dict[str, Any]] = {
-    "heavy_dropout": {"model": {"lora": {"r": 8, "lora_dropout": 0.9}}},
-    "kl_penalty_dominates": {"algorithm": {"penalties": [{"name": "kl", "beta": 100.0}]}},
-    "negative_coefficient": {"algorithm": {"penalties": [{"name": "kl", "beta": -0.5}]}},
-    "full_rate_too_large": {"model": {"name": "scratch"}, "trainer": {"learning_rate": 1.0}},
-    "full_rate_of_adapter": {"model": {"name": "pretrained"}, "trainer": {"learning_rate": 5e-4}},
-    "main_reward_punished": {"rewards": [{"name": "accuracy", "weight": -1.0}]},
-    "no_reward_counts": {"rewards": [{"name": "accuracy", "weight": 0.0}]},
-    "critic_rate_too_large": {"critic": {"learning_rate": 10.0}},
-}
+OF_SETTINGS = {r.name: r for r in RULES if all(m.startswith(("settings/", "adapter/", "full/")) for m in r.healthy)}
 DATA: dict[str, dict[str, float]] = {
     "duplicated_prompts": {"data/duplicated": 0.9},
     "held_out_overlap": {"data/overlap": 0.5},
@@ -175,7 +146,7 @@ def test_healthy_metrics_have_no_finding() -> None:
 
 
 def test_every_rule_is_tested() -> None:
-    assert {*VIOLATIONS, *FROM_START, *SETTINGS, *SECTIONS, *DATA, "stale_policy"} == {rule.name for rule in RULES}
+    assert {*VIOLATIONS, *FROM_START, *OF_SETTINGS, *DATA, "stale_policy"} == {rule.name for rule in RULES}
 
 
 @pytest.mark.parametrize("rule", VIOLATIONS)
@@ -206,16 +177,23 @@ def test_violation_from_the_start_is_named(rule: str) -> None:
         assert rule not in names([*scores, {**HEALTHY, "step": 0}, *records]), "it varied once"
 
 
-@pytest.mark.parametrize("rule", SETTINGS)
-def test_settings_are_checked_before_the_first_step(rule: str) -> None:
-    assert rule in [finding.name for finding in foresee("01-grpo", settings(**SETTINGS[rule]))]
-    assert rule in names(log({}), settings(**SETTINGS[rule]))
+def example(rule: str) -> StageSettings:
+    """Return the settings with the overrides that a rule gives as its example."""
+    section = copy.deepcopy(SECTION)
+    for override in re.split(r" (?=[\w.]+=)", OF_SETTINGS[rule].example):
+        path, _, value = override.partition("=")
+        *parents, key = path.split(".")
+        inner = section
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[key] = yaml_strict.parse(value, override).data
+    return StageSettings(section, max_steps=100)
 
 
-@pytest.mark.parametrize("rule", SECTIONS)
-def test_sections_are_checked_before_the_first_step(rule: str) -> None:
-    chosen = StageSettings({**SECTION, **SECTIONS[rule]}, max_steps=100)
-    assert rule in [finding.name for finding in foresee("01-grpo", chosen)]
+@pytest.mark.parametrize("rule", OF_SETTINGS)
+def test_example_of_a_rule_violates_it_before_the_first_step(rule: str) -> None:
+    assert rule in [finding.name for finding in foresee("01-grpo", example(rule))]
+    assert rule in names(log({}), example(rule))
 
 
 @pytest.mark.parametrize("rule", DATA)
