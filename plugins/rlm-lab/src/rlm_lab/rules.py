@@ -52,6 +52,7 @@ class Rule:
         multiply: Path in the recipe → factor of its number.
         condition: Name of the condition under which the ranges hold; empty: always.
         steps: Optimizer steps in a row; 0: 1 if all metrics are known before the first step, else 3.
+        lasting: True if a violation lasts until the last step, as for metrics of all steps so far.
         layer: What the rule observes: sampling, text, reward, signal, update or policy; empty for settings and data.
         explains: Layers and rules that are symptoms of this one, if they are violated at the same time.
         explains_later: The same of a rule that acts through updates: what is violated from its first step on is none.
@@ -66,6 +67,7 @@ class Rule:
     multiply: Mapping[str, float] = field(default_factory=dict)
     condition: str = ""
     steps: int = 0
+    lasting: bool = False
     layer: str = ""
     explains: Sequence[str] = ()
     explains_later: Sequence[str] = ()
@@ -113,7 +115,8 @@ class Rule:
             is_violation = all(is_violated(step[metric], **limits) for metric, limits in ranges.items())
             current = [*current, step] if is_violation else []
             longest = current if len(current) > len(longest) else longest
-        return longest if len(longest) >= self.least_steps else []
+        found = current if self.lasting else longest
+        return found if len(found) >= self.least_steps else []
 
     def described(self) -> dict[str, Any]:
         """Return the rule as text for readers: evidence, bounds, remedy, symptoms, and an example."""
