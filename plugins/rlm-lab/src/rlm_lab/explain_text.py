@@ -109,7 +109,7 @@ def _metric(entry: Entry) -> str:
 
 
 def _finding(entry: Entry) -> str:
-    rows = [("evidence", entry["evidence"]), ("reported if", " and ".join(entry["bounds"])), ("in", entry["when"])]
+    rows = [("evidence", entry["evidence"]), ("reported if", " and ".join(entry["bounds"])), ("when", entry["when"])]
     rows += [("try", entry["remedy"]), ("symptoms", ", ".join(entry["symptoms"])), ("example", entry["example"])]
     lines = (hanging(text, f"  {name:<11} ") for name, text in rows if text)
     return "\n".join([f"{entry['name']}  finding of `rlm why`: {entry['severity']}", *lines])

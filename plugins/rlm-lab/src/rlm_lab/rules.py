@@ -75,9 +75,14 @@ class Rule:
     severity: int = 3
 
     @property
+    def is_foreseen(self) -> bool:
+        """True if all metrics are known before the first step."""
+        return all(metric.startswith(FORESEEN) for metric in self.healthy)
+
+    @property
     def least_steps(self) -> int:
         """Optimizer steps in a row after which a violation is certain."""
-        return self.steps or (1 if all(metric.startswith(FORESEEN) for metric in self.healthy) else 3)
+        return self.steps or (1 if self.is_foreseen else 3)
 
     @property
     def effects(self) -> list[str]:
@@ -122,13 +127,13 @@ class Rule:
         """Return the rule as text for readers: evidence, bounds, remedy, symptoms, and an example."""
         evidence = re.sub(r"\{settings\[(.+?)\]\}", r"`\1`", self.evidence.replace("{label}", "<label>"))
         factors = (f"a {'larger' if factor > 1 else 'smaller'} `{path}`" for path, factor in self.multiply.items())
-        count = f"{self.least_steps} steps in a row" if self.least_steps > 1 else "any step"
+        when = "before the first step" if self.is_foreseen else f"steps in a row: {self.least_steps}"
         return {
             "name": self.name,
             "severity": SEVERITY[self.severity],
             "evidence": re.sub(r"\{.*?\}", "…", evidence),
             "bounds": [f"`{metric}` {_outside(**limits)}" for metric, limits in self.healthy.items()],
-            "when": count + (f", only with: {self.condition.replace('_', ' ')}" if self.condition else ""),
+            "when": when + (f", only with: {self.condition.replace('_', ' ')}" if self.condition else ""),
             "remedy": self.advice or ", ".join(factors),
             "symptoms": [f"{name} (any)" if name in _TABLE_LAYERS else name for name in self.effects],
             "example": self.example,
