@@ -93,6 +93,7 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
     "often_failing_reward": {"rewards/accuracy/failed": 3.0, "rewards/accuracy/unscored": 0.5},
     "nothing_kept": {"filters/kept": 0.0},
     "unfilled_batches": {"refill/full": 0.1},
+    "policy_collapse": {"rewards/accuracy/mean": 0.0},
     "entropy_collapse": {"entropy": 0.001},
     "entropy_explosion": {"entropy": 4.0, "rewards/accuracy/mean": 0.1},
     "kl_runaway": {"penalties/kl": 8.0},
@@ -253,7 +254,18 @@ def test_missing_end_token_is_not_reported_as_truncation() -> None:
 
 
 def test_group_rules_require_groups() -> None:
-    assert names(log(VIOLATIONS["prompts_too_hard"]), settings(num_generations=1)) == []
+    records = [{**HEALTHY, "step": n, **VIOLATIONS["prompts_too_hard"], "reward_std": 0.02} for n in range(1, 11)]
+    assert names(records) == ["prompts_too_hard"]
+    assert names(records, settings(num_generations=1)) == []
+
+
+def test_of_two_findings_that_explain_each_other_the_earlier_is_kept() -> None:
+    cut = {"completions/clipped_ratio": 0.97, "reward": 0.0}
+    collapsed = {"rewards/accuracy/mean": 0.0}
+    late = [{**record, **(cut if record["step"] > 12 else {})} for record in log(collapsed, 24)]
+    assert names(late) == ["policy_collapse"]
+    early = [{**record, **cut, **(collapsed if record["step"] > 12 else {})} for record in log({}, 24)]
+    assert names(early) == ["truncated_completions"]
 
 
 def test_current_violations_depend_on_the_last_steps_only() -> None:

@@ -77,8 +77,8 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
         self._last.append(step)
         found = violations(self._last, self._stage.name, settings)
         for number, finding in enumerate(found):
-            start = self._starts.setdefault((finding.name, finding.label), finding.step)
-            found[number] = replace(finding, step=start)
+            start = self._starts.setdefault((finding.name, finding.label), finding.since)
+            found[number] = replace(finding, since=start)
         for finding in causes(found):
             key = finding.name, finding.label
             if key not in self.findings and finding.severity > 1:

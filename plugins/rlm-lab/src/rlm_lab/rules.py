@@ -11,12 +11,12 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rlm_lab.quantities import FORESEEN, Record, StageSettings, of_settings, steps_of
+from rlm_lab.quantities import ENOUGH, FORESEEN, Record, StageSettings, of_settings, steps_of
 
 SEVERITY = {3: "cannot learn", 2: "learns badly", 1: "note"}
 _CONDITIONS: Mapping[str, Callable[[StageSettings, str], bool]] = {
@@ -89,15 +89,17 @@ class Rule:
         """Layers and rules that are symptoms of this one."""
         return [*self.explains, *self.explains_later]
 
-    def is_cause_of(self, other: Rule, start: int, other_span: tuple[int, int]) -> bool:
+    def is_cause_of(self, other: Rule, start: int, other_start: int) -> bool:
         """Return True if a violation of another rule is a symptom of one of this rule.
+
+        A mean over steps is known later than its symptoms, by at most `ENOUGH` steps.
 
         Args:
             other: The other rule.
             start: First step of the violation of this rule.
-            other_span: First and last step of the violation of the other rule.
+            other_start: First step of the violation of the other rule.
         """
-        is_late = other_span[0] > start if self.explains_later else other_span[1] >= start
+        is_late = other_start > start if self.explains_later else other_start + ENOUGH >= start
         return other.name != self.name and is_late and not {other.name, other.layer}.isdisjoint(self.effects)
 
     def labels(self, steps: Sequence[Record]) -> list[str]:
@@ -109,19 +111,21 @@ class Rule:
         logged = [x for x in dict.fromkeys(chain.from_iterable(steps)) if x.startswith(prefix) and x.endswith(suffix)]
         return list(filter(None, (name.removeprefix(prefix).removesuffix(suffix) for name in logged)))
 
-    def violation(self, label: str, steps: Sequence[Record]) -> list[Record]:
-        """Return the steps of the longest violation; none if it is too short to be certain."""
+    def violation(self, label: str, steps: Sequence[Record]) -> tuple[list[Record], int]:
+        """Return the steps of the longest violation, none if it is too short, and the first step of the first one."""
         ranges = {metric.replace("<label>", label): limits for metric, limits in self.healthy.items()}
         longest: list[Record] = []
         current: list[Record] = []
+        since = -1
         for step in steps:
             if not ranges.keys() <= step.keys():
                 continue  # rewards are logged once per generation batch, not at each update on it
             is_violation = all(is_violated(step[metric], **limits) for metric, limits in ranges.items())
             current = [*current, step] if is_violation else []
             longest = current if len(current) > len(longest) else longest
+            since = int(current[0]["step"]) if since < 0 and len(current) >= self.least_steps else since
         found = current if self.lasting else longest
-        return found if len(found) >= self.least_steps else []
+        return (found if len(found) >= self.least_steps else []), since
 
     def described(self) -> dict[str, Any]:
         """Return the rule as text for readers: evidence, bounds, remedy, symptoms, and an example."""
@@ -192,6 +196,7 @@ class Finding:
         evidence: The metrics, as a sentence.
         remedy: Override of the recipe, or advice.
         label: Reward or rollout source that is concerned; empty for others.
+        since: First step of the first violation.
     """
 
     name: str
@@ -202,6 +207,7 @@ class Finding:
     evidence: str
     remedy: str
     label: str = ""
+    since: int = 0
 
     def __str__(self) -> str:
         """Return one line: name, evidence and remedy."""
@@ -235,13 +241,25 @@ def foresee(stage: str, settings: StageSettings, data: Mapping[str, float] | Non
 
 
 def causes(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings that no other finding explains, the most severe first."""
-    causes = [finding for finding in findings if not any(_explains(other, finding) for other in findings)]
-    return sorted(causes, key=lambda finding: -finding.severity)
+    """Return the findings that no other one explains, the most severe first.
+
+    Of two that explain each other, the earlier one is kept.
+    """
+    first = sorted(findings, key=lambda finding: finding.since)
+    kept = [
+        finding
+        for number, finding in enumerate(first)
+        if not any(
+            _explains(other, finding) and not (_explains(finding, other) and number < place)
+            for place, other in enumerate(first)
+        )
+    ]
+    order = list(_BY_NAME)
+    return sorted(kept, key=lambda finding: (-finding.severity, order.index(finding.name)))
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:
-    return _BY_NAME[cause.name].is_cause_of(_BY_NAME[finding.name], cause.step, (finding.step, finding.until))
+    return _BY_NAME[cause.name].is_cause_of(_BY_NAME[finding.name], cause.since, finding.since)
 
 
 def violations(steps: Sequence[Record], stage: str, settings: StageSettings) -> list[Finding]:
@@ -255,8 +273,9 @@ def violations(steps: Sequence[Record], stage: str, settings: StageSettings) -> 
     findings: list[Finding] = []
     for rule in RULES:
         for label in rule.labels(steps):
-            if _CONDITIONS[rule.condition](settings, label) and (violation := rule.violation(label, steps)):
-                findings.append(_finding(rule, label, stage, violation, settings))
+            violation, since = rule.violation(label, steps)
+            if violation and _CONDITIONS[rule.condition](settings, label):
+                findings.append(replace(_finding(rule, label, stage, violation, settings), since=since))
     return findings
 
 

@@ -41,7 +41,7 @@ def why(
 ) -> None:
     """Diagnose a run: each violated rule with its evidence and the override that mends it.
 
-    JSON: a list of {stage, steps, findings: [{name, stage, step, until, severity, evidence, remedy, label}]}.
+    JSON: a list of {stage, steps, findings: [{name, stage, step, until, severity, evidence, remedy, label, since}]}.
     """
     from rlm_lab import why as diagnosis
 
