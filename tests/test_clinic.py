@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from rlm_lab.quantities import StageSettings, steps_of
+from rlm_lab.rules import violations
 from rlm_lab.why import why
 from transformers import AutoTokenizer
 
@@ -134,7 +136,7 @@ TRAINER = {
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "limit of 12 tokens": ("truncated_completions", {"trainer": {"max_completion_length": 12}}),
     "end token suppressed": (
-        "no_end_token",
+        "tokens_forbidden",
         {"rewards": ["answered"], "trainer": {"generation_kwargs": {"suppress_tokens": [1]}}},
     ),
     "rate of full training": ("adapter_rate_too_small", {"trainer": {"learning_rate": 1e-6}}),
@@ -146,8 +148,8 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "reward that is always None": ("unscored_completions", {"rewards": ["unparsed", FORMAT]}),
     "reward that raises": ("failing_reward", {"rewards": [{"name": "broken", "on_error": "zero"}, FORMAT]}),
     "nearly impossible prompts": ("prompts_too_hard", {"rewards": ["one_step"]}),
-    "solved task": ("prompts_too_easy", {"rewards": ["solved"]}),
-    "format is paid, answers are not": ("secondary_reward_farmed", {"rewards": ["constant", FORMAT]}),
+    "solved task": ("solved_at_start", {"rewards": ["solved"]}),
+    "format is paid, answers are not": ("dead_reward", {"rewards": ["constant", FORMAT]}),
     "huge weight": (
         "advantage_explosion",
         {"algorithm": "dr_grpo", "rewards": [{"name": "accuracy", "weight": 1e6}]},
@@ -165,7 +167,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "negative entropy bonus": (
-        "entropy_collapse",
+        "negative_coefficient",
         {
             "rewards": ["rare"],
             "algorithm": {"name": "grpo", "penalties": [{"name": "entropy", "beta": -20.0}]},
@@ -184,7 +186,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         {"algorithm": "orz", "critic": {"learning_rate": 1e-12}, "rewards": [{"name": "accuracy", "weight": 5.0}]},
     ),
     "dynamic sampling of hopeless prompts": (
-        "unfilled_batches",
+        "dead_reward",
         {"environment": {**ENVIRONMENT, "digits": 6}, "rewards": ["accuracy"], "algorithm": "dapo"},
     ),
     "weight of -1": ("main_reward_punished", {"rewards": [{"name": "accuracy", "weight": -1.0}, FORMAT]}),
@@ -230,12 +232,12 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "two held-out prompts": ("few_held_out_prompts", {"environment": {"name": "two_held_out"}}),
     "gold answers that are solutions": ("dead_reward", {"environment": {"name": "solutions"}}),
     "filters that keep nothing": (
-        "nothing_kept",
+        "dead_reward",
         {"rewards": ["constant"], "algorithm": {"name": "dapo", "filters": ["nonzero_std"]}},
     ),
     "16 steps on one generation batch": (
         "stale_policy",
-        {"trainer": {"steps_per_generation": 16, "per_device_train_batch_size": 8, "learning_rate": 5e-2}},
+        {"trainer": {"steps_per_generation": 16, "per_device_train_batch_size": 8, "learning_rate": 1.5e-2}},
     ),
     "reward of brevity": (
         "length_rewarded",
@@ -247,10 +249,24 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+SYMPTOMS = {
+    "end token suppressed": "no_end_token",
+    "solved task": "prompts_too_easy",
+    "format is paid, answers are not": "secondary_reward_farmed",
+    "negative entropy bonus": "entropy_collapse",
+    "dynamic sampling of hopeless prompts": "unfilled_batches",
+    "filters that keep nothing": "nothing_kept",
+}
+"""Fault → a rule that is violated too, which the finding explains."""
+
+
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a small model that adds two numbers, imperfectly."""
-    folder = tmp_path_factory.mktemp("start")
+    return train_start(tmp_path_factory.mktemp("start"))
+
+
+def train_start(folder: Path) -> Path:
     recipe = {
         "model": {"name": "scratch", "layers": 2, "hidden": 64, "heads": 2, "intermediate": 128},
         "environment": {**ENVIRONMENT, "slip": 0.5},
@@ -295,7 +311,18 @@ def test_fault_is_named(fault: str, start: Path, tmp_path: Path) -> None:
         (start / "checksums.json").unlink(missing_ok=True)
     if end := changes.get("end"):
         start = other_end(Path(shutil.copytree(start, tmp_path / "model")), end)
-    assert name in findings(run(stage(start, changes), tmp_path / "run"))
+    folder = run(stage(start, changes), tmp_path / "run")
+    assert name in findings(folder)
+    if symptom := SYMPTOMS.get(fault):
+        assert symptom not in findings(folder)
+        assert symptom in violated(folder)
+
+
+def violated(folder: Path) -> list[str]:
+    settings = StageSettings(yaml.safe_load((folder / "recipe.yaml").read_text()), max_steps=10)
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    steps = steps_of(records, records[0]["stage"], settings)
+    return [finding.name for finding in violations(steps, "", settings)]
 
 
 def other_end(model: Path, token: str) -> Path:

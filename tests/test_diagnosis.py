@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rlm_lab.live import data_facts
 from rlm_lab.metrics import find
-from rlm_lab.quantities import StageSettings
-from rlm_lab.rules import RULES, diagnose, foresee, is_violated
+from rlm_lab.quantities import _OF_RECIPE, StageSettings, StepMetrics, of_settings, steps_of
+from rlm_lab.rules import RULES, diagnose, foresee, is_violated, violations
 from rlm_lab.why import render, why
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.scratch import CHARACTERS, build_tokenizer
+from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.specs import EnvironmentSpec
 
 SECTION: dict[str, Any] = {
     "name": "grpo",
-    "model": {"lora": {"r": 8}},
+    "model": {"name": "pretrained", "lora": {"r": 8}},
     "rewards": [{"name": "accuracy", "as": "accuracy", "weight": 1.0}, {"name": "format", "weight": 0.2}],
     "algorithm": {"name": "grpo", "advantage": {"name": "group_relative"}, "policy_loss": {"epsilon": 0.2}},
     "trainer": {"max_steps": 100, "num_generations": 8, "learning_rate": 5e-4, "max_completion_length": 64},
@@ -30,6 +33,7 @@ HEALTHY: dict[str, Any] = {
     "grad_norm": 0.2,
     "learning_rate": 5e-4,
     "reward": 0.5,
+    "reward_std": 0.5,
     "reward_ties": 0.6,
     "reward_length_correlation": 0.1,
     "frac_reward_zero_std": 0.3,
@@ -37,6 +41,7 @@ HEALTHY: dict[str, Any] = {
     "rewards/accuracy/std": 0.5,
     "rewards/accuracy/failed": 0.0,
     "rewards/accuracy/unscored": 0.0,
+    "rewards/accuracy/sum_correlation": 0.9,
     "rewards/format/mean": 0.6,
     "rewards/format/std": 0.5,
     "advantage/abs_mean": 0.7,
@@ -44,6 +49,7 @@ HEALTHY: dict[str, Any] = {
     "advantage/nonzero": 0.7,
     "completions/clipped_ratio": 0.02,
     "completions/mean_length": 30.0,
+    "completions/distinct": 0.8,
     "entropy": 0.4,
     "filters/kept": 1.0,
     "refill/full": 1.0,
@@ -73,18 +79,21 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
     "no_end_token": {"completions/clipped_ratio": 1.0},
     "growing_completions": {"completions/mean_length": 90.0},
     "shrinking_completions": {"completions/mean_length": 3.0, "rewards/accuracy/mean": 0.1},
-    "prompts_too_hard": {**UNIFORM, "reward": 0.1},
-    "prompts_too_easy": {**UNIFORM, "reward": 1.2},
+    "prompts_too_hard": {**UNIFORM, "reward": 0.1, "rewards/accuracy/mean": 0.01},
+    "prompts_too_easy": {**UNIFORM, "reward": 1.2, "rewards/accuracy/mean": 0.99},
+    "reward_without_spread": {**UNIFORM, "reward_std": 0.0},
+    "alike_completions": {"completions/distinct": 0.125},
     "tied_rewards": {"reward_ties": 0.97},
-    "dead_reward": {"rewards/accuracy/mean": 0.0, "rewards/accuracy/std": 0.0},
     "unscored_completions": {"rewards/accuracy/unscored": 1.0},
     "failing_reward": {"rewards/accuracy/failed": 3.0},
     "length_rewarded": {"reward_length_correlation": -0.97},
     "secondary_reward_farmed": {"rewards/format/mean": 1.0, "rewards/accuracy/mean": 0.0},
     "main_reward_traded": {"rewards/accuracy/mean": 0.2, "reward": 0.7},
     "offset_reward": {"reward": 1e6, "reward_std": 0.5},
+    "often_failing_reward": {"rewards/accuracy/failed": 3.0, "rewards/accuracy/unscored": 0.5},
     "nothing_kept": {"filters/kept": 0.0},
     "unfilled_batches": {"refill/full": 0.1},
+    "policy_collapse": {"rewards/accuracy/mean": 0.0},
     "entropy_collapse": {"entropy": 0.001},
     "entropy_explosion": {"entropy": 4.0, "rewards/accuracy/mean": 0.1},
     "kl_runaway": {"penalties/kl": 8.0},
@@ -96,32 +105,17 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
     "missing_demonstrations": {"sources/pool/filled": 0.0},
     "truncated_demonstrations": {"sources/pool/truncated": 1.0},
 }
-SETTINGS: dict[str, dict[str, Any]] = {
-    "adapter_rate_too_small": {"learning_rate": 1e-7},
-    "adapter_rate_of_full_training": {"learning_rate": 2e-6},
-    "zero_learning_rate": {"learning_rate": 0.0},
-    "warmup_never_ends": {"warmup_steps": 1000},
-    "gradient_clipped_to_nothing": {"max_grad_norm": 1e-9},
-    "weights_decay_away": {"weight_decay": 100},
-    "greedy_sampling": {"top_k": 1},
-    "biased_ratio_of_top_k": {"top_k": 20},
-    "adapter_rate_too_large": {"learning_rate": 0.1},
-    "identical_completions": {"temperature": 0.0},
-    "temperature_too_high": {"temperature": 3.0},
-    "repetition_penalized": {"repetition_penalty": 5.0},
-    "optimizer_too_damped": {"adam_epsilon": 1.0},
-    "biased_ratio_of_min_p": {"min_p": 0.5},
-    "biased_ratio": {"top_p": 0.9},
+"""Rule → metrics of all steps that violate it."""
+FROM_START: dict[str, dict[str, Any]] = {
+    "dead_reward": {"rewards/accuracy/mean": 0.0, "rewards/accuracy/std": 0.0},
+    "constant_reward": {"reward": 0.9, "reward_std": 0.0, "rewards/accuracy/std": 0.0, "rewards/format/std": 0.0},
+    "ineffective_reward": {"rewards/format/mean": 0.0, "rewards/format/std": 0.0},
+    "main_reward_opposed": {"rewards/accuracy/sum_correlation": -0.9},
+    "main_reward_unrelated": {"rewards/accuracy/sum_correlation": 0.02},
+    "solved_at_start": {"held_out/accuracy": 0.99},
+    "held_out_below_training": {"held_out/accuracy": 0.0},
 }
-
-
-SECTIONS: dict[str, dict[str, Any]] = {
-    "heavy_dropout": {"model": {"lora": {"r": 8, "lora_dropout": 0.9}}},
-    "kl_penalty_dominates": {"algorithm": {"penalties": [{"name": "kl", "beta": 100.0}]}},
-    "main_reward_punished": {"rewards": [{"name": "accuracy", "weight": -1.0}]},
-    "no_reward_counts": {"rewards": [{"name": "accuracy", "weight": 0.0}]},
-    "critic_rate_too_large": {"critic": {"learning_rate": 10.0}},
-}
+OF_SETTINGS = {r.name: r for r in RULES if all(m.startswith(("settings/", "adapter/", "full/")) for m in r.healthy)}
 DATA: dict[str, dict[str, float]] = {
     "duplicated_prompts": {"data/duplicated": 0.9},
     "held_out_overlap": {"data/overlap": 0.5},
@@ -130,6 +124,7 @@ DATA: dict[str, dict[str, float]] = {
     "wrong_end_token": {"data/end_of_turn": 0.0},
     "few_prompts": {"data/prompts": 1.0},
     "few_held_out_prompts": {"data/held_out": 2.0},
+    "no_held_out_prompts": {"data/held_out": 0.0},
     "pad_is_end": {"data/pad_is_end": 1.0},
 }
 
@@ -152,12 +147,13 @@ def test_healthy_metrics_have_no_finding() -> None:
 
 
 def test_every_rule_is_tested() -> None:
-    assert {*VIOLATIONS, *SETTINGS, *SECTIONS, *DATA, "stale_policy"} == {rule.name for rule in RULES}
+    assert {*VIOLATIONS, *FROM_START, *OF_SETTINGS, *DATA, "stale_policy"} == {rule.name for rule in RULES}
 
 
 @pytest.mark.parametrize("rule", VIOLATIONS)
 def test_violation_is_named_within_ten_steps(rule: str) -> None:
-    found = diagnose(log(VIOLATIONS[rule]), "01-grpo", settings())
+    steps = steps_of(log(VIOLATIONS[rule]), "01-grpo", settings())
+    found = violations(steps, "01-grpo", settings())
     assert rule in [finding.name for finding in found]
     finding = next(finding for finding in found if finding.name == rule)
     assert (finding.step, finding.until) == (3, 10)
@@ -172,16 +168,33 @@ def test_short_excursion_is_no_finding(rule: str) -> None:
     assert rule not in names(changed)
 
 
-@pytest.mark.parametrize("rule", SETTINGS)
-def test_settings_are_checked_before_the_first_step(rule: str) -> None:
-    assert rule in [finding.name for finding in foresee("01-grpo", settings(**SETTINGS[rule]))]
-    assert rule in names(log({}), settings(**SETTINGS[rule]))
+@pytest.mark.parametrize("rule", FROM_START)
+def test_violation_from_the_start_is_named(rule: str) -> None:
+    metrics = FROM_START[rule]
+    scores = [{"stage": "01-grpo", "step": 0, "held_out/accuracy": metrics.get("held_out/accuracy", 0.4)}]
+    records = [{**HEALTHY, "step": n, **metrics} for n in range(1, 11)]
+    assert names([*scores, *records[:5], *scores, *records[5:]])[0] == rule
+    if rule in ("dead_reward", "constant_reward", "ineffective_reward"):
+        assert rule not in names([*scores, {**HEALTHY, "step": 0}, *records]), "it varied once"
 
 
-@pytest.mark.parametrize("rule", SECTIONS)
-def test_sections_are_checked_before_the_first_step(rule: str) -> None:
-    chosen = StageSettings({**SECTION, **SECTIONS[rule]}, max_steps=100)
-    assert rule in [finding.name for finding in foresee("01-grpo", chosen)]
+def example(rule: str) -> StageSettings:
+    """Return the settings with the overrides that a rule gives as its example."""
+    section = copy.deepcopy(SECTION)
+    for override in re.split(r" (?=[\w.]+=)", OF_SETTINGS[rule].example):
+        path, _, value = override.partition("=")
+        *parents, key = path.split(".")
+        inner = section
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+        inner[key] = yaml_strict.parse(value, override).data
+    return StageSettings(section, max_steps=100)
+
+
+@pytest.mark.parametrize("rule", OF_SETTINGS)
+def test_example_of_a_rule_violates_it_before_the_first_step(rule: str) -> None:
+    assert rule in [finding.name for finding in foresee("01-grpo", example(rule))]
+    assert rule in names(log({}), example(rule))
 
 
 @pytest.mark.parametrize("rule", DATA)
@@ -241,21 +254,31 @@ def test_missing_end_token_is_not_reported_as_truncation() -> None:
 
 
 def test_group_rules_require_groups() -> None:
-    assert names(log(VIOLATIONS["prompts_too_hard"]), settings(num_generations=1)) == []
+    records = [{**HEALTHY, "step": n, **VIOLATIONS["prompts_too_hard"], "reward_std": 0.02} for n in range(1, 11)]
+    assert names(records) == ["prompts_too_hard"]
+    assert names(records, settings(num_generations=1)) == []
+
+
+def test_of_two_findings_that_explain_each_other_the_earlier_is_kept() -> None:
+    cut = {"completions/clipped_ratio": 0.97, "reward": 0.0}
+    collapsed = {"rewards/accuracy/mean": 0.0}
+    late = [{**record, **(cut if record["step"] > 12 else {})} for record in log(collapsed, 24)]
+    assert names(late) == ["policy_collapse"]
+    early = [{**record, **cut, **(collapsed if record["step"] > 12 else {})} for record in log({}, 24)]
+    assert names(early) == ["truncated_completions"]
 
 
 def test_current_violations_depend_on_the_last_steps_only() -> None:
     records = [*log(VIOLATIONS["kl_runaway"]), *({**HEALTHY, "step": n} for n in range(11, 21))]
     assert names(records) == ["kl_runaway"]
-    assert diagnose(records, "01-grpo", settings(), last=8) == []
+    assert violations(steps_of(records, "01-grpo", settings())[-8:], "01-grpo", settings()) == []
 
 
 @pytest.mark.parametrize("metric", sorted({metric for rule in RULES for metric in rule.healthy}))
 def test_bounds_name_documented_metrics_or_quantities(metric: str) -> None:
-    quantities = {"policy_loss/clipped", "critic/gap", "main/mean", "main/change", "rewards/<label>/change"}
-    quantities |= {"reward/of_maximum", "entropy/of_start", "completions/length_of_start"}
-    quantities |= {"reward/of_parts", "reward/change", "reward/offset", "policy/grad_norm"}
-    known = metric in quantities or metric.startswith(("adapter/", "settings/"))
+    documented = f"{StepMetrics.__doc__}{of_settings.__doc__}".replace("<penalty>", "<label>").replace("…", metric[5:])
+    known = f"`{metric}`" in documented or metric.removeprefix("settings/") in _OF_RECIPE
+    known |= metric == "settings/beta/kl"
     assert known or find(metric.replace("<label>", "accuracy")) is not None
 
 

@@ -77,9 +77,9 @@ def test_samples_show_each_rewards_share(tmp_path: Path) -> None:
         advantages=torch.tensor([[1.0, 1.0], [-1.0, -1.0]]),
         named_rewards={"a": torch.tensor([1.0, 0.0]), "b": torch.tensor([0.5, 0.0])},
     )
-    run.observe(stage(), 3, ["q", "q"], [[{"role": "assistant", "content": "y"}], "n"], batch)
+    run.observe(stage(), 3, ["q", "q"], [[{"role": "assistant", "content": "y"}], "n"], batch, [{"answer": "y"}, {}])
     first, second = run.records("samples.jsonl")
-    assert first["completion"] == "y"
+    assert (first["completion"], first["columns"]) == ("y", {"answer": "y"})
     assert first["rewards"] == {"a": 1.0, "b": 0.5}
     assert first["shares"] == {"a": 2.0, "b": 0.05}
     assert (second["advantage"], second["step"], second["stage"]) == (-1.0, 3, "01-x")

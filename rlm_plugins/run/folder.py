@@ -9,7 +9,7 @@
       plugins/         copies of the single-file plugins; the run loads these.
       metrics.jsonl    one line per logged step: {"stage", "step", …}.
       evaluations.jsonl  held-out scores of each prompt, and of its sampled completions.
-      samples.jsonl    completions with every reward's share.
+      samples.jsonl    completions with the other columns of their examples, and every reward's share.
       faults.jsonl     samples on which a reward failed, with its output or error.
       successes.jsonl  successful completions for `replay`, if the callback `keep_successes` is in the recipe.
       curve.png        held-out score and reward over the steps.
@@ -129,9 +129,15 @@ class Run:
         self.append("metrics.jsonl", record)
 
     def observe(
-        self, stage: Stage, step: int, prompts: Sequence[Any], completions: Sequence[Any], batch: Batch
+        self,
+        stage: Stage,
+        step: int,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        batch: Batch,
+        columns: Sequence[Mapping[str, Any]],
     ) -> None:
-        """Append the first completions of a generation batch to samples.jsonl, with the share of each reward."""
+        """Append the first completions of a generation batch to samples.jsonl, with columns and shares of rewards."""
         for observer in self.observers:
             observer(stage, step, prompts, completions, batch)
         weights = {reward.label: reward.weight for reward in stage.rewards}
@@ -144,6 +150,7 @@ class Run:
                     "step": step,
                     "prompt": text_of(prompts[number]),
                     "completion": text_of(completions[number]),
+                    "columns": columns[number],
                     "rewards": raw,
                     "shares": {label: raw[label] * weight for label, weight in weights.items()},
                     "reward": batch.rewards[number].item(),

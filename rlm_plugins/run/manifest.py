@@ -6,6 +6,7 @@
     python, platform, hardware        on what
     processes                         how many of them
     packages, version                 versions of libraries and of plugins
+    given                             the addresses that the recipe or the command line sets; others are defaults
     recipe                            the resolved recipe: every knob, seed and default of the parts
     code, data, files                 digests of code, of the examples in their order, of paths of parts
     stages                            per stage that began: digests of base weights and tokenizer, fields of its trainer
@@ -147,6 +148,7 @@ def manifest_of(stages: Sequence[Stage], recipe: Recipe, registry: Registry) -> 
         **provenance(),
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "overrides": list(recipe.overrides),
+        "given": [address for address, origin in recipe.origins.items() if "line" in origin],
         "recipe": portable(resolved(stages, recipe)),
         "version": {name: origin for name, origin in origins.items() if FILE_MARK not in origin},
         "code": code_of(foreign_code(recipe, is_run=True)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -15,6 +15,7 @@ from rlm_plugins.durable.stop_signals import Interrupted, StopSignals
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.dispatch import select
 from rlm_plugins.errors import visible
+from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.run.folder import Run
 from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.stage import Stage
@@ -120,22 +121,52 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-class SampleLog(StepObserver):
-    """Logs the scored completions of this process."""
+class ScoredCompletions(StepObserver):
+    """Pairs the scored completions of this process with the columns of their examples."""
 
-    def __init__(self, run: Run, stage: Stage) -> None:
-        self._run, self._stage = run, stage
+    def __init__(self) -> None:
         self._components: Any = None
+        self._columns: dict[str, Mapping[str, Any]] = {}
 
     def attach(self, trainer: Any) -> None:
         """Store the collaborators of the trainer; one with a loss of its own has none, and scores nothing."""
         self._components = getattr(trainer, "components", None)
 
+    def completions(self, inputs: Sequence[Mapping[str, Any]], view: Any) -> None:
+        """Store the examples by their prompts: with dynamic sampling, a batch is from several calls."""
+        self._columns |= {text_of(prompt): row for prompt, row in zip(view.prompts, inputs, strict=False)}
+
+    def local(self, batch: Batch) -> tuple[Sequence[Any], Sequence[Any], list[dict[str, Any]], Batch]:
+        """Return prompts, completions, the other columns of their examples, and the batch, all of this process."""
+        prompts, completions = self._components.rewards.texts
+        columns = [shown_columns(self._columns.get(text_of(prompt), {})) for prompt in prompts]
+        self._columns = {}
+        return prompts, completions, columns, select(batch, self._components.context.local_rows(len(completions)))
+
+
+def shown_columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of an example beside its prompt, for logs: numbers, and texts of at most 1,000 characters.
+
+    >>> shown_columns({"prompt": "1+1=?", "answer": "2", "steps": ["1+1=2"], "image": None})
+    {'answer': '2', 'steps': "['1+1=2']"}
+    """
+    known = {
+        name: value for name, value in row.items() if name not in ("prompt", "demonstration") and value is not None
+    }
+    return {name: x if isinstance(x, int | float) else str(x)[:1000] for name, x in known.items()}
+
+
+class SampleLog(ScoredCompletions):
+    """Logs the scored completions of this process."""
+
+    def __init__(self, run: Run, stage: Stage) -> None:
+        super().__init__()
+        self._run, self._stage = run, stage
+
     def scored(self, batch: Batch, turn_ends: Any) -> None:
         """Append some completions of this process to samples.jsonl."""
-        prompts, completions = self._components.rewards.texts
-        local = self._components.context.local_rows(len(completions))
-        self._run.observe(self._stage, self._components.context.step, prompts, completions, select(batch, local))
+        prompts, completions, columns, local = self.local(batch)
+        self._run.observe(self._stage, self._components.context.step, prompts, completions, local, columns)
 
 
 class MetricsLog(TrainerCallback):  # type: ignore[misc]

@@ -84,6 +84,8 @@ class Rewards:
         for observer in self.context.observers:
             observer.completions(inputs, view)
         self._check_episodes()
+        distinct = {(repr(prompt), tuple(ids)) for prompt, ids in zip(view.prompts, view.completion_ids, strict=True)}
+        self.context.log("completions/distinct", len(distinct) / len(view.completion_ids))
         count = len(prompts) * self.context.accelerator.num_processes
         self._skipped = torch.zeros(count, dtype=torch.bool, device=self.context.accelerator.device)
         rewards = calculate(inputs, view.prompts, view.completions, view.completion_ids)
@@ -164,7 +166,7 @@ class Rewards:
         return (per_function * weights).nansum(1).masked_fill(unscored, torch.nan)
 
     def log(self, batch: Batch) -> None:
-        """Log each reward's share of the variance, ties, and correlations with the length."""
+        """Log each reward's share of the variance, ties, and correlations with the length and with the sum."""
         total, length = batch.rewards, batch.mask.sum(1).float()
         scored = ~total.isnan()
         weighted = {r.label: batch.named_rewards[r.label] * r.weight for r in self.context.rewards}
@@ -175,6 +177,7 @@ class Rewards:
         for label, x in batch.named_rewards.items():
             metrics[f"rewards/{label}/unscored"] = x.isnan().float().mean().item()
             metrics[f"rewards/{label}/length_correlation"] = correlation(x, length, ~x.isnan())
+            metrics[f"rewards/{label}/sum_correlation"] = correlation(x, total, scored & ~x.isnan())
         for name, value in metrics.items():
             if value is not None:
                 self.context.log(name, value)

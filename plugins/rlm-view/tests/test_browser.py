@@ -53,6 +53,7 @@ def completion(group: int, words: list[str], reward: float) -> dict[str, Any]:
         "group": group,
         "prompt": f"prompt {group} {HOSTILE[1]}",
         "reward": reward,
+        "columns": {HOSTILE[1]: HOSTILE[0], "answer": 42},
         "rewards": {"accuracy": reward, HOSTILE[0]: 0.5},
         "advantage": reward - 0.5,
         "truncated": reward == 0,
@@ -101,6 +102,7 @@ def run_data(name: str) -> dict[str, Any]:
         "name": name,
         "summary": {"metric": "accuracy", "before": 0.1, "after": 0.9, "interval": [0.8, 1.0]},
         "settings": {"name": name, "trainer.seed": 1, "evil": HOSTILE[0]},
+        "given": ["trainer.seed"],
         "stages": [{"name": "01-grpo", "curves": curves}],
         "findings": [{"stage": "01-grpo", "steps": 40, "findings": [finding]}],
         "samples": [sample],
@@ -156,6 +158,19 @@ def test_colors_follow_the_sign_and_size(browser: HeadlessBrowser, page: Path) -
     alphas = [float(color.rstrip(")").split(",")[3]) for color in colors[3:]]
     assert alphas == sorted(alphas)
     assert alphas[0] < alphas[-1]
+
+
+def test_what_matters_comes_first(browser: HeadlessBrowser, page: Path) -> None:
+    """Held-out scores before rewards, groups with a gradient, the answer below its prompt, settings of the recipe."""
+    browser.open(page)
+    assert browser.evaluate("document.querySelector('figure').dataset.metric") == "held_out/accuracy"
+    ticks = browser.evaluate("[...document.querySelectorAll('figure:first-of-type text')].map(x => x.textContent)")
+    assert ticks == ["0 %", "50 %", "100 %", "0", "40"]
+    browser.open(page, "Steps")
+    assert browser.evaluate("document.querySelectorAll('main select')[2].value") == "with a gradient"
+    assert browser.evaluate("document.querySelector('.column').textContent") == "answer 42"
+    browser.open(page, "Settings")
+    assert browser.evaluate("document.querySelectorAll('table')[1].textContent").endswith("trainer.seed11")
 
 
 def test_keyboard_alone(browser: HeadlessBrowser, page: Path) -> None:

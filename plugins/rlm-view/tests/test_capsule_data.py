@@ -54,6 +54,7 @@ def test_numbers_of_a_token_are_those_of_the_replay(run: Path) -> None:
         torch.testing.assert_close(shown, result.tokens["gradient"][row, :count], rtol=1e-3, atol=1e-9)
         assert set(completion["rewards"]) == {"length", "format"}
         assert completion["prompt"].endswith("=?")
+        assert eval(completion["prompt"][:-2]) == int(completion["columns"]["answer"])
     names = set(entry["quantities"])
     assert {"share of the gradient", "advantage", "ratio", "clipped", "entropy", "KL to the reference"} <= names
     json.dumps(entry, allow_nan=False)

@@ -12,7 +12,7 @@ import pytest
 from logs_of_a_run import run_folder
 from rlm_view.command import view
 from rlm_view.page import page_of
-from rlm_view.run_data import stages_of
+from rlm_view.run_data import run_data, stages_of
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
@@ -62,7 +62,17 @@ def test_page_of_a_run_without_capsules(tmp_path: Path) -> None:
     assert run["summary"] is None
     assert run["stages"][0]["curves"]["reward"] == [[i, i / 4, None, None] for i in (1, 2, 3)]
     assert run["stages"][0]["curves"]["held_out/accuracy"] == [[3, 0.5, 0.4, 0.6]]
-    assert run["samples"][0]["prompt"] == "1+1=?"
+    assert (run["samples"][0]["prompt"], run["samples"][0]["columns"]) == ("1+1=?", {})
+    assert run["given"] == []
+
+
+def test_settings_of_the_recipe_and_columns_of_the_samples(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "new", [])
+    (folder / "manifest.json").write_text('{"given": ["", "trainer.max_steps", "evaluation.metric", "algorithm"]}')
+    (folder / "samples.jsonl").write_text('{"prompt": "1+1=?", "columns": {"answer": "2", "unit": "<b>m</b>"}}\n')
+    data = run_data(folder, print)
+    assert data["given"] == ["algorithm.name", "evaluation.metric", "trainer.max_steps"]
+    assert data["samples"][0]["columns"] == {"answer": "2", "unit": "<b>m</b>"}
 
 
 def test_page_loads_nothing(tmp_path: Path) -> None:

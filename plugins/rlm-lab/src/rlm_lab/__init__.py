@@ -25,7 +25,7 @@ class Diagnosis(Section):
         """Return the diagnosis of a stage that runs."""
         from rlm_lab import live
 
-        return [live.LiveDiagnosis(stage, console, is_main=run.main)]
+        return [live.LiveDiagnosis(stage, console, run)]
 
 
 @hookimpl

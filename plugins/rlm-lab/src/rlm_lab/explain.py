@@ -1,4 +1,4 @@
-"""Explanations of a name: a part, knob, algorithm, hook, recipe key, batch field, metric, or a term of the field.
+"""Explanations of a name: a part, knob, algorithm, hook, recipe key, batch field, metric, finding or term.
 
 Everything here is plain data, ready for ``--json``; :mod:`rlm_lab.explain_text` renders it as text.
 """
@@ -12,6 +12,7 @@ from typing import Any
 
 from rlm_lab import convention_card, metrics
 from rlm_lab.recipe_keys import config_fields, find_keys, knobs, recipe_keys
+from rlm_lab.rules import RULES
 from rlm_plugins import hookspecs
 from rlm_plugins.equation import batch, glossary
 from rlm_plugins.equation.hooks import HOOKS
@@ -48,9 +49,9 @@ def explain(name: str, registry: Registry) -> list[Entry]:
         registry: Supplies the parts.
 
     Returns:
-        Entries with ``kind`` (part, algorithm, knob, hook, key, batch, metric, setting or term), ``name``, ``address``
-        (the name that is unique) and ``elsewhere``; the last are terms of the field, each with the address it stands
-        for. The other keys depend on the kind.
+        Entries with ``kind`` (part, algorithm, knob, hook, key, batch, metric, finding, setting or term), ``name``,
+        ``address`` (the name that is unique) and ``elsewhere``; the last are terms of the field, each with the
+        address it stands for. The other keys depend on the kind.
 
     Raises:
         RlmError: The name is unknown.
@@ -86,14 +87,14 @@ def known(registry: Registry) -> list[str]:
     keys = [name for path in recipe_keys() for name in (path, path.rpartition(".")[2])]
     fields = [name for path, field in config_fields(registry).items() for name in (path, field["name"])]
     data = [*batch.MEANINGS, *batch.SAMPLE, *batch.PER_COMPLETION]
-    logged = [metric.name for metric in metrics.METRICS]
+    logged = [*(metric.name for metric in metrics.METRICS), *(rule.name for rule in RULES)]
     return list(dict.fromkeys([*parts, *of_parts, *hooks, *keys, *data, *logged, *fields, *glossary.TERMS]))
 
 
 def _is_no_setting(entry: Entry) -> bool:
-    """Return True for a part, an algorithm, a hook or a tensor: importing the config classes for it would be slow."""
+    """Return True for an entry that is no setting: importing the config classes for it would be slow."""
     is_tensor = entry["kind"] == "batch" and entry["shape"] != "scalar"
-    return is_tensor or entry["kind"] in ("part", "algorithm", "hook")
+    return is_tensor or entry["kind"] in ("part", "algorithm", "hook", "finding")
 
 
 def one_line(entry: Entry) -> str:
@@ -265,6 +266,11 @@ def _find_metrics(name: str, registry: Registry) -> list[Entry]:
     return [{"kind": "metric", **asdict(metric), "name": name, "address": f"metric:{metric.name}"}]
 
 
+def _find_findings(name: str, registry: Registry) -> list[Entry]:
+    rules = [rule.described() for rule in RULES if rule.name == name]
+    return [{"kind": "finding", "address": f"finding:{name}", "about": rule["evidence"], **rule} for rule in rules]
+
+
 def _term(name: str, targets: tuple[str, ...], registry: Registry) -> Entry:
     """Return the entry of a term of the field: the names it stands for, each with one line."""
     lines = []
@@ -288,5 +294,6 @@ _LOOKUPS: tuple[Callable[[str, Registry], list[Entry]], ...] = (
     _find_batch_fields,
     _find_knobs,
     _find_metrics,
+    _find_findings,
 )
 """In the order of their entries in an explanation."""

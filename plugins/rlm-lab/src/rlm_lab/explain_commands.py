@@ -28,14 +28,14 @@ def explain(
     load: Load = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain a part, knob, metric or setting; compare two algorithms.
+    """Explain a part, knob, metric, finding or setting; compare two algorithms.
 
     Without a name it lists the names of all parts. `rlm explain algorithms` prints the table of algorithms, a column
     per symbol; `rlm explain plugins` the installed packages with their parts; `rlm explain grpo dapo` what differs;
     `rlm explain skill` a SKILL.md for coding agents.
 
-    JSON: a list of entries; `kind` is part, algorithm, hook, key, batch, knob, metric, setting or term. Of two
-    algorithms: {algorithms, changes, same}. Without a name: {key: [name]}.
+    JSON: a list of entries; `kind` is part, algorithm, hook, key, batch, knob, metric, finding, setting or
+    term. Of two algorithms: {algorithms, changes, same}. Without a name: {key: [name]}.
     """
     from rlm_plugins.registry import Registry
 

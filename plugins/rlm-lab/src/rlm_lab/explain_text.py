@@ -108,6 +108,13 @@ def _metric(entry: Entry) -> str:
     return f"{entry['name']}  metric\n{columns(facts)}"
 
 
+def _finding(entry: Entry) -> str:
+    rows = [("evidence", entry["evidence"]), ("reported if", " and ".join(entry["bounds"])), ("when", entry["when"])]
+    rows += [("try", entry["remedy"]), ("symptoms", ", ".join(entry["symptoms"])), ("example", entry["example"])]
+    lines = (hanging(text, f"  {name:<11} ") for name, text in rows if text)
+    return "\n".join([f"{entry['name']}  finding of `rlm why`: {entry['severity']}", *lines])
+
+
 def _term(entry: Entry) -> str:
     lines = [(target["phrase"], target["about"], f"rlm explain {target['address']}") for target in entry["targets"]]
     listed = [f"  {phrase}{about and f': {about}'}\n    {command}" for phrase, about, command in lines]
@@ -137,5 +144,6 @@ _RENDERERS: Mapping[str, Callable[[Entry], str]] = {
     "setting": _setting,
     "batch": _batch_field,
     "metric": _metric,
+    "finding": _finding,
     "term": _term,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -22,18 +22,23 @@ from transformers.trainer_callback import PrinterCallback, TrainerCallback
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
-from rlm_plugins.evaluation.scores import score_text
+from rlm_plugins.evaluation.scores import score_text, share_interval
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.report.text_layout import columns
+from rlm_plugins.report.text_layout import columns, printable
+from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.run.folder import Run
 from rlm_plugins.run.stage_result import connected
+from rlm_plugins.run.trainer_callbacks import ScoredCompletions
 from rlm_plugins.stage import RunState, Stage
-from rlm_plugins.trainer.observer import StepObserver
 
 TIE = 1e-9
 """Rewards that differ by less are equal."""
 FEW = 0.5
-"""Share of groups with a signal, and of ended completions, below which the report advises a change."""
+"""Share of ended completions below which the report advises a change."""
+WIDTH = 160
+"""Characters of a prompt, a column and a completion that the report shows."""
+SHOWN = 3
+"""Number of prompts of which the report shows completions."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,18 @@ class Group:
         named: Each reward by its label; NaN where it did not apply.
         tokens: Trained tokens of each completion.
         is_complete: True for each completion that ended before the length limit.
+        texts: The completions.
+        prompt: Their prompt.
+        columns: The other columns of the example.
     """
 
     rewards: Sequence[float]
     named: dict[str, Sequence[float]]
     tokens: Sequence[int]
     is_complete: Sequence[bool]
+    texts: Sequence[str] = ()
+    prompt: str = ""
+    columns: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def has_spread(self) -> bool:
@@ -62,13 +73,20 @@ class Group:
         """True if a completion has a reward other than 0."""
         return max(map(abs, self.rewards)) > TIE
 
+    def samples(self) -> list[dict[str, Any]]:
+        """Return the completion with the largest reward and, if it is smaller, that with the smallest."""
+        order = sorted(range(len(self.texts)), key=lambda i: -self.rewards[i])
+        rows = dict.fromkeys([order[0], *([order[-1]] if self.has_spread else [])] if order else [])
+        named = [{label: scores[i] for label, scores in self.named.items()} for i in rows]
+        return [{"completion": self.texts[i], "rewards": scores} for i, scores in zip(rows, named, strict=True)]
+
     def scores(self, label: str) -> list[float]:
         """Return one reward of the completions to which it applied."""
         return [score for score in self.named[label] if not math.isnan(score)]
 
 
 @dataclass(eq=False)
-class Signal(StepObserver, TrainerCallback):  # type: ignore[misc]
+class Signal(ScoredCompletions, TrainerCallback):  # type: ignore[misc]
     """Scored groups of the initial policy, and the duration of its steps.
 
     Args:
@@ -83,21 +101,31 @@ class Signal(StepObserver, TrainerCallback):  # type: ignore[misc]
     seconds: list[float] = field(default_factory=list)
     prompts: int = 0
     _start: float = 0.0
+    _prompts_per_step: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._start = time.perf_counter()
 
     def scored(self, batch: Batch, turn_ends: Any) -> None:
         """Add the groups of a generation batch."""
+        prompts, completions, columns, batch = self.local(batch)
         for number in batch.group.unique().tolist():
             rows = (batch.group == number).nonzero().flatten()
+            first = int(rows[0])
             group = Group(
                 torch.nan_to_num(batch.rewards[rows]).tolist(),
                 {label: values[rows].tolist() for label, values in batch.named_rewards.items()},
                 batch.mask[rows].sum(1).tolist(),
                 (~batch.truncated[rows]).tolist(),
+                [text_of(completions[row]) for row in rows.tolist()],
+                text_of(prompts[first]),
+                columns[first],
             )
             self.groups.append(group)
+        self._prompts_per_step = self._prompts_per_step or len(self.groups)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.seconds.append(time.perf_counter() - self._start)
@@ -123,6 +151,8 @@ class Signal(StepObserver, TrainerCallback):  # type: ignore[misc]
             "groups_that_differ": sum(group.has_spread for group in groups),
             "groups_without_reward": sum(not group.has_reward for group in groups),
             "groups_alike_otherwise": sum(is_alike),
+            "prompts_per_step": self._prompts_per_step or len(groups),
+            "samples": [{"prompt": x.prompt, "columns": x.columns, "completions": x.samples()} for x in groups[:SHOWN]],
             "ended": fmean(chain.from_iterable(group.is_complete for group in groups)),
             "tokens": fmean(chain.from_iterable(group.tokens for group in groups)),
             "max_tokens": stage.settings.get("max_completion_length"),
@@ -201,19 +231,20 @@ def _stage_index(stages: Sequence[Stage], name: str | None) -> int:
 def advice(figures: dict[str, Any]) -> Iterator[str]:
     """Yield what to change, most important first; nothing if there is a signal."""
     prompts, size, nothing = figures["prompts"], figures["group_size"], figures["groups_without_reward"]
-    limit = figures["max_tokens"]
+    limit, alike, count = figures["max_tokens"], figures["groups_alike_otherwise"], figures["prompts_per_step"]
+    most = share_interval([1.0] * figures["groups_that_differ"] + [0.0] * (prompts - figures["groups_that_differ"]))[1]
     if nothing == prompts:
+        paid = [f"`{label}` pays {mean:.3g}" for label, mean in figures["rewards"].items() if mean]
+        contrast = f", although {' and '.join(paid)}" if paid else ""
         yield (
-            f"no completion of {prompts} prompts earned anything, so there is nothing to learn from: easier prompts, a "
-            "reward that takes more forms of an answer, or a stage of demonstrations first (`algorithm: sft`)"
+            f"no completion of {prompts} prompts earned anything{contrast}, so there is nothing to learn from. If a "
+            "completion above is right, change the reward: it does not find the answer (`rlm reward probe`). If none "
+            "is, use easier prompts or a stage of demonstrations first (`algorithm: sft`)"
         )
-    elif nothing:
-        yield (
-            f"{nothing} of {prompts} prompts have no completion with a reward: easier prompts, more completions per "
-            f"prompt (trainer.num_generations={2 * size}), or `filters: [{{name: nonzero_std, refill: 4}}]`"
-        )
-    if alike := figures["groups_alike_otherwise"]:
-        yield f"the completions of {alike} of {prompts} prompts earn the same: harder prompts, or a finer reward"
+    elif most * count < 1 and size > 1:
+        easier = f"easier prompts, or more completions per prompt (trainer.num_generations={2 * size})"
+        remedy = easier if nothing >= alike else "harder prompts, or a finer reward"
+        yield f"most steps of {count} prompts will have no gradient: {remedy}"
     if figures["ended"] < FEW:
         longer = f"trainer.max_completion_length={4 * limit}" if limit else "a larger `max_completion_length`"
         yield (
@@ -248,5 +279,22 @@ def render(data: dict[str, Any]) -> str:
         f"{data['stage']}: {data['prompts']} prompts × {size} completions of the initial policy; nothing was trained"
     )
     changes = [f"  - {line}" for line in data["advice"]]
-    closing = ["to change:", *changes] if changes else ["nothing to change: most groups have a signal"]
-    return "\n".join([title, columns(rows), *closing])
+    closing = ["to change:", *changes] if changes else ["nothing to change: training steps have a signal"]
+    return "\n".join([title, columns(rows), *map(printable, _sample_lines(data["samples"])), *closing])
+
+
+def _sample_lines(samples: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines on some prompts: the columns of each, and completions with their scores."""
+    for sample in samples:
+        answer_first = sorted(sample["columns"].items(), key=lambda column: column[0] != "answer")
+        rows = [("prompt", sample["prompt"]), *answer_first]
+        yield ""
+        yield from (f"  {name:<10} {_one_line(value)}" for name, value in rows)
+        for entry in sample["completions"]:
+            scores = ", ".join(f"{label} {score:.3g}" for label, score in entry["rewards"].items())
+            yield f"  {scores}: {_one_line(entry['completion'])}"
+
+
+def _one_line(value: object) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= WIDTH else f"{text[:WIDTH]}…"

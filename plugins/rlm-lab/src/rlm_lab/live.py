@@ -6,14 +6,16 @@ import re
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
 
 from rich.console import Console
 from transformers import TrainerCallback
 
-from rlm_lab.quantities import StageSettings
-from rlm_lab.rules import RULES, Finding, diagnose, foresee
+from rlm_lab.quantities import StageSettings, StepMetrics
+from rlm_lab.rules import RULES, Finding, causes, foresee, violations
+from rlm_plugins.run.folder import Run
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Stage
 
@@ -46,10 +48,12 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
         findings: Those of the stage so far, by name and label.
     """
 
-    def __init__(self, stage: Stage, console: Console, *, is_main: bool = True) -> None:
-        self._stage, self._console, self._is_main = stage, console, is_main
-        self._first: list[Mapping[str, Any]] = []
+    def __init__(self, stage: Stage, console: Console, run: Run) -> None:
+        self._stage, self._console, self._is_main = stage, console, run.main
         self._last: deque[Mapping[str, Any]] = deque(maxlen=WINDOW)
+        self._metrics: StepMetrics | None = None
+        self._run = run
+        self._starts: dict[tuple[str, str], int] = {}
         self._facts: dict[str, float] = {}
         self.findings: dict[tuple[str, str], Finding] = {}
 
@@ -65,13 +69,17 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
             return
         logs |= self._facts
         self._facts = {}
-        record = {"stage": self._stage.name, "step": state.global_step, **logs}
-        if len(self._first) < 2:
-            self._first.append(record)
-        else:
-            self._last.append(record)
         settings = StageSettings(self._stage.body, state.max_steps)
-        for finding in diagnose([*self._first, *self._last], self._stage.name, settings, last=WINDOW):
+        self._metrics = self._metrics or StepMetrics(settings)
+        self._metrics.add({f"held_out/{label}": score for label, score in self._run.held_out.items()})
+        step = self._metrics.add({"stage": self._stage.name, "step": state.global_step, **logs})
+        assert step is not None
+        self._last.append(step)
+        found = violations(self._last, self._stage.name, settings)
+        for number, finding in enumerate(found):
+            start = self._starts.setdefault((finding.name, finding.label), finding.since)
+            found[number] = replace(finding, since=start)
+        for finding in causes(found):
             key = finding.name, finding.label
             if key not in self.findings and finding.severity > 1:
                 self._console.print(f"  {finding}", markup=False, highlight=False, style="yellow", soft_wrap=True)
@@ -102,8 +110,8 @@ def data_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[str, f
     distinct = set(prompts)
     facts["data/duplicated"] = 1 - len(distinct) / max(len(prompts), 1)
     facts["data/prompts"] = float(len(distinct))
+    facts["data/held_out"] = float(len(environment_spec.test))
     if len(environment_spec.test):
-        facts["data/held_out"] = float(len(environment_spec.test))
         in_training = [repr(example["prompt"]) in distinct for example in environment_spec.test]
         facts["data/overlap"] = sum(in_training) / len(in_training)
     return facts | _leaks(examples)

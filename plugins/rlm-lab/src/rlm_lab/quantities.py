@@ -11,9 +11,21 @@ DEFAULTS = {"trainer.max_completion_length": 256, "trainer.num_generations": 8, 
 """Defaults of TRL for the fields that remedies change."""
 OF_LENGTH = ("length", "brevity", "overlong", "budget", "cosine")
 """Words in the names of parts that reward or punish length."""
+FORBIDDING = (
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    "bad_words_ids",
+    "no_repeat_ngram_size",
+    "min_new_tokens",
+    "min_length",
+    "forced_eos_token_id",
+)
+"""Settings of `generation_kwargs` that forbid tokens which the policy would sample."""
 RATIOS = {"entropy/of_start": "entropy", "completions/length_of_start": "completions/mean_length"}
 """Quantity → the metric that is divided by its mean over the first two steps."""
-FORESEEN = ("settings/", "adapter/", "data/")
+ENOUGH = 6
+"""Steps after which a mean correlation is known."""
+FORESEEN = ("settings/", "adapter/", "full/", "data/")
 """Beginnings of the names of quantities that are known before the first step."""
 _OF_RECIPE = {
     "lora_dropout": "model.lora.lora_dropout",
@@ -57,11 +69,29 @@ class StageSettings:
         return str(self["evaluation.metric"] or max(weights, key=lambda label: abs(weights[label]), default=None))
 
     @property
-    def kl_beta(self) -> float | None:
-        """Coefficient of the penalty `kl`; None without it, or if it is a schedule."""
+    def largest_weight(self) -> float:
+        """Size of the largest weight of a reward."""
+        return max(map(abs, self.weights.values()), default=0.0)
+
+    @property
+    def betas(self) -> dict[str, float]:
+        """Name of each penalty → its coefficient; without those whose coefficient is a schedule."""
         penalties = [p for p in self["algorithm.penalties"] or [] if isinstance(p, Mapping)]
-        betas = [penalty.get("beta") for penalty in penalties if penalty.get("name") in ("kl", "builtin/kl")]
-        return betas[0] if betas and _is_number(betas[0]) else None
+        betas = {str(penalty.get("name")).rpartition("/")[2]: penalty.get("beta") for penalty in penalties}
+        return {name: float(beta) for name, beta in betas.items() if _is_number(beta)}
+
+    @property
+    def adapter_scale(self) -> float:
+        """Factor of the product of an adapter's matrices: lora_alpha / r, or / √r of `use_rslora`."""
+        rank, alpha = self["model.lora.r"] or 8, self["model.lora.lora_alpha"]
+        scale = (8 if alpha is None else alpha) / (rank**0.5 if self["model.lora.use_rslora"] else rank)
+        return float(scale)
+
+    @property
+    def forbidden_tokens(self) -> int:
+        """Number of settings of `generation_kwargs` that forbid tokens in training."""
+        given = self["trainer.generation_kwargs"] or {}
+        return sum(bool(given.get(name)) for name in FORBIDDING) if isinstance(given, Mapping) else 0
 
     @property
     def rewards_length(self) -> bool:
@@ -86,58 +116,147 @@ class StageSettings:
 def steps_of(records: Sequence[Record], stage: str, settings: StageSettings) -> list[dict[str, Any]]:
     """Return the metrics of each optimizer step of a stage, oldest first, with the quantities of the rules.
 
+    Args:
+        records: Lines of ``metrics.jsonl``; those without a gradient norm are held-out scores.
+        stage: Name of the stage.
+        settings: Settings of the stage.
+    """
+    metrics = StepMetrics(settings)
+    steps = [metrics.add(record) for record in records if record.get("stage") == stage]
+    return [step for step in steps if step is not None]
+
+
+class StepMetrics:
+    """Adds the quantities of the rules to the records of a stage, one at a time.
+
     - `entropy/of_start`, `completions/length_of_start`: ratio to the mean of the first two steps
     - `reward/change`, `rewards/<label>/change`: difference from the mean of the first two steps
+    - `rewards/<label>/largest_std`: largest standard deviation so far
     - `main/mean`, `main/change`: those of the reward that is evaluated
+    - `main/agreement`, `main/disagreement`: mean of its `sum_correlation` so far, and 1 − the size of that
+    - `score/best`, `score/worst`: largest and smallest of the scores of a step (:func:`_scores`)
     - `reward/of_maximum`: reward over the sum of the positive weights
+    - `reward/varied`: largest standard deviation of the reward so far, over its mean
+    - `reward/contradicted`: distance between a reward that never varied and the scores
     - `reward/of_parts`: standard deviation of the reward over the largest of its weighted parts
     - `reward/offset`: |mean| over the standard deviation of the reward
+    - `completions/per_prompt`: different completions of a prompt
+    - `held_out/start`: held-out score before the first step
+    - `held_out/of_training`: held-out score over the score of the completions sampled by the same policy
     - `policy_loss/clipped`: share of tokens clipped on either side, if any is
     - `policy/grad_norm`: that of the steps in which the policy is trained
     - `critic/gap`: |mean value − mean return| over the standard deviation of the advantages
     - those of :func:`of_settings`
     - `data/<name>`: facts of the data set, which are logged with the first step
-
-    Args:
-        records: Lines of ``metrics.jsonl``; those without a gradient norm are left out.
-        stage: Name of the stage.
-        settings: Settings of the stage.
     """
-    steps = [dict(record) for record in records if record.get("stage") == stage and "grad_norm" in record]
-    if not steps:
-        return []
-    changes = {name.removesuffix("mean") + "change": name for name in steps[0] if _is_mean_reward(name)}
-    changes["reward/change"] = "reward"
-    starts = {name: _mean_at_start(steps, name) for name in (*RATIOS.values(), *changes.values())}
-    fixed = of_settings(settings) | {name: value for name, value in steps[0].items() if name.startswith("data/")}
-    for step in steps:
-        step |= fixed
-        for quantity, source in RATIOS.items():
-            if (start := starts[source]) and step.get(source) is not None:
-                step[quantity] = step[source] / start
-        for quantity, source in changes.items():
-            if (start := starts[source]) is not None and step.get(source) is not None:
-                step[quantity] = step[source] - start
-        step |= _quantities(step, settings)
-    return steps
+
+    def __init__(self, settings: StageSettings) -> None:
+        self._settings, self._fixed = settings, of_settings(settings)
+        self._starts: dict[str, list[float]] = {}
+        self._largest: dict[str, float] = {}
+        self._agreement: list[float] = []
+        self._held_out: dict[str, float] = {}
+        self._is_new, self._count = False, 0
+
+    def add(self, record: Record) -> dict[str, Any] | None:
+        """Return a step with its quantities; None for a record of held-out scores, which count from the next step."""
+        main = self._settings.main_reward
+        if _is_number(score := record.get(f"held_out/{main}")):
+            self._is_new, self._held_out = "step" in record, {f"held_out/{main}": score}
+        if "grad_norm" not in record:
+            return None
+        self._count += 1
+        if self._count == 1:
+            self._fixed |= {name.replace(main, "start"): score for name, score in self._held_out.items()}
+            self._fixed |= {name: value for name, value in record.items() if name.startswith("data/")}
+        step = {**record, **self._fixed, **self._held_out}
+        step |= self._since_start(step)
+        step |= _quantities(step, self._settings)
+        step |= self._of_reward(step)
+        step |= self._of_scores(step)
+        return step
+
+    def _since_start(self, step: Record) -> dict[str, float]:
+        """Return changes since the first two steps."""
+        added = {}
+        changes = {name.removesuffix("mean") + "change": name for name in step if _is_mean_reward(name)}
+        for quantity, source in {**RATIOS, **changes, "reward/change": "reward"}.items():
+            value = step.get(source)
+            if value is None:
+                continue
+            if self._count <= 2:
+                self._starts.setdefault(source, []).append(value)
+            if starts := self._starts.get(source):
+                start = sum(starts) / len(starts)
+                if quantity not in RATIOS:
+                    added[quantity] = value - start
+                elif start:
+                    added[quantity] = value / start
+        return added
+
+    def _of_reward(self, step: Record) -> dict[str, float]:
+        """Return how much the rewards have varied so far."""
+        added = {}
+        for name, value in step.items():
+            if name.endswith("/std") and name.startswith("rewards/") and value is not None:
+                added[name.replace("/std", "/largest_std")] = self._maximum(name, value)
+        reward, spread = step.get("reward"), step.get("reward_std")
+        if reward is not None and spread is not None:
+            relative = spread / abs(reward) if reward else float(spread > 0)
+            added["reward/varied"] = self._maximum("reward/varied", relative)
+        return added
+
+    def _maximum(self, name: str, value: float) -> float:
+        self._largest[name] = max(value, self._largest.get(name, 0.0))
+        return self._largest[name]
+
+    def _of_scores(self, step: Record) -> dict[str, Any]:
+        """Return the quantities that compare the reward with the scores."""
+        scores, share = _scores(step, self._settings), step.get("reward/of_maximum")
+        added: dict[str, Any] = {"scores": scores}
+        known = [*scores.values()] or ([share] if share is not None else [])
+        if known:
+            best, worst = added["score/best"], added["score/worst"] = max(known), min(known)
+        if share is not None:
+            is_none, is_all = abs(share) < 1e-6, abs(share - 1) < 1e-6
+            against = [] if not scores else [best] * (not is_all) + [1 - worst] * (not is_none)
+            added["reward/contradicted"] = min(against, default=float(not is_none and not is_all))
+        held_out, value = self._held_out.get(f"held_out/{self._settings.main_reward}"), step.get("main/mean")
+        if step.get("main/sum_correlation") is not None:
+            self._agreement.append(step["main/sum_correlation"])
+            if len(self._agreement) >= ENOUGH:
+                added["main/agreement"] = sum(self._agreement) / len(self._agreement)
+                added["main/disagreement"] = 1 - abs(added["main/agreement"])
+        if self._is_new and value is not None and held_out is not None:
+            added["held_out/of_training"] = held_out / max(value, 0.01)
+            self._is_new = False
+        return added
+
+
+def _scores(step: Record, settings: StageSettings) -> dict[str, float]:
+    """Return the measures of success of a step: the held-out score, and the rewards that are only logged.
+
+    The reward that is evaluated counts, also if it is trained on. All are shares, from 0 to 1.
+    """
+    logged = [label for label, weight in settings.weights.items() if weight == 0]
+    names = {f"rewards/{label}/mean": label for label in dict.fromkeys([*logged, settings.main_reward])}
+    names[f"held_out/{settings.main_reward}"] = f"held-out {settings.main_reward}"
+    values = {text: step.get(name) for name, text in names.items()}
+    return {text: value for text, value in values.items() if value is not None and 0 <= value <= 1}
 
 
 def _is_mean_reward(name: str) -> bool:
     return name.startswith("rewards/") and name.endswith("/mean")
 
 
-def _mean_at_start(steps: Sequence[Record], name: str) -> float | None:
-    """Return the mean of a metric over the first two steps; None if it was not logged there."""
-    values = [step[name] for step in steps[:2] if step.get(name) is not None]
-    return sum(values) / len(values) if values else None
-
-
 def _quantities(step: Record, settings: StageSettings) -> dict[str, float]:
     """Return the quantities of one step that follow from its metrics and the settings."""
     weights, added = settings.weights, {}
-    for name in ("mean", "change"):
+    for name in ("mean", "change", "sum_correlation"):
         if (value := step.get(f"rewards/{settings.main_reward}/{name}")) is not None:
             added[f"main/{name}"] = value
+    if (share := step.get("completions/distinct")) is not None:
+        added["completions/per_prompt"] = share * settings["trainer.num_generations"]
     reward, spread = step.get("reward"), step.get("reward_std")
     if reward is not None and (maximum := sum(max(weight, 0.0) for weight in weights.values())):
         added["reward/of_maximum"] = reward / maximum
@@ -164,28 +283,40 @@ def _of_losses(step: Record, critic_warmup: int) -> dict[str, float]:
 def of_settings(settings: StageSettings) -> dict[str, float]:
     """Return the quantities that are known before the first step.
 
-    - `adapter/learning_rate`, `adapter/displacement`: rate of an adapter; rate × steps, the most Adam moves a weight
+    - `adapter/learning_rate`, `adapter/displacement`: rate × `lora_alpha` / r; × steps, the most Adam moves a weight
+    - `full/learning_rate`, `full/pretrained_rate`: rate of full training, with Adam; that of a pretrained policy
+    - `settings/sgd_rate`: learning rate of an optimizer that does not normalize gradients
     - `settings/warmup`: steps of warm-up over all steps
     - `settings/decay`: learning rate × weight decay, the share by which weights shrink in a step
     - `settings/total_weight`: sum of the sizes of the weights of all rewards
-    - `settings/kl_beta`: coefficient of the penalty `kl`
+    - `settings/beta/<penalty>`: coefficient of a penalty
     - `settings/main_weight`: weight of the reward that is evaluated
+    - `settings/forbidden_tokens`: number of settings that forbid tokens in training
     - others below `settings/` (temperature, learning_rate, …): as in the recipe, where it has them
     """
     rate, steps = settings["trainer.learning_rate"], settings.max_steps
     decay, warmup = settings["trainer.weight_decay"], settings["trainer.warmup_steps"]
     values = {name: settings[path] for name, path in _OF_RECIPE.items()}
     weights = settings.weights
-    values |= {"kl_beta": settings.kl_beta, "main_weight": weights.get(settings.main_reward)}
+    values |= {"main_weight": weights.get(settings.main_reward), "forbidden_tokens": settings.forbidden_tokens}
+    values |= {f"beta/{name}": beta for name, beta in settings.betas.items()}
     values["total_weight"] = sum(map(abs, weights.values())) if weights else None
     values["decay"] = rate * decay if _is_number(rate) and _is_number(decay) else None
     values["warmup"] = warmup / steps if _is_number(warmup) and steps else None
     quantities = {f"settings/{name}": float(value) for name, value in values.items() if _is_number(value)}
-    if settings["model.lora"] and _is_number(rate):
-        quantities["adapter/learning_rate"] = rate
-        if steps:
-            quantities["adapter/displacement"] = rate * steps
-    return quantities
+    return quantities | (_of_rate(settings, rate) if _is_number(rate) else {})
+
+
+def _of_rate(settings: StageSettings, rate: float) -> dict[str, float]:
+    """Return the quantities of the learning rate, by optimizer and trained weights."""
+    if str(settings["trainer.optim"]).startswith(("sgd", "rmsprop")):
+        return {"settings/sgd_rate": rate}
+    if settings["model.lora"]:
+        scaled = rate * settings.adapter_scale
+        displacement = {"adapter/displacement": scaled * settings.max_steps} if settings.max_steps else {}
+        return {"adapter/learning_rate": scaled, **displacement}
+    is_pretrained = settings["model.name"] == "pretrained" and settings["rewards"]
+    return {"full/learning_rate": rate, **({"full/pretrained_rate": rate} if is_pretrained else {})}
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

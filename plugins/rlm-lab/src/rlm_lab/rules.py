@@ -1,21 +1,24 @@
 """The rules of the diagnosis, and the findings of a stage: a pure function of the records of ``metrics.jsonl``.
 
 A rule is violated with certainty if the metrics of its last `steps` optimizer steps are all outside of their healthy
-ranges. A single step outside is noise. The table is `rules.toml`.
+ranges. A single step outside is noise. A rule declares what it explains: layers of the training loop, or other rules. A
+finding that another one explains is a symptom, and is left out. The table is `rules.toml`.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from rlm_lab.quantities import FORESEEN, Record, StageSettings, of_settings, steps_of
+from rlm_lab.quantities import ENOUGH, FORESEEN, Record, StageSettings, of_settings, steps_of
 
+SEVERITY = {3: "cannot learn", 2: "learns badly", 1: "note"}
 _CONDITIONS: Mapping[str, Callable[[StageSettings, str], bool]] = {
     "": lambda settings, label: True,
     "group_baseline": lambda settings, label: settings.has_group_baseline,
@@ -26,6 +29,9 @@ _CONDITIONS: Mapping[str, Callable[[StageSettings, str], bool]] = {
     "no_reward_of_length": lambda settings, label: not settings.rewards_length,
     "no_shapers": lambda settings, label: not settings["algorithm.shapers"],
     "clipped_gradients": lambda settings, label: settings["trainer.max_grad_norm"] != 0,
+    "leading_reward": lambda settings, label: abs(settings.weights.get(label, 0.0)) == settings.largest_weight > 0,
+    "other_trained_reward": lambda settings, label: 0 < abs(settings.weights.get(label, 0.0)) < settings.largest_weight,
+    "trained_main_reward": lambda settings, label: label == settings.main_reward and bool(settings.weights.get(label)),
     "top_k_of_one": lambda settings, label: settings["trainer.top_k"] == 1,
     "many_updates_per_batch": lambda settings, label: settings.updates_per_batch > 4,
     "other_source": lambda settings, label: label != "policy",
@@ -46,7 +52,11 @@ class Rule:
         multiply: Path in the recipe → factor of its number.
         condition: Name of the condition under which the ranges hold; empty: always.
         steps: Optimizer steps in a row; 0: 1 if all metrics are known before the first step, else 3.
-        instead_of: Rules that describe the same observation less precisely.
+        lasting: True if a violation lasts until the last step, as for metrics of all steps so far.
+        layer: What the rule observes: sampling, text, reward, signal, update or policy; empty for settings and data.
+        explains: Layers and rules that are symptoms of this one, if they are violated at the same time.
+        explains_later: The same of a rule that acts through updates: what is violated from its first step on is none.
+        example: Overrides of lesson 1 that violate the rule, or a description of such a run.
         severity: 3: the run cannot learn, 2: it learns badly, 1: a note.
     """
 
@@ -57,13 +67,40 @@ class Rule:
     multiply: Mapping[str, float] = field(default_factory=dict)
     condition: str = ""
     steps: int = 0
-    instead_of: Sequence[str] = ()
+    lasting: bool = False
+    layer: str = ""
+    explains: Sequence[str] = ()
+    explains_later: Sequence[str] = ()
+    example: str = ""
     severity: int = 3
+
+    @property
+    def is_foreseen(self) -> bool:
+        """True if all metrics are known before the first step."""
+        return all(metric.startswith(FORESEEN) for metric in self.healthy)
 
     @property
     def least_steps(self) -> int:
         """Optimizer steps in a row after which a violation is certain."""
-        return self.steps or (1 if all(metric.startswith(FORESEEN) for metric in self.healthy) else 3)
+        return self.steps or (1 if self.is_foreseen else 3)
+
+    @property
+    def effects(self) -> list[str]:
+        """Layers and rules that are symptoms of this one."""
+        return [*self.explains, *self.explains_later]
+
+    def is_cause_of(self, other: Rule, start: int, other_start: int) -> bool:
+        """Return True if a violation of another rule is a symptom of one of this rule.
+
+        A mean over steps is known later than its symptoms, by at most `ENOUGH` steps.
+
+        Args:
+            other: The other rule.
+            start: First step of the violation of this rule.
+            other_start: First step of the violation of the other rule.
+        """
+        is_late = other_start > start if self.explains_later else other_start + ENOUGH >= start
+        return other.name != self.name and is_late and not {other.name, other.layer}.isdisjoint(self.effects)
 
     def labels(self, steps: Sequence[Record]) -> list[str]:
         """Return the labels for which the first metric with a placeholder was logged; one empty label without any."""
@@ -72,20 +109,39 @@ class Rule:
             return [""]
         prefix, suffix = named[0].split("<label>")
         logged = [x for x in dict.fromkeys(chain.from_iterable(steps)) if x.startswith(prefix) and x.endswith(suffix)]
-        return list(filter(None, (name[len(prefix) : -len(suffix)] for name in logged)))
+        return list(filter(None, (name.removeprefix(prefix).removesuffix(suffix) for name in logged)))
 
-    def violation(self, label: str, steps: Sequence[Record]) -> list[Record]:
-        """Return the steps of the longest violation; none if it is too short to be certain."""
+    def violation(self, label: str, steps: Sequence[Record]) -> tuple[list[Record], int]:
+        """Return the steps of the longest violation, none if it is too short, and the first step of the first one."""
         ranges = {metric.replace("<label>", label): limits for metric, limits in self.healthy.items()}
         longest: list[Record] = []
         current: list[Record] = []
+        since = -1
         for step in steps:
             if not ranges.keys() <= step.keys():
                 continue  # rewards are logged once per generation batch, not at each update on it
             is_violation = all(is_violated(step[metric], **limits) for metric, limits in ranges.items())
             current = [*current, step] if is_violation else []
             longest = current if len(current) > len(longest) else longest
-        return longest if len(longest) >= self.least_steps else []
+            since = int(current[0]["step"]) if since < 0 and len(current) >= self.least_steps else since
+        found = current if self.lasting else longest
+        return (found if len(found) >= self.least_steps else []), since
+
+    def described(self) -> dict[str, Any]:
+        """Return the rule as text for readers: evidence, bounds, remedy, symptoms, and an example."""
+        evidence = re.sub(r"\{settings\[(.+?)\]\}", r"`\1`", self.evidence.replace("{label}", "<label>"))
+        factors = (f"a {'larger' if factor > 1 else 'smaller'} `{path}`" for path, factor in self.multiply.items())
+        when = "before the first step" if self.is_foreseen else f"steps in a row: {self.least_steps}"
+        return {
+            "name": self.name,
+            "severity": SEVERITY[self.severity],
+            "evidence": re.sub(r"\{.*?\}", "…", evidence),
+            "bounds": [f"`{metric}` {_outside(**limits)}" for metric, limits in self.healthy.items()],
+            "when": when + (f", only with: {self.condition.replace('_', ' ')}" if self.condition else ""),
+            "remedy": self.advice or ", ".join(factors),
+            "symptoms": [f"{name} (any)" if name in _TABLE_LAYERS else name for name in self.effects],
+            "example": self.example,
+        }
 
     def remedy(self, settings: StageSettings) -> str:
         """Return an override of the recipe, or advice."""
@@ -101,6 +157,16 @@ def is_violated(value: float | None, low: float = -math.inf, high: float = math.
     return value is None or not low <= value <= high
 
 
+def _outside(low: float = -math.inf, high: float = math.inf) -> str:
+    """Return the values that violate a range as text.
+
+    >>> _outside(low=0.1), _outside(0.8, 1.2), _outside()
+    ('below 0.1', 'below 0.8 or above 1.2', 'not finite')
+    """
+    limits = [f"below {low:g}"] * (low > -math.inf) + [f"above {high:g}"] * (high < math.inf)
+    return " or ".join(limits) or "not finite"
+
+
 def _scaled(path: str, factor: float, value: Any) -> str:
     if isinstance(value, int | float):
         return f"{path}={value * factor:g}"
@@ -108,8 +174,13 @@ def _scaled(path: str, factor: float, value: Any) -> str:
 
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-RULES = tuple(Rule(name, **entry) for name, entry in _TABLE.items())
-"""Causes before their symptoms: findings of one severity are listed in this order."""
+_TABLE_LAYERS = _TABLE.pop("layers")
+_LAYERS = {name: layer for layer, names in _TABLE_LAYERS.items() for name in names}
+RULES = tuple(Rule(name, layer=_LAYERS.get(name, ""), **entry) for name, entry in _TABLE.items())
+"""Findings of one severity are listed in this order."""
+_OF_SCORES = ("sampling", "reward", "signal")
+"""Layers of rules whose evidence ends with the scores of the last step."""
+_BY_NAME = {rule.name: rule for rule in RULES}
 
 
 @dataclass(frozen=True)
@@ -125,6 +196,7 @@ class Finding:
         evidence: The metrics, as a sentence.
         remedy: Override of the recipe, or advice.
         label: Reward or rollout source that is concerned; empty for others.
+        since: First step of the first violation.
     """
 
     name: str
@@ -135,6 +207,7 @@ class Finding:
     evidence: str
     remedy: str
     label: str = ""
+    since: int = 0
 
     def __str__(self) -> str:
         """Return one line: name, evidence and remedy."""
@@ -145,16 +218,15 @@ class Finding:
         return asdict(self)
 
 
-def diagnose(records: Sequence[Record], stage: str, settings: StageSettings, last: int = 0) -> list[Finding]:
-    """Return the findings of a stage, the most severe first.
+def diagnose(records: Sequence[Record], stage: str, settings: StageSettings) -> list[Finding]:
+    """Return the findings of a stage without symptoms of others, the most severe first.
 
     Args:
         records: Lines of ``metrics.jsonl``.
         stage: Name of the stage.
         settings: Settings of the stage.
-        last: Number of steps at the end to look at; 0: all of them.
     """
-    return _findings(steps_of(records, stage, settings)[-last:], stage, settings)
+    return causes(violations(steps_of(records, stage, settings), stage, settings))
 
 
 def foresee(stage: str, settings: StageSettings, data: Mapping[str, float] | None = None) -> list[Finding]:
@@ -165,29 +237,59 @@ def foresee(stage: str, settings: StageSettings, data: Mapping[str, float] | Non
         settings: Settings of the stage.
         data: Facts of its data set (:func:`rlm_lab.live.data_facts`).
     """
-    return _findings([{"step": 0, **of_settings(settings), **(data or {})}], stage, settings)
+    return causes(violations([{"step": 0, **of_settings(settings), **(data or {})}], stage, settings))
 
 
-def _findings(steps: Sequence[Record], stage: str, settings: StageSettings) -> list[Finding]:
+def causes(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings that no other one explains, the most severe first.
+
+    Of two that explain each other, the earlier one is kept.
+    """
+    first = sorted(findings, key=lambda finding: finding.since)
+    kept = [
+        finding
+        for number, finding in enumerate(first)
+        if not any(
+            _explains(other, finding) and not (_explains(finding, other) and number < place)
+            for place, other in enumerate(first)
+        )
+    ]
+    order = list(_BY_NAME)
+    return sorted(kept, key=lambda finding: (-finding.severity, order.index(finding.name)))
+
+
+def _explains(cause: Finding, finding: Finding) -> bool:
+    return _BY_NAME[cause.name].is_cause_of(_BY_NAME[finding.name], cause.since, finding.since)
+
+
+def violations(steps: Sequence[Record], stage: str, settings: StageSettings) -> list[Finding]:
+    """Return a finding for each violated rule, symptoms included.
+
+    Args:
+        steps: Steps with the quantities of :class:`rlm_lab.quantities.StepMetrics`.
+        stage: Name of the stage.
+        settings: Settings of the stage.
+    """
     findings: list[Finding] = []
     for rule in RULES:
         for label in rule.labels(steps):
-            if _CONDITIONS[rule.condition](settings, label) and (violation := rule.violation(label, steps)):
-                findings.append(_finding(rule, label, stage, violation, settings))
-    names = {finding.name for finding in findings}
-    hidden = set(chain.from_iterable(rule.instead_of for rule in RULES if rule.name in names))
-    return sorted((finding for finding in findings if finding.name not in hidden), key=lambda f: -f.severity)
+            violation, since = rule.violation(label, steps)
+            if violation and _CONDITIONS[rule.condition](settings, label):
+                findings.append(replace(_finding(rule, label, stage, violation, settings), since=since))
+    return findings
 
 
 def _finding(rule: Rule, label: str, stage: str, violation: Sequence[Record], settings: StageSettings) -> Finding:
     means = [_mean([step[metric.replace("<label>", label)] for step in violation]) for metric in rule.healthy]
+    evidence = rule.evidence.format(*means, label=label, settings=settings)
+    scores = [f"{name} {value:.0%}" for name, value in violation[-1].get("scores", {}).items()]
     return Finding(
         name=rule.name,
         stage=stage,
         step=int(violation[0]["step"]),
         until=int(violation[-1]["step"]),
         severity=rule.severity,
-        evidence=rule.evidence.format(*means, label=label, settings=settings),
+        evidence=f"{evidence}; scores: {', '.join(scores)}" if scores and rule.layer in _OF_SCORES else evidence,
         remedy=rule.remedy(settings),
         label=label,
     )

@@ -42,7 +42,7 @@ def why(
 ) -> None:
     """Diagnose a run: what is wrong, the evidence, and the override that mends it.
 
-    JSON: a list of {stage, steps, findings: [{name, stage, step, until, severity, evidence, remedy, label}]}.
+    JSON: a list of {stage, steps, findings: [{name, stage, step, until, severity, evidence, remedy, label, since}]}.
     """
     from rlm_lab import why as diagnosis
 

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rlm_lab.quantities import StageSettings
-from rlm_lab.rules import diagnose
+from rlm_lab.rules import SEVERITY, diagnose
 from rlm_plugins.cli.output import echo
 from rlm_plugins.cli.recipe_argument import recorded
 from rlm_plugins.durable.files import JsonLines
 from rlm_plugins.report.text_layout import printable
-
-SEVERITY = {3: "cannot learn", 2: "learns badly", 1: "note"}
 
 
 def _warn(line: str) -> None:
@@ -56,6 +54,8 @@ def render(folder: Path, report: Sequence[dict[str, Any]]) -> str:
             span = f"steps {finding['step']} to {finding['until']}"
             lines.append(f"  {finding['name']} ({SEVERITY[finding['severity']]}, {span})")
             lines += [f"    evidence  {finding['evidence']}", f"    try       {finding['remedy']}"]
+    if any(entry["findings"] for entry in report):
+        lines.append("`rlm explain NAME` explains a finding: its bounds, its symptoms, and an example")
     return "\n".join(map(printable, lines)) or f"{folder}: no step was logged yet"
 
 

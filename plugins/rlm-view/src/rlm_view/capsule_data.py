@@ -12,6 +12,7 @@ import torch
 from rlm_plugins.equation.statistics import kl_estimate
 from rlm_plugins.errors import RlmError
 from rlm_plugins.rewards.columns import text_of
+from rlm_plugins.run.trainer_callbacks import shown_columns
 from rlm_view.capsule import Capsule, capsules_of, read_capsule
 from rlm_view.replay import Replay
 from rlm_view.replay_report import MALFORMED, replays
@@ -73,9 +74,9 @@ def capsule_data(path: Path) -> Entry:
     """Return one capsule.
 
     Returns:
-        ``step, stage, loss, fault, note, quantities, completions``. Each completion has ``group, prompt, reward,
-        rewards, advantage, truncated, tokens, mask, turns, values``; ``values`` holds per quantity one number per
-        token, null where unknown.
+        ``step, stage, loss, fault, note, quantities, completions``. Each completion has ``group, prompt, columns,
+        reward, rewards, advantage, truncated, tokens, mask, turns, values``; ``values`` holds per quantity one number
+        per token, null where unknown.
 
     Raises:
         RlmError: The capsule is damaged.
@@ -105,6 +106,7 @@ def _completions(capsule: Capsule, result: Replay | None) -> list[Entry]:
     scores = {} if result is None else {"advantage": result.scored.advantages, "reward": result.scored.rewards}
     mask = capsule.scored.get("mask", None if batch is None else batch.mask)
     values = _token_values(capsule, result)
+    inputs = (capsule.sampled or {}).get("inputs") or []
     entries = []
     for index, tokens in enumerate(ids):
         count = len(tokens)
@@ -113,6 +115,7 @@ def _completions(capsule: Capsule, result: Replay | None) -> list[Entry]:
         entry: Entry = {
             "group": index if batch is None else int(batch.group[index]),
             "prompt": text_of(prompts[index]) if index < len(prompts) else "",
+            "columns": shown_columns(inputs[index]) if len(inputs) == len(ids) else {},
             "reward": None if rewards is None else _round(rewards[index]),
             "rewards": {
                 str(label): _round(x[index]) for label, x in ((batch.named_rewards if batch else None) or {}).items()

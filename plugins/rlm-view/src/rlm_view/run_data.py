@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,13 @@ def run_data(folder: Path, log_line: Callable[[str], None]) -> Entry:
     samples = JsonLines(folder / "samples.jsonl", log_line).records()
     if len(samples) > SAMPLES:
         log_line(f"{folder}: {len(samples) - SAMPLES} older samples are left out")
+    settings = {".".join(map(str, path)): value for path, value in leaves(document)}
+    given = {re.sub(r"\[(\d+)\]", r".\1", str(key)) for key in _json(folder / "manifest.json").get("given") or ()}
     return {
         "name": folder.resolve().name,
-        "summary": _summary(folder),
-        "settings": {".".join(map(str, path)): value for path, value in leaves(document)},
+        "summary": _json(folder / "summary.json") or None,
+        "settings": settings,
+        "given": [key for key in settings if _is_given(key, given)],
         "stages": stages_of(records, _scores(document, records)),
         "findings": why(folder),
         "samples": [_sample(sample) for sample in samples[-SAMPLES:]],
@@ -99,14 +103,22 @@ def _sample(sample: Mapping[str, Any]) -> Entry:
     rewards = sample.get("rewards")
     rewards = rewards if isinstance(rewards, Mapping) else {}
     texts = {key: str(sample.get(key, "")) for key in ("stage", "prompt", "completion")}
-    numbers = {key: _number(sample.get(key)) for key in ("step", "reward", "advantage")}
+    columns = sample.get("columns")
+    numbers: Entry = {key: _number(sample.get(key)) for key in ("step", "reward", "advantage")}
+    numbers["columns"] = dict(columns) if isinstance(columns, Mapping) else {}
     return {**texts, **numbers, "rewards": {str(name): _number(value) for name, value in rewards.items()}}
 
 
-def _summary(folder: Path) -> Entry | None:
-    """Return the summary of a finished run; None while it runs, or if the file is damaged."""
+def _is_given(key: str, given: Collection[str]) -> bool:
+    """Return True for a setting that the recipe sets, also at its top level or as the bare name of a part."""
+    keys = (key, re.sub(r"^stages\.\d+\.", "", key))
+    return any(name in given or name.removesuffix(".name") in given for name in keys)
+
+
+def _json(path: Path) -> Entry:
+    """Return the mapping of a JSON file; empty while there is none, or if it is damaged."""
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
-    return summary if isinstance(summary, dict) else None
+        return {}
+    return data if isinstance(data, dict) else {}

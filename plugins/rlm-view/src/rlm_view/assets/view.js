@@ -2,8 +2,11 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const runs = data.runs, panel = document.getElementById("panel"), details = document.getElementById("details");
-  const state = { tab: "", metrics: null, step: null, quantity: "", only: "all", prompt: 0, search: "" };
-  const MAIN = ["reward", "held_out/", "loss", "entropy", "kl", "grad_norm", "completions/mean_length", "completions/clipped_ratio"];
+  const state = { tab: "", metrics: null, step: null, quantity: "", only: "", prompt: 0, search: "" };
+  // The metrics that are shown without a search, most important first.
+  const MAIN = [/^held_out\/(?!k$|kept_step$)/, /^suite\//, /^reward$/, /^rewards\/.*\/mean$/, /^loss$/, /^entropy$/, /^kl$/, /^penalties\/kl$/, /^completions\/(mean_length|clipped_ratio)$/, /^grad_norm$/];
+  const SHARES = /^(held_out|suite)\/|ratio$|^frac_|_ties$|\/(unscored|distinct|share|nonzero|kept|full)$|^policy_loss\/clipped/;
+  const rank = (name) => { const place = MAIN.findIndex((main) => main.test(name)); return place < 0 ? MAIN.length : place; };
 
   // ---- elements: text is only ever set as text
   function make(tag, attributes = {}, ...children) {
@@ -33,6 +36,16 @@
     return parent;
   }
   const number = (x) => x === null || x === undefined ? "–" : String(Number(Number(x).toPrecision(4)));
+  const percent = (x) => `${Number((100 * x).toPrecision(3))} %`;
+  const interval = (low, high, spell) => `95 % interval ${spell(low)} to ${spell(high)}`;
+  // Ticks are round numbers: 1, 2 or 5 times a power of ten apart.
+  function ticks(low, high) {
+    if (high <= low) return [low];
+    const power = 10 ** Math.floor(Math.log10((high - low) / 3));
+    const gap = [1, 2, 5, 10].map((x) => x * power).find((x) => (high - low) / x <= 4);
+    const first = Math.ceil(low / gap), count = Math.floor(high / gap) - first + 1;
+    return Array.from({ length: count }, (_, i) => Number(((first + i) * gap).toPrecision(12)));
+  }
   const capsulesAt = (run, step) => run.capsules.filter((capsule) => capsule.step === step);
   const select = (label, options, value, change) => make("label", {}, label, make("select", { on: { change: (event) => change(event.target.value) } },
     ...options.map(([key, text]) => make("option", { value: key, selected: key === value }, text))));
@@ -61,32 +74,33 @@
     const pad = high > low ? (high - low) * 0.06 : Math.abs(high) * 0.1 || 1;
     const x = (v) => L + (last > first ? (v - first) / (last - first) : 0.5) * (W - L - R);
     const y = (v) => T + (1 - (v - low + pad) / (high - low + 2 * pad)) * (H - T - B);
+    const name = metric.split(": ").pop(), spell = SHARES.test(name) && low >= 0 && high <= 1 ? percent : number;
     const at = ([px, py]) => x(px).toFixed(1) + "," + y(py).toFixed(1);
-    const picture = make("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${metric}: from ${number(low)} to ${number(high)}, steps ${first} to ${last}` });
-    for (const value of [low, (low + high) / 2, high]) {
+    const picture = make("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${metric}: from ${spell(low)} to ${spell(high)}, steps ${first} to ${last}` });
+    for (const value of ticks(low, high)) {
       picture.append(make("line", { x1: L, x2: W - R, y1: y(value), y2: y(value), class: "axis" }));
-      picture.append(make("text", { x: L - 5, y: y(value) + 4, "text-anchor": "end" }, String(Number(value.toPrecision(3)))));
+      picture.append(make("text", { x: L - 5, y: y(value) + 4, "text-anchor": "end" }, spell(value)));
     }
     for (const [value, anchor] of [[first, "start"], [last, "end"]]) picture.append(make("text", { x: x(value), y: H - 6, "text-anchor": anchor }, String(value)));
     for (const { run, points, line } of lines) {
       const band = line.filter((point) => point[2] !== null);
       if (band.length > 1) picture.append(make("path", { class: "band run" + run, d: "M" + band.map((p) => at([p[0], p[3]])).join("L") + "L" + band.reverse().map((p) => at([p[0], p[2]])).join("L") + "Z" }));
       for (const point of points) picture.append(make("circle", { class: "point run" + run, cx: x(point[0]), cy: y(point[1]), r: points.length > 80 ? 1 : 2.2 },
-        make("title", {}, `step ${point[0]}: ${number(point[1])}` + (point[2] === null ? "" : ` [${number(point[2])}, ${number(point[3])}]`))));
+        make("title", {}, `step ${point[0]}: ${spell(point[1])}` + (point[2] === null ? "" : `, ${interval(point[2], point[3], spell)}`))));
       if (line.length > 1) picture.append(make("path", { class: "curve run" + run, d: "M" + line.map(at).join("L") }));
     }
     return make("figure", { "data-metric": metric }, picture, make("figcaption", {}, metric));
   }
   function curves() {
     const stages = [...new Set(runs.flatMap((run) => run.stages.map((stage) => stage.name)))];
-    const names = [...new Set(runs.flatMap((run) => run.stages.flatMap((stage) => Object.keys(stage.curves))))].sort();
-    const isMain = (name) => MAIN.some((main) => main.endsWith("/") ? name.startsWith(main) : name === main) || /^rewards\/.*\/mean$/.test(name);
+    const names = [...new Set(runs.flatMap((run) => run.stages.flatMap((stage) => Object.keys(stage.curves))))];
+    names.sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
     const box = make("div", { class: "charts" });
     const search = make("input", { type: "search", placeholder: "metrics…", value: state.search, "aria-label": "Search a metric",
       on: { input: (event) => { state.search = event.target.value; draw(); } } });
     function draw() {
       box.replaceChildren();
-      const wanted = names.filter((name) => state.search ? name.includes(state.search) : isMain(name)).slice(0, 60);
+      const wanted = names.filter((name) => state.search ? name.includes(state.search) : rank(name) < MAIN.length).slice(0, 60);
       for (const stage of stages) for (const metric of wanted) {
         const series = runs.flatMap((run, index) => run.stages.filter((one) => one.name === stage && one.curves[metric]).map((one) => ({ run: index, points: one.curves[metric] })));
         if (series.length) box.append(chart(stages.length > 1 ? `${stage}: ${metric}` : metric, series));
@@ -104,8 +118,10 @@
     const parts = found.map((finding) => make("p", { class: "finding" }, make("b", {}, finding.name), ` (${run.name}, ${finding.stage}, steps ${finding.step}–${finding.until}): ${finding.evidence}. Try ${finding.remedy}`));
     const summary = run.summary;
     if (summary && summary.after !== undefined) {
-      const interval = Array.isArray(summary.interval) ? ` [${number(summary.interval[0])}, ${number(summary.interval[1])}]` : "";
-      parts.push(make("p", {}, `${run.name}: held-out ${summary.metric} ${number(summary.before)} → ${number(summary.after)}${interval}`));
+      const known = [summary.before, summary.after].filter((x) => x !== null && x !== undefined);
+      const spell = known.every((x) => x >= 0 && x <= 1) ? percent : number, range = summary.interval;
+      const words = Array.isArray(range) ? ` (${interval(range[0], range[1], spell)})` : "";
+      parts.push(make("p", {}, `${run.name}: held-out ${summary.metric} from ${summary.before === null ? "–" : spell(summary.before)} to ${spell(summary.after)}${words}`));
     } else parts.push(make("p", { class: "note" }, `${run.name}: not finished, or without held-out score`));
     return parts;
   }
@@ -162,6 +178,12 @@
     return make("div", { class: "chips" }, ...known.map(([name, x]) => make("span", {}, name + " ", make("b", {}, number(x)))),
       row.tokens ? make("span", {}, `${row.tokens.length} tokens`) : null, row.truncated ? make("span", {}, make("b", {}, "truncated")) : null);
   }
+  // The reference answer first, then the other columns of the example.
+  function question(row) {
+    const columns = Object.entries(row.columns || {}).sort((a, b) => (b[0] === "answer") - (a[0] === "answer"));
+    return [visible(row.prompt, make("div", { class: "prompt" })),
+      ...columns.map(([name, x]) => visible(x, make("div", { class: "prompt column" }, make("b", {}, visible(name, make("span", {}))), " ")))];
+  }
   function completion(row, capsule) {
     return make("article", {}, chips(row), row.tokens ? tokens(row, capsule) : visible(row.completion, make("div", { class: "completion" })));
   }
@@ -179,7 +201,7 @@
         visible(members[0].prompt.replace(/\s+/g, " ").slice(0, 90), make("summary", {}, make("b", {}, `reward ${number(mean)} `), `× ${members.length}  `)));
       const fill = () => {
         if (box.open && box.children.length === 1) {
-          box.append(visible(members[0].prompt, make("div", { class: "prompt" })));
+          box.append(...question(members[0]));
           for (const row of [...members].sort((a, b) => (b.reward ?? -Infinity) - (a.reward ?? -Infinity))) box.append(completion(row, capsule));
         }
       };
@@ -188,11 +210,14 @@
       return box;
     });
   }
-  const FILTERS = { all: () => true, "with advantage": (row) => row.advantage !== 0, "without advantage": (row) => row.advantage === 0, truncated: (row) => row.truncated };
+  // Completions without an advantage have no gradient, unless a penalty has one.
+  const FILTERS = { all: () => true, "with a gradient": (row) => row.advantage !== 0, "without a gradient": (row) => row.advantage === 0, truncated: (row) => row.truncated };
   function steps() {
     const known = [...new Set(runs.flatMap((run) => run.capsules.map((capsule) => capsule.step)))].sort((a, b) => a - b);
     if (!known.length) return samples();
-    if (!known.includes(state.step)) state.step = known[known.length - 1];
+    const trains = (step) => runs.some((run) => capsulesAt(run, step).some((capsule) => capsule.completions.some(FILTERS["with a gradient"])));
+    if (!known.includes(state.step)) state.step = known.filter(trains).pop() ?? known[known.length - 1];
+    if (!state.only) state.only = trains(state.step) ? "with a gradient" : "all";
     const shown = runs.map((run) => capsulesAt(run, state.step));
     const quantities = [...new Set(shown.flat().flatMap((capsule) => capsule.quantities))];
     if (!quantities.includes(state.quantity)) state.quantity = quantities[0] || "";
@@ -245,7 +270,7 @@
     state.prompt = Math.min(state.prompt, list.length - 1);
     const [prompt, entries] = list[state.prompt];
     panel.append(make("div", { class: "bar" }, select("prompt", list.map(([text, seen], i) => [String(i), `${times(seen)} × ${text.replace(/\s+/g, " ").slice(0, 70)}`]), String(state.prompt), (value) => { state.prompt = Number(value); show(); })));
-    panel.append(visible(prompt, make("div", { class: "prompt" })));
+    panel.append(...question(entries[0].row));
     panel.append(make("div", { class: "runs" }, ...runs.map((run, index) => {
       const own = entries.filter((entry) => entry.run === index);
       const at = [...new Set(own.map((entry) => entry.step))].sort((a, b) => a - b);
@@ -261,8 +286,10 @@
     const different = keys.filter((key) => new Set(runs.map((run) => spell(run, key))).size > 1);
     const table = (names) => make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "setting"), ...runs.map((run) => make("th", { scope: "col" }, run.name)))),
       make("tbody", {}, ...names.map((key) => make("tr", {}, make("td", {}, key), ...runs.map((run) => visible(spell(run, key), make("td", {})))))));
-    if (runs.length > 1) panel.append(make("h2", {}, "Different"), different.length ? table(different) : make("p", { class: "note" }, "nothing"), make("h2", {}, "All"));
-    panel.append(table(keys));
+    if (runs.length > 1) panel.append(make("h2", {}, "Different"), different.length ? table(different) : make("p", { class: "note" }, "nothing"));
+    const given = keys.filter((key) => runs.some((run) => (run.given || []).includes(key)));
+    if (given.length) panel.append(make("h2", {}, "Set by the recipe"), table(given), make("h2", {}, "Defaults"));
+    panel.append(table(keys.filter((key) => !given.includes(key))));
   }
 
   // ---- tabs
