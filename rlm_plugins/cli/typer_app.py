@@ -19,6 +19,7 @@ import typer
 
 from rlm_plugins import __version__
 from rlm_plugins.cli.output import DEBUG, ErrorReportingGroup, WarningHandler, echo
+from rlm_plugins.durable.console import keep_going
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.index import tolerate_damage
 
@@ -254,6 +255,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot encode Â must not end a run
+    keep_going("stderr")  # a message that cannot be written changes no exit code
     logging.lastResort = WarningHandler(logging.WARNING)  # of loggers without a handler: this package and its plugins
     tolerate_damage()
     app()

@@ -19,6 +19,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from rlm_plugins.data.successes import collected
 from rlm_plugins.durable import stop_signals
+from rlm_plugins.durable.console import unwatched
 from rlm_plugins.durable.files import CHECKSUMS, damages, file_errors, is_sealed, make_folder, owner_of, remove
 from rlm_plugins.durable.lock import locked
 from rlm_plugins.durable.stop_signals import Interrupted, current
@@ -182,12 +183,13 @@ def _contexts_of_sections(run: Run, stage: Stage) -> Iterator[None]:
 
 @contextmanager
 def _writing(run: Run) -> Iterator[None]:
-    """Hold the lock of the run folder, and handle the signals that end a run."""
+    """Hold the lock of the run folder, handle the signals that end a run, and survive the loss of the console."""
     with ExitStack() as context:
         if run.main:
             make_folder(run.folder)
             context.enter_context(locked(run.folder, run.log_line))
         context.enter_context(current())
+        context.enter_context(unwatched())
         context.enter_context(marked_calls(run.folder, run.log_line))
         current().folder = run.folder
         yield
