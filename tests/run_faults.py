@@ -41,6 +41,7 @@ TITLES = {
     "divergence": "loss, gradient or weights that explode",
     "places": "a path that cannot hold a run folder",
     "processes": "SIGKILL, damage and resume with two processes",
+    "memory": "out of memory and errors of other libraries, in generation, update and log",
     "consoles": "a closed terminal, a reader that ends, a full disk under the log",
     "signals": "SIGTERM, SIGHUP, SIGINT, SIGUSR1 at random moments",
     "values": "values of settings of implausible size",
