@@ -39,6 +39,7 @@ from rlm_plugins.recipe.paths import PATH_KNOBS, format_path, leaves
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.folder import DONE, Run
 from rlm_plugins.stage import Stage
+from rlm_plugins.workers.distributed import gather_lists
 
 PACKAGES = (
     *("rlm-plugins", "torch", "trl", "transformers", "peft", "accelerate", "datasets"),
@@ -231,6 +232,23 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
         history = [*recorded.get("changes", ()), *({"key": k, "old": a, "new": b} for k, a, b in changed)]
         unchanged: dict[str, Any] = {key: recorded[key] for key in ("id", "started", "stages") if key in recorded}
         run.open({**current, **unchanged, "changes": history}, recipe.load)
+
+
+def check_processes(manifest: Mapping[str, Any]) -> None:
+    """Check that every process starts from the inputs of the main process; every process must call this.
+
+    Args:
+        manifest: That of this process.
+
+    Raises:
+        RlmError: On every process, with the differences of the first process that has some.
+    """
+    inputs = gather_lists([{key: manifest[key] for key in ("recipe", *_COMPARED) if key in manifest}])
+    for number, other in enumerate(inputs):
+        if found := changes(inputs[0], other):
+            lines = "".join(f"\n    {key}: {_short(a)} on process 0, {_short(b)} there" for key, a, b in found)
+            hint = "copy recipe, data and packages to every machine"
+            raise RlmError(f"would train something else than process 0:{lines}", where=f"process {number}", hint=hint)
 
 
 def _numeric(manifest: Mapping[str, Any]) -> dict[str, Any]:

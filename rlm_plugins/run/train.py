@@ -37,7 +37,7 @@ from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.run.failures import repeated, save_on_failure, with_hints, with_remedy
 from rlm_plugins.run.folder import SUMMARY, Run
 from rlm_plugins.run.learning_curve import LearningCurve
-from rlm_plugins.run.manifest import manifest_of
+from rlm_plugins.run.manifest import check_processes, manifest_of
 from rlm_plugins.run.report import report
 from rlm_plugins.run.stage_result import connected, save_result
 from rlm_plugins.run.trainer_callbacks import MetricsLog, ProgressDisplay, SampleLog, StopAtSafePoint
@@ -151,8 +151,11 @@ def train(
     run = Run(folder, main, log_line=log_line, allowed=allow_changed)
     start, curve = time.perf_counter(), None
     with _writing(run):
+        if not resume or processes().num_processes > 1:
+            manifest = manifest_of(stages, recipe, registry)
+            check_processes(manifest)
         if not resume:
-            run.open(manifest_of(stages, recipe, registry) if main else {}, recipe.load)
+            run.open(manifest, recipe.load)
         for number, stage in enumerate(stages):
             if resume and run.finished(stage):
                 console.print(f"{stage.name}: complete, skipped")
