@@ -39,6 +39,7 @@ TITLES = {
     "F14": "a run folder from an untrusted source",
     "changes": "something was changed before a run is resumed",
     "divergence": "loss, gradient or weights that explode",
+    "outputs": "SIGKILL and a full disk at the file operations of other commands",
     "places": "a path that cannot hold a run folder",
     "processes": "SIGKILL, damage and resume with two processes",
     "memory": "out of memory and errors of other libraries, in generation, update and log",

@@ -16,7 +16,7 @@ from importlib.metadata import Distribution, EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.durable.files import write_file
+from rlm_plugins.durable.files import make_folder, write_file
 from rlm_plugins.durable.lock import cache_folder
 from rlm_plugins.errors import RlmError
 
@@ -39,8 +39,8 @@ def set_disabled(name: str, *, disable: bool) -> None:
     """Add a name, or remove it."""
     names = disabled() | {name} if disable else disabled() - {name}
     file = disabled_file()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(sorted(names)) + "\n", encoding="utf-8")
+    make_folder(file.parent)
+    write_file(file, json.dumps(sorted(names)) + "\n")
 
 
 DAMAGED: dict[str, str] = {}

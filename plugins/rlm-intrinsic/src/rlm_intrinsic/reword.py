@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlm_plugins.durable.files import write_file
+
 REQUEST = (
     "Rewrite the following question in other words. Keep every number and what is asked for. "
     "Write the new question only.\n\n{question}"
@@ -76,9 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     examples = [json.loads(line) for line in options.questions.read_text(encoding="utf-8").splitlines()]
     worded = with_wordings(examples, sample, options.wordings)
-    options.out.write_text(
-        "".join(json.dumps(example, ensure_ascii=False) + "\n" for example in worded), encoding="utf-8"
-    )
+    write_file(options.out, "".join(json.dumps(example, ensure_ascii=False) + "\n" for example in worded))
     count = f"{len(worded) // options.wordings} of {len(examples)} questions"
     print(f"{count} in {options.wordings} wordings each: {options.out}")
 
