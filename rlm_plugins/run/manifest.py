@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -70,7 +71,7 @@ def packages() -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """Return host, processors, threads, memory and accelerators."""
+    """Return host, processor, the instructions that torch uses, cores, threads, memory and accelerators."""
     import psutil
     import torch
 
@@ -78,11 +79,25 @@ def hardware() -> dict[str, Any]:
     return {
         "host": platform.node(),
         "machine": platform.machine(),
+        "processor": processor(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "accelerators": [cuda.get_device_name(i) for i in range(cuda.device_count())] if cuda.is_available() else [],
     }
+
+
+def processor() -> str:
+    """Return the name of the processor, with family and model if the system reports them."""
+    fields: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines():
+            key, _, value = line.partition(":")
+            fields[key.strip()] = value.strip()
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    numbers = [f"{key.removeprefix('cpu ')} {fields[key]}" for key in ("cpu family", "model") if key in fields]
+    return ", ".join([name, *numbers])
 
 
 def git_state(folder: Path) -> dict[str, Any]:
@@ -221,8 +236,9 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
     new["result"] = {name: seal_digest(_output(folder, stages, name)) for name in old["result"]}
     changed = changes(old, new)
     refuse(folder, changed, allow_changed)
-    for key, before, now in changes(_numeric(recorded), _numeric(current)):
-        run.log_line(f"{folder}: {key}: {before} in the run, {now} now; results are then equal except for rounding")
+    if others := changes(_numeric(recorded), _numeric(current)):
+        listed = "; ".join(f"{key}: {before} in the run, {now} now" for key, before, now in others)
+        run.log_line(f"{folder}: {listed}; results are then equal except for rounding")
     if (count := next((change for change in changed if change[0] == "processes"), None)) is not None:
         run.log_line(
             f"{folder}: processes: {count[1]} before, {count[2]} now; the random numbers start again from the seed"
@@ -251,10 +267,13 @@ def check_processes(manifest: Mapping[str, Any]) -> None:
             raise RlmError(f"would train something else than process 0:{lines}", where=f"process {number}", hint=hint)
 
 
+_ROUNDING = ("machine", "processor", "capability", "threads", "accelerators")
+
+
 def _numeric(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts of a machine that change the rounding of sums."""
     hardware = manifest.get("hardware", {})
-    return {f"hardware.{key}": hardware.get(key) for key in ("machine", "threads", "accelerators")}
+    return {f"hardware.{key}": hardware.get(key) for key in _ROUNDING}
 
 
 def refuse(folder: Path, changed: Sequence[Change], allowed: Collection[str]) -> None:
