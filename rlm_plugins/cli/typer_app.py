@@ -246,6 +246,11 @@ for panel, shown in PANELS.items():
 
 def main() -> None:
     """Run the command ``rlm``."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next file that is opened would take its place, and what is printed
+            os.open(os.devnull, os.O_RDWR)
     if "OMP_WAIT_POLICY" not in os.environ:
         # GNU OpenMP's threads wait in a loop of milliseconds; beside another process that takes most of the CPU time
         os.environ.setdefault("GOMP_SPINCOUNT", "3000")

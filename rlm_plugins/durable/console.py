@@ -1,4 +1,4 @@
-"""Standard output and error of a process that must not end when nobody can read them any more.
+"""Standard output and error of a process that must not end when they cannot be written any more.
 
 A closed terminal, a reader that ended (``| head -1``) and a full disk under ``> log`` make each write an error.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import select
 import sys
 from collections.abc import Iterator
@@ -26,17 +27,20 @@ class _Descriptor(io.FileIO):
         super().__init__(number, "wb", closefd=False)
 
     def write(self, data: object) -> int:
-        """Write bytes; return their number, also if nothing could be written."""
+        """Write bytes; return their number, also if nothing could be written.
+
+        It waits for a slow reader, or a terminal after Ctrl-S, but not once a signal is to end the run.
+        """
         content = bytes(data)  # type: ignore[call-overload]
         try:
-            written = super().write(content)
+            while not stop_signals.current().number or select.select([], [self], [], 0)[1]:
+                if select.select([], [self], [], 0.2)[1]:
+                    written = super().write(content[: select.PIPE_BUF])  # so much does not wait
+                    if written is not None:
+                        return written
         except OSError as error:
             self._note(error, content)
-            return len(content)
-        if written is None:  # non-blocking, and the reader is slow
-            select.select([], [self], [], 1.0)
-            return 0 if select.select([], [self], [], 0)[1] else len(content)
-        return written
+        return len(content)
 
     def _note(self, error: OSError, content: bytes) -> None:
         folder, is_first, self.has_failed = stop_signals.current().folder, not self.has_failed, True
@@ -56,7 +60,11 @@ def keep_going(name: str) -> None:
         name: ``stdout`` or ``stderr``.
     """
     stream, number = getattr(sys, name), {"stdout": 1, "stderr": 2}[name]
-    if not isinstance(stream, io.TextIOWrapper) or isinstance(getattr(stream.buffer, "raw", None), _Descriptor):
+    if (
+        os.name == "nt"
+        or not isinstance(stream, io.TextIOWrapper)
+        or isinstance(getattr(stream.buffer, "raw", None), _Descriptor)
+    ):
         return
     with contextlib.suppress(OSError, ValueError):
         if stream.fileno() != number:  # captured, by a test for example

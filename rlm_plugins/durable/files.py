@@ -95,12 +95,15 @@ def whole(target: Path) -> Iterator[Path]:
     So the output of a command is complete or absent, even if the process is killed or the disk is full.
 
     Args:
-        target: A file, or a folder that does not exist or is empty. Folders above it are created.
+        target: A file or device, or a folder that does not exist or is empty. Folders above it are created.
 
     Raises:
         RlmError: It cannot be written.
     """
-    target = target.absolute()
+    target = target.resolve()
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        yield target  # a device or a pipe
+        return
     partial = target.with_name(f".new.{target.name}")  # the suffix stays: libraries choose a format by it
     with file_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -142,7 +142,8 @@ class Memory(Section):
 
     def retry(self, stage: Stage, error: Exception) -> Stage | None:
         """Return the stage with smaller micro-batches, if memory ran out in an update and the recipe says so."""
-        from rlm_fast.smaller_batches import halved, is_in_generation
+        from rlm_fast.smaller_batches import halved
+        from rlm_plugins.run.failures import is_in_generation
         from rlm_plugins.workers.distributed import processes
 
         is_alone = processes().num_processes == 1  # the others wait in a collective

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.durable.files import write_file
+from rlm_plugins.durable.files import whole
 
 REQUEST = (
     "Rewrite the following question in other words. Keep every number and what is asked for. "
@@ -78,7 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     examples = [json.loads(line) for line in options.questions.read_text(encoding="utf-8").splitlines()]
     worded = with_wordings(examples, sample, options.wordings)
-    write_file(options.out, "".join(json.dumps(example, ensure_ascii=False) + "\n" for example in worded))
+    lines = [json.dumps(example, ensure_ascii=False) + "\n" for example in worded]
+    with whole(options.out) as staged:
+        staged.write_text("".join(lines), encoding="utf-8")
     count = f"{len(worded) // options.wordings} of {len(examples)} questions"
     print(f"{count} in {options.wordings} wordings each: {options.out}")
 

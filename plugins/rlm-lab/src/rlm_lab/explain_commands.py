@@ -74,14 +74,15 @@ def schema(
     In VS Code (YAML extension): first line of a recipe `# yaml-language-server: $schema=recipe.schema.json`.
     """
     from rlm_lab.schema import recipe_schema
-    from rlm_plugins.durable.files import write_file
+    from rlm_plugins.durable.files import whole
     from rlm_plugins.registry import Registry
 
     text = json.dumps(recipe_schema(Registry(load or [])), indent=2, ensure_ascii=False)
     if out is None:
         echo(text)
     else:
-        write_file(out, text + "\n")
+        with whole(out) as staged:
+            staged.write_text(text + "\n", encoding="utf-8")
         echo(f"{out}: put `# yaml-language-server: $schema={out}` on the first line of a recipe")
 
 
