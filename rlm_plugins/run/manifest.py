@@ -261,8 +261,8 @@ def check_processes(manifest: Mapping[str, Any]) -> None:
     """
     inputs = gather_lists([{key: manifest[key] for key in ("recipe", *_COMPARED) if key in manifest}])
     for number, other in enumerate(inputs):
-        if found := changes(inputs[0], other):
-            lines = "".join(f"\n    {key}: {_short(a)} on process 0, {_short(b)} there" for key, a, b in found)
+        if differing := changes(inputs[0], other):
+            lines = "".join(f"\n    {key}: {_short(a)} on process 0, {_short(b)} there" for key, a, b in differing)
             hint = "copy recipe, data and packages to every machine"
             raise RlmError(f"would train something else than process 0:{lines}", where=f"process {number}", hint=hint)
 

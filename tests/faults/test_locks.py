@@ -1,4 +1,4 @@
-"""A lock that is held is held, whatever the clock says; without locks of the system, the process decides."""
+"""A lock that is held is refused after a change of the clock; without locks of the system, the process decides."""
 
 from __future__ import annotations
 

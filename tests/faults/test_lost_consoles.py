@@ -80,13 +80,13 @@ def test_a_run_ends_without_its_reader(tmp_path: Path, name: str, cases: Any) ->
 
 
 def ctrl_c_with_tee(child: subprocess.Popen[bytes], shown: int) -> None:
-    """Ctrl-C ends `tee` before the run has written its line."""
+    """End the reader, as Ctrl-C ends `tee`, before the run has written its line."""
     close_reader(child)
     child.send_signal(signal.SIGINT)
 
 
 def hang_up(child: subprocess.Popen[bytes], shown: int) -> None:
-    """Close the window: the kernel makes the terminal unusable, and the shell sends SIGHUP."""
+    """Close the terminal and send SIGHUP, as a closed window does."""
     os.close(shown)
     child.send_signal(signal.SIGHUP)
 
@@ -124,7 +124,7 @@ def test_a_run_without_a_console_resumes_to_the_same_bytes(tmp_path: Path, cases
 
 
 def test_a_blocked_terminal_does_not_hold_a_signal(tmp_path: Path, cases: Any) -> None:
-    """Nobody reads the pipe, so that it is full: the notice of the signal must not wait for a reader."""
+    """Fill the pipe, which is never read: the notice of the signal must not wait for a reader."""
     file, out = recipe(tmp_path, max_steps=LONG, save_steps=1000), tmp_path / "run"
     with cases("full pipe"):
         reader, writer = os.pipe()

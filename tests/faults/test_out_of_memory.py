@@ -35,7 +35,7 @@ HALF = ["trainer.per_device_train_batch_size=4", "trainer.gradient_accumulation_
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, place: str, error: Exception, call: int) -> None:
-    """Let a call of training raise an error, once."""
+    """Raise an error in a call of training, once."""
     owner, name = PLACES[place]
     original, calls = getattr(owner, name), 0
 

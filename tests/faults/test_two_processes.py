@@ -158,7 +158,7 @@ def test_resumed_by_another_number_of_processes(tmp_path: Path, kind: str, cases
 
 
 def test_processes_with_other_inputs_are_refused(tmp_path: Path, cases: Any) -> None:
-    """Both end at once, at the start and on resume, and say what differs on process 1."""
+    """Both end at once, at the start and on resume, with the differences of process 1."""
     file = recipe(tmp_path, **HALF)
     whole = trained(tmp_path, file)
     changes = {
