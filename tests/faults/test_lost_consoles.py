@@ -86,7 +86,7 @@ def ctrl_c_with_tee(child: subprocess.Popen[bytes], shown: int) -> None:
 
 
 def hang_up(child: subprocess.Popen[bytes], shown: int) -> None:
-    """Close the terminal and send SIGHUP, as a closed window does."""
+    """Remove the terminal and send SIGHUP, as a closed window does."""
     os.close(shown)
     child.send_signal(signal.SIGHUP)
 
