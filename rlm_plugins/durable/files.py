@@ -34,6 +34,7 @@ _HINTS = {
     errno.ENAMETOOLONG: "choose a shorter name with --name or --out",
     errno.ELOOP: "remove this link: a run writes into its own folder only",
     errno.ENOTDIR: "a file is in the place of a folder: choose another --out",
+    errno.EBUSY: "choose a new folder: this one is a mounted disk, or in use",
     errno.EEXIST: "a file is in the place of a folder: choose another --out",
 }
 
@@ -100,10 +101,10 @@ def whole(target: Path) -> Iterator[Path]:
     Raises:
         RlmError: It cannot be written.
     """
-    target = target.resolve()
     if target.exists() and not (target.is_file() or target.is_dir()):
         yield target  # a device or a pipe
         return
+    target = target.resolve()
     partial = target.with_name(f".new.{target.name}")  # the suffix stays: libraries choose a format by it
     with file_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
