@@ -18,10 +18,11 @@ from statistics import fmean
 
 import torch
 from rlm_fast.cpu_linear import PackedLinear
-from rlm_fast.tuning import processor
 from speed_meter import Group
 from speed_workloads import SIZES, Workload
 from speed_world import LORA, model
+
+from rlm_plugins.run.manifest import processor
 
 READ = 2**26
 """Bytes read to measure memory bandwidth: larger than the caches."""

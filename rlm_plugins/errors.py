@@ -17,12 +17,7 @@ class RlmError(Exception):
         where: The recipe path (``rewards[0].weight``), plugin, file or sample.
         allowed: The allowed values.
         hint: The next step for the user.
-
-    Attributes:
-        is_before_update: True if the last complete optimizer step can be saved: no weight has changed since.
     """
-
-    is_before_update = True
 
     def __init__(self, problem: str, *, where: str = "", allowed: str = "", hint: str = "") -> None:
         self.problem, self.where, self.allowed, self.hint = problem, where, allowed, hint
@@ -42,6 +37,24 @@ class PluginError(RlmError):
 
 class PartError(RlmError):
     """A part that failed or returned an invalid value during a run."""
+
+
+_OUT_OF_MEMORY = re.compile(
+    "out of memory|n't allocate memory|not allocate memory|not enough memory|bad_alloc|ALLOC_FAILED"
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return True if memory ran out, on a device or on the host; each library has its own spelling.
+
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
+    (True, True)
+    >>> is_out_of_memory(RuntimeError("expected finite logits")), is_out_of_memory(RlmError("out of memory"))
+    (False, False)
+    """
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError | OSError) and _OUT_OF_MEMORY.search(str(error)) is not None
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import shutil
 import unittest.mock
 from pathlib import Path
@@ -79,6 +80,13 @@ def weights(folder: Path) -> dict[str, bytes]:
     """Return the trained weights of a run: name of the file → its bytes."""
     found = [*folder.glob("01-*/adapter/*"), *folder.glob("01-*/model/*"), *folder.glob("01-*/critic/*")]
     return {str(file.relative_to(folder)): file.read_bytes() for file in found if file.suffix == ".safetensors"}
+
+
+def step_of(run: Path) -> int:
+    """Return the last logged step."""
+    file = run / "metrics.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return max((json.loads(line)["step"] for line in lines if line.endswith("}")), default=0)
 
 
 def check_last_save(run: Path) -> None:

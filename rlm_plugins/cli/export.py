@@ -14,7 +14,7 @@ from typing import Any
 import transformers
 
 from rlm_plugins.cli.recipe_argument import read
-from rlm_plugins.durable.files import make_folder
+from rlm_plugins.durable.files import make_folder, whole
 from rlm_plugins.durable.lock import locked
 from rlm_plugins.durable.stop_signals import current
 from rlm_plugins.errors import RlmError, nearest
@@ -31,6 +31,7 @@ from rlm_plugins.run.report import sampled_of
 from rlm_plugins.run.stage_result import NOT_UPLOADED, write_model_card
 from rlm_plugins.run.train import train
 from rlm_plugins.stage import Stage
+from rlm_plugins.trainer.checkpoint import saving
 from rlm_plugins.workers.distributed import from_main_process, shutdown
 
 
@@ -243,7 +244,8 @@ def export(run: Path, target: str, *, merge: bool = False, stage: str | None = N
     folder = Path(target)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise RlmError("expected a new or empty folder", where=target, hint="choose another --to")
-    _write(run, trained, folder, registry, merge, folder.name)
+    with saving(folder), whole(folder) as staged:
+        _write(run, trained, staged, registry, merge, folder.name)
     return target
 
 

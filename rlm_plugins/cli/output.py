@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib.metadata
 import logging
 import os
@@ -16,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from rlm_plugins.durable import stop_signals
+from rlm_plugins.durable.console import keep_going
 from rlm_plugins.durable.files import file_error
 from rlm_plugins.durable.stop_signals import Interrupted
 from rlm_plugins.errors import PluginError, RlmError, nearest, visible
@@ -214,6 +216,9 @@ def as_message(error: Exception) -> RlmError | None:
         return error
     if isinstance(error, OSError) and error.filename is not None:
         return file_error(error, task="used")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        keep_going("stdout")  # or the end of the process would raise the error again
+        return file_error(error, "standard output, or a file that the system does not name")
     if type(error).__module__ == "jinja2.exceptions":
         return RlmError(f"the chat template failed: {error}", hint="see `chat_template.jinja` beside the tokenizer")
     return None

@@ -19,6 +19,7 @@ import typer
 
 from rlm_plugins import __version__
 from rlm_plugins.cli.output import DEBUG, ErrorReportingGroup, WarningHandler, announce, echo
+from rlm_plugins.durable.console import keep_going
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.index import tolerate_damage
 
@@ -219,6 +220,11 @@ for panel, command in (("Start", check), ("Start", train), ("Look", evaluate), (
 
 def main() -> None:
     """Run the command ``rlm``."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next file that is opened would take its place, and what is printed
+            os.open(os.devnull, os.O_RDWR)
     if "OMP_WAIT_POLICY" not in os.environ:
         # GNU OpenMP's threads wait in a loop of milliseconds; beside another process that takes most of the CPU time
         os.environ.setdefault("GOMP_SPINCOUNT", "3000")
@@ -229,6 +235,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot encode Â must not end a run
+    keep_going("stderr")  # a message that cannot be written changes no exit code
     logging.lastResort = WarningHandler(logging.WARNING)  # of loggers without a handler: this package and its plugins
     tolerate_damage()
     app()

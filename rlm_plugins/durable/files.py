@@ -34,6 +34,7 @@ _HINTS = {
     errno.ENAMETOOLONG: "choose a shorter name with --name or --out",
     errno.ELOOP: "remove this link: a run writes into its own folder only",
     errno.ENOTDIR: "a file is in the place of a folder: choose another --out",
+    errno.EBUSY: "choose a new folder: this one is a mounted disk, or in use",
     errno.EEXIST: "a file is in the place of a folder: choose another --out",
 }
 
@@ -86,6 +87,45 @@ def write_file(path: Path, content: str | bytes) -> None:
             with contextlib.suppress(OSError):
                 staged.unlink()
             raise
+
+
+@contextlib.contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """Yield a path beside `target` for a file or folder, which is renamed when the block ends; else it is removed.
+
+    So the output of a command is complete or absent, even if the process is killed or the disk is full.
+
+    Args:
+        target: A file or device, or a folder that does not exist or is empty. Folders above it are created.
+
+    Raises:
+        RlmError: It cannot be written.
+    """
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        yield target  # a device or a pipe
+        return
+    target = target.resolve()
+    partial = target.with_name(f".new.{target.name}")  # the suffix stays: libraries choose a format by it
+    with file_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _discard(partial)  # of a process that was killed
+        try:
+            yield partial
+            if target.is_dir():
+                target.rmdir()
+            partial.replace(target)
+            sync_directory(target.parent)
+        except BaseException:
+            _discard(partial)
+            raise
+
+
+def _discard(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def make_folder(folder: Path) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -58,6 +59,27 @@ def _release(key: str) -> None:
     os.close(descriptor)
 
 
+_LOCAL_LOCKS = re.compile(r"^fuse\.|^lustre .*\blocalflock\b|^nfs\S* .*\b(nolock|local_lock=(all|flock))\b")
+"""Type and options of file systems of several hosts on which a lock holds on one of them."""
+
+
+def local_locks(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
+    """Return the type of the file system of a folder if its locks hold on this host only; otherwise an empty string.
+
+    Args:
+        folder: An existing folder.
+        mounts: List of the mounted file systems.
+    """
+    best, kind = -1, ""
+    with contextlib.suppress(OSError):
+        for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
+            fields, _, system = line.partition(" - ")
+            mount = fields.split()[4].replace("\\040", " ")
+            if len(mount) > best and folder.resolve().is_relative_to(mount):
+                best, kind = len(mount), system
+    return kind.split()[0] if _LOCAL_LOCKS.search(kind) else ""
+
+
 def _acquire(file: Path, log_line: Callable[[str], None]) -> int:
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
     while True:
@@ -72,13 +94,12 @@ def _acquire(file: Path, log_line: Callable[[str], None]) -> int:
             with file_errors(file):
                 _write_holder(descriptor)
             return descriptor
-        elif _is_gone(holder):
-            file.unlink(missing_ok=True)  # only a child of that process still has it open
-            os.close(descriptor)
         else:
             os.close(descriptor)
             hint = "wait for it, or stop it: the run can then be resumed"
-            raise RlmError(f"{_name(holder)} writes into this folder", where=str(file.parent), hint=hint)
+            started = "a process that was started by " if is_locked is False and _is_gone(holder) else ""
+            problem = f"{started}{_name(holder)} writes into this folder"
+            raise RlmError(problem, where=str(file.parent), hint=hint)
 
 
 def _try_lock(descriptor: int) -> bool | None:
@@ -127,12 +148,21 @@ def _is_gone(holder: dict[str, Any]) -> bool:
     return started is None or (holder["started"] is not None and started != holder["started"])
 
 
-def _start_time(pid: int) -> float | None:
-    """Return when a process was started, in seconds since 1970; None if there is none."""
+def _start_time(pid: int) -> str | None:
+    """Return when a process was started, in terms that no change of the clock moves; None if there is no process."""
+    boot = ""
+    if Path("/proc/self/stat").exists():
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+        with contextlib.suppress(OSError):
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        return f"{boot} {stat.rpartition(')')[2].split()[19]}"  # ticks since the boot
     import psutil
 
     try:
-        return float(psutil.Process(pid).create_time())
+        return str(psutil.Process(pid).create_time())
     except psutil.Error:
         return None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shlex
 import signal
 import sys
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGXCPU")
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGPWR")
 PATIENCE = 10.0
 """Seconds after which a step that has not ended is aborted; it is repeated when the run is resumed."""
 SAME_NOTICE = 0.25
@@ -167,6 +168,8 @@ def current() -> StopSignals:
 
 
 def _print_line(text: str) -> None:
-    """Write one line to stderr; in a signal handler, `print` could be called within itself."""
-    cursor = "\x1b[?25h" if sys.stderr is not None and sys.stderr.isatty() else ""  # a progress bar hides it
-    os.write(2, f"{cursor}\n{text}\n".encode())
+    """Write one line to stderr, as far as that is possible; a signal handler cannot call `print`."""
+    with contextlib.suppress(OSError, ValueError):
+        cursor = "\x1b[?25h" if sys.stderr is not None and sys.stderr.isatty() else ""  # a progress bar hides it
+        if select.select([], [2], [], 0)[1]:  # a terminal after Ctrl-S would block
+            os.write(2, f"{cursor}\n{text}\n".encode())

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from rlm_plugins.equation.batch import Batch
-from rlm_plugins.errors import PartError, RlmError
+from rlm_plugins.errors import PartError, RlmError, is_out_of_memory
 from rlm_plugins.registry.part import Bound
 
 
@@ -92,12 +92,14 @@ def update_part(part: Bound, batch: Batch) -> None:
 
 @contextmanager
 def attribute_errors(part: Bound) -> Iterator[None]:
-    """Re-raise every error of the block, SystemExit too, as a `PartError` that names `part`."""
+    """Re-raise errors of the block, SystemExit too, as a `PartError` that names `part`; but not out of memory."""
     try:
         yield
-    except (RlmError, torch.OutOfMemoryError):
+    except RlmError:
         raise
     except (Exception, SystemExit) as error:
+        if is_out_of_memory(error):
+            raise
         raise PartError(f"failed: {type(error).__name__}: {error}", where=location(part)) from error
 
 

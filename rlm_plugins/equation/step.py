@@ -106,6 +106,9 @@ class Divergence(RlmError):
         problem: One sentence.
         where: The model.
         hint: The next step for the user.
+
+    Attributes:
+        is_before_update: True if the last complete optimizer step is sound.
     """
 
     is_before_update = False

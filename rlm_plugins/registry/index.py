@@ -16,7 +16,7 @@ from importlib.metadata import Distribution, EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.durable.files import write_file
+from rlm_plugins.durable.files import make_folder, write_file
 from rlm_plugins.durable.lock import cache_folder
 from rlm_plugins.errors import RlmError
 
@@ -36,11 +36,15 @@ def disabled() -> frozenset[str]:
 
 
 def set_disabled(name: str, *, disable: bool) -> None:
-    """Add a name, or remove it."""
+    """Add a name, or remove it and what the index has of it."""
+    if not disable:
+        entries = {key: entry for key, entry in _read().items() if key.split(" ")[0] != name}
+        with contextlib.suppress(RlmError):
+            write_file(cache_folder() / FILE, json.dumps(entries, ensure_ascii=False, indent=0) + "\n")
     names = disabled() | {name} if disable else disabled() - {name}
     file = disabled_file()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(sorted(names)) + "\n", encoding="utf-8")
+    make_folder(file.parent)
+    write_file(file, json.dumps(sorted(names)) + "\n")
 
 
 DAMAGED: dict[str, str] = {}
@@ -86,6 +90,8 @@ _read_entry_points: property = importlib.metadata.Distribution.entry_points  # t
 
 FILE = "plugins.json"
 UNKNOWN = "unknown files"
+_FAILURE = "failure"
+"""Key beside the hooks of an entry: the import of the plugin hung."""
 Names = dict[str, dict[str, str]]
 """Hook → name of a part → the first line of its docstring."""
 
@@ -110,6 +116,20 @@ class PluginIndex:
     def offering(self, hook: str, name: str) -> list[str]:
         """Return the plugins that may offer a part: by their entry, or since they have none."""
         return [p for p in self._keys if p not in self.names or name in self.names[p].get(hook, ())]
+
+    def named(self, hook: str, name: str) -> list[str]:
+        """Return the plugins that offer a part, by their entries."""
+        return [plugin for plugin, names in self.names.items() if name in names.get(hook, ())]
+
+    def failure(self, plugin: str) -> str:
+        """Return why the import of a plugin is not tried again; empty if it is."""
+        reason = self.names.get(plugin, {}).get(_FAILURE, {}).get("import", "")
+        return reason and f"{reason}; `rlm doctor --enable {plugin}` tries it again"
+
+    def record_failure(self, plugin: str, reason: str) -> None:
+        """Store why the import of an installed plugin is not tried again: it would take minutes in every command."""
+        if plugin in self._keys:
+            self.record(plugin, {_FAILURE: {"import": reason}})
 
     def listed(self, hook: str) -> dict[str, tuple[str, str]]:
         """Return name of each part of a hook → its plugin, and the first line of its docstring."""

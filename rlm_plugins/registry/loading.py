@@ -205,7 +205,7 @@ class Plugin:
 
     @property
     def hint(self) -> str:
-        """The version of this package that it requires, if its import failed and another one is installed."""
+        """The requirement that is not met, if its import failed."""
         return "" if self.error is None else required_version(self.origin)
 
 
@@ -235,16 +235,22 @@ def _fail(problem: str) -> NoReturn:
 
 
 def required_version(origin: str) -> str:
-    """Return the version of this package that a distribution requires, if it is not the installed one; else empty."""
+    """Return the first requirement of a distribution that an installed package does not meet; empty if there is none.
+
+    A package that is not installed is none: the import shows whether it is needed.
+    """
     with contextlib.suppress(Exception):
         for text in importlib.metadata.requires(origin.split()[0]) or ():
-            if not re.match(r"rlm[-_.]plugins\W*[<>=!~]", text, re.IGNORECASE):
+            if not re.search("[<>=!~]=?", text.partition(";")[0]):
                 continue
             from packaging.requirements import Requirement
 
             requirement = Requirement(text)
-            if __version__ not in requirement.specifier:
-                return f"it requires rlm-plugins{requirement.specifier}, and {__version__} is installed"
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                    version = importlib.metadata.version(requirement.name)
+                    if not requirement.specifier.contains(version, prereleases=True):
+                        return f"it requires {requirement.name}{requirement.specifier}, and {version} is installed"
     return ""
 
 

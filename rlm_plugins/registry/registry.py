@@ -19,7 +19,15 @@ from rlm_plugins import __version__, builtin, hookspecs
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.errors import PluginError, RecipeError, nearest
 from rlm_plugins.registry.index import PluginIndex, disabled
-from rlm_plugins.registry.loading import Plugin, hooks_of, installed, line_of, single_file, validated_parts
+from rlm_plugins.registry.loading import (
+    Plugin,
+    hooks_of,
+    installed,
+    line_of,
+    required_version,
+    single_file,
+    validated_parts,
+)
 from rlm_plugins.registry.part import Part
 from rlm_plugins.specs import base_name
 from rlm_plugins.workers.time_limit import CallTimeout, is_of_call, time_limit
@@ -218,6 +226,7 @@ class Registry(Catalog):
             for part in self._parts_of(BUILTIN, module):
                 self.add(part)
         self._pending: dict[str, Callable[[], Any]] = {}
+        self._told: set[tuple[str, str]] = set()
         self._find_installed()
         for path in load:
             self._add_file(Path(path))
@@ -249,6 +258,10 @@ class Registry(Catalog):
         """Import the installed plugins that may offer a part: by the index, or because it does not know them."""
         plugin, _, bare = name.rpartition("/")
         if any(part.plugin == BUILTIN for part in self.parts.get((hook, bare), ())) and plugin in ("", BUILTIN):
+            if not plugin and (others := self.index.named(hook, bare)) and (hook, bare) not in self._told:
+                self._told.add((hook, bare))
+                text = "'%s' is the built-in part; that of the plugin '%s' is '%s/%s'\n  hint: %s"
+                _LOG.warning(text, bare, others[0], others[0], bare, _leave_out(others[0]))
             return
         for candidate in [plugin] if plugin else self.index.offering(hook, bare):
             self._load(candidate)
@@ -263,13 +276,15 @@ class Registry(Catalog):
         if (load := self._pending.pop(name, None)) is None:
             return
         plugin = self.plugins[name]
-        self._add(plugin, load)
+        if (unmet := required_version(plugin.origin)) or (unmet := self.index.failure(name)):
+            plugin.error = ImportError(unmet)
+        else:
+            self._add(plugin, load)
         if plugin.error is None:
             self.index.record(name, self._names_of(name))
             return
         reason = f"{type(plugin.error).__name__}: {plugin.error}".partition("\n")[0]
-        hint = f"`rlm doctor --disable {name}` leaves it out without this line"
-        _LOG.warning("the plugin '%s' is left out: %s\n  hint: %s", name, reason, hint)
+        _LOG.warning("the plugin '%s' is left out: %s\n  hint: %s", name, reason, _leave_out(name))
 
     def names_of(self, hook: str) -> set[str]:
         """Return the bare names of all parts of a hook; only plugins that the index does not know are imported."""
@@ -304,7 +319,7 @@ class Registry(Catalog):
         self._pending.pop(duplicate.name, None)
         plugin.error = PluginError(
             f"two plugins have the name '{duplicate.name}': {plugin.origin} and {duplicate.origin}",
-            hint="uninstall one of them",
+            hint=f"uninstall one of them, or `rlm doctor --disable {duplicate.name}`",
         )
 
     def _add_file(self, path: Path) -> None:
@@ -334,6 +349,7 @@ class Registry(Catalog):
         except CallTimeout as late:
             place = late.stack.rpartition("  File ")[2]
             plugin.error = ImportError(f"its import takes longer than {IMPORT_SECONDS:g} s: File {place}")
+            self.index.record_failure(plugin.name, f"its import took longer than {IMPORT_SECONDS:g} s: File {place}")
         except KeyboardInterrupt as error:
             if not is_of_call(error):
                 raise
@@ -359,6 +375,10 @@ class Registry(Catalog):
         """Import every plugin; return those that cannot be imported or break the contract of their hooks."""
         self.load_all()
         return [plugin for plugin in self.plugins.values() if plugin.error is not None]
+
+
+def _leave_out(plugin: str) -> str:
+    return f"`rlm doctor --disable {plugin}` leaves it out without this line"
 
 
 def _trace(outcome: Any, hook: str, implementations: Sequence[Any], _arguments: Mapping[str, Any]) -> None:

@@ -232,6 +232,14 @@ class Section:
         """Return a context in which the trainer of a stage is built and trained, in the run `run`."""
         return nullcontext()
 
+    def retry(self, stage: Stage, error: Exception) -> Stage | None:
+        """Return the stage to go on with from the last checkpoint after an error ended this one; None: the run ends."""
+        return None
+
+    def smaller(self, stage: Stage, error: Exception) -> Sequence[str]:
+        """Return settings of a stage that need less memory, a line for each, after an error for want of memory."""
+        return ()
+
     def observers(self, stage: Stage) -> Sequence[StepObserver]:
         """Return observers of the training steps of a stage."""
         return ()

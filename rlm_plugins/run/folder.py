@@ -12,6 +12,7 @@
       samples.jsonl    completions with the other columns of their examples, and every reward's share.
       faults.jsonl     samples on which a reward failed, with its output or error.
       successes.jsonl  successful completions for `replay`, if the callback `keep_successes` is in the recipe.
+      console.txt      if the terminal was lost: why, and the warnings and errors after it.
       curve.png        held-out score and reward over the steps.
       pass_at_k.png    pass@k before and after training, if completions were sampled.
       summary.json     held-out score before and after, seconds.

@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -40,6 +41,7 @@ from rlm_plugins.recipe.paths import PATH_KNOBS, format_path, leaves
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.folder import DONE, Run
 from rlm_plugins.stage import Stage
+from rlm_plugins.workers.distributed import gather_lists
 
 PACKAGES = (
     *("rlm-plugins", "torch", "trl", "transformers", "peft", "accelerate", "datasets"),
@@ -70,7 +72,7 @@ def packages() -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """Return host, processors, threads, memory and accelerators."""
+    """Return host, processor, the instructions that torch uses, cores, threads, memory and accelerators."""
     import psutil
     import torch
 
@@ -78,11 +80,25 @@ def hardware() -> dict[str, Any]:
     return {
         "host": platform.node(),
         "machine": platform.machine(),
+        "processor": processor(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "accelerators": [cuda.get_device_name(i) for i in range(cuda.device_count())] if cuda.is_available() else [],
     }
+
+
+def processor() -> str:
+    """Return the name of the processor, with family and model if the system reports them."""
+    fields: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines():
+            key, _, value = line.partition(":")
+            fields[key.strip()] = value.strip()
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    numbers = [f"{key.removeprefix('cpu ')} {fields[key]}" for key in ("cpu family", "model") if key in fields]
+    return ", ".join([name, *numbers])
 
 
 def git_state(folder: Path) -> dict[str, Any]:
@@ -222,8 +238,9 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
     new["result"] = {name: seal_digest(_output(folder, stages, name)) for name in old["result"]}
     changed = changes(old, new)
     refuse(folder, changed, allow_changed)
-    for key, before, now in changes(_numeric(recorded), _numeric(current)):
-        run.log_line(f"{folder}: {key}: {before} in the run, {now} now; results are then equal except for rounding")
+    if others := changes(_numeric(recorded), _numeric(current)):
+        listed = "; ".join(f"{key}: {before} in the run, {now} now" for key, before, now in others)
+        run.log_line(f"{folder}: {listed}; results are then equal except for rounding")
     if (count := next((change for change in changed if change[0] == "processes"), None)) is not None:
         run.log_line(
             f"{folder}: processes: {count[1]} before, {count[2]} now; the random numbers start again from the seed"
@@ -235,10 +252,30 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
         run.open({**current, **unchanged, "changes": history}, recipe.load)
 
 
+def check_processes(manifest: Mapping[str, Any]) -> None:
+    """Check that every process starts from the inputs of the main process; every process must call this.
+
+    Args:
+        manifest: That of this process.
+
+    Raises:
+        RlmError: On every process, with the differences of the first process that has some.
+    """
+    inputs = gather_lists([{key: manifest[key] for key in ("recipe", *_COMPARED) if key in manifest}])
+    for number, other in enumerate(inputs):
+        if differing := changes(inputs[0], other):
+            lines = "".join(f"\n    {key}: {_short(a)} on process 0, {_short(b)} there" for key, a, b in differing)
+            hint = "copy recipe, data and packages to every machine"
+            raise RlmError(f"would train something else than process 0:{lines}", where=f"process {number}", hint=hint)
+
+
+_ROUNDING = ("machine", "processor", "capability", "threads", "accelerators")
+
+
 def _numeric(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts of a machine that change the rounding of sums."""
     hardware = manifest.get("hardware", {})
-    return {f"hardware.{key}": hardware.get(key) for key in ("machine", "threads", "accelerators")}
+    return {f"hardware.{key}": hardware.get(key) for key in _ROUNDING}
 
 
 def refuse(folder: Path, changed: Sequence[Change], allowed: Collection[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from rlm_plugins.durable.files import file_errors
+from rlm_plugins.durable.files import whole
 from rlm_plugins.errors import short, visible
 from rlm_plugins.evaluation.scores import SampledScores, compared, score_text, verdict
 from rlm_plugins.run.folder import EVALUATIONS, Run
@@ -92,8 +92,8 @@ def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, f
     axes.set(xlabel="step", ylabel="score", title=visible(f"{file.parent.name}: {stage}"))
     axes.grid(alpha=0.3)
     axes.legend()
-    with file_errors(file):
-        figure.savefig(file, dpi=120)
+    with whole(file) as staged:
+        figure.savefig(staged, dpi=120)
     return True
 
 
@@ -125,8 +125,8 @@ def pass_at_k_curves(before: SampledScores, after: SampledScores, file: Path) ->
     axes.set_xscale("log", base=2)
     axes.grid(alpha=0.3)
     axes.legend()
-    with file_errors(file):
-        figure.savefig(file, dpi=120)
+    with whole(file) as staged:
+        figure.savefig(staged, dpi=120)
     return True
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gc
 import json
-import logging
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,9 +19,10 @@ from transformers.trainer_callback import PrinterCallback
 
 from rlm_plugins.data.successes import collected
 from rlm_plugins.durable import stop_signals
+from rlm_plugins.durable.console import unwatched
 from rlm_plugins.durable.files import CHECKSUMS, damages, file_errors, is_sealed, make_folder, owner_of, remove
 from rlm_plugins.durable.lock import locked
-from rlm_plugins.durable.stop_signals import Interrupted, current
+from rlm_plugins.durable.stop_signals import current
 from rlm_plugins.equation.dispatch import attribute_errors, location
 from rlm_plugins.equation.step import Divergence
 from rlm_plugins.errors import PartError, RlmError, visible
@@ -33,9 +34,10 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.containment import marked_calls
 from rlm_plugins.rewards.fault import Fault
+from rlm_plugins.run.failures import repeated, save_on_failure, with_hints, with_remedy
 from rlm_plugins.run.folder import SUMMARY, Run
 from rlm_plugins.run.learning_curve import LearningCurve
-from rlm_plugins.run.manifest import manifest_of
+from rlm_plugins.run.manifest import check_processes, manifest_of
 from rlm_plugins.run.report import report
 from rlm_plugins.run.stage_result import connected, save_result
 from rlm_plugins.run.trainer_callbacks import MetricsLog, ProgressDisplay, SampleLog, StopAtSafePoint
@@ -113,7 +115,6 @@ def _wrong_step(checkpoint: Path) -> list[str]:
     return [] if f"checkpoint-{step}" == checkpoint.name else [f"{STATE} is that of step {step}"]
 
 
-_LOG = logging.getLogger(__name__)
 BACK_OFFS, BACK_OFF = 3, 0.1
 """Most repetitions of a stage after a divergence, and the factor of its learning rates each time."""
 Prepare = Callable[[Sequence[Stage]], tuple[Sequence[Stage], Sequence[TrainerCallback]]]
@@ -150,8 +151,11 @@ def train(
     run = Run(folder, main, log_line=log_line, allowed=allow_changed)
     start, curve = time.perf_counter(), None
     with _writing(run):
+        if not resume or processes().num_processes > 1:
+            manifest = manifest_of(stages, recipe, registry)
+            check_processes(manifest)
         if not resume:
-            run.open(manifest_of(stages, recipe, registry) if main else {}, recipe.load)
+            run.open(manifest, recipe.load)
         for number, stage in enumerate(stages):
             if resume and run.finished(stage):
                 console.print(f"{stage.name}: complete, skipped")
@@ -182,12 +186,13 @@ def _contexts_of_sections(run: Run, stage: Stage) -> Iterator[None]:
 
 @contextmanager
 def _writing(run: Run) -> Iterator[None]:
-    """Hold the lock of the run folder, and handle the signals that end a run."""
+    """Hold the lock of the run folder, handle the signals that end a run, and survive the loss of the console."""
     with ExitStack() as context:
         if run.main:
             make_folder(run.folder)
             context.enter_context(locked(run.folder, run.log_line))
         context.enter_context(current())
+        context.enter_context(unwatched())
         context.enter_context(marked_calls(run.folder, run.log_line))
         current().folder = run.folder
         yield
@@ -220,7 +225,7 @@ def _train_stage(
     checkpoint: Path | None,
     further: Sequence[TrainerCallback],
 ) -> LearningCurve:
-    """Train a stage; after a divergence, repeat it from its last checkpoint if the recipe says so.
+    """Train a stage; repeat it from its last checkpoint after an error where the recipe says so.
 
     Raises:
         Divergence: With the checkpoint that was kept.
@@ -233,7 +238,8 @@ def _train_stage(
         record=partial(run.record, stage),
         sync=run.sync,
     )
-    for attempts_left in reversed(range(BACK_OFFS + 1)):
+    attempts_left = BACK_OFFS
+    while True:
         curve = LearningCurve(run, stage)
         progress = ProgressDisplay(stage, title, curve, console)
         try:
@@ -246,17 +252,20 @@ def _train_stage(
         except Divergence as error:
             last_step = latest_step(stage.folder)
             if stage.body.get("on_divergence") != "back_off" or not attempts_left:
-                raise _with_remedy(error, run, stage, last_step) from error.__cause__
-            state.rate_scale *= BACK_OFF
+                raise with_remedy(error, run, stage, last_step) from error.__cause__
+            attempts_left, state.rate_scale = attempts_left - 1, state.rate_scale * BACK_OFF
             start = f"the checkpoint of step {last_step}" if last_step > 0 else "its start"
             rates = f"learning rates × {state.rate_scale:g}"
             run.log_line(f"{error.problem}: {stage.name} is repeated from {start}, {rates}")
-            state.checkpoint = _rewind(run, stage)
         except Fault as fault:
-            raise _with_hints(run, stage, fault) from fault.__cause__
+            raise with_hints(run, stage, fault) from fault.__cause__
+        except Exception as error:
+            stage = repeated(run, stage, error)
         finally:
             progress.close()
-    raise AssertionError("the last attempt returns or raises")
+        trainer = None
+        gc.collect()  # the memory of the attempt that failed
+        state.checkpoint = _rewind(run, stage)
 
 
 def _built(
@@ -308,46 +317,6 @@ def _check_unsharded_best(trainer: Any, stage: Stage) -> None:
     if keeps_best and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
         problem = "`evaluation.keep: best` is not supported with FSDP or DeepSpeed"
         raise RlmError(problem, where=f"stage '{stage.name}'", hint="train with DDP, or `keep: last`")
-
-
-@contextmanager
-def save_on_failure(trainer: Any) -> Iterator[None]:
-    """Save the last optimizer step if a part fails or a signal ends the run, unless a weight has changed since.
-
-    With several processes only if all of them raise.
-    """
-    try:
-        yield
-    except (RlmError, Interrupted) as error:
-        is_collective = trainer.accelerator.num_processes == 1 or getattr(error, "everywhere", False)
-        is_safe = trainer.is_safe_point() if isinstance(error, Interrupted) else error.is_before_update
-        if trainer.state.global_step and is_collective and is_safe:
-            try:
-                trainer.save_last_step()
-            except RlmError as unsaved:  # a full disk, for example: the first error is the one to report
-                _LOG.warning("the last step could not be saved: %s", unsaved)
-        raise
-
-
-def _with_remedy(error: Divergence, run: Run, stage: Stage, last_step: int) -> Divergence:
-    hints = [error.hint, f"the last good checkpoint is that of step {last_step}" if last_step > 0 else ""]
-    rate = "critic" if "of the critic" in error.problem else "trainer"
-    hints += [f"lower `{rate}.learning_rate` or `max_grad_norm`", "`on_divergence: back_off` repeats from a checkpoint"]
-    if last_step > 0:
-        hints += [f"`rlm train {run.folder} --resume` resumes from it"]
-    where = ", ".join(filter(None, (f"stage '{stage.name}'", error.where)))
-    return Divergence(error.problem, where=where, allowed=error.allowed, hint="; ".join(filter(None, hints)))
-
-
-def _with_hints(run: Run, stage: Stage, fault: Fault) -> Fault:
-    """Log the samples of a fault and return it with hints on how to resume."""
-    run.log_faults(stage, fault.records)
-    hint = [fault.hint, f"the sample is in {run.folder / 'faults.jsonl'}"] if fault.records else [fault.hint]
-    if (step := latest_step(stage.folder)) > 0:
-        hint.append(f"`rlm train {run.folder} --resume` resumes from step {step}")
-    if "on_error" not in fault.hint:
-        hint.append("`on_error: skip` beside the reward excludes such completions")
-    return fault.replace(hint="; ".join(filter(None, hint)))
 
 
 def _callback(part: Bound, run: Run) -> TrainerCallback:

@@ -317,7 +317,7 @@ class EquationTrainer(ObservedSteps, PolicyInterface, GRPOTrainer):  # type: ign
             # not ObservedSteps.training_step: the loss calls the observers, with the micro-batch that TRL prepares
             loss: torch.Tensor = GRPOTrainer.training_step(self, *args, **kwargs)
             if self.critic is not None:
-                stop_signals.current().may_abort = False  # the critic's weights change now
+                stop_signals.current().may_abort, self.is_updating = False, True  # the critic's weights change now
             self.components.critic.step()
             self.end_micro_batch(loss)
         return loss

@@ -11,7 +11,6 @@ import torch
 from transformers import TrainerCallback
 
 from rlm_plugins.equation.step import Divergence, check_number, check_weights, max_abs
-from rlm_plugins.errors import RlmError
 from rlm_plugins.trainer.checkpoint import DurableCheckpoints
 
 if TYPE_CHECKING:
@@ -158,18 +157,16 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
         try:
             self._check(norm, losses)
         except Divergence as error:
-            self._losses = losses
             self._trainer.report_fault(error)
             raise
 
-    def mark_incomplete(self, error: Exception) -> None:
-        """Mark an error after which the last optimizer step cannot be saved.
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Mark the weights as changed until the step counts as done."""
+        self._trainer.is_updating = True
 
-        It can where no generation batch is begun and no critic has stepped.
-        """
-        if isinstance(error, RlmError):
-            critic = getattr(self._trainer, "critic", None)
-            error.is_before_update &= self._trainer.is_safe_point() and not (critic is not None and self._losses)
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Mark the step as done."""
+        self._trainer.is_updating = False
 
     def _check(self, norm: Any, losses: list[torch.Tensor]) -> None:
         """Check gradient norm and losses with one transfer from the device."""
@@ -212,10 +209,12 @@ class ObservedSteps(DurableCheckpoints):
     Attributes:
         observers: In the order in which they are called.
         divergence: The check of losses, gradients and weights; None: they are not checked.
+        is_updating: True while a weight may differ from those of the last complete optimizer step.
     """
 
     observers: Sequence[StepObserver] = ()
     divergence: DivergenceMonitor | None = None
+    is_updating: bool = False
 
     def observe(self, observers: Sequence[StepObserver]) -> None:
         """Attach observers, before `train` is called; those that are attached already are left out."""
@@ -279,8 +278,6 @@ class ObservedSteps(DurableCheckpoints):
         return norm
 
     def report_fault(self, error: Exception) -> None:
-        """Record whether the last optimizer step can be saved, and call the observers with an error."""
-        if self.divergence is not None:
-            self.divergence.mark_incomplete(error)
+        """Call the observers with an error."""
         for observer in self.observers:
             observer.fault(error)

@@ -15,7 +15,7 @@ from rlm_plugins.durable.files import file_error
 from rlm_plugins.equation.equation import Equation
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.equation.knobs import Schedule, schedules_by_name
-from rlm_plugins.errors import RecipeError, RlmError, nearest
+from rlm_plugins.errors import RecipeError, RlmError, is_out_of_memory, nearest
 from rlm_plugins.models.fingerprints import digest_of_tokenizer, digest_of_weights
 from rlm_plugins.recipe.checks.part_needs import warnings_of
 from rlm_plugins.recipe.trainer_settings import adapter_config, trainer_defaults
@@ -320,14 +320,14 @@ def load_model(stage: Stage, run: RunState) -> tuple[PreTrainedModel, Any, Any]:
 @contextmanager
 def refusals(stage: Stage) -> Iterator[None]:
     """Raise errors of TRL, PEFT or an integration while a trainer is built as a `RecipeError`."""
-    import torch
-
     try:
         with integration_errors(stage.name):
             yield
-    except (RlmError, torch.OutOfMemoryError):
+    except RlmError:
         raise
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         if isinstance(error, OSError) and error.filename is not None:
             raise file_error(error) from None
         problem = f"the trainer cannot be built: {type(error).__name__}: {error}"

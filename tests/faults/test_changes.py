@@ -193,8 +193,11 @@ def test_a_reward_model_at_the_same_path(tmp_path: Path) -> None:
 def test_another_machine_is_said(started: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = unfinished(started / "run", tmp_path / "run")
     edit_manifest("hardware", "threads", 99)(copy)
+    edit_manifest("hardware", "capability", "AVX9")(copy)
     check(copy, copy)
-    assert "hardware.threads: 99 in the run" in capsys.readouterr().out
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "hardware" in line]
+    assert 'hardware.capability: "AVX9" in the run' in line
+    assert "hardware.threads: 99 in the run" in line
 
 
 def test_order_of_the_examples_is_part_of_their_digest(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from rlm_plugins.cli import app
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry, registry
+from rlm_plugins.registry.index import set_disabled
 from rlm_plugins.registry.loading import required_version
 
 IMPORTS: dict[str, tuple[str, str]] = {
@@ -45,6 +46,10 @@ HOOKS: dict[str, tuple[str, str]] = {
     "exits": ("raise SystemExit(3)", "SystemExit"),
     "interrupts": ("raise KeyboardInterrupt", "KeyboardInterrupt"),
     "raises": ("1 / 0", "ZeroDivisionError"),
+    "returns a list": ("return []", "got list"),
+    "returns a number": ("return 3", "got int"),
+    "returns a name that is none": ("return {3: len}", "registers a part called 3"),
+    "returns a part that is none": ("return {'x': 3}", "'x'"),
 }
 """Body of a hook, and a word of its error."""
 MODULES: dict[str, tuple[str, str]] = {
@@ -198,9 +203,15 @@ def test_disabled_plugins_are_left_out(offered: Callable[..., None], cases: Any)
 
 
 @pytest.mark.faults(group="F9")
-def test_a_plugin_for_a_later_version_is_told_as_such(monkeypatch: pytest.MonkeyPatch, cases: Any) -> None:
+def test_a_plugin_for_other_versions_is_left_out(
+    offered: Callable[..., None], monkeypatch: pytest.MonkeyPatch, cases: Any
+) -> None:
     for requirement, told in (
         ("rlm-plugins>=99", True),
+        ("trl<1", True),
+        ("torch!=0.0.1", False),
+        ("no-such-package>=3", False),
+        ("trl<1; extra == 'old'", False),
         ("rlm_plugins<0.0.1", True),
         ("rlm-plugins", False),
         ("x", False),
@@ -208,3 +219,38 @@ def test_a_plugin_for_a_later_version_is_told_as_such(monkeypatch: pytest.Monkey
         with cases(requirement):
             monkeypatch.setattr(importlib.metadata, "requires", lambda _, text=requirement: [text])
             assert bool(required_version("rlm-later 1.0")) is told
+            offered(Point("later", SOUND.replace("sound", "later")))
+            assert Registry().offers("rlm_rewards", "later_reward") is not told
+
+
+@pytest.mark.faults(group="F9")
+def test_an_import_that_hung_is_not_tried_again(
+    offered: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cases: Any
+) -> None:
+    (tmp_path / "hung.py").write_text("import time; time.sleep(600)")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("RLM_CACHE", str(tmp_path / "cache"))
+    point = Point("hung", "import hung")
+    for name, least, told in (("first", 0.5, "takes longer"), ("again", 0, "--enable hung"), ("on", 0.5, "longer")):
+        with cases(name):
+            if name == "on":
+                set_disabled("hung", disable=False)
+            offered(point, Point("sound", SOUND))
+            start = time.monotonic()
+            assert told in error_of(point)
+            assert least <= time.monotonic() - start < least + 0.5
+
+
+@pytest.mark.faults(group="F9")
+def test_a_part_named_like_a_built_in_one_is_told(
+    offered: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cases: Any, caplog: Any
+) -> None:
+    (tmp_path / "guest.py").write_text(SOUND.replace("sound_reward", "accuracy"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("RLM_CACHE", str(tmp_path / "cache"))
+    offered(Point("guest", SOUND.replace("sound_reward", "accuracy")))
+    with cases("accuracy"):
+        Registry().load_all()  # which fills the index
+        assert Registry().find("rlm_rewards", "accuracy").plugin == "builtin"
+        assert "that of the plugin 'guest' is 'guest/accuracy'" in caplog.text
+        assert "`rlm doctor --disable guest`" in caplog.text

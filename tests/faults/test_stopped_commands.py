@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fault_cases import recipe
+from fault_cases import recipe, step_of
 from fault_points import start_child, status_of
 
 from rlm_plugins.cli import app
@@ -28,13 +27,6 @@ def stopped(arguments: list[str], log: Path, is_there: Callable[[], bool], numbe
         time.sleep(0.02)
     os.kill(child, number)
     return status_of(child), log.read_text()
-
-
-def step_of(run: Path) -> int:
-    """Return the last logged step."""
-    file = run / "metrics.jsonl"
-    lines = file.read_text().splitlines() if file.exists() else []
-    return max((json.loads(line)["step"] for line in lines if line.endswith("}")), default=0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -157,6 +157,32 @@ def test_resumed_by_another_number_of_processes(tmp_path: Path, kind: str, cases
             assert prompts(copy) == prompts(run)
 
 
+def test_processes_with_other_inputs_are_refused(tmp_path: Path, cases: Any) -> None:
+    """Both end at once, at the start and on resume, with the differences of process 1."""
+    file = recipe(tmp_path, **HALF)
+    whole = trained(tmp_path, file)
+    changes = {
+        "trainer.learning_rate": ["trainer.learning_rate=0.5"],
+        "environment.seed": ["environment.seed=7"],
+        "data.01-grpo.train": ["environment.seed=7"],
+        "trainer.max_steps": ["trainer.max_steps=3"],
+    }
+    for number, (key, overrides) in enumerate(changes.items()):
+        copy = unfinished(whole, tmp_path / f"copy-{number}")
+
+        def task(resume: bool, overrides: list[str] = overrides, copy: Path = copy) -> Any:
+            own = overrides if os.environ["RANK"] == "1" else []
+            return launch(copy if resume else file, own, out=None if resume else tmp_path / "new", resume=resume)
+
+        for resume in (False, True):
+            with cases(f"{key}, resume {resume}"):
+                assert in_ranks(lambda resume=resume: task(resume), tmp_path) == [70, 70]
+                told = output(tmp_path)
+                assert told.count("process 1: would train something else than process 0") == 2
+                assert f"{key}: " in told
+        assert not (tmp_path / "new" / "recipe.yaml").exists()
+
+
 def prompts(run: Path) -> list[tuple[int, str]]:
     """Return step and prompt of the logged samples."""
     lines = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from rlm_plugins.data.images import image_columns, image_ids, undecoded, without_images
 from rlm_plugins.data.text_columns import SAMPLED, Examples, TextColumn
 from rlm_plugins.equation.batch import SAMPLE
-from rlm_plugins.errors import RecipeError, RlmError, expected, nearest
+from rlm_plugins.errors import RecipeError, RlmError, expected, is_out_of_memory, nearest
 from rlm_plugins.recipe.checks.required_columns import columns
 from rlm_plugins.registry.protocols import columns_of, gold_column_of
 from rlm_plugins.rollout.group_layout import columns_read
@@ -409,6 +409,8 @@ def named_example(stage: Stage) -> Iterator[None]:
     except RlmError:
         raise
     except Exception as error:
+        if is_out_of_memory(error):  # no example is to blame
+            raise
         where, name = f"environment (stage '{stage.name}')", stage.body["environment"]["name"]
         try:
             with_text = "demonstration" in columns_of(stage.trainer)

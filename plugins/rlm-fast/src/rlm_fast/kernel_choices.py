@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from rlm_fast.speed import Speed
-from rlm_fast.tuning import CHOICES, measure, processor
+from rlm_fast.tuning import CHOICES, measure
 from rlm_plugins.durable.files import write_file
 from rlm_plugins.durable.lock import cache_folder
 from rlm_plugins.errors import RlmError
+from rlm_plugins.run.manifest import processor
 
 FILE = "tuning.json"
 """File of the cache: machine → values."""
@@ -38,11 +41,17 @@ def tuned() -> dict[str, int]:
     """Return the values for this processor, number of threads and version of PyTorch; measured at the first call."""
     file, key = cache_folder() / FILE, _machine()
     cache = _read(file)
-    if key not in cache:
-        cache[key] = measure()
-        with contextlib.suppress(OSError, RlmError):  # without a cache every run measures
+    if key in cache:
+        return cache[key]
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # without a cache every run measures
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_file(file, json.dumps(cache, indent=1) + "\n")
+            stack.enter_context(FileLock(f"{file}.lock"))  # runs that start at once use one measurement
+        cache = _read(file)
+        if key not in cache:
+            cache[key] = measure()
+            with contextlib.suppress(RlmError):
+                write_file(file, json.dumps(cache, indent=1) + "\n")
     return cache[key]
 
 
@@ -56,10 +65,12 @@ def line(speed: Speed) -> str:
 def _machine() -> str:
     """Return the cache key: processor, threads, version of torch, and candidates."""
     import torch
+    from torch.backends.cpu import get_cpu_capability
 
     choices = [(choice.key, choice.value, *choice.candidates) for choice in CHOICES.values()]
     digest = hashlib.sha256(json.dumps(sorted(choices)).encode()).hexdigest()[:8]
-    return f"{processor()}; {torch.get_num_threads()} threads; torch {torch.__version__}; choices {digest}"
+    chip = f"{processor()}; {get_cpu_capability()}"
+    return f"{chip}; {torch.get_num_threads()} threads; torch {torch.__version__}; choices {digest}"
 
 
 def _as_integers(values: Mapping[str, Any]) -> dict[str, int]:

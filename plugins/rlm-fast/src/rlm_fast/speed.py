@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlm_plugins.errors import RlmError
+from rlm_plugins.errors import RlmError, is_out_of_memory
 from rlm_plugins.registry.setting import Section
 
 if TYPE_CHECKING:
@@ -121,8 +121,15 @@ class Memory(Section):
             float,
             Field(gt=0, le=1, description="share of the machine's memory that a step without checkpointing may fill"),
         ] = 0.8,
+        on_oom: Annotated[
+            Literal["stop", "halve"],
+            Field(
+                description="out of memory in an update: the run stops, or goes on with micro-batches of half the size "
+                "in the same optimizer steps (one process)"
+            ),
+        ] = "stop",
     ) -> None:
-        self._share = share
+        self._share, self._on_oom = share, on_oom
         self._latest: Forecast | None = None
 
     def settings(self, stage: Stage, args: Any) -> Mapping[str, Any]:
@@ -132,6 +139,23 @@ class Memory(Section):
         if not hasattr(args, KEY) or self._forecast(stage, args).needs_checkpointing():
             return {}  # TRL's default is on
         return {KEY: False}
+
+    def retry(self, stage: Stage, error: Exception) -> Stage | None:
+        """Return the stage with smaller micro-batches, if memory ran out in an update and the recipe says so."""
+        from rlm_fast.smaller_batches import halved
+        from rlm_plugins.run.failures import is_in_generation
+        from rlm_plugins.workers.distributed import processes
+
+        is_alone = processes().num_processes == 1  # the others wait in a collective
+        if self._on_oom == "stop" or not is_alone or not is_out_of_memory(error) or is_in_generation(error):
+            return None
+        return halved(stage)
+
+    def smaller(self, stage: Stage, error: Exception) -> Sequence[str]:
+        """Return the settings that lower the memory of the phase in which it ran out, with the estimate of each."""
+        from rlm_fast.smaller_batches import smaller
+
+        return list(smaller(stage, error))
 
     def check_data(self, stage: Stage, args: Any) -> dict[str, Any]:
         """Return the estimate in bytes, its load, and the memory of this machine.

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import platform
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 NEVER = 2**40
@@ -155,18 +153,6 @@ def applied(values: Mapping[str, int]) -> Iterator[None]:
     finally:
         for key, value in original.items():
             CHOICES[key].set(value)
-
-
-def processor() -> str:
-    """Return the name of the processor, with family and model if the system reports them."""
-    fields: dict[str, str] = {}
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines():
-            key, _, value = line.partition(":")
-            fields[key.strip()] = value.strip()
-    name = fields.get("model name") or platform.processor() or platform.machine()
-    numbers = [f"{key.removeprefix('cpu ')} {fields[key]}" for key in ("cpu family", "model") if key in fields]
-    return ", ".join([name, *numbers])
 
 
 def _resolve(path: str) -> Any:

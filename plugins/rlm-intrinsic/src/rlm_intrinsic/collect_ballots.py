@@ -14,6 +14,7 @@ from typing import Any, get_args
 from rlm_intrinsic.sampling import sample_completions
 from rlm_intrinsic.vote_counting import answer
 from rlm_plugins.data.answer_extraction import Untagged
+from rlm_plugins.durable.files import whole
 
 
 def with_ballots(
@@ -69,9 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     examples = [json.loads(line) for line in options.questions.read_text(encoding="utf-8").splitlines() if line.strip()]
     settings = {"votes": options.votes, "longest": options.longest, "tag": options.tag, "untagged": options.untagged}
     with_votes = with_ballots(examples, options.models, **settings)
-    options.ballots.write_text(
-        "".join(json.dumps(example, ensure_ascii=False) + "\n" for example in with_votes), encoding="utf-8"
-    )
+    lines = [json.dumps(example, ensure_ascii=False) + "\n" for example in with_votes]
+    with whole(options.ballots) as staged:
+        staged.write_text("".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

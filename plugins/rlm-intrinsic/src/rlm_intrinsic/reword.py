@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlm_plugins.durable.files import whole
+
 REQUEST = (
     "Rewrite the following question in other words. Keep every number and what is asked for. "
     "Write the new question only.\n\n{question}"
@@ -76,9 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     examples = [json.loads(line) for line in options.questions.read_text(encoding="utf-8").splitlines()]
     worded = with_wordings(examples, sample, options.wordings)
-    options.out.write_text(
-        "".join(json.dumps(example, ensure_ascii=False) + "\n" for example in worded), encoding="utf-8"
-    )
+    lines = [json.dumps(example, ensure_ascii=False) + "\n" for example in worded]
+    with whole(options.out) as staged:
+        staged.write_text("".join(lines), encoding="utf-8")
     count = f"{len(worded) // options.wordings} of {len(examples)} questions"
     print(f"{count} in {options.wordings} wordings each: {options.out}")
 

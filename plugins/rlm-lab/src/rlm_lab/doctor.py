@@ -14,6 +14,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 import rlm_plugins
+from rlm_plugins.durable.lock import local_locks
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.index import disabled
 from rlm_plugins.registry.loading import required_version
@@ -132,6 +133,8 @@ def _disk() -> Rows:
         existing = next(p for p in (path, *path.parents) if p.exists())
         free = shutil.disk_usage(existing).free / 2**30
         problem = f"only {free:.1f} GiB are free" if free < LEAST_DISK else ""
+        if kind := local_locks(existing):
+            problem = problem or f"the locks of {kind} hold on one host: train into a folder from one host at a time"
         problem = problem if os.access(existing, os.W_OK) else "is not writable"
         rows.append({"path": str(path), "free_gib": free, "problem": problem})
     return rows

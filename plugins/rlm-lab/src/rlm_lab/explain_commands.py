@@ -44,12 +44,14 @@ def explain(
         print_result(*explanation(names or [], registry, terminal_width()), as_json)
         return
     from rlm_lab.schema import recipe_schema
+    from rlm_plugins.durable.files import whole
 
     text = json.dumps(recipe_schema(registry), indent=2, ensure_ascii=False)
     if str(schema) == "-":
         echo(text)
     else:
-        schema.write_text(text + "\n", encoding="utf-8")
+        with whole(schema) as staged:
+            staged.write_text(text + "\n", encoding="utf-8")
         echo(f"{schema}: put `# yaml-language-server: $schema={schema}` on the first line of a recipe")
 
 

@@ -16,7 +16,7 @@ from string import Template
 from typing import Any
 
 from rlm_plugins import __version__, hookspecs
-from rlm_plugins.durable.files import file_errors
+from rlm_plugins.durable.files import whole
 from rlm_plugins.equation.hooks import HOOKS, Hook
 from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.registry import BUILTIN, Registry
@@ -72,10 +72,11 @@ def create(kind: str, name: str, folder: Path) -> list[Path]:
     if package.exists():
         raise RlmError(f"{package} exists already", hint="no file was written: choose another name or --folder")
     files = {package / path: text for path, text in _files(KINDS[kind], name, package.name).items()}
-    with file_errors(package):
+    with whole(package) as staged:
         for path, text in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            file = staged / path.relative_to(package)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
     return list(files)
 
 

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from rlm_lab.compare import number
-from rlm_plugins.durable.files import JsonLines, file_errors
+from rlm_plugins.durable.files import JsonLines, whole
 from rlm_plugins.evaluation.scores import differences, paired_interval
 from rlm_plugins.report.text_layout import columns
 from rlm_plugins.run.folder import EVALUATIONS, SUMMARY
@@ -126,6 +126,6 @@ def picture(runs: Mapping[str, Sequence[Path]], file: Path) -> bool:
         axes.set(xlabel="step")
         axes.grid(alpha=0.3)
     reward.legend()
-    with file_errors(file):
-        figure.savefig(file, dpi=120)
+    with whole(file) as staged:
+        figure.savefig(staged, dpi=120)
     return True

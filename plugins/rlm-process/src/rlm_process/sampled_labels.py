@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from pydantic import PositiveInt
 
+from rlm_plugins.durable.files import JsonLines, make_folder
 from rlm_plugins.equation.batch import Generate, Log, RewardsOf
 from rlm_plugins.lazy import torch
 from rlm_process.knobs import Steps
@@ -114,6 +114,6 @@ def _append(path: Path, records: Sequence[dict[str, Any]]) -> None:
     from rlm_plugins.workers.distributed import processes
 
     if processes().is_main_process:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.writelines(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
+        make_folder(path.parent)
+        for record in records:
+            JsonLines(path).append(record)

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.durable.files import write_file
+from rlm_plugins.durable.files import whole
 from rlm_view.capsule import capsules_of
 from rlm_view.run_data import run_data
 
@@ -31,7 +31,8 @@ def write_page(runs: Sequence[Path], out: Path, log_line: Callable[[str], None])
         RlmError: A folder is not that of a run, or the file cannot be written.
     """
     data = {"runs": [{**run_data(run, log_line), "capsules": _capsules(run, log_line)} for run in runs]}
-    write_file(out, page_of(data))
+    with whole(out) as staged:
+        staged.write_text(page_of(data), encoding="utf-8")
     return out
 
 
