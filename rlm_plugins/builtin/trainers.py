@@ -59,7 +59,7 @@ class GRPO:
         check_whole_groups(stage.rollouts, args.num_generations, args.generation_batch_size // args.world_size)
         unseen = {"demonstration", "completion"} - {*columns_read(stage.rollouts)}
         model, processing_class, lora = load_model(stage, run)
-        if reads_reference and lora is None:
+        if (reads_reference and lora is None) or stage.engine is not None:
             save_initial_model(model, stage)
         data = dataset(stage.environment_spec.train, dropped=unseen)
         faults = FaultLog()

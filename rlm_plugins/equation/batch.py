@@ -82,6 +82,12 @@ class Batch:
         "B T", "log-probs under the behavior policy: vLLM's, a rollout source's, or a stale policy's", SCORING, LOSS
     )
     rollout_weight: Tensor = _field("B T or B 1", "TRL's importance weight for vLLM's log-probs", LOSS)
+    policy_version: Tensor = _field(
+        "B",
+        "optimizer steps done by the policy that sampled the completion; `step` less this is its age",
+        SCORING,
+        LOSS,
+    )
     policy_drift: Tensor = _field(
         "B", "mean |change of log π| over the tokens of the prompt's previous completion, in nats", SCORING
     )

@@ -48,6 +48,7 @@ HOOKS: dict[str, Hook] = {
     "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed", "count", "draw")),
     "rlm_rollouts": Hook("rollouts", "y", ROLLOUT, many=True, options=("num_completions", "as")),
     "rlm_generators": Hook("generator", "y", GENERATING),
+    "rlm_engines": Hook("engine", "y", ()),
     "rlm_rewards": Hook(
         "rewards", "r", None, many=True, options=("weight", "as", "on_error", "timeout", "processes", "prefetch")
     ),

@@ -25,7 +25,7 @@ from rlm_plugins.durable.stop_signals import Interrupted, current
 from rlm_plugins.equation.dispatch import attribute_errors, location
 from rlm_plugins.equation.step import Divergence
 from rlm_plugins.errors import PartError, RlmError, visible
-from rlm_plugins.evaluation.completions import TrainingEngine
+from rlm_plugins.evaluation.completions import EngineModel
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.checks.examples import named_example
 from rlm_plugins.recipe.compose import compose
@@ -256,6 +256,8 @@ def _train_stage(
             raise _with_hints(run, stage, fault) from fault.__cause__
         finally:
             progress.close()
+            if stage.policy_engine is not None:
+                stage.policy_engine.close()
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -288,7 +290,7 @@ def _built(
     run.record(stage, settings=trainer.args.to_dict())
     trainer.remove_callback(PrinterCallback)
     if getattr(trainer.args, "use_vllm", False) and stage.source.processor is None:
-        curve.generating_model = lambda _: TrainingEngine(trainer)
+        curve.generating_model = lambda _: EngineModel.of_trainer(trainer)
     for callback in (StopAtSafePoint(trainer, stop_signals.current()), *state.callbacks):
         trainer.add_callback(callback)
     trainer.before_publish, trainer.owner = state.sync, state.owner

@@ -23,6 +23,7 @@ from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.trainer.checkpoint import CRITIC, PartStates, saving
 from rlm_plugins.trainer.context import DataNeeds, TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate, trunk_of
+from rlm_plugins.trainer.engine import in_place_of_vllm
 from rlm_plugins.trainer.generation import Completions, PolicyGeneration, Prompts, PromptTokens
 from rlm_plugins.trainer.loss import Loss, LossBatches, MicroBatches, StepMeans
 from rlm_plugins.trainer.observer import ObservedSteps
@@ -238,7 +239,10 @@ class EquationTrainer(ObservedSteps, PolicyInterface, GRPOTrainer):  # type: ign
             trl["rollout_func"] = _collect
         for observer in options.observers:
             observer.configure(trl)
-        super().__init__(**trl)
+        with in_place_of_vllm(options.engine, trl["args"], lambda: self.eos_token_ids):
+            super().__init__(**trl)
+        if options.engine is not None:
+            self.vllm_generation.step = lambda: self.state.global_step
         options = options.with_rewards(self.reward_func_names)
         self.equation = options.equation
         self.components = Collaborators(self, super(), options, trunk)

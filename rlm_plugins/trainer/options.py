@@ -24,6 +24,7 @@ from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.rewards.fault import FaultLog
 from rlm_plugins.rollout.collector import RolloutCollector
+from rlm_plugins.rollout.engine_call import Engine
 from rlm_plugins.rollout.prompt_source import Order, PromptSource, order_of, prompt_source_for
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Critic, Reward, RunState, Stage
@@ -122,6 +123,7 @@ class TrainerOptions:
         collector: Assigns each completion to a rollout source; None: the policy generates all of them.
         environment_spec: Environment and tools; None: completions have one turn.
         generator: Decodes; None: `transformers.generate`.
+        engine: Samples in place of the generator; None: the generator does.
         critic: ``critic:`` of the recipe; None: no part names values.
         passes: Builds the forward passes; the default are TRL's.
         schedules: Name → schedule of a knob, to be logged.
@@ -137,6 +139,7 @@ class TrainerOptions:
     collector: RolloutCollector | None = None
     environment_spec: EnvironmentSpec | None = None
     generator: Bound | None = None
+    engine: Engine | None = None
     critic: Critic | None = None
     passes: PassesFactory = ForwardPasses
     schedules: Mapping[str, Schedule] | None = None
@@ -182,6 +185,7 @@ def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog, run: RunSta
         collector=collector if stage.rollouts or multi_turn else None,
         environment_spec=stage.environment_spec,
         generator=stage.generator,
+        engine=stage.policy_engine,
         critic=_scaled(stage.critic, run.rate_scale),
         passes=_passes(stage),
         schedules=schedules_by_name((HOOKS[part.part.hook].key, part) for part in stage.parts()),

@@ -269,6 +269,8 @@ class Scoring:
         for observer in self.context.observers:
             out |= observer.sampled(out)
         out |= self.rollout.tensors(out["completion_ids"])
+        device, count = out["completion_ids"].device, len(out["completion_ids"])
+        out.setdefault("policy_version", torch.full((count,), self.context.step, device=device))
         batch = self.batch(out)
         self._notify_scoring(batch, is_shaped=False)
         self.rewards.log(batch)
@@ -333,6 +335,7 @@ class Scoring:
             named_rewards={r.label: self.rewards.per_function[:, i] for i, r in enumerate(context.rewards)},
             old_logp=gather(out.get("old_per_token_logps")),
             ref_logp=gather(out.get("ref_per_token_logps")),
+            policy_version=gather(out["policy_version"]),
             policy_drift=self.drift.measure(out, self.prompts.index),  # type: ignore[arg-type]
             turn_rewards=gather(out.get("turn_rewards")),
             rollout_logp=gather(out.get("sampling_per_token_logps")),

@@ -54,7 +54,7 @@ _REMEDIES = {
     "ratio": "add `importance: token`, or choose a part that needs no ratio",
     "log_ratio": "add `importance: token`, or choose a part that needs no ratio",
     "dense_rewards": "add a shaper with a reward per token or step",
-    "rollout_logp": "set `trainer: {use_vllm: true}` or, with rlm-async, `{stale: 1}`, or choose a rollouts part",
+    "rollout_logp": "set `trainer: {use_vllm: true}` or, with rlm-engines, `{stale: 1}`, or choose a rollouts part",
     "rollout_weight": "set `trainer: {use_vllm: true}`, or choose a rollouts part",
 }
 
