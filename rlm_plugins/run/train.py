@@ -41,7 +41,7 @@ from rlm_plugins.run.stage_result import connected, save_result
 from rlm_plugins.run.trainer_callbacks import MetricsLog, ProgressDisplay, SampleLog, StopAtSafePoint
 from rlm_plugins.stage import RunState, Stage
 from rlm_plugins.trainer.checkpoint import STATE, checkpoints, latest_step
-from rlm_plugins.trainer.options import integration_errors
+from rlm_plugins.trainer.options import check_sharded, integration_errors
 from rlm_plugins.workers.distributed import from_main_process, processes
 
 
@@ -286,7 +286,7 @@ def _built(
     ]
     progress.status("loading the model")
     trainer = stage.trainer.build(stage, state)
-    _check_unsharded_best(trainer, stage)
+    check_sharded(trainer)
     run.record(stage, settings=trainer.args.to_dict())
     trainer.remove_callback(PrinterCallback)
     if getattr(trainer.args, "use_vllm", False) and stage.source.processor is None:
@@ -298,18 +298,6 @@ def _built(
     trainer.observe(state.observers)
     trainer.check_divergence()
     return trainer
-
-
-def _check_unsharded_best(trainer: Any, stage: Stage) -> None:
-    """Check that the weights are on one device, if the best ones are kept.
-
-    Raises:
-        RlmError: FSDP or DeepSpeed shards them.
-    """
-    keeps_best = stage.evaluation is not None and stage.evaluation.keep == "best"
-    if keeps_best and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
-        problem = "`evaluation.keep: best` is not supported with FSDP or DeepSpeed"
-        raise RlmError(problem, where=f"stage '{stage.name}'", hint="train with DDP, or `keep: last`")
 
 
 @contextmanager

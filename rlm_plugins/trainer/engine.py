@@ -19,6 +19,7 @@ from trl.trainer import grpo_trainer
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.adapters import causal_model
 from rlm_plugins.rollout.engine_call import Engine, EnginePolicy, Weights
+from rlm_plugins.workers.distributed import whole
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -154,11 +155,6 @@ class EngineGeneration:
 
 def _folder_in_memory() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="rlm-adapter-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
-
-
-def whole(x: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that FSDP2 shards as one tensor, by a collective call; any other tensor unchanged."""
-    return x.full_tensor() if hasattr(x, "full_tensor") else x
 
 
 @contextmanager

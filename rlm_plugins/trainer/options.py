@@ -29,10 +29,11 @@ from rlm_plugins.rollout.prompt_source import Order, PromptSource, order_of, pro
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Critic, Reward, RunState, Stage
 from rlm_plugins.trainer.checkpoint import saving
+from rlm_plugins.trainer.critic_update import refused_critic
 from rlm_plugins.trainer.observer import StepObserver
 from rlm_plugins.trainer.passes import ForwardPasses, PassesFactory
 from rlm_plugins.trainer.rewards import LogFaults
-from rlm_plugins.workers.distributed import processes
+from rlm_plugins.workers.distributed import processes, sharding
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -193,6 +194,39 @@ def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog, run: RunSta
         log_faults=run.log_faults,
         observers=[*observers_of_settings(args), *run.observers],
     )
+
+
+def check_sharding(stage: Stage, args: Any) -> None:
+    """Check that what a stage trains can be sharded, before a weight is loaded.
+
+    Args:
+        stage: The stage.
+        args: Config of its trainer.
+
+    Raises:
+        RlmError: FSDP or DeepSpeed is requested, and it names what cannot be.
+    """
+    refused = [("", "") if stage.critic is None else refused_critic(stage.critic)]
+    named = {"target_kl": "`target_kl` cannot be kept", "stale": "`stale` cannot be simulated"}
+    refused += [(problem, f"trainer.{name}") for name, problem in named.items() if getattr(args, name, None)]
+    if stage.evaluation is not None and stage.evaluation.keep == "best":
+        refused.append(("the best weights cannot be kept", "evaluation.keep"))
+    for problem, where in refused:
+        if problem and (title := sharding(args)):
+            hint = "train on one device or with DDP (`accelerate launch --multi_gpu`), or leave it out"
+            raise RlmError(f"{problem} with {title}", where=where, hint=hint)
+
+
+def check_sharded(trainer: Any) -> None:
+    """Check that accelerate shards where a config requests it.
+
+    Raises:
+        RlmError: It does not, as on CPUs with FSDP.
+    """
+    title = sharding(trainer.args)
+    if title and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        problem = f"{title} is requested, but accelerate does not shard on {trainer.accelerator.device.type.upper()}"
+        raise RlmError(problem, where="trainer", hint="leave the config of accelerate out, or use a GPU")
 
 
 def _passes(stage: Stage) -> PassesFactory:
