@@ -17,7 +17,7 @@ from accelerate.utils import DistributedType
 
 
 def shard_on_cpus() -> None:
-    """Let accelerate shard with FSDP on CPUs."""
+    """Set the type of distribution that accelerate reserves for accelerators."""
     initialize = AcceleratorState.__init__
 
     def sharded(self: AcceleratorState, *args: Any, **options: Any) -> None:

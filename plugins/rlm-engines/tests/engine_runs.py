@@ -28,7 +28,7 @@ class Recorder(StepObserver):
         self._path = Path(path)
 
     def scored(self, batch: Any, turn_ends: Any) -> None:
-        """Append a line."""
+        """Write a line."""
         difference = (batch.old_logp - batch.rollout_logp)[batch.mask].double()
         line = {"max": float(difference.abs().max()), "ratio": float(difference.exp().mean())}
         line |= {"versions": batch.policy_version.tolist(), "step": batch.step, "tokens": len(difference)}
