@@ -57,9 +57,9 @@ def launch(folder: Path, config: str, jobs: list[tuple[str, str, list[str]]], mo
     )
 
 
-def numbers(run: Path, first: int = 1) -> list[tuple[float, float]]:
-    """Return loss and gradient norm of each step of a run, from step `first` on."""
-    return [(line["loss"], line["grad_norm"]) for line in (logged(run, step) for step in range(first, 4))]
+def numbers(run: Path) -> list[tuple[float, float]]:
+    """Return loss and gradient norm of each step of a run."""
+    return [(line["loss"], line["grad_norm"]) for line in (logged(run, step) for step in range(1, 4))]
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -72,17 +72,13 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 @pytest.mark.slow
 @pytest.mark.parametrize("config", SHARDED)
 def test_two_processes_that_shard_train_as_one(folder: Path, config: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checkpoint of step 2 also resumes, on two processes and on one."""
     if SHARDED[config] and not has_deepspeed:
         pytest.skip("deepspeed is not installed")
     recipe, runs = str(folder / "rl.yaml"), folder / config
-    launch(
-        folder,
-        config,
-        [(recipe, str(runs / name), [*BOTH, *HALVES, *case]) for name, case in CASES.items()],
-        monkeypatch,
-    )
-    for name in CASES:
+    cases = {name: case for name, case in CASES.items() if (config, name) != ("zero3", "ppo")}
+    jobs = [(recipe, str(runs / name), [*BOTH, *HALVES, *case]) for name, case in cases.items()]
+    launch(folder, config, jobs, monkeypatch)
+    for name in cases:
         one, two = numbers(folder / "one" / name), numbers(runs / name)
         assert [x for step in two for x in step] == pytest.approx([x for step in one for x in step], rel=2e-5, abs=2e-5)
         expected, found = weights(folder / "one" / name), weights(runs / name)
@@ -109,4 +105,8 @@ def test_what_cannot_be_sharded_is_refused_by_the_config_alone(
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     with pytest.raises(RlmError, match=problem):
         check_sharding(whole, SimpleNamespace(**args))
-    check_sharding(SimpleNamespace(critic=Critic(kind="separate"), evaluation=None), SimpleNamespace())  # type: ignore[arg-type]
+    separate: Any = SimpleNamespace(critic=Critic(kind="separate"), evaluation=None)
+    check_sharding(separate, SimpleNamespace())
+    monkeypatch.setattr("rlm_plugins.trainer.options.is_deepspeed_zero3_enabled", lambda: True)
+    with pytest.raises(RlmError, match=r"critic\.kind.*ZeRO-3 partitions"):
+        check_sharding(separate, SimpleNamespace())

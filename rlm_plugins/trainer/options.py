@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import trl
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from rlm_plugins.durable.files import file_error
 from rlm_plugins.equation.equation import Equation
@@ -211,6 +212,8 @@ def check_sharding(stage: Stage, args: Any) -> None:
     refused += [(problem, f"trainer.{name}") for name, problem in named.items() if getattr(args, name, None)]
     if stage.evaluation is not None and stage.evaluation.keep == "best":
         refused.append(("the best weights cannot be kept", "evaluation.keep"))
+    if stage.critic is not None and is_deepspeed_zero3_enabled():
+        refused.append(("a critic cannot be copied from weights that ZeRO-3 partitions", "critic.kind"))
     for problem, where in refused:
         if problem and (title := sharding(args)):
             hint = "train on one device or with DDP (`accelerate launch --multi_gpu`), or leave it out"
