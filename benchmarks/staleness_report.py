@@ -12,7 +12,7 @@ LEFT_OUT = {"sft": "does not sample", "dft": "does not sample"}
 """Algorithms for which staleness means nothing."""
 
 READING = (
-    "Columns 1 to 8 draw the same random numbers (`rlm_async.stale_policy`). Column 0 draws others, as a run "
+    "Columns 1 to 8 draw the same random numbers (`rlm_engines.stale_policy`). Column 0 draws others, as a run "
     "without `stale` does, so compare with column 1.\n\n"
     "After 18 steps, one or two steps of staleness cost nothing. The exceptions are `gspo` and `gspo_token`: with any "
     "staleness they learn nothing, which fits their clip range of 3e-4 around 1. `tree` fails on one seed without "

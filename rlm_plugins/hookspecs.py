@@ -130,6 +130,34 @@ def rlm_generators() -> Parts:
 
 
 @hookspec
+def rlm_engines() -> Parts:
+    """y: inference engines, which sample in training with a copy of the policy: vLLM, a server, a second process.
+
+    A recipe names one under ``engine:``; its knobs are those of `__init__`. ``trainer: {use_vllm: true}`` alone means
+    the engine ``vllm``. Every process has one. A class has the methods of
+    :class:`rlm_plugins.rollout.engine_call.Engine`; a `check` that names ``lora`` gets the policy's adapter before any
+    weight is loaded. `sync` receives the adapter as a folder, or all weights, and never changes the policy. The setting
+    ``engine_check`` of rlm-engines compares both sides after each sync::
+
+        class Parrot:
+            \"\"\"Repeat the last token of the prompt: an engine for tests.\"\"\"
+            trainer_settings = {"use_vllm": True}
+            start = sleep = wake = close = lambda self, *policy: None
+            def sync(self, weights, version):
+                self._version = version
+            def generate(self, prompts, sampling):
+                ids = [[prompt[-1]] * sampling["max_tokens"] for prompt in prompts]
+                return EngineCompletions(ids, [[0.0] * len(row) for row in ids], [self._version] * len(ids))
+            def score(self, sequences):
+                return [[0.0] * (len(sequence) - 1) for sequence in sequences]
+
+        @hookimpl
+        def rlm_engines():
+            return {"parrot": Parrot}
+    """
+
+
+@hookspec
 def rlm_rewards() -> Parts:
     """r: reward of a completion. Called with whole groups, on every process for its own completions.
 

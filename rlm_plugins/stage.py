@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import ConfigDict, Field, GetPydanticSchema
 from pydantic_core import core_schema
@@ -21,6 +21,7 @@ from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 
 if TYPE_CHECKING:
     from rlm_plugins.equation.equation import Equation
+    from rlm_plugins.rollout.engine_call import Engine
     from rlm_plugins.trainer.observer import StepObserver
 
 
@@ -183,6 +184,7 @@ class Stage:
         rollouts: Rollout sources beside the policy.
         critic: Set if a part requires `values` or `returns`.
         generator: The decoding; None: ``transformers.generate``.
+        engine: The inference engine; None: the generator decodes.
         extensions: Callbacks, observers, sections and settings.
         place: Its folder, and the results of earlier stages.
     """
@@ -202,6 +204,7 @@ class Stage:
     rollouts: Sequence[Bound] = ()
     critic: Critic | None = None
     generator: Bound | None = None
+    engine: Bound | None = None
     extensions: Extensions = Extensions()
     place: Place = Place()
 
@@ -210,6 +213,11 @@ class Stage:
         """The sections of packages, by key."""
         parts: Mapping[str, Any] = self.extensions.sections
         return {key: part.target for key, part in parts.items()}
+
+    @property
+    def policy_engine(self) -> Engine | None:
+        """The inference engine; None: the generator decodes."""
+        return None if self.engine is None else cast(Any, self.engine.target)
 
     @property
     def folder(self) -> Path:
@@ -229,7 +237,7 @@ class Stage:
 
     def parts(self) -> list[Bound]:
         """Return every part of the stage that has knobs, in the order of a training step."""
-        sampling = [part for part in (self.sampler, *self.rollouts, self.generator) if part is not None]
+        sampling = [part for part in (self.sampler, *self.rollouts, self.generator, self.engine) if part is not None]
         equation = self.equation.parts() if self.equation is not None else []
         added = self.extensions
         extensions = [*added.callbacks, *added.observers, *added.sections.values()]

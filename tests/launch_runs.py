@@ -21,12 +21,14 @@ def launch(recipe: Path, folder: Path, processes: int, *overrides: str) -> Path:
     return folder
 
 
-def python(processes: int, *program: str, cwd: Path) -> None:
-    """Run a program, under `accelerate launch` for several processes."""
+def python(processes: int, *program: str, cwd: Path, config: Path | None = None) -> None:
+    """Run a program, under `accelerate launch` for several processes, with a config of accelerate or DDP."""
     door = [sys.executable]
     if processes > 1:
-        options = ["--multi_gpu", "--num_processes", str(processes), "--num_machines", "1", "--mixed_precision", "no"]
-        door += ["-m", "accelerate.commands.launch", *options, "--dynamo_backend", "no", "--main_process_port", "0"]
+        options = ["--multi_gpu", "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+        options = options if config is None else ["--config_file", str(config)]
+        options += ["--num_processes", str(processes), "--main_process_port", "0"]
+        door += ["-m", "accelerate.commands.launch", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     result = subprocess.run([*door, *program], cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]

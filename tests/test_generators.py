@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from rlm_plugins import recipe
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.evaluation.held_out import evaluate
 from rlm_plugins.recipe.compose import compose, resolved
-from rlm_plugins.recipe.trainer_settings import check_installed
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rollout.collector import RolloutCollector
@@ -350,7 +348,8 @@ def test_check_does_not_reuse_logprobs_of_vllm(tmp_path: Path) -> None:
 
 def test_vllm_settings_reach_trl(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path, generator="vllm", trainer={"vllm_mode": "colocate"})
-    assert stage.settings == {"vllm_mode": "colocate", "use_vllm": True}
+    assert stage.settings == {"vllm_mode": "colocate", "use_vllm": True, "engine_check": True}
+    assert stage.engine.part.full_name == "engines/vllm"
     assert loaded.origins["trainer.use_vllm"] == "generator vllm"
 
 
@@ -358,13 +357,13 @@ def test_vllm_settings_reach_trl(tmp_path: Path) -> None:
 def test_missing_vllm_error_has_a_hint(
     tmp_path: Path, changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    _, (stage,) = composed(tmp_path, **changed)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RecipeError, match="not installed") as caught:
-        check_installed(SimpleNamespace(use_vllm=True), "trainer")
+        stage.engine.target.check(lora=None)
     (command,) = re.findall("`rlm check RECIPE (.*)`", caught.value.hint)
-    composed(tmp_path, **changed)
     (stage,) = compose(recipe.load(tmp_path / "recipe.yaml", command.split()), Registry(), build_environment=False)
-    assert not stage.settings["use_vllm"]
+    assert stage.engine is None
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,14 @@ def generators(ask: Callable[..., Bound]) -> None:
     assert wrote.tolist() == [[1, 1, 0], [2, 2, 2]]
 
 
+def engines(ask: Callable[..., Bound]) -> None:
+    engine: Any = ask().target
+    engine.sync(Path("adapter"), 3)
+    completions = engine.generate([[1, 2]], {"max_tokens": 3})
+    assert (completions.ids, completions.versions) == ([[2, 2, 2]], [3])
+    assert [len(row) for row in engine.score([[1, 2, 3]])] == [2]
+
+
 def rewards(ask: Callable[..., Bound]) -> None:
     assert ask(characters=4).call({"completions": ["", "ab", "abcdefgh"]}) == [1.0, 0.5, 0.0]
 
@@ -167,6 +175,7 @@ CALLED: dict[str, Callable[[Callable[..., Bound]], None]] = {
     "rlm_samplers": samplers,
     "rlm_rollouts": rollouts,
     "rlm_generators": generators,
+    "rlm_engines": engines,
     "rlm_rewards": rewards,
     "rlm_shapers": shapers,
     "rlm_filters": filters,
@@ -276,7 +285,7 @@ def test_every_slot_is_the_key_of_a_hook() -> None:
     assert len({hook.key for hook in HOOKS.values()}) == len(HOOKS)
 
 
-MACHINE = {"rlm_rollouts", "rlm_trainers", "rlm_models"}
+MACHINE = {"rlm_rollouts", "rlm_trainers", "rlm_models", "rlm_engines"}
 MACHINE |= {"rlm_commands", "rlm_observers", "rlm_sections", "rlm_settings"}
 
 

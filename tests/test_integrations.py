@@ -62,7 +62,7 @@ def test_a_known_tracker_that_is_missing_names_its_package(
     [
         ({"deepspeed": {"zero_optimization": {"stage": 2}}}, "trainer.deepspeed.*deepspeed is not installed"),
         ({"use_liger_kernel": True}, "trainer.use_liger_kernel.*liger-kernel is not installed"),
-        ({"use_vllm": True}, "trainer.use_vllm.*vLLM is not installed"),
+        ({"use_vllm": True}, "engine.*trainer.use_vllm.*vLLM is not installed"),
     ],
 )
 def test_a_missing_package_is_found_by_check(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -239,65 +237,30 @@ def test_no_training_examples(trained: Path) -> None:
 
 
 @pytest.mark.full
-def test_vllm_decodes_with_the_settings_of_the_recipe(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A substitute for vLLM decodes with transformers; prompts, lengths and sampling settings are checked."""
-    from types import ModuleType, SimpleNamespace
-
-    from transformers import AutoModelForCausalLM
-
-    calls: list[Any] = []
-
-    class LLM:
-        def __init__(self, model: str) -> None:
-            self.model = AutoModelForCausalLM.from_pretrained(model)
-
-        def generate(self, requests: list[Any], sampling: Any, use_tqdm: bool) -> list[Any]:
-            calls.append(sampling)
-            ids = [torch.tensor([request["prompt_token_ids"]]) for request in requests]
-            out = [
-                self.model.generate(x, do_sample=False, max_new_tokens=sampling.max_tokens)[0, x.shape[1] :]
-                for x in ids
-            ]
-            return [SimpleNamespace(outputs=[SimpleNamespace(token_ids=x.tolist())]) for x in out]
-
-    module = ModuleType("vllm")
-    module.__spec__ = SimpleNamespace(name="vllm")  # type: ignore[assignment]
-    module.LLM, module.SamplingParams = LLM, SimpleNamespace  # type: ignore[attr-defined]
-    with pytest.raises(RecipeError, match="vLLM is not installed"):
-        evaluate(trained / "run", ["generator=vllm"])
-    monkeypatch.setitem(sys.modules, "vllm", module)
-    judged = evaluate(trained / "run", ["generator=vllm"], k=2)
+def test_an_engine_decodes_with_the_settings_of_the_recipe(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = calls_of_reference(monkeypatch)
+    judged = evaluate(trained / "run", ["engine=engines/reference"], k=2)
     assert judged[0].report.samples == evaluate(trained / "run")[0].report.samples
-    assert [(each.temperature, each.max_tokens) for each in calls[:2]] == [(0.0, 4), (1.0, 4)]
+    assert calls[:2] == [(0.0, 4), (1.0, 4)]
+
+
+def calls_of_reference(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int]]:
+    """Return the temperatures and lengths of the coming calls of the engine `reference`."""
+    from rlm_engines.reference import Reference
+
+    calls: list[tuple[float, int]] = []
+    generate = Reference.generate
+
+    def recorded(self: Reference, prompts: Any, sampling: Any) -> Any:
+        calls.append((sampling["temperature"], sampling["max_tokens"]))
+        return generate(self, prompts, sampling)
+
+    monkeypatch.setattr(Reference, "generate", recorded)
+    return calls
 
 
 def test_evaluation_in_a_run_decodes_with_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A substitute for TRL's vLLM engine decodes with transformers."""
-    from types import ModuleType, SimpleNamespace
-
-    calls: list[tuple[float, int]] = []
-    synced: list[int] = []
-
-    class Engine:
-        def __init__(self, *, model: Any, **options: Any) -> None:
-            self.mode = "colocate"
-            vars(self).update(options, model=model)
-
-        def sync_weights(self) -> None:
-            synced.append(len(calls))
-
-        def generate(self, prompts: list[list[int]], images: None, num_generations: int, profiler: Any = None) -> Any:
-            calls.append((self.temperature, self.max_completion_length))  # type: ignore[attr-defined]
-            sampling = {"do_sample": calls[-1][0] > 0, "max_new_tokens": calls[-1][1]}
-            decode = partial(type(self.model).generate, self.model, **sampling)  # type: ignore[attr-defined]
-            with torch.no_grad():
-                rows = [decode(torch.tensor([ids]))[0, len(ids) :].tolist() for ids in prompts]
-            return prompts, rows, [[[0.0]] * len(row) for row in rows], None
-
-    vllm = ModuleType("vllm")
-    vllm.__spec__ = SimpleNamespace(name="vllm")  # type: ignore[assignment]
-    monkeypatch.setitem(sys.modules, "vllm", vllm)
-    monkeypatch.setattr("trl.trainer.grpo_trainer.VLLMGeneration", Engine)
+    calls = calls_of_reference(monkeypatch)
     document = {
         "model": {"name": "scratch", "hidden": 16, "layers": 1, "heads": 2, "intermediate": 16},
         "environment": {"name": "addition", "digits": 2, "test_rows": 4},
@@ -307,9 +270,8 @@ def test_evaluation_in_a_run_decodes_with_its_engine(tmp_path: Path, monkeypatch
         "trainer": {"max_steps": 1, "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 5},
     }
     scores = []
-    for engine in (True, False):
-        run = rlm.train(document, {"trainer.use_vllm": engine}, out=tmp_path / str(engine))
+    for engine in ("engines/reference", "none"):
+        run = rlm.train(document, {"engine": engine}, out=tmp_path / engine)
         scores.append(json.loads((run.folder / "evaluations.jsonl").read_text().splitlines()[0])["scores"])
     assert scores[0] == scores[1]
     assert calls == [(0.0, 5), (0.5, 5), (1.0, 5), (0.0, 5), (0.5, 5)]
-    assert synced == [0, 2, 3], "before each evaluation and each generation"

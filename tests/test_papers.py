@@ -316,7 +316,7 @@ def test_fast_paths_change_no_algorithm(file: Path, tmp_path: Path) -> None:
 def test_offline_error_has_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     run, file = CliRunner(), str(FOLDER / "grpo.yaml")
-    told = run.invoke(app, ["check", file], env={"COLUMNS": "200"})
+    told = run.invoke(app, ["check", file, "trainer.use_vllm=false"], env={"COLUMNS": "200"})
     assert told.exit_code == 2
     assert "model (grpo.yaml line " in told.stderr
     assert "the path of a local copy" in told.stderr

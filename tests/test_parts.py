@@ -286,7 +286,15 @@ def test_a_reward_may_name_any_column_but_keeps_its_knobs_behind_the_star() -> N
         part(lambda completions, limit=200: 0, "rlm_rewards").check()
 
 
-OBJECTS = ("rlm_algorithms", "rlm_trainers", "rlm_observers", "rlm_settings", "rlm_sections", "rlm_commands")
+OBJECTS = (
+    "rlm_algorithms",
+    "rlm_trainers",
+    "rlm_engines",
+    "rlm_observers",
+    "rlm_settings",
+    "rlm_sections",
+    "rlm_commands",
+)
 """Hooks whose entries are classes or objects, not functions of data."""
 
 

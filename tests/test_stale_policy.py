@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from fixtures_trainer import OFTEN, clipped, interrupted, logged, trainer, weights
-from rlm_async import SETTINGS
-from rlm_async.stale_policy import StalePolicy, batch_seed
+from rlm_engines import SETTINGS
+from rlm_engines.stale_policy import StalePolicy, batch_seed
 from test_trainer_settings import CPU
 
 from rlm_plugins.builtin.trainers import GRPO

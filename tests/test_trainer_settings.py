@@ -374,7 +374,6 @@ def test_lora_accepts_valid_settings() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"use_vllm": True}, "trainer.use_vllm: vLLM is not installed\n  hint: pip install 'trl[vllm]'"),
         ({"use_liger_kernel": True}, "trainer.use_liger_kernel: liger-kernel is not installed"),
         ({"report_to": "comet_ml"}, "trainer.report_to: 'comet_ml' is not installed"),
         ({"report_to": ["tensorboard"]}, "trainer.report_to: 'tensorboard' is not installed"),

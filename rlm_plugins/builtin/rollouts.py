@@ -39,10 +39,7 @@ def transformers(generate: Callable[..., Any], inputs: Mapping[str, Any], config
 
 
 def vllm(generate: Callable[..., Any], inputs: Mapping[str, Any], config: GenerationConfig) -> torch.Tensor:
-    """TRL's vLLM during training (`use_vllm`; `vllm_mode` and others belong to `trainer:`), transformers otherwise.
-
-    It requires a GPU and is untested with vLLM itself; tests cover the settings passed to TRL.
-    """
+    """The engine `vllm` (`trainer: {use_vllm: true}`), in training and evaluation; its knobs are under ``engine:``."""
     return generate(**inputs, generation_config=config)  # type: ignore[no-any-return]
 
 

@@ -44,7 +44,14 @@ class GRPO:
         from rlm_plugins.rollout.group_layout import check_whole_groups, columns_read
         from rlm_plugins.trainer import EquationTrainer
         from rlm_plugins.trainer.checkpoint import save_when_buffer_is_empty
-        from rlm_plugins.trainer.options import arguments, load_model, options_of, refusals, save_initial_model
+        from rlm_plugins.trainer.options import (
+            arguments,
+            check_sharding,
+            load_model,
+            options_of,
+            refusals,
+            save_initial_model,
+        )
 
         assert stage.equation is not None
         reads_reference = stage.equation.requires("ref_logp")
@@ -56,11 +63,12 @@ class GRPO:
             reward_weights=[reward.weight for reward in stage.rewards] or None,
             **({"vllm_importance_sampling_correction": False} if corrects_rollout else {}),  # TRL's would weigh again
         )
+        check_sharding(stage, args)
         check_whole_groups(stage.rollouts, args.num_generations, args.generation_batch_size // args.world_size)
         of_sections = {name for section in stage.sections.values() for name in section.columns}
         unseen = {"demonstration", "completion"} - {*columns_read(stage.rollouts), *of_sections}
         model, processing_class, lora = load_model(stage, run)
-        if reads_reference and lora is None:
+        if (reads_reference and lora is None) or stage.engine is not None:
             save_initial_model(model, stage)
         data = dataset(stage.environment_spec.train, dropped=unseen)
         faults = FaultLog()

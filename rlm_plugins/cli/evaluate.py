@@ -15,7 +15,7 @@ from rlm_plugins.cli.output import announce
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.data.images import open_images
 from rlm_plugins.errors import RlmError
-from rlm_plugins.evaluation.completions import VllmModel, complete
+from rlm_plugins.evaluation.completions import EngineModel, complete
 from rlm_plugins.evaluation.held_out import SampledReport, evaluate_sampled, evaluate_stage
 from rlm_plugins.evaluation.scores import Report
 from rlm_plugins.models.pretrained import tokenizer_of
@@ -28,6 +28,7 @@ from rlm_plugins.report.text_layout import columns
 from rlm_plugins.run.folder import MANIFEST
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
+from rlm_plugins.trainer.options import arguments
 from rlm_plugins.workers.distributed import processes
 
 ADAPTER = "adapter_config.json"
@@ -217,17 +218,19 @@ def _examples(stage: Stage, rows: int | None) -> list[Any]:
 
 
 def _load(stage: Stage) -> tuple[Any, Any]:
-    """Return model and tokenizer; the model is vLLM's with `generator: vllm`."""
+    """Return model and tokenizer; with an engine, it has the weights of the model."""
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
     announce(f"loading {stage.source.origin}")
     processing_class = stage.source.processing_class()
-    if stage.settings.get("use_vllm") and stage.source.processor is not None:
-        hint = "trainer.use_vllm=false"
-        raise RlmError("vLLM judges models of text alone here", where="trainer.use_vllm", hint=hint)
-    if stage.settings.get("use_vllm"):
-        return VllmModel(stage.source.load(), tokenizer_of(processing_class)), processing_class
+    if (engine := stage.policy_engine) is not None:
+        if stage.source.processor is not None:
+            raise RlmError("engines judge models of text alone here", where="engine", hint="trainer.use_vllm=false")
+        assert stage.evaluation is not None
+        tokenizer, size = tokenizer_of(processing_class), stage.evaluation.batch_size
+        model = EngineModel.started(engine, stage.source.load(), tokenizer, arguments(stage), size)
+        return model, processing_class
     return stage.source.load().to(processes().device), processing_class
 
 

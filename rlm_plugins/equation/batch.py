@@ -84,6 +84,12 @@ class Batch:
     rollout_weight: Tensor = _field("B T or B 1", "TRL's importance weight for vLLM's log-probs", LOSS)
     teacher_logp: Tensor = _field("B T", "log-probs under a teacher (a section `teacher`)", SCORING, LOSS)
     has_teacher: Tensor = _field("B", "True where `teacher_logp` exists; it is 0 elsewhere", SCORING, LOSS)
+    policy_version: Tensor = _field(
+        "B",
+        "optimizer steps done by the policy that sampled the completion; `step` less this is its age",
+        SCORING,
+        LOSS,
+    )
     policy_drift: Tensor = _field(
         "B", "mean |change of log π| over the tokens of the prompt's previous completion, in nats", SCORING
     )

@@ -49,6 +49,7 @@ HOOKS: dict[str, Hook] = {
     "rlm_samplers": Hook("sampler", "—", ("size", "epoch", "seed", "count", "draw")),
     "rlm_rollouts": Hook("rollouts", "y", ROLLOUT, many=True, options=("num_completions", "as")),
     "rlm_generators": Hook("generator", "y", GENERATING),
+    "rlm_engines": Hook("engine", "y", ()),
     "rlm_rewards": Hook("rewards", "r", None, many=True, options=_OF_A_REWARD),
     "rlm_shapers": Hook("shapers", "r′", SCORING, many=True),
     "rlm_filters": Hook("filters", "—", SCORING, many=True, options=("refill",)),

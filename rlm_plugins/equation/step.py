@@ -133,11 +133,28 @@ def check_number(value: float, name: str, step: int) -> None:
 
 
 def max_abs(weights: Sequence[torch.Tensor]) -> float:
-    """Return max |w|; NaN if any weight is."""
-    if not weights:
-        return 0.0
-    norms = torch._foreach_norm([w.detach() for w in weights], math.inf)
-    return float(torch.stack([norm.float().to(norms[0].device) for norm in norms]).amax())
+    """Return max |w|, not finite if any weight is; of sharded weights over all ranks, by a collective call."""
+    local = [_shard(w).detach() for w in weights]
+    present = [w for w in local if w.numel()]
+    largest = torch.zeros((), device=local[0].device if local else None)
+    if present:
+        norms = torch._foreach_norm(present, math.inf)
+        largest = torch.stack([norm.float().to(norms[0].device) for norm in norms]).amax()
+    if any(_is_sharded(w) for w in weights):
+        largest = largest.nan_to_num(nan=math.inf)  # the maximum over ranks may leave out NaN
+        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
+    return float(largest)
+
+
+def _is_sharded(w: Any) -> bool:
+    return hasattr(w, "to_local") or hasattr(w, "ds_tensor")
+
+
+def _shard(w: Any) -> torch.Tensor:
+    """Return this rank's part of a weight that FSDP2 or ZeRO-3 shards."""
+    if hasattr(w, "ds_tensor"):
+        return w.ds_tensor  # type: ignore[no-any-return]
+    return w.to_local() if hasattr(w, "to_local") else w  # type: ignore[no-any-return]
 
 
 def check_weights(weights: Sequence[torch.Tensor], initial: float, name: str, step: int) -> None:

@@ -1,4 +1,4 @@
-"""Completions for evaluation, greedy or sampled: single-turn or episodes, by transformers or by vLLM."""
+"""Completions for evaluation, greedy or sampled: single-turn or episodes, by transformers or by an inference engine."""
 
 from __future__ import annotations
 
@@ -16,30 +16,50 @@ from rlm_plugins.data.images import messages_of
 from rlm_plugins.models.adapters import causal_model, evaluation_mode
 from rlm_plugins.models.pretrained import tokenizer_of
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.rollout.engine_call import Engine, EngineCompletions, EnginePolicy
 from rlm_plugins.rollout.episodes import EpisodeRunner, reward_inputs
 from rlm_plugins.rollout.generator_call import generate
 from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.workers.distributed import processes
 
 
-class VllmModel(torch.nn.Module):
-    """A model that generates with vLLM. It has no weights of its own: vLLM loads a copy of those of `model`.
+class EngineModel(torch.nn.Module):
+    """A model that generates with an inference engine. It has no weights of its own.
 
     Args:
-        model: A causal language model, without adapters.
-        tokenizer: Its tokenizer.
+        model: A causal language model, for its configs.
+        pad_token_id: Fills completions on the right.
+        complete: Prompts and sampling (fields of vLLM's ``SamplingParams``) → completions of the engine.
     """
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
-        import vllm
-
+    def __init__(self, model: Any, pad_token_id: int, complete: Callable[..., EngineCompletions]) -> None:
         super().__init__()
-        self.config, self.generation_config = model.config, model.generation_config
-        self.device = torch.device("cpu")
-        self._pad, self._end = tokenizer.pad_token_id, tokenizer.eos_token_id
+        self.config, self.generation_config, self.device = model.config, model.generation_config, torch.device("cpu")
+        self._pad, self._complete = pad_token_id, complete
+
+    @classmethod
+    def of_trainer(cls, trainer: Any) -> EngineModel:
+        """Return the policy in training with the engine of its trainer, which gets the current weights."""
+        generation = trainer.vllm_generation
+        generation.sync_weights()
+        return cls(generation.policy, trainer.tokenizer.pad_token_id, generation.complete)
+
+    @classmethod
+    def started(cls, engine: Engine, model: Any, tokenizer: Any, settings: Any, sequences: int) -> EngineModel:
+        """Return a model whose weights the engine loads.
+
+        Args:
+            engine: Not started.
+            model: A causal language model without an adapter.
+            tokenizer: Its tokenizer.
+            settings: Config of the trainer.
+            sequences: Completions generated at once.
+        """
         with TemporaryDirectory() as folder:
             model.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-            self._engine = vllm.LLM(model=folder)
+            dtype, end = str(model.dtype).removeprefix("torch."), [tokenizer.eos_token_id]
+            engine.start(EnginePolicy(folder, dtype, None, end, sequences, processes().process_index, settings))
+        return cls(model, tokenizer.pad_token_id, engine.generate)
 
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, generation_config: Any) -> torch.Tensor:
         """Return prompts and completions (B, P + T), padded on the right.
@@ -49,55 +69,15 @@ class VllmModel(torch.nn.Module):
             attention_mask: (B, P) 1 where a token is no padding.
             generation_config: Length and sampling.
         """
-        requests = [{"prompt_token_ids": ids} for ids in unpadded(input_ids, attention_mask)]
-        results = self._engine.generate(requests, self._sampling(generation_config), use_tqdm=False)
-        return joined(input_ids, [list(result.outputs[0].token_ids) for result in results], self._pad)
-
-    def _sampling(self, config: Any) -> Any:
-        import vllm
-
-        fields = sampling_of(config)
-        fields["max_tokens"] = fields.pop("max_completion_length")
-        return vllm.SamplingParams(**fields, stop_token_ids=[self._end])
-
-
-class TrainingEngine(torch.nn.Module):
-    """The policy in training, which generates with TRL's vLLM (`use_vllm`). Its current weights are copied there first.
-
-    Args:
-        trainer: TRL's trainer.
-    """
-
-    def __init__(self, trainer: Any) -> None:
-        super().__init__()
-        policy = trainer.accelerator.unwrap_model(trainer.model)
-        self.config, self.generation_config, self.device = policy.config, policy.generation_config, policy.device
-        self._engine, self._pad = trainer.vllm_generation, trainer._tokenizer.pad_token_id
-        self._engine.sync_weights()
-
-    def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, generation_config: Any) -> torch.Tensor:
-        """Return prompts and completions (B, P + T), padded on the right; the settings of the engine are restored.
-
-        Args:
-            input_ids: (B, P) prompts, padded on the left.
-            attention_mask: (B, P) 1 where a token is no padding.
-            generation_config: Length and sampling.
-        """
-        fields = sampling_of(generation_config)
-        original = {name: getattr(self._engine, name) for name in fields}
-        vars(self._engine).update(fields)
-        try:
-            _, completions, *_ = self._engine.generate(unpadded(input_ids, attention_mask), None, 1)
-        finally:
-            vars(self._engine).update(original)
+        completions = self._complete(unpadded(input_ids, attention_mask), sampling_of(generation_config)).ids
         return joined(input_ids, completions, self._pad)
 
 
 def sampling_of(config: Any) -> dict[str, Any]:
-    """Return the fields of vLLM's sampling, by the names of TRL's engine, for a `GenerationConfig`."""
+    """Return the fields of vLLM's ``SamplingParams`` for a `GenerationConfig`."""
     fields = {"top_p": (config.top_p, 1.0), "top_k": (config.top_k, -1), "min_p": (config.min_p, 0.0)}
     return {
-        "max_completion_length": config.max_new_tokens,
+        "max_tokens": config.max_new_tokens,
         "temperature": config.temperature if config.do_sample else 0.0,
         "repetition_penalty": config.repetition_penalty or 1.0,
         **{name: value if config.do_sample and value else unset for name, (value, unset) in fields.items()},
@@ -240,7 +220,7 @@ def _decode(
     config = copy.deepcopy(model.generation_config)
     config.update(max_new_tokens=max_new_tokens, pad_token_id=tokenizer.pad_token_id, **sampling)
     with evaluation_mode(model):
-        decoder = None if isinstance(model, VllmModel | TrainingEngine) else generator
+        decoder = None if isinstance(model, EngineModel) else generator
         output = generate(decoder, model.generate, model, on_device, config).ids
     return [_until_end(ids, tokenizer) for ids in output[:, on_device["input_ids"].shape[1] :].tolist()]
 

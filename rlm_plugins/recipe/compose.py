@@ -249,11 +249,13 @@ def _prepared(environment_spec: EnvironmentSpec, trainer: Any, stage_path: Path)
 
 
 def _named_parts(plan: Plan, rewards: str) -> Iterator[tuple[Bound, str]]:
-    """Yield rewards and parts of the equation with their addresses; rollout sources are checked before."""
+    """Yield rewards, parts of the equation and the engine with their addresses; rollout sources are checked before."""
     yield from ((reward.part, f"{rewards}[{number}]") for number, reward in enumerate(plan.stage.rewards))
     for slot, bound, where in iter_parts(plan.slots, plan.address("algorithm")):
         if slot != "rollouts":
             yield bound, where
+    if plan.stage.engine is not None:
+        yield plan.stage.engine, plan.address("engine")
 
 
 def build_source(plan: Plan) -> ModelSpec:

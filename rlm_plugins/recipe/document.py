@@ -23,7 +23,7 @@ from rlm_plugins.recipe.sections import KEYS, MANY, SECTIONS, Document, folder_n
 from rlm_plugins.registry.setting import FieldError, most_specific_error
 from rlm_plugins.specs import SLOTS
 
-_NONE = ("generator",)
+_NONE = ("generator", "engine")
 """Keys that take `none` in place of a mapping."""
 
 

@@ -111,7 +111,7 @@ def _refuse_second_start(draft: Draft, stage_path: Path, model: dict[str, Any] |
         )
 
 
-_PART_SECTIONS = ("model", "environment", "rewards", "algorithm", "generator", "callbacks", "observers")
+_PART_SECTIONS = ("model", "environment", "rewards", "algorithm", "generator", "engine", "callbacks", "observers")
 
 
 def expand_names(draft: Draft) -> None:

@@ -29,7 +29,15 @@ from rlm_plugins.recipe.part_lookup import Finder, merge, resolve_model_name, st
 from rlm_plugins.recipe.paths import Path, absolute_settings, format_path, prefixed_address
 from rlm_plugins.recipe.ranges import check_values
 from rlm_plugins.recipe.sections import KEYS, MANY
-from rlm_plugins.recipe.stage_sections import critic_of, evaluation_of, generates, generator_of, labels_of, rewards_of
+from rlm_plugins.recipe.stage_sections import (
+    critic_of,
+    engine_of,
+    evaluation_of,
+    generates,
+    generator_of,
+    labels_of,
+    rewards_of,
+)
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.protocols import Produces, needs_equation, product_of
@@ -81,6 +89,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     raw, stage_path = recipe.bodies[number], recipe.stage_paths[number]
     finder = Finder(recipe, registry, stage_path)
     generator, decoding, settings = generator_of(finder, raw)
+    engine, engine_dict, settings = engine_of(finder, raw, settings)
     settings = absolute_settings(settings, lambda name: finder.folder("trainer", name))
     raw = {**raw, "trainer": settings}
     title = raw.get("name") or raw["algorithm"]["name"].rpartition("/")[2]
@@ -93,6 +102,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     stage_dict |= section
     if generates(trainer):
         stage_dict["generator"] = decoding
+        stage_dict |= engine_dict
     stage_dict["trainer"] = settings
     callbacks, stage_dict["callbacks"] = finder.part_list("callbacks", raw.get("callbacks") or [], ("callbacks",))
     observers, resolved = finder.part_list("observers", raw.get("observers") or [], ("observers",))
@@ -119,6 +129,7 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
         rollouts=slots["rollouts"],
         critic=critic,
         generator=generator if generates(trainer) else None,
+        engine=engine if generates(trainer) else None,
         extensions=Extensions(callbacks, observers, sections, added),
     )
     return Plan(stage, stage_path, slots, environment, suite, model)
@@ -254,6 +265,8 @@ def plans_of(recipe: Recipe, registry: Registry) -> list[Plan]:
         _check_is_used(recipe, plans, key, using, no_equation, "leave it out here")
     generating = [plan.stage.generator is not None for plan in plans]
     _check_is_used(recipe, plans, "generator", generating, "this trainer generates nothing", "leave it out here")
+    sampling = [plan.stage.engine is not None for plan in plans]
+    _check_is_used(recipe, plans, "engine", sampling, "this trainer generates nothing", "leave it out here")
     check_earlier_stages(plans, registry)
     return plans
 

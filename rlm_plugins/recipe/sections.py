@@ -114,6 +114,7 @@ SECTIONS = (
     "algorithm",
     "critic",
     "generator",
+    "engine",
     "trainer",
     "callbacks",
     "observers",
@@ -186,6 +187,9 @@ class Body(Keys):
     algorithm: Algorithm | None = Field(None, description="the algorithm by name, and its parts that differ")
     critic: stage.Critic | None = Field(None, description="the critic, if a part of the algorithm requires `values`")
     generator: Part | None = Field(None, description="decoding of the policy, or `none` for `transformers.generate`")
+    engine: Part | None = Field(
+        None, description="inference engine that samples in training; default: `vllm` if `use_vllm`"
+    )
     trainer: dict[str, Any] | None = Field(None, description="fields of the trainer's config, as in TRL")
     callbacks: list[Part] | None = Field(None, description="callbacks of the trainer")
     observers: list[Part] | None = Field(None, description="observers of the training steps")

@@ -1,4 +1,4 @@
-"""Resolution of the sections `rewards`, `generator`, `evaluation` and `critic` of a stage."""
+"""Resolution of the sections `rewards`, `generator`, `engine`, `evaluation` and `critic` of a stage."""
 
 from __future__ import annotations
 
@@ -97,16 +97,39 @@ def generator_of(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[s
     if PLUGIN not in finder.registry.plugins and spec["name"] in (DEFAULT, DEFAULT.rpartition("/")[2]):
         _refuse_missing(finder, spec["name"])
     bound, resolved = finder.part("generator", spec, ("generator",))
-    settings = dict(body.get("trainer") or {})
+    return bound, resolved, _with_fixed(finder, "generator", bound, body.get("trainer") or {})
+
+
+ENGINE = "vllm"
+"""The engine of a recipe with `use_vllm: true` and without the section."""
+
+
+def engine_of(
+    finder: Finder, body: Mapping[str, Any], settings: dict[str, Any]
+) -> tuple[Bound | None, dict[str, Any], dict[str, Any]]:
+    """Return the engine, its section as plain data, and `trainer:` with the settings that it fixes.
+
+    Raises:
+        RecipeError: An unknown engine, a wrong knob, or a conflict with `trainer:`.
+    """
+    spec = body.get("engine") or ({"name": ENGINE} if settings.get("use_vllm") else None)
+    bound, resolved = finder.optional_part("engine", spec, ("engine",))
+    if bound is None:
+        return None, {}, settings
+    return bound, {"engine": resolved}, _with_fixed(finder, "engine", bound, settings)
+
+
+def _with_fixed(finder: Finder, key: str, bound: Bound, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `trainer:` with the settings that a generator or an engine fixes."""
     target: Any = bound.target
-    fixed = target.trainer_settings if isinstance(target, SetsTrainer) else {}
-    for name, value in fixed.items():
-        if settings.setdefault(name, value) != value:
-            problem = f"the generator '{bound.part.name}' requires `{name}: {value}`, got {settings[name]}"
+    merged = dict(settings)
+    for name, value in (target.trainer_settings if isinstance(target, SetsTrainer) else {}).items():
+        if merged.setdefault(name, value) != value:
+            problem = f"the {key} '{bound.part.name}' requires `{name}: {value}`, got {merged[name]}"
             where = finder.address("trainer", name)
-            raise RecipeError(problem, where=where, hint="leave it out: it follows from the generator")
-        finder.record_origin(value, ("trainer", name), f"generator {bound.part.name}")
-    return bound, resolved, settings
+            raise RecipeError(problem, where=where, hint=f"leave it out: it follows from the {key}")
+        finder.record_origin(value, ("trainer", name), f"{key} {bound.part.name}")
+    return merged
 
 
 def _refuse_missing(finder: Finder, name: str) -> None:

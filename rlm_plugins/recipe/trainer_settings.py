@@ -190,8 +190,7 @@ def _check_generation(values: Mapping[str, Any], where: str) -> None:
 
 _TRACKERS = {"azure_ml": "azureml-sdk", "comet_ml": "comet-ml", "dagshub": "dagshub mlflow", "flyte": "flytekit"}
 """Name in `report_to` → packages on PyPI, where they have another name."""
-_PACKAGES = {"use_vllm": ("vllm", "trl[vllm]"), "use_liger_kernel": ("liger_kernel", "liger-kernel")}
-_TURNED_OFF = {"use_vllm": "`rlm check RECIPE generator=none trainer.use_vllm=false`"}
+_PACKAGES = {"use_liger_kernel": ("liger_kernel", "liger-kernel")}
 
 
 def check_installed(config: Any, where: str) -> None:
@@ -202,10 +201,8 @@ def check_installed(config: Any, where: str) -> None:
     """
     for field, (module, package) in _PACKAGES.items():
         if getattr(config, field, False) and importlib.util.find_spec(module) is None:
-            remedy = _TURNED_OFF.get(field, "leave the field out")  # a generator may have set it
-            hint = f"pip install '{package}'. To check the rest of a recipe: {remedy}"
-            name = "vLLM" if module == "vllm" else package
-            raise RecipeError(f"{name} is not installed", where=f"{where}.{field}", hint=hint)
+            hint = f"pip install '{package}', or leave the field out"
+            raise RecipeError(f"{package} is not installed", where=f"{where}.{field}", hint=hint)
     for name in config.report_to or ():
         if name not in ("none", "all"):
             check_tracker(name, f"{where}.report_to")

@@ -207,7 +207,7 @@ _OBJECTS: dict[str, tuple[Any, str]] = {
     "rlm_commands": (Callable, "a function"),
 }
 """Hooks whose entries are objects without data and knobs."""
-_CLASSES = {"rlm_trainers": "build", "rlm_observers": "", "rlm_sections": ""}
+_CLASSES = {"rlm_trainers": "build", "rlm_engines": "generate", "rlm_observers": "", "rlm_sections": ""}
 """Hooks whose parts are classes that are not called with data → the method that they must have."""
 
 

@@ -229,6 +229,7 @@ SUPPLIERS = {
     "ref_logp": "the frozen reference, by one more forward pass over each generation batch",
     "rollout_logp": "the inference engine",
     "rollout_weight": "the inference engine",
+    "policy_version": "the inference engine, or the trainer",
     "values": "the critic",
     "old_values": "the critic, before the update",
     "sources": "the rollout sources, and the policy",

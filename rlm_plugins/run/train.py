@@ -26,7 +26,7 @@ from rlm_plugins.durable.stop_signals import current
 from rlm_plugins.equation.dispatch import attribute_errors, location
 from rlm_plugins.equation.step import Divergence
 from rlm_plugins.errors import PartError, RlmError, visible
-from rlm_plugins.evaluation.completions import TrainingEngine
+from rlm_plugins.evaluation.completions import EngineModel
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.checks.examples import named_example
 from rlm_plugins.recipe.compose import compose
@@ -43,7 +43,7 @@ from rlm_plugins.run.stage_result import connected, save_result
 from rlm_plugins.run.trainer_callbacks import MetricsLog, ProgressDisplay, SampleLog, StopAtSafePoint
 from rlm_plugins.stage import RunState, Stage
 from rlm_plugins.trainer.checkpoint import STATE, checkpoints, latest_step
-from rlm_plugins.trainer.options import integration_errors
+from rlm_plugins.trainer.options import check_sharded, integration_errors
 from rlm_plugins.workers.distributed import from_main_process, processes
 
 
@@ -263,6 +263,8 @@ def _train_stage(
             stage = repeated(run, stage, error)
         finally:
             progress.close()
+            if stage.policy_engine is not None:
+                stage.policy_engine.close()
         trainer = None
         gc.collect()  # the memory of the attempt that failed
         state.checkpoint = _rewind(run, stage)
@@ -293,11 +295,11 @@ def _built(
     ]
     progress.status("loading the model")
     trainer = stage.trainer.build(stage, state)
-    _check_unsharded_best(trainer, stage)
+    check_sharded(trainer)
     run.record(stage, settings=trainer.args.to_dict())
     trainer.remove_callback(PrinterCallback)
     if getattr(trainer.args, "use_vllm", False) and stage.source.processor is None:
-        curve.generating_model = lambda _: TrainingEngine(trainer)
+        curve.generating_model = lambda _: EngineModel.of_trainer(trainer)
     for callback in (StopAtSafePoint(trainer, stop_signals.current()), *state.callbacks):
         trainer.add_callback(callback)
     trainer.before_publish, trainer.owner = state.sync, state.owner
@@ -305,18 +307,6 @@ def _built(
     trainer.observe(state.observers)
     trainer.check_divergence()
     return trainer
-
-
-def _check_unsharded_best(trainer: Any, stage: Stage) -> None:
-    """Check that the weights are on one device, if the best ones are kept.
-
-    Raises:
-        RlmError: FSDP or DeepSpeed shards them.
-    """
-    keeps_best = stage.evaluation is not None and stage.evaluation.keep == "best"
-    if keeps_best and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
-        problem = "`evaluation.keep: best` is not supported with FSDP or DeepSpeed"
-        raise RlmError(problem, where=f"stage '{stage.name}'", hint="train with DDP, or `keep: last`")
 
 
 def _callback(part: Bound, run: Run) -> TrainerCallback:

@@ -154,7 +154,7 @@ class TrainerContext:
         return self.accelerator.gather(x)
 
     def refuse_sharding(self, problem: str, where: str) -> None:
-        """Raise if the trainer cannot share, clip or drop gradients itself.
+        """Raise if there is a problem where the trainer cannot share, clip or drop gradients itself.
 
         Raises:
             RlmError: FSDP, DeepSpeed or fp16 is on.
@@ -162,6 +162,6 @@ class TrainerContext:
         trainer = self.trainer
         modes = {"FSDP": trainer.is_fsdp_enabled, "DeepSpeed": trainer.is_deepspeed_enabled, "fp16": self.args.fp16}
         enabled = [name for name, is_enabled in modes.items() if is_enabled]
-        if enabled:
+        if problem and enabled:
             hint = "train on one device or with DDP (`accelerate launch --multi_gpu`), in bf16 or float32"
             raise RlmError(f"{problem} with {enabled[0]}", where=where, hint=hint)

@@ -40,7 +40,7 @@ class CriticUpdate:
         self._warmup_steps = 0
         if settings is None:
             return
-        context.refuse_sharding("a critic cannot be trained", "critic")
+        context.refuse_sharding(*refused_critic(settings))
         args, self._warmup_steps = context.args, settings.warmup_steps
         critic = _build(settings, context.model, trunk, context.accelerator.device)
         if args.gradient_checkpointing and isinstance(critic, SeparateCritic):
@@ -139,6 +139,13 @@ class CriticUpdate:
         self.context.log("critic/return", returns.mean().item())
         if (variance := returns.var().item()) > 0:
             self.context.log("critic/explained_variance", 1 - (returns - values).var().item() / variance)
+
+
+def refused_critic(settings: stage.Critic) -> tuple[str, str]:
+    """Return what sharded weights do not allow, and its address; a copy of the model without a warm-up is allowed."""
+    if settings.kind != "separate":
+        return f"a critic of the kind `{settings.kind}` is a part of the policy and cannot be trained", "critic.kind"
+    return ("gradients of the policy cannot be dropped", "critic.warmup_steps") if settings.warmup_steps else ("", "")
 
 
 def drop_gradients(model: Any) -> None:

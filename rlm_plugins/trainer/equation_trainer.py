@@ -25,6 +25,7 @@ from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.trainer.checkpoint import CRITIC, PartStates, saving
 from rlm_plugins.trainer.context import DataNeeds, TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate, trunk_of
+from rlm_plugins.trainer.engine import in_place_of_vllm
 from rlm_plugins.trainer.generation import Completions, PolicyGeneration, Prompts, PromptTokens
 from rlm_plugins.trainer.loss import Loss, LossBatches, MicroBatches, StepMeans
 from rlm_plugins.trainer.observer import ObservedSteps
@@ -275,7 +276,10 @@ class EquationTrainer(ObservedSteps, PolicyInterface, GRPOTrainer):  # type: ign
             trl["rollout_func"] = _collect
         for observer in options.observers:
             observer.configure(trl)
-        super().__init__(**trl)
+        with in_place_of_vllm(options.engine, trl["args"], lambda: self.eos_token_ids):
+            super().__init__(**trl)
+        if options.engine is not None:
+            self.vllm_generation.step = lambda: self.state.global_step
         models = [model for model in (self.model, self.ref_model) if model is not None]
         self.fused_heads = [FusedHead(model, self.accelerator, self.args.cast_lm_head_to_fp32) for model in models]
         options = options.with_rewards(self.reward_func_names)

@@ -238,8 +238,7 @@ class PolicyGeneration:
         args, accelerator = self.context.args, self.context.accelerator
         plugin = accelerator.state.deepspeed_plugin
         partitioned = self.context.is_sharded and (plugin is None or plugin.zero_stage == 3)
-        shared = args.use_vllm and (args.vllm_mode == "server" or args.vllm_tensor_parallel_size > 1)
-        if accelerator.num_processes == 1 or not (partitioned or shared):
+        if accelerator.num_processes == 1 or args.use_vllm or not partitioned:
             return 0
         largest: int = max(gather_object([count]))
         return largest - count

@@ -191,6 +191,7 @@ class LossBatches:
             old_logp=logp.detach() if old_logp is None else old_logp,
             expected_logp=inputs.get("expected_logp"),  # type: ignore[arg-type]
             ref_logp=inputs.get("ref_per_token_logps"),  # type: ignore[arg-type]
+            policy_version=inputs.get("policy_version"),  # type: ignore[arg-type]
             rollout_logp=inputs.get("sampling_per_token_logps"),  # type: ignore[arg-type]
             rollout_weight=inputs.get("importance_sampling_ratio"),  # type: ignore[arg-type]
             teacher_logp=inputs.get("teacher_logp"),  # type: ignore[arg-type]

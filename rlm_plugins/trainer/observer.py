@@ -12,6 +12,7 @@ from transformers import TrainerCallback
 
 from rlm_plugins.equation.step import Divergence, check_number, check_weights, max_abs
 from rlm_plugins.trainer.checkpoint import DurableCheckpoints
+from rlm_plugins.workers.distributed import whole
 
 if TYPE_CHECKING:
     from rlm_plugins.equation.batch import Batch
@@ -135,12 +136,13 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self._weights = [w for w in trainer.model.parameters() if w.requires_grad]
+        self._weights: list[torch.Tensor] = []
         self._initial_max, self._zero_grad_steps = 0.0, 0
         self._losses: list[torch.Tensor] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Measure the weights before the first step."""
+        """Measure the weights before the first step, after FSDP has replaced them."""
+        self._weights = [w for w in self._trainer.model.parameters() if w.requires_grad]
         self._initial_max, self._losses = max_abs(self._weights), []
 
     def add_loss(self, loss: torch.Tensor) -> None:
@@ -173,7 +175,7 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
         step, accelerator = self._trainer.state.global_step, self._trainer.accelerator
         if norm is None or accelerator.scaler is not None:  # float16: its scaler skips such steps
             return
-        grad_norm = torch.as_tensor(norm).detach().float()
+        grad_norm = whole(torch.as_tensor(norm)).detach().float()
         max_loss = torch.zeros_like(grad_norm)
         if losses:
             max_loss = torch.stack([x.float().to(grad_norm.device) for x in losses]).abs().amax()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import trl
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from rlm_plugins.durable.files import file_error
 from rlm_plugins.equation.equation import Equation
@@ -24,14 +25,16 @@ from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.setting import Setting
 from rlm_plugins.rewards.fault import FaultLog
 from rlm_plugins.rollout.collector import RolloutCollector
+from rlm_plugins.rollout.engine_call import Engine
 from rlm_plugins.rollout.prompt_source import Order, PromptSource, order_of, prompt_source_for
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Critic, Reward, RunState, Stage
 from rlm_plugins.trainer.checkpoint import saving
+from rlm_plugins.trainer.critic_update import refused_critic
 from rlm_plugins.trainer.observer import StepObserver
 from rlm_plugins.trainer.passes import ForwardPasses, PassesFactory
 from rlm_plugins.trainer.rewards import LogFaults
-from rlm_plugins.workers.distributed import processes
+from rlm_plugins.workers.distributed import processes, sharding
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -122,6 +125,7 @@ class TrainerOptions:
         collector: Assigns each completion to a rollout source; None: the policy generates all of them.
         environment_spec: Environment and tools; None: completions have one turn.
         generator: Decodes; None: `transformers.generate`.
+        engine: Samples in place of the generator; None: the generator does.
         critic: ``critic:`` of the recipe; None: no part names values.
         passes: Builds the forward passes; the default are TRL's.
         schedules: Name → schedule of a knob, to be logged.
@@ -137,6 +141,7 @@ class TrainerOptions:
     collector: RolloutCollector | None = None
     environment_spec: EnvironmentSpec | None = None
     generator: Bound | None = None
+    engine: Engine | None = None
     critic: Critic | None = None
     passes: PassesFactory = ForwardPasses
     schedules: Mapping[str, Schedule] | None = None
@@ -182,6 +187,7 @@ def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog, run: RunSta
         collector=collector if stage.rollouts or multi_turn else None,
         environment_spec=stage.environment_spec,
         generator=stage.generator,
+        engine=stage.policy_engine,
         critic=_scaled(stage.critic, run.rate_scale),
         passes=_passes(stage),
         schedules=schedules_by_name((HOOKS[part.part.hook].key, part) for part in stage.parts()),
@@ -189,6 +195,41 @@ def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog, run: RunSta
         log_faults=run.log_faults,
         observers=[*observers_of_settings(args), *run.observers],
     )
+
+
+def check_sharding(stage: Stage, args: Any) -> None:
+    """Check that what a stage trains can be sharded, before a weight is loaded.
+
+    Args:
+        stage: The stage.
+        args: Config of its trainer.
+
+    Raises:
+        RlmError: FSDP or DeepSpeed is requested, and it names what cannot be.
+    """
+    refused = [("", "") if stage.critic is None else refused_critic(stage.critic)]
+    named = {"target_kl": "`target_kl` cannot be kept", "stale": "`stale` cannot be simulated"}
+    refused += [(problem, f"trainer.{name}") for name, problem in named.items() if getattr(args, name, None)]
+    if stage.evaluation is not None and stage.evaluation.keep == "best":
+        refused.append(("the best weights cannot be kept", "evaluation.keep"))
+    if stage.critic is not None and is_deepspeed_zero3_enabled():
+        refused.append(("a critic cannot be copied from weights that ZeRO-3 partitions", "critic.kind"))
+    for problem, where in refused:
+        if problem and (title := sharding(args)):
+            hint = "train on one device or with DDP (`accelerate launch --multi_gpu`), or leave it out"
+            raise RlmError(f"{problem} with {title}", where=where, hint=hint)
+
+
+def check_sharded(trainer: Any) -> None:
+    """Check that accelerate shards where a config requests it.
+
+    Raises:
+        RlmError: It does not, as on CPUs with FSDP.
+    """
+    title = sharding(trainer.args)
+    if title and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        problem = f"{title} is requested, but accelerate does not shard on {trainer.accelerator.device.type.upper()}"
+        raise RlmError(problem, where="trainer", hint="leave the config of accelerate out, or use a GPU")
 
 
 def _passes(stage: Stage) -> PassesFactory:

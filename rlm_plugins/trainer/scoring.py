@@ -269,6 +269,8 @@ class Scoring:
         for observer in self.context.observers:
             out |= observer.sampled(out)
         out |= self.rollout.tensors(out["completion_ids"])
+        device, count = out["completion_ids"].device, len(out["completion_ids"])
+        out.setdefault("policy_version", torch.full((count,), self.context.step, device=device))
         batch = self.batch(out)
         self._notify_scoring(batch, is_shaped=False)
         self.rewards.log(batch)
@@ -335,6 +337,7 @@ class Scoring:
             ref_logp=gather(out.get("ref_per_token_logps")),
             teacher_logp=gather(out.get("teacher_logp")),
             has_teacher=gather(out.get("has_teacher")),
+            policy_version=gather(out["policy_version"]),
             policy_drift=self.drift.measure(out, self.prompts.index),  # type: ignore[arg-type]
             turn_rewards=gather(out.get("turn_rewards")),
             rollout_logp=gather(out.get("sampling_per_token_logps")),

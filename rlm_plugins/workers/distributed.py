@@ -64,6 +64,19 @@ def from_main_process(choose: Callable[[], T]) -> T:
     raise RlmError(problem, where=where, allowed=allowed, hint=hint)
 
 
+def sharding(args: Any) -> str:
+    """Return ``FSDP`` or ``DeepSpeed`` if the config of a trainer or of accelerate requests it; otherwise empty."""
+    for name, title in (("fsdp", "FSDP"), ("deepspeed", "DeepSpeed")):
+        if getattr(args, name, None) or os.environ.get(f"ACCELERATE_USE_{title.upper()}", "").lower() == "true":
+            return title
+    return ""
+
+
+def whole(x: Any) -> Any:
+    """Return a tensor that FSDP2 shards as one tensor, by a collective call; any other tensor unchanged."""
+    return x.full_tensor() if hasattr(x, "full_tensor") else x
+
+
 def shutdown() -> None:
     """Destroy the process group; a rank that exits without this may be aborted by its own network threads."""
     import torch

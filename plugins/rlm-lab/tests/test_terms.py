@@ -28,7 +28,7 @@ def without_plugin(address: str) -> str:
 @pytest.mark.parametrize("target", TARGETS)
 def test_each_term_has_one_target(target: str) -> None:
     if target in OF_ASYNC:
-        pytest.importorskip("rlm_async")
+        pytest.importorskip("rlm_engines")
     first, *others = find(target, REGISTRY)
     assert without_plugin(first["address"]) == target
     assert not [entry for entry in others if entry["address"] == target]

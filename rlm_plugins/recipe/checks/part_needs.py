@@ -70,7 +70,7 @@ _REMEDIES = {
     "ratio": "add `importance: token`, or choose a part that needs no ratio",
     "log_ratio": "add `importance: token`, or choose a part that needs no ratio",
     "dense_rewards": "add a shaper with a reward per token or step",
-    "rollout_logp": "set `trainer: {use_vllm: true}` or, with rlm-async, `{stale: 1}`, or choose a rollouts part",
+    "rollout_logp": "set `trainer: {use_vllm: true}` or, with rlm-engines, `{stale: 1}`, or choose a rollouts part",
     "teacher_logp": "add the section `teacher: {model: …}`; it is in rlm-algorithms",
     "has_teacher": "add the section `teacher: {model: …}`; it is in rlm-algorithms",
     "rollout_weight": "set `trainer: {use_vllm: true}`, or choose a rollouts part",

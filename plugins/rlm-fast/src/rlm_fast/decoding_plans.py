@@ -8,14 +8,10 @@ from typing import Any
 from rlm_fast.features import SHARDED
 from rlm_plugins.models.scratch import skeleton
 from rlm_plugins.stage import Stage
+from rlm_plugins.workers.distributed import sharding
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "cache_implementation")
 """Fields that TRL copies from its config to the `GenerationConfig` of transformers."""
-
-
-def is_sharded(args: Any) -> bool:
-    """Return True if the config of a trainer shards the model."""
-    return bool(args.fsdp or args.deepspeed)
 
 
 def decoding_plans(stage: Stage, args: Any) -> list[tuple[str | None, int]]:
@@ -35,7 +31,7 @@ def decoding_plans(stage: Stage, args: Any) -> list[tuple[str | None, int]]:
     plans = []
     # Train and eval mode may differ: dropout makes the generator fall back.
     for is_training, config in _generation_configs(stage, args):
-        sharded = is_training and is_sharded(args)
+        sharded = is_training and sharding(args)
         plans.append((SHARDED, 0) if sharded else dry_run(model.train(is_training), config, **knobs))
     return plans
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from rlm_fast import chunk_sizes
-from rlm_fast.decoding_plans import decoding_plans, is_sharded
+from rlm_fast.decoding_plans import decoding_plans
 from rlm_fast.features import PADDED, Feature, Features
 from rlm_fast.speed import NO_SPEED, Speed
 from rlm_fast.support import max_packed_length, why_unsupported
@@ -20,6 +20,7 @@ from rlm_plugins.models.scratch import skeleton
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.context import DataNeeds
 from rlm_plugins.trainer.options import observers_of_settings
+from rlm_plugins.workers.distributed import sharding
 
 
 class StageFeatures(Features):
@@ -37,7 +38,7 @@ class StageFeatures(Features):
             stage.equation,
             args,
             DataNeeds(stage.equation, args, stage.parts()),
-            sharded=is_sharded(args),
+            sharded=bool(sharding(args)),
             load_balancing=has_load_balancing(stage, args),
             critic=stage.critic is not None,
         )

@@ -35,6 +35,7 @@ _SECTIONS = {"model": "scratch", "environment": "addition", "rewards": "[accurac
 _MODULES = {
     "Algorithm": "rlm_plugins.specs",
     "Annotated": "typing",
+    "EngineCompletions": "rlm_plugins.rollout.engine_call",
     "EnvironmentSpec": "rlm_plugins.specs",
     "Field": "pydantic",
     "Path": "pathlib",

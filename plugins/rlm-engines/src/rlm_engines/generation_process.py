@@ -38,7 +38,7 @@ class GenerationProcess:
         arguments = [str(worker_connection.fileno()), str(os.getpid()), str(threads)]
         # a session of its own: Ctrl-C reaches the trainer alone, which then ends this process
         self._process = subprocess.Popen(
-            [sys.executable, "-B", "-P", "-m", "rlm_async.generation_worker", *arguments],
+            [sys.executable, "-B", "-P", "-m", "rlm_engines.generation_worker", *arguments],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": str(threads)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

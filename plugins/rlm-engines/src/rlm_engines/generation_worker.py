@@ -1,4 +1,4 @@
-"""Process that generates: ``python -m rlm_async.generation_worker DESCRIPTOR PARENT THREADS``.
+"""Process that generates: ``python -m rlm_engines.generation_worker DESCRIPTOR PARENT THREADS``.
 
 It has a copy of the policy, answers one message after the other, and ends when the trainer's process ends.
 """
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from transformers.initialization import no_init_weights
 
-from rlm_async.generation_process import receive_tensors
+from rlm_engines.generation_process import receive_tensors
 from rlm_plugins.equation.step import nonfinite_logits
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from rlm_async.checks import check_plain_sampling
-from rlm_async.generation_process import HINT, WHERE, GenerationProcess
-from rlm_async.generation_worker import describe
-from rlm_async.stale_policy import StalePolicy, batch_seed
+from rlm_engines.checks import check_plain_sampling
+from rlm_engines.generation_process import HINT, WHERE, GenerationProcess
+from rlm_engines.generation_worker import describe
+from rlm_engines.stale_policy import StalePolicy, batch_seed
 from rlm_plugins.errors import RlmError
 from rlm_plugins.rollout.prompt_source import InOrder
 

@@ -1,0 +1,88 @@
+"""Engine `reference`: a second copy of the policy in this process, which samples with transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlm_engines.adapters import TRAINER_SETTINGS
+from rlm_plugins.lazy import torch
+from rlm_plugins.rollout.engine_call import EngineCompletions, EnginePolicy, Weights
+
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+class Reference:
+    """A second copy of the policy in this process, which samples with transformers.
+
+    It saves no time. It is the standard that other engines are compared with, and trains where vLLM is not installed.
+    """
+
+    trainer_settings = TRAINER_SETTINGS
+
+    def start(self, policy: EnginePolicy) -> None:
+        """Load the base."""
+        from transformers import AutoModelForCausalLM
+
+        self._end = list(policy.end_token_ids)
+        self._model = AutoModelForCausalLM.from_pretrained(policy.folder, dtype=getattr(torch, policy.dtype)).eval()
+        self._adapter, self._version = policy.adapter, -1
+        if policy.adapter is not None:
+            from peft import get_peft_model
+
+            self._model = get_peft_model(self._model, policy.adapter).eval()
+
+    def sync(self, weights: Weights, version: int) -> None:
+        """Load the adapter from its folder, or copy all weights."""
+        if isinstance(weights, Path):
+            from peft.utils import load_peft_weights, set_peft_model_state_dict
+
+            set_peft_model_state_dict(self._model, load_peft_weights(str(weights), device="cpu"))
+        else:
+            own = dict(self._model.named_parameters())
+            with torch.no_grad():
+                for name, x in weights:
+                    own[name].copy_(x)
+        self._version = version
+
+    def generate(self, prompts: Sequence[Sequence[int]], sampling: Mapping[str, Any]) -> EngineCompletions:
+        """Sample one completion per prompt."""
+        options = {name: sampling[name] for name in _SAMPLING}
+        if not sampling["temperature"]:
+            options = {"do_sample": False, "repetition_penalty": sampling["repetition_penalty"]}
+        ids, logp = [], []
+        with torch.random.fork_rng(), torch.no_grad():
+            if sampling.get("seed") is not None:
+                torch.manual_seed(sampling["seed"])
+            for prompt in prompts:
+                row = self._model.generate(
+                    input_ids=torch.tensor([prompt]),
+                    **{"do_sample": True, **options, "top_k": max(sampling["top_k"], 0)},
+                    max_new_tokens=sampling["max_tokens"],
+                    eos_token_id=self._end,
+                    pad_token_id=self._end[0],
+                    output_scores=True,
+                    return_dict_in_generate=True,
+                )
+                ids.append(row.sequences[0, len(prompt) :].tolist())
+                scores = torch.cat(row.scores).float().log_softmax(1)
+                logp.append([x[token].item() for x, token in zip(scores, ids[-1], strict=True)])
+        return EngineCompletions(ids, logp, [self._version] * len(ids))
+
+    def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return log π of each token but the first."""
+        rows = [torch.tensor([sequence]) for sequence in sequences]
+        with torch.no_grad():
+            logps = [self._model(input_ids=row).logits.float().log_softmax(2)[:, :-1] for row in rows]
+        return [x.gather(2, row[:, 1:, None]).flatten().tolist() for x, row in zip(logps, rows, strict=True)]
+
+    def sleep(self) -> None:
+        """Do nothing: there is no memory of a device to free."""
+
+    def wake(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Drop the copy."""
+        vars(self).pop("_model", None)
