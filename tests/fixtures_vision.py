@@ -22,7 +22,7 @@ def color(completions, answer, **columns):
 
 def spread(completions, **columns):
     """A score that differs between most completions, for gradients from the first step on."""
-    return [sum(map(ord, c[0]["content"])) % 7 / 7 for c in completions]
+    return [sum(map(ord, text)) % 7 / 7 for text in completions]
 '''
 
 

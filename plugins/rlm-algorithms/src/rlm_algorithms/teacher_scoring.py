@@ -214,8 +214,9 @@ def load_model(path: str, trainer: Any) -> Any:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=next(trainer.model.parameters()).dtype)
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        dtype = next(trainer.model.parameters()).dtype
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise RlmError(f"the teacher '{path}' cannot be loaded: {error}", where="teacher.model") from error
     own = trainer.tokenizer

@@ -26,7 +26,9 @@ class Reference:
         from transformers import AutoModelForCausalLM
 
         self._end = list(policy.end_token_ids)
-        self._model = AutoModelForCausalLM.from_pretrained(policy.folder, dtype=getattr(torch, policy.dtype)).eval()
+        dtype = getattr(torch, policy.dtype)
+        model = AutoModelForCausalLM.from_pretrained(policy.folder, dtype=dtype, trust_remote_code=False)
+        self._model = model.eval()
         self._adapter, self._version = policy.adapter, -1
         if policy.adapter is not None:
             from peft import get_peft_model
