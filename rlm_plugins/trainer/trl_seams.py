@@ -2,7 +2,7 @@
 
 `trl_seams.toml` lists every method that is overridden and every function that is not exported by ``trl``, with the
 file that uses it. It has a digest per release, of the source code without comments and docstrings. ``rlm doctor`` and
-the tests name what the installed release has changed. ``python -m rlm_plugins.trainer.trl_seams`` adds its digests.
+the tests name what the installed release has changed. `add_release` adds its digests.
 """
 
 from __future__ import annotations
@@ -114,13 +114,9 @@ class FusedHead:
 
 def add_release() -> None:
     """Write the table with the digests of the installed release."""
-    lines = ["# Written by `python -m rlm_plugins.trainer.trl_seams`, but for `name` and `used_by`."]
+    lines = ["# `digests` are written by `rlm_plugins.trainer.trl_seams.add_release()`."]
     for seam in seams():
         digests = {**seam.digests, release(): digest(seam.name) or "absent"}
         shown = ", ".join(f'"{version}" = "{value}"' for version, value in sorted(digests.items()))
         lines += ["", "[[seam]]", f'name = "{seam.name}"', f'used_by = "{seam.used_by}"', f"digests = {{ {shown} }}"]
     TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    add_release()

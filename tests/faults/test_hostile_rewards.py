@@ -128,7 +128,9 @@ def test_data_of_the_trainer_are_unchanged(cases: Any) -> None:
         trainer_state.max_steps = 0
         return [1.0] * 4
 
-    def lists(prompts: Any, completions: Any, completion_ids: Any, answer: Any, **_: Any) -> list[float]:
+    def lists(
+        prompts: Any, completions: list[list[dict[str, str]]], completion_ids: Any, answer: Any, **_: Any
+    ) -> list[float]:
         prompts[0][0]["content"] = "changed"
         completion_ids[0].append(9)
         answer[0]["gold"].append(9)

@@ -182,6 +182,7 @@ def test_algorithms(row: Algorithm) -> None:
 ELSEWHERE = {
     "test_time": "trains on its held-out examples: test_wrapped_environments",
     "prefixes": "test_demonstrations_and_balance",
+    "teacher": "a section: test_teachers",
     "trajectory_balance": "test_demonstrations_and_balance",
 }
 
