@@ -303,13 +303,13 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     # names of rewards
     (["algorithm.filters=[{name: accuracy_band, reward: acuracy}]"], "algorithm.filters[0].reward (", ["'accuracy'?"]),
     (
-        ["algorithm.shapers=[{name: sigmoid_shaping, model: formt}]"],
-        "algorithm.shapers[0].model (",
+        ["algorithm.shapers=[{name: sigmoid_shaping, score: formt}]"],
+        "algorithm.shapers[0].score (",
         ["unknown reward 'formt' in `sigmoid_shaping`", "allowed: accuracy, format", "did you mean 'format'?"],
     ),
-    (["algorithm.shapers=[sigmoid_shaping]"], "algorithm.shapers[0].model (", ["unknown reward 'reward_model'"]),
+    (["algorithm.shapers=[sigmoid_shaping]"], "algorithm.shapers[0].score (", ["unknown reward 'reward_model'"]),
     (
-        ["algorithm.shapers=[{name: sigmoid_shaping, model: format, verifier: x}]"],
+        ["algorithm.shapers=[{name: sigmoid_shaping, score: format, verifier: x}]"],
         "algorithm.shapers[0].verifier (",
         ["unknown reward 'x'", "the name of a reward, or its label"],
     ),

@@ -76,7 +76,7 @@ named_scores = st.lists(st.tuples(st.floats(-30, 30), st.sampled_from([0.0, 1.0]
 @given(named_scores, st.sampled_from([0.5, 2.0]))
 def test_the_verifier_has_the_last_word(scores: list[tuple[float, float]], alpha: float) -> None:
     grades, rights = (torch.tensor(column, dtype=torch.float64) for column in zip(*scores, strict=True))
-    actual = sigmoid_shaping({"rm": grades, "right": rights}, model="rm", verifier="right", alpha=alpha)
+    actual = sigmoid_shaping({"rm": grades, "right": rights}, score="rm", verifier="right", alpha=alpha)
     expected = [1 / (1 + math.exp(-alpha * grade)) + (right - 1) for grade, right in scores]
     assert actual.tolist() == pytest.approx(expected)
     assert all((r > 0) == (right == 1) for r, (_, right) in zip(actual.tolist(), scores, strict=True))
@@ -98,8 +98,8 @@ def test_product_is_zero_if_a_factor_is_zero(batch: Batch) -> None:
 @pytest.mark.parametrize(
     ("shaper", "knobs", "place"),
     [
-        (sigmoid_shaping, {"model": "accurcy"}, "sigmoid_shaping.model"),
-        (sigmoid_shaping, {"model": "accuracy", "verifier": "accurcy"}, "sigmoid_shaping.verifier"),
+        (sigmoid_shaping, {"score": "accurcy"}, "sigmoid_shaping.score"),
+        (sigmoid_shaping, {"score": "accuracy", "verifier": "accurcy"}, "sigmoid_shaping.verifier"),
         (product, {"of": ["accuracy", "accurcy"]}, "product.of"),
     ],
 )

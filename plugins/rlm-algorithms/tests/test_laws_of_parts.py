@@ -48,7 +48,7 @@ TARGETS = {"target_length": [0, 2, 4000, 1.5, None, float("nan")]}
 test_l1_exact = conformance("rlm_rewards", length_control.l1_exact, columns=TARGETS)
 test_l1_max = conformance("rlm_rewards", length_control.l1_max, knobs={"alpha": 0.1}, columns=TARGETS)
 test_adaptive_kl_in_reward = conformance("rlm_shapers", adaptive_kl.AdaptiveKLInReward, knobs={"target": 6.0})
-test_sigmoid_shaping = conformance("rlm_shapers", reward_combinations.sigmoid_shaping, knobs={"model": "format"})
+test_sigmoid_shaping = conformance("rlm_shapers", reward_combinations.sigmoid_shaping, knobs={"score": "format"})
 test_product = conformance("rlm_shapers", reward_combinations.product, knobs={"of": ["accuracy", "format"]})
 FIRST = {"order": "of rows that tie the first ones are kept"}
 test_accuracy_band = conformance("rlm_filters", filters.accuracy_band)

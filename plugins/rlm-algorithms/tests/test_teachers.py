@@ -51,7 +51,9 @@ def close(actual: torch.Tensor, expected: Any) -> None:
 @pytest.mark.parametrize("record", records("rlsd"), ids=lambda record: str(record["args"]["negative_only"]))
 def test_rlsd_equals_swift(record: dict[str, Any]) -> None:
     data = CASE["advantages"].reshape(8, -1), CASE["teacher_logp"], CASE["old_logp"], ALL
-    weights = distillation.teacher_reweighting(*data, **record["args"])
+    knobs = {**record["args"], "epsilon": record["args"]["clip"]}
+    del knobs["clip"]
+    weights = distillation.teacher_reweighting(*data, **knobs)
     close((weights * data[0]).where(MASK, 0.0), record["out"]["advantages"])
 
 

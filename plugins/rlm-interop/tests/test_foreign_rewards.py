@@ -16,12 +16,12 @@ SCORES = """
 import torch
 
 
-def trl_style(completions, solution, **kwargs):
+def trl_style(completions: list[list[dict[str, str]]], solution, **kwargs):
     assert kwargs["prompts"] and kwargs["completion_ids"]
     return [None if s == "" else float(c[0]["content"] == s) for c, s in zip(completions, solution)]
 
 
-async def trl_async(prompts, completions, solution):
+async def trl_async(prompts, completions: list[list[dict[str, str]]], solution):
     return [float(c[0]["content"] == s) for c, s in zip(completions, solution)]
 
 

@@ -211,7 +211,8 @@ def test_schema_rejects_only_invalid_recipes(text: str, tmp_path: Path) -> None:
 
 
 def test_the_recipes_of_the_repository_are_valid() -> None:
-    recipes = sorted((ROOT / "recipes").rglob("*.yaml"))
+    launch = ROOT / "recipes" / "launch"  # configs of accelerate
+    recipes = [path for path in sorted((ROOT / "recipes").rglob("*.yaml")) if launch not in path.parents]
     assert recipes
     packages = [ROOT / "tests" / "paper_packages.py"]
     shared = recipe_schema(Registry(packages))

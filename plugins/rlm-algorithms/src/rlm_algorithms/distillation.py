@@ -76,7 +76,7 @@ def teacher_reweighting(
     has_teacher: Bool[torch.Tensor, "B"],
     *,
     mix: Share = 0.5,
-    clip: NonNegativeFloat = 0.2,
+    epsilon: NonNegativeFloat = 0.2,
     negative_only: bool = False,
 ) -> Float[torch.Tensor, "B T"]:
     """c = 1 − mix + mix · clip(exp(sign(Â) (log π_T − log π_old)), 1 − ε, 1 + ε): tokens that the teacher prefers.
@@ -85,7 +85,7 @@ def teacher_reweighting(
     and lowers `mix` over the steps: a schedule. No teacher: 1.
     """
     gap = advantages.sign() * (teacher_logp - old_logp)
-    weight = 1 - mix + mix * gap.exp().clamp(1 - clip, 1 + clip)
+    weight = 1 - mix + mix * gap.exp().clamp(1 - epsilon, 1 + epsilon)
     applies = has_teacher.unsqueeze(1) & ((advantages < 0) if negative_only else (advantages == advantages))
     return weight.where(applies, 1.0)
 

@@ -17,7 +17,7 @@ Names = Annotated[Sequence[RewardName], Field(min_length=1)]
 def sigmoid_shaping(
     named_rewards: dict[str, torch.Tensor],
     *,
-    model: RewardName = "reward_model",
+    score: RewardName = "reward_model",
     verifier: RewardName = "accuracy",
     alpha: PositiveFloat = 0.5,
 ) -> Float[torch.Tensor, "B"]:
@@ -26,17 +26,17 @@ def sigmoid_shaping(
     r′ = σ(α r_m) + (r_v − 1), in (0, 1) for right answers, r_v = 1, and in (−1, 0) for wrong ones, r_v = 0.
     Qwen2.5-Math, arXiv 2409.12122.
 
-    `model` and `verifier` name the two rewards; the weighted sum of the recipe is replaced. A missing reward counts 0.
+    `score` and `verifier` name the two rewards; the weighted sum of the recipe is replaced. A missing reward counts 0.
 
     >>> scores = {"reward_model": torch.tensor([0.0, 0.0]), "accuracy": torch.tensor([1.0, 0.0])}
     >>> sigmoid_shaping(scores).tolist()
     [0.5, -0.5]
     """
-    score, verified = (
+    scores, verified = (
         named(named_rewards, name, where=f"shapers: sigmoid_shaping.{knob}").nan_to_num(nan=0.0)
-        for knob, name in (("model", model), ("verifier", verifier))
+        for knob, name in (("score", score), ("verifier", verifier))
     )
-    return torch.sigmoid(alpha * score) + (verified - 1)
+    return torch.sigmoid(alpha * scores) + (verified - 1)
 
 
 def product(named_rewards: dict[str, torch.Tensor], *, of: Names) -> Float[torch.Tensor, "B"]:

@@ -60,7 +60,7 @@ class Rubric:
     def __call__(
         self,
         prompts: Sequence[Any],
-        completions: Sequence[Any],
+        completions: list[list[dict[str, Any]]],
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float]:

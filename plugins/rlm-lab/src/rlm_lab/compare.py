@@ -69,8 +69,8 @@ def _settings(folder: Path) -> dict[str, Any]:
 def _by_part(value: Any, address: str) -> Iterator[tuple[str, Any]]:
     """Yield the values below an address, and for a part, or a list of parts, the names.
 
-    >>> dict(_by_part({"rewards": [{"name": "accuracy", "weight": 1}, {"name": "format", "as": "tags"}]}, ""))
-    {'rewards': 'accuracy, tags', 'rewards.accuracy.weight': 1}
+    >>> dict(_by_part({"rewards": [{"name": "format", "as": "tags", "weight": 1}]}, ""))
+    {'rewards': 'tags', 'rewards.tags': 'format', 'rewards.tags.weight': 1}
     """
     if address == "stages":
         value = {str(number): {**stage, "name": None} for number, stage in enumerate(value)}

@@ -227,7 +227,7 @@ class _Schemas:
         schemas: Schema = {
             "name": {"type": "string", "pattern": sections.FOLDER},
             "model": _or_null(self.model()),
-            **{key: _or_null(self.part(key)) for key in ("environment", "generator")},
+            **{key: _or_null(self.part(key)) for key in ("environment", "generator", "engine")},
             **{key: _or_null({"type": "array", "items": self.part(key)}) for key in lists},
             "algorithm": _or_null(self.algorithm()),
             "critic": _or_null(self.critic()),
