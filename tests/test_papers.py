@@ -221,7 +221,8 @@ def test_data_become_prompts_that_rewards_can_score(file: Path, monkeypatch: pyt
     monkeypatch.setattr(dataset_environment, "open_split", rows)
     found = recipe.load(file, ["model={name: scratch, lora: {r: 2}}"])
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_size", lambda *_: None)  # eight examples, not a generation
-    monkeypatch.setattr("rlm_plugins.recipe.compose.check_installed", lambda *_: None)  # no vLLM on this machine
+    monkeypatch.setattr("rlm_engines.vllm_engine.check_package", lambda *_: None)  # no vLLM on this machine
+    monkeypatch.setattr("rlm_plugins.recipe.compose.check_installed", lambda *_: None)
     monkeypatch.setattr("rlm_plugins.recipe.compose.check_stage_texts", lambda *_: None)  # a model for digits only
     monkeypatch.setattr(Replay, "check", lambda self: None)  # the pool is of another world
     (stage,) = compose(found, REGISTRY)

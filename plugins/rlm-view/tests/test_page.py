@@ -113,7 +113,7 @@ def test_wrong_runs_are_errors(names: list[str], problem: str, tmp_path: Path) -
 
 def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(RlmError, match="cannot be written"):
-        view([run_folder(tmp_path / "a", [])], tmp_path / "no" / "folder" / "view.html", print)
+        view([run_folder(tmp_path / "a", [])], tmp_path / "a" / "metrics.jsonl" / "view.html", print)
 
 
 def test_numbers_that_are_none_are_left_out() -> None:
