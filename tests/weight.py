@@ -50,7 +50,7 @@ def code_and_imports(file: Path) -> tuple[int, int]:
 
 
 def weights() -> dict[str, float]:
-    """Return the figures of :data:`LIMITS`."""
+    """Return the figures that have a limit."""
     core = sorted(CORE.rglob("*.py"))
     counts = [code_and_imports(file) for file in core]
     tests = [ROOT / "tests", *ROOT.glob("plugins/*/tests")]

@@ -91,7 +91,7 @@ class PackedPasses(ForwardPasses):
         return is_on and self._packed_forward().supports(input_ids, attention_mask, logits_to_keep)
 
     def vocab_statistics(self, rows: Rows, batch_size: int) -> dict[str, torch.Tensor]:
-        """Return name → (B, T) of the statistics of `models/vocab_statistics.py`, without gradient."""
+        """Return name → (B, T) of the statistics over the vocabulary, without gradient."""
         if not self.is_padding_free(*rows):
             return super().vocab_statistics(rows, batch_size)
         packed = self._layouts(rows, budget=batch_size * rows[0].shape[1])
