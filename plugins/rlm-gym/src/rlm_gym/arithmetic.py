@@ -27,6 +27,8 @@ FUNCTIONS = frozenset(
     )
 )
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.UAdd, ast.USub)
+MAX_LENGTH = 4_000
+"""Longest accepted text."""
 MAX_POWER_DEPTH = 2
 """Largest nesting of powers within bases of powers. With `MAX_EXPONENT` it bounds numbers to a million digits."""
 MAX_EXPONENT = 999
@@ -50,6 +52,8 @@ class Arithmetic:
         >>> [Arithmetic().accepts(text) for text in ("(1 + 2) * 3", "__import__('os')", "9**9**9")]
         [True, False, False]
         """
+        if len(text) > MAX_LENGTH:  # deep nesting, whatever limit of recursion a library has set
+            return False
         try:
             tree = ast.parse(text.strip(), mode="eval").body
             return "#" not in text and self._accepts(tree, MAX_POWER_DEPTH)
