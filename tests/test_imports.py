@@ -88,7 +88,7 @@ OF_SHAPES = {"jaxtyping", "numpy", "cython_runtime", "wadler_lindig"}
 
 @pytest.mark.parametrize(
     ("arguments", "allowed"),
-    [(["--help"], OF_TYPER), (["plugins"], OF_TYPER | OF_PYDANTIC | OF_SHAPES | {"yaml", "packaging"})],
+    [(["--help"], OF_TYPER), (["explain", "plugins"], OF_TYPER | OF_PYDANTIC | OF_SHAPES | {"yaml", "packaging"})],
 )
 def test_start_up_imports_few_packages(arguments: list[str], allowed: set[str]) -> None:
     """Start-up time is held by what is imported: seconds depend on the machine."""

@@ -89,7 +89,7 @@ def test_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Non
     assert not (tmp_path.parent.parent / "escape").exists()
 
 
-@pytest.mark.parametrize("command", one_in(3, ["train", "doctor", "plugins"]))
+@pytest.mark.parametrize("command", one_in(3, ["train", "doctor", "explain"]))
 def test_in_a_folder_that_was_removed(tmp_path: Path, command: str) -> None:
     """Python itself starts there."""
     (gone := tmp_path / "gone").mkdir()

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.full, pytest.mark.faults(group="outp
 COMMANDS: dict[str, tuple[list[str], str]] = {
     "export": (["export", "full", "--to", "out/model"], "out/model"),
     "view": (["view", "full", "--out", "out/page.html"], "out/page.html"),
-    "schema": (["schema", "--out", "out/recipe.json"], "out/recipe.json"),
+    "schema": (["explain", "--schema", "out/recipe.json"], "out/recipe.json"),
     "new": (["new", "reward", "other", "--folder", "out"], "out/rlm-other"),
 }
 """Arguments, and the file or folder that the command writes."""
