@@ -37,7 +37,13 @@ def terminal() -> Iterator[tuple[int, Streams]]:
 
 def start(file: Path, out: Path, **streams: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "rlm_plugins", "train", str(file), "--out", str(out)]
-    return subprocess.Popen(command, cwd=file.parent, env={**os.environ, "OMP_NUM_THREADS": "1"}, **streams)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, cwd=file.parent, env=environment, preexec_fn=hang_up_is_not_ignored, **streams)
+
+
+def hang_up_is_not_ignored() -> None:
+    """Undo `nohup`, in case the tests run under it."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def wait_for_step(out: Path, step: int) -> None:
