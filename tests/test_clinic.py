@@ -144,7 +144,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "top_p": ("biased_ratio", {"trainer": {"top_p": 0.8}}),
     "reward that is always 0": ("dead_reward", {"rewards": ["constant", FORMAT]}),
     "reward of length": ("length_rewarded", {"rewards": ["verbose"]}),
-    "rare reward": ("tied_rewards", {"rewards": ["rare"]}),
+    "rare reward": ("prompts_too_hard", {"rewards": ["rare"]}),
     "reward that is always None": ("unscored_completions", {"rewards": ["unparsed", FORMAT]}),
     "reward that raises": ("failing_reward", {"rewards": [{"name": "broken", "on_error": "zero"}, FORMAT]}),
     "nearly impossible prompts": ("prompts_too_hard", {"rewards": ["one_step"]}),
@@ -230,14 +230,14 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "one prompt": ("few_prompts", {"environment": {"name": "one"}}),
     "two held-out prompts": ("few_held_out_prompts", {"environment": {"name": "two_held_out"}}),
-    "gold answers that are solutions": ("dead_reward", {"environment": {"name": "solutions"}}),
+    "gold answers that are solutions": ("dead_reward", {"environment": {"name": "solutions"}, "references": "none"}),
     "filters that keep nothing": (
         "dead_reward",
         {"rewards": ["constant"], "algorithm": {"name": "dapo", "filters": ["nonzero_std"]}},
     ),
     "16 steps on one generation batch": (
         "stale_policy",
-        {"trainer": {"steps_per_generation": 16, "per_device_train_batch_size": 8, "learning_rate": 1.5e-2}},
+        {"trainer": {"steps_per_generation": 16, "per_device_train_batch_size": 8, "learning_rate": 5e-2}},
     ),
     "reward of brevity": (
         "length_rewarded",

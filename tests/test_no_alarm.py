@@ -38,7 +38,9 @@ WITH_TURNS = ("gigpo", "arpo")
 """Recipes that require an environment of several turns."""
 GAME = {"name": "guess", "guesses": 2, "highest": 40}
 FROM_LOGPROBS = ("flash_rl", "reinforce_pp_baseline")
-"""Recipes that require log-probs of an inference engine."""
+"""Recipes that require log-probs of an inference engine: those of fake rollouts."""
+FROM_SAMPLER = ("flash_reinforce", "kpop", "dppo_tv", "dppo_kl", "m2po")
+"""Recipes that require log-probs of the policy that sampled: one step old."""
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +86,8 @@ def cut_down(file: Path, model: Path) -> dict[str, Any]:
         stage["rewards"] = body["rewards"] if body["environment"]["name"] == "addition" else ["accuracy"]
     if "critic" in body:
         stage["critic"] = {**body["critic"], "warmup_steps": 1, "learning_rate": 5e-3}
+    if file.stem in FROM_SAMPLER:
+        trainer["stale"] = 1
     if file.stem in FROM_LOGPROBS:
         stage["algorithm"] = {**body["algorithm"], "rollouts": [{"name": "canned", "logprob": -4.5}]}
         stage["rewards"] = [{"name": "coin", "as": "accuracy"}]
