@@ -43,7 +43,7 @@ def race_here(algorithms: Sequence[str], file: Path, out: Path) -> int:
     """Run a race in this process, and return its peak resident memory in bytes."""
     from rlm_lab.race import race
 
-    race(algorithms, file, [], 1, out, lambda line: None)
+    race(algorithms, [], file, 1, out, lambda line: None)
     highest = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
     return int(highest.split()[1]) * 1024
 
