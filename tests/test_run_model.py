@@ -97,6 +97,6 @@ def test_an_adapter_on_a_model_in_memory(tmp_path: Path) -> None:
     with model.disable_adapter():
         torch.testing.assert_close(logits(model), base)
     assert run.resume() is run, "nothing is left to train"
-    assert rlm.evaluate(run, {"evaluation.max_new_tokens": 2})["score"] == run.score, "of the same model"
+    assert rlm.evaluate(run)["score"] == run.score, "of the same model"
     with pytest.raises(RlmError, match=r"(?s)python/.*an object of the Python process that trained"):
         rlm.Run(run.folder).model()
