@@ -235,9 +235,9 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         "dead_reward",
         {"rewards": ["constant"], "algorithm": {"name": "dapo", "filters": ["nonzero_std"]}},
     ),
-    "16 steps on one generation batch": (
+    "12 updates on one generation batch": (
         "stale_policy",
-        {"trainer": {"steps_per_generation": 16, "per_device_train_batch_size": 8, "learning_rate": 5e-2}},
+        {"trainer": {"num_iterations": 12, "learning_rate": 1e-2}},
     ),
     "reward of brevity": (
         "length_rewarded",
