@@ -265,7 +265,9 @@ def two_steps(file: Path, folder: Path, *further: str) -> Run:
         changes += ["critic.warmup_steps=1"]
     if recipe.load(file).bodies[0].get("rewards"):
         changes += ["rewards=[{name: coin, as: accuracy}]"]
-    if file.stem in ELSEWHERE:
+    if file.stem == "flash_reinforce":
+        changes += ["trainer.stale=1"]  # its gate drops completions whose log-probs are far from the policy's
+    elif file.stem in ELSEWHERE:
         changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
     if file.stem == "prime":
         changes += ["algorithm.filters=[accuracy_band]"]  # its other filter drops truncated ones, here all
