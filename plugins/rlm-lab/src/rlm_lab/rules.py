@@ -27,7 +27,7 @@ _CONDITIONS: Mapping[str, Callable[[StageSettings, str], bool]] = {
     "main_reward": lambda settings, label: label == settings.main_reward,
     "secondary_reward": lambda settings, label: label != settings.main_reward,
     "no_reward_of_length": lambda settings, label: not settings.rewards_length,
-    "no_shapers": lambda settings, label: not settings["algorithm.shapers"],
+    "only_rewards": lambda settings, label: not settings["algorithm.shapers"] and not settings["teacher.model"],
     "clipped_gradients": lambda settings, label: settings["trainer.max_grad_norm"] != 0,
     "leading_reward": lambda settings, label: abs(settings.weights.get(label, 0.0)) == settings.largest_weight > 0,
     "other_trained_reward": lambda settings, label: 0 < abs(settings.weights.get(label, 0.0)) < settings.largest_weight,
