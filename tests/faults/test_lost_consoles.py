@@ -42,7 +42,7 @@ def start(file: Path, out: Path, **streams: Any) -> subprocess.Popen[bytes]:
 
 
 def hang_up_is_not_ignored() -> None:
-    """Undo `nohup`, in case the tests run under it."""
+    """Restore the default of SIGHUP, which `nohup` ignores."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
