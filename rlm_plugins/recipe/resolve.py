@@ -22,7 +22,7 @@ from rlm_plugins.recipe.checks.part_needs import (
     check_symbols,
     check_unused_slots,
     iter_parts,
-    reports_logprobs,
+    provided_data,
 )
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.part_lookup import Finder, merge, resolve_model_name, stable_name
@@ -226,8 +226,7 @@ def _provided(finder: Finder, trainer: Part, body: Mapping[str, Any], slots: Map
     keys = [key for key in body if key not in KEYS and body[key] is not None]
     keys = [key for key in keys if finder.registry.offers("rlm_sections", key)]
     owners += [finder.registry.find("rlm_sections", key, where=finder.address(key)).target for key in keys]
-    provided = {name for owner in owners for name in owner.provides}
-    return provided | ({"rollout_logp"} if reports_logprobs(settings, slots["rollouts"]) else set())
+    return provided_data(owners, settings, slots["rollouts"])
 
 
 def check_names(recipe: Recipe, registry: Registry) -> None:

@@ -324,6 +324,11 @@ def data_of_parts(stage: Stage, parts: Sequence[tuple[str, Part]]) -> Iterator[d
         yield {"name": name, "needed_by": list(dict.fromkeys(part_names)), "supplied_by": supplier}
 
 
+def _owners(stage: Stage) -> list[Any]:
+    """Return the settings and sections of packages that a stage has."""
+    return [*stage.extensions.settings.values(), *stage.sections.values()]
+
+
 def _data_names(stage: Stage, slot: str, part: Part) -> list[str]:
     """Return the data that a part is given in this stage."""
     if slot == "trainer":
@@ -337,7 +342,7 @@ def _data_names(stage: Stage, slot: str, part: Part) -> list[str]:
         slot,
         has_importance=stage.equation.importance is not None,
         has_shapers=bool(stage.equation.shapers),
-        provided=provided_data(stage),
+        provided=provided_data(_owners(stage), stage.settings, stage.rollouts),
     )
     names = (*part.data, *for_update)
     return [name for name in names if name not in unavailable and name != "log"]

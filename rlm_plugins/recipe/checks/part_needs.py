@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from rlm_plugins.equation.knobs import NameOf, Schedule
 from rlm_plugins.errors import RecipeError, nearest
@@ -14,9 +14,6 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.protocols import ValidatesConfig, Warns, granularity_of, needs_equation
 from rlm_plugins.rollout.group_layout import assign_sources, labels
-
-if TYPE_CHECKING:
-    from rlm_plugins.stage import Stage
 
 REWARDS = ("rewards", "named_rewards", "token_rewards", "turn_rewards", "dense_rewards", "rewards_of")
 """Data of the batch that exists only with rewards."""
@@ -49,21 +46,16 @@ def unavailable_data(
     return missing
 
 
-def reports_logprobs(settings: Mapping[str, Any], rollouts: Any) -> bool:
-    """Return True if log-probs of the sampling policy are available: from vLLM or a rollout source.
+def provided_data(owners: Iterable[Any], settings: Mapping[str, Any], rollouts: Any) -> set[str]:
+    """Return the data of the batch that settings, sections, vLLM and rollout sources provide.
 
     Args:
+        owners: The settings and sections of packages that a stage has, each with `provides`.
         settings: ``trainer:`` of the recipe.
         rollouts: Rollout sources beside the policy.
     """
-    return bool(rollouts or settings.get("use_vllm"))
-
-
-def provided_data(stage: Stage) -> set[str]:
-    """Return the data of the batch that settings, sections and rollout sources of a stage provide."""
-    owners = [*stage.extensions.settings.values(), *(part.part.target for part in stage.extensions.sections.values())]
     provided = {name for owner in owners for name in owner.provides}
-    return provided | ({"rollout_logp"} if reports_logprobs(stage.settings, stage.rollouts) else set())
+    return provided | ({"rollout_logp"} if rollouts or settings.get("use_vllm") else set())
 
 
 _REMEDIES = {
