@@ -245,8 +245,11 @@ class AuxiliaryLM:
 def _config(policy: Any, lora: Mapping[str, Any] | None) -> Any:
     from peft import LoraConfig
 
-    if lora is not None:
-        return LoraConfig(**{"task_type": "CAUSAL_LM", **lora})
+    return adapter_config_like(policy) if lora is None else LoraConfig(**{"task_type": "CAUSAL_LM", **lora})
+
+
+def adapter_config_like(policy: Any) -> Any:
+    """Return the config of the policy's adapter, without dropout, for another one that starts as the base."""
     config = copy.deepcopy(policy.peft_config[policy.active_adapter])
     config.lora_dropout, config.bias, config.modules_to_save = 0.0, "none", None
     config.init_lora_weights = True  # so that its output equals the base's

@@ -37,9 +37,10 @@ def teacher_log_ratio(
     >>> teacher_log_ratio(torch.tensor([[-1.0, -3.0]]), torch.tensor([[-2.0, -2.0]]), one[:, 0], one).tolist()
     [[1.0, -1.0]]
     """
-    gap = ((teacher_logp - old_logp) * has_teacher.unsqueeze(1)).where(mask, 0.0)
-    if log is not None and (has_teacher.unsqueeze(1) & mask).any():
-        log("reverse_kl", -gap[has_teacher.unsqueeze(1) & mask].mean())
+    scored = has_teacher.unsqueeze(1) & mask
+    gap = (teacher_logp - old_logp).where(scored, 0.0)
+    if log is not None and scored.any():
+        log("reverse_kl", -gap[scored].mean())
     if position:
         size = gap.abs()
         earlier = size.cumsum(1) - size
@@ -86,8 +87,8 @@ def teacher_reweighting(
     """
     gap = advantages.sign() * (teacher_logp - old_logp)
     weight = 1 - mix + mix * gap.exp().clamp(1 - epsilon, 1 + epsilon)
-    applies = has_teacher.unsqueeze(1) & ((advantages < 0) if negative_only else (advantages == advantages))
-    return weight.where(applies, 1.0)
+    applies = has_teacher.unsqueeze(1)
+    return weight.where(applies & (advantages < 0) if negative_only else applies, 1.0)
 
 
 def self_distillation(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +13,11 @@ from transformers import TrainerCallback
 
 from rlm_algorithms.teacher import GROUP_BEST, Teacher, is_adapter
 from rlm_plugins.errors import RlmError
+from rlm_plugins.evaluation.completions import unpadded
 from rlm_plugins.models.adapters import Adapter, load_adapter, new_adapter
+from rlm_plugins.models.auxiliary_lm import adapter_config_like
+from rlm_plugins.rewards.columns import text_of
+from rlm_plugins.rollout.dynamic_sampling import pad_to_width
 from rlm_plugins.trainer.observer import StepObserver
 
 PROBES = 64
@@ -47,8 +51,6 @@ class TeacherScoring(StepObserver, TrainerCallback):  # type: ignore[misc]
         elif path in ("base", "live"):
             return
         elif is_adapter(path):
-            from pathlib import Path
-
             self._adapter = load_adapter(policy, "teacher", Path(path))
         else:
             self._model = load_model(path, trainer)
@@ -63,19 +65,17 @@ class TeacherScoring(StepObserver, TrainerCallback):  # type: ignore[misc]
         """Return `teacher_logp` (B, T) and `has_teacher` (B,)."""
         prompts = self._prompts()
         width = out["completion_ids"].shape[1]
-        own = unpadded(out["prompt_ids"], out["prompt_mask"])
         completion_ids = unpadded(out["completion_ids"], out["completion_mask"])
         given = [row for row, prompt in enumerate(prompts) if prompt is not None]
-        prompt_ids = [list(ids) for ids in own]
+        prompt_ids = unpadded(out["prompt_ids"], out["prompt_mask"])
         if self._teacher.prompt is not None:
             for row, ids in zip(given, self._trainer.prompt_ids([prompts[row] for row in given]), strict=True):
                 prompt_ids[row] = ids
         logp = self._logp(prompt_ids, completion_ids)
-        result = logp.new_zeros(len(prompts), width)
-        result[:, : logp.shape[1]] = logp[:, :width]
-        has_teacher = torch.zeros(len(prompts), dtype=torch.bool, device=result.device)
+        has_teacher = torch.zeros(len(prompts), dtype=torch.bool, device=logp.device)
         has_teacher[given] = True
-        result = result.where(out["completion_mask"].bool() & has_teacher.unsqueeze(1), 0.0)
+        is_scored = out["completion_mask"].bool() & has_teacher.unsqueeze(1)
+        result = pad_to_width(logp[:, :width], width).where(is_scored, 0.0)
         if not result.isfinite().all() or (result > 1e-4).any():
             problem = f"the teacher {self._teacher.model} returned log-probabilities that are not finite or above 0"
             raise RlmError(problem, where="teacher", hint="check its weights, and that its tokenizer is the policy's")
@@ -146,11 +146,10 @@ class TeacherScoring(StepObserver, TrainerCallback):  # type: ignore[misc]
 
 def average_config(policy: Any) -> Any:
     """Return the policy's LoRA config with twice its rank and the scale 1, for products of two adapters."""
-    config = copy.deepcopy(policy.peft_config[policy.active_adapter])
+    config = adapter_config_like(policy)
     config.r, config.rank_pattern = 2 * config.r, {name: 2 * rank for name, rank in config.rank_pattern.items()}
     config.lora_alpha, config.alpha_pattern = config.r, dict(config.rank_pattern)
-    config.use_rslora, config.lora_dropout, config.bias, config.modules_to_save = False, 0.0, "none", None
-    config.init_lora_weights = True
+    config.use_rslora = False
     return config
 
 
@@ -250,13 +249,3 @@ def logprobs(
             start, count = len(prompt_ids[i]) - 1, len(completion_ids[i])
             result[i, :count] = row[start : start + count]
     return result
-
-
-def unpadded(ids: torch.Tensor, mask: torch.Tensor) -> list[list[int]]:
-    """Return the token ids of each row where the mask is 1."""
-    return [row[keep.bool()].tolist() for row, keep in zip(ids, mask, strict=True)]
-
-
-def text_of(messages: Any) -> str:
-    """Return a text, or the contents of messages one after the other."""
-    return messages if isinstance(messages, str) else "".join(str(message["content"]) for message in messages)
