@@ -20,7 +20,7 @@ LIMITS = {
     "files of the core": 156,
     "packages and modules directly under the core": 22,
     "imports among the core's lines of code, in percent": 11.4,
-    "lines of core and packages": 74_800,
+    "lines of core and packages": 75_050,
     "lines of tests": 53_900,
     "modules behind `from rlm_plugins import GRPOTrainer`": 103,
     "packages": 18,

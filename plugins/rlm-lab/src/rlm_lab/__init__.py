@@ -35,4 +35,4 @@ def rlm_sections() -> Mapping[str, object]:
 
 @hookimpl
 def rlm_commands() -> Mapping[str, Any]:
-    return {"explain": explain_commands.explain, **run_commands.COMMANDS}
+    return {"explain": explain_commands.explain, "oracle": explain_commands.oracle, **run_commands.COMMANDS}

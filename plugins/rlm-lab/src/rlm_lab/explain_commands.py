@@ -1,4 +1,4 @@
-"""The command ``rlm explain``: names, algorithms compared, lists of algorithms and plugins, the schema of recipes."""
+"""The commands ``rlm explain`` and ``rlm oracle``: what a name means, and what it computes on an exact example."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlm_plugins.cli.output import echo
-from rlm_plugins.cli.typer_app import AsJson, Load, print_result, terminal_width
+from rlm_plugins.cli.typer_app import AsJson, Load, Trust, print_result, terminal_width
+from rlm_plugins.errors import RlmError
 
 if TYPE_CHECKING:
     from rlm_plugins.registry import Registry
@@ -87,4 +88,37 @@ def explanation(names: Sequence[str], registry: Registry, width: int) -> tuple[A
     return entries, "\n\n\n".join(map(render, entries))
 
 
-explain.panel = "Extend"  # type: ignore
+def oracle(
+    name: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="An algorithm, a part of the equation, or a recipe: its algorithm.")
+    ],
+    group_size: Annotated[int, typer.Option("--group", min=2, max=8, help="Completions per group.")] = 4,
+    load: Load = None,
+    as_json: AsJson = False,
+    trust: Trust = False,
+) -> None:
+    """Measure the bias of an algorithm or a part against the exact gradient.
+
+    The policy has seven completions, so every expectation is a sum: no sampling noise.
+
+    JSON: {value, group_size, gradients: [{samples, scale, bias, std}], advantages: [[completion, probability, reward,
+    exact, mean]], penalties: [{part, mean, kl, scale, bias}]}.
+    """
+    from rlm_lab import oracle as lab
+    from rlm_plugins.registry import Registry
+
+    if name.endswith((".yaml", ".yml")):
+        from rlm_plugins.cli.recipe_argument import read
+        from rlm_plugins.recipe.compose import compose
+
+        stages = compose(*read(Path(name), []))
+        equation = next((stage.equation for stage in stages if stage.equation is not None), None)
+        if equation is None:
+            raise RlmError(f"no stage of {name} has an equation", hint="`rlm oracle grpo` measures an algorithm")
+    else:
+        equation = lab.equation_of(name, Registry(load or []))
+    result = lab.oracle(equation, group_size)
+    print_result(result, lab.render(result, name), as_json)
+
+
+explain.panel = oracle.panel = "Extend"  # type: ignore
