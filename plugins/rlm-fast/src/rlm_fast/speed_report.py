@@ -8,10 +8,8 @@ from typing import Any
 from rich.console import Console
 from transformers import TrainerCallback
 
-from rlm_fast.decoding_plans import decoding_plans
-from rlm_fast.features import Feature
+from rlm_fast.features import Feature, StageFeatures, decoding_plans, speed_of
 from rlm_fast.speed import NO_SPEED
-from rlm_fast.stage_features import StageFeatures, speed_of
 from rlm_plugins.errors import RlmError
 from rlm_plugins.report.text_layout import columns
 from rlm_plugins.stage import Stage
@@ -29,12 +27,7 @@ TEXTS = {
 
 
 def fast_path_lines(stage: Stage, args: Any) -> list[str]:
-    """Return one line per fast path that applies to a stage; none if the recipe turns all off.
-
-    Args:
-        stage: Composed.
-        args: Config of the trainer.
-    """
+    """Return one line per fast path that applies to a stage; none if the recipe turns all off."""
     if stage.equation is None or speed_of(stage) == NO_SPEED:
         return []
     return [_line(feature, args) for feature in StageFeatures(stage, args)]
@@ -49,12 +42,7 @@ def _line(feature: Feature, args: Any) -> str:
 
 
 def generation_lines(stage: Stage, args: Any) -> list[str]:
-    """Return a line on the generator and its fallback; none if the stage decodes nothing.
-
-    Args:
-        stage: Composed.
-        args: Config of the trainer.
-    """
+    """Return a line on the generator and its fallback; none if the stage decodes nothing."""
     if stage.generator is None or not (hasattr(args, "num_generations") or stage.evaluation):
         return []
     name = stage.generator.part.name
