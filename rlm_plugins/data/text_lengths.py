@@ -45,16 +45,6 @@ def check_texts(
     longest prompts in bytes. A prompt is measured only if its bytes may exceed the limit, because a
     token has at least one byte.
 
-    Args:
-        tokenizer: Of the policy.
-        rows: Examples with a ``prompt``, or their :class:`~rlm_plugins.data.text_columns.Examples`.
-        positions: Positions of the model; None: unknown.
-        completion: Longest completion in tokens; None: prompts alone count.
-        where: Address of the environment, for errors.
-        explicit: True if the recipe sets the longest completion, so that exceeding the positions is an error.
-        template: ``chat_template_kwargs`` of the recipe.
-        kind: ``training`` or ``held-out``, for errors.
-
     Raises:
         RecipeError: It names the first example, counted from 0.
     """
@@ -204,11 +194,6 @@ def _written(value: Any) -> str:
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any], **template: Any) -> None:
     """Check that a tokenizer can encode an example, its prompt, its demonstration and its answer.
 
-    Args:
-        tokenizer: Of the policy.
-        row: An example.
-        **template: ``chat_template_kwargs`` of the recipe.
-
     Raises:
         RecipeError: The prompt is a conversation that the chat template cannot render, or the text has characters
             outside the vocabulary.
@@ -247,11 +232,7 @@ def _demonstration(demonstration: Any) -> str:
 
 
 def positions_of(config: Any) -> int | None:
-    """Return the number of positions of a model, with the scaling of its rotary embeddings; None: no limit is known.
-
-    Args:
-        config: A config of transformers.
-    """
+    """Return the number of positions of a model, with the scaling of its rotary embeddings; None: no limit is known."""
     text = config.get_text_config()
     rope = getattr(text, "rope_parameters", None) or {}
     original, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
@@ -261,11 +242,6 @@ def positions_of(config: Any) -> int | None:
 
 def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Any, **template: Any) -> str:
     """Return a prompt as the text that the model reads.
-
-    Args:
-        tokenizer: With the chat template, for a conversation.
-        prompt: Text or messages.
-        **template: ``chat_template_kwargs`` of the recipe.
 
     Raises:
         RecipeError: A conversation, and the tokenizer has no chat template, or one that does not render it.

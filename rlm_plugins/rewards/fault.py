@@ -126,13 +126,7 @@ class Fault(PartError):
         return copy
 
     def with_samples(self, label: str, columns: Mapping[str, Any], texts: Sequence[str]) -> Fault:
-        """Return a copy that names its sample in the message and has records of its first samples.
-
-        Args:
-            label: Of the reward.
-            columns: That it was called on.
-            texts: Completions as text.
-        """
+        """Return a copy that names its sample in the message and has records of its first samples."""
         problem = self.problem
         if self.sample is not None:
             problem += f" for sample {self.sample}, whose completion begins {short(repr(texts[self.sample]), 80)}"

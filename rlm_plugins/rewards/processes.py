@@ -53,12 +53,7 @@ class ProcessPoolReward:
             self._pending.add(request, partial(self._pool.submit, (request,), self._seconds))
 
     def call(self, data: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Any]:
-        """Return a score per completion; of a group that failed, its fault in place of each.
-
-        Args:
-            data: Columns that the part takes.
-            groups: Indices of completions that are scored together.
-        """
+        """Return a score per completion; of a group that failed, its fault in place of each."""
         requests = _requests(data, groups)
         started = [self._pending.take(request) for request in requests]
         self._pending.cancel()

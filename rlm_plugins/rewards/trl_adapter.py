@@ -74,10 +74,6 @@ def trl_reward(reward: Reward, fault_log: FaultLog | None = None) -> Callable[..
     A function that supports prefetching has an attribute ``begin(columns, loop)``, which starts its calls. That holds
     for asynchronous rewards and those with `processes`, unless `prefetch` is off or they call the policy, which is
     generating meanwhile. Its attribute ``by_group`` is True if ``begin`` may get some groups before the others.
-
-    Args:
-        reward: With its `timeout` and `on_error`.
-        fault_log: Log of its faults; None: a fault that stops the run is raised at once.
     """
     adapter = RewardAdapter(reward, fault_log)
     if not reward.part.is_async:
@@ -135,9 +131,6 @@ class RewardAdapter:
     def __call__(self, /, **columns: Any) -> list[float | None]:  # a column may be called `self`
         """Return a number or None for each completion; where it failed, the recipe's substitute.
 
-        Args:
-            **columns: As TRL passes them.
-
         Raises:
             Fault: It failed, `on_error` is ``stop``, and there is no log.
         """
@@ -161,11 +154,10 @@ class RewardAdapter:
 
     def _returned(self, columns: Columns) -> Any:
         """Return what the reward returns for some completions, or its fault."""
-        step = getattr(columns.get("trainer_state"), "global_step", "?")
         try:
             if self._pool is not None:
                 return self._pool.call(*columns_and_groups(self._reward, columns))
-            with contained(self._where, step), time_limit.time_limit(self._seconds):
+            with contained(self._where), time_limit.time_limit(self._seconds):
                 return plain_scores(call_part(self._part, part_data(self._reward, columns)), _count(columns))
         except BaseException as error:  # neither an exit nor a cancellation may end a run silently
             if not is_of_call(error):
@@ -219,12 +211,7 @@ class RewardAdapter:
         return [scores.get(row, substitute) for row in range(len(texts))]
 
     def _test_messages(self, columns: Columns, scores: set[float | None]) -> _Calls[None]:
-        """Warn if messages all earn the same where text does not: the reward reads messages as if they were text.
-
-        Args:
-            columns: Of its first batch.
-            scores: The scores of that batch.
-        """
+        """Warn if messages all earn the same where text does not: the reward reads messages as if they were text."""
         if len(scores) > 1:
             return
         names = [name for name in columns if name not in ("prompts", "completions", "completion_ids")]

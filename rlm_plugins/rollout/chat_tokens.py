@@ -99,12 +99,7 @@ class ChatTokens:
         return prompt, self._render(prompt, add_generation_prompt=True, tools=self._tools or None)
 
     def parse_turn(self, ids: list[int], prefix: list[int]) -> dict[str, Any]:
-        """Return a generated turn as a message, with its tool calls parsed.
-
-        Args:
-            ids: Its tokens.
-            prefix: All tokens before it.
-        """
+        """Return a generated turn as a message, with its tool calls parsed."""
         if self._tools:
             from trl.chat_template_utils import parse_response
 
@@ -112,12 +107,7 @@ class ChatTokens:
         return {"role": "assistant", "content": self._tokenizer.decode(ids, skip_special_tokens=True)}
 
     def render_reply(self, messages: Sequence[Message], chat: bool) -> list[int]:
-        """Return an observation, and the start of the model's next turn, as token ids.
-
-        Args:
-            messages: Of the roles ``user`` or ``tool``.
-            chat: True after a conversation, False after plain text.
-        """
+        """Return an observation, and the start of the model's next turn, as token ids."""
         if not chat:
             return self._tokenizer("".join(m["content"] for m in messages), add_special_tokens=False)["input_ids"]
         # A placeholder conversation is rendered without and with the reply; the difference is the reply.

@@ -65,12 +65,6 @@ class RolloutCollector:
         Every source is called on every process, also where it has no completions. What it does collectively
         (generating with a sharded policy, setting a temperature) then happens on all of them.
 
-        Args:
-            prompts: One per completion of this process, groups repeated.
-            inputs: The columns of each.
-            first: Index of this process's first completion in the generation batch.
-            trainer: An `EquationTrainer`: tokenizes, and generates with the policy.
-
         Raises:
             PartError: A source failed, or its output is invalid.
         """
@@ -155,11 +149,6 @@ PER_TOKEN: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 def call_source(source: Bound, data: Mapping[str, Any], vocab_size: int | None = None) -> dict[str, list[Any]]:
     """Return the validated output of a source: one entry per completion, per-token lists of its length.
 
-    Args:
-        source: The part.
-        data: Names that it may require: :data:`rlm_plugins.equation.hooks.ROLLOUT`.
-        vocab_size: Of the model; None: unknown.
-
     Raises:
         PartError: It failed, or its output is invalid.
     """
@@ -184,13 +173,7 @@ def call_source(source: Bound, data: Mapping[str, Any], vocab_size: int | None =
 def checked_generate(
     source: Bound, generate: Callable[..., tuple[list[list[int]], Any]], vocab_size: int | None = None
 ) -> Callable[..., list[list[int]]]:
-    """Return the data ``generate`` of one source: the policy's generation, with prefixes checked.
-
-    Args:
-        source: The part, for error messages.
-        generate: The trainer's.
-        vocab_size: Of the model; None: unknown.
-    """
+    """Return the data ``generate`` of one source: the policy's generation, with prefixes checked."""
 
     def checked(prompts: Sequence[Any], prefixes: Any = None, **options: Any) -> list[list[int]]:
         if prefixes is not None:

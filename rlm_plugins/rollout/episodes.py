@@ -87,13 +87,7 @@ class ToolResults:
 
 
 def call_tools(environment: Any, message: Message, functions: Sequence[Callable[..., Any]]) -> ToolResults:
-    """Call the tools that a turn names; an exception becomes the message of its call, and is counted.
-
-    Args:
-        environment: With its tools.
-        message: The turn.
-        functions: Tools beside those of the environment.
-    """
+    """Call the tools that a turn names; an exception becomes the message of its call, and is counted."""
     tools = {tool.__name__: tool for tool in (*functions, *tools_of(environment))}
     results = ToolResults()
     for call in message.get("tool_calls") or ():
@@ -182,15 +176,7 @@ class EpisodeRunner:
         any_running: AnyRunning = bool,
         starts: Sequence[Fork | None] | None = None,
     ) -> list[EpisodeTokens]:
-        """Return one episode per prompt, from its first observation to its end.
-
-        Args:
-            prompts: One per episode.
-            inputs: The columns of each.
-            generate: The policy.
-            any_running: See :data:`AnyRunning`.
-            starts: Per episode, the turns of another episode that are replayed first; None: none.
-        """
+        """Return one episode per prompt, from its first observation to its end."""
         episodes = [self._start(prompt, columns) for prompt, columns in zip(prompts, inputs, strict=True)]
         for tokens, start in zip(episodes, starts or (), strict=bool(starts)):
             if start is not None:
@@ -294,11 +280,6 @@ def call_environment(episode: Episode, method: str, call: Callable[[], T]) -> T 
     """Return `call()` within the environment's timeout; on failure, set the episode's fault and return None.
 
     A call that timed out leaves the environment in an unknown state, so the episode drops it.
-
-    Args:
-        episode: Of the environment.
-        method: Name of the called method, for the message.
-        call: Calls it.
     """
     environment, turn = episode.environment, len(episode.turn_ends)
     try:

@@ -71,12 +71,7 @@ class PromptSampler(Sampler[int]):
 
 
 def order_of(sampler: Bound | None, *, shuffle: bool = True) -> Order:
-    """Return the order of an epoch, by the recipe's sampler.
-
-    Args:
-        sampler: None, or one that is called before every generation, gives TRL's order.
-        shuffle: True for TRL's random order, False for that of the data set.
-    """
+    """Return the order of an epoch, by the recipe's sampler."""
     if sampler is None or is_called_per_generation(sampler):
         return shuffled if shuffle else lambda size, epoch, seed: in_order(size)
 
@@ -98,11 +93,6 @@ def order_of(sampler: Bound | None, *, shuffle: bool = True) -> Order:
 
 def call_sampler(sampler: Bound, data: dict[str, int], step: int | None = None) -> list[int]:
     """Return the indices that a sampler selects, each checked.
-
-    Args:
-        sampler: The part.
-        data: Names that it may require.
-        step: Optimizer step, for its schedules.
 
     Raises:
         RecipeError: An index is out of range.
@@ -227,15 +217,7 @@ class OnDemand:
 def prompt_source_for(
     sampler: Bound | None, equation: Iterable[Bound], order: Order, *, size: int, seed: int
 ) -> PromptSource | None:
-    """Return the prompt source of a stage; None where the data loader is sufficient.
-
-    Args:
-        sampler: Of the recipe.
-        equation: The parts of the equation.
-        order: Of the epochs, where the sampler is not called before every generation.
-        size: Number of examples in the data set.
-        seed: Of the run.
-    """
+    """Return the prompt source of a stage; None where the data loader is sufficient."""
     if not reason([*([sampler] if sampler else []), *equation]):
         return None
     if sampler is not None and is_called_per_generation(sampler):

@@ -79,10 +79,6 @@ class CriticUpdate:
         """Return the values (B, T) of a micro-batch as a leaf tensor, whose gradient :meth:`step` backpropagates.
 
         Until the critic's first step on a generation batch they are those of the scoring phase.
-
-        Args:
-            inputs: The micro-batch.
-            hidden: Hidden states from :meth:`hidden_states`.
         """
         if self.critic is None:
             return None

@@ -257,12 +257,7 @@ class Loss:
         self.means.reset()
 
     def of_micro_batch(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return the loss of a micro-batch, which may be split into portions: all but the last are backpropagated here.
-
-        Args:
-            model: Policy, as TRL's training step passes it.
-            inputs: The micro-batch.
-        """
+        """Return the loss of a micro-batch, split into portions, all but the last backpropagated here."""
         for observer in self.context.observers:
             observer.micro_batch(inputs)
         portions = self.passes.portions(inputs)

@@ -86,11 +86,7 @@ class PartTools:
     prefetch: RewardPrefetch
 
     def data(self, out: dict[str, Any]) -> dict[str, Any]:
-        """Return name → lists of all processes, where a scoring part names them, and the functions.
-
-        Args:
-            out: TRL's dictionary for the completions of this process.
-        """
+        """Return name → lists of all processes, where a scoring part names them, and the functions."""
 
         def ids(name: str) -> list[list[int]]:
             rows = zip(out[f"{name}_ids"], out[f"{name}_mask"].bool(), strict=True)
