@@ -51,12 +51,7 @@ class PendingCalls:
 
 
 class AsyncReward:
-    """Caller of an asynchronous reward on TRL's event loop.
-
-    Args:
-        call: Calls it with the columns of some completions.
-        by_group: True if it may be called on each group alone; otherwise the batch is one request.
-    """
+    """Caller of an asynchronous reward on TRL's event loop."""
 
     def __init__(self, call: Callable[[Columns], Coroutine[Any, Any, Any]], *, by_group: bool) -> None:
         self._call, self.by_group = call, by_group

@@ -36,11 +36,7 @@ Request = dict[str, list[Any]]
 
 
 class ProcessPoolReward:
-    """Caller of a reward in its worker processes, one group per request.
-
-    Args:
-        reward: With its `processes`, and the `timeout` of one group.
-    """
+    """Caller of a reward in its worker processes, one group per request."""
 
     def __init__(self, reward: Reward) -> None:
         self._seconds = reward.timeout or NO_LIMIT

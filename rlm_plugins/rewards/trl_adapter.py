@@ -102,12 +102,7 @@ async def _awaited(result: Awaitable[T]) -> T:
 
 
 class RewardAdapter:
-    """Function of one reward that TRL calls: it validates the scores, and handles faults by `on_error`.
-
-    Args:
-        reward: With its `timeout` and `on_error`.
-        fault_log: Log of its faults; None: a fault that stops the run is raised at once.
-    """
+    """Function of one reward that TRL calls: it validates the scores, and handles faults by `on_error`."""
 
     begin: Callable[[Columns, Any], None]
     by_group: bool

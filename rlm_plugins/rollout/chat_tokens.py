@@ -73,11 +73,6 @@ class ChatTokens:
     Generated tokens are never tokenized again. An observation becomes the tokens that the chat template adds to a
     conversation after an end token. After a plain-text prompt, observations are plain text too.
 
-    Args:
-        tokenizer: The model's.
-        tools: Functions that the model may call; the chat template describes them in the prompt.
-        options: ``chat_template_kwargs`` of the recipe.
-
     Raises:
         RlmError: A tool has no description, or the chat template does not support tool calls.
     """

@@ -37,11 +37,6 @@ class CollectedBatch:
 class RolloutCollector:
     """Generates each completion of a batch with its source.
 
-    Args:
-        sources: Rollout parts in the order of the recipe.
-        generations: Completions per group.
-        plays: True if the policy generates episodes of a multi-turn environment.
-
     Raises:
         RecipeError: The sources require more completions than a group has, or two share a label.
     """

@@ -46,10 +46,6 @@ class SamplingRound:
 class RefillBuffer:
     """Buffer that collects groups that pass the filters, over sampling rounds until the batch is full.
 
-    Args:
-        groups: Number of groups of a full batch.
-        pad_token: The token id that pads.
-
     Attributes:
         rounds: Number of sampling rounds so far.
         filled: Number of groups collected.

@@ -142,16 +142,7 @@ AnyRunning = Callable[[int], bool]
 
 
 class EpisodeRunner:
-    """Runner of the episodes of one environment with one model.
-
-    Args:
-        environment_spec: With its environment, or tools alone.
-        tokenizer: The model's.
-        end_token_ids: Token ids that end a turn.
-        max_completion_length: Maximum number of completion tokens, observations included.
-        max_length: Maximum number of tokens, prompt included; None: no limit.
-        options: ``chat_template_kwargs`` of the recipe.
-    """
+    """Runner of the episodes of one environment with one model."""
 
     def __init__(
         self,

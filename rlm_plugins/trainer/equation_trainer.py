@@ -38,14 +38,7 @@ from rlm_plugins.trainer.trl_seams import FusedHead
 
 
 class Collaborators:
-    """Builds the collaborators of one trainer; each receives those before it.
-
-    Args:
-        trainer: The trainer, whose `__init__` TRL has run.
-        trl: ``super()`` of the trainer: TRL's own methods.
-        options: Arguments of the stage.
-        trunk: Copy of the policy for a separate critic.
-    """
+    """Builds the collaborators of one trainer; each receives those before it."""
 
     def __init__(self, trainer: Any, trl: Any, options: TrainerOptions, trunk: Any) -> None:
         source, collector, args = options.prompt_source, options.collector, trainer.args
@@ -255,10 +248,6 @@ class PolicyInterface:
 
 class EquationTrainer(ObservedSteps, PolicyInterface, GRPOTrainer):  # type: ignore[misc]
     """GRPOTrainer whose advantage and loss are the parts of an :class:`rlm_plugins.equation.equation.Equation`.
-
-    Args:
-        options: Arguments of the stage beside those of GRPOTrainer.
-        **trl: Arguments of GRPOTrainer.
 
     Attributes:
         components: Collaborators that the overrides call.

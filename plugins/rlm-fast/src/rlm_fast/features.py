@@ -173,12 +173,7 @@ def _generation_configs(stage: Stage, args: Any) -> Iterator[tuple[bool, Any]]:
 
 
 class StageFeatures(Features):
-    """Fast paths of a composed stage.
-
-    Args:
-        stage: Composed, with an equation and a model.
-        args: Config of the trainer.
-    """
+    """Fast paths of a composed stage."""
 
     def __init__(self, stage: Stage, args: Any) -> None:
         assert stage.equation is not None

@@ -22,11 +22,7 @@ BLOCK = 64
 
 
 class PreallocatedLayer(DynamicLayer):  # type: ignore[misc]
-    """Cache layer whose keys and values (L, heads, T, d) are views into longer tensors; `crop` only shortens views.
-
-    Args:
-        block: Tokens that memory is allocated for at a time.
-    """
+    """Cache layer whose keys and values (L, heads, T, d) are views into longer tensors; `crop` only shortens views."""
 
     def __init__(self, block: int = BLOCK) -> None:
         super().__init__()

@@ -97,11 +97,7 @@ def embedding_weight(module: Any) -> torch.Tensor:
 
 
 class Norm:
-    """RMSNorm in half as many kernel calls as the module: √D w x / √(|x|² + D ε).
-
-    Args:
-        module: An RMSNorm of any model family, not wrapped.
-    """
+    """RMSNorm in half as many kernel calls as the module: √D w x / √(|x|² + D ε)."""
 
     def __init__(self, module: Any) -> None:
         if "variance_epsilon" not in vars(check_forward(module)) or module._parameters.keys() != {"weight"}:
@@ -117,11 +113,7 @@ class Norm:
 
 
 class InPlaceLinear:
-    """x ↦ x Wᵀ + b + Σ s (x Aᵀ) Bᵀ of linear layers with the same input, with their weights in place.
-
-    Args:
-        *layers: Layers for which `is_alone` holds; their outputs are concatenated.
-    """
+    """x ↦ x Wᵀ + b + Σ s (x Aᵀ) Bᵀ of linear layers with the same input, with their weights in place."""
 
     def __init__(self, *layers: Any) -> None:
         bases = [base_of(layer) for layer in layers]
@@ -190,10 +182,6 @@ class State(Protocol):
 class LlamaStep:
     """Forward pass of one token per sequence, with a snapshot of the weights.
 
-    Args:
-        model: With or without adapters.
-        merge: Copy weights, with adapters merged; False: use them in place.
-
     Raises:
         UnsupportedModel: The model is no plain Llama-type decoder.
     """
@@ -222,13 +210,7 @@ class LlamaStep:
 
 
 class StepLayer:
-    """One decoder layer of `LlamaStep`.
-
-    Args:
-        layer: The transformers module.
-        index: Index of the layer.
-        merge: Copy weights, as in `LlamaStep`.
-    """
+    """One decoder layer of `LlamaStep`."""
 
     def __init__(self, layer: Any, index: int, merge: bool) -> None:
         attention = check_submodules(check_submodules(layer, "layer").self_attn, "attention", {*HEAD_NORMS})

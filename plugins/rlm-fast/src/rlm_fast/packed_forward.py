@@ -269,12 +269,6 @@ logger = logging.getLogger(__name__)
 class PackedForward:
     """Padding-free forward pass in which shared prefixes occur once.
 
-    Args:
-        model: The policy; its attention is wrapped if it supports packing.
-        padded_forward: The stock pass, for the self-check.
-        temperature: Divides the logits.
-        entropy_gradient: A term of the loss needs the gradient of the entropy.
-
     Attributes:
         reason: Why the model is unsupported and passes stay padded, or None.
         relative: Prompts of unequal length may share a prefix.

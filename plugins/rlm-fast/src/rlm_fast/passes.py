@@ -28,11 +28,6 @@ logger = logging.getLogger(__name__)
 class PackedPasses(ForwardPasses):
     """Passes without padding and with shared prompts, where that is exact; else those of TRL.
 
-    Args:
-        speed: The optimizations that are on.
-        context: State of the trainer.
-        trl_forward: TRL's forward pass.
-
     Attributes:
         features: Fast paths, and why the others are off.
     """

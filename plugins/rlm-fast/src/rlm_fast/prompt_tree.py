@@ -91,13 +91,7 @@ class TreeState:
 
 
 class PromptTree:
-    """Distinct prompts as one sequence of tokens.
-
-    Args:
-        prompts: Token ids of each prompt, at least one.
-        device: Device of the model.
-        min_saved: Least tokens that a shared prefix must save.
-    """
+    """Distinct prompts as one sequence of tokens."""
 
     def __init__(self, prompts: Sequence[Sequence[int]], device: torch.device, min_saved: int) -> None:
         self._segments, last = prefix_tree(prompts, min_saved=min_saved)

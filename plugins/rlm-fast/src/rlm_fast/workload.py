@@ -206,13 +206,7 @@ KEY = "gradient_checkpointing"
 
 
 class Forecast:
-    """Load and memory of a stage, computed at first use.
-
-    Args:
-        stage: With its environment and model specification.
-        args: Config of the trainer.
-        share: Share of the machine's memory that an estimate may fill; the rest is for what it does not include.
-    """
+    """Load and memory of a stage, computed at first use."""
 
     def __init__(self, stage: Stage, args: Any, share: float = 0.8) -> None:
         self.stage, self.args, self.share = stage, args, share
