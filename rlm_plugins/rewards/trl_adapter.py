@@ -31,8 +31,7 @@ from rlm_plugins.rewards.columns import (
 )
 from rlm_plugins.rewards.containment import contained
 from rlm_plugins.rewards.fault import Fault, FaultLog, allowed, plain_scores, validate_score, validate_scores
-from rlm_plugins.rewards.prefetch import AsyncReward
-from rlm_plugins.rewards.processes import LOCAL_DATA, ProcessPoolReward
+from rlm_plugins.rewards.processes import LOCAL_DATA, AsyncReward, ProcessPoolReward
 from rlm_plugins.stage import Reward
 from rlm_plugins.workers import time_limit
 from rlm_plugins.workers.time_limit import LoopThread, is_of_call
