@@ -13,9 +13,6 @@ from rlm_plugins.errors import RecipeError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 _LOG = logging.getLogger(__name__)
 COLUMNS = ("demonstration", "answer", "chosen", "rejected", "completion")

@@ -14,21 +14,6 @@ from typing import Any
 from rlm_plugins.errors import PartError, RlmError, short
 from rlm_plugins.workers.time_limit import CallTimeout, is_of_call
 
-__all__ = [
-    "MAX_SCORE",
-    "SAVED",
-    "Fault",
-    "FaultLog",
-    "allowed",
-    "brief",
-    "plain_scores",
-    "raise_on_all_processes",
-    "safe_text",
-    "validate_score",
-    "validate_scores",
-]
-
-
 SAVED = 4
 """Number of samples of one fault that are recorded; the message states how many there were."""
 _COPIED_FIELDS = ("rows", "sample", "value", "retry", "invalid_list")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from torch.utils.data import Sampler
 
@@ -115,28 +115,6 @@ def is_called_per_generation(part: Bound) -> bool:
     return part.part.hook == "rlm_samplers" and "count" in part.part.data
 
 
-class PromptSource(Protocol):
-    """Selects the prompts of each generation batch; resumable.
-
-    Attributes:
-        sampler: The sampler that is called before every generation; None: epochs have a fixed order.
-    """
-
-    sampler: Bound | None
-
-    def take(self, count: int, step: int = 0) -> list[int]:
-        """Return the indices of the next `count` prompts, after `step` optimizer steps."""
-        ...
-
-    def state_dict(self) -> dict[str, int]:
-        """Return the position as plain numbers."""
-        ...
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Restore the position of a checkpoint."""
-        ...
-
-
 class InOrder:
     """Prompts in the order of the epochs, as the data loader yields them.
 
@@ -212,6 +190,10 @@ class OnDemand:
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Restore the number of rounds of a checkpoint."""
         self._round = state["draw"]
+
+
+PromptSource = InOrder | OnDemand
+"""Selects the prompts of each generation batch; resumable."""
 
 
 def prompt_source_for(

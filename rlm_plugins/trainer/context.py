@@ -111,6 +111,12 @@ class TrainerContext:
         return int(self.args.steps_per_generation * self.args.num_iterations)
 
     @property
+    def group_size(self) -> int:
+        """Completions per prompt, in training or in the current evaluation."""
+        args = self.args
+        return int(args.num_generations if self.is_training else args.num_generations_eval or args.num_generations)
+
+    @property
     def accumulation(self) -> int:
         """Micro-batches of one process in this optimizer step."""
         return int(self.trainer.current_gradient_accumulation_steps) if self.is_training else 1

@@ -26,7 +26,8 @@ class StepObserver:
     are called once per generation batch, the others once per micro-batch. A trainer with a loss of its own (SFT, a
     reward model) calls `attach`, `training`, `begin_micro_batch`, `micro_batch`, `end_micro_batch`, `gradient` and
     `fault` only. An observer with `state_dict` and `load_state_dict` is saved in checkpoints under its `name`. One that
-    is a ``transformers.TrainerCallback`` too is added to the callbacks of the trainer.
+    is a ``transformers.TrainerCallback`` too is added to the callbacks of the trainer. A part of
+    the equation may have a method `observer` that returns one.
 
     Attributes:
         name: Key of its state in checkpoints.
