@@ -60,8 +60,9 @@ def check_texts(
     number, tokens = longest
     subject = f"the prompt of {kind} example {number} has"
     if tokens >= positions:
+        counted = f"{tokens} tokens" if tokens < 4 * positions else f"more than {4 * positions} tokens"
         raise RecipeError(
-            f"{subject} {_count(tokens, positions)}, and the model has {positions} positions",
+            f"{subject} {counted}, and the model has {positions} positions",
             where=where,
             hint="remove or shorten such prompts, or choose a model with more positions",
         )
@@ -172,10 +173,6 @@ def _tokens(tokenizer: Any, text: str, positions: int) -> int:
         if prefix > positions:
             return prefix
     return len(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def _count(tokens: int, positions: int) -> str:
-    return f"{tokens} tokens" if tokens < 4 * positions else f"more than {4 * positions} tokens"
 
 
 def _written(value: Any) -> str:

@@ -170,11 +170,7 @@ class ProcessPoolReward:
 
 
 def _requests(data: Mapping[str, Any], groups: Sequence[Sequence[int]]) -> list[Request]:
-    return [_of_group(data, group) for group in groups]
-
-
-def _of_group(data: Mapping[str, Any], group: Sequence[int]) -> Request:
-    return {name: [column[i] for i in group] for name, column in data.items()}
+    return [{name: [*map(column.__getitem__, group)] for name, column in data.items()} for group in groups]
 
 
 def worker_program(part: Bound, label: str) -> Program:

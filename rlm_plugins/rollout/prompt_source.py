@@ -99,15 +99,12 @@ def call_sampler(sampler: Bound, data: dict[str, int], step: int | None = None) 
     """
     with attribute_errors(sampler):
         indices: list[Any] = list(sampler.call({name: data[name] for name in sampler.part.data}, step))
-    return [_index(sampler, x, data["size"]) for x in indices]
-
-
-def _index(sampler: Bound, x: Any, size: int) -> int:
-    """Return what a sampler selected as an index of the data set."""
-    if hasattr(x, "__index__") and 0 <= operator.index(x) < size:
-        return operator.index(x)
-    problem = f"the sampler '{sampler.part.name}' returned index {x!r} for {size} examples"
-    raise RecipeError(problem, where=WHERE, allowed=f"whole numbers from 0 to {size - 1}")
+    size = data["size"]
+    for x in indices:
+        if not hasattr(x, "__index__") or not 0 <= operator.index(x) < size:
+            problem = f"the sampler '{sampler.part.name}' returned index {x!r} for {size} examples"
+            raise RecipeError(problem, where=WHERE, allowed=f"whole numbers from 0 to {size - 1}")
+    return list(map(operator.index, indices))
 
 
 def is_called_per_generation(part: Bound) -> bool:

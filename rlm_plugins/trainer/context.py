@@ -15,6 +15,16 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.dynamic_sampling import LEFT_PADDED
 from rlm_plugins.stage import Reward
 
+TRL_COLUMNS = {
+    "old_logp": "old_per_token_logps",
+    "ref_logp": "ref_per_token_logps",
+    "rollout_logp": "sampling_per_token_logps",
+    "teacher_logp": "teacher_logp",
+    "has_teacher": "has_teacher",
+    "policy_version": "policy_version",
+}
+"""Field of the batch → its column in TRL's dictionary, in both phases."""
+
 
 @dataclass(frozen=True)
 class DataNeeds:

@@ -16,7 +16,7 @@ from rlm_plugins.errors import PartError
 from rlm_plugins.rewards.fault import raise_on_all_processes
 from rlm_plugins.rewards.trl_adapter import compute_scores
 from rlm_plugins.rollout.dynamic_sampling import RefillBuffer, SamplingRound, has_batch_dim, pad_sequences
-from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.context import TRL_COLUMNS, TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
 from rlm_plugins.trainer.generation import PolicyGeneration, Prompts
 from rlm_plugins.trainer.passes import ForwardPasses, OldLogProbs, loss_mask
@@ -282,13 +282,8 @@ class Scoring:
             step=context.step,
             rewards=rewards,
             named_rewards={r.label: self.rewards.per_function[:, i] for i, r in enumerate(context.rewards)},
-            old_logp=gather(out.get("old_per_token_logps")),
-            ref_logp=gather(out.get("ref_per_token_logps")),
-            teacher_logp=gather(out.get("teacher_logp")),
-            has_teacher=gather(out.get("has_teacher")),
-            policy_version=gather(out["policy_version"]),
             turn_rewards=gather(out.get("turn_rewards")),
-            rollout_logp=gather(out.get("sampling_per_token_logps")),
+            **{name: gather(out.get(column)) for name, column in TRL_COLUMNS.items()},
             values=gather(self.critic.before_update(out)),
             **{name: gather(x) for name, x in computed.items()},
             **self.tools.data(out),

@@ -142,13 +142,17 @@ def split_rule(
     num_parameters: int,
 ) -> SplitRule:
     """Return the rule by which the completions of an optimizer step are split into portions."""
-    full_length = full_length_tokens(num_sequences, prompt_width, completion_width)
+    most = budget(max_tokens, full_length_tokens(num_sequences, prompt_width, completion_width), num_parameters)
     if max_tokens is None:
-        merged = cpu_linear.merged_tokens(num_parameters, full_length)
-        return partial(merge_micro_batches, num_sequences=num_sequences, max_tokens=merged)
-    if max_tokens == "auto":
-        return partial(split_groups, max_tokens=full_length)
-    return partial(split_groups, max_tokens=float(max_tokens))
+        return partial(merge_micro_batches, num_sequences=num_sequences, max_tokens=most)
+    return partial(split_groups, max_tokens=most)
+
+
+def budget(max_tokens: int | str | None, full_length: float, num_parameters: int) -> float:
+    """Return the most tokens of a portion; `full_length` is that of the recipe's micro-batch."""
+    if max_tokens is None:
+        return cpu_linear.merged_tokens(num_parameters, full_length)
+    return full_length if max_tokens == "auto" else float(max_tokens)
 
 
 def split_into_portions(

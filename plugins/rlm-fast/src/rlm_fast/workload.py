@@ -15,12 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlm_fast import cpu_linear
 from rlm_fast.features import StageFeatures, decoding_plans
 from rlm_fast.memory_estimate import Estimate, Load, estimate
 from rlm_fast.packed_forward import max_packed_length
 from rlm_fast.speed_report import size
-from rlm_fast.token_budget import full_length_tokens
+from rlm_fast.token_budget import budget, full_length_tokens
 from rlm_fast.tree_attention import common_length
 from rlm_plugins.data.images import images_of, messages_of, without_images
 from rlm_plugins.models.pretrained import tokenizer_of
@@ -52,15 +51,10 @@ def _fitting(features: StageFeatures, prompt_len: int, completion_len: int, comm
     args, max_tokens = features.args, features.speed.max_tokens_per_micro_batch
     size = args.per_device_train_batch_size
     full_length = full_length_tokens(size, prompt_len, completion_len)
-    if max_tokens == "auto":
-        budget = full_length
-    elif max_tokens is None:
-        budget = cpu_linear.merged_tokens(features.num_parameters, full_length)
-    else:
-        budget = float(max_tokens)
+    most = budget(max_tokens, full_length, features.num_parameters)
     prompt_share = (prompt_len - common_len) / args.num_generations
     tokens_per_sequence = full_length_tokens(1, prompt_len, completion_len) - prompt_len + prompt_share
-    fitting = int((budget - common_len) / tokens_per_sequence)
+    fitting = int((most - common_len) / tokens_per_sequence)
     return fitting if max_tokens else max(size, fitting)
 
 
