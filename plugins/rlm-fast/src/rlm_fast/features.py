@@ -143,8 +143,7 @@ _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "ca
 def decoding_plans(stage: Stage, args: Any) -> list[tuple[str | None, int]]:
     """Return why a generator falls back to transformers, or None, and the bytes of its copies, per way of decoding.
 
-    Returns:
-        Training first, evaluation last; empty if the generator has no `dry_run`.
+    Training comes first, evaluation last; empty if the generator has no `dry_run`.
     """
     dry_run = getattr(stage.generator.target, "dry_run", None) if stage.generator is not None else None
     if stage.generator is None or dry_run is None:
@@ -269,7 +268,8 @@ class StageFeatures(Features):
         name, scored, is_first = "reuse_old_logprobs", self.needs.old_for_scoring, self.needs.first_pass_is_old
         if self.args.use_vllm:
             return Feature(name, "log-probs of vLLM are not those of the policy")
-        if self._is_off_policy and not (is_first and not scored):
+        is_off_policy = any(observer.is_off_policy for observer in observers_of_settings(self.args))
+        if is_off_policy and not (is_first and not scored):
             return Feature(name, "the policy that generates is stale")
         if is_first and not scored:
             if has_dropout(self.model):
@@ -279,11 +279,6 @@ class StageFeatures(Features):
             limits = "if the weights are float32 and positions are relative; else recomputed"
             return Feature(name, detail=f"recorded during decoding, {limits}")
         return Feature(name, "a part needs them for scoring" if scored else "a generation is several optimizer steps")
-
-    @property
-    def _is_off_policy(self) -> bool:
-        """True if a setting of a package lets an earlier policy generate."""
-        return any(observer.is_off_policy for observer in observers_of_settings(self.args))
 
     def _records_logprobs(self) -> bool:
         """Return True if the generator may return log-probs, as far as is known before the run."""

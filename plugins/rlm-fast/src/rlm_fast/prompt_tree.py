@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from rlm_fast.kv_cache import KVState
 from rlm_fast.prefix_attention import KeysValues
-from rlm_fast.tree_attention import Segment, TreeAttention, ancestors, common_length, prefix_tree
+from rlm_fast.tree_attention import TreeAttention, ancestors, common_length, prefix_tree
 
 
 def distinct_prompts(ids: torch.Tensor, attention_mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -94,18 +94,18 @@ class PromptTree:
     """Distinct prompts as one sequence of tokens."""
 
     def __init__(self, prompts: Sequence[Sequence[int]], device: torch.device, min_saved: int) -> None:
-        self._segments, last = prefix_tree(prompts, min_saved=min_saved)
-        sizes = [segment.stop - segment.start for segment in self._segments]
-        parents = [segment.parent for segment in self._segments]
+        segments, last = prefix_tree(prompts, min_saved=min_saved)
+        sizes = [segment.stop - segment.start for segment in segments]
+        parents = [segment.parent for segment in segments]
         starts = [0, *accumulate(sizes)]
-        tokens = [token for x in self._segments for token in prompts[x.sequence][x.start : x.stop]]
-        positions = [position for x in self._segments for position in range(x.start, x.stop)]
+        tokens = [token for x in segments for token in prompts[x.sequence][x.start : x.stop]]
+        positions = [position for x in segments for position in range(x.start, x.stop)]
         paths = [[*ancestors(index, parents)[::-1], index] for index in last]
         self._places = [[place for i in path for place in range(starts[i], starts[i + 1])] for path in paths]
         self._tokens = torch.tensor(tokens, device=device)
         self._position = torch.tensor(positions, device=device).unsqueeze(1)
         self._attention = TreeAttention.of_tree(sizes, parents, device)
-        self._common = common_tokens(prompts) if _has_root(self._segments) else 0
+        self._common = common_tokens(prompts) if parents.count(-1) == 1 else 0
 
     def prefill(self, step: Any, cache: Any, prompt_of: torch.Tensor) -> tuple[Float[torch.Tensor, "D V"], KVState]:
         """Compute all prompts and return the logits of the next token of each, and the state for decoding.
@@ -133,8 +133,3 @@ class PromptTree:
         mask = torch.cat([there.new_ones(len(there), self._common), there, there.new_ones(len(there), 1)], 1)
         position = (lengths + self._common).unsqueeze(1)
         return logits, KVState(cache, prompt_of, position[prompt_of], mask[prompt_of], common)
-
-
-def _has_root(segments: Sequence[Segment]) -> bool:
-    """Return True if all prompts are in one tree."""
-    return sum(segment.parent < 0 for segment in segments) == 1

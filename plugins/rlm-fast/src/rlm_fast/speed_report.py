@@ -82,15 +82,14 @@ class FastPathLine(TrainerCallback):  # type: ignore[misc]
 
 def fast_path_line(stage: Stage, args: Any) -> str:
     """Return ``fast paths: …; off: …`` of a stage."""
-    enabled, disabled = [], []
-    for reason, _ in decoding_plans(stage, args)[:1]:
-        assert stage.generator is not None
-        name = f"generator {stage.generator.part.name}"
-        enabled += [] if reason else [name]
-        disabled += [f"{name} ({reason})"] if reason else []
-    for feature in StageFeatures(stage, args) if speed_of(stage) != NO_SPEED else ():
-        enabled += [feature.name] if feature.on else []
-        disabled += [] if feature.on else [f"{feature.name} ({feature.reason})"]
+    reasons: dict[str, str | None] = {}
+    if stage.generator is not None:
+        plans = decoding_plans(stage, args)[:1]
+        reasons |= {f"generator {stage.generator.part.name}": reason for reason, _ in plans}
+    if speed_of(stage) != NO_SPEED:
+        reasons |= {feature.name: feature.reason for feature in StageFeatures(stage, args)}
+    enabled = [name for name, reason in reasons.items() if not reason]
+    disabled = [f"{name} ({reason})" for name, reason in reasons.items() if reason]
     return f"fast paths: {', '.join(enabled) or 'none'}" + (f"; off: {', '.join(disabled)}" if disabled else "")
 
 
@@ -118,11 +117,10 @@ def memory_lines(memory: Mapping[str, Any]) -> list[str]:
     if "problem" in memory:
         return [memory["problem"]]
     load = memory["load"]
-    terms = [
-        (when if first else "", name, size(count))
-        for when in ("always", "generation", "update", "critic_update")
-        for first, (name, count) in _numbered(memory[when])
-    ]
+    terms: list[tuple[str, ...]] = []
+    for when in ("always", "generation", "update", "critic_update"):
+        nonzero = [(name, size(count)) for name, count in memory[when].items() if count]
+        terms += [("" if i else when, *term) for i, term in enumerate(nonzero)]
     return [
         f"{memory['parameters']:,} parameters, {memory['trained']:,} of them trained",
         f"prompts up to {load['prompt_len']} tokens, completions up to {load['completion_len']}; "
@@ -131,9 +129,3 @@ def memory_lines(memory: Mapping[str, Any]) -> list[str]:
         f"peak: {peak(memory)} (always + the largest of the other phases)",
         *([memory["decided"]] if memory["decided"] else []),
     ]
-
-
-def _numbered(terms: dict[str, int]) -> list[tuple[bool, tuple[str, int]]]:
-    """Return the terms that are not zero, the first one marked."""
-    nonzero = [(name, count) for name, count in terms.items() if count]
-    return [(i == 0, term) for i, term in enumerate(nonzero)]

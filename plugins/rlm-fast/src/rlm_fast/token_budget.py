@@ -166,8 +166,7 @@ def split_into_portions(
 ) -> list[MicroBatch]:
     """Split the completions of each optimizer step into portions, and give each micro-batch a list of them.
 
-    Returns:
-        Micro-batches with `PORTIONS` only: mostly one portion, sometimes none.
+    The micro-batches have `PORTIONS` only: mostly one portion, sometimes none.
     """
     result: list[MicroBatch] = []
     for first in range(0, len(micro_batches), step_size):
