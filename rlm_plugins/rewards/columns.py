@@ -55,12 +55,11 @@ def example_data(
     """Return the data of a reward for one completion per example, outside of training: no state, and logs discarded."""
     prompts = [example["prompt"] for example in examples]
     inputs = [{name: x for name, x in example.items() if name not in NOT_FOR_REWARDS} for example in examples]
-    no_logs = {"trainer_state": None, "log_extra": _discard, "log_metric": _discard}
-    return reward_columns(prompts, completions, ids, inputs, **further, **no_logs)
+    return reward_columns(prompts, completions, ids, inputs, **further, **NO_LOGS)
 
 
-def _discard(*_: Any) -> None:
-    """Discard a log of a reward."""
+NO_LOGS: Mapping[str, Any] = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+"""Data of a reward where no trainer runs it: its logs are discarded."""
 
 
 def text_of(message: Any) -> str:

@@ -119,8 +119,8 @@ class RewardAdapter:
         if reward.prefetch and not part.setup_targets:
             if part.is_async:
                 self.begin = self._prefetched.begin
-            elif self._pool is not None:
-                self.begin = self._begin_in_pool
+            elif (pool := self._pool) is not None:
+                self.begin = lambda columns, _: pool.begin(*columns_and_groups(reward, columns))
 
     def __call__(self, /, **columns: Any) -> list[float | None]:  # a column may be called `self`
         """Return a number or None for each completion; where it failed, the recipe's substitute.
@@ -176,10 +176,6 @@ class RewardAdapter:
         returned = await call_part_async(self._part, part_data(self._reward, columns), self._seconds)
         return plain_scores(returned, _count(columns))
 
-    def _begin_in_pool(self, columns: Columns, _: Any) -> None:
-        if self._pool is not None:
-            self._pool.begin(*columns_and_groups(self._reward, columns))
-
     @property
     def _seconds(self) -> float:
         return time_limit.DEFAULT if self._reward.timeout is None else self._reward.timeout
@@ -189,7 +185,8 @@ class RewardAdapter:
         start, texts = time.perf_counter(), texts_of(columns)
         scores, faults = yield from self._score(columns, range(len(texts)))
         if not isinstance(self._part.target, Stateful):  # a retry would change its state
-            if faults and faults[0].retry and not (scores or self._is_isolated(faults)):
+            is_isolated = self._part.part.is_per_completion and all(fault.sample is not None for fault in faults)
+            if faults and faults[0].retry and not (scores or is_isolated):
                 scores, faults = yield from self._score_by_group(columns, faults[0])
             else:
                 faults = yield from self._isolate_all(faults, columns)
@@ -218,10 +215,6 @@ class RewardAdapter:
                 hint = "a chat completion is a list of messages: `text = completion[-1]['content']`"
                 _LOG.warning("%s %s. hint: %s", self._where, problem, hint)
                 return
-
-    def _is_isolated(self, faults: Sequence[Fault]) -> bool:
-        """Return True if the reward was called on each completion alone, and failed on each."""
-        return self._part.part.is_per_completion and all(fault.sample is not None for fault in faults)
 
     def _score(self, columns: Columns, rows: Sequence[int]) -> _Calls[_ScoresAndFaults]:
         """Call the reward on some completions."""

@@ -75,16 +75,11 @@ class TrainerContext:
 
     Args:
         trainer: TRL's trainer; the properties below are its attributes that change during training.
-        args: Its configuration.
-        accelerator: Its accelerator.
         tokenizer: Tokenizer of the policy, also where a processor wraps it.
-        equation: Parts of the algorithm.
         rewards: Entries of ``rewards:`` in the order of `reward_funcs`.
-        needs: Data that the parts need before the update.
         learners: Every part that may have a state, except the sampler, which is updated every sampling round.
         sampler: Prompt sampler that chooses every generation batch, or None.
         source_labels: Labels of the rollout sources beside the policy.
-        has_critic: A critic is trained.
     """
 
     trainer: Any = field(repr=False)

@@ -13,6 +13,7 @@ from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.dispatch import flatten_counts, term_counts, update_part
 from rlm_plugins.equation.step import compute_advantages, shape_and_filter
 from rlm_plugins.errors import PartError
+from rlm_plugins.rewards.columns import NO_LOGS
 from rlm_plugins.rewards.fault import raise_on_all_processes
 from rlm_plugins.rewards.trl_adapter import compute_scores
 from rlm_plugins.rollout.dynamic_sampling import RefillBuffer, SamplingRound, has_batch_dim, pad_sequences
@@ -138,7 +139,7 @@ class PartTools:
         if faults is not None:
             faults.clear()
         state = self.prefetch.arguments()["trainer_state"]
-        arguments = {"trainer_state": state, "log_extra": _ignore, "log_metric": _ignore}
+        arguments = {**NO_LOGS, "trainer_state": state}
         columns = self.prefetch.columns(prompts, completion_ids, inputs, **arguments) if prompts else {}
         scores = [compute_scores(reward, columns) if prompts else [] for reward in self.prefetch.functions]
         if faults is not None:
@@ -155,10 +156,6 @@ def _check_lengths(function: str, *columns: Sequence[Any]) -> None:
     if len(set(map(len, columns))) > 1:
         lengths = ", ".join(str(len(column)) for column in columns)
         raise PartError(f"called `{function}` with lists of {lengths} entries", allowed="one entry per row in each")
-
-
-def _ignore(*_: Any) -> None:
-    """Discard what a reward logs of extra completions."""
 
 
 logger = logging.getLogger(__name__)
