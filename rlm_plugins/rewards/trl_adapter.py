@@ -6,11 +6,10 @@ reward calls `sys.exit`. Here each of these is a fault that names the reward, th
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -90,14 +89,7 @@ def trl_reward(reward: Reward, fault_log: FaultLog | None = None) -> Callable[..
 
 def compute_scores(function: Callable[..., Any], columns: Columns) -> list[float | None]:
     """Return the scores of a function of :func:`trl_reward`, asynchronous or not; outside of any event loop."""
-    scores = function(**columns)
-    if inspect.isawaitable(scores):
-        scores = asyncio.run(_awaited(scores))
-    return scores  # type: ignore[no-any-return]
-
-
-async def _awaited(result: Awaitable[T]) -> T:
-    return await result
+    return time_limit.resolved(function(**columns))  # type: ignore[no-any-return]
 
 
 class RewardAdapter:
