@@ -3,9 +3,9 @@
     h = x + O · attention(RoPE(Q n), RoPE(K n), V n),    n = norm(x)
     y = h + D · (act(G m) ⊙ U m),                        m = norm(h)
 
-No list of model families is kept. A model is supported if it has these submodules and no others, each computes what its
-class does, no hook expects a call of one of them, and its logits agree, checked once. Others are called module by
-module.
+No list of model families is kept. A model is supported if it has these submodules and no others. Each must
+compute what its class does, and no hook may expect a call of one of them. Its logits must agree, checked once. Others
+are called module by module.
 """
 
 from __future__ import annotations
