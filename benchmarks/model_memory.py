@@ -17,8 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlm_fast.load import Load
-from rlm_fast.memory_estimate import Estimate, estimate
+from rlm_fast.memory_estimate import Estimate, Load, estimate
 
 from rlm_plugins.stage import Critic
 
@@ -66,7 +65,7 @@ a CPU.
                + 16 N   separate: N parameters of its own, in float32
     generation = B (P + C) · 2 L v b           KV cache (v units, b bytes, L layers); one layer; probabilities
     update     = T a L + logits                T tokens of a micro-batch, a bytes per token and layer
-                 T b D L + max(logits, T a)    with gradient checkpointing (`rlm_fast.transformer`)
+                 T b D L + max(logits, T a)    with gradient checkpointing (`rlm_fast.memory_estimate`)
     critic update = the same without logits   of a critic with a trunk, after the policy's activations are freed
 
 **Bold** fits a card of {CARDS[0]} GiB, plain one of {CARDS[1]} GiB, ~~struck~~ neither. A card must have 1.1 × peak +

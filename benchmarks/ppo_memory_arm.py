@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rlm_fast.memory_estimate import HEAD_TOKENS, HEAD_VOCABULARY
 from rlm_fast.speed import Memory
-from rlm_fast.transformer import HEAD_TOKENS, HEAD_VOCABULARY
 from torch.profiler import ProfilerActivity, profile
 from transformers import TrainerCallback
 

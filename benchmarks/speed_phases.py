@@ -25,8 +25,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as `rlm` does
 
 import torch
-from rlm_fast import active_sequences, kernel_choices, loop, sampling
-from rlm_fast.host_memory import keep_freed_memory
+from rlm_fast import loop, sampling, tuning
+from rlm_fast.cpu_linear import keep_freed_memory
 from rlm_fast.speed import NO_SPEED
 from rlm_fast.tuning import applied
 from speed_arms import ARMS, BUDGET, OURS, build
@@ -56,7 +56,7 @@ def kind_of(name: str) -> str:
 @contextlib.contextmanager
 def phases(trainer: Any) -> Iterator[None]:
     """Mark the phases of a step for the profiler."""
-    sequences = active_sequences.ActiveSequences
+    sequences = loop.ActiveSequences
     places: list[tuple[Any, str, str]] = [
         (sequences, "prefill", "prefill"),
         (sequences, "next_logits", "decoding"),
@@ -85,7 +85,7 @@ def _marked(method: Callable[..., Any], phase: str) -> Callable[..., Any]:
 def breakdown(workload: Workload, arm: str) -> tuple[dict[str, Counter[str]], Run]:
     """Return the CPU seconds of the second step of an arm, phase → kind, and the measurement of both steps."""
     torch.set_num_threads(workload.threads)
-    choices = kernel_choices.values(replace(NO_SPEED, **(ARMS[arm].speed or {})))
+    choices = tuning.values(replace(NO_SPEED, **(ARMS[arm].speed or {})))
     with applied(choices), tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         trainer = build(replace(workload, steps=2), ARMS[arm], folder)
         begin(trainer, workload)

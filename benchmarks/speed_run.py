@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from rlm_fast import kernel_choices
+from rlm_fast import tuning
 from rlm_fast.speed import NO_SPEED
 from rlm_fast.tuning import applied
 from speed_arms import Arm, build
@@ -30,7 +30,7 @@ def run(workload: Workload, arm: Arm, *, truth: bool = False) -> Run:
         truth: Compute in float32 with weights rounded to bfloat16.
     """
     torch.set_num_threads(workload.threads)
-    choices = kernel_choices.values(replace(NO_SPEED, **(arm.speed or {})))
+    choices = tuning.values(replace(NO_SPEED, **(arm.speed or {})))
     with applied(choices), tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         trainer = build(workload, arm, folder)
         if truth:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlm_fast import forecast, speed_report
+from rlm_fast import speed_report
+from rlm_fast import workload as loads
 from rlm_fast.speed_report import size
 from rlm_fast.workload import machine_memory, workload
 from transformers import MistralConfig
@@ -152,14 +153,14 @@ def test_checkpointing_is_on_where_a_step_would_not_fit(tmp_path: Path, monkeypa
     (sft, grpo), registry = stages(tmp_path)
     entry = examine(grpo, registry)["memory"]
     assert "checkpointing is off: a step needs less than 80% of this machine" in render(examine(grpo, registry))
-    monkeypatch.setattr(forecast, "machine_memory", lambda: entry["peak"])
+    monkeypatch.setattr(loads, "machine_memory", lambda: entry["peak"])
     assert "checkpointing is on: a step without it might not fit" in render(examine(grpo, registry))
     assert workload(grpo, arguments(grpo)).checkpointing
     assert "checkpointing is" not in render(examine(sft, registry)), "the recipe says it"
     assert not workload(sft, arguments(sft)).checkpointing
-    monkeypatch.setattr(forecast, "machine_memory", lambda: entry["peak"] / 0.79)
+    monkeypatch.setattr(loads, "machine_memory", lambda: entry["peak"] / 0.79)
     assert not workload(grpo, arguments(grpo)).checkpointing
-    monkeypatch.setattr(forecast, "estimate", None)
+    monkeypatch.setattr(loads, "estimate", None)
     assert workload(grpo, arguments(grpo)).checkpointing, "an unknown model is assumed to use it"
 
 
@@ -252,7 +253,7 @@ def test_unknown_model_does_not_fail_the_check(tmp_path: Path, monkeypatch: pyte
     def fail(*_: object) -> None:
         raise AttributeError("'PretrainedConfig' object has no attribute 'num_attention_heads'")
 
-    monkeypatch.setattr(forecast, "estimate", fail)
+    monkeypatch.setattr(loads, "estimate", fail)
     entry = examine(grpo, registry)
     assert "num_attention_heads" in entry["memory"]["problem"]
     assert "no estimate for this model" in render(entry)

@@ -20,7 +20,7 @@ from rlm_plugins.errors import RlmError
 @pytest.fixture(autouse=True)
 def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lora, "MIN_PRODUCTS", 0)
-    monkeypatch.setattr("rlm_fast.merged_lora.MERGE_TOKENS", 0)
+    monkeypatch.setattr("rlm_fast.plain_linear.MERGE_TOKENS", 0)
 
 
 @pytest.fixture(params=["usual", "oneDNN", "transposed"])

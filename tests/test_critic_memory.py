@@ -14,8 +14,7 @@ from fixtures_critic import KINDS, LORA, critic, trainer
 from ppo_memory_arm import bytes_of, size
 from ppo_memory_four import four_models
 from ppo_memory_report import report
-from rlm_fast.load import Load
-from rlm_fast.memory_estimate import estimate
+from rlm_fast.memory_estimate import Load, estimate
 
 from rlm_plugins.builtin.models import scratch
 

@@ -10,15 +10,13 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from rlm_fast import attention, fused_lora
-from rlm_fast.forward import packed_logprobs
+from rlm_fast import fused_lora, packed_forward
 from rlm_fast.fused_logprob_head import fused_logprobs
-from rlm_fast.fused_mlp import fuse_mlps
-from rlm_fast.load import Load
-from rlm_fast.memory_estimate import estimate
+from rlm_fast.fused_lora import fuse_mlps
+from rlm_fast.memory_estimate import Load, Transformer, estimate
 from rlm_fast.pack import layouts
+from rlm_fast.packed_forward import packed_logprobs
 from rlm_fast.sampling import MultinomialSampler
-from rlm_fast.transformer import Transformer
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, Qwen2Config, Qwen3Config
 from trl.trainer.utils import add_fused_lm_head
@@ -308,7 +306,7 @@ def _saved_packed(
 ) -> int:
     """Return the activations saved by a packed forward pass with sequences of one length."""
     real = _fused(model(model_config, lora)) if fused else model(model_config, lora)
-    attention.install_attention(causal_model(real))
+    packed_forward.install_attention(causal_model(real))
     # First tokens differ, so that neither prompts nor completions have a common prefix.
     prompts, completions = torch.randint(50, (trees, 1, prompt)), torch.randint(50, (trees, group, completion))
     prompts[:, 0, 0], completions[:, :, 0] = torch.arange(trees), torch.arange(group)

@@ -14,17 +14,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_fast import compatibility, fast, kv_cache, loop, merged_lora, sampling
 from rlm_fast import cpu_linear as products
-from rlm_fast.compatibility import why_unsupported_model
-from rlm_fast.fast import dry_run
+from rlm_fast import fast, kv_cache, loop, plain_linear, sampling
+from rlm_fast.fast import dry_run, why_self_check_fails
 from rlm_fast.kv_cache import PreallocatedLayer, surviving_indices
-from rlm_fast.loop import UnsupportedCall
-from rlm_fast.merged_lora import merged
-from rlm_fast.prompts import distinct_prompts
+from rlm_fast.loop import UnsupportedCall, why_unsupported_model
+from rlm_fast.packed_forward import USES_RNG
+from rlm_fast.plain_linear import merged
+from rlm_fast.prompt_tree import distinct_prompts
 from rlm_fast.sampling import MultinomialSampler, exponential_is_inverse, sample_inverse_cdf
-from rlm_fast.self_check import why_self_check_fails
-from rlm_fast.support import USES_RNG
 from transformers import DynamicCache, GenerationConfig
 from transformers.cache_utils import DynamicLayer
 
@@ -83,7 +81,7 @@ def without_fallback() -> Iterator[None]:
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use merged weights for short completions too, and one thread."""
     torch.set_num_threads(1)
-    monkeypatch.setattr(merged_lora, "MERGE_TOKENS", 0)
+    monkeypatch.setattr(plain_linear, "MERGE_TOKENS", 0)
 
 
 # ------------------------------------------------------------------ the same samples
@@ -257,12 +255,12 @@ def test_an_adapter_that_cannot_be_added_stays_beside(changes: dict[str, Any], d
 @pytest.mark.parametrize("family", fixtures_models.CONFIGS)
 @pytest.mark.parametrize("short", [True, False], ids=["short completions", "merge: false"])
 def test_samples_with_weights_in_place(family: str, short: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merged_lora, "MERGE_TOKENS", 17 if short else 0)
+    monkeypatch.setattr(plain_linear, "MERGE_TOKENS", 17 if short else 0)
 
     def refuse(*given: Any) -> None:
         raise AssertionError("weights were copied")
 
-    monkeypatch.setattr(merged_lora.PackedLinear, "__init__", refuse)
+    monkeypatch.setattr(plain_linear.PackedLinear, "__init__", refuse)
     model = fixtures_models.adapted(fixtures_models.model(family)).eval()
     for times in (1, 3):
         usual, found = generate_with_both(
@@ -378,7 +376,7 @@ def test_dropout_falls_back_to_transformers_in_training_only() -> None:
 
 def test_sharded_models_fall_back_to_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a sharded model all processes must run the same number of forward passes."""
-    monkeypatch.setattr(compatibility, "is_fsdp_managed_module", lambda _: True)
+    monkeypatch.setattr(loop, "is_fsdp_managed_module", lambda _: True)
     assert "sharded" in (why_unsupported_model(fixtures_models.model("Llama")) or "")
 
 

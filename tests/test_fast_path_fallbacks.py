@@ -21,9 +21,9 @@ from peft.tuners.lora.layer import Linear
 from rlm_fast import cpu_linear as products
 from rlm_fast import fast
 from rlm_fast.fused_lora import FusedLinear
+from rlm_fast.packed_forward import USES_RNG
 from rlm_fast.plain_linear import is_cast
 from rlm_fast.speed import NO_SPEED, Speed
-from rlm_fast.support import USES_RNG
 from test_fast_paths import weights
 
 from rlm_plugins.models.adapters import IMAGES

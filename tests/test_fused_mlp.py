@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_fast import fused_lora, fused_mlp
-from rlm_fast.fused_mlp import FusedMLP, fuse_mlps
+from rlm_fast import fused_lora
+from rlm_fast.fused_lora import FusedMLP, fuse_mlps
 from test_cpu_linear import check_gradients, drawn, kept_bytes, pair
 from test_fast_generate import prompts
 
@@ -34,8 +34,8 @@ def fused_pair(family: str, **changes: Any) -> tuple[Any, Any]:
 def is_called(model: Any, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Return True if a forward pass used our function."""
     calls = []
-    forward = fused_mlp._Gated.forward
-    monkeypatch.setattr(fused_mlp._Gated, "forward", lambda *given: (calls.append(1), forward(*given))[1])
+    forward = fused_lora._Gated.forward
+    monkeypatch.setattr(fused_lora._Gated, "forward", lambda *given: (calls.append(1), forward(*given))[1])
     model(prompts(5)["input_ids"])
     monkeypatch.undo()
     return bool(calls)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -100,7 +99,7 @@ def test_a_tracker_that_fails_ends_the_run_in_our_form(tmp_path: Path, monkeypat
             raise ConnectionError("no route")
 
     tracker, *others = integration_errors_module.INTEGRATIONS
-    here = dataclasses.replace(tracker, modules=(__name__,))
+    here = tracker._replace(modules=(__name__,))
     monkeypatch.setattr(integration_errors_module, "INTEGRATIONS", (here, *others))
     monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "tensorboard", Failing)
     monkeypatch.setattr("transformers.integrations.get_available_reporting_integrations", lambda: ["tensorboard"])

@@ -10,13 +10,10 @@ from typing import Any
 import fixtures_models
 import pytest
 import torch
-from rlm_fast import llama_step_check as same_step
+from rlm_fast import llama_step as same_step
 from rlm_fast.cpu_linear import PackedLinear
-from rlm_fast.kv_cache import preallocate, surviving_indices
-from rlm_fast.kv_state import KVState
-from rlm_fast.llama_modules import Norm, UnsupportedModel
-from rlm_fast.llama_step import LlamaStep
-from rlm_fast.llama_step_check import verified_step
+from rlm_fast.kv_cache import KVState, preallocate, surviving_indices
+from rlm_fast.llama_step import LlamaStep, Norm, UnsupportedModel, verified_step
 from test_fast_generate import config, prompts, same
 from transformers import DynamicCache
 

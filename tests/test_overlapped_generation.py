@@ -17,7 +17,7 @@ import torch
 from fixtures_trainer import OFTEN, clipped, interrupted, logged, trainer, weights
 from rlm_engines import overlapped_generation
 from rlm_engines.checks import check_overlap, check_plain_sampling
-from rlm_fast.forecast import Forecast
+from rlm_fast.workload import Forecast
 from rlm_lab import race
 from test_stale_policy import decoupled, stale_policy
 from transformers import TrainerCallback

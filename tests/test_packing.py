@@ -11,9 +11,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_fast import attention, chunk_sizes, support
-from rlm_fast.forward import packed_logprobs
+from rlm_fast import cpu_linear, packed_forward
 from rlm_fast.pack import is_packable, layouts
+from rlm_fast.packed_forward import packed_logprobs
 
 from rlm_plugins.models.adapters import causal_model
 
@@ -24,7 +24,7 @@ Rows = tuple[torch.Tensor, torch.Tensor, int]
 @pytest.fixture(params=fixtures_models.CONFIGS)
 def model(request: pytest.FixtureRequest) -> Any:
     lm = fixtures_models.adapted(fixtures_models.model(request.param, temperature=0.8))
-    attention.install_attention(causal_model(lm))
+    packed_forward.install_attention(causal_model(lm))
     return lm
 
 
@@ -56,7 +56,7 @@ def test_every_model_family_equals_the_padded_pass(model: Any) -> None:
 @cache
 def adapted(family: str) -> Any:
     lm = fixtures_models.adapted(fixtures_models.model(family, temperature=0.8))
-    attention.install_attention(causal_model(lm))
+    packed_forward.install_attention(causal_model(lm))
     return lm
 
 
@@ -70,7 +70,7 @@ lengths = st.lists(st.integers(0, 6), min_size=1, max_size=16)
 )
 def test_any_shape_of_groups(family: str, groups: list[tuple[int, list[int]]], pairs: int) -> None:
     """Groups have 1 to 16 completions of equal or different lengths, down to 0 tokens; few or many kernel calls."""
-    with patch.object(chunk_sizes, "PAIRS", pairs):
+    with patch.object(cpu_linear, "PAIRS", pairs):
         _any_shape_of_groups(adapted(family), groups)
 
 
@@ -125,7 +125,7 @@ PREFIXES = {
 def test_prompts_with_a_common_prefix_equal_the_padded_pass(name: str, min_saved: int, family: str) -> None:
     """Values and gradients are compared; GPT-2 counts positions from the padding, so only equal lengths share."""
     lm = fixtures_models.model("Qwen3", temperature=0.8).train() if "trained" in family else adapted(family)
-    attention.install_attention(causal_model(lm))
+    packed_forward.install_attention(causal_model(lm))
     how = {"relative": family != "GPT2", "min_saved": min_saved}
     logp, entropy = fixtures_models.padded(lm, *PREFIXES[name])
     wanted = fixtures_models.gradient(lm, (logp * logp.detach()).sum())
@@ -160,7 +160,7 @@ def test_equal_log_probs_are_computed_once() -> None:
 @pytest.mark.parametrize(("family", "relative"), [("Llama", True), ("Qwen3", True), ("Phi3", True), ("GPT2", False)])
 def test_relative_positions_are_detected(family: str, relative: bool) -> None:
     lm = fixtures_models.adapted(fixtures_models.model(family))
-    assert support.prepare(lm, reader(lm), temperature=1.0) == (None, relative)
+    assert packed_forward.prepare(lm, reader(lm), temperature=1.0) == (None, relative)
 
 
 def test_a_budget_counts_a_common_prefix_once() -> None:
@@ -197,7 +197,7 @@ def test_the_entropy_may_carry_a_gradient() -> None:
 
 def test_gradient_checkpointing_changes_nothing() -> None:
     lm = fixtures_models.adapted(fixtures_models.model("Llama", temperature=0.8))
-    attention.install_attention(causal_model(lm))
+    packed_forward.install_attention(causal_model(lm))
     before = fixtures_models.gradient(lm, packed(lm, RAGGED)[0].sum())
     lm.gradient_checkpointing_enable({"use_reentrant": False})
     torch.testing.assert_close(fixtures_models.gradient(lm, packed(lm, RAGGED)[0].sum()), before)
@@ -206,7 +206,7 @@ def test_gradient_checkpointing_changes_nothing() -> None:
 def test_all_weights_may_be_trained() -> None:
     lm = fixtures_models.model("Llama", temperature=0.8).train()
     wanted = fixtures_models.gradient(lm, fixtures_models.padded(lm, *RAGGED)[0].sum())
-    attention.install_attention(lm)
+    packed_forward.install_attention(lm)
     assert relative_distance(fixtures_models.gradient(lm, packed(lm, RAGGED)[0].sum()), wanted) < 5e-6
 
 
@@ -214,7 +214,7 @@ def test_bf16_is_no_further_from_the_truth_than_the_padded_pass() -> None:
     """Distances are averaged over batches, since a single gradient is rounded by chance."""
     truth, stock, lm = (fixtures_models.adapted(fixtures_models.model("Llama", temperature=0.8)) for _ in range(3))
     stock, lm = stock.to(torch.bfloat16), lm.to(torch.bfloat16)
-    attention.install_attention(causal_model(lm))
+    packed_forward.install_attention(causal_model(lm))
     errors = [0.0, 0.0]
     for batch in (RAGGED, *PREFIXES.values()):
         wanted = fixtures_models.gradient(truth, fixtures_models.padded(truth, *batch)[0].sum())
@@ -227,9 +227,9 @@ def test_bf16_is_no_further_from_the_truth_than_the_padded_pass() -> None:
 def test_passes_without_a_layout_are_unchanged() -> None:
     lm = fixtures_models.model("Llama")
     before = lm(input_ids=RAGGED[0], attention_mask=RAGGED[1]).logits
-    attention.install_attention(lm)
+    packed_forward.install_attention(lm)
     assert torch.equal(lm(input_ids=RAGGED[0], attention_mask=RAGGED[1]).logits, before)
-    attention.uninstall_attention(lm)
+    packed_forward.uninstall_attention(lm)
     assert not lm.config._attn_implementation.startswith("rlm_")
 
 
@@ -258,9 +258,9 @@ def reader(lm: Any) -> Any:
 @pytest.mark.parametrize("family", fixtures_models.CONFIGS)
 def test_known_families_pass_the_self_check(family: str) -> None:
     lm = fixtures_models.adapted(fixtures_models.model(family, temperature=0.8))
-    assert support.prepare(lm, reader(lm), temperature=0.8).reason is None
+    assert packed_forward.prepare(lm, reader(lm), temperature=0.8).reason is None
     assert causal_model(lm).config._attn_implementation == "rlm_sdpa"
-    assert support.prepare(lm, reader(lm), temperature=0.8).reason is None, "a second trainer of the same model"
+    assert packed_forward.prepare(lm, reader(lm), temperature=0.8).reason is None, "a second trainer of the same model"
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_known_families_pass_the_self_check(family: str) -> None:
 )
 def test_model_with_another_result_fails_the_self_check(family: str, changes: dict[str, Any]) -> None:
     lm = fixtures_models.model(family, **changes)
-    assert "packed forward pass" in str(support.prepare(lm, reader(lm), temperature=1.0).reason)
+    assert "packed forward pass" in str(packed_forward.prepare(lm, reader(lm), temperature=1.0).reason)
     assert not lm.config._attn_implementation.startswith("rlm_")
 
 
@@ -289,19 +289,21 @@ def test_model_with_another_result_fails_the_self_check(family: str, changes: di
 )
 def test_unsupported_models_have_a_reason(make: Any, reason: str) -> None:
     lm = make()
-    assert reason in str(support.prepare(lm, reader(lm), temperature=1.0).reason)
+    assert reason in str(packed_forward.prepare(lm, reader(lm), temperature=1.0).reason)
 
 
 def test_modified_heads_are_not_fused() -> None:
     """A wrapped forward, as by accelerate for another device, would not be called in the padding-free pass."""
     lm, seen = fixtures_models.model("Llama"), []
     lm.lm_head.forward = lambda x: (seen.append(len(x)), torch.nn.functional.linear(x, lm.lm_head.weight))[1]
-    assert "the language head has hooks" in str(support.prepare(lm, reader(lm), temperature=1.0).reason)
+    assert "the language head has hooks" in str(packed_forward.prepare(lm, reader(lm), temperature=1.0).reason)
     lm(input_ids=torch.ones(1, 2, dtype=torch.long))
     assert seen == [1]
     watched = fixtures_models.model("Llama")
     watched.lm_head.register_forward_hook(lambda *_: None)
-    assert "the language head has hooks" in str(support.prepare(watched, reader(watched), temperature=1.0).reason)
+    assert "the language head has hooks" in str(
+        packed_forward.prepare(watched, reader(watched), temperature=1.0).reason
+    )
 
 
 def test_virtual_tokens_need_padding() -> None:
@@ -310,21 +312,21 @@ def test_virtual_tokens_need_padding() -> None:
     lm = peft.get_peft_model(
         fixtures_models.model("Llama"), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
     )
-    assert "virtual tokens" in str(support.prepare(lm, reader(lm), temperature=1.0).reason)
+    assert "virtual tokens" in str(packed_forward.prepare(lm, reader(lm), temperature=1.0).reason)
 
 
 def test_modified_attention_scores_are_detected_at_start() -> None:
     """An untrained model has small scores, which a soft cap does not change: no self-check detects it."""
     lm = fixtures_models.model("Gemma2", attn_implementation="eager", final_logit_softcapping=None)
-    assert "softcap" in str(support.prepare(lm, reader(lm), temperature=1.0).reason)
+    assert "softcap" in str(packed_forward.prepare(lm, reader(lm), temperature=1.0).reason)
     lm = fixtures_models.model("Gemma2", final_logit_softcapping=None, attn_logit_softcapping=None)
-    assert support.prepare(lm, reader(lm), temperature=1.0).reason is None
+    assert packed_forward.prepare(lm, reader(lm), temperature=1.0).reason is None
 
 
 def test_custom_attention_mask_is_detected_before_it_applies() -> None:
     """Doge adds a bias to the scores that is initially 0."""
     lm = fixtures_models.model("Doge", attn_implementation="sdpa")
-    assert "its own attention mask" in str(support.prepare(lm, reader(lm), temperature=1.0).reason)
+    assert "its own attention mask" in str(packed_forward.prepare(lm, reader(lm), temperature=1.0).reason)
 
 
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
@@ -353,4 +355,4 @@ BENT = {
     ],
 )
 def test_attention_window_of_a_token(family: str, changes: dict[str, Any], longest: int | None) -> None:
-    assert support.max_packed_length(fixtures_models.model(family, **changes).config) == longest
+    assert packed_forward.max_packed_length(fixtures_models.model(family, **changes).config) == longest

@@ -18,7 +18,7 @@ from fixtures_trainer import trainer, weights
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.rewards import prefetch as ahead
+from rlm_plugins.rewards import processes as ahead
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
 

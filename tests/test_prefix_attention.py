@@ -10,14 +10,12 @@ import pytest
 import torch
 from rlm_fast import fast
 from rlm_fast import prefix_attention as shared
-from rlm_fast.active_sequences import ActiveSequences
-from rlm_fast.kv_cache import preallocate, surviving_indices
-from rlm_fast.kv_state import KVState
+from rlm_fast.fast import shares_prefixes
+from rlm_fast.kv_cache import KVState, preallocate, surviving_indices
 from rlm_fast.llama_step import LlamaStep
+from rlm_fast.loop import ActiveSequences
 from rlm_fast.prefix_attention import SharedPrefix, attend_all, sharing_pays
-from rlm_fast.prompt_tree import PromptTree
-from rlm_fast.prompts import distinct_prompts, unpadded
-from rlm_fast.self_check import shares_prefixes
+from rlm_fast.prompt_tree import PromptTree, distinct_prompts, unpadded
 from test_fast_generate import config, prompts, same, without_fallback
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import DynamicCache
@@ -218,7 +216,7 @@ def test_samples_of_prompts_that_start_alike(
 ) -> None:
     """Any number of samples is tested, and greedy decoding as in an evaluation."""
     monkeypatch.setattr(shared, "MIN_SAVED", least)
-    monkeypatch.setattr("rlm_fast.active_sequences.MIN_SAVED", 1)
+    monkeypatch.setattr("rlm_fast.loop.MIN_SAVED", 1)
     rows = [[ord(letter) - ord("a") + 3 for letter in text] for text in texts for _ in range(times)]
     width = max(map(len, rows))
     ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])

@@ -6,9 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_fast import chunk_sizes
-from rlm_fast.prefix_tree import Segment, ancestors, attention_runs, prefix_tree
-from rlm_fast.tree_attention import TreeAttention
+from rlm_fast import cpu_linear
+from rlm_fast.tree_attention import Segment, TreeAttention, ancestors, attention_runs, prefix_tree
 from torch.nn.functional import scaled_dot_product_attention
 
 SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size=1, max_size=12)
@@ -74,7 +73,7 @@ def test_attention_and_its_gradients_are_those_of_each_sequence_alone(
     segments, last = prefix_tree(sequences, min_saved=min_saved)
     sizes, parents = [x.stop - x.start for x in segments], [x.parent for x in segments]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunk_sizes, "PAIRS", pairs)
+        patch.setattr(cpu_linear, "PAIRS", pairs)
         tree = TreeAttention.of_tree(sizes, parents, torch.device("cpu"))
     draw = torch.Generator().manual_seed(len(sequences))
     shapes = (4, key_heads, key_heads)

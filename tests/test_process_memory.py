@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from launch_runs import LESSON, ROOT
-from rlm_fast.load import Load
+from rlm_fast.memory_estimate import Load
 from rlm_interop.model_packages import fetch, pinned
 
 from rlm_plugins.errors import RlmError

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from rlm_fast.cpu_linear import fast_linear
-from rlm_fast.small_calls import MIN_PRODUCTS, threads_for
+from rlm_fast.cpu_linear import MIN_THREADED, fast_linear, threads_for
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +16,7 @@ def _two_threads() -> Iterator[None]:
     torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize(("products", "expected"), [(0, 1), (MIN_PRODUCTS - 1, 1), (MIN_PRODUCTS, 2)])
+@pytest.mark.parametrize(("products", "expected"), [(0, 1), (MIN_THREADED - 1, 1), (MIN_THREADED, 2)])
 def test_number_of_threads(products: int, expected: int) -> None:
     with threads_for(products):
         assert torch.get_num_threads() == expected

@@ -74,17 +74,18 @@ def test_drift_is_the_change_of_log_prob_of_the_last_completion(tmp_path: Path) 
     equation_trainer = spo(tmp_path, problems=8, max_steps=3)
     answers: list[dict[int, Any]] = []
     readings: list[dict[int, float]] = []
-    measure = equation_trainer.components.drift.measure
+    (drift,) = equation_trainer.observers
+    measure = drift.measure
 
     def listening(out: dict[str, Any], index: Any) -> torch.Tensor:
         """Read the log-probs of the previous completions before the trainer measures their change."""
         if answers:
             readings.append({p: _read(equation_trainer, a) for p, a in answers[-1].items()})
         found = measure(out, index)
-        answers.append(dict(equation_trainer.components.drift.cache._completions))
+        answers.append(dict(drift.cache._completions))
         return found
 
-    equation_trainer.components.drift.measure = listening
+    drift.measure = listening
     equation_trainer.train()
     lessons = equation_trainer.equation.advantage.target.lessons
     assert lessons[0][1] == [0.0] * 8, "the first time there is nothing to compare with"

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rlm_fast.pack import layouts
 from rlm_fast.token_budget import (
+    KV_SHARE,
     PORTIONS,
+    TokenCounts,
     halve_until,
     merge_micro_batches,
     split_groups,
     split_into_portions,
     split_rule,
 )
-from rlm_fast.token_counts import KV_SHARE, TokenCounts
 
 
 def step_of(groups: Sequence[tuple[int, Sequence[int]]], common: int = 0) -> dict[str, torch.Tensor]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import rlm_fast  # noqa: F401  its choices are registered
 import torch
 from rlm_fast import cpu_linear, tuning
-from rlm_fast import kernel_choices as machine
-from rlm_fast.stage_features import speed_of
+from rlm_fast.features import speed_of
 from rlm_fast.tuning import CHOICES, Choice, applied
 
 from rlm_plugins.cli.recipe_argument import read
@@ -43,11 +39,9 @@ def test_the_fastest_candidate_is_chosen_if_it_is_clearly_faster(
     def work() -> None:
         kernels.now += {7: 1.0, **seconds}[kernels.LEVEL]
 
-    kernels.workload = lambda: work
-    monkeypatch.setitem(sys.modules, "synthetic_kernels", kernels)
     clock = SimpleNamespace(perf_counter=lambda: kernels.now, thread_time=lambda: kernels.now)
     monkeypatch.setattr(tuning, "time", clock)
-    choice = Choice("level", "synthetic_kernels:LEVEL", tuple(seconds), "synthetic_kernels:workload", "level:")
+    choice = Choice(kernels, "LEVEL", tuple(seconds), lambda: work, "level:")
     assert tuning._fastest(choice) == best
     assert kernels.LEVEL == 7, "measuring leaves the value as it is"
 
@@ -56,38 +50,37 @@ def test_the_fastest_candidate_is_chosen_if_it_is_clearly_faster(
 def test_no_candidate_changes_more_than_rounding(key: str) -> None:
     choice = CHOICES[key]
     assert choice.value not in choice.candidates, "the default is compared in any case"
-    expected = tuning._resolve(choice.workload)()()
+    expected = choice.workload()()
     for value in choice.candidates:
         with applied({key: value}):
-            actual = tuning._resolve(choice.workload)()()
+            actual = choice.workload()()
         torch.testing.assert_close(list(actual), list(expected), rtol=1e-4, atol=1e-4)
 
 
 def test_every_choice_is_a_constant_of_its_module() -> None:
     assert {"onednn_tokens", "head_logits", "merged_products", "argmax_piece"} <= CHOICES.keys()
-    for choice in CHOICES.values():
-        module, _, name = choice.constant.partition(":")
-        before = getattr(importlib.import_module(module), name)
-        with applied({choice.key: before + 1, "unknown": 3}):
-            assert getattr(importlib.import_module(module), name) == before + 1
-        assert getattr(importlib.import_module(module), name) == before
+    for key, choice in CHOICES.items():
+        before = getattr(choice.module, choice.name)
+        with applied({key: before + 1, "unknown": 3}):
+            assert getattr(choice.module, choice.name) == before + 1
+        assert getattr(choice.module, choice.name) == before
 
 
 def test_a_machine_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLM_CACHE", str(tmp_path / "cache"))
     results = iter([{"onednn_tokens": 16}, {"onednn_tokens": 32}, {"onednn_tokens": 8}])
-    monkeypatch.setattr(machine, "measure", lambda: next(results))
-    assert machine.tuned() == machine.tuned() == {"onednn_tokens": 16}
-    monkeypatch.setattr(machine, "processor", lambda: "another processor")
-    assert machine.tuned() == {"onednn_tokens": 32}
-    (tmp_path / "cache" / machine.FILE).write_text("{damaged")
-    assert machine.tuned() == {"onednn_tokens": 8}
+    monkeypatch.setattr(tuning, "measure", lambda: next(results))
+    assert tuning.tuned() == tuning.tuned() == {"onednn_tokens": 16}
+    monkeypatch.setattr(tuning, "processor", lambda: "another processor")
+    assert tuning.tuned() == {"onednn_tokens": 32}
+    (tmp_path / "cache" / tuning.FILE).write_text("{damaged")
+    assert tuning.tuned() == {"onednn_tokens": 8}
 
 
 def test_a_resumed_run_uses_the_values_of_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = iter([{"onednn_tokens": 16}, {"onednn_tokens": 8}])
-    monkeypatch.setattr(machine, "tuned", lambda: next(values))
-    monkeypatch.setenv(machine.OFF, "on")
+    monkeypatch.setattr(tuning, "tuned", lambda: next(values))
+    monkeypatch.setenv(tuning.OFF, "on")
     used = []
     stage = runs._train_stage
 
@@ -109,14 +102,14 @@ def test_a_resumed_run_uses_the_values_of_its_start(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("override", ["speed=none", "speed={tune_kernels: false}"])
 def test_measuring_can_be_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, override: str) -> None:
-    monkeypatch.setenv(machine.OFF, "on")
-    monkeypatch.setattr(machine, "tuned", lambda: {"onednn_tokens": 16})
+    monkeypatch.setenv(tuning.OFF, "on")
+    monkeypatch.setattr(tuning, "tuned", lambda: {"onednn_tokens": 16})
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     for overrides, expected in (((), {"onednn_tokens": 16}), ((override,), {})):
         recipe, registry = read(tmp_path / "recipe.yaml", overrides)
         stages = compose(recipe, registry)
-        values = machine.values(speed_of(stages[0]))
+        values = tuning.values(speed_of(stages[0]))
         assert values == ({} if torch.accelerator.is_available() else expected)
-        line = machine.line(speed_of(stages[0]))
+        line = tuning.line(speed_of(stages[0]))
         assert ("defaults, not measured" in line) is not bool(values)
         assert "tokens from which oneDNN is used: " + ("16" if values else "64") in line

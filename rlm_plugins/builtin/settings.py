@@ -28,7 +28,7 @@ def _check(config: Any) -> None:
 
 
 def _observer(config: Any) -> Any:
-    from rlm_plugins.trainer.target_kl import TargetKL
+    from rlm_plugins.trainer.observer import TargetKL
 
     return None if config.target_kl is None else TargetKL(config.target_kl)
 

@@ -124,10 +124,6 @@ class Examples:
     def missing(self, name: str, names: Iterable[str]) -> list[int] | None:
         """Return the numbers of the examples without a value: null, not finite, or one of these names.
 
-        Args:
-            name: Name of the column.
-            names: Texts in lower case that say that there is no value.
-
         Returns:
             None for lists, mappings, and values that Arrow has no type for.
         """

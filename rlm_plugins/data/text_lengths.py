@@ -13,9 +13,6 @@ from rlm_plugins.errors import RecipeError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
 
 _LOG = logging.getLogger(__name__)
 COLUMNS = ("demonstration", "answer", "chosen", "rejected", "completion")
@@ -45,16 +42,6 @@ def check_texts(
     longest prompts in bytes. A prompt is measured only if its bytes may exceed the limit, because a
     token has at least one byte.
 
-    Args:
-        tokenizer: Of the policy.
-        rows: Examples with a ``prompt``, or their :class:`~rlm_plugins.data.text_columns.Examples`.
-        positions: Positions of the model; None: unknown.
-        completion: Longest completion in tokens; None: prompts alone count.
-        where: Address of the environment, for errors.
-        explicit: True if the recipe sets the longest completion, so that exceeding the positions is an error.
-        template: ``chat_template_kwargs`` of the recipe.
-        kind: ``training`` or ``held-out``, for errors.
-
     Raises:
         RecipeError: It names the first example, counted from 0.
     """
@@ -73,8 +60,9 @@ def check_texts(
     number, tokens = longest
     subject = f"the prompt of {kind} example {number} has"
     if tokens >= positions:
+        counted = f"{tokens} tokens" if tokens < 4 * positions else f"more than {4 * positions} tokens"
         raise RecipeError(
-            f"{subject} {_count(tokens, positions)}, and the model has {positions} positions",
+            f"{subject} {counted}, and the model has {positions} positions",
             where=where,
             hint="remove or shorten such prompts, or choose a model with more positions",
         )
@@ -187,10 +175,6 @@ def _tokens(tokenizer: Any, text: str, positions: int) -> int:
     return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _count(tokens: int, positions: int) -> str:
-    return f"{tokens} tokens" if tokens < 4 * positions else f"more than {4 * positions} tokens"
-
-
 def _written(value: Any) -> str:
     """Return the text of a column: of several texts the longest, of messages their contents."""
     if isinstance(value, list | tuple):
@@ -203,11 +187,6 @@ def _written(value: Any) -> str:
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any], **template: Any) -> None:
     """Check that a tokenizer can encode an example, its prompt, its demonstration and its answer.
-
-    Args:
-        tokenizer: Of the policy.
-        row: An example.
-        **template: ``chat_template_kwargs`` of the recipe.
 
     Raises:
         RecipeError: The prompt is a conversation that the chat template cannot render, or the text has characters
@@ -247,11 +226,7 @@ def _demonstration(demonstration: Any) -> str:
 
 
 def positions_of(config: Any) -> int | None:
-    """Return the number of positions of a model, with the scaling of its rotary embeddings; None: no limit is known.
-
-    Args:
-        config: A config of transformers.
-    """
+    """Return the number of positions of a model, with the scaling of its rotary embeddings; None: no limit is known."""
     text = config.get_text_config()
     rope = getattr(text, "rope_parameters", None) or {}
     original, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
@@ -261,11 +236,6 @@ def positions_of(config: Any) -> int | None:
 
 def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Any, **template: Any) -> str:
     """Return a prompt as the text that the model reads.
-
-    Args:
-        tokenizer: With the chat template, for a conversation.
-        prompt: Text or messages.
-        **template: ``chat_template_kwargs`` of the recipe.
 
     Raises:
         RecipeError: A conversation, and the tokenizer has no chat template, or one that does not render it.

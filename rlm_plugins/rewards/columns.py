@@ -39,13 +39,7 @@ def reward_columns(
     inputs: Sequence[Mapping[str, Any]],
     **further: Any,
 ) -> dict[str, Any]:
-    """Return the keyword arguments that TRL calls a reward with.
-
-    Args:
-        prompts, completions, completion_ids: One per completion.
-        inputs: The columns of each.
-        **further: Further columns, and other data (the trainer's state, its metrics log).
-    """
+    """Return the keyword arguments that TRL calls a reward with."""
     columns = {
         "prompts": list(prompts),
         "completions": list(completions),
@@ -58,22 +52,14 @@ def reward_columns(
 def example_data(
     examples: Sequence[Mapping[str, Any]], completions: Sequence[Any], ids: Sequence[Sequence[int]], **further: Any
 ) -> dict[str, Any]:
-    """Return the data of a reward for one completion per example, outside of training: no state, and logs discarded.
-
-    Args:
-        examples: With a ``prompt``.
-        completions: As TRL passes them.
-        ids: Token ids of each completion.
-        **further: Further data.
-    """
+    """Return the data of a reward for one completion per example, outside of training: no state, and logs discarded."""
     prompts = [example["prompt"] for example in examples]
     inputs = [{name: x for name, x in example.items() if name not in NOT_FOR_REWARDS} for example in examples]
-    no_logs = {"trainer_state": None, "log_extra": _discard, "log_metric": _discard}
-    return reward_columns(prompts, completions, ids, inputs, **further, **no_logs)
+    return reward_columns(prompts, completions, ids, inputs, **further, **NO_LOGS)
 
 
-def _discard(*_: Any) -> None:
-    """Discard a log of a reward."""
+NO_LOGS: Mapping[str, Any] = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+"""Data of a reward where no trainer runs it: its logs are discarded."""
 
 
 def text_of(message: Any) -> str:
@@ -187,10 +173,6 @@ def call_part(part: Bound, data: Mapping[str, Any]) -> Any:
     """Return the result of a synchronous reward on a batch.
 
     A part that takes `completion` is called once per completion; a fault stands in place of its score.
-
-    Args:
-        part: With its knobs.
-        data: Columns and other data that it takes.
     """
     if not part.part.is_per_completion:
         return part.call(data)
@@ -207,11 +189,6 @@ def call_part(part: Bound, data: Mapping[str, Any]) -> Any:
 
 async def call_part_async(part: Bound, data: Mapping[str, Any], seconds: float) -> Any:
     """Return the result of an asynchronous reward; calls per completion run concurrently.
-
-    Args:
-        part: With its knobs.
-        data: Columns and other data that it takes.
-        seconds: Limit of each call.
 
     Raises:
         Fault: It exits the process.

@@ -14,21 +14,6 @@ from typing import Any
 from rlm_plugins.errors import PartError, RlmError, short
 from rlm_plugins.workers.time_limit import CallTimeout, is_of_call
 
-__all__ = [
-    "MAX_SCORE",
-    "SAVED",
-    "Fault",
-    "FaultLog",
-    "allowed",
-    "brief",
-    "plain_scores",
-    "raise_on_all_processes",
-    "safe_text",
-    "validate_score",
-    "validate_scores",
-]
-
-
 SAVED = 4
 """Number of samples of one fault that are recorded; the message states how many there were."""
 _COPIED_FIELDS = ("rows", "sample", "value", "retry", "invalid_list")
@@ -126,13 +111,7 @@ class Fault(PartError):
         return copy
 
     def with_samples(self, label: str, columns: Mapping[str, Any], texts: Sequence[str]) -> Fault:
-        """Return a copy that names its sample in the message and has records of its first samples.
-
-        Args:
-            label: Of the reward.
-            columns: That it was called on.
-            texts: Completions as text.
-        """
+        """Return a copy that names its sample in the message and has records of its first samples."""
         problem = self.problem
         if self.sample is not None:
             problem += f" for sample {self.sample}, whose completion begins {short(repr(texts[self.sample]), 80)}"

@@ -6,11 +6,10 @@ reward calls `sys.exit`. Here each of these is a fault that names the reward, th
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,8 +30,7 @@ from rlm_plugins.rewards.columns import (
 )
 from rlm_plugins.rewards.containment import contained
 from rlm_plugins.rewards.fault import Fault, FaultLog, allowed, plain_scores, validate_score, validate_scores
-from rlm_plugins.rewards.prefetch import AsyncReward
-from rlm_plugins.rewards.processes import LOCAL_DATA, ProcessPoolReward
+from rlm_plugins.rewards.processes import LOCAL_DATA, AsyncReward, ProcessPoolReward
 from rlm_plugins.stage import Reward
 from rlm_plugins.workers import time_limit
 from rlm_plugins.workers.time_limit import LoopThread, is_of_call
@@ -74,10 +72,6 @@ def trl_reward(reward: Reward, fault_log: FaultLog | None = None) -> Callable[..
     A function that supports prefetching has an attribute ``begin(columns, loop)``, which starts its calls. That holds
     for asynchronous rewards and those with `processes`, unless `prefetch` is off or they call the policy, which is
     generating meanwhile. Its attribute ``by_group`` is True if ``begin`` may get some groups before the others.
-
-    Args:
-        reward: With its `timeout` and `on_error`.
-        fault_log: Log of its faults; None: a fault that stops the run is raised at once.
     """
     adapter = RewardAdapter(reward, fault_log)
     if not reward.part.is_async:
@@ -95,23 +89,11 @@ def trl_reward(reward: Reward, fault_log: FaultLog | None = None) -> Callable[..
 
 def compute_scores(function: Callable[..., Any], columns: Columns) -> list[float | None]:
     """Return the scores of a function of :func:`trl_reward`, asynchronous or not; outside of any event loop."""
-    scores = function(**columns)
-    if inspect.isawaitable(scores):
-        scores = asyncio.run(_awaited(scores))
-    return scores  # type: ignore[no-any-return]
-
-
-async def _awaited(result: Awaitable[T]) -> T:
-    return await result
+    return time_limit.resolved(function(**columns))  # type: ignore[no-any-return]
 
 
 class RewardAdapter:
-    """Function of one reward that TRL calls: it validates the scores, and handles faults by `on_error`.
-
-    Args:
-        reward: With its `timeout` and `on_error`.
-        fault_log: Log of its faults; None: a fault that stops the run is raised at once.
-    """
+    """Function of one reward that TRL calls: it validates the scores, and handles faults by `on_error`."""
 
     begin: Callable[[Columns, Any], None]
     by_group: bool
@@ -129,14 +111,11 @@ class RewardAdapter:
         if reward.prefetch and not part.setup_targets:
             if part.is_async:
                 self.begin = self._prefetched.begin
-            elif self._pool is not None:
-                self.begin = self._begin_in_pool
+            elif (pool := self._pool) is not None:
+                self.begin = lambda columns, _: pool.begin(*columns_and_groups(reward, columns))
 
     def __call__(self, /, **columns: Any) -> list[float | None]:  # a column may be called `self`
         """Return a number or None for each completion; where it failed, the recipe's substitute.
-
-        Args:
-            **columns: As TRL passes them.
 
         Raises:
             Fault: It failed, `on_error` is ``stop``, and there is no log.
@@ -161,11 +140,10 @@ class RewardAdapter:
 
     def _returned(self, columns: Columns) -> Any:
         """Return what the reward returns for some completions, or its fault."""
-        step = getattr(columns.get("trainer_state"), "global_step", "?")
         try:
             if self._pool is not None:
                 return self._pool.call(*columns_and_groups(self._reward, columns))
-            with contained(self._where, step), time_limit.time_limit(self._seconds):
+            with contained(self._where), time_limit.time_limit(self._seconds):
                 return plain_scores(call_part(self._part, part_data(self._reward, columns)), _count(columns))
         except BaseException as error:  # neither an exit nor a cancellation may end a run silently
             if not is_of_call(error):
@@ -190,10 +168,6 @@ class RewardAdapter:
         returned = await call_part_async(self._part, part_data(self._reward, columns), self._seconds)
         return plain_scores(returned, _count(columns))
 
-    def _begin_in_pool(self, columns: Columns, _: Any) -> None:
-        if self._pool is not None:
-            self._pool.begin(*columns_and_groups(self._reward, columns))
-
     @property
     def _seconds(self) -> float:
         return time_limit.DEFAULT if self._reward.timeout is None else self._reward.timeout
@@ -203,7 +177,8 @@ class RewardAdapter:
         start, texts = time.perf_counter(), texts_of(columns)
         scores, faults = yield from self._score(columns, range(len(texts)))
         if not isinstance(self._part.target, Stateful):  # a retry would change its state
-            if faults and faults[0].retry and not (scores or self._is_isolated(faults)):
+            is_isolated = self._part.part.is_per_completion and all(fault.sample is not None for fault in faults)
+            if faults and faults[0].retry and not (scores or is_isolated):
                 scores, faults = yield from self._score_by_group(columns, faults[0])
             else:
                 faults = yield from self._isolate_all(faults, columns)
@@ -219,12 +194,7 @@ class RewardAdapter:
         return [scores.get(row, substitute) for row in range(len(texts))]
 
     def _test_messages(self, columns: Columns, scores: set[float | None]) -> _Calls[None]:
-        """Warn if messages all earn the same where text does not: the reward reads messages as if they were text.
-
-        Args:
-            columns: Of its first batch.
-            scores: The scores of that batch.
-        """
+        """Warn if messages all earn the same where text does not: the reward reads messages as if they were text."""
         if len(scores) > 1:
             return
         names = [name for name in columns if name not in ("prompts", "completions", "completion_ids")]
@@ -237,10 +207,6 @@ class RewardAdapter:
                 hint = "a chat completion is a list of messages: `text = completion[-1]['content']`"
                 _LOG.warning("%s %s. hint: %s", self._where, problem, hint)
                 return
-
-    def _is_isolated(self, faults: Sequence[Fault]) -> bool:
-        """Return True if the reward was called on each completion alone, and failed on each."""
-        return self._part.part.is_per_completion and all(fault.sample is not None for fault in faults)
 
     def _score(self, columns: Columns, rows: Sequence[int]) -> _Calls[_ScoresAndFaults]:
         """Call the reward on some completions."""

@@ -73,11 +73,6 @@ class ChatTokens:
     Generated tokens are never tokenized again. An observation becomes the tokens that the chat template adds to a
     conversation after an end token. After a plain-text prompt, observations are plain text too.
 
-    Args:
-        tokenizer: The model's.
-        tools: Functions that the model may call; the chat template describes them in the prompt.
-        options: ``chat_template_kwargs`` of the recipe.
-
     Raises:
         RlmError: A tool has no description, or the chat template does not support tool calls.
     """
@@ -99,12 +94,7 @@ class ChatTokens:
         return prompt, self._render(prompt, add_generation_prompt=True, tools=self._tools or None)
 
     def parse_turn(self, ids: list[int], prefix: list[int]) -> dict[str, Any]:
-        """Return a generated turn as a message, with its tool calls parsed.
-
-        Args:
-            ids: Its tokens.
-            prefix: All tokens before it.
-        """
+        """Return a generated turn as a message, with its tool calls parsed."""
         if self._tools:
             from trl.chat_template_utils import parse_response
 
@@ -112,12 +102,7 @@ class ChatTokens:
         return {"role": "assistant", "content": self._tokenizer.decode(ids, skip_special_tokens=True)}
 
     def render_reply(self, messages: Sequence[Message], chat: bool) -> list[int]:
-        """Return an observation, and the start of the model's next turn, as token ids.
-
-        Args:
-            messages: Of the roles ``user`` or ``tool``.
-            chat: True after a conversation, False after plain text.
-        """
+        """Return an observation, and the start of the model's next turn, as token ids."""
         if not chat:
             return self._tokenizer("".join(m["content"] for m in messages), add_special_tokens=False)["input_ids"]
         # A placeholder conversation is rendered without and with the reply; the difference is the reply.

@@ -37,11 +37,6 @@ class CollectedBatch:
 class RolloutCollector:
     """Generates each completion of a batch with its source.
 
-    Args:
-        sources: Rollout parts in the order of the recipe.
-        generations: Completions per group.
-        plays: True if the policy generates episodes of a multi-turn environment.
-
     Raises:
         RecipeError: The sources require more completions than a group has, or two share a label.
     """
@@ -65,12 +60,6 @@ class RolloutCollector:
         Every source is called on every process, also where it has no completions. What it does collectively
         (generating with a sharded policy, setting a temperature) then happens on all of them.
 
-        Args:
-            prompts: One per completion of this process, groups repeated.
-            inputs: The columns of each.
-            first: Index of this process's first completion in the generation batch.
-            trainer: An `EquationTrainer`: tokenizes, and generates with the policy.
-
         Raises:
             PartError: A source failed, or its output is invalid.
         """
@@ -81,7 +70,10 @@ class RolloutCollector:
         for number, source in enumerate(self.sources, 1):
             indices = [i for i in range(n) if self.assignment[in_group[i]] == number]
             data = {
-                **_trainer_data(trainer),
+                "tokenizer": trainer.tokenizer,
+                "step": trainer.state.global_step,
+                "seed": trainer.args.seed,
+                "trainer": trainer,
                 "generate": checked_generate(source, trainer.generate, vocab_size),
                 "prompts": [prompts[i] for i in indices],
                 "inputs": [inputs[i] for i in indices],
@@ -103,15 +95,6 @@ class RolloutCollector:
             return output
         ids, logprobs = trainer.generate(prompts)
         return {"completion_ids": ids, "logprobs": logprobs or [None] * len(prompts)}
-
-
-def _trainer_data(trainer: Any) -> dict[str, Any]:
-    return {
-        "tokenizer": trainer.tokenizer,
-        "step": trainer.state.global_step,
-        "seed": trainer.args.seed,
-        "trainer": trainer,
-    }
 
 
 def _truncate(output: dict[str, list[Any]], max_length: int) -> dict[str, list[Any]]:
@@ -137,12 +120,9 @@ def _write_output(
             continue
         batch.source[i], batch.completion_ids[i] = source, list(output["completion_ids"][k])
         for name in output.keys() - {"completion_ids"}:
-            column = fields[name] if name in fields else _column(batch, inputs, name)
-            column[i] = output[name][k]
-
-
-def _column(batch: CollectedBatch, inputs: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    return batch.columns.setdefault(name, [example.get(name) for example in inputs])
+            if name not in fields:
+                fields[name] = batch.columns.setdefault(name, [example.get(name) for example in inputs])
+            fields[name][i] = output[name][k]
 
 
 PER_TOKEN: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
@@ -154,11 +134,6 @@ PER_TOKEN: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 def call_source(source: Bound, data: Mapping[str, Any], vocab_size: int | None = None) -> dict[str, list[Any]]:
     """Return the validated output of a source: one entry per completion, per-token lists of its length.
-
-    Args:
-        source: The part.
-        data: Names that it may require: :data:`rlm_plugins.equation.hooks.ROLLOUT`.
-        vocab_size: Of the model; None: unknown.
 
     Raises:
         PartError: It failed, or its output is invalid.
@@ -174,7 +149,11 @@ def call_source(source: Bound, data: Mapping[str, Any], vocab_size: int | None =
         allowed = f"completion_ids (and further columns): a list of {size} entries each"
         raise PartError(f"returned {counts}", where=location(source), allowed=allowed)
     output = {("mask" if name == "env_mask" else name): list(values) for name, values in columns.items()}
-    output["completion_ids"] = [_completion(source, ids, vocab_size) for ids in output["completion_ids"]]
+    completions: list[Any] = []
+    for ids in output["completion_ids"]:  # None leaves a completion to the policy
+        action = "returned the completion"
+        completions.append(None if ids is None else _token_ids(source, ids, action, vocab_size, "None, or "))
+    output["completion_ids"] = completions
     for name in (name for name in PER_TOKEN if name in output):
         pairs = zip(output["completion_ids"], output[name], strict=True)
         output[name] = [_per_token(source, name, number, *pair) for number, pair in enumerate(pairs)]
@@ -184,36 +163,20 @@ def call_source(source: Bound, data: Mapping[str, Any], vocab_size: int | None =
 def checked_generate(
     source: Bound, generate: Callable[..., tuple[list[list[int]], Any]], vocab_size: int | None = None
 ) -> Callable[..., list[list[int]]]:
-    """Return the data ``generate`` of one source: the policy's generation, with prefixes checked.
-
-    Args:
-        source: The part, for error messages.
-        generate: The trainer's.
-        vocab_size: Of the model; None: unknown.
-    """
+    """Return the data ``generate`` of one source: the policy's generation, with prefixes checked."""
 
     def checked(prompts: Sequence[Any], prefixes: Any = None, **options: Any) -> list[list[int]]:
         if prefixes is not None:
-            options["prefixes"] = _prefixes(source, list(prefixes), len(prompts), vocab_size)
+            starts = list(prefixes)
+            if len(starts) != len(prompts):
+                problem = f"called `generate` with {len(starts)} prefixes for {len(prompts)} prompts"
+                allowed = "one list of token ids per prompt (an empty one: none)"
+                raise PartError(problem, where=location(source), allowed=allowed)
+            numbered = [(ids, f"called `generate` with the prefix {n},") for n, ids in enumerate(starts)]
+            options["prefixes"] = [_token_ids(source, ids, action, vocab_size) for ids, action in numbered]
         return generate(prompts, **options)[0]
 
     return checked
-
-
-def _prefixes(source: Bound, prefixes: list[Any], count: int, vocab_size: int | None) -> list[list[int]]:
-    if len(prefixes) != count:
-        problem = f"called `generate` with {len(prefixes)} prefixes for {count} prompts"
-        raise PartError(
-            problem, where=location(source), allowed="one list of token ids per prompt (an empty one: none)"
-        )
-    return [
-        _token_ids(source, ids, f"called `generate` with the prefix {n},", vocab_size) for n, ids in enumerate(prefixes)
-    ]
-
-
-def _completion(source: Bound, ids: Any, vocab_size: int | None) -> list[int] | None:
-    """Return a completion as token ids; None leaves it to the policy."""
-    return None if ids is None else _token_ids(source, ids, "returned the completion", vocab_size, "None, or ")
 
 
 def _token_ids(source: Bound, tokens: Any, action: str, vocab_size: int | None, otherwise: str = "") -> list[int]:

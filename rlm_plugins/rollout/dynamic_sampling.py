@@ -46,10 +46,6 @@ class SamplingRound:
 class RefillBuffer:
     """Buffer that collects groups that pass the filters, over sampling rounds until the batch is full.
 
-    Args:
-        groups: Number of groups of a full batch.
-        pad_token: The token id that pads.
-
     Attributes:
         rounds: Number of sampling rounds so far.
         filled: Number of groups collected.
@@ -143,3 +139,21 @@ def pad_to_width(x: torch.Tensor, width: int, left: bool = False, value: int = 0
 def has_batch_dim(x: Any) -> bool:
     """Return True if `x` is a tensor with an entry per completion, not a scalar."""
     return isinstance(x, torch.Tensor) and x.dim() > 0
+
+
+def pad_sequences(
+    prompts: Sequence[torch.Tensor], completions: Sequence[torch.Tensor], pad_token: int
+) -> dict[str, torch.Tensor]:
+    """Return token ids as TRL's dictionary has them: prompts padded on the left, completions on the right."""
+    return {
+        "prompt_ids": stack(prompts, True, pad_token),
+        "prompt_mask": stack([torch.ones_like(x) for x in prompts], True),
+        "completion_ids": stack(completions, False, pad_token),
+        "completion_mask": stack([torch.ones_like(x) for x in completions]),
+    }
+
+
+def stack(sequences: Sequence[torch.Tensor], left: bool = False, value: int = 0) -> torch.Tensor:
+    """Return (B, T) of sequences of different lengths (T,)."""
+    width = max(1, *(len(x) for x in sequences))
+    return torch.cat([pad_to_width(x.unsqueeze(0), width, left, value) for x in sequences])

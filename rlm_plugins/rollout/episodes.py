@@ -6,11 +6,9 @@ so a batch takes as many calls of the policy as its longest episode has turns.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from numbers import Real
 from typing import Any, TypeVar
@@ -19,7 +17,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.part import Part
 from rlm_plugins.rollout.chat_tokens import ChatTokens, EpisodeTokens, Fork
 from rlm_plugins.specs import Environment, EnvironmentSpec, Episode, Message, has_step
-from rlm_plugins.workers.time_limit import CallTimeout, time_limit
+from rlm_plugins.workers.time_limit import CallTimeout, resolved, time_limit
 
 _NO_TOOLS = ("reset", "step", "get_reward")
 
@@ -71,37 +69,18 @@ def step_environment(environment: Any, action: str) -> tuple[str, float, bool]:
     raise RlmError(f"it returned {result!r:.80}", allowed="(observation: text, reward: a finite number, done: a bool)")
 
 
-@dataclass
-class ToolResults:
-    """Results of the tool calls of a turn.
+def call_tools(
+    environment: Any, message: Message, functions: Sequence[Callable[..., Any]]
+) -> tuple[list[Message], int, bool]:
+    """Call the tools that a turn names; an exception becomes the message of its call.
 
-    Args:
-        messages: One per call.
-        failures: Number of calls that failed.
-        done: True if there was no call, or the environment is done.
-    """
-
-    messages: list[Message] = field(default_factory=list)
-    failures: int = 0
-    done: bool = False
-
-
-def call_tools(environment: Any, message: Message, functions: Sequence[Callable[..., Any]]) -> ToolResults:
-    """Call the tools that a turn names; an exception becomes the message of its call, and is counted.
-
-    Args:
-        environment: With its tools.
-        message: The turn.
-        functions: Tools beside those of the environment.
+    Returns:
+        A message per call, the number of calls that failed, and True if there was no call or the environment is done.
     """
     tools = {tool.__name__: tool for tool in (*functions, *tools_of(environment))}
-    results = ToolResults()
-    for call in message.get("tool_calls") or ():
-        reply, failed = _call_tool(call.get("function", call), tools)
-        results.messages.append(reply)
-        results.failures += failed
-    results.done = not results.messages or bool(getattr(environment, "done", False))
-    return results
+    replies = [_call_tool(call.get("function", call), tools) for call in message.get("tool_calls") or ()]
+    done = not replies or bool(getattr(environment, "done", False))
+    return [reply for reply, _ in replies], sum(failed for _, failed in replies), done
 
 
 def _call_tool(call: Mapping[str, Any], tools: Mapping[str, Callable[..., Any]]) -> tuple[Message, bool]:
@@ -110,16 +89,10 @@ def _call_tool(call: Mapping[str, Any], tools: Mapping[str, Callable[..., Any]])
     try:
         if name not in tools:
             raise ValueError(f"Tool {name} not found.")
-        result = tools[name](**call["arguments"])
-        if inspect.isawaitable(result):
-            result = asyncio.run(_awaited(result))
+        result = resolved(tools[name](**call["arguments"]))
     except Exception as error:
         result, failed = {"error": str(error)}, True
     return {"role": "tool", "name": name, "content": str(result)}, failed
-
-
-async def _awaited(result: Any) -> Any:
-    return await result
 
 
 def episode_reward(environment: Any) -> float:
@@ -128,9 +101,7 @@ def episode_reward(environment: Any) -> float:
     Raises:
         RlmError: It is not a finite number.
     """
-    reward = environment.get_reward()
-    if inspect.isawaitable(reward):
-        reward = asyncio.run(_awaited(reward))
+    reward = resolved(environment.get_reward())
     if _is_finite_number(reward):
         return float(reward)
     raise RlmError(f"it returned {reward!r:.80}", allowed="a finite number")
@@ -148,16 +119,7 @@ AnyRunning = Callable[[int], bool]
 
 
 class EpisodeRunner:
-    """Runner of the episodes of one environment with one model.
-
-    Args:
-        environment_spec: With its environment, or tools alone.
-        tokenizer: The model's.
-        end_token_ids: Token ids that end a turn.
-        max_completion_length: Maximum number of completion tokens, observations included.
-        max_length: Maximum number of tokens, prompt included; None: no limit.
-        options: ``chat_template_kwargs`` of the recipe.
-    """
+    """Runner of the episodes of one environment with one model."""
 
     def __init__(
         self,
@@ -182,15 +144,7 @@ class EpisodeRunner:
         any_running: AnyRunning = bool,
         starts: Sequence[Fork | None] | None = None,
     ) -> list[EpisodeTokens]:
-        """Return one episode per prompt, from its first observation to its end.
-
-        Args:
-            prompts: One per episode.
-            inputs: The columns of each.
-            generate: The policy.
-            any_running: See :data:`AnyRunning`.
-            starts: Per episode, the turns of another episode that are replayed first; None: none.
-        """
+        """Return one episode per prompt, from its first observation to its end."""
         episodes = [self._start(prompt, columns) for prompt, columns in zip(prompts, inputs, strict=True)]
         for tokens, start in zip(episodes, starts or (), strict=bool(starts)):
             if start is not None:
@@ -242,10 +196,10 @@ class EpisodeRunner:
             results = call_environment(episode, "a tool", partial(call_tools, environment, message, self._functions))
             if results is None:
                 return None
-            episode.tool_calls += len(results.messages)
-            episode.tool_failures += results.failures
-            episode.done = results.done
-            return None if results.done else results.messages
+            messages, failures, episode.done = results
+            episode.tool_calls += len(messages)
+            episode.tool_failures += failures
+            return None if episode.done else messages
         outcome = call_environment(episode, "step", partial(step_environment, environment, message["content"]))
         if outcome is None:
             return None
@@ -294,11 +248,6 @@ def call_environment(episode: Episode, method: str, call: Callable[[], T]) -> T 
     """Return `call()` within the environment's timeout; on failure, set the episode's fault and return None.
 
     A call that timed out leaves the environment in an unknown state, so the episode drops it.
-
-    Args:
-        episode: Of the environment.
-        method: Name of the called method, for the message.
-        call: Calls it.
     """
     environment, turn = episode.environment, len(episode.turn_ends)
     try:

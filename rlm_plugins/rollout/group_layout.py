@@ -70,11 +70,6 @@ def columns_read(sources: Sequence[Bound]) -> list[str]:
 def check_whole_groups(sources: Sequence[Bound], generations: int, per_process: int) -> None:
     """Check that no group is split over processes where a source declares ``whole_groups = True``.
 
-    Args:
-        sources: Rollout parts.
-        generations: Completions per group.
-        per_process: Completions of a generation batch on one process.
-
     Raises:
         RecipeError: Groups are split.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from torch.utils.data import Sampler
 
@@ -71,12 +71,7 @@ class PromptSampler(Sampler[int]):
 
 
 def order_of(sampler: Bound | None, *, shuffle: bool = True) -> Order:
-    """Return the order of an epoch, by the recipe's sampler.
-
-    Args:
-        sampler: None, or one that is called before every generation, gives TRL's order.
-        shuffle: True for TRL's random order, False for that of the data set.
-    """
+    """Return the order of an epoch, by the recipe's sampler."""
     if sampler is None or is_called_per_generation(sampler):
         return shuffled if shuffle else lambda size, epoch, seed: in_order(size)
 
@@ -99,52 +94,22 @@ def order_of(sampler: Bound | None, *, shuffle: bool = True) -> Order:
 def call_sampler(sampler: Bound, data: dict[str, int], step: int | None = None) -> list[int]:
     """Return the indices that a sampler selects, each checked.
 
-    Args:
-        sampler: The part.
-        data: Names that it may require.
-        step: Optimizer step, for its schedules.
-
     Raises:
         RecipeError: An index is out of range.
     """
     with attribute_errors(sampler):
         indices: list[Any] = list(sampler.call({name: data[name] for name in sampler.part.data}, step))
-    return [_index(sampler, x, data["size"]) for x in indices]
-
-
-def _index(sampler: Bound, x: Any, size: int) -> int:
-    """Return what a sampler selected as an index of the data set."""
-    if hasattr(x, "__index__") and 0 <= operator.index(x) < size:
-        return operator.index(x)
-    problem = f"the sampler '{sampler.part.name}' returned index {x!r} for {size} examples"
-    raise RecipeError(problem, where=WHERE, allowed=f"whole numbers from 0 to {size - 1}")
+    size = data["size"]
+    for x in indices:
+        if not hasattr(x, "__index__") or not 0 <= operator.index(x) < size:
+            problem = f"the sampler '{sampler.part.name}' returned index {x!r} for {size} examples"
+            raise RecipeError(problem, where=WHERE, allowed=f"whole numbers from 0 to {size - 1}")
+    return list(map(operator.index, indices))
 
 
 def is_called_per_generation(part: Bound) -> bool:
     """Return True for a sampler that is called before every generation."""
     return part.part.hook == "rlm_samplers" and "count" in part.part.data
-
-
-class PromptSource(Protocol):
-    """Selects the prompts of each generation batch; resumable.
-
-    Attributes:
-        sampler: The sampler that is called before every generation; None: epochs have a fixed order.
-    """
-
-    sampler: Bound | None
-
-    def take(self, count: int, step: int = 0) -> list[int]:
-        """Return the indices of the next `count` prompts, after `step` optimizer steps."""
-        ...
-
-    def state_dict(self) -> dict[str, int]:
-        """Return the position as plain numbers."""
-        ...
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Restore the position of a checkpoint."""
-        ...
 
 
 class InOrder:
@@ -224,18 +189,14 @@ class OnDemand:
         self._round = state["draw"]
 
 
+PromptSource = InOrder | OnDemand
+"""Selects the prompts of each generation batch; resumable."""
+
+
 def prompt_source_for(
     sampler: Bound | None, equation: Iterable[Bound], order: Order, *, size: int, seed: int
 ) -> PromptSource | None:
-    """Return the prompt source of a stage; None where the data loader is sufficient.
-
-    Args:
-        sampler: Of the recipe.
-        equation: The parts of the equation.
-        order: Of the epochs, where the sampler is not called before every generation.
-        size: Number of examples in the data set.
-        seed: Of the run.
-    """
+    """Return the prompt source of a stage; None where the data loader is sufficient."""
     if not reason([*([sampler] if sampler else []), *equation]):
         return None
     if sampler is not None and is_called_per_generation(sampler):

@@ -32,7 +32,6 @@ from rlm_plugins.recipe.checks.examples import named_example
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.rewards.containment import marked_calls
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.run.failures import repeated, save_on_failure, with_hints, with_remedy
 from rlm_plugins.run.folder import SUMMARY, Run
@@ -193,7 +192,6 @@ def _writing(run: Run) -> Iterator[None]:
             context.enter_context(locked(run.folder, run.log_line))
         context.enter_context(current())
         context.enter_context(unwatched())
-        context.enter_context(marked_calls(run.folder, run.log_line))
         current().folder = run.folder
         yield
 

@@ -15,6 +15,16 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.dynamic_sampling import LEFT_PADDED
 from rlm_plugins.stage import Reward
 
+TRL_COLUMNS = {
+    "old_logp": "old_per_token_logps",
+    "ref_logp": "ref_per_token_logps",
+    "rollout_logp": "sampling_per_token_logps",
+    "teacher_logp": "teacher_logp",
+    "has_teacher": "has_teacher",
+    "policy_version": "policy_version",
+}
+"""Field of the batch → its column in TRL's dictionary, in both phases."""
+
 
 @dataclass(frozen=True)
 class DataNeeds:
@@ -65,16 +75,11 @@ class TrainerContext:
 
     Args:
         trainer: TRL's trainer; the properties below are its attributes that change during training.
-        args: Its configuration.
-        accelerator: Its accelerator.
         tokenizer: Tokenizer of the policy, also where a processor wraps it.
-        equation: Parts of the algorithm.
         rewards: Entries of ``rewards:`` in the order of `reward_funcs`.
-        needs: Data that the parts need before the update.
         learners: Every part that may have a state, except the sampler, which is updated every sampling round.
         sampler: Prompt sampler that chooses every generation batch, or None.
         source_labels: Labels of the rollout sources beside the policy.
-        has_critic: A critic is trained.
     """
 
     trainer: Any = field(repr=False)
@@ -109,6 +114,12 @@ class TrainerContext:
     def micro_steps_per_generation(self) -> int:
         """Micro-batches that one generation batch serves."""
         return int(self.args.steps_per_generation * self.args.num_iterations)
+
+    @property
+    def group_size(self) -> int:
+        """Completions per prompt, in training or in the current evaluation."""
+        args = self.args
+        return int(args.num_generations if self.is_training else args.num_generations_eval or args.num_generations)
 
     @property
     def accumulation(self) -> int:

@@ -16,6 +16,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.models.auxiliary_lm import AuxiliaryOptimizer
 from rlm_plugins.models.critic import Critic, HeadCritic, SeparateCritic, SharedCritic
 from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.observer import drop_gradients
 from rlm_plugins.trainer.passes import ForwardPasses, prompt_completion
 
 
@@ -79,10 +80,6 @@ class CriticUpdate:
         """Return the values (B, T) of a micro-batch as a leaf tensor, whose gradient :meth:`step` backpropagates.
 
         Until the critic's first step on a generation batch they are those of the scoring phase.
-
-        Args:
-            inputs: The micro-batch.
-            hidden: Hidden states from :meth:`hidden_states`.
         """
         if self.critic is None:
             return None
@@ -146,12 +143,6 @@ def refused_critic(settings: stage.Critic) -> tuple[str, str]:
     if settings.kind != "separate":
         return f"a critic of the kind `{settings.kind}` is a part of the policy and cannot be trained", "critic.kind"
     return ("gradients of the policy cannot be dropped", "critic.warmup_steps") if settings.warmup_steps else ("", "")
-
-
-def drop_gradients(model: Any) -> None:
-    """Drop the gradients of this step: the optimizer skips parameters without one, also in weight decay."""
-    for weight in model.parameters():
-        weight.grad = None
 
 
 def trunk_of(settings: stage.Critic | None, model: Any) -> Any:

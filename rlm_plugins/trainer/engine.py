@@ -27,12 +27,6 @@ SHARED_MEMORY = Path("/dev/shm")
 class EngineGeneration:
     """The policy's engine with the interface of TRL's ``VLLMGeneration``.
 
-    Args:
-        engine: The engine; it is started.
-        args: Config of the trainer.
-        end_token_ids: Tokens that end a completion.
-        trl: What TRL passes to ``VLLMGeneration``: model, accelerator and sampling settings.
-
     Attributes:
         version: Version of the weights of the engine; -1 before the first sync. TRL syncs when the step changed, so
             versions are optimizer steps.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from trl import GRPOTrainer
 
 from rlm_plugins.durable import stop_signals
 from rlm_plugins.durable.files import publish_sealed
+from rlm_plugins.equation.equation import Equation
 from rlm_plugins.equation.step import nonfinite_logits
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.adapters import without_auxiliary
@@ -28,24 +30,17 @@ from rlm_plugins.trainer.critic_update import CriticUpdate, trunk_of
 from rlm_plugins.trainer.engine import in_place_of_vllm
 from rlm_plugins.trainer.generation import Completions, PolicyGeneration, Prompts, PromptTokens
 from rlm_plugins.trainer.loss import Loss, LossBatches, MicroBatches, StepMeans
-from rlm_plugins.trainer.observer import ObservedSteps
+from rlm_plugins.trainer.observer import ObservedSteps, StepObserver
 from rlm_plugins.trainer.options import TrainerOptions
 from rlm_plugins.trainer.passes import ForwardPasses, LogpsAndEntropies, OldLogProbs
 from rlm_plugins.trainer.rewards import RewardPrefetch, Rewards
 from rlm_plugins.trainer.rollout import Rollout
-from rlm_plugins.trainer.scoring import PartTools, PolicyDrift, Scoring
+from rlm_plugins.trainer.scoring import PartTools, Scoring
 from rlm_plugins.trainer.trl_seams import FusedHead
 
 
 class Collaborators:
-    """Builds the collaborators of one trainer; each receives those before it.
-
-    Args:
-        trainer: The trainer, whose `__init__` TRL has run.
-        trl: ``super()`` of the trainer: TRL's own methods.
-        options: Arguments of the stage.
-        trunk: Copy of the policy for a separate critic.
-    """
+    """Builds the collaborators of one trainer; each receives those before it."""
 
     def __init__(self, trainer: Any, trl: Any, options: TrainerOptions, trunk: Any) -> None:
         source, collector, args = options.prompt_source, options.collector, trainer.args
@@ -88,7 +83,6 @@ class Collaborators:
         else:
             self.passes = passes = options.passes(context, partial(_call, trl, _FORWARD))
         self.old_logprobs = old_logprobs = OldLogProbs(context, passes, generation, is_single_turn)
-        self.drift = PolicyDrift(context, passes)
         self.critic = critic = CriticUpdate(context, passes, options.critic, trunk)
 
         self.rewards = rewards = Rewards(context, rollout, trainer.reward_weights, options.faults, options.log_faults)
@@ -96,7 +90,7 @@ class Collaborators:
         loop = getattr(trainer, "async_loop", None)  # TRL has one if a reward is asynchronous
         self.prefetch = RewardPrefetch(context, prompts, rollout, *calls, loop, is_single_turn)
         self.tools = PartTools(context, prompts, generation, passes, rewards, self.prefetch)
-        scoring_inputs = prompts, rollout, old_logprobs, self.drift, critic, rewards, self.tools
+        scoring_inputs = prompts, rollout, old_logprobs, critic, rewards, self.tools
         self.scoring = Scoring(context, *scoring_inputs, trainer._logs)
 
         aux_loss_coef = trainer.router_aux_loss_coef if trainer.aux_loss_enabled else None
@@ -107,8 +101,8 @@ class Collaborators:
         self.loss = Loss(context, batches, passes, old_logprobs, critic, micro_batches, means, schedules, aux_loss_coef)
 
         observed = {x.name: x for x in options.observers if hasattr(x, "state_dict")}
-        # "desk" and "past" are keys of the checkpoint format
-        states = {"desk": source, "past": self.drift.cache, CRITIC: critic.optimizer, **observed}
+        # "desk" is a key of the checkpoint format
+        states = {"desk": source, CRITIC: critic.optimizer, **observed}
         self.states = PartStates(stateful, states)
 
 
@@ -143,6 +137,12 @@ def _call(target: Any, method: str, *args: Any, **options: Any) -> Any:
     return getattr(target, method)(*args, **options)
 
 
+def _observers_of_parts(equation: Equation) -> list[StepObserver]:
+    """Return the observers that parts need, one of each name."""
+    observers = [part.target.observer() for part in equation.parts() if hasattr(part.target, "observer")]
+    return list({observer.name: observer for observer in observers}.values())
+
+
 def _episode_runner(trainer: Any, spec: EnvironmentSpec | None) -> EpisodeRunner | None:
     if spec is None or not spec.multi_turn:
         return None
@@ -163,21 +163,38 @@ def _reward_arguments(trainer: Any) -> dict[str, Any]:
     return arguments if trainer.environments is None else {**arguments, "environments": trainer.environments}
 
 
-class PolicyInterface:
-    """Mixin for :class:`rlm_plugins.trainer.EquationTrainer`: tokens, generation, episodes, temperature, critic."""
+class EquationTrainer(ObservedSteps, GRPOTrainer):  # type: ignore[misc]
+    """GRPOTrainer whose advantage and loss are the parts of an :class:`rlm_plugins.equation.equation.Equation`.
 
-    components: Collaborators
-    fused_heads: list[FusedHead]
-    args: Any
-    accelerator: Any
-    model: Any
-    ref_model: Any
-    temperature: float
-    use_vllm: bool
-    vllm_generation: Any
-    generation_config: Any
-    generation_kwargs: dict[str, Any]
-    _tokenizer: Any
+    Attributes:
+        components: Collaborators that the overrides call.
+        equation: Parts of the algorithm.
+    """
+
+    _name = "rlm"
+    _tag_names: tuple[str, ...] = ("trl", "rlm-plugins")
+    _buffered_inputs: Any
+
+    def __init__(self, options: TrainerOptions, **trl: Any) -> None:
+        _refuse_unused_overrides(self)
+        options = replace(options, observers=[*options.observers, *_observers_of_parts(options.equation)])
+        trunk = trunk_of(options.critic, trl["model"])  # before TRL adds an adapter
+        if options.collector is not None:
+            trl["rollout_func"] = _collect
+        for observer in options.observers:
+            observer.configure(trl)
+        with in_place_of_vllm(options.engine, trl["args"], lambda: self.eos_token_ids):
+            super().__init__(**trl)
+        if options.engine is not None:
+            self.vllm_generation.step = lambda: self.state.global_step
+        models = [model for model in (self.model, self.ref_model) if model is not None]
+        self.fused_heads = [FusedHead(model, self.accelerator, self.args.cast_lm_head_to_fp32) for model in models]
+        options = options.with_rewards(self.reward_func_names)
+        self.equation = options.equation
+        self.components = Collaborators(self, super(), options, trunk)
+        self.observe(options.observers)
+
+    # -- the policy, for rollout sources and parts
 
     @property
     def critic(self) -> Critic | None:
@@ -251,41 +268,6 @@ class PolicyInterface:
             self.generation_config.temperature = self.generation_kwargs["temperature"] = temperature
         for head in self.fused_heads:
             head.set_temperature(temperature)
-
-
-class EquationTrainer(ObservedSteps, PolicyInterface, GRPOTrainer):  # type: ignore[misc]
-    """GRPOTrainer whose advantage and loss are the parts of an :class:`rlm_plugins.equation.equation.Equation`.
-
-    Args:
-        options: Arguments of the stage beside those of GRPOTrainer.
-        **trl: Arguments of GRPOTrainer.
-
-    Attributes:
-        components: Collaborators that the overrides call.
-        equation: Parts of the algorithm.
-    """
-
-    _name = "rlm"
-    _tag_names: tuple[str, ...] = ("trl", "rlm-plugins")
-    _buffered_inputs: Any
-
-    def __init__(self, options: TrainerOptions, **trl: Any) -> None:
-        _refuse_unused_overrides(self)
-        trunk = trunk_of(options.critic, trl["model"])  # before TRL adds an adapter
-        if options.collector is not None:
-            trl["rollout_func"] = _collect
-        for observer in options.observers:
-            observer.configure(trl)
-        with in_place_of_vllm(options.engine, trl["args"], lambda: self.eos_token_ids):
-            super().__init__(**trl)
-        if options.engine is not None:
-            self.vllm_generation.step = lambda: self.state.global_step
-        models = [model for model in (self.model, self.ref_model) if model is not None]
-        self.fused_heads = [FusedHead(model, self.accelerator, self.args.cast_lm_head_to_fp32) for model in models]
-        options = options.with_rewards(self.reward_func_names)
-        self.equation = options.equation
-        self.components = Collaborators(self, super(), options, trunk)
-        self.observe(options.observers)
 
     # -- a run
 

@@ -138,13 +138,6 @@ class PolicyGeneration:
         """Run TRL's `_generate_single_turn`, with `generate` of the model replaced by the recipe's generator.
 
         Sharded models use `transformers.generate`.
-
-        Args:
-            trl_single_turn: TRL's method.
-            return_logprobs: Returns True if log-probs and entropies are to be recorded.
-            on_finished: Called with completions that end while others are still decoded.
-            *args: Arguments of TRL's method.
-            **options: Keyword arguments of TRL's method.
         """
         policy = self.context.accelerator.unwrap_model(self.context.model)
         if self.generator is None or self.context.is_sharded or self._is_replaced(policy):

@@ -14,7 +14,7 @@ from rlm_plugins.equation.knobs import Schedule
 from rlm_plugins.equation.rng_state import temporary_rng_state
 from rlm_plugins.equation.step import build_step_batch, objective
 from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
-from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.trainer.context import TRL_COLUMNS, TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
 from rlm_plugins.trainer.passes import ForwardPasses, OldLogProbs
 from rlm_plugins.trainer.rollout import Rollout
@@ -174,7 +174,9 @@ class LossBatches:
         """Return a micro-batch with the data of the loss phase; metrics are over its `live` sequences (B,)."""
         context, args = self.context, self.context.args
         metric_mask = inputs["mask"] if live is None else inputs["mask"] * live.unsqueeze(1)
-        old_logp = inputs.get("old_per_token_logps")
+        columns: dict[str, Any] = {name: inputs.get(column) for name, column in TRL_COLUMNS.items()}
+        columns |= {name: inputs.get(name) for name in ("returns", "expected_logp", "old_values")}
+        columns["old_logp"] = logp.detach() if columns["old_logp"] is None else columns["old_logp"]
         share = context.accumulation / args.steps_per_generation if context.is_training else 1  # of the generation
         num_micro_batches = float(context.accumulation * context.accelerator.num_processes)
         return Batch(
@@ -186,19 +188,11 @@ class LossBatches:
             step=context.step,
             rewards=inputs["rewards"],
             advantages=inputs["advantages"],
-            returns=inputs.get("returns"),  # type: ignore[arg-type]
             logp=logp,
-            old_logp=logp.detach() if old_logp is None else old_logp,
-            expected_logp=inputs.get("expected_logp"),  # type: ignore[arg-type]
-            ref_logp=inputs.get("ref_per_token_logps"),  # type: ignore[arg-type]
-            policy_version=inputs.get("policy_version"),  # type: ignore[arg-type]
-            rollout_logp=inputs.get("sampling_per_token_logps"),  # type: ignore[arg-type]
             rollout_weight=inputs.get("importance_sampling_ratio"),  # type: ignore[arg-type]
-            teacher_logp=inputs.get("teacher_logp"),  # type: ignore[arg-type]
-            has_teacher=inputs.get("has_teacher"),  # type: ignore[arg-type]
             entropy=entropy,
             values=values,  # type: ignore[arg-type]
-            old_values=inputs.get("old_values"),  # type: ignore[arg-type]
+            **columns,
             num_tokens=inputs["num_tokens"].clamp(min=1.0) * share,
             num_sequences=inputs["num_sequences"].clamp(min=1.0) * share,
             num_sequences_all=inputs["num_sequences_all"] * share,
@@ -257,12 +251,7 @@ class Loss:
         self.means.reset()
 
     def of_micro_batch(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        """Return the loss of a micro-batch, which may be split into portions: all but the last are backpropagated here.
-
-        Args:
-            model: Policy, as TRL's training step passes it.
-            inputs: The micro-batch.
-        """
+        """Return the loss of a micro-batch, split into portions, all but the last backpropagated here."""
         for observer in self.context.observers:
             observer.micro_batch(inputs)
         portions = self.passes.portions(inputs)
@@ -302,7 +291,8 @@ class Loss:
         if is_first:
             inputs.setdefault("old_per_token_logps", logp.detach())
         if live is not None:
-            logp, entropy = _fill_skipped(logp, inputs.get("old_per_token_logps"), live), entropy * live.unsqueeze(1)
+            old_logp = inputs.get("old_per_token_logps", 0.0)  # so the ratio of a skipped sequence is 1
+            logp, entropy = logp.where(live.unsqueeze(1), old_logp), entropy * live.unsqueeze(1)
         batch = self.batches.micro_batch(inputs, logp, entropy, self.critic.for_loss(inputs, hidden), live)
         if not self.context.equation.is_per_sequence:
             batch.step_batch, batch.step_batch_rows = self.batches.step_batch(batch, inputs)
@@ -336,8 +326,3 @@ class Loss:
                 return ~live, *recorded
             logp, entropy, _ = self.passes.of(self.context.model, rows, compute_entropy=True)
         return ~live, logp, entropy
-
-
-def _fill_skipped(logp: torch.Tensor, old_logp: torch.Tensor | None, live: torch.Tensor) -> torch.Tensor:
-    """Return `logp` (B, T) with `old_logp` for sequences that were skipped, so that their ratio is 1."""
-    return logp.where(live.unsqueeze(1), 0.0 if old_logp is None else old_logp)

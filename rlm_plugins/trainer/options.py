@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trl
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
@@ -259,16 +260,8 @@ def _scaled(critic: Critic | None, factor: float) -> Critic | None:
     return replace(critic, learning_rate=critic.learning_rate * factor)
 
 
-@dataclass(frozen=True)
-class Integration:
-    """A library that training calls, and that may be unreachable.
-
-    Args:
-        modules: Beginning of the names of its modules.
-        title: Its name in an error.
-        setting: Field of the trainer that turns it on.
-        hint: What to do without it.
-    """
+class Integration(NamedTuple):
+    """A library that training calls, and that may be unreachable; `setting` of the trainer turns it on."""
 
     modules: tuple[str, ...]
     title: str
@@ -295,14 +288,7 @@ INTEGRATIONS = (
 
 @contextmanager
 def integration_errors(stage: str) -> Iterator[None]:
-    """Raise an error that passed through an integration as one that names its setting.
-
-    Args:
-        stage: Name of the stage.
-
-    Raises:
-        RecipeError: In place of the error of the integration.
-    """
+    """Raise an error that passed through an integration as a `RecipeError` that names its setting."""
     try:
         yield
     except RlmError:
@@ -319,11 +305,7 @@ def integration_errors(stage: str) -> Iterator[None]:
 
 def _integration_of(error: BaseException) -> Integration | None:
     """Return the integration whose code the traceback of an error passes through."""
-    modules = []
-    frame = error.__traceback__
-    while frame is not None:
-        modules.append(str(frame.tb_frame.f_globals.get("__name__")))
-        frame = frame.tb_next
+    modules = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
     for integration in INTEGRATIONS:
         if any(module == name or module.startswith(f"{name}.") for module in modules for name in integration.modules):
             return integration

@@ -28,38 +28,6 @@ NAMES = ("old_logp", "entropy", *VOCAB_STATISTICS)
 """Names of everything that :func:`token_statistics` returns."""
 
 
-def padded_statistics(
-    model: Any,
-    input_ids: Int[torch.Tensor, "B W"],
-    attention_mask: Int[torch.Tensor, "B W"],
-    logits_to_keep: int,
-    *,
-    temperature: float,
-    batch_size: int,
-) -> dict[str, Float[torch.Tensor, "B T"]]:
-    """Compute the statistics of completions by padded forward passes, without gradient.
-
-    It uses the logits themselves, so scaling and soft caps of a model apply. `batch_size` · T · `vocab_size` of them
-    are in memory at a time.
-
-    Args:
-        model: The policy, as the trainer holds it.
-        input_ids: Prompts, padded on the left, and completions, padded on the right.
-        attention_mask: 1 for tokens, 0 for padding.
-        logits_to_keep: Length T of the completions.
-        temperature: Divides the logits.
-        batch_size: Sequences per forward pass.
-    """
-    width, results = logits_to_keep, []
-    with torch.no_grad():
-        for ids, mask in zip(input_ids.split(batch_size), attention_mask.split(batch_size), strict=True):
-            logits = model(input_ids=ids, attention_mask=mask, logits_to_keep=width + 1, use_cache=False).logits
-            statistics = token_statistics(logits[:, -width - 1 : -1].float() / temperature, ids[:, -width:])
-            is_token = mask[:, -width:].bool()
-            results.append({name: x.where(is_token, 0.0) for name, x in statistics.items()})
-    return {name: torch.cat(list(map(itemgetter(name), results))) for name in NAMES}
-
-
 def token_statistics(
     logits: Float[torch.Tensor, "B T V"], tokens: Int[torch.Tensor, "B T"]
 ) -> dict[str, Float[torch.Tensor, "B T"]]:
@@ -157,9 +125,20 @@ class ForwardPasses:
         return self._trl_forward(policy, input_ids, attention_mask, logits_to_keep)[0]
 
     def vocab_statistics(self, rows: Rows, batch_size: int) -> dict[str, torch.Tensor]:
-        """Return name → (B, T) of the statistics of `trainer/passes.py`, without gradient."""
-        model, temperature = self.context.model, self.context.temperature
-        return padded_statistics(model, *rows, temperature=temperature, batch_size=batch_size)
+        """Return name → (B, T) of :func:`token_statistics`, without gradient.
+
+        It uses the logits themselves, so scaling and soft caps of a model apply. `batch_size` · T · `vocab_size` of
+        them are in memory at a time.
+        """
+        (input_ids, attention_mask, width), results = rows, []
+        with torch.no_grad():
+            for ids, mask in zip(input_ids.split(batch_size), attention_mask.split(batch_size), strict=True):
+                options = {"logits_to_keep": width + 1, "use_cache": False}
+                logits = self.context.model(input_ids=ids, attention_mask=mask, **options).logits
+                logits = logits[:, -width - 1 : -1].float() / self.context.temperature
+                statistics, is_token = token_statistics(logits, ids[:, -width:]), mask[:, -width:].bool()
+                results.append({name: x.where(is_token, 0.0) for name, x in statistics.items()})
+        return {name: torch.cat(list(map(itemgetter(name), results))) for name in NAMES}
 
     # -- the critic
 

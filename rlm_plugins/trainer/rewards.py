@@ -68,13 +68,6 @@ class Rewards:
     ) -> torch.Tensor:
         """Return and keep (B, R) each reward of the completions of all processes.
 
-        Args:
-            calculate: `_calculate_rewards` of the trainer.
-            inputs: Examples of this process.
-            prompts: One per completion of this process.
-            completions: Texts, or lists of messages.
-            completion_ids: Token ids.
-
         Raises:
             Fault: An environment failed; on every process.
             PartError: An override returned anything else.
@@ -99,10 +92,6 @@ class Rewards:
 
     def compute(self, trl_calculate: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
         """Return (B, R) each reward of the completions of all processes, as TRL computes it.
-
-        Args:
-            trl_calculate: TRL's `_calculate_rewards`.
-            *args: Its arguments: examples, prompts, completions, token ids.
 
         Raises:
             Fault: A reward failed; on every process.

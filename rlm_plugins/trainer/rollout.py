@@ -69,7 +69,10 @@ class Rollout:
     ) -> dict[str, list[Any]]:
         """Play one episode per prompt; tokens of the environment are masked out of the loss."""
         assert self.runner is not None
-        rows = self.runner.play(prompts, inputs, self.generation.continue_ids, self._is_any_running, starts)
+        num_dummies = self.generation.num_dummies
+        rows = self.runner.play(
+            prompts, inputs, self.generation.continue_ids, lambda count: count + num_dummies(count) > 0, starts
+        )
         end = self.context.tokenizer.eos_token_id
         return {
             "prompt_ids": [row.prompt_ids for row in rows],
@@ -80,9 +83,6 @@ class Rollout:
             "episodes": [row.episode for row in rows],
             "environments": [row.episode.environment for row in rows],
         }
-
-    def _is_any_running(self, count: int) -> bool:
-        return count + self.generation.num_dummies(count) > 0
 
     def collect(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """Return the completions of all sources, as TRL's `rollout_func` does."""

@@ -8,66 +8,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
 
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.dispatch import flatten_counts, term_counts, update_part
 from rlm_plugins.equation.step import compute_advantages, shape_and_filter
 from rlm_plugins.errors import PartError
+from rlm_plugins.rewards.columns import NO_LOGS
 from rlm_plugins.rewards.fault import raise_on_all_processes
 from rlm_plugins.rewards.trl_adapter import compute_scores
-from rlm_plugins.rollout.completion_cache import (
-    CompletionCache,
-    mean_abs_difference,
-    pad_sequences,
-    split_completions,
-    stack_completions,
-)
-from rlm_plugins.rollout.dynamic_sampling import RefillBuffer, SamplingRound, has_batch_dim
-from rlm_plugins.trainer.context import TrainerContext
+from rlm_plugins.rollout.dynamic_sampling import RefillBuffer, SamplingRound, has_batch_dim, pad_sequences
+from rlm_plugins.trainer.context import TRL_COLUMNS, TrainerContext
 from rlm_plugins.trainer.critic_update import CriticUpdate
 from rlm_plugins.trainer.generation import PolicyGeneration, Prompts
 from rlm_plugins.trainer.passes import ForwardPasses, OldLogProbs, loss_mask
 from rlm_plugins.trainer.rewards import RewardPrefetch, Rewards
 from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.workers.distributed import gather_lists, rank_slice
-
-
-class PolicyDrift:
-    """Keeps the last completion of each prompt and recomputes its log-probs when the prompt is sampled again.
-
-    Attributes:
-        cache: Last completions; part of a checkpoint. None: no part names `policy_drift`.
-    """
-
-    def __init__(self, context: TrainerContext, passes: ForwardPasses) -> None:
-        self.context, self.passes = context, passes
-        self.cache = CompletionCache() if context.needs.for_scoring("policy_drift") else None
-
-    def measure(self, out: dict[str, Any], index: torch.Tensor | None) -> torch.Tensor | None:
-        """Return (B,) mean |Δ log π| of all processes, and keep the new completions.
-
-        A new prompt is compared with its own completion, at distance 0, so that every process runs the same number
-        of forward passes.
-
-        Args:
-            out: TRL's dictionary for the completions of this process.
-            index: (B,) row number of each prompt in the data set, of all processes.
-        """
-        if self.cache is None or index is None:
-            return None
-        context, cache = self.context, self.cache
-        prompts = index[context.local_rows(len(out["prompt_ids"]))].tolist()
-        current = split_completions(out, loss_mask(out))
-        last = [cache.last(prompt, completion) for prompt, completion in zip(prompts, current, strict=True)]
-        inputs = stack_completions(last, context.tokenizer.pad_token_id, context.accelerator.device)
-        with torch.no_grad():
-            logp = self.passes.of(context.model, inputs, context.args.per_device_train_batch_size)[0]
-        is_cached = torch.tensor([cache.contains(prompt) for prompt in prompts], device=logp.device)
-        drift = mean_abs_difference(logp, inputs["logp"], inputs["mask"]).where(is_cached, 0.0)
-        cache.remember(gather_object(prompts), gather_object(current))
-        gathered: torch.Tensor = context.gather_rows(drift)
-        return gathered
 
 
 @dataclass
@@ -86,11 +42,7 @@ class PartTools:
     prefetch: RewardPrefetch
 
     def data(self, out: dict[str, Any]) -> dict[str, Any]:
-        """Return name → lists of all processes, where a scoring part names them, and the functions.
-
-        Args:
-            out: TRL's dictionary for the completions of this process.
-        """
+        """Return name → lists of all processes, where a scoring part names them, and the functions."""
 
         def ids(name: str) -> list[list[int]]:
             rows = zip(out[f"{name}_ids"], out[f"{name}_mask"].bool(), strict=True)
@@ -187,7 +139,7 @@ class PartTools:
         if faults is not None:
             faults.clear()
         state = self.prefetch.arguments()["trainer_state"]
-        arguments = {"trainer_state": state, "log_extra": _ignore, "log_metric": _ignore}
+        arguments = {**NO_LOGS, "trainer_state": state}
         columns = self.prefetch.columns(prompts, completion_ids, inputs, **arguments) if prompts else {}
         scores = [compute_scores(reward, columns) if prompts else [] for reward in self.prefetch.functions]
         if faults is not None:
@@ -206,10 +158,6 @@ def _check_lengths(function: str, *columns: Sequence[Any]) -> None:
         raise PartError(f"called `{function}` with lists of {lengths} entries", allowed="one entry per row in each")
 
 
-def _ignore(*_: Any) -> None:
-    """Discard what a reward logs of extra completions."""
-
-
 logger = logging.getLogger(__name__)
 Generate = Callable[[list[dict[str, Any]]], dict[str, Any]]
 """TRL's `_generate_and_score_completions`: examples → TRL's dictionary."""
@@ -225,7 +173,6 @@ class Scoring:
     prompts: Prompts
     rollout: Rollout
     old_logprobs: OldLogProbs
-    drift: PolicyDrift
     critic: CriticUpdate
     rewards: Rewards
     tools: PartTools
@@ -321,10 +268,9 @@ class Scoring:
         """Return the completions of all processes with the data that scoring parts request."""
         context, gather = self.context, self.context.gather_rows
         args, rewards = context.args, self.rewards.total()
-        generations = args.num_generations if context.is_training else args.num_generations_eval or args.num_generations
         computed = self.old_logprobs.for_scoring(out)
         return Batch(
-            group=torch.arange(len(rewards), device=rewards.device) // generations,
+            group=torch.arange(len(rewards), device=rewards.device) // context.group_size,
             mask=gather(loss_mask(out)).bool(),
             truncated=gather(torch.tensor(self.rewards.truncated, device=rewards.device)),
             prompt_index=self.prompts.index,  # type: ignore[arg-type]
@@ -333,14 +279,8 @@ class Scoring:
             step=context.step,
             rewards=rewards,
             named_rewards={r.label: self.rewards.per_function[:, i] for i, r in enumerate(context.rewards)},
-            old_logp=gather(out.get("old_per_token_logps")),
-            ref_logp=gather(out.get("ref_per_token_logps")),
-            teacher_logp=gather(out.get("teacher_logp")),
-            has_teacher=gather(out.get("has_teacher")),
-            policy_version=gather(out["policy_version"]),
-            policy_drift=self.drift.measure(out, self.prompts.index),  # type: ignore[arg-type]
             turn_rewards=gather(out.get("turn_rewards")),
-            rollout_logp=gather(out.get("sampling_per_token_logps")),
+            **{name: gather(out.get(column)) for name, column in TRL_COLUMNS.items()},
             values=gather(self.critic.before_update(out)),
             **{name: gather(x) for name, x in computed.items()},
             **self.tools.data(out),

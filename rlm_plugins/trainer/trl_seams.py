@@ -84,11 +84,6 @@ class FusedHead:
 
     TRL fixes the temperature when it adds the head. A new head is added on top of TRL's, which then only calls the
     forward pass of the model. Wrappers that accelerate adds later stay in place.
-
-    Args:
-        model: A model with TRL's head, as TRL's trainer has it.
-        accelerator: Its autocast applies to a model that accelerate has prepared.
-        cast_to_fp32: True to project by the head in float32.
     """
 
     def __init__(self, model: Any, accelerator: Any, cast_to_fp32: bool) -> None:

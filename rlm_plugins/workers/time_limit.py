@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import ctypes
 import faulthandler
+import inspect
 import signal
 import sys
 import threading
@@ -183,6 +184,15 @@ def _set_timer() -> None:
     with contextlib.suppress(Exception):  # without stderr there is no such protection
         seconds = max(1.0, min(_limits) - time.monotonic())
         faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__)  # type: ignore[arg-type]
+
+
+def resolved(result: Any) -> Any:
+    """Return the result of a call, awaited in an event loop of its own where it is a coroutine."""
+
+    async def awaited() -> Any:
+        return await result
+
+    return asyncio.run(awaited()) if inspect.isawaitable(result) else result
 
 
 async def await_within(seconds: float, call: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""Rewards that end or block the process of a run: the run reports it, or the next one does."""
+"""A reward that blocks the process of a run: the run ends with its stack."""
 
 from __future__ import annotations
 
@@ -12,14 +12,8 @@ from typing import Any
 import pytest
 
 PART = """
-import os, re, signal
+import re
 from rlm_plugins import hookimpl
-
-
-def kills(completions, trainer_state):
-    if trainer_state is not None and trainer_state.global_step == 1 and os.environ.get("KILL"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return [float(len(text) % 3) for text in completions]
 
 
 def holds(completions, trainer_state):
@@ -30,7 +24,7 @@ def holds(completions, trainer_state):
 
 @hookimpl
 def rlm_rewards():
-    return {"kills": kills, "holds": holds}
+    return {"holds": holds}
 """
 RECIPE = """
 plugins: {load: [part.py]}
@@ -57,15 +51,9 @@ def command(folder: Path, reward: str, *more: str, script: str = "", **variables
 
 @pytest.mark.full
 @pytest.mark.faults(group="F6")
-def test_ended_processes_name_the_reward(tmp_path: Path, cases: Any) -> None:
-    with cases("SIGKILL by the reward is named by the next run"):
-        assert command(tmp_path, "kills", KILL="1").returncode == -9
-        resumed = command(tmp_path, "kills", "--resume")
-        assert resumed.returncode == 0, resumed.stderr[-2000:]
-        assert "ended without an error during a call of reward 'kills'" in resumed.stdout
-        assert "step 1" in resumed.stdout
+def test_blocked_process_names_the_reward(tmp_path: Path, cases: Any) -> None:
     with cases("a call that holds the interpreter"):
-        blocked = command(tmp_path, "{name: holds, timeout: 1}", "--name", "holds", script=SHORT_GRACE)
+        blocked = command(tmp_path, "{name: holds, timeout: 1}", script=SHORT_GRACE)
         assert blocked.returncode == 1
         assert re.search(r'part.py", line \d+ in holds', blocked.stderr), blocked.stderr[-3000:]
-        assert (tmp_path / "run-2" / "01-grpo" / "checkpoint-1").is_dir()
+        assert (tmp_path / "run" / "01-grpo" / "checkpoint-1").is_dir()

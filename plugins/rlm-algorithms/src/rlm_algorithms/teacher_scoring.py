@@ -117,8 +117,7 @@ class TeacherScoring(StepObserver, TrainerCallback):  # type: ignore[misc]
         components = self._trainer.components
         context, rewards = components.context, components.rewards.total().tolist()
         texts = gather_object([text_of(text) for text in self._texts])
-        training, args = self._trainer.model.training, self._trainer.args
-        size = args.num_generations if training else args.num_generations_eval or args.num_generations
+        size = context.group_size
         local = context.local_rows(len(self._texts))
         shown: list[str | None] = []
         for row in range(local.start, local.stop):

@@ -160,6 +160,11 @@ class TrackedBaseline(_Tracking):
         baseline = self.tracker.values(prompt_keys(prompt_index)).to(rewards)
         return standardize(rewards - baseline, self.eps)
 
+    def observer(self) -> Any:
+        from rlm_algorithms.policy_drift import PolicyDrift
+
+        return PolicyDrift()
+
     def update(
         self,
         rewards: Float[torch.Tensor, "B"],

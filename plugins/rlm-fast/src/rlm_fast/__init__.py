@@ -3,11 +3,11 @@
 Importing this does not load torch.
 """
 
-from rlm_fast import choices, generator
+from rlm_fast import generator
 from rlm_fast.speed import Memory, Speed
 from rlm_plugins import hookimpl
 
-__all__ = ["choices", "rlm_generators", "rlm_sections"]
+__all__ = ["rlm_generators", "rlm_sections"]
 
 
 @hookimpl

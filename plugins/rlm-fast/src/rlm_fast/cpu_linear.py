@@ -1,20 +1,97 @@
-"""x Wᵀ + b in float32, by the faster of PyTorch's two CPU libraries.
+"""x Wᵀ + b in float32, by the faster of PyTorch's two CPU libraries; sizes, threads and memory of calls on a CPU.
 
 The default (MKL or another BLAS) repacks W at each call. oneDNN is about a tenth faster for many tokens, and twice as
 fast for few tokens once W is packed. oneDNN packs the second factor only. So for few tokens it computes (W xᵀ)ᵀ, which
 packs x, and is as fast as with a packed W. Its calls have more overhead, so small products stay with the default. Only
 the order of summation differs.
+
+PyTorch divides most calls among all threads. On two threads a call with few multiplications is no faster than on one,
+and costs twice the CPU time. Many small attention calls are even several times slower.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from jaxtyping import Float
 from torch.nn.functional import linear
 
-from rlm_fast.small_calls import threads_for
+LOGITS, LOGITS_GPU = 2**21, 2**27
+"""Most logits in memory at a time; a GPU needs larger chunks to be busy."""
+TOKENS = 64
+"""Least tokens of a chunk of logits: a product with fewer is twice as slow per token for a large language head."""
+PAIRS, PAIRS_GPU = 2**12, 2**18
+"""Most masked pairs of tokens in one attention call, before two calls are faster than one."""
+
+PRODUCTS = 2**30
+"""Most products of a token and a parameter in merged micro-batches: below it call overhead matters on a CPU."""
+MERGED_TOKENS = 512
+"""Most tokens of merged micro-batches of any model: with fewer, packing its weights takes a tenth of a pass."""
+
+
+def merged_tokens(num_parameters: int, full_length: float) -> float:
+    """Return the most tokens of merged micro-batches, copied keys and values included.
+
+    >>> merged_tokens(135_000_000, 600), merged_tokens(135_000_000, 300), merged_tokens(2**20, 300)
+    (512, 300, 1024.0)
+    """
+    return max(PRODUCTS / num_parameters, min(MERGED_TOKENS, full_length))
+
+
+def chunk_tokens(tokens: int, vocab_size: int, *, gpu: bool) -> int:
+    """Return the tokens whose logits are in memory at a time: chunks of about equal size.
+
+    A chunk has at most `LOGITS` logits, unless that is fewer than `TOKENS` tokens.
+
+    >>> chunk_tokens(199, 49_152, gpu=False), chunk_tokens(199, 151_936, gpu=False), chunk_tokens(600, 8192, gpu=False)
+    (67, 67, 200)
+    """
+    most = max(1, (LOGITS_GPU if gpu else LOGITS) // vocab_size)
+    chunks = min(-(-tokens // most), tokens // TOKENS)
+    return -(-tokens // max(1, chunks))
+
+
+MIN_THREADED = 2**22
+"""Multiplications from which several threads are faster."""
+
+
+@contextmanager
+def threads_for(products: int) -> Iterator[None]:
+    """Use one thread inside the context if a call has few multiplications; has no effect on calls of a GPU."""
+    total = torch.get_num_threads() if products < MIN_THREADED else 1
+    if total == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(total)
+
+
+TRIM, MAP = -1, -3
+"""Parameters of `mallopt`: free bytes at the end of the heap that are returned to the system; bytes of a mapping."""
+HEAP = {"MALLOC_TRIM_THRESHOLD_": (TRIM, 2**31 - 1), "MALLOC_MMAP_THRESHOLD_": (MAP, 2**25)}
+"""Environment variable of a parameter → the parameter, and its largest value."""
+
+
+def keep_freed_memory() -> bool:
+    """Let the process keep freed memory for its next tensors; return False without glibc.
+
+    By default much of it returns to the system, and each page that is used again costs a fault. The maximum is the
+    same. A value in the environment takes precedence.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is None:
+        return False
+    accepted = [mallopt(*setting) == 1 for name, setting in HEAP.items() if name not in os.environ]
+    return all(accepted)
+
 
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "48")
 """Kernels that oneDNN caches. It compiles one per number of tokens, and would keep a thousand by default."""

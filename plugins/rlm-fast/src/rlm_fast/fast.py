@@ -1,4 +1,8 @@
-"""The generator ``fast``: the decoding loop if it supports a call, else `generate` of transformers."""
+"""The generator ``fast``: the decoding loop if it supports a call, else `generate` of transformers.
+
+Before first use, once per model and mode, the loop is compared with transformers. Known differences are listed in
+`loop.py`; this check covers all others, such as state outside the KV cache.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,111 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
+from jaxtyping import Float, Int
 
-from rlm_fast.compatibility import why_unsupported_call, why_unsupported_model
-from rlm_fast.loop import UnsupportedCall, decode
-from rlm_fast.merged_lora import copied_bytes, merging_pays
+from rlm_fast.loop import UnsupportedCall, decode, why_unsupported_call, why_unsupported_model
+from rlm_fast.packed_forward import MODEL_ERRORS, USES_RNG
+from rlm_fast.plain_linear import copied_bytes, is_cast, merging_pays
 from rlm_fast.sampling import sample_inverse_cdf
-from rlm_fast.self_check import shares_prefixes, why_self_check_fails
+from rlm_plugins.equation.rng_state import temporary_rng_state
 from rlm_plugins.models.adapters import causal_model
 from rlm_plugins.rollout.generator_call import Generation, OnFinished
+
+TIE = 0.05
+"""Share of the range of logits within which two tokens count as ties: rounding depends on the batch size."""
+_RESULTS: WeakKeyDictionary[Any, dict[tuple[bool, bool], str | None]] = WeakKeyDictionary()
+"""Result per model in train mode and in eval mode, which may differ by dropout, with and without copied weights."""
+_WITHOUT_SHARING: WeakSet[Any] = WeakSet()
+"""Models that support the loop, but no prefix that different prompts share."""
+WIDTH = 8
+"""Tokens of the prompts of the self-check, padding included."""
+
+
+def why_self_check_fails(model: Any, transformers_generate: Callable[..., Any], *, merge: bool = True) -> str | None:
+    """Return why the loop cannot be used with a model, or None. Leaves the RNG state as it is.
+
+    Raises:
+        UnsupportedCall: The model's own generation config is unsupported; the next call checks again.
+    """
+    results = _RESULTS.setdefault(model, {})
+    mode = model.training, merge
+    if mode not in results:
+        with temporary_rng_state() as drawn:
+            results[mode] = _check(model, transformers_generate, drawn, merge)
+    return results[mode]
+
+
+def shares_prefixes(model: Any) -> bool:
+    """Return True if prompts that start alike may be prefilled in two passes; known after the self-check."""
+    return model not in _WITHOUT_SHARING
+
+
+def _check(
+    model: Any, transformers_generate: Callable[..., Any], drawn: Callable[[], list[str]], merge: bool
+) -> str | None:
+    """Decode five prompts that start alike, two of them equal; one of the first tokens serves as EOS."""
+    device, vocab_size = model.device, model.config.get_text_config().vocab_size
+    ids = torch.arange(5 * WIDTH, device=device).view(5, WIDTH) * 7 % vocab_size
+    common = ids[0, :4].clone()
+    attention_mask = torch.ones_like(ids)
+    ids[3, :4], ids[1:3, 2:6], ids[4] = common, common, ids[0]
+    attention_mask[1:3, :2] = 0
+    generate = partial(transformers_generate, input_ids=ids, attention_mask=attention_mask)
+    # The second token as EOS makes at least one sequence finish early, which covers eviction.
+    try:
+        start = generate(generation_config=_config(2, vocab_size - 1))
+        eos = int(start[0, WIDTH:][-1])
+        expected = generate(generation_config=_config(5, eos, return_dict_in_generate=True, output_logits=True))
+        expected_ids, logits = expected.sequences, torch.stack(expected.logits, 1).float()
+    except MODEL_ERRORS as error:  # the model's own generation config may not allow greedy decoding
+        return f"the self-check of decoding cannot run with this model ({type(error).__name__}: {error})"
+    if drawn():
+        return USES_RNG
+    # Half precision rounds differently for other batch sizes, so near ties may go either way.
+    is_float = next(model.parameters()).dtype == torch.float32
+    is_exact = is_float and not torch.is_autocast_enabled(device.type) and not is_cast(causal_model(model))
+    reason = None
+    for share in (True, False):
+        loop = partial(decode, merge=merge, share=share)
+        try:
+            actual = generate(generation_config=_config(5, eos), custom_generate=loop)
+        except MODEL_ERRORS as error:
+            reason = f"the decoding loop fails with this model ({type(error).__name__}: {error})"
+            continue
+        if is_exact:
+            same = expected_ids.shape == actual.shape and torch.equal(expected_ids, actual)
+        else:
+            same = _agree_up_to_ties(actual[:, WIDTH:], expected_ids[:, WIDTH:], logits)
+        if same:
+            if not share:
+                _WITHOUT_SHARING.add(model)
+            return None
+        reason = "the decoding loop generates other tokens with this model"
+    return reason
+
+
+def _agree_up_to_ties(
+    actual: Int[torch.Tensor, "B S"], expected: Int[torch.Tensor, "B T"], logits: Float[torch.Tensor, "B T V"]
+) -> bool:
+    """Return True if each completion agrees up to its first near tie in the logits."""
+    for tokens, expected_tokens, z in zip(actual, expected, logits, strict=True):
+        differs = (tokens[: len(expected_tokens)] != expected_tokens[: len(tokens)]).nonzero()
+        if len(differs):
+            at = int(differs[0])
+            if z[at].max() - z[at, tokens[at]] > TIE * (z[at].max() - z[at].min()):
+                return False
+    return True
+
+
+def _config(max_new_tokens: int, eos: int, **options: bool) -> Any:
+    from transformers import GenerationConfig
+
+    ends = {"eos_token_id": eos, "pad_token_id": 0}
+    return GenerationConfig(max_new_tokens=max_new_tokens, do_sample=False, disable_compile=True, **ends, **options)
+
 
 logger = logging.getLogger(__name__)
 SAMPLERS = {"as_transformers": None, "inverse_cdf": sample_inverse_cdf}
@@ -59,14 +158,7 @@ def _log_fallback(reason: str) -> None:
 
 
 def dry_run(model: Any, config: Any, *, merge: bool = True, **_: Any) -> tuple[str | None, int]:
-    """Return why `fast_generate` would fall back to transformers, or None, and the bytes of its copied weights.
-
-    Args:
-        model: On the meta device, with its adapters, in train or eval mode as during decoding. `generate` of
-            transformers prepares the call as usual, and stops before its loop.
-        config: `GenerationConfig` of transformers.
-        merge: The knob `merge` of the generator.
-    """
+    """Return why `fast_generate` would fall back to transformers, or None, and the bytes of its copied weights."""
     if reason := why_unsupported_model(model):
         return reason, 0
     reasons: list[str | None] = []

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 
-from rlm_fast.chunk_sizes import chunk_tokens
-from rlm_fast.cpu_linear import fast_linear
+from rlm_fast.cpu_linear import chunk_tokens, fast_linear
 
 
 def fused_logprobs(
@@ -32,17 +31,7 @@ def fused_logprobs(
     with_entropy: bool = True,
     entropy_gradient: bool = False,
 ) -> tuple[Float[torch.Tensor, "N"], Float[torch.Tensor, "N"]]:  # noqa: F821
-    """Return the log-prob of each target and the entropy of its distribution (nats, float32).
-
-    Args:
-        hidden: Hidden states that predict the targets.
-        weight: Weight of the language head.
-        bias: Bias of the language head.
-        target: Token ids.
-        temperature: Divides the logits.
-        with_entropy: Compute the entropy; else it is 0.
-        entropy_gradient: Let gradients flow through the entropy, for one more product with `weight`.
-    """
+    """Return the log-prob of each target and the entropy of its distribution (nats, float32)."""
     options = with_entropy or entropy_gradient, entropy_gradient
     logp, entropy = _FusedLogprobs.apply(hidden, weight, bias, target, temperature, *options)  # type: ignore[no-untyped-call]
     return logp, entropy if entropy_gradient else entropy.detach()

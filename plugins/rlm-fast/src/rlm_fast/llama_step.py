@@ -3,28 +3,166 @@
     h = x + O · attention(RoPE(Q n), RoPE(K n), V n),    n = norm(x)
     y = h + D · (act(G m) ⊙ U m),                        m = norm(h)
 
-Models of another type (`llama_modules.py`), or with other logits than this step (`llama_step_check.py`), are called
-module by module.
+No list of model families is kept. A model is supported if it has these submodules and no others. Each must
+compute what its class does, and no hook may expect a call of one of them. Its logits must agree, checked once. Others
+are called module by module.
 """
 
 from __future__ import annotations
 
+import logging
+import math
+from collections.abc import Callable, Set
 from functools import partial
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float, Int
+from transformers import DynamicCache
 
-from rlm_fast.llama_modules import (
-    HEAD_NORMS,
-    Norm,
-    check_forward,
-    check_submodules,
-    decoder_and_head,
-    embedding_weight,
-    fused_linear,
-)
+from rlm_fast.cpu_linear import PackedLinear, fast_linear, write_linear
+from rlm_fast.kv_cache import preallocate
+from rlm_fast.packed_forward import MODEL_ERRORS
+from rlm_fast.plain_linear import adapters, base_of, is_alone, is_cast, is_copied, merged_weight, output_first
+from rlm_fast.prompt_tree import PromptTree
+from rlm_plugins.models.adapters import causal_model
+
+SUBMODULES = {
+    "model": {"model", "lm_head"},
+    "decoder": {"embed_tokens", "layers", "norm", "rotary_emb"},
+    "layer": {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"},
+    "attention": {"q_proj", "k_proj", "v_proj", "o_proj"},
+    "mlp": {"gate_proj", "up_proj", "down_proj", "act_fn"},
+}
+HEAD_NORMS = ("q_norm", "k_norm")
+"""Optional submodules of attention."""
+CAPTURING = "transformers.utils.output_capturing"
+"""Module whose hooks only act in calls that request hidden states."""
+
+
+class UnsupportedModel(Exception):
+    """Raised if a model is no plain Llama-type decoder; all functions of this file raise it."""
+
+
+def decoder_and_head(model: Any) -> tuple[Any, Any]:
+    """Return the decoder and the language head of a Llama-type model.
+
+    Raises:
+        UnsupportedModel: The model is of another type, under autocast, or cast by accelerate.
+    """
+    base = check_submodules(causal_model(check_hooks(model)), "model")
+    if torch.is_autocast_enabled(base.device.type) or is_cast(base):
+        raise UnsupportedModel
+    return check_submodules(base.model, "decoder"), base.lm_head
+
+
+def check_submodules(module: Any, kind: str, optional: Set[str] = frozenset()) -> Any:
+    """Return `module` if it has exactly the submodules of its kind, besides `optional` ones, and no parameters."""
+    names = {name for name, _ in module.named_children()}
+    if names - optional != SUBMODULES[kind] or module._parameters:
+        raise UnsupportedModel
+    # TRL patches the forward of the whole model, for log-probs only.
+    return check_hooks(module) if kind == "model" else check_forward(module)
+
+
+def check_hooks(module: Any) -> Any:
+    """Return `module` if no hook expects it to be called; raise `UnsupportedModel` otherwise."""
+    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    if any(getattr(hook, "__module__", None) != CAPTURING and not _is_for_gradients(hook) for hook in hooks):
+        raise UnsupportedModel
+    return module
+
+
+def _is_for_gradients(hook: Any) -> bool:
+    """Return True if a hook only makes embeddings require gradients, as gradient checkpointing installs it."""
+    package = (getattr(hook, "__module__", None) or "").partition(".")[0]
+    name = getattr(hook, "__name__", "")
+    return package in ("transformers", "peft", "trl") and name.startswith("make_inputs_require_grad")
+
+
+def check_forward(module: Any) -> Any:
+    """Return `module` if its forward is unpatched and no hook expects a call; raise `UnsupportedModel` otherwise."""
+    if "forward" in vars(module):
+        raise UnsupportedModel
+    return check_hooks(module)
+
+
+def embedding_weight(module: Any) -> torch.Tensor:
+    """Return the weight of a plain embedding; an adapter or a trained copy of it is unsupported."""
+    if type(check_forward(module)) is not torch.nn.Embedding:
+        raise UnsupportedModel
+    return module.weight
+
+
+class Norm:
+    """RMSNorm in half as many kernel calls as the module: √D w x / √(|x|² + D ε)."""
+
+    def __init__(self, module: Any) -> None:
+        if "variance_epsilon" not in vars(check_forward(module)) or module._parameters.keys() != {"weight"}:
+            raise UnsupportedModel
+        size = module.weight.shape[-1]
+        self._weight = module.weight.detach() * math.sqrt(size)
+        self._epsilon = self._weight.new_tensor(math.sqrt(size * module.variance_epsilon))
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the normalized input (…, D), without gradient."""
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x.div(length.hypot_(self._epsilon)).mul_(self._weight)
+
+
+class InPlaceLinear:
+    """x ↦ x Wᵀ + b + Σ s (x Aᵀ) Bᵀ of linear layers with the same input, with their weights in place."""
+
+    def __init__(self, *layers: Any) -> None:
+        bases = [base_of(layer) for layer in layers]
+        self._products = [(output_first(base, base.weight.detach()), base.bias) for base in bases]
+        pairs = [
+            (index, layer.lora_A[name].weight.detach(), layer.lora_B[name].weight.detach().T, layer.scaling[name])
+            for index, (layer, base) in enumerate(zip(layers, bases, strict=True))
+            for name in (adapters(layer) if base is not layer else ())
+        ]
+        # One thin product for all adapters: each call has overhead.
+        self._down = torch.cat([a for _, a, _, _ in pairs]) if pairs else None
+        self._up = [(index, len(a), b, scale) for index, a, b, scale in pairs]
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs (L, O) for the input (L, I), without gradient."""
+        sizes = [len(weight) for weight, _ in self._products]
+        output = x.new_empty(len(x), sum(sizes))
+        pieces = output.split(sizes, -1)
+        for piece, (weight, bias) in zip(pieces, self._products, strict=True):
+            write_linear(piece, x, weight, bias)
+        if self._down is not None:
+            hidden = fast_linear(x, self._down).split([rank for _, rank, _, _ in self._up], -1)
+            for u, (index, _, b, scale) in zip(hidden, self._up, strict=True):
+                pieces[index].addmm_(u, b, alpha=scale)
+        return output
+
+
+def fused_linear(*layers: Any, merge: bool = True) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return one function for linear layers with the same input in float32; outputs are concatenated."""
+    if not all(is_alone(check_hooks(layer)) for layer in layers):
+        raise UnsupportedModel
+    bases = [base_of(layer) for layer in layers]
+    biases = [base.bias for base in bases if base.bias is not None]
+    if any(base.weight.dtype != torch.float32 for base in bases) or len(biases) not in (0, len(bases)):
+        raise UnsupportedModel
+    if not merge:
+        return InPlaceLinear(*layers)
+    # Joining layers whose weights are used in place would cost a copy of each.
+    if len(layers) > 1 and all(is_copied(layer) for layer in layers):
+        weights = [output_first(base, base.weight) for base in bases]
+        sizes = [len(weight) for weight in weights]
+        joined = weights[0].new_empty(sum(sizes), weights[0].shape[1])
+        for layer, piece in zip(layers, joined.split(sizes), strict=True):
+            merged_weight(layer, piece)
+        return PackedLinear(joined, torch.cat(biases) if biases else None)
+    separate = [PackedLinear(merged_weight(layer), base.bias) for layer, base in zip(layers, bases, strict=True)]
+    if len(separate) == 1:
+        return separate[0]
+    return lambda x: torch.cat([linear(x) for linear in separate], -1)
 
 
 class State(Protocol):
@@ -44,10 +182,6 @@ class State(Protocol):
 class LlamaStep:
     """Forward pass of one token per sequence, with a snapshot of the weights.
 
-    Args:
-        model: With or without adapters.
-        merge: Copy weights, with adapters merged; False: use them in place.
-
     Raises:
         UnsupportedModel: The model is no plain Llama-type decoder.
     """
@@ -64,13 +198,7 @@ class LlamaStep:
         state: State,
         predicting: Int[torch.Tensor, "N"] | None = None,  # noqa: F821
     ) -> Float[torch.Tensor, "N V"]:
-        """Return logits of the token after these.
-
-        Args:
-            token: Last token of each sequence, or all tokens of a prompt tree.
-            state: State of the tokens before; updated in place.
-            predicting: Indices of the tokens whose logits are needed; None: all.
-        """
+        """Return logits of the token after these."""
         x = F.embedding(token, self._embedding)
         cos, sin = self._rotary(x, state.position)
         half = sin.shape[-1] // 2
@@ -82,13 +210,7 @@ class LlamaStep:
 
 
 class StepLayer:
-    """One decoder layer of `LlamaStep`.
-
-    Args:
-        layer: The transformers module.
-        index: Index of the layer.
-        merge: Copy weights, as in `LlamaStep`.
-    """
+    """One decoder layer of `LlamaStep`."""
 
     def __init__(self, layer: Any, index: int, merge: bool) -> None:
         attention = check_submodules(check_submodules(layer, "layer").self_attn, "attention", {*HEAD_NORMS})
@@ -121,3 +243,49 @@ class StepLayer:
         query = q.reshape(batch_size, key_heads, -1, d)
         output = state.attend(self.index, query, k.unsqueeze(2), v.unsqueeze(2), self.scale)
         return self.out(output.reshape(batch_size, -1))
+
+
+logger = logging.getLogger(__name__)
+_AGREES: WeakKeyDictionary[Any, dict[bool, bool]] = WeakKeyDictionary()
+"""Result per model, with and without copied weights."""
+TOLERANCE = 1e-4
+"""Largest difference of a logit, as a share of the largest logit."""
+
+
+def verified_step(model: Any, *, merge: bool = True) -> LlamaStep | None:
+    """Return the step of a Llama-type model whose logits agree, or None. Leaves the RNG state as it is."""
+    results = _AGREES.setdefault(model, {})
+    if not results.get(merge, True):
+        return None
+    try:
+        step = LlamaStep(model, merge)
+    except UnsupportedModel:
+        return None
+    if merge not in results:
+        results[merge] = _agrees(step, causal_model(model))
+        if not results[merge]:
+            logger.warning("decoding calls the model module by module: its logits differ from a Llama-type forward")
+    return step if results[merge] else None
+
+
+@torch.no_grad()
+def _agrees(step: LlamaStep, model: Any) -> bool:
+    """Compare the logits after four tokens and after one more, for three sequences that start alike, one padded."""
+    ids = torch.arange(3 * 5, device=model.device).view(3, 5) * 7 % model.config.get_text_config().vocab_size
+    ids[1, 2:4], ids[2, 0] = ids[0, :2], ids[0, 0]
+    attention_mask = torch.ones_like(ids)
+    attention_mask[1, :2] = 0
+    position_ids = (attention_mask.cumsum(1) - 1).clamp(min=0)
+    logits = model(input_ids=ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False).logits
+    expected = logits[:, -2:]
+
+    cache = DynamicCache(config=model.config)
+    preallocate(cache)
+    prompts = [ids[0, :4].tolist(), ids[1, 2:4].tolist(), ids[2, :4].tolist()]
+    try:
+        tree = PromptTree(prompts, ids.device, min_saved=1)
+        first, state = tree.prefill(step, cache, torch.arange(len(ids), device=ids.device))
+        actual = torch.stack([first, step(ids[:, -1], state)], 1)
+    except MODEL_ERRORS:
+        return False
+    return expected.shape == actual.shape and bool((expected - actual).abs().max() <= TOLERANCE * expected.abs().max())

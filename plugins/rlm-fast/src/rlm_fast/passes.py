@@ -11,17 +11,12 @@ import torch
 from accelerate.utils import gather_object
 
 from rlm_fast import tuning
-from rlm_fast.attention import install_attention
 from rlm_fast.features import Features
-from rlm_fast.forward import model_inputs, packed_statistics
-from rlm_fast.fused_lora import fuse_lora
-from rlm_fast.fused_mlp import fuse_mlps
-from rlm_fast.layout import Layout
-from rlm_fast.pack import layouts
-from rlm_fast.packed_forward import PackedForward
-from rlm_fast.prompt_groups import group_by_prompt, has_advantage
+from rlm_fast.fused_lora import fuse_lora, fuse_mlps
+from rlm_fast.pack import Layout, layouts
+from rlm_fast.packed_forward import PackedForward, install_attention, model_inputs, packed_statistics
 from rlm_fast.speed import Speed
-from rlm_fast.token_budget import PORTIONS, SplitRule, split_into_portions, split_rule
+from rlm_fast.token_budget import PORTIONS, SplitRule, group_by_prompt, has_advantage, split_into_portions, split_rule
 from rlm_fast.zero_advantage import zero_advantage_has_no_gradient
 from rlm_plugins.models.critic import Critic
 from rlm_plugins.trainer.context import TrainerContext
@@ -32,11 +27,6 @@ logger = logging.getLogger(__name__)
 
 class PackedPasses(ForwardPasses):
     """Passes without padding and with shared prompts, where that is exact; else those of TRL.
-
-    Args:
-        speed: The optimizations that are on.
-        context: State of the trainer.
-        trl_forward: TRL's forward pass.
 
     Attributes:
         features: Fast paths, and why the others are off.

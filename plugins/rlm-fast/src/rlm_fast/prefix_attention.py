@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float, Int
 
-from rlm_fast.small_calls import threads_for
+from rlm_fast.cpu_linear import threads_for
 
 MIN_SAVED = 3 * 2**15
 """Numbers of keys in a layer that sharing must save to be faster in spite of the additional calls."""

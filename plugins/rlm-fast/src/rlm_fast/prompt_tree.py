@@ -1,4 +1,4 @@
-"""Prefill of distinct prompts as a prefix tree: tokens that prompts start with are computed once, without padding."""
+"""Distinct prompts of a batch, and their prefill as a prefix tree: shared tokens once, without padding."""
 
 from __future__ import annotations
 
@@ -10,11 +10,55 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 
-from rlm_fast.kv_state import KVState
+from rlm_fast.kv_cache import KVState
 from rlm_fast.prefix_attention import KeysValues
-from rlm_fast.prefix_tree import Segment, ancestors, prefix_tree
-from rlm_fast.prompts import common_tokens
-from rlm_fast.tree_attention import TreeAttention
+from rlm_fast.tree_attention import TreeAttention, ancestors, common_length, prefix_tree
+
+
+def distinct_prompts(ids: torch.Tensor, attention_mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the indices of the first occurrences of each prompt (D,) and the prompt of each sequence (B,).
+
+    Args:
+        ids: (B, P) token ids.
+        attention_mask: (B, P), or None without padding.
+
+    >>> distinct_prompts(torch.tensor([[7, 8], [7, 9], [7, 8]]), None)
+    (tensor([0, 1]), tensor([0, 1, 0]))
+    """
+    numbers: dict[tuple[int, ...], int] = {}
+    first: list[int] = []
+    prompt_of: list[int] = []
+    # Padding belongs to the key: the pad token may also occur as a token of a prompt.
+    keys = ids if attention_mask is None else torch.cat([ids, attention_mask], 1)
+    for index, key in enumerate(keys.tolist()):
+        number = numbers.setdefault(tuple(key), len(numbers))
+        if number == len(first):
+            first.append(index)
+        prompt_of.append(number)
+    return torch.tensor(first, device=ids.device), torch.tensor(prompt_of, device=ids.device)
+
+
+def unpadded(
+    ids: torch.Tensor, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
+) -> list[list[int]] | None:
+    """Return prompts without padding; None if one is empty, or if positions do not count from its first token.
+
+    Args:
+        ids: (D, P) token ids, padded on the left.
+        attention_mask: (D, P), or None without padding.
+        position_ids: (D, P) or (1, P), as transformers prepared them; other shapes are unsupported.
+    """
+    mask = torch.ones_like(ids) if attention_mask is None else attention_mask
+    if position_ids is None or position_ids.dim() != 2 or not mask.any(1).all():
+        return None
+    if ((position_ids != mask.cumsum(1) - 1) & (mask != 0)).any():
+        return None
+    return [prompt[is_token].tolist() for prompt, is_token in zip(ids, mask.bool(), strict=True)]
+
+
+def common_tokens(prompts: Sequence[Sequence[int]]) -> int:
+    """Return the length of the common prefix of all prompts; at least one token of each prompt is excluded."""
+    return min(common_length(prompts), min(map(len, prompts)) - 1)
 
 
 @dataclass
@@ -47,27 +91,21 @@ class TreeState:
 
 
 class PromptTree:
-    """Distinct prompts as one sequence of tokens.
-
-    Args:
-        prompts: Token ids of each prompt, at least one.
-        device: Device of the model.
-        min_saved: Least tokens that a shared prefix must save.
-    """
+    """Distinct prompts as one sequence of tokens."""
 
     def __init__(self, prompts: Sequence[Sequence[int]], device: torch.device, min_saved: int) -> None:
-        self._segments, last = prefix_tree(prompts, min_saved=min_saved)
-        sizes = [segment.stop - segment.start for segment in self._segments]
-        parents = [segment.parent for segment in self._segments]
+        segments, last = prefix_tree(prompts, min_saved=min_saved)
+        sizes = [segment.stop - segment.start for segment in segments]
+        parents = [segment.parent for segment in segments]
         starts = [0, *accumulate(sizes)]
-        tokens = [token for x in self._segments for token in prompts[x.sequence][x.start : x.stop]]
-        positions = [position for x in self._segments for position in range(x.start, x.stop)]
+        tokens = [token for x in segments for token in prompts[x.sequence][x.start : x.stop]]
+        positions = [position for x in segments for position in range(x.start, x.stop)]
         paths = [[*ancestors(index, parents)[::-1], index] for index in last]
         self._places = [[place for i in path for place in range(starts[i], starts[i + 1])] for path in paths]
         self._tokens = torch.tensor(tokens, device=device)
         self._position = torch.tensor(positions, device=device).unsqueeze(1)
         self._attention = TreeAttention.of_tree(sizes, parents, device)
-        self._common = common_tokens(prompts) if _has_root(self._segments) else 0
+        self._common = common_tokens(prompts) if parents.count(-1) == 1 else 0
 
     def prefill(self, step: Any, cache: Any, prompt_of: torch.Tensor) -> tuple[Float[torch.Tensor, "D V"], KVState]:
         """Compute all prompts and return the logits of the next token of each, and the state for decoding.
@@ -95,8 +133,3 @@ class PromptTree:
         mask = torch.cat([there.new_ones(len(there), self._common), there, there.new_ones(len(there), 1)], 1)
         position = (lengths + self._common).unsqueeze(1)
         return logits, KVState(cache, prompt_of, position[prompt_of], mask[prompt_of], common)
-
-
-def _has_root(segments: Sequence[Segment]) -> bool:
-    """Return True if all prompts are in one tree."""
-    return sum(segment.parent < 0 for segment in segments) == 1

@@ -1,12 +1,19 @@
-"""Selection of the next token; evicted sequences do not change the random numbers of the others."""
+"""Selection of the next token, and its recorded statistics; evicted sequences do not change the others' numbers.
+
+Recorded log-probs equal those of a forward pass over the finished sequences if the model does not depend on absolute
+positions. The trainer checks that before it uses them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+
+from rlm_plugins.rollout.generator_call import Generation
 
 Sampler = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
 """(scores of the active sequences (L, V), their indices (L,), number of all sequences) → token ids (L,)."""
@@ -108,3 +115,29 @@ def _checked(p: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
     if not (p.gather(-1, token.unsqueeze(-1)) > 0).all():
         raise RuntimeError("expected finite logits, got NaN or infinity: no token can be sampled")
     return token
+
+
+def generation_from_steps(ids: torch.Tensor, steps: Iterable[tuple[torch.Tensor, ...]]) -> Generation:
+    """Build a generation from what each decoding step recorded.
+
+    Args:
+        ids: (B, P + T) prompts and completions.
+        steps: (indices of the active sequences, their log-probs, their entropies) of each of the T steps.
+    """
+    columns: list[list[torch.Tensor]] = [[], []]
+    for indices, *recorded in steps:
+        for column, x in zip(columns, recorded, strict=True):
+            column.append(x.new_zeros(len(ids)).index_copy(0, indices, x))
+    logp, entropy = (torch.stack(column, 1) for column in columns)
+    return Generation(ids, logp, entropy)
+
+
+def token_statistics(
+    logits: Float[torch.Tensor, "L V"],
+    token: Int[torch.Tensor, "L"],  # noqa: F821
+    config: Any,
+) -> tuple[Float[torch.Tensor, "L"], Float[torch.Tensor, "L"]]:  # noqa: F821
+    """Return log π(y) and H(π) at the sampling temperature; top-k, top-p and min-p do not change π here."""
+    temperature = config.temperature if config.do_sample else None
+    z = torch.log_softmax(logits / (temperature or 1.0), -1)
+    return z.gather(1, token.unsqueeze(1)).squeeze(1), -torch.linalg.vecdot(z.exp(), z)

@@ -13,7 +13,7 @@ from rlm_plugins.errors import RlmError, is_out_of_memory
 from rlm_plugins.registry.setting import Section
 
 if TYPE_CHECKING:
-    from rlm_fast.forecast import Forecast
+    from rlm_fast.workload import Forecast
     from rlm_plugins.stage import Stage
 
 
@@ -73,14 +73,14 @@ class Speed(Section):
         """Use the kernels that were measured for this machine, or at the start of a resumed stage, inside the block."""
         import torch
 
-        from rlm_fast import kernel_choices
-        from rlm_fast.host_memory import keep_freed_memory
+        from rlm_fast import tuning
+        from rlm_fast.cpu_linear import keep_freed_memory
         from rlm_fast.tuning import applied
         from rlm_plugins.workers.distributed import from_main_process
 
         def values() -> dict[str, int]:
             recorded = run.manifest().get("stages", {}).get(stage.name, {})
-            chosen: dict[str, int] = recorded["tuning"] if "tuning" in recorded else kernel_choices.values(self)
+            chosen: dict[str, int] = recorded["tuning"] if "tuning" in recorded else tuning.values(self)
             run.record(stage, tuning=chosen)
             return chosen
 
@@ -91,10 +91,10 @@ class Speed(Section):
 
     def check_data(self, stage: Stage, args: Any) -> list[str]:
         """Return the lines of ``rlm check`` on decoding, fast paths and kernels."""
-        from rlm_fast import kernel_choices
+        from rlm_fast import tuning
         from rlm_fast.speed_report import fast_path_lines, generation_lines
 
-        return [*generation_lines(stage, args), *fast_path_lines(stage, args), kernel_choices.line(self)]
+        return [*generation_lines(stage, args), *fast_path_lines(stage, args), tuning.line(self)]
 
 
 NO_SPEED = Speed(
@@ -134,7 +134,7 @@ class Memory(Section):
 
     def settings(self, stage: Stage, args: Any) -> Mapping[str, Any]:
         """Return the settings under `trainer:` that follow from the estimate."""
-        from rlm_fast.forecast import KEY
+        from rlm_fast.workload import KEY
 
         if not hasattr(args, KEY) or self._forecast(stage, args).needs_checkpointing():
             return {}  # TRL's default is on
@@ -142,7 +142,7 @@ class Memory(Section):
 
     def retry(self, stage: Stage, error: Exception) -> Stage | None:
         """Return the stage with smaller micro-batches, if memory ran out in an update and the recipe says so."""
-        from rlm_fast.smaller_batches import halved
+        from rlm_fast.workload import halved
         from rlm_plugins.run.failures import is_in_generation
         from rlm_plugins.workers.distributed import processes
 
@@ -153,7 +153,7 @@ class Memory(Section):
 
     def smaller(self, stage: Stage, error: Exception) -> Sequence[str]:
         """Return the settings that lower the memory of the phase in which it ran out, with the estimate of each."""
-        from rlm_fast.smaller_batches import smaller
+        from rlm_fast.workload import smaller
 
         return list(smaller(stage, error))
 
@@ -178,7 +178,7 @@ class Memory(Section):
 
     def _forecast(self, stage: Stage, args: Any) -> Forecast:
         """Return the forecast of a stage; its examples are tokenized once, whatever config the stage gets then."""
-        from rlm_fast.forecast import Forecast
+        from rlm_fast.workload import Forecast
 
         if self._latest is None or self._latest.stage is not stage:
             self._latest = Forecast(stage, args, self._share)

@@ -8,10 +8,8 @@ from typing import Any
 from rich.console import Console
 from transformers import TrainerCallback
 
-from rlm_fast.decoding_plans import decoding_plans
-from rlm_fast.features import Feature
+from rlm_fast.features import Feature, StageFeatures, decoding_plans, speed_of
 from rlm_fast.speed import NO_SPEED
-from rlm_fast.stage_features import StageFeatures, speed_of
 from rlm_plugins.errors import RlmError
 from rlm_plugins.report.text_layout import columns
 from rlm_plugins.stage import Stage
@@ -29,12 +27,7 @@ TEXTS = {
 
 
 def fast_path_lines(stage: Stage, args: Any) -> list[str]:
-    """Return one line per fast path that applies to a stage; none if the recipe turns all off.
-
-    Args:
-        stage: Composed.
-        args: Config of the trainer.
-    """
+    """Return one line per fast path that applies to a stage; none if the recipe turns all off."""
     if stage.equation is None or speed_of(stage) == NO_SPEED:
         return []
     return [_line(feature, args) for feature in StageFeatures(stage, args)]
@@ -49,12 +42,7 @@ def _line(feature: Feature, args: Any) -> str:
 
 
 def generation_lines(stage: Stage, args: Any) -> list[str]:
-    """Return a line on the generator and its fallback; none if the stage decodes nothing.
-
-    Args:
-        stage: Composed.
-        args: Config of the trainer.
-    """
+    """Return a line on the generator and its fallback; none if the stage decodes nothing."""
     if stage.generator is None or not (hasattr(args, "num_generations") or stage.evaluation):
         return []
     name = stage.generator.part.name
@@ -94,15 +82,14 @@ class FastPathLine(TrainerCallback):  # type: ignore[misc]
 
 def fast_path_line(stage: Stage, args: Any) -> str:
     """Return ``fast paths: …; off: …`` of a stage."""
-    enabled, disabled = [], []
-    for reason, _ in decoding_plans(stage, args)[:1]:
-        assert stage.generator is not None
-        name = f"generator {stage.generator.part.name}"
-        enabled += [] if reason else [name]
-        disabled += [f"{name} ({reason})"] if reason else []
-    for feature in StageFeatures(stage, args) if speed_of(stage) != NO_SPEED else ():
-        enabled += [feature.name] if feature.on else []
-        disabled += [] if feature.on else [f"{feature.name} ({feature.reason})"]
+    reasons: dict[str, str | None] = {}
+    if stage.generator is not None:
+        plans = decoding_plans(stage, args)[:1]
+        reasons |= {f"generator {stage.generator.part.name}": reason for reason, _ in plans}
+    if speed_of(stage) != NO_SPEED:
+        reasons |= {feature.name: feature.reason for feature in StageFeatures(stage, args)}
+    enabled = [name for name, reason in reasons.items() if not reason]
+    disabled = [f"{name} ({reason})" for name, reason in reasons.items() if reason]
     return f"fast paths: {', '.join(enabled) or 'none'}" + (f"; off: {', '.join(disabled)}" if disabled else "")
 
 
@@ -130,11 +117,10 @@ def memory_lines(memory: Mapping[str, Any]) -> list[str]:
     if "problem" in memory:
         return [memory["problem"]]
     load = memory["load"]
-    terms = [
-        (when if first else "", name, size(count))
-        for when in ("always", "generation", "update", "critic_update")
-        for first, (name, count) in _numbered(memory[when])
-    ]
+    terms: list[tuple[str, ...]] = []
+    for when in ("always", "generation", "update", "critic_update"):
+        nonzero = [(name, size(count)) for name, count in memory[when].items() if count]
+        terms += [("" if i else when, *term) for i, term in enumerate(nonzero)]
     return [
         f"{memory['parameters']:,} parameters, {memory['trained']:,} of them trained",
         f"prompts up to {load['prompt_len']} tokens, completions up to {load['completion_len']}; "
@@ -143,9 +129,3 @@ def memory_lines(memory: Mapping[str, Any]) -> list[str]:
         f"peak: {peak(memory)} (always + the largest of the other phases)",
         *([memory["decided"]] if memory["decided"] else []),
     ]
-
-
-def _numbered(terms: dict[str, int]) -> list[tuple[bool, tuple[str, int]]]:
-    """Return the terms that are not zero, the first one marked."""
-    nonzero = [(name, count) for name, count in terms.items() if count]
-    return [(i == 0, term) for i, term in enumerate(nonzero)]

@@ -1,23 +1,129 @@
-"""Dynamic micro-batches: as many completions as fit a token budget, each shared prefix of prompts counted once.
+"""Micro-batches grouped by prompt, zero-advantage completions last, and filled within a token budget.
 
-Short completions, shared prompts and zero-advantage completions leave a micro-batch smaller than memory allows. A
-budget fills it with whole groups; a group is only split if it exceeds the budget. Without a budget, whole micro-batches
-are merged while they are small. The portions of an optimizer step are assigned to its last micro-batches; those without
-a portion take no time.
+TRL shuffles the completions of a generation. The sum over an optimizer step does not depend on their order. But only
+completions in the same micro-batch can share a prompt, and a micro-batch without gradient costs nothing. A budget fills
+a micro-batch with whole groups, each shared prefix of prompts counted once; a group is only split if it exceeds the
+budget. Without a budget, whole micro-batches are merged while they are small. The portions of an optimizer step are
+assigned to its last micro-batches; those without a portion take no time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import Any
 
 import torch
 
-from rlm_fast import chunk_sizes
-from rlm_fast.prompt_groups import MicroBatch, has_advantage, sorted_by_prompt
-from rlm_fast.token_counts import TokenCounts, full_length_tokens
+from rlm_fast import cpu_linear
+from rlm_fast.tree_attention import common_length
+from rlm_plugins.equation.equation import Equation
 from rlm_plugins.rollout.dynamic_sampling import has_batch_dim
+
+MicroBatch = dict[str, Any]
+
+
+def group_by_prompt(micro_batches: Sequence[MicroBatch], step_size: int) -> list[MicroBatch]:
+    """Reorder the completions within each optimizer step by prompt; micro-batches keep their sizes."""
+    grouped: list[MicroBatch] = []
+    for first in range(0, len(micro_batches), step_size):
+        step = micro_batches[first : first + step_size]
+        chunks = {name: x.chunk(len(step)) for name, x in sorted_by_prompt(step).items()}
+        for i, micro_batch in enumerate(step):
+            grouped.append({**micro_batch, **{name: x[i] for name, x in chunks.items()}})
+    return grouped
+
+
+def sorted_by_prompt(step: Sequence[MicroBatch]) -> MicroBatch:
+    """Return the completions of an optimizer step, sorted by prompt, those with zero advantage last."""
+    names = [name for name, x in step[0].items() if has_batch_dim(x)]
+    joined = {name: torch.cat(list(map(itemgetter(name), step))) for name in names}
+    without_advantage = ~has_advantage(joined["advantages"])
+    # The offset sorts completions without advantage behind all groups; stable keeps their order.
+    order = torch.argsort(joined["group"] + without_advantage * (joined["group"].max() + 1), stable=True)
+    return {name: x[order] for name, x in joined.items()}
+
+
+def sums_over_step(equation: Equation) -> bool:
+    """Return True if the loss is a sum over the optimizer step, not a mean over micro-batches of their means."""
+    return not equation.requires("num_micro_batches")
+
+
+def has_advantage(advantages: torch.Tensor) -> torch.Tensor:
+    """Return (B,) True for completions with a nonzero advantage, from advantages (B, 1) or (B, T)."""
+    return (advantages != 0).any(1)
+
+
+KV_SHARE = 8
+"""A completion copies the keys and values it attends to. Per token these are less than an eighth of the activations
+of a transformer of common shape (`memory_estimate.py`)."""
+
+
+@dataclass(frozen=True)
+class TokenCounts:
+    """Tokens of the completions of an optimizer step, sorted by prompt, those that are skipped last.
+
+    Args:
+        group: Group of each completion.
+        active: False for a skipped completion, which has no tokens.
+        completion: Tokens of the completion but the last, which needs no forward pass, and its copied keys and values.
+        prompt: Tokens of its prompt.
+        shared: Length of the common prefix of its prompt and the prompt of the previous completion.
+    """
+
+    group: list[int]
+    active: list[bool]
+    completion: list[float]
+    prompt: list[int]
+    shared: list[int]
+
+    @classmethod
+    def of_step(cls, step: MicroBatch, active: torch.Tensor, *, relative: bool) -> TokenCounts:
+        """Count the tokens of `step`.
+
+        Args:
+            step: Completions with `group`, `prompt_ids`, `prompt_mask` and `completion_mask`, sorted by prompt.
+            active: (B,) False for a skipped completion.
+            relative: Prompts of unequal length may share a prefix.
+        """
+        prompt_len, tokens = step["prompt_mask"].sum(1), (step["completion_mask"].sum(1) - 1).clamp(min=0)
+        return cls(
+            group=step["group"].tolist(),
+            active=active.tolist(),
+            completion=((tokens + (prompt_len + 2 * tokens) / KV_SHARE) * active).tolist(),
+            prompt=(prompt_len * active).tolist(),
+            shared=(_shared_with_previous(step, prompt_len.tolist(), relative) * active).tolist(),
+        )
+
+    def added_by(self, members: Sequence[int], *, to_empty: bool) -> float:
+        """Return the tokens that consecutive completions add to a portion: an empty one, or that of the ones before."""
+        first = members[0]
+        completions = sum(self.completion[member] for member in members)
+        prompts = sum(self.prompt[member] - self.shared[member] for member in members)
+        return completions + prompts + (self.shared[first] if to_empty else 0)
+
+
+def _shared_with_previous(step: MicroBatch, prompt_len: Sequence[int], relative: bool) -> torch.Tensor:
+    """Return (B,) the length of the common prefix of each prompt and the previous one; 0 for the first prompt."""
+    group, width = step["group"].tolist(), step["prompt_mask"].shape[1]
+    shared = torch.zeros_like(step["group"])
+    for previous, row in pairwise(range(len(group))):
+        if group[previous] == group[row]:
+            shared[row] = prompt_len[row]
+        elif relative or prompt_len[previous] == prompt_len[row]:
+            prompts = [step["prompt_ids"][i, width - prompt_len[i] :].tolist() for i in (previous, row)]
+            shared[row] = common_length(prompts)
+    return shared
+
+
+def full_length_tokens(num_sequences: int, prompt_len: int, completion_len: int) -> float:
+    """Return the weight in tokens of sequences of full length, each with its own prompt."""
+    tokens = completion_len - 1
+    return num_sequences * (prompt_len + tokens + (prompt_len + 2 * tokens) / KV_SHARE)
+
 
 PORTIONS = "portions"
 """Key of a micro-batch under which its portions are stored."""
@@ -35,23 +141,18 @@ def split_rule(
     completion_width: int,
     num_parameters: int,
 ) -> SplitRule:
-    """Return the rule by which the completions of an optimizer step are split into portions.
-
-    Args:
-        max_tokens: `speed.max_tokens_per_micro_batch`: a number; ``auto``, a micro-batch of full length; None, merge
-            whole micro-batches.
-        num_sequences: Completions of a micro-batch.
-        prompt_width: Width of the padded prompts.
-        completion_width: Width of the padded completions.
-        num_parameters: Parameters of the model.
-    """
-    full_length = full_length_tokens(num_sequences, prompt_width, completion_width)
+    """Return the rule by which the completions of an optimizer step are split into portions."""
+    most = budget(max_tokens, full_length_tokens(num_sequences, prompt_width, completion_width), num_parameters)
     if max_tokens is None:
-        merged = chunk_sizes.merged_tokens(num_parameters, full_length)
-        return partial(merge_micro_batches, num_sequences=num_sequences, max_tokens=merged)
-    if max_tokens == "auto":
-        return partial(split_groups, max_tokens=full_length)
-    return partial(split_groups, max_tokens=float(max_tokens))
+        return partial(merge_micro_batches, num_sequences=num_sequences, max_tokens=most)
+    return partial(split_groups, max_tokens=most)
+
+
+def budget(max_tokens: int | str | None, full_length: float, num_parameters: int) -> float:
+    """Return the most tokens of a portion; `full_length` is that of the recipe's micro-batch."""
+    if max_tokens is None:
+        return cpu_linear.merged_tokens(num_parameters, full_length)
+    return full_length if max_tokens == "auto" else float(max_tokens)
 
 
 def split_into_portions(
@@ -65,16 +166,7 @@ def split_into_portions(
 ) -> list[MicroBatch]:
     """Split the completions of each optimizer step into portions, and give each micro-batch a list of them.
 
-    Args:
-        micro_batches: As in `group_by_prompt`.
-        step_size: Micro-batches of an optimizer step; a generation holds a whole number of steps.
-        rule: Sizes of the portions; see `split_rule`.
-        skip_zero_advantage: Zero-advantage completions are skipped and have no tokens.
-        relative: Prompts of unequal length may share a prefix.
-        max_over_ranks: Maximum over processes, all of which must have the same number of portions.
-
-    Returns:
-        Micro-batches with `PORTIONS` only: mostly one portion, sometimes none.
+    The micro-batches have `PORTIONS` only: mostly one portion, sometimes none.
     """
     result: list[MicroBatch] = []
     for first in range(0, len(micro_batches), step_size):
@@ -99,12 +191,7 @@ def split_into_portions(
 
 
 def split_groups(tokens: TokenCounts, max_tokens: float) -> list[int]:
-    """Return the number of completions of each portion; groups are kept together if they fit.
-
-    Args:
-        tokens: Tokens of the completions.
-        max_tokens: Most tokens of a portion, copied keys and values (`KV_SHARE`) included.
-    """
+    """Return the number of completions of each portion; groups are kept together if they fit."""
     keys = list(zip(tokens.group, tokens.active, strict=True))
     chunks: list[Sequence[int]] = []
     for _, indices in groupby(range(len(keys)), key=keys.__getitem__):
@@ -115,13 +202,7 @@ def split_groups(tokens: TokenCounts, max_tokens: float) -> list[int]:
 
 
 def merge_micro_batches(tokens: TokenCounts, *, num_sequences: int, max_tokens: float) -> list[int]:
-    """Return the number of completions of each portion; neighboring micro-batches are merged within the budget.
-
-    Args:
-        tokens: Tokens of the completions.
-        num_sequences: Completions of a micro-batch; a single one may exceed the budget.
-        max_tokens: Most tokens of a merged portion, copied keys and values (`KV_SHARE`) included.
-    """
+    """Return the number of completions of each portion; neighboring micro-batches are merged within the budget."""
     count = len(tokens.group)
     chunks = [range(first, min(first + num_sequences, count)) for first in range(0, count, num_sequences)]
     return _fill(tokens, chunks, max_tokens)

@@ -1,8 +1,20 @@
-"""Attention over a prefix tree in one packed sequence: a token attends to the tokens on its path from the root."""
+"""Prefix tree of token sequences, and attention over it in one packed sequence, in which shared tokens occur once.
+
+::
+
+    q u a b e        segments  0: q u    parents  -
+    q u c d d e                1: a b e           0
+    q u c d f g                2: c d             0
+                               3: d e             2
+                               4: f g             2
+
+Segments are in depth-first order, so each sequence is a path, and a parent comes before its children. A token attends
+to the tokens on its path from the root.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -10,8 +22,146 @@ import torch
 from jaxtyping import Bool
 from torch.nn.functional import scaled_dot_product_attention
 
-from rlm_fast import chunk_sizes
-from rlm_fast.prefix_tree import Run, ancestors, attention_runs
+from rlm_fast import cpu_linear
+
+MIN_SAVED = 8
+"""Least tokens that a shared segment must save; fewer do not pay for another branch."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive tokens of a tree without a branch.
+
+    Args:
+        sequence: Index of a sequence that holds them.
+        start: Index of their first token in it.
+        stop: Index after their last token.
+        parent: Index of the segment before; -1: none.
+    """
+
+    sequence: int
+    start: int
+    stop: int
+    parent: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """Consecutive segments of a tree whose tokens share an attention call.
+
+    Args:
+        segments: Their indices.
+        context: Indices of earlier segments that one of them attends to.
+        masked: Computed pairs of tokens that do not attend to each other.
+    """
+
+    segments: range
+    context: tuple[int, ...]
+    masked: int
+
+    @property
+    def is_causal(self) -> bool:
+        """True if it needs no mask, because it is one path from a root."""
+        return self.masked == 0 and not self.context
+
+
+def prefix_tree(
+    sequences: Sequence[Sequence[int]], keys: Sequence[Hashable] | None = None, min_saved: int = MIN_SAVED
+) -> tuple[list[Segment], list[int]]:
+    """Return the segments of the tree, and the last segment of each sequence.
+
+    >>> segments, last = prefix_tree([[7, 8, 1], [7, 8, 2, 3], [7, 8, 1]], min_saved=1)
+    >>> [(x.sequence, x.start, x.stop, x.parent) for x in segments], last
+    ([(0, 0, 2, -1), (0, 2, 3, 0), (1, 2, 4, 0)], [1, 2, 1])
+    """
+    segments: list[Segment] = []
+    last = [-1] * len(sequences)
+    roots = _grouped(range(len(sequences)), keys or [None] * len(sequences))
+    pending = [(members, 0, -1) for members in reversed(roots)]
+    while pending:
+        members, start, parent = pending.pop()
+        stop = common_length([sequences[member] for member in members], start)
+        complete = [member for member in members if len(sequences[member]) == stop]
+        longer = [member for member in members if len(sequences[member]) > stop]
+        branches = _grouped(longer, {member: sequences[member][stop] for member in longer})
+        extra_branches = len(branches) + bool(complete) - 1
+        if extra_branches == 0 or extra_branches * (stop - start) >= min_saved:
+            segments.append(Segment(members[0], start, stop, parent))
+            parent, start = len(segments) - 1, stop
+            for member in complete:
+                last[member] = parent
+        elif complete:
+            branches.insert(0, complete)
+        pending += [(branch, start, parent) for branch in reversed(branches)]
+    return segments, last
+
+
+def common_length(sequences: Sequence[Sequence[int]], start: int = 0) -> int:
+    """Return the length of the common prefix of all sequences, of which the first `start` tokens are not compared.
+
+    >>> common_length([[7, 8, 1], [7, 8, 2, 3]])
+    2
+    """
+    first = sequences[0]
+    stop = min(map(len, sequences))
+    if all(sequence[start:stop] == first[start:stop] for sequence in sequences):
+        return stop
+    columns = enumerate(zip(*(sequence[start:stop] for sequence in sequences), strict=True), start)
+    return next(index for index, tokens in columns if len(set(tokens)) > 1)
+
+
+def _grouped(members: Sequence[int], keys: Sequence[Hashable] | dict[int, Hashable]) -> list[list[int]]:
+    """Return the members by key, in order of first appearance."""
+    groups: dict[Hashable, list[int]] = {}
+    for member in members:
+        groups.setdefault(keys[member], []).append(member)
+    return list(groups.values())
+
+
+def attention_runs(sizes: Sequence[int], parents: Sequence[int], pairs: int) -> list[Run]:
+    """Return the segments of a tree, grouped by attention call.
+
+    A call has overhead, which dominates for short segments. A call for several computes masked pairs of tokens. So
+    the next segment joins a call unless that would add more than `pairs` of them.
+
+    >>> runs = attention_runs([9, 30, 30, 30, 100, 5, 5], [-1, 0, 0, 0, 0, 0, 0], pairs=2000)
+    >>> [list(run.segments) for run in runs]
+    [[0, 1], [2, 3], [4, 5, 6]]
+    """
+    path_lens: list[int] = []  # tokens on the path before each segment
+    for parent in parents:
+        path_lens.append(0 if parent < 0 else path_lens[parent] + sizes[parent])
+    runs: list[Run] = []
+    for index in range(len(sizes)):
+        single = _run(range(index, index + 1), sizes, parents, path_lens)
+        joined = _run(range(runs[-1].segments.start, index + 1), sizes, parents, path_lens) if runs else single
+        if runs and joined.masked - runs[-1].masked - single.masked <= pairs:
+            runs[-1] = joined
+        else:
+            runs.append(single)
+    return runs
+
+
+def _run(segments: range, sizes: Sequence[int], parents: Sequence[int], path_lens: Sequence[int]) -> Run:
+    """Return a run of these segments, with its context and masked pairs."""
+    if parents[segments.start] < 0 and all(parents[index] == index - 1 for index in segments[1:]):
+        return Run(segments, (), 0)
+    outside: set[int] = set()
+    for index in segments:
+        outside.update(parent for parent in ancestors(index, parents) if parent < segments.start)
+    tokens = sum(sizes[index] for index in segments)
+    attended = sum(sizes[index] * path_lens[index] + sizes[index] * (sizes[index] + 1) // 2 for index in segments)
+    return Run(segments, tuple(sorted(outside)), tokens * (tokens + sum(sizes[index] for index in outside)) - attended)
+
+
+def ancestors(index: int, parents: Sequence[int]) -> list[int]:
+    """Return the segments before a segment, from its parent to the root."""
+    path: list[int] = []
+    index = parents[index]
+    while index >= 0:
+        path.append(index)
+        index = parents[index]
+    return path
 
 
 @dataclass(frozen=True)
@@ -51,14 +201,8 @@ class TreeAttention:
 
     @classmethod
     def of_tree(cls, sizes: Sequence[int], parents: Sequence[int], device: torch.device) -> TreeAttention:
-        """Plan the attention of a tree (`prefix_tree.py`).
-
-        Args:
-            sizes: Tokens of each segment, in depth-first order.
-            parents: Index of the segment before each; -1: none.
-            device: Device of the tokens.
-        """
-        runs = attention_runs(sizes, parents, chunk_sizes.PAIRS if device.type == "cpu" else chunk_sizes.PAIRS_GPU)
+        """Plan the attention of a tree (`tree_attention.py`)."""
+        runs = attention_runs(sizes, parents, cpu_linear.PAIRS if device.type == "cpu" else cpu_linear.PAIRS_GPU)
         bounds = [0, *accumulate(sizes)]
         shared = {index for run in runs for index in run.context}
         cuts = sorted({0, bounds[-1], *(bound for index in shared for bound in bounds[index : index + 2])})

@@ -1,24 +1,62 @@
-"""Load of a stage on this machine: the longest prompts and completions of its data, and settings that cost memory."""
+"""Load of a stage on this machine, its memory, and what follows: gradient checkpointing, smaller micro-batches.
+
+Checkpointing costs a third more arithmetic: it is on only if memory requires it.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache, cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlm_fast.decoding_plans import decoding_plans
-from rlm_fast.load import Load
-from rlm_fast.micro_batch import micro_batch
-from rlm_fast.prefix_tree import common_length
-from rlm_fast.stage_features import StageFeatures
+from rlm_fast.features import StageFeatures, decoding_plans
+from rlm_fast.memory_estimate import Estimate, Load, estimate
+from rlm_fast.packed_forward import max_packed_length
+from rlm_fast.speed_report import size
+from rlm_fast.token_budget import budget, full_length_tokens
+from rlm_fast.tree_attention import common_length
 from rlm_plugins.data.images import images_of, messages_of, without_images
 from rlm_plugins.models.pretrained import tokenizer_of
+from rlm_plugins.registry.setting import PolicyBytes, Setting
 from rlm_plugins.rewards.columns import text_of
+from rlm_plugins.run.failures import is_in_generation
 from rlm_plugins.stage import Stage
+from rlm_plugins.trainer.options import arguments
+
+
+def micro_batch(features: StageFeatures, prompt_len: int, completion_len: int, common_len: int) -> tuple[int, int]:
+    """Return the sequences and the prompts (0: padded) of a micro-batch at full length."""
+    args = features.args
+    size, group = args.per_device_train_batch_size, args.num_generations
+    limit = max_packed_length(features.stage.source.config)
+    if not features.padding_free.on or (limit is not None and prompt_len + completion_len > limit):
+        return size, 0
+    step = size * args.gradient_accumulation_steps
+    # Shuffled, a micro-batch may hold completions of every prompt of the generation.
+    if not features.group_micro_batches.on:
+        return size, min(size, math.ceil(size * args.steps_per_generation / group))
+    if features.dynamic_micro_batches.on:
+        size = max(1, min(_fitting(features, prompt_len, completion_len, common_len), step))
+    return size, math.ceil(size / group)
+
+
+def _fitting(features: StageFeatures, prompt_len: int, completion_len: int, common_len: int) -> int:
+    """Return how many sequences of full length fit the token budget, each prompt and common prefix counted once."""
+    args, max_tokens = features.args, features.speed.max_tokens_per_micro_batch
+    size = args.per_device_train_batch_size
+    full_length = full_length_tokens(size, prompt_len, completion_len)
+    most = budget(max_tokens, full_length, features.num_parameters)
+    prompt_share = (prompt_len - common_len) / args.num_generations
+    tokens_per_sequence = full_length_tokens(1, prompt_len, completion_len) - prompt_len + prompt_share
+    fitting = int((most - common_len) / tokens_per_sequence)
+    return fitting if max_tokens else max(size, fitting)
+
 
 EXAMPLES = 500
 """Training examples whose lengths are measured."""
@@ -31,12 +69,7 @@ LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_by
 
 
 def workload(stage: Stage, args: Any) -> Load:
-    """Return the load of a stage.
-
-    Args:
-        stage: With its environment and model specification.
-        args: Config of the trainer.
-    """
+    """Return the load of a stage."""
     import torch
 
     processor = stage.source.processing_class()
@@ -161,3 +194,100 @@ def _optimizer_state(optim: Any) -> float:
         return {"sgd": 0.0, "adafactor": 0.0, "rmsprop": 1.0}[name]
     moments = 1 if "lion" in name else 2
     return moments * (0.25 if "8bit" in name else 1.0)
+
+
+KEY = "gradient_checkpointing"
+
+
+class Forecast:
+    """Load and memory of a stage, computed at first use."""
+
+    def __init__(self, stage: Stage, args: Any, share: float = 0.8) -> None:
+        self.stage, self.args, self.share = stage, args, share
+
+    @cached_property
+    def _load(self) -> Load:
+        return workload(self.stage, self.args)
+
+    @property
+    def load(self) -> Load:
+        """Sizes of the batches, with gradient checkpointing as the config has it now."""
+        return replace(self._load, checkpointing=bool(self.args.gradient_checkpointing))
+
+    @property
+    def memory(self) -> Estimate:
+        """Bytes by purpose."""
+        return self._estimate(self.load)
+
+    def needs_checkpointing(self) -> bool:
+        """Return True if a step without checkpointing would not fit, or if no estimate can be made."""
+        try:
+            return self._estimate(replace(self._load, checkpointing=False)).peak > self.share * machine_memory()
+        except Exception:  # the estimate does not cover every model; TRL's default is on
+            return True
+
+    def checkpointing_decision(self) -> str | None:
+        """Return the decision on checkpointing with its reason, or None if the recipe makes it."""
+        if KEY in self.stage.settings or not hasattr(self.args, KEY):
+            return None
+        if self.args.gradient_checkpointing:
+            return "gradient checkpointing is on: a step without it might not fit, or its memory is unknown"
+        return f"gradient checkpointing is off: a step needs less than {self.share:.0%} of this machine's memory"
+
+    def _estimate(self, load: Load) -> Estimate:
+        return estimate(self.stage.source.config, self.stage.lora, load, self.stage.critic, self._of_settings)
+
+    def _of_settings(self, policy: PolicyBytes) -> dict[str, int]:
+        """Return the bytes that the settings of packages keep in memory, by name."""
+        added: Mapping[str, Setting] = getattr(self.args, "added", {})
+        terms = {name: setting.memory_bytes for name, setting in added.items() if setting.memory_bytes is not None}
+        return {f"`{name}`": memory_bytes(policy, self.args) for name, memory_bytes in terms.items()}
+
+
+def halved(stage: Stage) -> Stage | None:
+    """Return the stage with smaller micro-batches in the same optimizer steps; None if they hold one sequence."""
+    args = arguments(stage)
+    count = args.per_device_train_batch_size
+    divisor = next((n for n in range(2, count + 1) if count % n == 0), None)
+    if divisor is None:
+        return None
+    changes = {"per_device_train_batch_size": count // divisor}
+    changes["gradient_accumulation_steps"] = args.gradient_accumulation_steps * divisor
+    if hasattr(args, "steps_per_generation") and "generation_batch_size" not in stage.settings:
+        changes["steps_per_generation"] = args.steps_per_generation * divisor
+    return _with(stage, changes)
+
+
+def smaller(stage: Stage, error: Exception) -> Iterator[str]:
+    """Yield a line for each setting that lowers the memory of the phase in which it ran out."""
+    before = _estimate(stage)
+    yield f"rlm check estimates {before} for this stage; to lower it:"
+    for changes in _proposals(stage, is_in_generation(error)):
+        other = _with(stage, changes)
+        text = ", ".join(f"trainer.{name}={value}" for name, value in changes.items())
+        yield f"{text}  ({_estimate(other)})"
+    if not is_in_generation(error) and halved(stage) is not None:
+        yield "`memory: {on_oom: halve}` does the first of these by itself"
+
+
+def _proposals(stage: Stage, generates: bool) -> Iterator[Mapping[str, Any]]:
+    args, other = arguments(stage), halved(stage)
+    if not generates and other is not None:
+        yield {name: value for name, value in other.settings.items() if stage.settings.get(name) != value}
+    if generates and args.steps_per_generation > 1 and args.steps_per_generation % 2 == 0:
+        yield {"steps_per_generation": args.steps_per_generation // 2}
+    if not generates and not getattr(args, KEY, True):
+        yield {KEY: True}
+    if (length := getattr(args, "max_completion_length", None)) and length > 1:
+        yield {"max_completion_length": length // 2}
+
+
+def _with(stage: Stage, changes: Mapping[str, Any]) -> Stage:
+    return replace(stage, settings={**stage.settings, **changes})
+
+
+def _estimate(stage: Stage) -> str:
+    try:
+        return f"about {size(Forecast(stage, arguments(stage)).memory.peak)}"
+    except Exception:  # the estimate does not cover every model, and settings may exclude each other
+        return "no estimate"

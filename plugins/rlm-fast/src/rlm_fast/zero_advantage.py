@@ -28,11 +28,6 @@ def zero_advantage_has_no_gradient(equation: Equation, step: int, sources: Itera
     """Return True if completions with advantage 0 have no gradient and do not change that of the others.
 
     A term that raises on the synthetic batch, such as one with a tensor on another device, counts as using them.
-
-    Args:
-        equation: The parts, with their coefficients at this step.
-        step: Optimizer steps done.
-        sources: Labels of the rollout sources.
     """
     try:
         return equation.is_per_sequence and _is_independent(equation, *_synthetic_batch(step, sources))

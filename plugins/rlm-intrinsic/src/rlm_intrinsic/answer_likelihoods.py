@@ -109,7 +109,7 @@ class AnswerLikelihoods:
 
     def _fits_context(self, trunk: Sequence[int], branches: Sequence[Branch]) -> bool:
         """Return True if the tree fits the context without truncation by a sliding window."""
-        from rlm_fast.support import max_packed_length
+        from rlm_fast.packed_forward import max_packed_length
 
         max_length = max_packed_length(self._model.config)
         return (

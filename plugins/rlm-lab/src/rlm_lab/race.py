@@ -26,7 +26,6 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
-from rlm_plugins.rewards import containment
 from rlm_plugins.run.folder import SUMMARY
 from rlm_plugins.run.manifest import check_resumable
 from rlm_plugins.run.train import train
@@ -73,15 +72,13 @@ def with_shared_weights(model: Any) -> Any:
 
 
 def process_state() -> Callable[[], None]:
-    """Return a function that restores what a trainer changes: random numbers, gradient accumulation, reward marker."""
-    rng, gradient, marker = rng_state(), dict(GradientState._shared_state), containment.exchange_marker(None)
-    containment.exchange_marker(marker)
+    """Return a function that restores what a trainer changes: random numbers, gradient accumulation."""
+    rng, gradient = rng_state(), dict(GradientState._shared_state)
 
     def restore() -> None:
         set_rng_state(rng)
         GradientState._shared_state.clear()
         GradientState._shared_state.update(gradient)
-        containment.exchange_marker(marker)
 
     return restore
 

@@ -51,9 +51,8 @@ def _play(environment: Any, example: Mapping[str, Any], actions: Actions, functi
             results.append(step_environment(environment, action))
             done = results[-1][-1]
         else:
-            tool_results = call_tools(environment, action, functions)
-            results.append(tool_results.messages)
-            done = tool_results.done
+            messages, _, done = call_tools(environment, action, functions)
+            results.append(messages)
         if done:
             break
     return results

@@ -1,16 +1,22 @@
-"""Last completion of each prompt, for measuring policy drift with a forward pass of the current policy."""
+"""Policy drift: the last completion of each prompt, measured again with a forward pass of the current policy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from accelerate.utils import gather_object
 from jaxtyping import Float
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.rollout.dynamic_sampling import pad_to_width
+from rlm_plugins.rollout.dynamic_sampling import pad_sequences, stack
+from rlm_plugins.trainer.observer import StepObserver
+from rlm_plugins.trainer.passes import loss_mask
+
+if TYPE_CHECKING:
+    from rlm_plugins.equation.batch import Batch
 
 
 @dataclass
@@ -56,7 +62,7 @@ class CompletionCache:
         self._completions = {index: CachedCompletion(*tensors) for index, tensors in state.items()}
 
 
-def split_completions(out: dict[str, Any], mask: torch.Tensor) -> list[CachedCompletion]:
+def split_completions(out: Mapping[str, Any], mask: torch.Tensor) -> list[CachedCompletion]:
     """Return the completions in TRL's dictionary, one by one.
 
     Args:
@@ -81,26 +87,9 @@ def split_completions(out: dict[str, Any], mask: torch.Tensor) -> list[CachedCom
 def stack_completions(completions: Sequence[CachedCompletion], pad_token: int, device: Any) -> dict[str, torch.Tensor]:
     """Return completions as padded tensors: those of TRL's dictionary, `mask` and `logp`."""
     tensors = pad_sequences([c.prompt for c in completions], [c.completion for c in completions], pad_token)
-    tensors["mask"] = _stack([c.mask for c in completions])
-    tensors["logp"] = _stack([c.logp for c in completions])
+    tensors["mask"] = stack([c.mask for c in completions])
+    tensors["logp"] = stack([c.logp for c in completions])
     return {name: x.to(device) for name, x in tensors.items()}
-
-
-def pad_sequences(
-    prompts: Sequence[torch.Tensor], completions: Sequence[torch.Tensor], pad_token: int
-) -> dict[str, torch.Tensor]:
-    """Return token ids as TRL's dictionary has them: prompts padded on the left, completions on the right."""
-    return {
-        "prompt_ids": _stack(prompts, True, pad_token),
-        "prompt_mask": _stack([torch.ones_like(x) for x in prompts], True),
-        "completion_ids": _stack(completions, False, pad_token),
-        "completion_mask": _stack([torch.ones_like(x) for x in completions]),
-    }
-
-
-def _stack(sequences: Sequence[torch.Tensor], left: bool = False, value: int = 0) -> torch.Tensor:
-    width = max(1, *(len(x) for x in sequences))
-    return torch.cat([pad_to_width(x.unsqueeze(0), width, left, value) for x in sequences])
 
 
 def mean_abs_difference(
@@ -113,3 +102,59 @@ def mean_abs_difference(
     [0.75]
     """
     return ((logp - cached_logp).abs() * mask).sum(1) / mask.sum(1).clamp(min=1)
+
+
+class PolicyDrift(StepObserver):
+    """Sets `policy_drift` of each scored batch. Its state, the completions, is part of each checkpoint."""
+
+    name = "past"
+
+    def __init__(self) -> None:
+        self.cache = CompletionCache()
+        self._out: Mapping[str, Any] = {}
+
+    def state_dict(self) -> dict[int, tuple[torch.Tensor, ...]]:
+        """Return the completions as plain tensors."""
+        return self.cache.state_dict()
+
+    def load_state_dict(self, state: dict[int, tuple[torch.Tensor, ...]]) -> None:
+        """Restore the completions of a checkpoint."""
+        self.cache.load_state_dict(state)
+
+    def attach(self, trainer: Any) -> None:
+        """Store the collaborators of the trainer."""
+        self._components = trainer.components
+
+    def sampled(self, out: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Store TRL's dictionary, which has the old log-probs before the batch is scored."""
+        self._out = out
+        return {}
+
+    def scoring(self, batch: Batch, *, is_shaped: bool) -> None:
+        """Set the drift of each completion, once per sampling round."""
+        index = self._components.prompts.index
+        if index is not None and not is_shaped:
+            batch.policy_drift = self.measure(self._out, index)
+
+    def measure(self, out: Mapping[str, Any], index: torch.Tensor) -> torch.Tensor:
+        """Return (B,) mean |Δ log π| of all processes, and keep the new completions.
+
+        A new prompt is compared with its own completion, at distance 0, so that every process runs the same number
+        of forward passes.
+
+        Args:
+            out: TRL's dictionary for the completions of this process.
+            index: (B,) row number of each prompt in the data set, of all processes.
+        """
+        context, cache = self._components.context, self.cache
+        prompts = index[context.local_rows(len(out["prompt_ids"]))].tolist()
+        current = split_completions(out, loss_mask(dict(out)))
+        last = [cache.last(prompt, completion) for prompt, completion in zip(prompts, current, strict=True)]
+        inputs = stack_completions(last, context.tokenizer.pad_token_id, context.accelerator.device)
+        with torch.no_grad():
+            logp = self._components.passes.of(context.model, inputs, context.args.per_device_train_batch_size)[0]
+        is_cached = torch.tensor([cache.contains(prompt) for prompt in prompts], device=logp.device)
+        drift = mean_abs_difference(logp, inputs["logp"], inputs["mask"]).where(is_cached, 0.0)
+        cache.remember(gather_object(prompts), gather_object(current))
+        gathered: torch.Tensor = context.gather_rows(drift)
+        return gathered
