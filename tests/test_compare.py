@@ -123,12 +123,3 @@ def test_invalid_combination_trains_nothing(tmp_path: Path) -> None:
     with pytest.raises(RlmError, match="expected key=value"):
         sweep(recipe, ["trainer.learning_rate"], 1, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.full
-def test_sweep_refuses_runs_of_another_recipe(tmp_path: Path) -> None:
-    recipe, lines = tmp_path / "recipe.yaml", list[str]()
-    recipe.write_text(RECIPE)
-    sweep(recipe, ["trainer.learning_rate=1e-3"], 1, tmp_path / "out", lines.append)
-    with pytest.raises(RlmError, match="learning_rate"):
-        sweep(recipe, ["trainer.learning_rate=1e-2"], 1, tmp_path / "out", lines.append)

@@ -172,11 +172,3 @@ def test_tensorboard_has_every_number(tmp_path: Path) -> None:
     (events,) = {file.parent for file in tmp_path.rglob("events.out.tfevents.*")}
     tags = {tag.partition("/")[2] for tag in EventAccumulator(str(events)).Reload().Tags()["scalars"]}
     assert {name for name in numbers(lines) if not name.startswith(("train_", "total_flos"))} <= tags
-
-
-@pytest.mark.full
-def test_wandb_offline_has_every_number(tmp_path: Path) -> None:
-    pytest.importorskip("wandb", reason="wandb is not installed")
-    tracked(tmp_path, "wandb", WANDB_MODE="offline", WANDB_DIR=str(tmp_path), WANDB_SILENT="true")
-    (file,) = tmp_path.rglob("*.wandb")
-    assert b"reward" in file.read_bytes()
