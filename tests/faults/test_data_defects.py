@@ -65,6 +65,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str]] = {
         )
         for value in ([], {"value": None}, ["", None], float("inf"))
     },
+    "null answers": (every(answer=None), "40 of 40 .* have no answer"),
     "objects as answers": ([{**row, "answer": {"x": row["answer"]}} for row in GOOD], "40 of 40 .* have an object"),
     "blocks of content": (chat(role="user", content=[{"type": "text", "text": "1"}]), "39: the chat template cannot"),
     "a message without role": (chat(content="1"), "example 39 .* messages with `role` and `content`"),
