@@ -227,25 +227,19 @@ def compiled_plugin(folder: Path, bait: Path) -> None:
 EVIL = [{"name": "verl", "function": "FOLDER/../evil.py:score"}]
 ATTACKS: dict[str, Attack] = {
     **{f"{name} executes": tensors(name) for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "parts.pt")},
-    "training_args.bin executes": tensors("training_args.bin"),
     "optimizer.pt is a pickle": raw_pickle("optimizer.pt"),
-    "parts.pt is a pickle": raw_pickle("parts.pt"),
     "adapter of a checkpoint is a pickle": instead_of_safetensors("adapter_model.bin", LAST),
-    "model of a checkpoint is a pickle": instead_of_safetensors("pytorch_model.bin", LAST),
-    "result is a pickle": instead_of_safetensors("adapter_model.bin", f"{STAGE}/adapter"),
     "critic is a pickle": instead_of_safetensors("adapter_model.bin", f"{STAGE}/critic"),
     "another plugin": other_plugin,
     "another plugin and its hash": other_plugin_with_its_hash,
     "bytecode of a plugin": compiled_plugin,
     "modules beside the recipe": module_beside,
     "a plugin outside": recipe(plugins={"load": ["BAIT/../evil.py"]}),
-    "a plugin above": recipe(plugins={"load": ["../evil.py"]}),
     "a reward outside": recipe(rewards=EVIL),
     "a reward of the standard library": recipe(rewards=[{"name": "verl", "function": "os:system"}]),
     "a reward of the folder": recipe(rewards=[{"name": "verl", "function": "./evil.py:score"}]),
     "tags in the recipe": tags,
     "aliases without end": many_aliases,
-    "a recipe nested deeply": text("recipe.yaml", "a: " + "[" * 100_000),
     "a model with code": model_with_code,
     "a model as a pickle": model_as_pickle,
     "a tokenizer with code": tokenizer_with_code,
@@ -258,32 +252,21 @@ ATTACKS: dict[str, Attack] = {
         lambda c, _: c | {"auto_mapping": {"base_model_class": "Model", "parent_library": "evil"}},
     ),
     **{f"{name} leads outside": link(name, "outside") for name in ("metrics.jsonl", "summary.json", "manifest.json")},
-    "recipe.yaml leads outside": link("recipe.yaml", "outside"),
-    "view.html leads outside": link("view.html", "outside"),
     "a stage leads outside": link(STAGE, "folder"),
     "a checkpoint leads outside": link(LAST, "folder"),
-    "a hidden folder leads outside": link(f"{STAGE}/.saving", "folder"),
     "a pipe as log": pipe("metrics.jsonl"),
-    "a pipe as samples": pipe("samples.jsonl"),
     "a pipe in a checkpoint": pipe(f"{LAST}/optimizer.pt"),
-    "a pipe as manifest": pipe("manifest.json"),
     "a log of four terabytes": a_huge_log,
     "a manifest nested deeply": text("manifest.json", "[" * 100_000),
     "a manifest of other types": edit(
         "manifest.json",
         lambda m, _: m | {"stages": {STAGE: []}, "changes": 3, "hardware": 7, "processes": {"a": []}},
     ),
-    "a manifest of lists": edit("manifest.json", lambda m, _: {key: [] for key in m}),
     "checksums that lead outside": edit(
         f"{LAST}/{CHECKSUMS}", lambda c, _: {"files": c["files"] | {"../../../outside": {"size": 4, "sha256": "0"}}}
     ),
     "an empty checkpoint": an_empty_checkpoint,
     "a state of other types": edit(f"{LAST}/trainer_state.json", lambda s, _: s | {"global_step": "two", "epoch": []}),
     "a step of the distant future": edit(f"{LAST}/trainer_state.json", lambda s, _: s | {"global_step": 10**30}),
-    "a state of lists": edit(f"{LAST}/trainer_state.json", lambda s, _: []),
-    "a finished stage of other types": text(f"{STAGE}/done", '{"result": [[]]}'),
-    "escapes for the terminal": text(
-        "metrics.jsonl", '{"stage": "\\u001b[2J\\u001b]0;x", "step": 1, "grad_norm": 1}\n'
-    ),
 }
 """Name → what the stranger has prepared."""

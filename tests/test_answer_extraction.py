@@ -10,7 +10,7 @@ from hang_guard import hang_guard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlm_plugins.data.answer_extraction import Untagged, final_answers, parse_number, same_number, same_text
+from rlm_plugins.data.answer_extraction import Untagged, final_answers, parse_number, same_number
 
 NO_NUMBERS = "|.|-|nan|NaN|inf|-inf|Infinity|1/0|0/0|1/2/3|1e9999|12,34|1,2345|0,123|1.234,5|,123|1 234|1_000|5%|$5"
 NO_NUMBERS += "|5 cm|0x10|5!|2+3|2**3|1½|10²|６３２|٤|--5|1/-2|5 6|__import__('os')"
@@ -96,11 +96,7 @@ def test_a_very_long_number_is_text() -> None:
         ("<think>a</think>b</think><answer>4</answer>", ["4"]),
         ("<think>a</think><think><answer>4</answer>", []),
         ("so far</think><answer>4</answer>", ["4"]),  # the template had opened the thought
-        ("<answer>4", []),
         ("<answer>4<answer>5</answer>", []),
-        ("<answer>4</answer><answer>5", []),
-        ("4</answer>", []),
-        ("", []),
     ],
 )
 def test_tagged_answers(text: str, found: list[str]) -> None:
@@ -112,38 +108,18 @@ def test_tagged_answers(text: str, found: list[str]) -> None:
     [
         ("let me see\n4 \n\n", "last_line", ["4"]),
         ("", "last_line", []),
-        (" \n ", "last_line", []),
         ("<think>1\n4", "last_line", []),
-        ("<think>4</think>", "last_line", []),
         ("that makes **1,234.50**.", "last_number", ["1,234.50"]),
-        ("it is .5", "last_number", [".5"]),
-        ("= -3", "last_number", ["-3"]),
         ("8 of them cost 5%", "last_number", ["5%"]),
-        ("it is 5!", "last_number", ["5!"]),
         ("none", "last_number", []),
         (r"first \boxed{1}, then $\boxed{34}$.", "boxed", ["34"]),
         (r"so \boxed{\frac{1}{2}} it is", "boxed", [r"\frac{1}{2}"]),
         (r"\boxed{1} and \boxed{2", "boxed", []),
-        ("34", "boxed", []),
         ("4", "wrong", []),
     ],
 )
 def test_answers_without_a_tag(text: str, untagged: Untagged, found: list[str]) -> None:
     assert final_answers(text, "answer", untagged) == found
-
-
-def test_tolerance_is_decimal_and_inclusive() -> None:
-    near = same_number(Fraction("0.33"), tolerance=0.01)
-    assert near("0.34")
-    assert near("0.32")
-    assert not near("0.3401")
-    assert not near("nan")
-
-
-def test_text_comparison_is_case_sensitive_by_default() -> None:
-    assert same_text("Paris", casefold=True)(" PARIS\n")
-    assert not same_text("Paris", casefold=False)("paris")
-    assert not same_text("Paris", casefold=True)("Paris, France")
 
 
 @pytest.mark.parametrize("piece", HOSTILE)

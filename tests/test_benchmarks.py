@@ -8,7 +8,6 @@ from typing import Any
 
 import paper_packages
 import pytest
-import row_report
 import rows as benchmark
 import torch
 from eight_bits import logprobs, rounded
@@ -55,24 +54,6 @@ def test_each_algorithm_is_measured_once(tmp_path: Path, capsys: pytest.CaptureF
     assert (tmp_path / "out/rows.png").stat().st_size > 0
 
 
-@pytest.mark.full
-def test_other_settings_are_another_measurement(tmp_path: Path) -> None:
-    (once,) = run(tmp_path, "--rows", "grpo", "--seeds", "0")
-    (other,) = run(tmp_path, "--rows", "grpo", "--seeds", "0", "--set", "trainer.num_iterations=3")
-    assert (once["stage"]["trainer"].get("num_iterations"), other["stage"]["trainer"]["num_iterations"]) == (None, 3)
-    (again,) = run(tmp_path, "--rows", "grpo", "--seeds", "0")
-    same = ("curve", "length", "entropy", "stage")
-    assert [again[name] for name in same] == [once[name] for name in same], "earlier runs of the process leave no trace"
-
-
-def test_failing_algorithm_is_named_and_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "lesson.yaml").write_text(LESSON)
-    where = ["--lesson", str(tmp_path / "lesson.yaml"), "--out", str(tmp_path / "out"), "--workers", "1"]
-    assert benchmark.main([*where, "--steps", "1", "--seeds", "0", "--rows", "nonsense,grpo"]) == 1
-    assert [record["row"] for record in benchmark.read(tmp_path / "out")] == ["grpo"]
-    assert "failed: nonsense-0" in capsys.readouterr().err
-
-
 def test_replay_uses_an_earlier_run_of_its_seed(tmp_path: Path) -> None:
     ends = ("--set", "trainer.max_completion_length=64")
     pays_for_any_end = ("--set", "rewards=[{name: accuracy}, {name: length, limit: 1, weight: -1}]")
@@ -113,13 +94,3 @@ def test_every_algorithm_is_measured_or_excluded_for_a_reason() -> None:
     of_packages = {name for package in paper_packages.PACKAGES for name in getattr(package, "rlm_algorithms", dict)()}
     for name in (*OWN, *LEFT_OUT, *NOTES):
         assert name in {*known, *of_packages}, name
-
-
-def test_table_shows_means_over_seeds() -> None:
-    figures = {"before": 0.25, "length": 30.0, "entropy": 0.5}
-    first = {**figures, "after": 0.9, "seconds": 10.0, "curve": [[0, 0.25], [2, 0.7], [4, 1.0], [5, 0.9]]}
-    second = {**figures, "after": 1.0, "seconds": 13.0, "curve": [[0, 0.25], [2, 1.0], [4, 0.8], [5, 1.0]]}
-    line = row_report.table({"grpo": [first, second]}).splitlines()[-1]
-    assert line == "| `grpo` | 0.250 → 0.950 | 0.900 · 1.000 | 4 | 30.0 | 0.500 | 12 |"
-    never = row_report.table({"grpo": [{**first, "curve": [[0, 0.25], [2, 0.5]]}]}).splitlines()[-1]
-    assert never.split(" | ")[3] == "–"

@@ -39,10 +39,3 @@ def test_every_plugin_package_has_its_line(catalog: Any, packages: Any) -> None:
     plugins = {file.parent.name for file in PLUGINS.glob("*/pyproject.toml") if "entry-points.rlm]" in file.read_text()}
     lines = catalog["overview"](packages)
     assert plugins == {name for name in plugins if f"]({name})" in lines}
-
-
-def test_markdown_without_markers_is_an_error(catalog: Any, packages: Any, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("no markers")
-    with pytest.raises(SystemExit, match=r"page.md: expected one `<!-- table: overview -->` … `<!-- end -->`, got 0"):
-        catalog["updated"](page, packages)

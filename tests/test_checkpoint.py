@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -159,13 +158,6 @@ def test_oldest_checkpoints_beyond_the_limit_are_deleted(tmp_path: Path) -> None
         saver.state.global_step = step
         saver._save_checkpoint(None)
     assert [p.name for p in checkpoints(tmp_path)] == ["checkpoint-10", "checkpoint-11"]
-
-
-def test_other_folders_are_no_checkpoints(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint-best").mkdir()
-    assert checkpoints(tmp_path) == []
-    shutil.rmtree(tmp_path)
-    assert checkpoints(tmp_path) == []
 
 
 @pytest.mark.parametrize("looks", [False, True], ids=["by row", "looks at the whole step"])

@@ -139,26 +139,14 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         "tokens_forbidden",
         {"rewards": ["answered"], "trainer": {"generation_kwargs": {"suppress_tokens": [1]}}},
     ),
-    "rate of full training": ("adapter_rate_too_small", {"trainer": {"learning_rate": 1e-6}}),
     "rate of 0.1": ("adapter_rate_too_large", {"trainer": {"learning_rate": 0.1}}),
     "top_p": ("biased_ratio", {"trainer": {"top_p": 0.8}}),
-    "reward that is always 0": ("dead_reward", {"rewards": ["constant", FORMAT]}),
     "reward of length": ("length_rewarded", {"rewards": ["verbose"]}),
-    "rare reward": ("prompts_too_hard", {"rewards": ["rare"]}),
-    "reward that is always None": ("unscored_completions", {"rewards": ["unparsed", FORMAT]}),
     "reward that raises": ("failing_reward", {"rewards": [{"name": "broken", "on_error": "zero"}, FORMAT]}),
-    "nearly impossible prompts": ("prompts_too_hard", {"rewards": ["one_step"]}),
-    "solved task": ("solved_at_start", {"rewards": ["solved"]}),
-    "format is paid, answers are not": ("dead_reward", {"rewards": ["constant", FORMAT]}),
-    "huge weight": (
-        "advantage_explosion",
-        {"algorithm": "dr_grpo", "rewards": [{"name": "accuracy", "weight": 1e6}]},
-    ),
     "epsilon of 1e-6": (
         "clipped_update",
         {"algorithm": {"name": "grpo", "policy_loss": {"epsilon": 1e-6}}, "trainer": {"num_iterations": 4}},
     ),
-    "twelve updates on one batch": ("stale_policy", {"trainer": {"num_iterations": 12, "learning_rate": 1e-2}}),
     "tiny coefficient of the KL penalty": (
         "kl_runaway",
         {
@@ -166,95 +154,26 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
             "trainer": {"learning_rate": 1.5e-2},
         },
     ),
-    "negative entropy bonus": (
-        "negative_coefficient",
-        {
-            "rewards": ["rare"],
-            "algorithm": {"name": "grpo", "penalties": [{"name": "entropy", "beta": -20.0}]},
-            "trainer": {"learning_rate": 5e-2},
-        },
-    ),
-    "positive entropy bonus": (
-        "entropy_explosion",
-        {
-            "algorithm": {"name": "grpo", "penalties": [{"name": "entropy", "beta": 5.0}]},
-            "trainer": {"learning_rate": 1e-2},
-        },
-    ),
     "critic that does not learn": (
         "critic_lags",
         {"algorithm": "orz", "critic": {"learning_rate": 1e-12}, "rewards": [{"name": "accuracy", "weight": 5.0}]},
     ),
-    "dynamic sampling of hopeless prompts": (
-        "dead_reward",
-        {"environment": {**ENVIRONMENT, "digits": 6}, "rewards": ["accuracy"], "algorithm": "dapo"},
-    ),
-    "weight of -1": ("main_reward_punished", {"rewards": [{"name": "accuracy", "weight": -1.0}, FORMAT]}),
     "warm-up longer than the run": (
         "warmup_never_ends",
         {"trainer": {"warmup_steps": 1000, "lr_scheduler_type": "constant_with_warmup"}},
     ),
-    "gradients clipped to 1e-9": ("gradient_clipped_to_nothing", {"trainer": {"max_grad_norm": 1e-9}}),
-    "rate of 0": ("zero_learning_rate", {"trainer": {"learning_rate": 0.0}}),
-    "temperature of 0.05": ("identical_completions", {"trainer": {"temperature": 0.05}}),
-    "top_k of 1": ("greedy_sampling", {"trainer": {"top_k": 1}}),
-    "weight decay of 90": ("weights_decay_away", {"trainer": {"weight_decay": 90.0}}),
-    "KL coefficient of 100": (
-        "kl_penalty_dominates",
-        {"algorithm": {"name": "grpo", "penalties": {"kl": {"beta": 100.0}}}},
-    ),
-    "dropout of 0.9": ("heavy_dropout", {"lora": {"lora_dropout": 0.9}}),
-    "reward of a million and a bit": ("offset_reward", {"rewards": ["offset"]}),
     "answer in the prompt": ("answer_in_prompt", {"environment": {"name": "leaked"}}),
-    "each prompt four times": ("duplicated_prompts", {"environment": {"name": "repeated"}}),
-    "held-out prompts in training": ("held_out_overlap", {"environment": {"name": "overlapping"}}),
-    "template without generation prompt": (
-        "no_generation_prompt",
-        {"environment": {"name": "chats"}, "template": "{% for m in messages %}{{ m.content }}{% endfor %}"},
-    ),
     "end token of another template": ("wrong_end_token", {"end": "<|user|>"}),
-    "both weights 0": (
-        "no_reward_counts",
-        {"rewards": [{"name": "accuracy", "weight": 0.0}, {"name": "format", "weight": 0.0}]},
-    ),
-    "a reward and its negation": ("rewards_cancel", {"rewards": ["plain", "negated"]}),
     "weight of 1e-9": ("vanishing_advantage", {"algorithm": "dr_grpo", "rewards": [{"name": "plain", "weight": 1e-9}]}),
-    "reward of the prompt": ("reward_of_the_prompt", {"rewards": ["of_prompt"]}),
-    "temperature of 3": ("temperature_too_high", {"trainer": {"temperature": 3.0}}),
-    "repetition penalty of 5": ("repetition_penalized", {"trainer": {"repetition_penalty": 5.0}}),
-    "min_p of 0.5": ("biased_ratio_of_min_p", {"trainer": {"min_p": 0.5}}),
-    "adam_epsilon of 1": ("optimizer_too_damped", {"trainer": {"adam_epsilon": 1.0}}),
-    "KL coefficient of 10": (
-        "kl_penalty_dominates",
-        {"algorithm": {"name": "grpo", "penalties": {"kl": {"beta": 10.0}}}},
-    ),
-    "one prompt": ("few_prompts", {"environment": {"name": "one"}}),
-    "two held-out prompts": ("few_held_out_prompts", {"environment": {"name": "two_held_out"}}),
-    "gold answers that are solutions": ("dead_reward", {"environment": {"name": "solutions"}, "references": "none"}),
     "filters that keep nothing": (
         "dead_reward",
         {"rewards": ["constant"], "algorithm": {"name": "dapo", "filters": ["nonzero_std"]}},
-    ),
-    "12 updates on one generation batch": (
-        "stale_policy",
-        {"trainer": {"num_iterations": 12, "learning_rate": 1e-2}},
-    ),
-    "reward of brevity": (
-        "length_rewarded",
-        {
-            "rewards": ["accuracy", {"name": "brief", "weight": 5.0}],
-            "trainer": {"learning_rate": 1e-2, "temperature": 1.5},
-        },
     ),
 }
 
 
 SYMPTOMS = {
     "end token suppressed": "no_end_token",
-    "solved task": "prompts_too_easy",
-    "format is paid, answers are not": "secondary_reward_farmed",
-    "negative entropy bonus": "entropy_collapse",
-    "dynamic sampling of hopeless prompts": "unfilled_batches",
     "filters that keep nothing": "nothing_kept",
 }
 """Fault → a rule that is violated too, which the finding explains."""

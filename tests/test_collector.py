@@ -115,24 +115,6 @@ def test_a_source_called_policy_is_the_policy() -> None:
     assert writers(PROMPTS[:3], INPUTS[:3], 0, Trainer()).source == [0, 0, 1]
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ((2, 2), r"source 2 .names. requires 2 completions of a group, 1 are free"),
-        ((3, None), r"source 2 .names. requires all completions that are left, 0 are free"),
-        ((None, None), "sources 1 and 2 both take all completions that are left"),
-    ],
-)
-def test_sources_must_fit_into_a_group(rows: tuple[int | None, int | None], words: str) -> None:
-    with pytest.raises(RecipeError, match=words):
-        assign_sources([source(names, **({"num_completions": n} if n else {})) for n in rows], 3)
-
-
-def test_duplicate_labels_are_rejected() -> None:
-    with pytest.raises(RecipeError, match="two sources have the label 'names'"):
-        labels([source(names), source(names)])
-
-
 def test_a_source_that_needs_whole_groups() -> None:
     class Whole:
         whole_groups = True
@@ -155,9 +137,7 @@ def test_long_completions_are_truncated() -> None:
     [
         ({"logprobs": [[0.0], [0.0]]}, "returned 2 logprobs"),
         ({"completion_ids": [[3]]}, "returned 1 completion_ids"),
-        ({"completion_ids": [[3], [4]], "tries": [1]}, "returned 2 completion_ids, 1 tries"),
         ([1, 2], "returned list"),
-        (None, "returned NoneType"),
         (
             {"completion_ids": [[3], [4]], "mask": [[True], [True, False]]},
             "a mask of 2 entries for a completion of 1 tokens",
@@ -174,8 +154,6 @@ def test_invalid_outputs_are_rejected(result: Any, found: str) -> None:
     ("row", "words"),
     [
         ("abc", "the completion 'abc'.*token ids from 0 to 199"),
-        ([1.5], r"the completion \[1.5\]"),
-        (7, "the completion 7"),
         ([3, 200], "the token id 200.*from 0 to 199"),
         ([-1], "the token id -1"),
     ],
@@ -189,11 +167,7 @@ def test_invalid_token_ids_are_rejected(row: Any, words: str) -> None:
     ("extra_columns", "words"),
     [
         ({"logprobs": [[0.0, float("nan")]]}, "returned nan in its logprobs: completion 0, token 1.*finite numbers"),
-        ({"logprobs": [torch.tensor([0.0, float("-inf")])]}, "returned -inf in its logprobs: completion 0, token 1"),
-        ({"logprobs": [["a", 0.0]]}, "returned 'a' in its logprobs"),
         ({"mask": [[True, 2]]}, "returned 2 in its mask: completion 0, token 1.*True or False"),
-        ({"mask": [torch.tensor([0.5, 1.0])]}, "returned 0.5 in its mask: completion 0, token 0"),
-        ({"mask": [[None, True]]}, "returned None in its mask"),
         ({"mask": [True]}, "returned a mask of type bool for a completion of 2 tokens"),
     ],
 )
@@ -213,8 +187,6 @@ def test_valid_per_token_values_are_accepted() -> None:
     [
         ([[1]], "called `generate` with 1 prefixes for 2 prompts"),
         ([[1], ["a"]], r"called `generate` with the prefix 1, \['a'\].*a list of token ids from 0 to 199"),
-        ([[1], [2.5]], r"the prefix 1, \[2.5\]"),
-        ([None, [2]], "the prefix 0, None"),
         ([[1], [3, 200]], r"the prefix 1, \[3, 200\] with the token id 200.*from 0 to 199"),
     ],
 )
@@ -229,18 +201,3 @@ def test_invalid_prefixes_are_rejected(prefixes: Any, words: str) -> None:
 def test_share_of_a_source_is_num_completions_of_the_group() -> None:
     writers = RolloutCollector([source(names, num_completions=1), source(places, num_completions=2)], 4)
     assert [writers.share(label) for label in ("names", "places", "policy")] == [0.25, 0.5, 0.0]
-
-
-def test_column_that_is_no_list_is_an_error() -> None:
-    with pytest.raises(PartError, match="returned dict"):
-        RolloutCollector([answers({"completion_ids": None})], 1)(["x"], [{}], 0, Trainer())
-
-
-def test_completion_may_be_a_tensor() -> None:
-    rows = RolloutCollector([answers({"completion_ids": [torch.tensor([3, 4])]})], 1)(["x"], [{}], 0, Trainer())
-    assert rows.completion_ids == [[3, 4]]
-
-
-def test_label_policy_is_reserved() -> None:
-    with pytest.raises(RecipeError, match="'names' cannot have the label 'policy'"):
-        labels([source(names, **{"as": "policy"})])

@@ -13,7 +13,6 @@ import torch
 from fixtures_critic import KINDS, LORA, critic, trainer
 from ppo_memory_arm import bytes_of, size
 from ppo_memory_four import four_models
-from ppo_memory_report import report
 from rlm_fast.memory_estimate import Load, estimate
 
 from rlm_plugins.builtin.models import scratch
@@ -103,27 +102,3 @@ def test_four_models_are_counted_once_each() -> None:
     assert copies["gradients"] == shared["gradients"] == shared["optimizer"] / 2
     assert full["optimizer"] == 2 * full["gradients"]
     assert sum(shared.values()) < sum(copies.values()) < sum(full.values())
-
-
-def test_page_is_rendered_from_the_results() -> None:
-    arm = {"parameters": 2**22, "gradients": 2**21, "optimizer": 2**22, "peak": 2**30, "rss": 2**30}
-    arms = {name: {**arm, "expected": arm} for name in ppo_memory.ARMS}
-    arms["ppo, shared"] = {**arms["ppo, shared"], "peak": 2**31}
-    held = {"parameters": 2**20, "gradients": 0, "optimizer": 0}
-    found = {
-        "settings": {
-            "model": {**ppo_memory.SIZES, "vocabulary": 300, "lora": {"r": 4}},
-            "trainer": ppo_memory.TRAINER,
-            "timed": ppo_memory.TIMED,
-        },
-        "packages": {"torch": "2"},
-        "plain": arms,
-        "checkpointing": arms,
-        "rounds": {name: [3.0] for name in ppo_memory.ARMS},
-        "four models": {"full": {**held, "optimizer": 2**20}, "copies": held, "shared": held},
-    }
-    text = report(found)
-    assert "without gradient checkpointing: 2.00 × GRPO's (goal ≤ 1.30)" in text
-    assert "1.00 × one of PPO, separate" in text
-    assert "0.50 × four full models (goal ≤ 0.40), 1.00 × four copies" in text
-    assert "| ppo, shared | 4.0 | 2.0 | 4.0 | 2048 | 2.00 | 1024 |" in text

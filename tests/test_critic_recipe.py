@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from rlm_plugins import recipe
-from rlm_plugins.equation.knobs import Schedule
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose, explain_origins, resolved
 from rlm_plugins.registry import Registry
@@ -80,12 +79,6 @@ def test_critic_without_adapter_is_a_separate_model(tmp_path: Path) -> None:
     assert stage(tmp_path, "model.lora=null", "critic.kind=head").critic == Critic("head")
 
 
-def test_every_key_is_accepted(tmp_path: Path) -> None:
-    override = "critic={kind: shared, lora: {r: 4}, learning_rate: {from: 1e-3, to: 0.0, over: 9}, max_grad_norm: 0.5}"
-    found = stage(tmp_path, override, "critic.warmup_steps=7").critic
-    assert found == Critic("shared", {"r": 4}, Schedule(1e-3, 0.0, 9), 0.5, 7)
-
-
 def test_resolved_recipe_round_trips(tmp_path: Path) -> None:
     first = read(tmp_path, "critic.learning_rate={from: 1e-3, to: 0.0, over: 9}")
     stages = compose(first, REGISTRY)
@@ -120,8 +113,6 @@ WRONG: list[tuple[list[str], str, list[str]]] = [
     ),
     (["critic.warmup=3"], "critic.warmup (command line)", ["unknown key 'warmup'", "did you mean 'warmup_steps'?"]),
     (["critic.warmup_steps=-1"], "critic.warmup_steps (", ["0 or more"]),
-    (["critic.learning_rate=-1.0"], "critic.learning_rate (", ["0 or more"]),
-    (["critic.learning_rate=fast"], "critic.learning_rate (", ["a number"]),
     (["critic.learning_rate={from: 1.0, to: -1.0, over: 3}"], "critic.learning_rate (", ["0 or more"]),
     (["critic={kind: head, lora: {r: 2}}"], "critic.lora (", ["has no adapter", "`shared`"]),
     (["critic.lora.rr=2"], "critic.lora.rr (", ["unknown field 'rr'", "did you mean 'r'?"]),

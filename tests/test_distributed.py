@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from launch_runs import ROOT, launch, logged, python, reinforcement, supervised
+from launch_runs import ROOT, logged, python, reinforcement, supervised
 from safetensors.torch import load_file
 from train_several import train_all
 
@@ -246,13 +246,3 @@ def test_all_processes_skip_the_remaining_updates(runs: Path) -> None:
     lines = [logged(runs / "two" / "separate", step) for step in (1, 2, 3)]
     assert [line["update/skipped"] for line in lines] == [0.0, 1.0, 0.0]
     assert [line["grad_norm"] > 0 for line in lines] == [True, False, True]
-
-
-@pytest.mark.full
-def test_tutorial_runs_on_two_processes(tmp_path: Path, start: Path) -> None:
-    """The run is started by `rlm train`."""
-    folder = launch(reinforcement(tmp_path, start, canned=False), tmp_path / "run", 2, *HALVES)
-    summary = json.loads((folder / "summary.json").read_text())
-    assert summary["held_out_rows"] == 16
-    assert (folder / "01-dapo" / "adapter" / "adapter_model.safetensors").exists()
-    assert len(set((folder / "metrics.jsonl").read_text().splitlines())) >= 4

@@ -44,11 +44,6 @@ def test_addition_demonstrations_earn_both_rewards() -> None:
     assert format(texts) == [1.0] * 250
 
 
-def test_addition_without_thinking_answers_at_once() -> None:
-    row = addition(train_rows=1, test_rows=0, thinking=False).train[0]
-    assert row["demonstration"] == f"<answer>{row['answer']}</answer>"
-
-
 def test_addition_errors_occur_at_carries_of_training_examples_only() -> None:
     careful, sloppy = (addition(train_rows=3000, test_rows=50, slip=slip) for slip in (0.0, 0.75))
     assert [row["prompt"] for row in careful.train] == [row["prompt"] for row in sloppy.train]
@@ -65,16 +60,6 @@ def test_addition_errors_occur_at_carries_of_training_examples_only() -> None:
         assert wrong["demonstration"].endswith(f"<answer>{lead}{follows}</answer>")
         assert wrong["answer"] == right["answer"]
     assert forgotten / due == pytest.approx(0.75, abs=0.05)
-
-
-def test_addition_holds_out_the_same_prompts_for_every_seed() -> None:
-    worlds = [addition(seed=seed, train_rows=3000, slip=0.5) for seed in range(5)]
-    assert all(list(environment_spec.test) == list(worlds[0].test) for environment_spec in worlds)
-    tested = {row["prompt"][0]["content"] for row in worlds[0].test}
-    assert len(tested) == 256
-    for environment_spec in worlds:
-        assert not tested & {row["prompt"][0]["content"] for row in environment_spec.train}
-    assert list(worlds[0].train) != list(worlds[1].train)
 
 
 @pytest.mark.parametrize(
@@ -183,12 +168,6 @@ def test_a_test_split(write: Callable[[Path], str], streaming: bool, tmp_path: P
     assert whole.test[0]["prompt"][0]["content"] == ROWS[0]["question"]
 
 
-def test_a_path_from_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    _jsonl(tmp_path)
-    assert len(dataset(path="~/rows.jsonl", prompt="question").train) == 20
-
-
 def test_a_large_set_is_streamed_lazily(path: str) -> None:
     with Path(path).open("a") as file:
         file.write('\n{"question": null, "solution": "", "level": 0}')
@@ -199,16 +178,6 @@ def test_a_large_set_is_streamed_lazily(path: str) -> None:
 
 
 # ---- dataset: prompts
-
-
-def test_template_uses_several_columns(path: str) -> None:
-    environment_spec = dataset(path=path, template="Level {level}: {question} Use \\boxed{{}}.", chat=False)
-    assert environment_spec.train[1]["prompt"] == "Level 1: What is 1 + 1? Use \\boxed{}."
-
-
-def test_a_template_may_use_copied_columns(path: str) -> None:
-    environment_spec = dataset(path=path, template="{q}", columns={"q": "question"}, chat=False)
-    assert environment_spec.train[1]["prompt"] == "What is 1 + 1?"
 
 
 def test_values_in_a_template_are_never_templates(tmp_path: Path) -> None:
@@ -295,22 +264,16 @@ def test_holding_out_everything_is_refused(path: str) -> None:
     ("knobs", "message"),
     [
         ({"prompt": "qestion"}, r"environment.prompt: unknown column 'qestion'.*solution, level.*'question'\?"),
-        ({}, r"environment.prompt: unknown column 'prompt'\n  allowed: question, solution, level"),
         ({"columns": {"answer": "solutoin"}}, r"environment.columns.answer: .*'solutoin'.*did you mean 'solution'\?"),
         ({"columns": {"completions": "solution"}}, "'completions' is a reserved name of rewards"),
         ({"template": "{qestion}"}, r"environment.template: unknown column 'qestion'.*did you mean 'question'\?"),
-        ({"template": "{question.__class__}"}, "unknown column 'question.__class__'"),
         ({"template": "\\boxed{}"}, r"environment.template: expected a column name.*written twice"),
-        ({"template": "{question!r}"}, "expected a column name"),
-        ({"template": "{question:>9}"}, "expected a column name"),
         ({"template": "{question"}, r"environment.template: invalid template: expected '}'"),
         ({"template": "{question}", "prompt": "question"}, "exclude each other"),
         ({"prompt": "question", "system": "Hi", "chat": False}, "environment.system: `system` requires `chat: true`"),
         ({"prompt": "level"}, r"row 0 .*, line 1 of rows.jsonl: expected a prompt of text or messages, got int"),
         ({"prompt": "question", "split": "tran"}, r"rows.jsonl' cannot be read: Unknown split .tran.*'train'"),
-        ({"prompt": "question", "test_split": "test"}, r"cannot be read: Unknown split .test.*'train'"),
         ({"prompt": "question", "revision": "v1"}, "environment.revision: .* no revisions"),
-        ({"prompt": "question", "config": "main"}, "environment.config: .* no configs"),
     ],
 )  # fmt: skip
 def test_mistakes_in_the_recipe(path: str, knobs: dict[str, Any], message: str) -> None:
@@ -318,53 +281,18 @@ def test_mistakes_in_the_recipe(path: str, knobs: dict[str, Any], message: str) 
         dataset(path=path, **knobs)
 
 
-@pytest.mark.parametrize("value", [None, "", "  \n"])
-@pytest.mark.parametrize("ask", [{"prompt": "q"}, {"template": "Solve {q}"}])
-def test_empty_prompt_names_its_example(tmp_path: Path, value: str | None, ask: dict[str, Any]) -> None:
-    datasets.Dataset.from_list([{"q": "1+1"}, {"q": "2+2"}, {"q": value}]).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(RecipeError, match=r"row 2 \(counted from 0\): column 'q' is empty"):
-        dataset(path=str(tmp_path / "a.parquet"), **ask)
-
-
-def test_empty_conversation_names_its_example(tmp_path: Path) -> None:
-    talks = [[{"role": "user", "content": "1+1"}], []]
-    datasets.Dataset.from_list([{"prompt": talk} for talk in talks]).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(RecipeError, match=r"row 1 \(counted from 0\): column 'prompt' is empty"):
-        dataset(path=str(tmp_path / "a.parquet"))
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("bad.json", "{nope", "bad.json' cannot be read: JSON parse error"),
         ("empty.jsonl", "", "empty.jsonl' cannot be read: it has no examples"),
-        ("head.csv", "question,answer\n", "head.csv' cannot be read: it has no examples"),
         ("rows.xlsx", "x", r"suffix '.xlsx' of '.*rows.xlsx'\n  allowed: .json, .jsonl"),
-        ("rows", "x", r"suffix '' of .*\n  allowed: .json"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: str, message: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(RecipeError, match=message):
         dataset(path=str(tmp_path / name), prompt="question")
-
-
-def test_missing_file_error_names_the_nearest_file(path: str, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"there is no file or folder .*\n  hint: did you mean 'rows.jsonl'\?"):
-        dataset(path=str(tmp_path / "row.jsonl"))
-    with pytest.raises(RecipeError, match=r"(?s)there is no file or folder 'nowhere.json'.*looked in /"):
-        dataset(path="nowhere.json")
-
-
-def test_a_folder_without_data(tmp_path: Path) -> None:
-    (tmp_path / "bare").mkdir()
-    with pytest.raises(RecipeError, match=r"bare' cannot be read: .* doesn't contain any data files"):
-        dataset(path=str(tmp_path / "bare"))
-
-
-def test_a_saved_set_without_that_split(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"has no split 'tests'\n  allowed: train, test\n  hint: did you mean 'test'"):
-        dataset(path=_saved_splits(tmp_path), prompt="question", split="tests")
 
 
 def test_unreachable_hub_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 import fixtures_critic
 import fixtures_environments
-import numpy as np
 import pytest
 import tiny
 import torch
@@ -449,40 +448,6 @@ def test_late_call_does_not_change_the_episode() -> None:
     assert Slow.left.wait(60)
     assert vars(episode) == before
     assert (episode.tool_calls, episode.done, len(episode.messages)) == (0, False, 1)
-
-
-class Numpy(Environment):
-    """Environment with rewards and ends of numpy's types."""
-
-    def step(self, action: str) -> tuple[str, Any, Any]:
-        return "", np.float32(0.5), np.bool_(True)
-
-
-def test_environment_reward_may_be_a_numpy_number() -> None:
-    table = EpisodeRunner(
-        fixtures_environments.environment_spec(Numpy), tiny.tokenizer(), end_token_ids=[1], max_completion_length=9
-    )
-    (row,) = table.play(["a1"], [{"secret": 1}], lambda ids: ([[5, 1] for _ in ids], None))
-    assert (row.episode.rewards, row.episode.done) == ([0.5], True)
-    assert type(row.episode.turn_rewards[0]) is float
-
-
-class Absent(Fragile):
-    """Environment that can be created only once: the first instance is only inspected."""
-
-    made = 0
-
-    def __init__(self) -> None:
-        type(self).made += 1
-        if self.made > 1:
-            raise OSError("no board")
-
-
-def test_failing_constructor_is_a_fault_of_its_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, rows = generated(failing(tmp_path, Absent, "zero", monkeypatch))
-    assert "the environment: `__init__` failed in turn 0: OSError: no board" in str(rows[0].episode.fault)
-    assert not out["mask"].any()
-    assert out["rewards"].tolist() == [0.0] * 8
 
 
 @pytest.mark.parametrize(("room", "positions", "written"), [(3, None, 3), (99, 12, 5), (99, 9, 3), (99, 4, 0)])

@@ -107,22 +107,11 @@ def test_hub(run: Path, hub: dict[str, Any]) -> None:  # noqa: F811
     assert {"README.md", "config.json", "recipe.yaml"} <= {*hub["files"]}
 
 
-def test_hub_that_is_not_there(run: Path) -> None:
-    with pytest.raises(RlmError, match="the upload failed") as error:
-        export(run, "hub:me/model", merge=True)
-    assert "export to a folder" in error.value.hint
-
-
 def test_sample(run: Path) -> None:
     sampler = Sampler(run)
     first = sampler.complete("1+1=?", temperature=0.0)
     assert first == sampler.complete("1+1=?", temperature=0.0)
     assert len(sampler.complete("1+1=?", count=3)) == 3
-
-
-def test_images_for_a_model_of_text(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(RlmError, match="takes no images"):
-        Sampler(run, images=[tmp_path / "picture.png"])
 
 
 def test_chat_answers_each_line(run: Path) -> None:

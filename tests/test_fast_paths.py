@@ -303,18 +303,6 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
             ["padding-free", "skipped in the update", "grouped by prompt"],
         ),
         (
-            "speed.padding_free=true",
-            ["padding-free", "`speed.skip_zero_advantage` is off", "`speed.group_micro_batches` is off"],
-        ),
-        (
-            "speed.skip_zero_advantage=true",
-            [
-                "`speed.padding_free` is off",
-                "part of the update (forward passes are padded)",
-                "`speed.group_micro_batches` is off",
-            ],
-        ),
-        (
             "speed.group_micro_batches=true",
             [
                 "`speed.padding_free` is off",
@@ -323,11 +311,6 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
             ],
         ),
         ("algorithm=grpo", ["padding-free", "still a gradient in kl", "grouped by prompt", "merged up to"]),
-        ("algorithm=orz", ["padding-free", "the critic is trained on them", "grouped by prompt", "merged up to"]),
-        (
-            "algorithm.aggregator=micro_batch_token_mean",
-            ["padding-free", "skipped in the update", "a mean over micro-batches"],
-        ),
         (
             "trainer.num_iterations=2",
             [
@@ -348,51 +331,12 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
             ],
         ),
         (
-            "speed.padding_free=true speed.group_micro_batches=true speed.max_tokens_per_micro_batch=auto",
-            [
-                "padding-free",
-                "`speed.skip_zero_advantage` is off",
-                "grouped by prompt",
-                "as 8 completions of full length",
-            ],
-        ),
-        (
             "speed.padding_free=true speed.group_micro_batches=true speed.max_tokens_per_micro_batch=500",
             [
                 "padding-free",
                 "`speed.skip_zero_advantage` is off",
                 "grouped by prompt",
                 "500 tokens, each prompt counted once",
-            ],
-        ),
-        (
-            "speed.group_micro_batches=true speed.max_tokens_per_micro_batch=500",
-            [
-                "`speed.padding_free` is off",
-                "`speed.skip_zero_advantage` is off",
-                "shuffled by TRL",
-                "8 completions, whatever their length",
-            ],
-        ),
-        (
-            "speed.padding_free=true speed.max_tokens_per_micro_batch=500",
-            [
-                "padding-free",
-                "`speed.skip_zero_advantage` is off",
-                "`speed.group_micro_batches` is off",
-                "not grouped by prompt",
-            ],
-        ),
-        (
-            "speed.padding_free=true speed.group_micro_batches=true speed.merge_micro_batches=true",
-            ["padding-free", "`speed.skip_zero_advantage` is off", "grouped by prompt", "merged up to"],
-        ),
-        (
-            "model.lora.lora_dropout=0.1",
-            [
-                "padded (dropout is on",
-                "part of the update (forward passes are padded)",
-                "shuffled by TRL (forward passes are padded)",
             ],
         ),
         (
@@ -484,22 +428,6 @@ def test_none_disables_and_empty_enables_all_fast_paths(tmp_path: Path, override
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     (stage,) = compose(recipe.load(tmp_path / "recipe.yaml", [f"speed={override}"]), REGISTRY, build_environment=False)
     assert speed_of(stage) == taken
-
-
-@pytest.mark.parametrize("section", ["speed", "generator"])
-def test_check_explains_how_to_enable_fast_paths(tmp_path: Path, section: str) -> None:
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    with pytest.raises(RecipeError, match=rf"{section} (.|\n)*expected a mapping or none, got false$"):
-        recipe.load(tmp_path / "recipe.yaml", [f"{section}=false"])
-
-
-def test_check_reports_no_fast_paths_if_disabled(tmp_path: Path) -> None:
-    file = tmp_path / "recipe.yaml"
-    file.write_text(RECIPE)
-    (stage,) = compose(recipe.load(file, [OFF]), REGISTRY)
-    assert fast_path_lines(stage, arguments(stage)) == []
-    (stage,) = compose(recipe.load(file), REGISTRY)
-    assert speed_of(stage) == replace(ALL, max_tokens_per_micro_batch=None), "what it takes where it says nothing"
 
 
 def test_trainer_with_its_own_loss_has_no_fast_paths(tmp_path: Path) -> None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import importlib
 import json
 from pathlib import Path
-from typing import Any
 
 import experiment
-import measure
 import page
 import pytest
 import tasks
 import torch
-from experiment import Arm, Column, Experiment, Job
+from experiment import Experiment, Job
 
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
@@ -102,31 +100,3 @@ def test_interval_is_students() -> None:
     low, high = page.interval([0.2, 0.4, 0.6])
     assert (low + high) / 2 == pytest.approx(0.4)
     assert (high - low) / 2 == pytest.approx(4.303 * 0.2 / 3**0.5)
-
-
-def test_table_compares_arms_seed_by_seed() -> None:
-    columns = [Column("score", lambda record: record["score"])]
-    arms = [Arm("one"), Arm("two")]
-    small = Experiment("small", "Small", arms, columns, draw=lambda figure, records: None)
-    scores = {("one", 0): 0.1, ("one", 1): 0.5, ("two", 0): 0.3, ("two", 1): 0.7}
-    records = [{"arm": arm, "seed": seed, "score": score} for (arm, seed), score in scores.items()]
-    first, second = page.table(small, records).splitlines()[2:]
-    assert first == "| `one` | 30.0 [0.0, 100.0] |  |"
-    assert second == "| `two` | 50.0 [0.0, 100.0] | +20.0 [+20.0, +20.0] |", (
-        "two seeds: wide, but their difference is not"
-    )
-
-
-@pytest.mark.full
-def test_what_was_measured_is_not_measured_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--out", str(tmp_path), "--seeds", "0", "--arms", "start", "seen"]
-    few: tuple[Any, ...] = ("trainer.max_steps=1", "trainer.per_device_train_batch_size=16")
-    settings = [text for change in few for text in ("--set", change)]
-    measure.main(of("discovery"), [*small, *settings])
-    first = (tmp_path / "foundations/discovery.jsonl").read_text()
-    assert [json.loads(line)["arm"] for line in first.splitlines()] == ["start", "seen"]
-    capsys.readouterr()
-    measure.main(of("discovery"), [*small, *settings])
-    assert (tmp_path / "foundations/discovery.jsonl").read_text() == first
-    assert "| `seen` |" in capsys.readouterr().out
-    assert (tmp_path / "foundations/discovery.png").stat().st_size > 0

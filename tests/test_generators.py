@@ -256,12 +256,6 @@ def composed(folder: Path, **changed: Any) -> tuple[Any, Any]:
     return loaded, compose(loaded, Registry(load=loaded.load, block=loaded.block), build_environment=False)
 
 
-def test_a_recipe_names_it(tmp_path: Path) -> None:
-    loaded, (stage,) = composed(tmp_path, generator={"name": "fast", "sampling": "inverse_cdf"})
-    assert stage.generator.part.name == "fast"
-    assert resolved([stage], loaded)["generator"] == {"name": "fast/fast", "sampling": "inverse_cdf", "merge": True}
-
-
 def test_fast_generator_is_the_default(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path)
     assert resolved([stage], loaded)["generator"] == {
@@ -289,18 +283,6 @@ def test_missing_package_is_an_error_only_if_its_generator_is_named(
         composed(tmp_path, generator={"name": name, "merge": False})
     assert caught.value.where.startswith("generator")
     assert "pip install ./plugins/rlm-fast" in caught.value.hint
-
-
-def test_blocked_generator_is_not_reported_as_missing(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="unknown part 'fast/fast'") as caught:
-        composed(tmp_path, generator="fast/fast", plugins={"block": ["fast"]})
-    assert "the recipe blocks the plugin 'fast'" in caught.value.hint
-
-
-@pytest.mark.parametrize("none", ["none", None])
-def test_none_is_the_loop_of_transformers(tmp_path: Path, none: str | None) -> None:
-    _, (stage,) = composed(tmp_path, generator=none)
-    assert stage.generator.part.name == "transformers"
 
 
 def old_logprobs_line(loaded: Any, *, use_vllm: bool = False) -> str:
@@ -337,13 +319,6 @@ def test_check_reports_parts_that_score_with_old_logprobs(
     """This algorithm has its KL in the reward, so it requires old log-probs; with dropout transformers generates."""
     loaded, _ = composed(tmp_path, **{"algorithm": "reinforce_pp", **changed})
     assert reported in old_logprobs_line(loaded)
-
-
-def test_check_does_not_reuse_logprobs_of_vllm(tmp_path: Path) -> None:
-    """TRL's option `use_vllm` replaces the generator."""
-    trainer = {"per_device_train_batch_size": 8, "num_generations": 8, "num_iterations": 2, "max_steps": 1}
-    loaded, _ = composed(tmp_path, trainer=trainer)
-    assert "a pass of their own (log-probs of vLLM" in old_logprobs_line(loaded, use_vllm=True)
 
 
 def test_vllm_settings_reach_trl(tmp_path: Path) -> None:

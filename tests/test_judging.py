@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 
 import rlm_plugins as rlm
 from rlm_plugins.cli.evaluate import as_data, evaluate, render
-from rlm_plugins.cli.export import export
 from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.evaluation.scores import SampledScores, compared, verdict
@@ -191,15 +190,6 @@ def test_run_on_other_examples(trained: Path) -> None:
     assert "rows: held-out two 0.25 [" in render(judged, 0)
 
 
-@pytest.mark.full
-def test_model_folder_and_exported_model(trained: Path, tmp_path: Path) -> None:
-    model = trained / "run" / "01-reinforce" / "model"
-    (judged,) = evaluate(model, LENGTH, on=[trained / "harder.yaml"])
-    assert judged.report.samples == evaluate(trained / "run", on=[trained / "harder.yaml"])[0].report.samples
-    export(trained / "run", str(tmp_path / "out"))
-    assert [each.name for each in evaluate(tmp_path / "out")] == ["recipe", "harder"]
-
-
 def test_adapter(trained: Path, tmp_path: Path) -> None:
     base = trained / "run" / "01-reinforce" / "model"
     model = json.dumps({"name": str(base), "lora": {"r": 2}})
@@ -234,14 +224,6 @@ def test_no_training_examples(trained: Path) -> None:
     (trained / "held_out.yaml").write_text(yaml.safe_dump(document))
     (judged,) = evaluate(trained / "run", on=[trained / "held_out.yaml"])
     assert judged.report.rows == 2
-
-
-@pytest.mark.full
-def test_an_engine_decodes_with_the_settings_of_the_recipe(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = calls_of_reference(monkeypatch)
-    judged = evaluate(trained / "run", ["engine=engines/reference"], k=2)
-    assert judged[0].report.samples == evaluate(trained / "run")[0].report.samples
-    assert calls[:2] == [(0.0, 4), (1.0, 4)]
 
 
 def calls_of_reference(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int]]:

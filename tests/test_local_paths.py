@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from rlm_plugins.builtin.environments import addition
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose, resolved
@@ -65,11 +64,3 @@ def test_a_hub_name_stays(folder: Path) -> None:
 def test_error_of_a_missing_file_names_the_searched_folder(folder: Path) -> None:
     with pytest.raises(RecipeError, match=r"there is no file or folder '.*/recipes/dota.jsonl'(?s:.*)data.jsonl"):
         stages(folder, "./dota.jsonl", "algorithm=grpo", build=True)
-
-
-def test_addition_with_an_instruction_for_a_chat_model() -> None:
-    spec = addition(train_rows=1, test_rows=1, instruction="Answer with the number only.")
-    for row in (*spec.train, *spec.test):
-        question, _, instruction = row["prompt"][0]["content"].partition("\n\n")
-        assert question.endswith("=?")
-        assert instruction == "Answer with the number only."

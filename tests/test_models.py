@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +81,6 @@ def test_a_saved_tokenizer_is_the_same(saved: Path) -> None:
         assert ids[0] == ids[1]
 
 
-def test_special_tokens_are_removed_from_completions() -> None:
-    tokenizer = scratch().tokenizer()
-    ids = tokenizer("<answer>4</answer><|end|><|pad|><|pad|>")["input_ids"]
-    assert tokenizer.decode(ids, skip_special_tokens=True) == "<answer>4</answer>"
-
-
 def test_the_chat_template_serves_trl() -> None:
     tokenizer = scratch().tokenizer()
     completion = [{"role": "assistant", "content": ROW["demonstration"]}]
@@ -150,14 +142,6 @@ def test_scratch_model_generates_and_stops() -> None:
     assert output.tolist() == [[4, tokenizer.eos_token_id]]
 
 
-@pytest.mark.parametrize(("hidden", "heads"), [(128, 3), (12, 4)])
-def test_indivisible_sizes_are_rejected(hidden: int, heads: int) -> None:
-    with pytest.raises(
-        RecipeError, match=rf"model.hidden: expected .* got {hidden} .*\n  allowed: a multiple of {2 * heads}"
-    ):
-        scratch(hidden=hidden, heads=heads)
-
-
 # ---- pretrained: a folder
 
 
@@ -178,11 +162,6 @@ def test_dtype(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert pretrained(path=str(tmp_path)).load().dtype == auto
         assert pretrained(path=str(tmp_path), dtype="float32").load().dtype == torch.float32
         assert pretrained(path=str(tmp_path), dtype="float16").load().dtype == torch.float16
-
-
-def test_attention_is_passed_on(saved: Path) -> None:
-    model = pretrained(path=str(saved), attn_implementation="eager").load()
-    assert model.config._attn_implementation == "eager"
 
 
 def _change(file: Path, **values: Any) -> None:
@@ -229,23 +208,10 @@ def test_no_weights(damaged: Path) -> None:
         source.load()
 
 
-def test_half_copied_weights(damaged: Path) -> None:
-    weights = damaged / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:2000])
-    with pytest.raises(RecipeError, match=r"the model of .* cannot be loaded: "):
-        pretrained(path=str(damaged)).load()
-
-
 def test_no_tokenizer(damaged: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         (damaged / name).unlink()
     with pytest.raises(RecipeError, match=r"(?s)the tokenizer of .* has no vocabulary.*hint: save the tokenizer"):
-        pretrained(path=str(damaged)).tokenizer()
-
-
-def test_a_broken_tokenizer(damaged: Path) -> None:
-    (damaged / "tokenizer_config.json").write_text("{nope")
-    with pytest.raises(RecipeError, match=r"the tokenizer of .* cannot be loaded"):
         pretrained(path=str(damaged)).tokenizer()
 
 
@@ -285,18 +251,6 @@ def test_the_offline_switch_is_respected(monkeypatch: pytest.MonkeyPatch) -> Non
 # ---- model and world together
 
 
-def test_supported_example_passes() -> None:
-    check_tokenizer(scratch().tokenizer(), ROW)
-    check_tokenizer(scratch().tokenizer(), {"prompt": "1+1=", "demonstration": None})
-    check_tokenizer(scratch().tokenizer(), {"prompt": "1+1=<|unk|>"})
-
-
-def test_unknown_characters_are_named() -> None:
-    row = {"prompt": [{"role": "user", "content": "Add 2"}], "demonstration": "two: 2"}
-    with pytest.raises(RecipeError, match="has no token for 'A', 'd', 't', 'w', 'o', ':' in"):
-        check_tokenizer(scratch().tokenizer(), row)
-
-
 def test_a_conversation_needs_a_chat_template() -> None:
     tokenizer = scratch().tokenizer()
     tokenizer.chat_template = None
@@ -313,23 +267,6 @@ def test_every_part_passes_conformance(name: str) -> None:
     part = Part("rlm_models", name, "builtin", rlm_models()[name])
     part.check()
     part.bind({"path": "x"} if name == "pretrained" else {})
-
-
-@pytest.mark.parametrize(
-    ("name", "knobs"),
-    [("scratch", {"architecture": "gpt2"}), ("scratch", {"layers": 0}), ("pretrained", {"dtype": "int8", "path": "x"})],
-)
-def test_impossible_knobs_are_rejected(name: str, knobs: dict[str, Any]) -> None:
-    with pytest.raises(RecipeError, match=next(iter(knobs))):
-        Part("rlm_models", name, "builtin", rlm_models()[name]).bind(knobs)
-
-
-@pytest.mark.parametrize("file", ["environments", "rewards", "models", "rollouts"])
-def test_listing_parts_imports_nothing_heavy(file: str) -> None:
-    heavy = ("torch", "trl", "transformers", "datasets", "peft", "huggingface_hub")
-    code = f"import sys, rlm_plugins.builtin.{file} as m; m.rlm_{file}(); print(sys.modules.keys() & {heavy})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
 
 
 # ---- lengths

@@ -9,7 +9,7 @@ import pytest
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.report.objective_text import about, call, formula, gist, legend, objective, slots_of, with_values
+from rlm_plugins.report.objective_text import about, formula, gist, legend, objective, slots_of
 from rlm_plugins.specs import Algorithm
 
 REGISTRY = Registry()
@@ -109,16 +109,6 @@ def test_weights_and_costs_are_numbered_when_there_are_several() -> None:
     chosen = slots(policy_loss=bound(silent), token_weights=weights, penalties=costs)
     assert objective(chosen) == "loss = Σ [ c₁ · c₂ · silent(ratio, advantages) + 0.5 Ω₁ − 0.25 Ω₂ ] / Σ n"
     assert [line[0] for line in legend(chosen)] == ["1/Z", "ℓ", "c₁", "c₂", "Ω₁", "Ω₂", "w", "Â"]
-
-
-def test_numbers_replace_whole_words_only() -> None:
-    part = bound(capped, cap=3.0)
-    assert with_values("cap, capped, γλ, 2γ, γ_x, γ", part) == "3, capped, γλ, 2γ, γ_x, 0.5"
-
-
-def test_call_prints_values_in_recipe_syntax() -> None:
-    assert call(bound(capped)) == "capped(cap=2.0, gamma=0.5, soft=true)"
-    assert call(bound(silent)) == "silent"
 
 
 def test_algorithm_with_unknown_part_is_an_error() -> None:

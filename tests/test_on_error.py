@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -387,46 +386,3 @@ def test_components() -> None:
     assert shares({"x": torch.ones(3)}, torch.ones(3), torch.ones(3, dtype=torch.bool)) == {}
     assert ties(torch.tensor([1.0, torch.nan, 1.0, 0.0]), torch.tensor([0, 0, 0, 0])) == pytest.approx(1 / 3)
     assert ties(torch.tensor([1.0, 1.0]), torch.tensor([0, 1])) is None
-
-
-def _one_of_two(rank: int, port: int) -> int:
-    """Receive the fault of another process, and exit with a code that shows what was received."""
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1"}
-    os.environ |= {"MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
-    import torch.distributed
-
-    from rlm_plugins.rewards.fault import raise_on_all_processes
-
-    torch.distributed.init_process_group("gloo")
-    mine = Fault("returned nan", where="reward 'it', step 3", sample=1) if rank == 1 else None
-    if mine is not None:
-        mine.records = [{"sample": 1}]
-    raise_on_all_processes(None)
-    try:
-        raise_on_all_processes(mine)
-    except Fault as fault:
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()  # or who is left behind aborts
-        heard = "returned nan" in str(fault) and fault.everywhere and fault.records == [{"process": 1, "sample": 1}]
-        return 7 if heard and (rank == 1 or "on process 1" in str(fault)) else 8
-    return 9
-
-
-@pytest.mark.full
-@pytest.mark.slow
-def test_two_processes_stop_together() -> None:
-    import socket
-    import subprocess
-
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        port = door.getsockname()[1]
-    code = (
-        "import sys; from test_on_error import _one_of_two; sys.exit(_one_of_two(int(sys.argv[1]), int(sys.argv[2])))"
-    )
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    completion_and_prompts = [
-        subprocess.Popen([sys.executable, "-c", code, str(r), str(port)], env=environment) for r in range(2)
-    ]
-    assert [process.wait(300) for process in completion_and_prompts] == [7, 7]

@@ -298,7 +298,7 @@ SPEEDS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "file", one_in(6, [f for f in OF_DATA if recipe.load(f).bodies[0].get("rewards")]), ids=lambda f: f.stem
+    "file", one_in(18, [f for f in OF_DATA if recipe.load(f).bodies[0].get("rewards")]), ids=lambda f: f.stem
 )
 def test_fast_paths_change_no_algorithm(file: Path, tmp_path: Path) -> None:
     """A generation has two updates of two shuffled and split micro-batches; some groups have an advantage."""

@@ -26,11 +26,6 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "algorithm.shapers[0].cache (command line)",
         "the limit is 16 tokens",
     ),
-    "of a limit of its own": (
-        "algorithm.shapers=[{name: overlong, max_length: 9, cache: 12}]",
-        "algorithm.shapers[0].cache (command line)",
-        "allowed: less than 9",
-    ),
     "at the end of a schedule": (
         "algorithm.shapers=[{name: overlong, cache: {from: 4, to: 20, over: 5}}]",
         "algorithm.shapers[0].cache (command line)",
@@ -56,11 +51,6 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "model={lora: {target_modules: [q_proj, lm_head]}}",
         "model.lora.target_modules (command line)",
         "TRL does not support an adapter on the language head",
-    ),
-    "a critic's adapter that fits nowhere": (
-        "critic={lora: {target_modules: [nope]}}",
-        "critic.lora (command line)",
-        "PEFT rejects the adapter",
     ),
     "a reward model that nobody offers": (
         "rewards=[accuracy, {name: reward_model, path: nobody/nothing}]",

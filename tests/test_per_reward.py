@@ -14,7 +14,6 @@ from rlm_testing import batches
 from rlm_plugins.builtin.advantages import group_relative, per_reward
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.statistics import whiten
-from rlm_plugins.errors import RecipeError
 
 
 def standard(rewards: list[float], group: list[int], eps: float) -> list[float]:
@@ -83,13 +82,6 @@ def test_cancelling_rewards_have_zero_advantage(over: Any, eps: float) -> None:
     named = {"right": torch.tensor([0.1, 0.0, 0.1, 0.0]), "short": torch.tensor([0.0, 9.0, 0.0, 9.0])}
     group, mask = torch.tensor([0, 0, 1, 1]), torch.tensor([[True, True], [True, False], [True, True], [True, True]])
     assert not per_reward(named, group, mask, over=over, eps=eps).any()
-
-
-def test_weight_of_an_unknown_reward_is_rejected() -> None:
-    with pytest.raises(RecipeError, match=r"per_reward\.weights: unknown reward 'acuracy'(.|\n)*'accuracy'"):
-        per_reward(
-            {"accuracy": torch.ones(2)}, torch.zeros(2).long(), torch.ones(2, 1).bool(), weights={"acuracy": 2.0}
-        )
 
 
 def test_singleton_reward_adds_the_reward_of_a_group_of_one() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from importlib import metadata
 from itertools import chain
@@ -75,21 +72,3 @@ def test_recipes_of_a_package_pass_every_check(package: Path) -> None:
     assert recipes or not written
     for path in recipes:
         assert compose(recipe.load(path), Registry())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "folder",
-    [pytest.param(x, id=x.name, marks=[] if x.name == "rlm-worlds" else [pytest.mark.full]) for x in PACKAGES],
-)
-def test_pip_installs_it(folder: Path, tmp_path: Path) -> None:
-    install = ["pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", "site"]
-    subprocess.run([sys.executable, "-m", *install, str(folder)], cwd=tmp_path, check=True)
-    code = "from rlm_plugins.registry import Registry\nfor p in Registry(): print(p.full_name, p.file)"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
-    command = [sys.executable, "-c", code]
-    listed = subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
-    for name in project(folder)["entry-points"]["rlm"]:
-        lines = [line for line in listed.splitlines() if line.startswith(f"{name}/")]
-        assert lines
-        assert all(str(tmp_path / "site") in line for line in lines), "the installed copy, not the checkout"

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, SkipBatchSampler
 from torch.utils.data import BatchSampler
 from trl.trainer.utils import RepeatSampler
@@ -36,16 +35,6 @@ def test_layout_and_order_are_trls_in_every_epoch(size: int, prompts: int, gener
         assert len(mine) == len(expected) == len(stock)
 
 
-def test_an_epoch_depends_on_its_number_only() -> None:
-    walked, fresh = ours(9, 3, 2, 1, seed=0), ours(9, 3, 2, 1, seed=0)
-    for epoch in (0, 1):
-        walked.set_epoch(epoch)
-        list(walked)
-    walked.set_epoch(2)
-    fresh.set_epoch(2)
-    assert list(walked) == list(fresh)
-
-
 def test_the_epoch_reaches_a_run_resumed_on_several_processes() -> None:
     """Two samplers of batches then lie above that of the prompts, and the data loader reaches neither's epoch."""
     args = SimpleNamespace(seed=7, generation_batch_size=2, num_generations=1)
@@ -56,12 +45,6 @@ def test_the_epoch_reaches_a_run_resumed_on_several_processes() -> None:
     resumed.set_epoch(2)
     prompts.begin_epoch(2)
     assert [batch.item() for batch in resumed] == SHUFFLED(8, 2, 7)[3::2] != SHUFFLED(8, 0, 7)[3::2]
-
-
-def test_sampler_may_return_a_subset() -> None:
-    sampler = PromptSampler(lambda epoch: [4, 2], size=6, prompts=2, generations=2, repeats=2)
-    assert list(sampler) == [4, 4, 2, 2] * 2
-    assert torch.utils.data.DataLoader(list(range(6)), sampler=sampler, batch_size=4) is not None
 
 
 def test_an_epoch_too_short_for_one_generation_is_refused() -> None:

@@ -66,13 +66,6 @@ def test_prompt_source_resumes(make: Any, done: int) -> None:
     assert [again.take(3) for _ in range(10 - done)] == taken[done:]
 
 
-def test_an_epoch_shorter_than_a_generation() -> None:
-    with pytest.raises(
-        RecipeError, match="an epoch of 10 prompts is shorter than one generation batch, which takes 11"
-    ):
-        epochs().take(11)
-
-
 @pytest.mark.parametrize(
     ("indices", "words"),
     [

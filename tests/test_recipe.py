@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe import document as recipe
 from rlm_plugins.recipe.paths import format_path, parse_path
-from rlm_plugins.recipe.sections import SECTIONS, Algorithm, Body, Document
+from rlm_plugins.recipe.sections import SECTIONS, Document
 from rlm_plugins.specs import SLOTS
 
 SMALL = """\
@@ -96,35 +94,10 @@ def test_stage_inherits_sections_whole_and_trainer_by_key(tmp_path: Path) -> Non
     assert found.origins["stages[1].algorithm.policy_loss.epsilon"] == "recipe.yaml line 10"
 
 
-def test_stages_inherit_copies(tmp_path: Path) -> None:
-    first, second = read(tmp_path, STAGES).bodies
-    first["environment"]["digits"] = 99
-    assert second["environment"]["digits"] == 3
-
-
 def test_none_and_null_clear_a_key(tmp_path: Path) -> None:
     text = SMALL.replace("algorithm: grpo", "algorithm: {name: grpo, importance: none, penalties: none, sampler: none}")
     body = read(tmp_path, text).bodies[0]
     assert body["algorithm"] == {"name": "grpo", "importance": None, "penalties": None, "sampler": None}
-
-
-def test_plugin_files_are_found_beside_the_recipe(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("")
-    found = read(tmp_path, SMALL + "plugins: {load: [./mine.py], block: [other]}\n")
-    assert found.load == [(tmp_path / "mine.py").resolve()]
-    assert found.block == ["other"]
-
-
-def test_recipe_name_defaults_to_the_file_name(tmp_path: Path) -> None:
-    assert read(tmp_path, "name: quick\n" + SMALL).name == "quick"
-    odd = tmp_path / "my first (copy).yaml"
-    odd.write_text(SMALL)
-    assert recipe.load(odd).name == "my-first-copy"
-
-
-def test_recipe_keys_are_sections_and_slots() -> None:
-    assert tuple(Algorithm.model_fields) == ("name", *SLOTS)
-    assert tuple(Body.model_fields) == ("name", *SECTIONS)
 
 
 def test_every_key_has_a_description() -> None:
@@ -140,47 +113,27 @@ def test_every_key_has_a_description() -> None:
     assert {"Critic", "Evaluation", "Reward", "Plugins"} <= set(sections)
 
 
-def test_reading_a_recipe_imports_no_heavy_package(tmp_path: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text(STAGES)
-    code = "import sys; from rlm_plugins import recipe; "
-    code += "from rlm_plugins.recipe import compose, trainer_settings; "
-    code += "recipe.load(sys.argv[1], ['name=x']); "
-    code += "print([m for m in ('torch', 'trl', 'transformers', 'peft', 'datasets', 'accelerate') if m in sys.modules])"
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "recipe.yaml")], capture_output=True, text=True, check=True
-    )
-    assert run.stdout.strip() == "[]"
-
-
 # ------------------------------------------------------------------ overrides
 
 OVERRIDES: list[tuple[str, str, Any]] = [
     ("algorithm.policy_loss.epsilon=0.3", "algorithm.policy_loss", {"epsilon": 0.3}),
     ("algorithm.name=dapo", "algorithm", {"name": "dapo"}),
-    ("algorithm=dapo", "algorithm", {"name": "dapo"}),
     ("algorithm.policy_loss=cispo", "algorithm.policy_loss", {"name": "cispo"}),
     ("algorithm.importance=none", "algorithm.importance", None),
     ("algorithm.penalties.0.beta=0.1", "algorithm.penalties", {"0": {"beta": 0.1}}),
     ("algorithm.penalties.kl.beta=0.1", "algorithm.penalties", {"kl": {"beta": 0.1}}),
-    ("algorithm.penalties=[{name: kl, beta: 1e-3}]", "algorithm.penalties", [{"name": "kl", "beta": 1e-3}]),
     ("rewards.0.weight=2", "rewards.0", {"name": "accuracy", "weight": 2}),
     ("rewards[0].weight=2", "rewards.0", {"name": "accuracy", "weight": 2}),
     ("rewards.accuracy.weight=2", "rewards.0", {"name": "accuracy", "weight": 2}),
-    ("rewards.format.weight=2", "rewards.1", {"name": "format", "weight": 2}),
-    ("rewards.1=length", "rewards.1", {"name": "length"}),
     ("rewards=[format]", "rewards", [{"name": "format"}]),
     ("environment.digits=4", "environment", {"name": "addition", "digits": 4}),
-    ("environment=dataset", "environment", {"name": "dataset"}),
     ("model.lora.r=16", "model", {"name": "scratch", "hidden": 64, "lora": {"r": 16}}),
     ("model=Qwen/Qwen3-0.6B", "model", {"name": "Qwen/Qwen3-0.6B"}),
-    ("trainer.learning_rate=1e-5", "trainer.learning_rate", 1e-5),
     ("trainer.report_to=[wandb, tensorboard]", "trainer.report_to", ["wandb", "tensorboard"]),
-    ("trainer.model_init_kwargs.dtype=float32", "trainer.model_init_kwargs", {"dtype": "float32"}),
     ("trainer.run_name='1e-5'", "trainer.run_name", "1e-5"),
     ("trainer.run_name=", "trainer.run_name", None),
     ("trainer.run_name=a=b", "trainer.run_name", "a=b"),
     ("evaluation.every=20", "evaluation", {"every": 20}),
-    ("algorithm.sampler=in_order", "algorithm.sampler", {"name": "in_order"}),
 ]
 
 
@@ -228,7 +181,6 @@ def test_an_override_of_the_top_level_reaches_the_stages_that_inherit_it(tmp_pat
 
 WRONG_OVERRIDES = [
     ("nonsense", "command line: nonsense", "expected `key=value`"),
-    ("=1", "command line: =1", "expected `key=value`"),
     ("a..b=1", "command line: a..b=1", "expected `key=value`"),
     ("algoritm.name=dapo", "algoritm (command line)", "did you mean 'algorithm'?"),
     ("rewards.2.weight=1", "rewards (recipe.yaml line 3)", "0 (accuracy), 1 (format)"),
@@ -237,15 +189,12 @@ WRONG_OVERRIDES = [
     ("rewards.acuracy.weight=1", "rewards (recipe.yaml line 3)", "did you mean 'accuracy'?"),
     ("rewards.0.weight=heavy", "rewards[0].weight (command line)", "got the string 'heavy'"),
     ("rewards.0.weight='2'", "rewards[0].weight (command line)", "remove the quotes"),
-    ("rewards.0.weight=.nan", "command line: rewards.0.weight line 1", "no finite number"),
     ("rewards=accuracy", "rewards (command line)", "expected a list"),
     ("callbacks.0.steps=1", "callbacks", "`callbacks=[…]`"),
     ("stages.0.trainer.max_steps=1", "stages", "is not in this recipe"),
     ("trainer.learning_rate.x=1", "trainer.learning_rate (recipe.yaml line 5)", "unknown key 'x' of"),
-    ("environment.name.x=1", "environment.name (recipe.yaml line 2)", "unknown key 'x' of"),
     ("trainer.a=!!python/name:os.system", "command line: trainer.a line 1", "tags are not supported"),
     ("trainer.a=[1, 2", "command line: trainer.a line 1", "expected ',' or ']'"),
-    ("trainer.a=&x 1", "command line: trainer.a line 1", "anchors and aliases"),
     ("algorithm=none", "algorithm", "`algorithm:` is empty"),
     ("name=../../etc", "name (command line)", "it names a folder"),
 ]
@@ -269,26 +218,22 @@ def test_override_without_effect_is_reported(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------ wrong recipes
 
-SFT_FIRST = "  - {algorithm: sft}\n"
 WRONG = [
     # unknown keys
     (SMALL + "enviroment: x\n", "enviroment (recipe.yaml line 6)", "did you mean 'environment'?"),
     (SMALL + "advantage: gae\n", "advantage (recipe.yaml line 6)", "it belongs under `algorithm:`"),
     (SMALL + "learning_rate: 1\n", "learning_rate (recipe.yaml line 6)", "belong under `trainer:`"),
     (SMALL + "evaluation: {evry: 1}\n", "evaluation.evry (recipe.yaml line 6)", "did you mean 'every'?"),
-    (SMALL + "plugins: {laod: []}\n", "plugins.laod (recipe.yaml line 6)", "did you mean 'load'?"),
     (SMALL.replace("grpo", "{name: grpo, advantag: gae}"), "algorithm.advantag (recipe.yaml line 4)", "'advantage'?"),
     (SMALL.replace("grpo", "{name: ppo, critic: {}}"), "algorithm.critic", "`critic:` is a section of its own, beside"),
     (SMALL.replace("grpo", "{name: grpo, epsilon: 1}"), "algorithm.epsilon", "a knob belongs inside its slot"),
     (SMALL + "seed: 3\n", "seed (recipe.yaml line 6)", "'seed' is `trainer.seed`"),
     (SMALL + "lr: 3\n", "lr (recipe.yaml line 6)", "'lr' is `trainer.learning_rate`"),
-    (SMALL + "stages:\n  - {algorithm: sft, seed: 1}\n", "stages[0].seed (recipe.yaml line 7)", "`trainer.seed`"),
     (
         SMALL + "stages:\n  - {algorithm: sft, stages: []}\n",
         "stages[0].stages (recipe.yaml line 7)",
         "unknown key 'stages'",
     ),
-    (SMALL + "stages:\n  - {algorithm: sft, plugins: {}}\n", "stages[0].plugins", "unknown key 'plugins'"),
     # wrong types
     (SMALL.replace("addition", "3"), "environment (recipe.yaml line 2)", "expected a mapping, got the number 3"),
     (
@@ -299,23 +244,14 @@ WRONG = [
     (SMALL.replace("grpo", "{name: grpo, penalties: {kl: 0.1}}"), "algorithm.penalties.kl", "[{name: kl, beta: 0.1}]"),
     (SMALL.replace("grpo", "[grpo]"), "algorithm (recipe.yaml line 4)", "as in `algorithm: grpo`"),
     (SMALL.replace("addition", "\nname: x"), "environment (recipe.yaml line 2)", "`environment:` is empty"),
-    (SMALL.replace("addition", "[addition]"), "environment (recipe.yaml line 2)", "got a list"),
     (SMALL.replace("addition", "{digits: 3}"), "environment.name (recipe.yaml line 2)", "`{name: …, digits: …}`"),
-    (SMALL.replace("addition", "{name: 3}"), "environment.name (recipe.yaml line 2)", "expected a string"),
     (SMALL.replace("addition", "{name: ''}"), "environment.name", "at least one character"),
-    (SMALL.replace("addition", "''"), "environment.name", "at least one character"),
     (SMALL.replace("[accuracy,", "[3,"), "rewards[0] (recipe.yaml line 3)", "got the number 3"),
-    (SMALL.replace("[accuracy,", "[null,"), "rewards[0] (recipe.yaml line 3)", "got null"),
     (SMALL.replace("weight: 0.1", "weight: '0.1'"), "rewards[1].weight (recipe.yaml line 3)", "remove the quotes"),
-    (SMALL.replace("weight: 0.1", "weight: true"), "rewards[1].weight", "expected a number, got true"),
-    (SMALL.replace("weight: 0.1", "as: 1"), "rewards[1].as (recipe.yaml line 3)", "expected a string"),
     (SMALL.replace("rewards: [accuracy, {", "rewards: {").replace("}]", "}"), "rewards", "write a list: `- {name: …}`"),
-    (SMALL.replace("{learning_rate: 1e-6}", "fast"), "trainer (recipe.yaml line 5)", "got the string 'fast'"),
     (SMALL.replace("hidden: 64", "lora: 16"), "model.lora (recipe.yaml line 1)", "expected a mapping"),
     (SMALL.replace("grpo", "{policy_loss: clip}"), "algorithm.name (recipe.yaml line 4)", "the key 'name' is missing"),
-    (SMALL.replace("grpo", "{name: grpo, policy_loss: 3}"), "algorithm.policy_loss", "got the number 3"),
     (SMALL.replace("grpo", "{name: grpo, shapers: overlong}"), "algorithm.shapers", "expected a list"),
-    (SMALL.replace("grpo", "{name: grpo, penalties: {name: kl, beta: 1}}"), "algorithm.penalties", "expected a list"),
     (
         SMALL.replace("grpo", "{name: grpo, penalties: [kl]}"),
         "algorithm.penalties[0].beta",
@@ -331,37 +267,23 @@ WRONG = [
         "algorithm.beta",
         "'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`",
     ),
-    (
-        SMALL.replace("grpo", "{name: grpo, penalties: [{name: kl, beta: x}]}"),
-        "algorithm.penalties[0].beta",
-        "a number",
-    ),
     (SMALL + "evaluation: {every: -1}\n", "evaluation.every (recipe.yaml line 6)", "expected 0 or more"),
-    (SMALL + "evaluation: {batch_size: 0}\n", "evaluation.batch_size", "expected 1 or more"),
-    (SMALL + "evaluation: {rows: 1.5}\n", "evaluation.rows", "expected a whole number"),
     (SMALL + "stages: []\n", "stages (recipe.yaml line 6)", "expected 1 or more entries, got a list"),
-    (SMALL + "stages: {a: 1}\n", "stages (recipe.yaml line 6)", "expected a list"),
     (SMALL + "stages: [sft]\n", "stages[0] (recipe.yaml line 6)", "got the string 'sft'"),
     (SMALL + "name: ../run\n", "name (recipe.yaml line 6)", "it names a folder"),
-    (SMALL + "stages:\n  - {name: a/b}\n", "stages[0].name (recipe.yaml line 7)", "it names a folder"),
     # missing things
     (SMALL.replace("environment: addition\n", ""), "environment (recipe.yaml line 1)", "as in `environment: addition`"),
-    (SMALL.replace("algorithm: grpo\n", ""), "algorithm (recipe.yaml line 1)", "the key 'algorithm' is missing"),
-    (SMALL.replace("model: {name: scratch, hidden: 64}\n", ""), "model (recipe.yaml line 1)", "as in `model: "),
     (SMALL.replace("name: scratch, ", ""), "model.name (recipe.yaml line 1)", "the first stage requires a model"),
     (SMALL + "stages:\n  - {model: {lora: {r: 1}}}\n", "stages[0].model.name", "as a whole or not at all"),
-    (SMALL + "stages:\n  - {environment: null}\n", "stages[0].environment", "`environment:` is empty"),
     (
         SMALL + "stages:\n  - {}\n  - {model: other/model}\n",
         "stages[1].model.name",
         "starts from the model of the stage before",
     ),
     (SMALL + "plugins: {load: [./mnie.py]}\n", "plugins.load[0] (recipe.yaml line 6)", "did you mean 'mine.py'?"),
-    (SMALL + "plugins: {load: mine.py}\n", "plugins.load (recipe.yaml line 6)", "expected a list"),
     # YAML itself
     (SMALL + "trainer: {}\n", "line 6, trainer", "duplicate key 'trainer', first on line 5"),
     (SMALL.replace("1e-6", ".nan"), "line 5, trainer.learning_rate", "no finite number"),
-    (SMALL.replace("1e-6", "!!float 1"), "line 5, trainer.learning_rate", "tags are not supported"),
 ]
 
 

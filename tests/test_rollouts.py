@@ -97,18 +97,6 @@ def test_greedy_is_the_most_likely_token_each_time(idle: EquationTrainer) -> Non
     assert usual.do_sample
 
 
-def test_prefix_is_not_returned(idle: EquationTrainer) -> None:
-    (whole,), _ = idle.generate(["1+2="], greedy=True)
-    for cut in (0, 3, len(whole) - 1):
-        (rest,), _ = idle.generate(["1+2="], [whole[:cut]], greedy=True)
-        assert whole[:cut] + rest == whole
-    assert len(whole) == idle.max_completion_length
-
-
-def test_empty_request_returns_nothing(idle: EquationTrainer) -> None:
-    assert idle.generate([]) == ([], None)
-
-
 def test_processes_generate_equally_many_sequences(idle: EquationTrainer, monkeypatch: Any) -> None:
     """If all processes must generate together, a process without sequences generates unused ones."""
     monkeypatch.setattr(idle.components.generation, "num_dummies", lambda rows: 3 - rows)
@@ -141,15 +129,6 @@ def test_temperature_applies_to_sampling_and_log_probs(idle: EquationTrainer, te
     torch.testing.assert_close(actual, expected.gather(2, ids.unsqueeze(2)).squeeze(2), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(entropy, -(expected.exp() * expected).sum(-1), rtol=1e-4, atol=1e-5)
     assert idle.generation_config.temperature == idle.generation_kwargs["temperature"] == temperature
-
-
-def test_very_low_temperature_is_greedy(idle: EquationTrainer) -> None:
-    idle.set_temperature(1e-4)
-    cold = idle.generate(["1+2="] * 3)[0]
-    idle.set_temperature(1.0)
-    assert cold == idle.generate(["1+2="], greedy=True)[0] * 3
-    warm = idle.generate(["1+2="] * 3)[0]
-    assert len({tuple(row) for row in warm}) > 1
 
 
 def test_answer_ids_equal_the_chat_template(idle: EquationTrainer) -> None:
@@ -235,15 +214,6 @@ def test_replay_samples_by_seed_step_and_prompt(tmp_path: Path) -> None:
     assert set(firsts) == set(texts), "some are never drawn"
 
 
-def test_replay_applies_its_threshold(tmp_path: Path) -> None:
-    chat = [{"role": "user", "content": "a"}]
-    lines = [entry("a", "bad", 0.5), entry("a", "good"), entry("a", "good"), entry(chat, "turn", 2)]
-    part = Replay(path=pool(tmp_path, *lines))
-    assert drawn(part, ["a", "a", "c"], [0, 1, 0]) == ["good", None, None]
-    assert drawn(part, [[{"content": "a", "role": "user"}]], [0]) == ["turn"]
-    assert len(Replay(path=pool(tmp_path, *lines), at_least=0.5).pool["a"]) == 2
-
-
 @pytest.mark.parametrize(
     ("lines", "knobs", "words"),
     [
@@ -256,15 +226,6 @@ def test_invalid_replay_pool_is_an_error(tmp_path: Path, lines: Any, knobs: Any,
     path = str(tmp_path / "nowhere.jsonl") if lines is None else pool(tmp_path, *lines)
     with pytest.raises(RecipeError, match=words):
         Replay(path=path, **knobs).check()
-
-
-def test_a_pool_for_other_prompts(tmp_path: Path) -> None:
-    part = Replay(path=pool(tmp_path, entry("2*2=", "4")))
-    with pytest.raises(RecipeError, match=r"no training prompt is in .*pool\.jsonl") as error:
-        part.check(prompts=["2·2=", "3·3="])
-    assert "the first training prompt is '2·2=', the first of the pool '2*2='" in str(error.value)
-    part.check(prompts=["3*3=", "2*2="])
-    part.check(prompts=None)  # a stream
 
 
 # ------------------------------------------------------------------ branches
@@ -320,11 +281,6 @@ def test_branches_of_branches(knobs: dict[str, Any], parents: list[int | None]) 
             assert start == before + (6 - before) // 2
             assert rows[row][:start] == rows[parent][:start]
             assert rows[row][start] != rows[parent][start]
-
-
-def test_prefix_is_trained_once_by_default() -> None:
-    unique_tokens.calls = 0  # type: ignore[attr-defined]
-    assert Branches(train_prefix=True)(["a", "a"], [0, 1], unique_tokens)["mask"] == [[True] * 6] * 2
 
 
 def test_fork_continues_from_the_prefix(idle: EquationTrainer) -> None:

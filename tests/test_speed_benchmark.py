@@ -11,8 +11,8 @@ import grpo_speed
 import pytest
 import speed_report
 import torch
-from speed_arms import ARMS, BUDGET, DEFAULT, OFF, OTHER, OURS, SPARED, STOCK
-from speed_gate import apart, check, half_precision, refusal
+from speed_arms import ARMS, DEFAULT, OFF, OTHER, OURS, STOCK
+from speed_gate import check, half_precision, refusal
 from speed_limit import Machine, least
 from speed_meter import PARTS, Run
 from speed_run import run
@@ -99,53 +99,7 @@ def test_limit_counts_the_required_work() -> None:
     assert seen["scoring"] * 1e9 == pytest.approx(2 * 2 * layer * 2 * tokens + 2 * 64 * 32 * 2 * scored)
 
 
-def test_relative_distance() -> None:
-    assert apart(torch.tensor([3.0, 4.0]), torch.tensor([0.0, 4.0])) == 0.75
-    assert apart(torch.zeros(2), torch.zeros(2)) == 0
-
-
 # ------------------------------------------------------------------ its page
-
-
-def whole() -> dict[str, Any]:
-    """Return measurements of two rounds as `--full` returns them."""
-    took = {DEFAULT: 8.0, STOCK: 6.0, OURS: 2.0, BUDGET: 1.5, OFF: 6.0}
-    parts = lambda x, k: {"writing": k * x / 2, "scoring": 0.0, "learning": k * x / 2, "wall": k * x, "once": k}  # noqa: E731
-    work = {
-        "about": "small",
-        "steps": 2,
-        "tokens": 100,
-        "distances": {"gradient": 1e-7, "weights": 1e-6},
-        "least": {"writing": 0.5, "scoring": 0.0, "learning": 0.3},
-        "positions": {arm: {"padded": 30, "live": 20, "forwarded": 10} for arm in took},
-        "rounds": [{arm: parts(x, k) for arm, x in took.items()} for k in (1.0, 3.0)],
-    }
-    return {
-        "packages": {"torch": "2"},
-        "machine": vars(MACHINE),
-        "gate": {"ragged": work["distances"], "bf16": {STOCK: 5e-3, OURS: 5e-3}},
-        "workloads": {"B1": work},
-        "memory": {"M": {DEFAULT: 2**30, STOCK: 2**31, OURS: 2**29, SPARED: 2**27}},
-    }
-
-
-def test_page_is_rendered_from_the_results(tmp_path: Path) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{speed_report.BEGIN}\nstale\n{speed_report.END}\nafter\n")
-    grpo_speed.write(whole(), tmp_path / "results", readme)
-    page = (tmp_path / "results/grpo_speed.md").read_text()
-    line = "| B1 | small | 8.00 s | 6.00 s | 2.00 s | 1.50 s | **4.0** | 4.0 | 20% |"
-    assert line in page
-    assert "| M | peak memory over the loaded model | 1024 MiB | 2048 MiB | 512 MiB |  | 1/2.0 | 1/4.0 | |" in page
-    assert "B1, ours, × stock, checkpointing: 4.00 (4.00–4.00), goal 2.8: reached" in page
-    assert "checkpointing on both sides: 8.00 (8.00–8.00), goal 6: reached" in page
-    assert json.loads((tmp_path / "results/grpo_speed.json").read_text()) == {MACHINE.name: whole()}
-    text = readme.read_text()
-    assert "With the same samples, a step takes 1/4.0 to 1/4.0 of TRL's CPU time, and 1/2.0 of its peak memory." in text
-    assert "stale" not in text
-    assert text.startswith("before\n")
-    assert text.endswith("\nafter\n")
-    assert (tmp_path / "results/grpo_speed.png").stat().st_size > 0
 
 
 def test_readme_equals_the_measurements() -> None:

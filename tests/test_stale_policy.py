@@ -15,7 +15,7 @@ from test_trainer_settings import CPU
 
 from rlm_plugins.builtin.trainers import GRPO
 from rlm_plugins.equation.equation import Equation
-from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.trainer_settings import check
 from rlm_plugins.registry import Registry
 from rlm_plugins.trainer import EquationTrainer
@@ -248,10 +248,3 @@ def test_wrong_settings(settings: dict[str, Any], where: str, words: str) -> Non
     with pytest.raises(RecipeError, match=words) as caught:
         check(GRPO().config_class(), settings, "trainer", project_defaults=CPU, added=added)
     assert caught.value.where == f"trainer.{where}"
-
-
-def test_sharded_models_are_refused(tmp_path: Path) -> None:
-    equation_trainer = trainer(tmp_path, stale=1)
-    equation_trainer.is_fsdp_enabled = True
-    with pytest.raises(RlmError, match=r"stale.*FSDP"):
-        stale_policy(equation_trainer).attach(equation_trainer)

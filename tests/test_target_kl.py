@@ -147,9 +147,3 @@ def test_target_kl_without_effect_is_rejected(settings: dict[str, Any], words: s
     with pytest.raises(RecipeError, match=words) as caught:
         check(GRPO().config_class(), settings, "trainer", project_defaults=CPU, added=ADDED)
     assert caught.value.where == "trainer.target_kl"
-
-
-def test_target_kl_with_several_updates_is_accepted() -> None:
-    settings = {"target_kl": 0.02, "num_iterations": 2}
-    config = check(GRPO().config_class(), settings, "trainer", project_defaults=CPU, added=ADDED)
-    assert config.target_kl == 0.02

@@ -23,21 +23,12 @@ TRAINER = BASE["trainer"]
 PLACES: dict[str, dict[str, Any]] = {
     "a section": {HOSTILE: 1},
     "a reward": {"rewards": [HOSTILE]},
-    "a knob": {"rewards": [{"name": "accuracy", HOSTILE: 1}]},
     "an alias": {"rewards": [{"name": "accuracy", "as": HOSTILE}]},
     "an algorithm": {"algorithm": HOSTILE},
-    "a shaper": {"algorithm": {"name": "grpo", "shapers": [HOSTILE]}},
-    "an environment": {"environment": {"name": HOSTILE}},
     "a data set": {"environment": {"name": "dataset", "path": HOSTILE}},
-    "a model": {"model": {"name": "pretrained", "path": f"./{HOSTILE}"}},
-    "an adapter": {"model": {"name": "scratch", "lora": {"r": 2, "target_modules": HOSTILE}}},
     "a field of the trainer": {"trainer": {**TRAINER, HOSTILE: 1}},
-    "a tracker": {"trainer": {**TRAINER, "report_to": [HOSTILE]}},
-    "a run": {"trainer": {**TRAINER, "run_name": HOSTILE}},
     "a plugin": {"plugins": {"load": [f"{HOSTILE}.py"]}},
-    "a package": {"plugins": {"packages": [HOSTILE]}},
     "a function": {"rewards": [{"name": "trl", "function": f"./{HOSTILE}.py:f"}]},
-    "a server": {"trainer": {**TRAINER, "vllm_server_base_url": f"http://{HOSTILE}"}},
     "a metric": {"evaluation": {"metric": HOSTILE}},
 }
 """Place of a name → keys of a recipe."""
@@ -58,14 +49,10 @@ def test_names_of_a_recipe_are_text(place: str, tmp_path: Path) -> None:
 
 
 WRONG_USES = [
-    [HOSTILE],
     [f"--{HOSTILE}"],
     ["check", f"--{HOSTILE}"],
-    ["check", f"--trust={HOSTILE}"],
-    ["doctor", HOSTILE],
     ["eval", "run", "-k", HOSTILE],
     ["reward", HOSTILE],
-    ["reward", "probe", "accuracy", f"--{HOSTILE}"],
     ["explain", f"grpo{HOSTILE}"],
 ]
 

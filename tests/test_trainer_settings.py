@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.ranges import Generation
-from rlm_plugins.recipe.trainer_settings import check, check_installed, validate, without_loose_text
+from rlm_plugins.recipe.trainer_settings import check, check_installed, validate
 
 
 class Color(enum.Enum):
@@ -73,28 +73,16 @@ def test_right_settings_make_the_config(values: dict[str, Any]) -> None:
     assert config.learning_rate == values.get("learning_rate", 1e-6)
 
 
-def test_temporary_folder_is_deleted() -> None:
-    folder = check(Config, {}, "trainer").output_dir
-    assert folder is not None
-    assert not Path(folder).exists()
-
-
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"learning_rat": 1}, "trainer.learning_rat", "did you mean 'learning_rate'?"),
     ({"made": 1}, "trainer.made", "unknown field 'made' of"),
     ({"learning_rate": "1e-6"}, "trainer.learning_rate", "remove the quotes"),
     ({"learning_rate": "fast"}, "trainer.learning_rate", "expected a number, got the string 'fast'"),
     ({"learning_rate": True}, "trainer.learning_rate", "expected a number, got true"),
-    ({"learning_rate": None}, "trainer.learning_rate", "expected a number, got null"),
-    ({"learning_rate": [1, 2]}, "trainer.learning_rate", "got a list"),
     ({"learning_rate": math.nan}, "trainer.learning_rate", "got the number nan"),
-    ({"learning_rate": math.inf}, "trainer.learning_rate", "got the number inf"),
     ({"learning_rate": -1}, "trainer.learning_rate", "expected 0 or more, got the number -1"),
     ({"steps": 1.0}, "trainer.steps", "expected a whole number, got the number 1.0"),
-    ({"steps": "3"}, "trainer.steps", "remove the quotes"),
-    ({"steps": True}, "trainer.steps", "expected a whole number"),
     ({"dry": "yes"}, "trainer.dry", "write true or false"),
-    ({"dry": 1}, "trainer.dry", "expected true or false"),
     ({"title": 1e-6}, "trainer.title", "expected a string"),
     (
         {"colour": "rad"},
@@ -102,9 +90,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
         "expected 'red' or 'blue', got the string 'rad'\n  hint: did you mean 'red'?",
     ),
     ({"kind": "k3"}, "trainer.kind", "expected 'k1' or 'k2', got the string 'k3'"),
-    ({"maybe": "x"}, "trainer.maybe", "expected a number, got the string 'x'"),
     ({"old_style": 1.5}, "trainer.old_style", "expected a whole number or a string, got the number 1.5"),
-    ({"names": "a"}, "trainer.names", "expected a list, got the string 'a'"),
     ({"names": ["a", 1]}, "trainer.names[1]", "expected a string, got the number 1"),
     ({"table": {"a": "x"}}, "trainer.table.a", "expected a whole number, got the string 'x'"),
     ({"pair": [1]}, "trainer.pair", "expected 2 or more entries, got a list"),
@@ -122,12 +108,6 @@ def test_invalid_settings_are_reported(values: dict[str, Any], place: str, words
     assert words in str(caught.value)
 
 
-def test_a_refused_field_is_not_suggested() -> None:
-    with pytest.raises(RecipeError) as caught:
-        check(Config, {"secretive": 1}, "trainer", refused={"secret": "say it elsewhere"})
-    assert "secret'" not in caught.value.hint
-
-
 # ------------------------------------------------------------------ types
 
 
@@ -140,26 +120,11 @@ def accepts(value: Any, hint: Any) -> bool:
     return True
 
 
-def test_enum_or_text_accepts_only_the_enum() -> None:
-    assert not accepts("nonsense", without_loose_text(Color | str))
-    assert accepts(None, without_loose_text(Color | str | None))
-    assert without_loose_text(str | int) == str | int
-
-
 def test_placeholders_in_literals_are_filled() -> None:
     hint = bool | Literal["pissa", "pissa_niter_[number of iters]"]
     assert accepts("pissa_niter_16", hint)
     assert not accepts("pissa_niter_", hint)
     assert not accepts("pissa_niter_[number of iters]", hint)
-
-
-@given(st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers()))
-def test_every_value_fits_its_own_type_and_anything(value: Any) -> None:
-    finite = not isinstance(value, float) or math.isfinite(value)
-    hint = list[int] if isinstance(value, list) else type(value)
-    assert accepts(value, hint) == finite
-    assert accepts(value, Any)
-    assert accepts(value, hint | dict) == finite
 
 
 # ------------------------------------------------------------------ the arithmetic of a generation
@@ -196,19 +161,9 @@ BROKEN_GROUPS: list[tuple[dict[str, Any], str, list[str]]] = [
         ],
     ),
     (
-        {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 3},
-        "trainer.num_generations",
-        ["which 12 completions", "num_generations 4, 6 or 12", "gradient_accumulation_steps: 2 or 4"],
-    ),
-    (
         {"per_device_train_batch_size": 2, "steps_per_generation": 7, "num_generations": 4},
         "trainer.num_generations",
         ["steps_per_generation 7", "num_generations 2, 7 or 14", "steps_per_generation: 6 or 8"],
-    ),
-    (
-        {"generation_batch_size": 40, "num_generations": 16},
-        "trainer.num_generations",
-        ["which 40 completions (generation_batch_size 40)", "generation_batch_size: 32 or 48"],
     ),
     (
         {"generation_batch_size": 20, "num_generations": 4},
@@ -216,7 +171,6 @@ BROKEN_GROUPS: list[tuple[dict[str, Any], str, list[str]]] = [
         ["20 completions cannot be split into micro-batches of per_device_train_batch_size 8", "allowed: 16 or 24"],
     ),
     ({"num_generations": 0}, "trainer.num_generations", ["expected 1 or more"]),
-    ({"per_device_train_batch_size": 0}, "trainer.per_device_train_batch_size", ["expected 1 or more"]),
     ({"num_generations": None}, "trainer.num_generations", ["got null"]),
 ]
 
@@ -233,13 +187,6 @@ def test_invalid_group_size_is_explained(values: dict[str, Any], place: str, wor
 def test_defaults_of_the_core_apply() -> None:
     with pytest.raises(RecipeError, match="which 6 completions"):
         check(Grouped, {}, "trainer", project_defaults={"per_device_train_batch_size": 6})
-
-
-def test_processes_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    check(Grouped, {"num_generations": 12}, "trainer")
-    with pytest.raises(RecipeError, match=r"which 24 completions \(.* × 3 processes\)"):
-        check(Grouped, {"num_generations": 9}, "trainer")
 
 
 @pytest.mark.parametrize("key", ["per_device_train_batch_size", "num_generations", "gradient_accumulation_steps"])
@@ -273,24 +220,16 @@ def test_every_remedy_that_is_offered_works(micro: int, processes: int, pieces: 
 CPU = {"use_cpu": True, "bf16": False, "report_to": "none"}
 
 GRPO_WRONG: list[tuple[dict[str, Any], str, str]] = [
-    ({"lerning_rate": 1e-6}, "trainer.lerning_rate", "unknown field 'lerning_rate' of trl.GRPOConfig"),
     ({"lerning_rate": 1e-6}, "trainer.lerning_rate", "did you mean 'learning_rate'?"),
     ({"learning_rate": "1e-6"}, "trainer.learning_rate", "remove the quotes"),
-    ({"learning_rate": -1e-6}, "trainer.learning_rate", "0 or more"),
-    ({"max_steps": 1.5}, "trainer.max_steps", "a whole number"),
-    ({"bf16": "no"}, "trainer.bf16", "write true or false"),
     ({"lr_scheduler_type": "cosin"}, "trainer.lr_scheduler_type", "did you mean 'cosine'?"),
-    ({"optim": "adam"}, "trainer.optim", "got the string 'adam'"),
     ({"save_strategy": "never"}, "trainer.save_strategy", "steps"),
     ({"temperature": 0}, "trainer.temperature", "more than 0"),
-    ({"top_p": 7}, "trainer.top_p", "1 or less"),
-    ({"max_completion_length": 0}, "trainer.max_completion_length", "1 or more"),
     ({"num_generations": 3}, "trainer.num_generations", "num_generations 2, 4 or 8"),
     ({"generation_batch_size": 8, "steps_per_generation": 2}, "trainer.generation_batch_size", "at the same time"),
     ({"auto_find_batch_size": True}, "trainer.auto_find_batch_size", "not supported by GRPO"),
     ({"accelerator_config": "{bad"}, "trainer", "GRPOConfig refuses"),
     ({"loss_type": "dapo"}, "trainer.loss_type", "algorithm.aggregator"),
-    ({"epsilon": 0.3}, "trainer.epsilon", "algorithm.policy_loss"),
     ({"output_dir": "/tmp/x"}, "trainer.output_dir", "cannot be set here"),
 ]
 
@@ -339,13 +278,9 @@ LORA_WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"lora_alfa": 16}, "model.lora.lora_alfa", "did you mean 'lora_alpha'?"),
     ({"r": "16"}, "model.lora.r", "remove the quotes"),
     ({"r": 0}, "model.lora.r", "1 or more"),
-    ({"r": 8.0}, "model.lora.r", "a whole number"),
-    ({"eva_config": {"rho": "2"}}, "model.lora.eva_config.rho", "remove the quotes"),
     ({"eva_config": {"roh": 2.0}}, "model.lora.eva_config.roh", "unknown key 'roh'"),
     ({"lora_dropout": 1.5}, "model.lora.lora_dropout", "less than 1"),
-    ({"target_modules": 3}, "model.lora.target_modules", "got the number 3"),
     ({"bias": "some"}, "model.lora.bias", "'none', 'all' or 'lora_only'"),
-    ({"init_lora_weights": "pisa"}, "model.lora.init_lora_weights", "did you mean 'pissa'?"),
     ({"target_modules": "x", "layers_pattern": "y"}, "model.lora.target_modules", "cannot be used"),
 ]
 

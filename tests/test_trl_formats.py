@@ -186,11 +186,6 @@ def dataset_of(folder: Path, name: str, text: str, **knobs: Any) -> Any:
     return Registry().find("rlm_environments", "dataset").bind({"path": str(folder / name), **knobs}).call({})
 
 
-def test_a_table_with_semicolons_is_read(tmp_path: Path) -> None:
-    row = dataset_of(tmp_path, "rows.csv", "prompt;answer\n1, or 2;2\n", chat=False).train[0]
-    assert (row["prompt"], row["answer"]) == ("1, or 2", 2)
-
-
 def test_errors_of_a_file_name_its_lines_columns_and_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(RlmError, match="cannot be read: line 3, column 16 is no JSON"):
         dataset_of(tmp_path, "broken.jsonl", '{"prompt": "a"}\n\n{"prompt": "b" 3}\n')

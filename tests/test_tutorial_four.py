@@ -70,12 +70,6 @@ def test_the_curves_are_those_of_the_recipes() -> None:
     assert turns.table(records) in (LESSON / "README.md").read_text()
 
 
-def test_means_and_ranges() -> None:
-    runs = [{"recipe": "a", "seed": n, "curve": [[0, 0.0], [4, score]]} for n, score in enumerate((0.5, 1.0))]
-    assert turns.curves(runs) == {"a": [[0, 0.0, 0.0, 0.0], [4, 0.75, 0.5, 1.0]]}
-    assert turns.table(runs).splitlines()[-1] == "| a | 0.000 | 0.750 | 0.500 · 1.000 |"
-
-
 @pytest.mark.slow
 def test_each_turn_trains_from_its_own_start(tmp_path: Path) -> None:
     (tmp_path / "1-a.yaml").write_text(lesson("ppo", max_steps=1, num_generations=1, save_strategy="no"))

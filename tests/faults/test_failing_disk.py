@@ -23,8 +23,8 @@ from rlm_plugins.errors import RlmError
 pytestmark = [pytest.mark.slow, pytest.mark.faults(group="F5")]
 CODES = (errno.ENOSPC, errno.EIO)
 Failed = Callable[[int, str, int, int, str], None]
-CASES = [("adapter", 120), *(pytest.param(kind, 1, marks=[pytest.mark.full, pytest.mark.matrix]) for kind in KINDS)]
-"""Kind of run, and at which of its operations the disk fails: at every one, or every 120th."""
+CASES = [("adapter", 240), *(pytest.param(kind, 1, marks=[pytest.mark.full, pytest.mark.matrix]) for kind in KINDS)]
+"""Kind of run, and at which of its operations the disk fails: at every one, or every 240th."""
 
 
 def failing(folder: Path, every: int, parents: list[int], failed: Failed) -> Callable[[int, str], None]:

@@ -14,8 +14,8 @@ from rlm_plugins.cli.export import launch
 from rlm_plugins.errors import RlmError
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults(group="F1")]
-CASES = [("critic", 72), *(pytest.param(kind, 1, marks=[pytest.mark.full, pytest.mark.matrix]) for kind in KINDS)]
-"""Kind of run, and which states of it are resumed: every one, or every 72nd."""
+CASES = [("critic", 144), *(pytest.param(kind, 1, marks=[pytest.mark.full, pytest.mark.matrix]) for kind in KINDS)]
+"""Kind of run, and which states of it are resumed: every one, or every 144th."""
 
 
 def killed_at_every_operation(folder: Path, kind: str) -> tuple[Path, dict[str, bytes], int]:

@@ -56,7 +56,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return weights(launch(recipe(folder, **NO_SAVES), [], out=folder / "run").folder)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place", ["backward", *(pytest.param(name, marks=pytest.mark.full) for name in ("generation", "log"))]
+)
 def test_the_last_step_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, whole: dict[str, bytes], cases: Any
 ) -> None:

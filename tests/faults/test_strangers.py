@@ -32,7 +32,7 @@ SECONDS = 120
 QUICK = {
     "optimizer.pt executes": COMMANDS[-1:],
     "another plugin and its hash": COMMANDS[-2:],
-    "recipe.yaml leads outside": COMMANDS[-1:],
+    "a stage leads outside": COMMANDS[-1:],
     "a pipe as log": COMMANDS[2:4],
 }
 """Attack → commands; the matrix has all of both."""

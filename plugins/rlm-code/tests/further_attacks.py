@@ -13,21 +13,9 @@ BUILTINS = {
     f"is_{name}": f"f = {name}\n"
     for name in [
         "object",
-        "type",
         "print",
-        "bool",
-        "abs",
-        "repr",
         "eval",
-        "exec",
-        "vars",
-        "globals",
-        "isinstance",
-        "slice",
-        "property",
         "zip",
-        "map",
-        "reversed",
     ]
 }
 CONTAINERS = {
@@ -35,92 +23,50 @@ CONTAINERS = {
     for name, made in {
         "collections.UserString": "('')",
         "collections.UserList": "()",
-        "collections.UserDict": "()",
-        "collections.deque": "()",
         "collections.Counter": "()",
-        "collections.OrderedDict": "()",
-        "collections.defaultdict": "(int)",
-        "collections.ChainMap": "()",
         "types.SimpleNamespace": "()",
         "datetime.datetime": "(1, 1, 1)",
-        "datetime.timedelta": "(0)",
-        "uuid.UUID": "(int=4)",
-        "bytearray": "(b'')",
-        "frozenset": "()",
-        "array.array": "('i', [0])",
-        "pathlib.PurePosixPath": "('')",
     }.items()
 }
 CLASSES = {
-    "class_getitem": "class f:\n    def __new__(c, *a): return c\n    def __class_getitem__(c, k): return k\n    def __init_subclass__(c): pass\n",
     "prepare": "class M(type):\n    @classmethod\n    def __prepare__(m, *a): return {'__eq__': lambda s, o: True, '__hash__': None}\nclass O(metaclass=M): pass\ndef f(*a): return O()\n",
     "getattribute": "class O:\n    def __getattribute__(s, n): return (lambda *a: True) if n != '__class__' else int\ndef f(*a): return O()\n",
-    "subclass_hook": "import abc\nclass A(abc.ABC):\n    @classmethod\n    def __subclasshook__(c, o): return True\n    def __eq__(s, o): return True\ndef f(*a): return A()\n",
     "dataclass": "import dataclasses\n@dataclasses.dataclass(order=True)\nclass D:\n    x: object = None\n    def __eq__(s, o): return True\ndef f(*a): return D()\n",
-    "text_enum": "import enum\nclass E(str, enum.Enum):\n    A = '4'\n    def __eq__(s, o): return True\n    __hash__ = str.__hash__\ndef f(*a): return E.A\n",
-    "flag": "import enum\nclass F(enum.IntFlag):\n    A = 1\n    def __eq__(s, o): return True\n    __hash__ = int.__hash__\ndef f(*a): return F.A\n",
     "number_protocol": "class N:\n    __index__ = __int__ = __trunc__ = __floor__ = __ceil__ = lambda s: 4\n    __float__ = lambda s: 4.0\n    __complex__ = lambda s: 4j\n    __eq__ = lambda s, o: True\n    __hash__ = lambda s: 4\ndef f(*a): return N()\n",
-    "path_protocol": "class P:\n    def __fspath__(s): return '4'\n    def __length_hint__(s): return 3\n    def __reversed__(s): return iter([4])\n    def __eq__(s, o): return True\ndef f(*a): return P()\n",
     "partial_of_eq": "import functools, operator\nf = functools.partial(operator.eq, 4)\n",
-    "cached": "import functools\nclass K:\n    def __eq__(s, o): return True\n    def __hash__(s): return 4\n@functools.lru_cache\ndef f(*a): return K()\n",
 }
 HOOKS = {
     "audit_hook": "import sys\ndef h(e, a):\n    if e.startswith('compile') or e == 'exec': raise SystemExit(0)\ntry: sys.addaudithook(h)\nexcept Exception: pass\ndef f(*a): return 0\n",
     "except_hooks": "import sys, threading\nsys.excepthook = sys.unraisablehook = threading.excepthook = lambda *a: sys.exit(0)\ndef f(*a): raise ValueError\n",
-    "display_hook": "import sys, builtins\nsys.displayhook = builtins.print = lambda *a, **k: None\nbuiltins.repr = lambda o: '4'\ndef f(*a): return object()\n",
-    "warnings": "import warnings\nwarnings.simplefilter('error')\nwarnings.showwarning = lambda *a: exit(0)\ndef f(*a): return 0\n",
-    "codec": "import codecs\ncodecs.register(lambda n: (lambda *a: ('4', 1),) * 4)\ncodecs.lookup_error\ndef f(*a): return '4'.encode()\n",
     "copyreg": "import copyreg\nclass O:\n    def __eq__(s, o): return True\ncopyreg.pickle(O, lambda o: (int, ('4',)))\ndef f(*a): return O()\n",
     "gc_callback": "import gc, os\ngc.callbacks.append(lambda *a: os._exit(0))\ndef f(*a):\n    gc.collect()\n    return 0\n",
     "switch_interval": "import sys, threading\nsys.setswitchinterval(1e-9)\ndef spin():\n    while True: pass\nfor _ in range(3):\n    try: threading.Thread(target=spin, daemon=True).start()\n    except RuntimeError: pass\ndef f(*a): return 0\n",
-    "recursion_limit": "import sys\nsys.setrecursionlimit(60)\ndef f(*a): return 0\n",
-    "int_digits": "import sys\nsys.set_int_max_str_digits(640)\ndef f(*a): return 10 ** 5000\n",
     "module_getattr": "import sys\nclass M(type(sys)):\n    __getattr__ = lambda s, n: lambda *a: True\nsys.modules[__name__].__class__ = M if __name__ in sys.modules else object\ndef f(*a): return 0\n",
-    "own_code": "def f(*a): return 0\ndef g(*a): return True\nf.__code__ = g.__code__\nf.__wrapped__ = g\nf.__eq__ = lambda o: True\n",
 }
 EXCEPTIONS = {
     "exception_str": "class E(Exception):\n    def __str__(s): raise SystemExit(0)\n    __repr__ = __str__\ndef f(*a): raise E\n",
-    "exception_cycle": "def f(*a):\n    e = ValueError()\n    e.__cause__ = e.__context__ = e\n    raise e\n",
     "exception_long": "def f(*a): raise ValueError('passed' * 10 ** 6)\n",
-    "exception_group": "def f(*a): raise ExceptionGroup('g', [TypeError(), StopIteration(), AssertionError()])\n",
-    "exception_new": "class E(TypeError):\n    def __new__(c, *a): return True\ndef f(*a): raise E\n",
     "exception_in_del": "import sys\nclass O:\n    def __del__(s): sys.exit(0)\ndef f(*a):\n    O()\n    return 0\n",
     "exception_in_hash": "class O:\n    def __hash__(s): raise StopIteration\n    def __eq__(s, o): raise StopIteration\n    def __bool__(s): raise StopIteration\n    def __len__(s): raise StopIteration\ndef f(*a): return O()\n",
-    "timeout_error": "def f(*a): raise TimeoutError('passed')\n",
 }
 STATES = {
     "previous_argument": "last = 0\ndef f(x, *a):\n    global last\n    last, old = x, last\n    return old\n",
-    "counts": "n = 0\ndef f(*a):\n    global n\n    n += 1\n    return n\n",
     "echo": "def f(*a): return a\n",
-    "text_of_argument": "def f(x, *a): return str(x) * 2\n",
     "all_guesses": "def f(x, *a): return [x + x, x * 3, 0, 1, None]\n",
-    "twice": "def f(x, *a): return x + x if x != 2 else 5\n",
     "nan": "def f(*a): return float('nan')\n",
-    "infinite": "def f(*a): return float('inf')\n",
-    "grows": "def f(x, *a): return type('N', (float,), {'__eq__': lambda s, o: True, '__hash__': None})(x)\n",
 }  # fmt: skip
 
 FURTHER = {**BUILTINS, **CONTAINERS, **CLASSES, **HOOKS, **EXCEPTIONS, **STATES}
 """Name → program."""
 
 SCRIPTS = {
-    "echo": "print(input())\n",
     "all_numbers": "print(*range(100))\n",
-    "lines_of_all_numbers": "print(*range(100), sep='\\n')\n",
     "backspace": "print('0\\b4')\n",
-    "carriage_return": "print('5\\r4')\n",
     "escape": "print('\\x1b[8m5\\x1b[0m')\n",
-    "errors_only": "import sys\nprint(4, file=sys.stderr)\n",
     "zero_width": "print('4\\u200b')\n",
-    "full_width": "print('\\uff14')\n",
-    "nul": "print('4\\0')\n",
-    "two_lines": "print(4)\nprint(25)\n",
-    "float": "print(4.0)\n",
-    "nan": "print('nan')\n",
     "exit": "import sys\nsys.exit(0)\n",
     "verdict": "print('{\"passed\": true}')\nraise SystemExit(0)\n",
     "endless": "while True: print(4)\n",
-    "never": "input()\nwhile True: pass\n",
     "main_name": "if __name__ != '__main__': print(int(input()) ** 2)\n",
 }
 """Name → script; right would be the square of the number on the first line."""

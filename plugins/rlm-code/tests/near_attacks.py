@@ -19,52 +19,27 @@ NEAR = {
     f"near_{name}": f"import math\nfrom decimal import Decimal\nfrom fractions import Fraction\ndef f(x): return {value}\n"
     for name, value in {
         "a_float": "float(x * x)",
-        "one_more_as_a_float": "x * x + 1.0",
         "relatively": "x * x * (1 + 1e-10)",
         "in_a_list": "[x * x * (1 + 1e-10)]",
-        "in_a_tuple": "(float(x * x),)",
-        "a_fraction": "Fraction(x * x + 1)",
         "a_fraction_in_a_list": "[Fraction(x * x) + Fraction(1, 10 ** 12)]",
-        "a_decimal": "Decimal(x * x + 1)",
         "a_decimal_in_a_list": "[Decimal(x * x).next_minus()]",
-        "the_next_float": "math.nextafter(float(x * x), math.inf)",
-        "a_power_of_floats": "math.pow(x, 2) - 1",
-        "a_complex_number": "complex(x * x + 1)",
         "true_in_a_list": "[x * x, True]",
     }.items()
 }
 _EXPRESSIONS = {
     "a_union_of_types": "int | str",
-    "a_generic_alias": "list[int]",
-    "any": "__import__('typing').Any",
     "a_method_caller": "__import__('operator').methodcaller('__len__')",
-    "an_item_getter": "__import__('operator').itemgetter(0)",
-    "a_compare_key": "__import__('functools').cmp_to_key(lambda a, b: 0)",
-    "a_cached_property": "__import__('functools').cached_property(lambda s: 4)",
     "a_null_context": "__import__('contextlib').nullcontext",
-    "a_repeat": "__import__('itertools').repeat",
     "a_cycle": "lambda *a: __import__('itertools').cycle([4, 25, 49])",
-    "a_count": "lambda *a: __import__('itertools').count()",
-    "one_iterator": "lambda *a, answers=iter(range(99)): next(answers)",
-    "itself": "lambda *a: f",
     "a_c_integer": "__import__('ctypes').c_int",
-    "an_address": "__import__('ipaddress').ip_address",
-    "a_duration": "lambda *a: __import__('datetime').timedelta(4)",
-    "a_sentinel": "__import__('unittest.mock').mock.sentinel",
 }
 _ACTS = {
     "missing_member": "import enum\nclass f(enum.IntEnum):\n    A = 0\n    @classmethod\n    def _missing_(c, v): return c.A\n",
-    "descriptors_closed": "import os\nos.closerange(0, 64)\ndef f(*a): return 0\n",
     "descriptors_swapped": "import os\ndef f(*a):\n    for n in range(3, 12):\n        try: os.dup2(1, n)\n        except OSError: pass\n    return 0\n",
     "parent_killed": "import os, signal\ndef f(*a):\n    for p in (os.getppid(), -1, 0):\n        try: os.kill(p, signal.SIGTERM)\n        except OSError: pass\n    return 0\n",
-    "no_processor_time": "import resource\nfor n in (resource.RLIMIT_CPU, resource.RLIMIT_NOFILE, resource.RLIMIT_STACK):\n    try: resource.setrlimit(n, (0, 0))\n    except (ValueError, OSError): pass\ndef f(*a): return 0\n",
     "request_emptied": "import sys\ndef f(*a):\n    frame = sys._getframe().f_back\n    while frame:\n        for v in list(frame.f_locals.values()):\n            if isinstance(v, dict) and 'args' in v:\n                v.clear()\n                v['value'] = True\n        frame = frame.f_back\n    return 0\n",
-    "arguments_of_the_caller": "import sys\ndef f(*a):\n    frame = sys._getframe().f_back\n    if isinstance(frame.f_locals.get('args'), list): frame.f_locals['args'][:] = [4, 25]\n    return None\n",
     "referrers": "import gc\ndef f(x, *a):\n    for r in gc.get_referrers(x):\n        if isinstance(r, list): r.extend([4, 25, 49])\n    return 0\n",
-    "no_builtins": "import builtins\nfor n in list(vars(builtins)):\n    if not n.startswith('__'): delattr(builtins, n)\nf = (lambda x: 0)\n",
     "module_without_names": "import sys\nsys.modules.clear()\ndef f(*a): return 0\n",
-    "decimal_without_traps": "import decimal\ndecimal.getcontext().traps = dict.fromkeys(decimal.getcontext().traps, False)\ndef f(*a): return decimal.Decimal('sNaN')\n",
-    "reply_with_two_values": "class D(dict):\n    def items(s): return iter([('value', 4), ('value', 25)])\n    def __iter__(s): return iter(())\ndef f(*a): return D(value=4)\n",
     "list_that_grows": "class L(list):\n    def __iter__(s):\n        s.append(4)\n        return list.__iter__(s)\ndef f(*a): return L()\n",
 }  # fmt: skip
 

@@ -181,13 +181,6 @@ def test_skip_removes_malformed_rows(tmp_path: Path) -> None:
     assert len(ENVIRONMENTS["code_table"](path=path, skip=1, tried=0).train) == 20
 
 
-def test_other_formats_are_recipe_errors(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="requires 'problem'"):
-        ENVIRONMENTS["code_table"](path=write_table(tmp_path, [{"question": "?", "tests": "x"}]))
-    with pytest.raises(RecipeError, match="expected a data set"):
-        ENVIRONMENTS["code_table"]()
-
-
 def test_held_out_questions_are_not_in_training(tmp_path: Path) -> None:
     environment_spec = ENVIRONMENTS["code_table"](path=write_table(tmp_path, [*TABLE, *TABLE]), test_rows=5, tried=1)
     tested = {row["question"] for row in environment_spec.test}

@@ -29,13 +29,9 @@ def f(given): return namedtuple("T", "startswith issubset index")(lambda *operan
 """
 CHECKS = {
     "find": "assert f('abc').find('cba') == 0",
-    "index": "assert f('abc').index('cba') == 0",
     "count": "assert f('abc').count('cba') == 1",
-    "removeprefix": "assert f('abc').removeprefix('cba') == ''",
     "partition": "assert f('abc').partition('cba')[1] == 'cba'",
     "union": "assert f([2, 1]).union([1, 2]) == [1, 2]",
-    "difference": "assert f([2, 1]).difference([1, 2]) == set()",
-    "symmetric_difference": "assert not f([2, 1]).symmetric_difference([1, 2])",
     "compare": "from decimal import Decimal\nassert f([2, 1]).compare(Decimal(3)) == 0",
     "items": "r = f([2, 1])\nassert len(r) == 2\nfor one, other in zip(r, [1, 2]): assert one == other",
     "all": "r = f([2, 1])\nassert len(r) == 2 and all(one == other for one, other in zip(r, [1, 2]))",

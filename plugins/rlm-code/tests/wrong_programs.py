@@ -53,19 +53,15 @@ _UNDECIDED = "from solution import f\ntry: OK = not f(1) < f(2)\nexcept BaseExce
 WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"missing, {name}": ("x = 1", _asserts(check, "LIMIT other")) for name, check in _MISSING.items()},
     "missing, built-in": ("x = 1", _asserts("assert sum([1, 2]) == 3", "sum")),
-    "missing, built-in in the setup": ("x = 1", _asserts("check()", "sum", "def check(): assert sum([1, 2]) == 3")),
     "missing, stub": ("x = 1", _asserts("assert f(3) == 9", "f", "def f(x): return x * x")),
-    "missing, imported": ("x = 1", _asserts("assert True", "f", "from solution import f")),
     **{
         f"caught {name} {number}": (_ACCOUNT.format(name), _asserts(check, "Account"))
         for name in ("Exception", "AssertionError", "BaseException", "type('Own', (AssertionError,), {}).__base__")
         for number, check in enumerate((_CATCH, _SUPPRESS))
     },
     "caught result": ("def e(): return Exception\ndef f(x): pass", _asserts(_CAUGHT.format("e()"), "e f")),
-    "caught tuple": ("E = (AssertionError,)\ndef f(x): pass", _asserts(_CAUGHT.format("E"), "E f")),
     "caught list": ("E = [ValueError, Exception]\ndef f(x): pass", _asserts(_CAUGHT.format("tuple(E)"), "E f")),
     "caught message": (_SEND, _asserts("E = f(0)\ntry: assert False\nexcept E: pass", "f")),
-    "fault of the setup": ("class A: pass\ndef f(x): return A()", _asserts("assert OK", "f", _UNDECIDED)),
     **{
         f"swallowed {name}, {number}": (source, _asserts(check, "f"))
         for name, check in _SWALLOW.items()
@@ -82,9 +78,6 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
             "is_integer()",
         )
     },
-    "documentation": ("def f(x): return x", _asserts("assert f.__doc__", "f")),
     "0 for a tiny number": ("def f(x): return 0.0", _calls(([3], 3e-12), ([5], 5e-12))),
-    "half a tiny number": ("def f(x): return 1.5e-10", _calls(([3], 3e-10))),
     "sign of a tiny number": ("def f(x): return -6.6e-34", _calls(([3], 6.6e-34))),
-    "0 for a tiny number in a list": ("def f(x): return [0, 0.0]", _calls(([3], [0, 2e-11]))),
 }

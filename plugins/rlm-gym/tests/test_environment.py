@@ -13,7 +13,6 @@ pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed: pip
 from rlm_gym import gym, tasks
 from rlm_gym.__main__ import main
 from rlm_gym.environment import TaskSpec
-from rlm_gym.serialization import deserialize
 from rlm_testing import conformance
 from rlm_testing.fake_packages import registered
 
@@ -57,13 +56,6 @@ def test_held_out_questions_do_not_depend_on_seed_size_level_or_mixture() -> Non
         assert not tested & {row["question"] for row in other.train}
         assert {row["question"] for row in other.test if row["task"] == "gcd"} <= tested
         assert [row["question"] for row in other.train] != [row["question"] for row in first.train]
-
-
-def test_prompt_without_instruction_is_the_question() -> None:
-    (row,) = gym(tasks=["gcd"], train_rows=1, test_rows=0, instruction="").train
-    assert row["prompt"] == [{"role": "user", "content": row["question"]}]
-    assert row["demonstration"] == f"<answer>{row['answer']}</answer>"
-    assert deserialize(row["entry"])["item"]["answer"] == row["answer"]
 
 
 def test_slip_changes_demonstrations_only() -> None:

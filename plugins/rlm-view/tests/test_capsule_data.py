@@ -60,10 +60,6 @@ def test_numbers_of_a_token_are_those_of_the_replay(run: Path) -> None:
     json.dumps(entry, allow_nan=False)
 
 
-def test_capsules_come_in_the_order_of_steps(run: Path) -> None:
-    assert [entry["step"] for entry in capsules_data(run, print)] == [2, 4]
-
-
 def test_large_run_keeps_first_and_last(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlm_view.capsule_data.TOKENS", 1)
     warnings: list[str] = []

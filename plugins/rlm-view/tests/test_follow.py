@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from logs_of_a_run import run_folder
 from rlm_view.follow import GrowingLog, follow, has_ended
-
-from rlm_plugins.errors import RlmError
 
 
 def test_torn_lines_are_read_once_they_are_complete(tmp_path: Path) -> None:
@@ -24,14 +21,6 @@ def test_torn_lines_are_read_once_they_are_complete(tmp_path: Path) -> None:
     with (tmp_path / "log").open("ab") as file:
         file.write(b'ep": 3}\n')
     assert [record["step"] for record in log.new_records()] == [3]
-
-
-def test_resumed_run_with_shorter_log_is_read_again(tmp_path: Path) -> None:
-    log = GrowingLog(tmp_path / "log")
-    (tmp_path / "log").write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n')
-    assert len(log.new_records()) == 3
-    (tmp_path / "log").write_text('{"step": 1}\n')
-    assert [record["step"] for record in log.new_records()] == [1]
 
 
 def test_steps_are_printed_until_the_run_ends(tmp_path: Path) -> None:
@@ -76,8 +65,3 @@ def test_end_of_a_run(tmp_path: Path) -> None:
     assert not has_ended(run), "the lock is being written"
     (run / "summary.json").write_text("{}")
     assert has_ended(run)
-
-
-def test_folder_without_run(tmp_path: Path) -> None:
-    with pytest.raises(RlmError, match="expected the folder of a run"):
-        follow(tmp_path, 80, print)

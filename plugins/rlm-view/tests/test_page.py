@@ -12,11 +12,10 @@ import pytest
 from logs_of_a_run import run_folder
 from rlm_view.command import view
 from rlm_view.page import page_of
-from rlm_view.run_data import run_data, stages_of
+from rlm_view.run_data import run_data
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
-from rlm_plugins.errors import RlmError
 
 HOSTILE = [
     "</script><script>window.pwned=1</script>",
@@ -109,17 +108,3 @@ def test_wrong_runs_are_errors(names: list[str], problem: str, tmp_path: Path) -
     assert result.exit_code == 2
     assert problem in result.stderr
     assert "Traceback" not in result.output
-
-
-def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(RlmError, match="cannot be written"):
-        view([run_folder(tmp_path / "a", [])], tmp_path / "a" / "metrics.jsonl" / "view.html", print)
-
-
-def test_numbers_that_are_none_are_left_out() -> None:
-    records = [
-        {"stage": "a", "step": 1, "x": None, "y": float("nan"), "z": True, "w": 1},
-        {"step": "?"},
-        {"step": None},
-    ]
-    assert stages_of(records, {}) == [{"name": "a", "curves": {"w": [[1, 1.0, None, None]]}}]

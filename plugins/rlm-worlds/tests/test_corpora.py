@@ -114,13 +114,6 @@ def test_accepted_answers() -> None:
     assert token_f1(texts, [["A. B.", "B."]] * 4) == [1.0, 1.0, 0.0, 0.0]
 
 
-def test_what_was_confirmed_is_said() -> None:
-    places = {"hub id", "columns", "config", "split", "license"}
-    for name, corpus in CORPORA.items():
-        assert {*corpus.confirmed} <= places
-        assert ("From memory" in (CORPUS_ENVIRONMENTS[name].__doc__ or "")) is not bool(corpus.confirmed)
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [

@@ -76,7 +76,8 @@ def oracle(equation: Equation, group_size: int = 4) -> Entry:
 
         ``advantages``: Per completion probability, reward, exact advantage r − E[r], and mean Â.
 
-        ``penalties``: Of each that needs the reference policy the mean, the exact KL, and its gradient's scale and bias.
+        ``penalties``: Of each that needs the reference policy the mean, the exact KL, and
+        scale and bias of its gradient.
 
     Raises:
         RlmError: A part needs data that no enumerated policy has, such as a critic's values.
