@@ -2,9 +2,9 @@
 
     python benchmarks/code_verdicts.py CHECKOUT/gpt-4 HumanEval.jsonl.gz --runs 3
 
-The folder has a Markdown page per task with runs, each a line ``Result: Pass`` or another one and a fenced program, as
-in jamesmurdza/humaneval-results. The tests are those of HumanEval or of HumanEval+ in the same columns. Each
-disagreement is printed, then counts; with tests of HumanEval+ a program that failed more tests is no disagreement.
+The folder has a Markdown page per task, as in jamesmurdza/humaneval-results. A run is a line ``Result: Pass``, or
+another result, and a fenced program. The tests are those of HumanEval, or of HumanEval+ in the same columns. Each
+disagreement is printed, then counts. A program that fails the tests that HumanEval+ adds is no disagreement.
 """
 
 from __future__ import annotations

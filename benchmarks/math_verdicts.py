@@ -4,9 +4,9 @@
     python benchmarks/math_verdicts.py outputs.jsonl --kind completions
     python benchmarks/math_verdicts.py test.jsonl --kind references
 
-Without a file it reads the pairs of other graders' tests beside the tests of rlm-math, which name their sources. Others
-are JSON lines of outputs and data sets. Each disagreement is printed; then counts with 95 % Wilson intervals, and
-seconds. Paid are answers that are wrong for the source, rejected are those that are right.
+Without a file it reads the pairs of other graders' tests, which lie with their sources beside the tests of rlm-math.
+Other files are JSON lines of outputs and data sets. Each disagreement is printed. Then come counts with 95 % Wilson
+intervals, and seconds. Paid are answers that are wrong for the source. Rejected are those that are right.
 """
 
 from __future__ import annotations
