@@ -4,7 +4,7 @@
     python benchmarks/math_verdicts.py outputs.jsonl --kind completions
     python benchmarks/math_verdicts.py test.jsonl --kind references
 
-Without a file it reads the pairs of other graders' tests, which lie with their sources beside the tests of rlm-math.
+Without a file it reads the pairs of other graders' tests. They lie beside the tests of rlm-math with their sources.
 Other files are JSON lines of outputs and data sets. Each disagreement is printed. Then come counts with 95 % Wilson
 intervals, and seconds. Paid are answers that are wrong for the source. Rejected are those that are right.
 """
