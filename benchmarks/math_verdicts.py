@@ -1,30 +1,27 @@
 """Verdicts of `math_accuracy`, math-verify and TRL on pairs and completions that others wrote and graded.
 
-    python benchmarks/math_verdicts.py CHECKOUT/tests/test_all.py CHECKOUT/tests/test_math_equal.py
+    python benchmarks/math_verdicts.py
     python benchmarks/math_verdicts.py outputs.jsonl --kind completions
     python benchmarks/math_verdicts.py test.jsonl --kind references
 
-The files are read where they are: tests of other graders as Python source that is parsed and never run, completions and
-data sets as JSON lines. Each disagreement is printed; then counts and seconds. Paid are answers that are wrong for the
-source, rejected are those that are right.
+Without a file it reads the pairs of other graders' tests. They lie beside the tests of rlm-math with their sources.
+Other files are JSON lines of outputs and data sets. Each disagreement is printed. Then come counts with 95 % Wilson
+intervals, and seconds. Paid are answers that are wrong for the source. Rejected are those that are right.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-LONGEST = 300
-"""Characters of an answer without a box; a longer one is a whole solution."""
+PAIRS = Path(__file__).parents[1] / "plugins/rlm-math/tests/pairs_of_peers.jsonl"
 CHUNK = 20
 """Rows that the graders judge in turn, so that both meet the same load of the machine."""
 
@@ -37,61 +34,10 @@ class Row(NamedTuple):
     expected: bool
 
 
-def pairs_of_tests(path: Path) -> Iterator[Row]:
-    """Yield the pairs of a grader's tests: parametrized ones, and those in front of assertTrue and assertFalse."""
-    for function in ast.walk(ast.parse(path.read_text())):
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        is_right = "incorrect" not in function.name
-        for decorator in function.decorator_list:
-            for pair in _pairs(decorator):
-                yield Row(pair[0], pair[1], bool(pair[2]) if isinstance(pair[2], int) else is_right)
-        yield from _asserted(function.body, [], {})
-
-
-def _asserted(body: list[ast.stmt], pairs: list[tuple[Any, ...]], names: dict[str, Any]) -> Iterator[Row]:
-    for statement in body:
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            value, name = statement.value, statement.targets[0].id
-            if isinstance(value, ast.Constant):
-                names[name] = value.value
-            elif isinstance(value, ast.List):
-                pairs = list(_pairs(value))
-        elif isinstance(statement, ast.For):
-            yield from _asserted(statement.body, pairs, names)
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            called = getattr(statement.value.func, "attr", "")
-            found = pairs or [(names.get("test_in"), names.get("test_out"), None)]
-            if called in ("assertTrue", "assertFalse"):
-                yield from (Row(str(b), str(a), called == "assertTrue") for a, b, _ in found if a is not None)
-            pairs = []
-
-
-def _pairs(node: ast.AST) -> Iterator[tuple[Any, ...]]:
-    """Yield (first, second, third or None) of each tuple of constants."""
-    for each in ast.walk(node):
-        items = each.elts if isinstance(each, ast.Tuple) else []
-        if len(items) < 2 or not all(isinstance(item, (ast.Constant, ast.BinOp)) for item in items[:2]):
-            continue
-        try:
-            first, second, *rest = (eval(compile(ast.Expression(item), "", "eval"), {}) for item in items[:3])
-        except (NameError, TypeError):
-            continue
-        if None not in (first, second):
-            yield str(first), str(second), rest[0] if rest else None
-
-
-def boxed(row: Row) -> Row | None:
-    """Return a row with its answer in a box; None for an answer that is a solution in words."""
-    gold, text = (each.strip() for each in row[:2])
-    if gold.count("$") == 2 and gold[0] == gold[-1] == "$":
-        gold = gold[1:-1]
-    if "boxed" in text:
-        return Row(gold, text, row.expected)
-    if text.count("$") == 2 and text[0] == text[-1] == "$":
-        text = text[1:-1]
-    is_answer = len(text) <= LONGEST and not re.search(r"(?<!\\)\$|[a-z]{3,} [a-z]+ [a-z]{2,}", text)
-    return Row(gold, f"\\boxed{{{text}}}", row.expected) if is_answer else None
+def pairs(path: Path) -> Iterator[Row]:
+    """Yield the pairs of the tests of other graders, once for each source."""
+    for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+        yield from [Row(row["gold"], row["text"], row["right"])] * len(row["sources"])
 
 
 def completions(path: Path) -> Iterator[Row]:
@@ -118,16 +64,17 @@ def main() -> None:
     """Print disagreements and counts."""
     from rlm_math import math_accuracy
 
+    from rlm_plugins.evaluation.scores import share_interval
+
     arguments = argparse.ArgumentParser()
-    arguments.add_argument("files", nargs="+", type=Path)
+    arguments.add_argument("files", nargs="*", type=Path, default=[PAIRS])
     arguments.add_argument("--kind", choices=["tests", "completions", "references"], default="tests")
     arguments.add_argument("--alone", action="store_true", help="without math-verify and TRL")
     options = arguments.parse_args()
     logging.disable(logging.CRITICAL)
-    read = {"tests": pairs_of_tests, "completions": completions, "references": references}[options.kind]
-    rows = [row for path in options.files for row in dict.fromkeys(read(path))]
-    if options.kind == "tests":
-        rows = [each for each in map(boxed, rows) if each]
+    read = {"tests": pairs, "completions": completions, "references": references}[options.kind]
+    rows = [row for path in options.files for row in read(path)]
+    rows = rows if options.kind == "tests" else [*dict.fromkeys(rows)]
     count, seconds, each_row = Counter[str](), Counter[str](), iter(rows)
     graders = {"math_accuracy": math_accuracy} | ({} if options.alone else {"math-verify": _math_verify, "TRL": _trl})
     math_accuracy([r"\boxed{\sqrt{4}}"], ["2"])  # starts the workers
@@ -146,7 +93,10 @@ def main() -> None:
             if {*verdicts.values()} != {float(row.expected)}:
                 pair = f"{row.gold} | {row.text[-120:]}".replace("\n", "⏎")
                 print(f"{row.expected:d} {verdicts} | {pair}")
-    print(len(rows), dict(count), {name: round(value, 1) for name, value in seconds.items()})
+    for verdict, number in sorted(count.items()):
+        low, high = share_interval([1.0] * number + [0.0] * (len(rows) - number))
+        print(f"{verdict}: {number} of {len(rows)} ({low:.1%}-{high:.1%})")
+    print({name: round(value, 1) for name, value in seconds.items()})
 
 
 def _math_verify(texts: list[str], golds: list[str]) -> list[float | None]:

@@ -75,6 +75,15 @@ def test_a_boxed_answer_gets_its_score(name: str) -> None:
     assert {expected for _, _, expected in rows} == {0.0, 1.0}
 
 
+def test_pairs_of_other_graders_agree_but_for_the_named_reasons() -> None:
+    """The tests of Math-Verify, MARIO_EVAL, NeMo-Skills, MATH, lighteval and TRL; a disagreement has its reason."""
+    lines = Path(__file__).with_name("pairs_of_peers.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    scores = math_accuracy([row["text"] for row in rows], [row["gold"] for row in rows], seconds=20)
+    assert scores == [row.get("score", float(row["right"])) for row in rows]
+    assert all(("reason" in row) == (score != row["right"]) for row, score in zip(rows, scores, strict=True))
+
+
 def test_a_completion_gets_its_score() -> None:
     assert wrong_scores(rows_of("completions.txt")) == []
 
