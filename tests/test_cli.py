@@ -143,7 +143,8 @@ def test_check(recipe: Path) -> None:
     override = "stages.1.algorithm.policy_loss.epsilon=0.3"
     brief, text = output_of("check", recipe, override), output_of("check", recipe, override, "--full")
     assert brief.splitlines()[-1].startswith("ok")
-    assert len(brief.splitlines()) <= 16
+    assert len(brief.splitlines()) <= 8
+    assert max(map(len, brief.splitlines())) <= 120
     assert text.splitlines()[-1] == "ok"
     for words in ("01-show", "02-tell", "1−0.3", "about"):
         assert words in brief

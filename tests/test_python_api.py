@@ -136,4 +136,4 @@ def test_supervised_trainers_have_trls_weights(tmp_path: Path) -> None:
     assert torch.equal(trained(rlm.SFTTrainer), trained(trl.SFTTrainer))
     assert torch.equal(trained(rlm.SFTTrainer, algorithm="dft"), trained(trl.SFTTrainer, loss_type="dft"))
     with pytest.raises(RlmError, match="allowed: sft, dft"):
-        rlm.SFTTrainer(algorithm="grpo")
+        rlm.SFTTrainer("model", algorithm="grpo")

@@ -16,9 +16,9 @@ import rlm_plugins
 api = pytest.importorskip("mypy.api")
 SCRIPTS = {
     "trl_user": """
-from trl import GRPOConfig
+from trl import GRPOConfig, SFTConfig
 
-from rlm_plugins import GRPOTrainer
+from rlm_plugins import GRPOTrainer, RewardTrainer, SFTTrainer
 
 
 def digits(completions: list[str], answer: list[str], **columns: object) -> list[float]:
@@ -36,6 +36,18 @@ GRPOTrainer(modle="x")  # error
 GRPOTrainer("x", nonsense=3)  # error
 GRPOTrainer("x", algorithm=3)  # error
 GRPOTrainer("x", critic="all")  # error
+
+
+def text(row: dict[str, object]) -> str:
+    return str(row)
+
+
+SFTTrainer("x", SFTConfig("out"), algorithm="dft", formatting_func=text, callbacks=[]).train()
+RewardTrainer("x", compute_metrics=lambda prediction: {"accuracy": 1.0})
+SFTTrainer("x", algorithm="grpo")  # error
+SFTTrainer("x", formatting_func=3)  # error
+RewardTrainer("x", trian_dataset=None)  # error
+RewardTrainer("x", compute_metrics=text(3))  # error
 """,
     "notebook": """
 from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack
 
 import trl
 
@@ -27,6 +27,7 @@ from rlm_plugins.trainer.options import GRPOConfig, options_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from datasets import Dataset, IterableDataset
     from peft import PeftConfig, PeftModel
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LambdaLR
@@ -66,33 +67,68 @@ def converted(args: Any, plan: Plan, fixed: Mapping[str, Any]) -> GRPOConfig:
     return result
 
 
+class SupervisedArguments(TypedDict, total=False):
+    """Further arguments of TRL's supervised trainers; the first and the last are those of `SFTTrainer` only."""
+
+    compute_loss_func: Callable[..., Any] | None
+    compute_metrics: Callable[[Any], dict[str, Any]] | None
+    callbacks: list[TrainerCallback] | None
+    optimizers: tuple[Optimizer | None, LambdaLR | None]
+    optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, Any]] | None
+    preprocess_logits_for_metrics: Callable[[Any, Any], Any] | None
+    quantization_config: BitsAndBytesConfig | None
+    peft_config: PeftConfig | None
+    formatting_func: Callable[[dict[str, Any]], str] | None
+
+
 class SFTTrainer(DurableCheckpoints, trl.SFTTrainer):  # type: ignore[misc]
     """TRL's `SFTTrainer`, whose checkpoints are complete or absent.
 
     Args:
-        *args, **kwargs: As :class:`trl.SFTTrainer`.
+        model, args, data_collator, train_dataset, eval_dataset, processing_class, **arguments: As in TRL.
         algorithm: ``"sft"``, or ``"dft"`` for dynamic fine-tuning; None: the config's `loss_type`.
 
     Raises:
         RecipeError: Another algorithm, or one that contradicts `loss_type`.
     """
 
-    def __init__(self, *args: Any, algorithm: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel | PeftModel | str,
+        args: trl.SFTConfig | None = None,
+        data_collator: Callable[[list[Any]], dict[str, Any]] | None = None,
+        train_dataset: Dataset | IterableDataset | None = None,
+        eval_dataset: Dataset | IterableDataset | Mapping[str, Dataset | IterableDataset] | None = None,
+        processing_class: PreTrainedTokenizerBase | ProcessorMixin | None = None,
+        *,
+        algorithm: Literal["sft", "dft"] | None = None,
+        **arguments: Unpack[SupervisedArguments],
+    ) -> None:
         if algorithm not in (None, "sft", "dft"):
             raise RecipeError(f"unknown algorithm '{algorithm}'", where="algorithm", allowed="sft, dft")
         if algorithm == "dft":
-            config = kwargs.get("args") or (args[1] if len(args) > 1 else None) or trl.SFTConfig()
-            if config.loss_type not in ("nll", "dft"):
-                problem = f"SFTConfig has loss_type='{config.loss_type}', but the algorithm is 'dft'"
+            args = args or trl.SFTConfig()
+            if args.loss_type not in ("nll", "dft"):
+                problem = f"SFTConfig has loss_type='{args.loss_type}', but the algorithm is 'dft'"
                 raise RecipeError(problem, where="args.loss_type", hint="say it once")
-            config.loss_type = "dft"
-            args, kwargs = args[:1] + args[2:], kwargs
-            kwargs["args"] = config
-        super().__init__(*args, **kwargs)
+            args.loss_type = "dft"
+        super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **arguments)
 
 
 class RewardTrainer(DurableCheckpoints, trl.RewardTrainer):  # type: ignore[misc]
     """TRL's `RewardTrainer`, whose checkpoints are complete or absent; arguments as there."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel | PeftModel | str,
+        args: trl.RewardConfig | None = None,
+        data_collator: Callable[[list[Any]], dict[str, Any]] | None = None,
+        train_dataset: Dataset | IterableDataset | None = None,
+        eval_dataset: Dataset | IterableDataset | Mapping[str, Dataset | IterableDataset] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        **arguments: Unpack[SupervisedArguments],
+    ) -> None:
+        super().__init__(model, args, data_collator, train_dataset, eval_dataset, processing_class, **arguments)
 
 
 class GRPOTrainer(EquationTrainer):

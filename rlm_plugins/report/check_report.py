@@ -129,13 +129,7 @@ def batch_lines(stage: Stage, args: Any) -> list[str]:
 
 
 def batch_plan(args: Any, examples: int | None, settings: Mapping[str, Any]) -> BatchPlan:
-    """Return the plan of a trainer's config.
-
-    Args:
-        args: A ``transformers.TrainingArguments``, or TRL's subclass.
-        examples: Number of training examples, if it is known.
-        settings: ``trainer:`` of the recipe.
-    """
+    """Return the plan of a trainer's config and of ``trainer:`` of the recipe."""
     exclusive = ("generation_batch_size", "steps_per_generation")  # TRL fills in the one that the recipe lacks
     plan = generation({**vars(args), **{key: settings.get(key) for key in exclusive}})
     return BatchPlan(
@@ -183,12 +177,7 @@ def _source_name(name: str) -> str:
 
 
 def dynamic_sampling(filters: Sequence[Bound], completions: int) -> list[str]:
-    """Return a line with the cost of dynamic sampling; empty if no filter has `refill`.
-
-    Args:
-        filters: Filters of the algorithm.
-        completions: Completions of one generation batch.
-    """
+    """Return a line with the cost of dynamic sampling of so many completions; empty if no filter has `refill`."""
     refilling = [bound for bound in filters if bound.options.get("refill")]
     if not refilling:
         return []
@@ -199,6 +188,8 @@ def dynamic_sampling(filters: Sequence[Bound], completions: int) -> list[str]:
 
 
 Entry = dict[str, Any]
+LINES = 8
+"""Lines of the brief report, if there is no warning."""
 
 _HOOKS = {hook.key: name for name, hook in HOOKS.items()}
 SUPPLIERS = {
@@ -370,24 +361,35 @@ def render(stage: Entry) -> str:
 
 
 def summary(stages: Sequence[Entry], width: int) -> str:
-    """Return the entries of all stages as a few lines of at most `width` columns, with the verdict in the last one."""
-    rows = [row for stage in stages for row in _summary_rows(stage)]
+    """Return all stages in at most eight lines of `width` columns and the warnings, with the verdict in the last one.
+
+    What matters less gives way if there are many stages, code or warnings; each stage keeps a line.
+    """
+    ranked = [list(_summary_rows(stage)) for stage in stages]
     code = [f"{entry['name']} ({entry['kind']})" for entry in stages[0].get("code", ())]
-    rows += [("code", f"runs {', '.join(code)}")] if code else []
-    rows += [("warning", line) for stage in stages for line in stage["warnings"]]
-    count = sum(len(stage["warnings"]) for stage in stages)
+    ending = [("code", f"runs {', '.join(code)}")] if code else []
+    warnings = [("warning", line) for stage in stages for line in stage["warnings"]]
+    free = max(LINES - 1 - len(ending) - len(warnings), len(stages))
+    by_rank = sorted((rank, number) for number, rows in enumerate(ranked) for rank in range(len(rows)))[:free]
+    shown = {(number, rank) for rank, number in by_rank}
+    rows = [row for n, part in enumerate(ranked) for rank, row in enumerate(part) if (n, rank) in shown] + ending
+    margin = max(len(key) for key, _ in rows + warnings)
+    lines = [f"{key:{margin}}  {text}" for key, text in rows]
+    cut = [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
+    count = len(warnings)
     verdict = f"ok, with {count} warning{'s' * (count > 1)}" if count else "ok"
-    return "\n".join([*fitted(rows, width), f"{verdict} (all parts, data, values and their origins: --full)"])
+    more = "all parts, data, values and their origins: --full"
+    return "\n".join([*cut, *(fitted(warnings, width) if warnings else ()), f"{verdict} ({more})"])
 
 
 def _summary_rows(stage: Entry) -> Iterator[tuple[str, str]]:
-    parts = [(part["slot"], part["name"]) for part in stage["parts"]]
-    named = {slot: ", ".join(name for key, name in parts if key == slot) for slot, _ in parts}
-    yield stage["name"], f"{stage['model']}; {named['environment']}"
-    rewards = [meaning for symbol, meaning, _ in stage["legend"] if symbol == "r"]
-    yield from (("rewards", text) for text in rewards if text)
-    batch = stage["batch"]
-    yield "batch", batch[0].partition(" (")[0]
-    yield from (("", line) for line in batch[1:] if "optimizer step" in line and line[0].isdigit())
-    yield "loss", stage["objective"].removeprefix("loss = ")
+    """Yield rows on a stage, most important first."""
+    environment = ", ".join(part["name"] for part in stage["parts"] if part["slot"] == "environment")
+    rewards = [meaning for symbol, meaning, _ in stage["legend"] if symbol == "r" and meaning]
+    yield stage["name"], "; ".join([stage["model"], environment, *rewards])
+    first, *_, last = stage["batch"] if len(stage["batch"]) > 1 else [*stage["batch"], ""]
+    total = next((line for line in reversed(stage["batch"]) if "optimizer step" in line), last)
+    yield "batch", "; ".join(dict.fromkeys([first.partition(" (")[0], total]))
+    if stage["legend"]:
+        yield "loss", stage["objective"].removeprefix("loss = ")
     yield from ((key, line) for key, line in stage["brief"].items())
