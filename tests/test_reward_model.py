@@ -17,15 +17,14 @@ from fixtures_critic import LORA
 from fixtures_reward_model import PIPELINE, SHORT, run
 from peft import LoraConfig, PeftModel, get_peft_model
 from rlm_lab import metrics
+from rlm_lab.evaluate import evaluate
 from rlm_testing import conformance
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from trl import RewardConfig, RewardTrainer
 
 from rlm_plugins import recipe
-from rlm_plugins.builtin import environments, gist
 from rlm_plugins.builtin import reward_model_score as learned_reward
-from rlm_plugins.cli.evaluate import evaluate
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.evaluation.held_out import tokens_of_pair, with_head
 from rlm_plugins.models import reward_model as reward_files
@@ -403,18 +402,4 @@ def one_judge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("rlm_testing.reward_laws.UNUSUAL", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
 
 
-test_gist_world = conformance("rlm_environments", gist.gist_environment, knobs={"train_rows": 100, "test_rows": 20})
-test_gist = conformance("rlm_rewards", gist.gist)
 test_LearnedReward = conformance("rlm_rewards", learned_reward.LearnedReward, knobs={"path": str(JUDGE)})
-
-
-def test_simulated_preferences_are_noisy() -> None:
-    environment_spec = environments.rlm_environments()["gist"](train_rows=2000, test_rows=1, noise=0.1)  # type: ignore[operator]
-    questions = [row["prompt"][0]["content"] for row in environment_spec.train]
-    chosen = gist.gist(questions, [row["chosen"] for row in environment_spec.train])
-    rejected = gist.gist(questions, [row["rejected"] for row in environment_spec.train])
-    apart = [a - b for a, b in zip(chosen, rejected, strict=True) if abs(a - b) > 1e-9]
-    clear = [x > 0 for x in apart if abs(x) > 0.4]
-    close = [x > 0 for x in apart if abs(x) < 0.11]
-    assert sum(clear) / len(clear) > 0.97
-    assert 0.55 < sum(close) / len(close) < 0.8  # σ(1) = 0.73 at a difference of one `noise`
