@@ -9,7 +9,16 @@ import pytest
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.report.objective_text import about, call, formula, gist, legend, objective, slots_of, with_values
+from rlm_plugins.report.objective_text import (
+    about,
+    call,
+    formula,
+    gist,
+    legend,
+    objective,
+    slots_of,
+    with_values,
+)
 from rlm_plugins.specs import Algorithm
 
 REGISTRY = Registry()
