@@ -458,7 +458,7 @@ def test_a_hook_that_raises_is_shown_from_its_own_lines_on(recipe: Path) -> None
 AGREE = """
 import os, time
 from pathlib import Path
-from rlm_plugins.cli.export import from_main_process
+from rlm_plugins.run.launch import from_main_process
 from rlm_plugins.workers.distributed import shutdown
 from rlm_plugins.run.folder import fresh_folder
 

@@ -74,7 +74,7 @@ def test_dot_matches_only_a_dot() -> None:
 
 @pytest.mark.slow
 def test_everything_a_run_logs_is_in_the_glossary(tmp_path: Path) -> None:
-    from rlm_plugins.cli.export import launch
+    from rlm_plugins.run.launch import launch
 
     (tmp_path / "tiny.yaml").write_text(RECIPE)
     run = launch(tmp_path / "tiny.yaml", [], out=tmp_path / "run")

@@ -9,10 +9,10 @@ import fixtures_reward_model as rlhf
 import pytest
 import tiny
 import torch
+from rlm_lab.evaluate import model_of
+from rlm_lab.export import export
 
 import rlm_plugins as rlm
-from rlm_plugins.cli.evaluate import model_of
-from rlm_plugins.cli.export import export
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.reward_model import load_with_own_base
 
