@@ -272,14 +272,13 @@ class Run(Displayed):
 
     def _adapted(self, stage: str, folder: Path) -> Any:
         """Return the adapter of a stage on its base, which may be the merged result of the stage before."""
-        from rlm_plugins.models import reward_model
         from rlm_plugins.recipe.compose import compose
         from rlm_plugins.run.launch import trained_stage
         from rlm_plugins.run.recipe_argument import read
         from rlm_plugins.run.stage_result import adapted
 
-        if (folder / reward_model.NOTE).is_file():
-            return reward_model.load_peft_model(folder)
+        if (folder / "reward_model.json").is_file():
+            return optional_module("rlm_judge.reward_files", "a reward model").load_peft_model(folder)
         recipe, registry = (self.prepare or partial(read, self.folder))(())
         return adapted(trained_stage(self.folder, compose(recipe, registry, held_out_only=True), stage))
 
