@@ -71,11 +71,12 @@ def measure(job: Job) -> Record:
     import resource
 
     import torch
+    from rlm_lab.evaluate import evaluate
 
     from rlm_plugins import recipe
-    from rlm_plugins.cli.evaluate import as_data, evaluate
     from rlm_plugins.recipe.compose import compose
     from rlm_plugins.registry import Registry
+    from rlm_plugins.run.judgement import as_data
     from rlm_plugins.run.train import train
 
     torch.set_num_threads(1)

@@ -99,7 +99,9 @@ TABLES: dict[str, list[Figure]] = {
 
 def measured(name: str, seed: int, runs: Path) -> Record:
     """Train a recipe with a seed, unless its run is finished, and return its figures."""
-    from rlm_plugins.cli.evaluate import as_data, evaluate
+    from rlm_lab.evaluate import evaluate
+
+    from rlm_plugins.run.judgement import as_data
     from rlm_plugins.run.train import train
 
     teacher = measured("r1_teacher", seed, runs) if name == "r1_student" else None

@@ -28,8 +28,8 @@ WITH_TENSORS = [
 install_import_hook(WITH_TENSORS, "beartype.beartype")
 os.environ.setdefault("RLM_TUNING", "off")  # no test depends on the processor
 
-MACHINE = ("fast", "engines", "audit", "view", "lab", "algorithms", "interop")
-"""Plugins of packages that extend the machine; those with rewards and environments are hidden."""
+MACHINE = ("fast", "engines", "audit", "view", "lab", "algorithms", "interop", "judge", "worlds")
+"""Plugins of packages that the tests of the core use; the others, with rewards and environments, are hidden."""
 SITE = Path(sysconfig.get_path("purelib"))
 _entry_points = importlib.metadata.entry_points
 

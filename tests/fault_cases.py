@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 import rlm_plugins.trainer  # noqa: F401  # what is imported stays: see conftest.py
-from rlm_plugins.cli.export import launch
 from rlm_plugins.durable.files import damages
 from rlm_plugins.run import report
+from rlm_plugins.run.launch import launch
 from rlm_plugins.run.train import valid_checkpoint
 
 gc.freeze()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.cli.export import launch
+from rlm_plugins.run.launch import launch
 
 RECIPE = """
 environment: {name: addition, digits: 2, test_rows: 4}

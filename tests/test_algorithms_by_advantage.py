@@ -12,10 +12,10 @@ import torch
 import yaml
 from fixtures_equations import REGISTRY, equation_of, loss_and_gradient_from_rewards
 
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.report.check_report import examine
+from rlm_plugins.run.recipe_argument import read
 
 REWARDS = [[1.0, 0.0, 0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
 LENGTHS = [[5, 2, 4, 3, 1, 4], [3, 3, 5, 1, 2, 4], [2, 5, 1]]

@@ -20,9 +20,9 @@ FLOORS = (  # bottom up; the packages of one floor may import each other, withou
     "hookspecs equation registry stage",
     "data rewards rollout recipe",
     "models evaluation trainer",
-    "run",
+    "report run",
     "builtin",
-    "report cli api __main__",
+    "cli api __main__",
 )
 FLOOR = {package: number for number, floor in enumerate(FLOORS) for package in floor.split()}
 SAME_SUBJECT = {"__init__", "critic", "environment", "rewards", "rollouts"}

@@ -24,10 +24,10 @@ from typer.testing import CliRunner
 
 from rlm_plugins import recipe
 from rlm_plugins.cli import app
-from rlm_plugins.cli.export import launch
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
+from rlm_plugins.run.launch import launch
+from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.passes import OldLogProbs
 
@@ -155,7 +155,7 @@ def test_capsule_has_no_path_of_this_machine(run: Path) -> None:
 
 @pytest.mark.parametrize("file", one_in(9, EQUATIONS), ids=lambda file: file.stem)
 def test_replay_of_a_paper_is_equal_to_the_run(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlm_plugins.cli.recipe_argument.Registry", lambda *_: WITH_CANNED)
+    monkeypatch.setattr("rlm_plugins.run.recipe_argument.Registry", lambda *_: WITH_CANNED)
     steps = two_steps(file, tmp_path / "run", "capsule={every: 1}")
     logged = [record for record in steps.records() if "loss" in record]
     found = capsules_of(tmp_path / "run")

@@ -13,11 +13,11 @@ from rlm_fast.speed_report import size
 from rlm_fast.workload import machine_memory, workload
 from transformers import MistralConfig
 
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.report.check_report import SUPPLIERS, examine, render
+from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.trainer.options import arguments
 
 RECIPE = """

@@ -400,7 +400,7 @@ def test_a_sampler_or_callback_that_cannot_be_used_is_named(recipe: Path, overri
 AGREE = """
 import os, time
 from pathlib import Path
-from rlm_plugins.cli.export import from_main_process
+from rlm_plugins.run.launch import from_main_process
 from rlm_plugins.workers.distributed import shutdown
 from rlm_plugins.run.folder import fresh_folder
 

@@ -15,10 +15,10 @@ from rlm_lab.rules import violations
 from rlm_lab.why import why
 from transformers import AutoTokenizer
 
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.report.check_report import examine
+from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.run.train import train
 
 pytestmark = pytest.mark.full

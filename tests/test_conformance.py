@@ -214,9 +214,6 @@ test_vllm = conformance("rlm_generators", rollouts.vllm)
 
 ELSEWHERE = {
     ("rlm_rewards", "trl"): "needs somebody's function: test_foreign_rewards of rlm-interop",
-    ("rlm_rewards", "reward_model"): "needs a trained model: test_reward_model",
-    ("rlm_rewards", "gist"): "test_reward_model",
-    ("rlm_environments", "gist"): "test_reward_model",
     ("rlm_environments", "successes"): "test_successes",
     ("rlm_environments", "dataset"): "needs files: test_environments",
     ("rlm_models", "pretrained"): "needs a checkpoint: test_models",

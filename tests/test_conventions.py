@@ -11,6 +11,7 @@ import pytest
 import torch
 from fixtures_trainer_steps import trained
 from rlm_lab import plugin_list
+from rlm_lab.part_changes import folded
 from vectors.conventions import RECENT, Setting, pairs
 from vectors.records import CASES, Args, Case, Out
 
@@ -22,7 +23,7 @@ from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import validated_parts
-from rlm_plugins.report.objective_text import folded, slots_of
+from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.specs import Algorithm, base_name
 
 REGISTRY = Registry()

@@ -10,13 +10,14 @@ import pytest
 import torch
 from fixtures_hub import hub  # noqa: F401
 from peft import PeftModel
+from rlm_lab.evaluate import Sampler, chat
+from rlm_lab.export import export
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from rlm_plugins.cli.evaluate import Sampler, chat
-from rlm_plugins.cli.export import export, finished_stage
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.compose import compose
+from rlm_plugins.run.launch import finished_stage
+from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.run.train import train
 
 RECIPE = """

@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rlm_plugins.cli.export import launch
 from rlm_plugins.rewards.fault import Fault
+from rlm_plugins.run.launch import launch
 
 PART = '''
 import os

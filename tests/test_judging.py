@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from rlm_lab.evaluate import evaluate, render
 from safetensors.torch import load_file
 
 import rlm_plugins as rlm
-from rlm_plugins.cli.evaluate import as_data, evaluate, render
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.evaluation.scores import SampledScores, compared, verdict
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.run.folder import EVALUATIONS
+from rlm_plugins.run.judgement import as_data
 from rlm_plugins.run.learning_curve import BestModel
+from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.run.train import train
 
 REWARDS = """

@@ -63,7 +63,7 @@ def test_patterns(logged: str, entry: str) -> None:
 
 @pytest.mark.slow
 def test_everything_a_run_logs_is_in_the_glossary(tmp_path: Path) -> None:
-    from rlm_plugins.cli.export import launch
+    from rlm_plugins.run.launch import launch
 
     (tmp_path / "tiny.yaml").write_text(RECIPE)
     run = launch(tmp_path / "tiny.yaml", [], out=tmp_path / "run")

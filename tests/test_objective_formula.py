@@ -9,7 +9,14 @@ import pytest
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.report.objective_text import about, formula, gist, legend, objective, slots_of
+from rlm_plugins.report.objective_text import (
+    about,
+    formula,
+    gist,
+    legend,
+    objective,
+    slots_of,
+)
 from rlm_plugins.specs import Algorithm
 
 REGISTRY = Registry()

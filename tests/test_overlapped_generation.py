@@ -23,12 +23,12 @@ from test_stale_policy import decoupled, stale_policy
 from transformers import TrainerCallback
 
 from rlm_plugins.builtin.trainers import GRPO
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.report.check_report import batch_plan
+from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer import EquationTrainer

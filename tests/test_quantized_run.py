@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from rlm_lab.evaluate import Sampler
+from rlm_lab.export import export
 from safetensors.torch import load_file
 
 import rlm_plugins as rlm
-from rlm_plugins.cli.evaluate import Sampler
-from rlm_plugins.cli.export import export
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
 

@@ -16,8 +16,8 @@ from rlm_lab.race import SharedBase, Turns, algorithms_of, race, with_shared_wei
 from rlm_lab.standings import render
 from safetensors.torch import load_file
 
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RlmError
+from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.run.train import train
 
 ALGORITHMS = ("grpo", "dapo", "rloo")

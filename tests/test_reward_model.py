@@ -14,21 +14,20 @@ import torch
 from fixtures_critic import LORA
 from fixtures_reward_model import PIPELINE, SHORT, run
 from peft import LoraConfig, PeftModel, get_peft_model
+from rlm_judge import learned_reward, reward_files
+from rlm_judge.preferences import tokens_of_pair
+from rlm_judge.reward_files import conversation_ids
 from rlm_lab import metrics
+from rlm_lab.evaluate import evaluate
 from rlm_testing import conformance
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from trl import RewardConfig, RewardTrainer
 
 from rlm_plugins import recipe
-from rlm_plugins.builtin import gist
-from rlm_plugins.builtin import reward_model_score as learned_reward
-from rlm_plugins.cli.evaluate import evaluate
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.evaluation.held_out import tokens_of_pair, with_head
-from rlm_plugins.models import reward_model as reward_files
 from rlm_plugins.models.adapters import without_auxiliary
-from rlm_plugins.models.reward_model import conversation_ids
+from rlm_plugins.models.score_head import with_head
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train
@@ -365,6 +364,4 @@ def one_judge(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("rlm_testing.reward_laws.UNUSUAL", ("", " ", "²½", "<answer>4", "(" * 50, "9" * 99))
 
 
-test_gist_world = conformance("rlm_environments", gist.gist_environment, knobs={"train_rows": 100, "test_rows": 20})
-test_gist = conformance("rlm_rewards", gist.gist)
 test_LearnedReward = conformance("rlm_rewards", learned_reward.LearnedReward, knobs={"path": str(JUDGE)})

@@ -9,12 +9,12 @@ import fixtures_reward_model as rlhf
 import pytest
 import tiny
 import torch
+from rlm_judge.reward_files import load_with_own_base
+from rlm_lab.evaluate import model_of
+from rlm_lab.export import export
 
 import rlm_plugins as rlm
-from rlm_plugins.cli.evaluate import model_of
-from rlm_plugins.cli.export import export
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.reward_model import load_with_own_base
 
 LORA = {"r": 2, "target_modules": "all-linear"}
 SCRATCH = {"name": "scratch", "hidden": 16, "heads": 2, "intermediate": 16}

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlm_plugins.builtin import penalties, policy_losses
-from rlm_plugins.cli.export import launch
 from rlm_plugins.equation import knobs
 from rlm_plugins.equation.knobs import Schedule
 from rlm_plugins.equation.step import objective
@@ -25,6 +24,7 @@ from rlm_plugins.recipe.compose import compose, resolved
 from rlm_plugins.registry import Registry
 from rlm_plugins.report.objective_text import objective as formula
 from rlm_plugins.rollout.prompt_source import OnDemand
+from rlm_plugins.run.launch import launch
 
 REGISTRY = Registry()
 

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
-from rlm_plugins.cli.export import launch
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.resolve import check_names
 from rlm_plugins.run.folder import Run
+from rlm_plugins.run.launch import launch
+from rlm_plugins.run.recipe_argument import read
 
 RECIPE = """
 environment: {name: addition, digits: 2, train_rows: 64, test_rows: 4, thinking: false}

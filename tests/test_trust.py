@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rlm_plugins.cli import app, recipe_argument
+from rlm_plugins.cli import app
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.document import load
 from rlm_plugins.recipe.foreign_code import foreign_code
 from rlm_plugins.registry import Registry, loading
 from rlm_plugins.registry.loading import GROUP, Limits, import_object
+from rlm_plugins.run import recipe_argument
 
 RECIPE = """
 model: {name: scratch}

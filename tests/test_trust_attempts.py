@@ -16,12 +16,13 @@ from rlm_interop.model_packages import ModelPackage
 from rlm_lab.sweep import sweep
 from typer.testing import CliRunner
 
-from rlm_plugins.cli import app, recipe_argument
+from rlm_plugins.cli import app
 from rlm_plugins.data.images import open_images
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.document import load
 from rlm_plugins.recipe.foreign_code import foreign_code
 from rlm_plugins.registry import loading
+from rlm_plugins.run import recipe_argument
 from rlm_plugins.run.manifest import git_state
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,11 +13,11 @@ from rlm_fast import cpu_linear, tuning
 from rlm_fast.features import speed_of
 from rlm_fast.tuning import CHOICES, Choice, applied
 
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run import train as runs
+from rlm_plugins.run.recipe_argument import read
 
 RECIPE = """
 model: {name: scratch, hidden: 16, layers: 1}

@@ -8,9 +8,9 @@ from typing import Any
 
 import fixtures_vision as vision
 import pytest
+from rlm_lab.evaluate import Sampler
 
 import rlm_plugins as rlm
-from rlm_plugins.cli.evaluate import Sampler
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
 

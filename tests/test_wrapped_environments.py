@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import random
-from typing import Any
-
 import datasets
 import pytest
 import torch
 from rlm_algorithms.filters import first_k
 from rlm_algorithms.wrapped_environments import budgets, held_out_questions
 
-from rlm_plugins.builtin.gist import gist_environment
-from rlm_plugins.data.digit_summaries import SummaryWriter, summary_quality
 from rlm_plugins.data.trl_formats import to_recipe_columns
 from rlm_plugins.errors import RecipeError
 
@@ -52,23 +46,3 @@ def test_ranking_becomes_all_its_pairs() -> None:
     )
     found = [(row["prompt"], row["chosen"], row["rejected"]) for row in to_recipe_columns(rows)]
     assert found == [("p", "a", "b"), ("p", "a", "c"), ("p", "b", "c"), ("q", "d", "e")]
-
-
-def test_two_of_a_ranking_are_in_the_order_of_a_comparison() -> None:
-    """Plackett–Luce: P(a before b) = σ((quality(a) − quality(b)) / noise), for any other items."""
-    writer, text = SummaryWriter(4, 0.15, 0.2, random.Random(0)), "7772"
-    options = ["777", "722", "2222"]
-    first = sum(
-        order.index("777") < order.index("722") for order in (writer.ranking(text, options) for _ in range(4000))
-    )
-    difference = (summary_quality(text, "777", 0.15) - summary_quality(text, "722", 0.15)) / 0.2
-    assert first / 4000 == pytest.approx(1 / (1 + math.exp(-difference)), abs=0.03)
-
-
-def test_ranked_gist_has_the_pairs_of_each_ranking() -> None:
-    rows: Any = gist_environment(train_rows=12, test_rows=1, ranked=4).train
-    for start in (0, 6):
-        pairs = [(row["chosen"], row["rejected"]) for row in rows[start : start + 6]]
-        best = pairs[0][0]
-        assert [better for better, _ in pairs[:3]] == [best] * 3
-        assert len({row["prompt"][0]["content"] for row in rows[start : start + 6]}) == 1

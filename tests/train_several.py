@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rlm_plugins.cli.recipe_argument import read
+from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.run.train import train
 from rlm_plugins.workers.distributed import shutdown
 

@@ -63,9 +63,9 @@ def _train(document: recipe.Recipe, folder: Path) -> Any:
 
 def sampled(job: Job, folder: Path) -> Record:
     """Return set → number of right completions of each held-out prompt, of the `k` that are sampled from a result."""
-    from rlm_plugins.cli.export import finished_stage
     from rlm_plugins.evaluation.held_out import evaluate_sampled
     from rlm_plugins.recipe.compose import compose
+    from rlm_plugins.run.launch import finished_stage
 
     if not job.experiment.k:
         return {}

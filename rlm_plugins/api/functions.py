@@ -272,14 +272,13 @@ class Run(Displayed):
 
     def _adapted(self, stage: str, folder: Path) -> Any:
         """Return the adapter of a stage on its base, which may be the merged result of the stage before."""
-        from rlm_plugins.cli.export import trained_stage
-        from rlm_plugins.cli.recipe_argument import read
-        from rlm_plugins.models import reward_model
         from rlm_plugins.recipe.compose import compose
+        from rlm_plugins.run.launch import trained_stage
+        from rlm_plugins.run.recipe_argument import read
         from rlm_plugins.run.stage_result import adapted
 
-        if (folder / reward_model.NOTE).is_file():
-            return reward_model.load_peft_model(folder)
+        if (folder / "reward_model.json").is_file():
+            return optional_module("rlm_judge.reward_files", "a reward model").load_peft_model(folder)
         recipe, registry = (self.prepare or partial(read, self.folder))(())
         return adapted(trained_stage(self.folder, compose(recipe, registry, held_out_only=True), stage))
 
@@ -290,7 +289,7 @@ class Run(Displayed):
 
             train(*self.prepare(()), self.folder, resume=True)
             return self
-        from rlm_plugins.cli.export import launch
+        from rlm_plugins.run.launch import launch
 
         launch(self.folder, [], resume=True)
         return self
@@ -368,11 +367,13 @@ def evaluate(source: str | Path | Run, overrides: Overrides = (), *, rows: int |
     Returns:
         ``metric``, ``score`` with its interval ``low`` and ``high``, ``rows``, ``rewards``.
     """
-    from rlm_plugins.cli.evaluate import as_data
-    from rlm_plugins.cli.evaluate import evaluate as run_evaluation
+    from rlm_plugins.run.judgement import as_data, judged_stage
+    from rlm_plugins.run.judgement import evaluate as judge
+    from rlm_plugins.run.recipe_argument import read
 
     folder, prepare = (source.folder, source.prepare) if isinstance(source, Run) else (Path(source), None)
-    return as_data(run_evaluation(folder, override_texts(overrides), rows=rows, prepare=prepare), samples=0)
+    loaded = (prepare or partial(read, folder))(override_texts(overrides))
+    return as_data(judge([judged_stage(folder, loaded, None)], rows=rows), samples=0)
 
 
 def algorithms() -> Table:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack
 import trl
 
 from rlm_plugins.api.arguments import AlgorithmLike, Extras, as_list, is_model, lora_of, stage_from
-from rlm_plugins.builtin.rewards import check_trl_columns
 from rlm_plugins.equation.knobs import value_at
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.resolve import Plan
@@ -215,6 +214,8 @@ class GRPOTrainer(EquationTrainer):
         functions = as_list(reward_funcs)
         columns = getattr(train_dataset, "column_names", None)
         if isinstance(columns, list) and rollout_func is None and environment_factory is None:
+            from rlm_plugins.builtin.rewards import check_trl_columns
+
             for number, function in enumerate(f for f in functions if callable(f) and not is_model(f)):
                 check_trl_columns(function, columns, where=f"reward_funcs[{number}]")
         faults = FaultLog()

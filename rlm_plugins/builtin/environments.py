@@ -11,7 +11,6 @@ from pydantic import Field
 
 from rlm_plugins import hookimpl
 from rlm_plugins.builtin.dataset_environment import dataset
-from rlm_plugins.builtin.gist import gist_environment
 from rlm_plugins.data.addition import Difficulty, Problem
 from rlm_plugins.specs import EnvironmentSpec, Successes
 
@@ -99,6 +98,5 @@ def rlm_environments() -> dict[str, object]:
     return {
         "addition": addition,
         "dataset": dataset,
-        "gist": gist_environment,
         "successes": successes,
     }

@@ -10,8 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.gist import gist
-from rlm_plugins.builtin.reward_model_score import LearnedReward
 from rlm_plugins.data.answer_extraction import Untagged, final_answers, normalized, parse_number, same_number, same_text
 from rlm_plugins.errors import PartError, RecipeError, nearest
 from rlm_plugins.registry.loading import await_all, call_with_accepted, import_function
@@ -191,7 +189,5 @@ def rlm_rewards() -> dict[str, object]:
         "format": format,
         "length": length,
         "trl": Trl,
-        "reward_model": LearnedReward,
-        "gist": gist,
         "episode_return": episode_return,
     }

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.reward_model_trainer import Preferences
 from rlm_plugins.builtin.sft_trainer import DFT, RUN, SFT, dataset
 from rlm_plugins.recipe.trl_fields import GRPO as GRPO_CONFIG
 from rlm_plugins.recipe.trl_fields import decided, slot_of
@@ -99,4 +98,4 @@ def _no_reward(completions: Sequence[Any], **_: Any) -> list[float]:
 
 @hookimpl
 def rlm_trainers() -> dict[str, object]:
-    return {"grpo": GRPO, "sft": SFT, "dft": DFT, "reward_model": Preferences}
+    return {"grpo": GRPO, "sft": SFT, "dft": DFT}

@@ -87,7 +87,7 @@ def plugin_commands() -> dict[str, tuple[str, str, str]]:
         from rlm_plugins.registry import Registry
 
         registry = Registry()
-        registry.load_all()  # which completes the index
+        registry.names_of(HOOK)  # which completes the index
         index = registry.index
     commands = {}
     for name, (plugin, about) in index.listed(HOOK).items():

@@ -33,7 +33,7 @@ Load = Annotated[list[Path] | None, typer.Option(help="A Python file to load as 
 
 def _grant(trust: bool) -> bool:
     if trust:
-        from rlm_plugins.cli.recipe_argument import grant_all
+        from rlm_plugins.run.recipe_argument import grant_all
 
         grant_all()
     return trust
@@ -82,12 +82,12 @@ def train(
     from rlm_plugins.durable.stop_signals import current
 
     with current():
-        from rlm_plugins.cli.recipe_argument import read
         from rlm_plugins.recipe.resolve import check_names
+        from rlm_plugins.run.recipe_argument import read
 
         check_names(*read(recipe, overrides, allow_changed or ()))  # before torch is imported
         announce()
-        from rlm_plugins.cli.export import launch
+        from rlm_plugins.run.launch import launch
 
         launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed or ())
 
@@ -106,15 +106,15 @@ def check(
     JSON: a list of stages, each with name, code, parts, data, batch, objective, legend, speed, memory, warnings, and
     settings: a list of {path, value, origin}.
     """
-    from rlm_plugins.cli.recipe_argument import read
     from rlm_plugins.recipe.compose import compose, explain_origins
     from rlm_plugins.recipe.resolve import located
+    from rlm_plugins.run.recipe_argument import read
 
     parsed, registry = read(recipe, overrides)
     announce()
     composed = compose(parsed, registry)  # names and knobs are checked before torch is imported
-    from rlm_plugins.cli.recipe_argument import code_of, report
     from rlm_plugins.report.check_report import examine, render, summary
+    from rlm_plugins.run.recipe_argument import code_of, report
 
     code = code_of(parsed)
     code_entries = [vars(entry) for entry in code]
@@ -129,80 +129,6 @@ def check(
         print_result(stages, summary(stages, terminal_width()), as_json)
 
 
-def evaluate(
-    source: Annotated[
-        Path,
-        typer.Argument(metavar="SOURCE", help="A run or a recipe; with --on also an adapter, a model, a hub name."),
-    ],
-    overrides: Overrides = None,
-    on: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="RECIPE", help="Recipe whose examples and rewards are used instead; repeatable."),
-    ] = None,
-    rows: Annotated[int | None, typer.Option(min=0, help="Maximum number of held-out examples; 0: all.")] = None,
-    stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
-    samples: Annotated[int, typer.Option(min=0, help="Number of completions to print.")] = 0,
-    k: Annotated[int, typer.Option("-k", min=0, help="Completions sampled per example: pass@k, majority@k.")] = 0,
-    as_json: AsJson = False,
-    trust: Trust = False,
-) -> None:
-    """Score a run or a model on held-out examples.
-
-    JSON: {set, stage, model, metric, score, low, high, rows, rewards, samples}; with -k also k, mean_at_k, pass_at_k,
-    majority_at_k, sampled; with several sets also sets, a list of these.
-    """
-    announce()
-    from rlm_plugins.cli.evaluate import as_data, render
-    from rlm_plugins.cli.evaluate import evaluate as run_evaluation
-
-    judged = run_evaluation(source, overrides or [], rows=rows, stage=stage, k=k, on=on or [])
-    print_result(as_data(judged, samples), render(judged, samples), as_json)
-
-
-def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
-    to: Annotated[str, typer.Option(metavar="TARGET", help="A new folder, or hub:OWNER/NAME.")],
-    merge: Annotated[bool, typer.Option("--merge", help="Merge the adapter into its base.")] = False,
-    stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
-    trust: Trust = False,
-) -> None:
-    """Write the model of a run, with a model card, for transformers and PEFT."""
-    announce()
-    from rlm_plugins.cli.export import export as write
-
-    echo(f"exported: {write(run, to, merge=merge, stage=stage)}")
-
-
-def sample(
-    source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A run, a recipe, an adapter, a model or a hub name.")
-    ],
-    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="Text (default: a chat loop).")] = None,
-    count: Annotated[int, typer.Option(min=1, help="Number of completions.")] = 1,
-    temperature: Annotated[float, typer.Option(min=0, help="Sampling temperature; 0: greedy.")] = 1.0,
-    max_new_tokens: Annotated[int, typer.Option(min=0, help="Longest completion; 0: as in training.")] = 0,
-    image: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="An image for the first message; repeatable.")
-    ] = None,
-    stage: Annotated[str | None, typer.Option(help="A stage by name (default: the last finished one).")] = None,
-    trust: Trust = False,
-) -> None:
-    """Sample completions of a prompt, or chat.
-
-    Without PROMPT it chats until the input ends.
-    """
-    announce()
-    from rlm_plugins.cli.evaluate import Sampler, chat
-
-    sampler = Sampler(source, stage, image or [])
-    if prompt is None:
-        prefix = "> " if sys.stdin.isatty() else ""
-        for answer in chat(sampler, lambda: input(prefix), temperature=temperature, max_new_tokens=max_new_tokens):
-            echo(answer)
-    else:
-        echo("\n".join(sampler.complete(prompt, count, temperature, max_new_tokens)))
-
-
 app = typer.Typer(
     cls=ErrorReportingGroup,
     name="rlm",
@@ -213,9 +139,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for panel, command in (("Start", check), ("Start", train), ("Look", evaluate), ("Look", sample), ("Ship", export)):
-    name = "eval" if command is evaluate else None
-    app.command(name, rich_help_panel=panel)(command)
+for command in (check, train):
+    app.command(rich_help_panel="Start")(command)
 
 
 def main() -> None:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, get_type_hints
 from pydantic import Field
 
 from rlm_plugins.data.images import identity, image_columns, undecoded, without_images
-from rlm_plugins.data.tables import open_split, row_address
+from rlm_plugins.data.tables import column_hint, open_split, row_address
 from rlm_plugins.equation.batch import SAMPLE
-from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
 
 if TYPE_CHECKING:
@@ -142,28 +142,6 @@ def parse(template: str) -> list[tuple[str, str]]:
     if any(name == "" or spec or conversion for _, name, spec, conversion in segments):
         raise RecipeError("expected a column name between braces", where=where, hint=hint)
     return [(text, name or "") for text, name, _, _ in segments]
-
-
-SYNONYMS = {
-    "prompt": ("question", "problem", "query", "instruction", "input"),
-    "answer": ("solution", "final_answer", "ground_truth", "target", "label", "output", "response", "reference"),
-}
-"""Column → names that it has in data sets of the hub."""
-
-
-def column_hint(column: str, existing: Sequence[str]) -> str:
-    """Return the settings for a missing column that has another name, or the nearest name; empty without one.
-
-    >>> column_hint("prompt", ["question", "solution"])
-    '`prompt: question`, or `columns: {prompt: question, answer: solution}`'
-    """
-    others = {name: next((x for x in SYNONYMS[name] if x in existing), "") for name in SYNONYMS}
-    if not others.get(column):
-        return nearest(column, existing)
-    if column != "prompt":
-        return f"`columns: {{{column}: {others[column]}}}`"
-    renamed = [f"{name}: {other}" for name, other in others.items() if other and name not in existing]
-    return f"`prompt: {others[column]}`, or `columns: {{{', '.join(renamed)}}}`"
 
 
 def _require(column: str, existing: Sequence[str], *, where: str) -> None:

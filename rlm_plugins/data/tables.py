@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -204,3 +205,25 @@ def _line_of(file: Path, number: int) -> int:
         cells = csv.reader(lines, delimiter=_delimiter(file))
         ends = (cells.line_num for row in cells if row)
         return next(islice(ends, number + 1, None), 0)  # after the header
+
+
+SYNONYMS = {
+    "prompt": ("question", "problem", "query", "instruction", "input"),
+    "answer": ("solution", "final_answer", "ground_truth", "target", "label", "output", "response", "reference"),
+}
+"""Column → names that it has in data sets of the hub."""
+
+
+def column_hint(column: str, existing: Sequence[str]) -> str:
+    """Return the settings for a missing column that has another name, or the nearest name; empty without one.
+
+    >>> column_hint("prompt", ["question", "solution"])
+    '`prompt: question`, or `columns: {prompt: question, answer: solution}`'
+    """
+    others = {name: next((x for x in SYNONYMS[name] if x in existing), "") for name in SYNONYMS}
+    if not others.get(column):
+        return nearest(column, existing)
+    if column != "prompt":
+        return f"`columns: {{{column}: {others[column]}}}`"
+    renamed = [f"{name}: {other}" for name, other in others.items() if other and name not in existing]
+    return f"`prompt: {others[column]}`, or `columns: {{{', '.join(renamed)}}}`"

@@ -13,11 +13,11 @@ from fault_cases import recipe, resume, unfinished, weights
 from repetition import one_in
 
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.cli.export import launch
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RlmError
 from rlm_plugins.run.folder import Run
+from rlm_plugins.run.launch import launch
 from rlm_plugins.run.manifest import check_resumable
+from rlm_plugins.run.recipe_argument import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults(group="changes")]
 PLUGIN = '''from rlm_plugins import hookimpl

@@ -118,7 +118,7 @@ def test_no_sound_checkpoint_is_an_error(whole: Any, tmp_path: Path) -> None:
 
 
 def test_damaged_result_of_an_earlier_stage_is_an_error(whole: Any, tmp_path: Path) -> None:
-    from rlm_plugins.cli.evaluate import evaluate
+    from rlm_lab.evaluate import evaluate
 
     copy = tmp_path / "copy"
     shutil.copytree(whole("adapter"), copy)

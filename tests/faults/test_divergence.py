@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rlm_plugins.cli.export import launch
 from rlm_plugins.equation.step import Divergence, check_number, check_weights, max_abs
 from rlm_plugins.errors import RlmError
+from rlm_plugins.run.launch import launch
 
 PART = '''
 import torch

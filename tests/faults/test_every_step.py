@@ -10,7 +10,7 @@ import pytest
 from fault_cases import resume, weights
 from fault_kinds import KINDS, STEPS, interrupted, kind_of_run
 
-from rlm_plugins.cli.export import launch
+from rlm_plugins.run.launch import launch
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults(group="F4")]
 QUICK = ("reward with memory",)

@@ -10,8 +10,8 @@ import pytest
 from fault_cases import KINDS, check_last_save, recipe, resume, weights
 from fault_points import States, at_every_point, copied
 
-from rlm_plugins.cli.export import launch
 from rlm_plugins.errors import RlmError
+from rlm_plugins.run.launch import launch
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults(group="F1")]
 CASES = [("critic", 144), *(pytest.param(kind, 1, marks=[pytest.mark.full, pytest.mark.matrix]) for kind in KINDS)]

@@ -12,8 +12,8 @@ import torch
 import yaml
 from fault_cases import recipe, resume, weights
 
-from rlm_plugins.cli.export import launch
 from rlm_plugins.errors import RlmError
+from rlm_plugins.run.launch import launch
 from rlm_plugins.run.trainer_callbacks import MetricsLog
 from rlm_plugins.trainer.checkpoint import checkpoints
 from rlm_plugins.trainer.equation_trainer import EquationTrainer

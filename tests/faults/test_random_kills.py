@@ -20,7 +20,7 @@ from fault_cases import resume, run, weights
 from fault_points import start_child, status_of
 from launch_runs import LESSON, launch
 
-from rlm_plugins.cli.export import launch as start_run
+from rlm_plugins.run.launch import launch as start_run
 
 SHORT = ("stages.0.trainer.max_steps=60", "stages.1.trainer.max_steps=8", "stages.1.trainer.save_steps=2")
 

@@ -18,9 +18,10 @@ import yaml
 from fault_cases import recipe, resume, run, weights
 from fault_points import in_child, start_child, status_of
 
-from rlm_plugins.cli import app, recipe_argument
+from rlm_plugins.cli import app
 from rlm_plugins.durable import stop_signals
 from rlm_plugins.errors import RlmError
+from rlm_plugins.run import recipe_argument
 from rlm_plugins.trainer.checkpoint import checkpoints
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults(group="signals")]

@@ -17,7 +17,7 @@ from fault_kinds import STEPS, interrupted, kind_of_run
 from fault_points import Points, States, copied, in_child
 from fault_processes import in_ranks, output
 
-from rlm_plugins.cli.export import launch
+from rlm_plugins.run.launch import launch
 
 pytestmark = [pytest.mark.slow, pytest.mark.full, pytest.mark.matrix, pytest.mark.faults(group="processes")]
 HALF = {"per_device_train_batch_size": 4}

@@ -105,8 +105,9 @@ def test_both_stages_run(tmp_path: Path) -> None:
 
 def _scores_are_those_of_its_critiques(folder: Path) -> None:
     """Check the reward: the base's greedy critique, scored by the reward model with prompt, answer and request."""
+    from rlm_judge.reward_files import base_path, conversation_ids, load_with_own_base
+
     from rlm_plugins.evaluation.completions import complete
-    from rlm_plugins.models.reward_model import base_path, conversation_ids, load_with_own_base
 
     critic = AutoModelForCausalLM.from_pretrained(base_path(folder))
     tokenizer, scorer = AutoTokenizer.from_pretrained(base_path(folder)), load_with_own_base(folder, "cpu")

@@ -12,7 +12,7 @@ from rlm_view.capsule import find_capsule, read_capsule
 from rlm_view.capsule_data import capsule_data, capsules_data
 from rlm_view.replay_report import replays
 
-from rlm_plugins.cli.export import launch
+from rlm_plugins.run.launch import launch
 
 RECIPE = """
 environment: {name: addition, digits: 2, train_rows: 32, test_rows: 8}

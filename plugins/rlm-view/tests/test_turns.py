@@ -13,7 +13,7 @@ from rlm_testing.fake_packages import registered
 from rlm_view.capsule_data import capsules_data
 from rlm_view.command import view
 
-from rlm_plugins.cli.export import launch
+from rlm_plugins.run.launch import launch
 
 RECIPE = """
 environment: {name: guess, guesses: 3, highest: 20, test_rows: 4}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rlm_plugins.data.images import image_columns, images_of, messages_of, undecoded
-from rlm_plugins.data.presets import column_hint
+from rlm_plugins.data.tables import column_hint
 from rlm_plugins.errors import RecipeError, mistyped, nearest
 from rlm_plugins.recipe.checks.part_needs import iter_parts
 from rlm_plugins.recipe.paths import prefixed_address

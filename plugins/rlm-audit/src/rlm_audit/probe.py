@@ -11,13 +11,13 @@ from typing import Any
 from rlm_audit.probe_cases import BARE, FORMS, correct_completions, demonstrations, traps
 from rlm_audit.references import written
 from rlm_audit.reward_call import Example, RewardCall, Scores, call_reward
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.checks.required_columns import check_columns, columns
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.draft import parse_override
 from rlm_plugins.registry import BUILTIN, Registry
 from rlm_plugins.rewards.columns import reads_messages
+from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward
 

@@ -1,11 +1,13 @@
-"""Rewards from a language model as judge. Importing this opens no connection and loads no model."""
+"""Reward models, and rewards from a language model as judge. Importing this opens no connection and loads no model."""
 
 from rlm_judge.checklists import judge_checklist
 from rlm_judge.critique_score import CritiqueScore
 from rlm_judge.critique_trainer import CritiquePreferences, critique_reward_model
 from rlm_judge.critiqued_sums import critiqued_sums
 from rlm_judge.judge_training import judge_pairs, judge_verdict
+from rlm_judge.learned_reward import LearnedReward
 from rlm_judge.pairwise import judge_pairwise
+from rlm_judge.preferences import Preferences, reward_model
 from rlm_judge.rubrics import judge_rubric
 from rlm_judge.single import judge_score, judge_verify
 from rlm_judge.toy_sums import sums_and_verdicts
@@ -26,6 +28,7 @@ def rlm_rewards() -> dict[str, object]:
         "judge_checklist": judge_checklist,
         "judge_verdict": judge_verdict,
         "critique_score": CritiqueScore,
+        "reward_model": LearnedReward,
     }
 
 
@@ -44,10 +47,10 @@ def rlm_shapers() -> dict[str, object]:
 @hookimpl
 def rlm_trainers() -> dict[str, object]:
     """Return the trainers of this package by name."""
-    return {"critique_preferences": CritiquePreferences}
+    return {"reward_model": Preferences, "critique_preferences": CritiquePreferences}
 
 
 @hookimpl
 def rlm_algorithms() -> dict[str, object]:
     """Return the algorithms of this package by name."""
-    return {"critique_reward_model": critique_reward_model}
+    return {"reward_model": reward_model, "critique_reward_model": critique_reward_model}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, PositiveInt
 
-from rlm_plugins.builtin.reward_model_score import LearnedReward
+from rlm_judge.learned_reward import LearnedReward
 from rlm_plugins.errors import PartError
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ class CritiqueScore(LearnedReward):
             self._load_critic(results[self.stage] if self.stage is not None else Path(str(self.path)), policy.device)
 
     def _load_critic(self, folder: Path, device: Any) -> None:
+        from rlm_judge.reward_files import base_path
         from rlm_plugins.models.pretrained import Checkpoint
-        from rlm_plugins.models.reward_model import base_path
 
         checkpoint = Checkpoint(str(base_path(folder)))
         self._critic = checkpoint.model().to(device).requires_grad_(False).eval(), checkpoint.tokenizer()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.builtin.reward_model_trainer import Preferences
+from rlm_judge.preferences import Preferences
 from rlm_plugins.builtin.sft_trainer import dataset
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import Algorithm

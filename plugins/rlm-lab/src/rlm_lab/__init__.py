@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlm_lab import explain_commands, run_commands
+from rlm_lab import explain_commands, model_commands, run_commands
 from rlm_plugins import hookimpl
 from rlm_plugins.registry.setting import Section
 
@@ -33,6 +33,29 @@ def rlm_sections() -> Mapping[str, object]:
     return {"diagnosis": Diagnosis}
 
 
+PANELS: dict[str, dict[str, Any]] = {
+    "Start": {"signal": run_commands.signal},
+    "Look": {
+        "why": run_commands.why,
+        "compare": run_commands.compare,
+        "sweep": run_commands.sweep,
+        "eval": model_commands.evaluate,
+        "sample": model_commands.sample,
+    },
+    "Extend": {
+        "explain": explain_commands.explain,
+        "oracle": explain_commands.oracle,
+        "new": run_commands.new,
+    },
+    "Ship": {"doctor": run_commands.doctor, "export": model_commands.export},
+}
+
+
 @hookimpl
 def rlm_commands() -> Mapping[str, Any]:
-    return {"explain": explain_commands.explain, "oracle": explain_commands.oracle, **run_commands.COMMANDS}
+    commands = {}
+    for panel, members in PANELS.items():
+        for name, command in members.items():
+            commands[name] = command
+            command.panel = panel
+    return commands

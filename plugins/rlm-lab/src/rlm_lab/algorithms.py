@@ -7,21 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlm_lab.part_changes import change_line, changes, changes_of_part, matched_parts
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.report.objective_text import (
-    SYMBOLS,
-    Slots,
-    call,
-    change_line,
-    changes,
-    changes_of_part,
-    formula_name,
-    matched_parts,
-    objective,
-    slots_of,
-)
+from rlm_plugins.report.objective_text import SYMBOLS, Slots, call, formula_name, objective, slots_of
 from rlm_plugins.report.text_layout import fitted, plain, report
 from rlm_plugins.specs import FAMILIES, SLOTS, base_name
 

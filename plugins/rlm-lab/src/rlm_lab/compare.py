@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rlm_lab.why import why
-from rlm_plugins.cli.recipe_argument import recorded
 from rlm_plugins.errors import RlmError
 from rlm_plugins.report.text_layout import fitted, plain
+from rlm_plugins.run.recipe_argument import recorded
 
 Entry = dict[str, Any]
 UNCOMPARED = ("name", "plugins.")

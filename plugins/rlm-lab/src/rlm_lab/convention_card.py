@@ -9,13 +9,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from rlm_lab.part_changes import change_line, changes
 from rlm_lab.stored import stored
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.lazy import torch
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
-from rlm_plugins.report.objective_text import Slots, change_line, changes, slots_of
+from rlm_plugins.report.objective_text import Slots, slots_of
 from rlm_plugins.report.text_layout import columns
 from rlm_plugins.specs import base_name
 

@@ -108,8 +108,8 @@ def oracle(
     from rlm_plugins.registry import Registry
 
     if name.endswith((".yaml", ".yml")):
-        from rlm_plugins.cli.recipe_argument import read
         from rlm_plugins.recipe.compose import compose
+        from rlm_plugins.run.recipe_argument import read
 
         stages = compose(*read(Path(name), []))
         equation = next((stage.equation for stage in stages if stage.equation is not None), None)
@@ -119,6 +119,3 @@ def oracle(
         equation = lab.equation_of(name, Registry(load or []))
     result = lab.oracle(equation, group_size)
     print_result(result, lab.render(result, name), as_json)
-
-
-explain.panel = oracle.panel = "Extend"  # type: ignore

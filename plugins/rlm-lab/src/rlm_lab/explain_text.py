@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlm_lab import convention_card
+from rlm_lab.part_changes import folded
 from rlm_plugins.equation.glossary import describe
-from rlm_plugins.report.objective_text import folded
 from rlm_plugins.report.text_layout import columns, hanging, indented, plain, prose, report, short, titled
 
 Entry = dict[str, Any]

@@ -19,7 +19,6 @@ import torch
 import transformers
 from transformers.trainer_callback import PrinterCallback, TrainerCallback
 
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.evaluation.scores import score_text, share_interval
@@ -27,6 +26,7 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.report.text_layout import columns, printable
 from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.run.folder import Run
+from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.run.stage_result import connected
 from rlm_plugins.run.trainer_callbacks import ScoredCompletions
 from rlm_plugins.stage import RunState, Stage

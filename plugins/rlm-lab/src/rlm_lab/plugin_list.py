@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rlm_lab.part_changes import folded
 from rlm_plugins.cli.output import third_party_traceback
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import required_version
-from rlm_plugins.report.objective_text import about, folded
+from rlm_plugins.report.objective_text import about
 from rlm_plugins.report.text_layout import columns, fitted
 
 Entry = dict[str, Any]

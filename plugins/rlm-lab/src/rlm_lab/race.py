@@ -18,7 +18,6 @@ from transformers import TrainerCallback
 
 from rlm_lab.standings import picture, standings
 from rlm_lab.sweep import values_of
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.durable.files import make_folder, plain, write_file
 from rlm_plugins.durable.stop_signals import Interrupted, current
 from rlm_plugins.equation.rng_state import rng_state, set_rng_state
@@ -28,6 +27,7 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.folder import SUMMARY
 from rlm_plugins.run.manifest import check_resumable
+from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.run.train import train
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage

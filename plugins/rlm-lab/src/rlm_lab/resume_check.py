@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.cli.export import launch
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.durable.files import CHECKSUMS
 from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.yaml_strict import dump
 from rlm_plugins.run.folder import DONE, SUMMARY
+from rlm_plugins.run.launch import launch
 from rlm_plugins.run.learning_curve import SCORE
+from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.trainer.checkpoint import STATE, checkpoints
 
 STEPS = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,8 +25,8 @@ def signal(
     JSON: {stage, prompts, group_size, reward, rewards, metric, pass_at_g, groups_that_differ, ended, tokens,
     seconds_per_step, advice, …}.
     """
-    from rlm_plugins.cli.recipe_argument import read
     from rlm_plugins.recipe.resolve import check_names
+    from rlm_plugins.run.recipe_argument import read
 
     check_names(*read(recipe, overrides))  # a typing error is reported before torch is imported
     announce()
@@ -165,16 +165,3 @@ def doctor(
     print_result(results, checks.render(results), as_json)
     if not all(result["equal"] for result in results):
         raise typer.Exit(1)
-
-
-PANELS: dict[str, tuple[Any, ...]] = {
-    "Start": (signal,),
-    "Look": (why, compare, sweep),
-    "Extend": (new,),
-    "Ship": (doctor,),
-}
-COMMANDS: dict[str, Any] = {}
-for _panel, _commands in PANELS.items():
-    for _command in _commands:
-        _command.panel = _panel
-        COMMANDS[_command.__name__] = _command

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.durable.stop_signals import Interrupted, current
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe import document as recipes
 from rlm_plugins.recipe.resolve import check_names
 from rlm_plugins.run.manifest import check_resumable
+from rlm_plugins.run.recipe_argument import read
 
 _COMMA = re.compile(r",(?![^\[{(]*[\]})])")
 """A comma outside brackets."""

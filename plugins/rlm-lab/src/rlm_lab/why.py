@@ -9,9 +9,9 @@ from typing import Any
 from rlm_lab.quantities import StageSettings
 from rlm_lab.rules import SEVERITY, diagnose
 from rlm_plugins.cli.output import echo
-from rlm_plugins.cli.recipe_argument import recorded
 from rlm_plugins.durable.files import JsonLines
 from rlm_plugins.report.text_layout import printable
+from rlm_plugins.run.recipe_argument import recorded
 
 
 def _warn(line: str) -> None:

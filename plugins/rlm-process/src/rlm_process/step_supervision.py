@@ -47,7 +47,7 @@ class StepSupervision:
         """Return the trainer of all weights and the head, with every labelled step."""
         from transformers import Trainer as Stock
 
-        from rlm_plugins.evaluation.held_out import with_head
+        from rlm_plugins.models.score_head import with_head
         from rlm_plugins.trainer import options
         from rlm_plugins.trainer.observer import ObservedSteps
         from rlm_process.labelled_steps import PadCollator, cross_entropy, tokenize_examples

@@ -12,8 +12,8 @@ from typing import Any
 
 from rlm_lab.why import why
 
-from rlm_plugins.cli.recipe_argument import recorded
 from rlm_plugins.durable.files import json_object
+from rlm_plugins.run.recipe_argument import recorded
 
 SECONDS = 0.5
 """Pause between two looks at the logs."""

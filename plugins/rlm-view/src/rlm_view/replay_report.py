@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.equation.dispatch import location
 from rlm_plugins.equation.equation import Equation
 from rlm_plugins.errors import RlmError
@@ -17,6 +16,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.report.text_layout import columns
 from rlm_plugins.rewards.columns import reward_columns
 from rlm_plugins.rewards.trl_adapter import compute_scores, trl_reward
+from rlm_plugins.run.recipe_argument import read
 from rlm_view.capsule import Capsule, find_capsule, read_capsule
 from rlm_view.replay import Replay, differences_from_record, replay
 from rlm_view.tokens import changes, figures

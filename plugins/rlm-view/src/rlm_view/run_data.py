@@ -11,9 +11,9 @@ from typing import Any
 
 from rlm_lab.why import why
 
-from rlm_plugins.cli.recipe_argument import recorded
 from rlm_plugins.durable.files import JsonLines
 from rlm_plugins.recipe.paths import leaves
+from rlm_plugins.run.recipe_argument import recorded
 
 Entry = dict[str, Any]
 SAMPLES = 2000

@@ -3,6 +3,7 @@
 from rlm_plugins import hookimpl
 from rlm_worlds.corpora import CORPUS_ENVIRONMENTS
 from rlm_worlds.environments import countdown, knights, maze
+from rlm_worlds.gist import gist, gist_environment
 from rlm_worlds.guess import guess
 from rlm_worlds.nim import nim
 from rlm_worlds.reward import world_score
@@ -36,10 +37,10 @@ def rlm_environments() -> dict[str, object]:
     games = {"guess": guess, "nim": nim, "tictactoe": tictactoe, "walk": walk, "textarena": textarena}
     tools = {"calculator": calculator, "interpreter": interpreter, "search_facts": search_facts}
     puzzles: dict[str, object] = {"knights": knights, "countdown": countdown, "maze": maze}
-    return {**games, **tools, **puzzles, **CORPUS_ENVIRONMENTS}
+    return {**games, **tools, **puzzles, "gist": gist_environment, **CORPUS_ENVIRONMENTS}
 
 
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
     """Return the rewards of this package by name."""
-    return {"world_score": world_score, "token_f1": token_f1}
+    return {"world_score": world_score, "token_f1": token_f1, "gist": gist}

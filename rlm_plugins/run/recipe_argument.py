@@ -15,8 +15,7 @@ from typing import Any
 
 import typer
 
-from rlm_plugins.cli.output import echo
-from rlm_plugins.errors import RlmError
+from rlm_plugins.errors import RlmError, visible
 from rlm_plugins.recipe import document as recipes
 from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.document import Recipe
@@ -59,7 +58,7 @@ def require_trust(recipe: Recipe, *, is_run: bool = False) -> None:
     code = code_of(recipe)
     unknown = [entry for entry in code if entry.identity not in remembered()]
     if unknown and not (_grants_all or os.environ.get(VARIABLE) == "1"):
-        echo(report(code), err=True)
+        typer.echo(visible(report(code)), err=True)
         if not _confirmed(recipe):
             sends = " or sends data" if any(entry.kind in RECEIVERS for entry in unknown) else ""
             raise RlmError(

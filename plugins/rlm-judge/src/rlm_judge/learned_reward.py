@@ -1,4 +1,4 @@
-"""The score of a trained reward model; registered by `rewards`."""
+"""The score of a trained reward model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlm_plugins.errors import PartError, RecipeError, RlmError
 from rlm_plugins.recipe.trainer_settings import LORA, kind_of
 
 if TYPE_CHECKING:
-    from rlm_plugins.models.reward_model import RewardModel
+    from rlm_judge.reward_files import RewardModel
     from rlm_plugins.stage import Stage
 
 Count = Annotated[int, Field(ge=1)]
@@ -55,7 +55,7 @@ class LearnedReward:
         """
         if self.path is None:
             return
-        from rlm_plugins.models import reward_model as reward_files
+        from rlm_judge import reward_files
 
         try:
             reward_files.check_files(tables.locate(self.path, where="path") or self.path)
@@ -66,7 +66,7 @@ class LearnedReward:
 
     def memory_bytes(self, stage: Stage) -> int:
         """Return the bytes beside the policy: adapter, head, and its own base if any; 0 for the base of a hub name."""
-        from rlm_plugins.models import reward_model as reward_files
+        from rlm_judge import reward_files
 
         lora = None if self.stage is None else stage.place.earlier[self.stage]
         folder = None if self.path is None else Path(self.path).expanduser()
@@ -83,7 +83,7 @@ class LearnedReward:
         Raises:
             RlmError: The model is missing, has no head, or was to share a base that it was not trained on.
         """
-        from rlm_plugins.models import reward_model as reward_files
+        from rlm_judge import reward_files
 
         if self._model is not None and self._policy is policy:
             return
@@ -101,10 +101,10 @@ class LearnedReward:
             self._model = reward_files.load_with_own_base(str(source), policy.device)
 
     def __call__(self, prompt_messages: Sequence[Any], completion_messages: Sequence[Any]) -> list[float]:
-        from rlm_plugins.models.reward_model import conversation_ids
+        from rlm_judge.reward_files import conversation_ids
 
         if self._model is None and self.path is not None:
-            from rlm_plugins.models import reward_model as reward_files
+            from rlm_judge import reward_files
             from rlm_plugins.workers.distributed import processes
 
             self._model = reward_files.load_with_own_base(self.path, processes().device)

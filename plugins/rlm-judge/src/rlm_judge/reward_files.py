@@ -31,35 +31,9 @@ from rlm_plugins.data import tables
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.adapters import FILE, evaluation_mode, load_adapter
 from rlm_plugins.models.auxiliary_part import messages_without_special_tokens, without_special_tokens
+from rlm_plugins.models.score_head import ScoreHead
 
 Context = Callable[[], Any]
-
-
-class ScoreHead(torch.nn.Linear):
-    """h → w · h (+ b), in float32 for any trunk; initialized at zero."""
-
-    def __init__(self, width: int, device: Any, bias: bool = False) -> None:
-        super().__init__(width, 1, bias=bias, device=device, dtype=torch.float32)
-
-    def reset_parameters(self) -> None:
-        """Initialize with zeros, without using the RNG."""
-        for x in self.parameters():
-            torch.nn.init.zeros_(x)
-
-    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the scores of hidden states, (…, H) → (…, 1)."""
-        with torch.autocast(hidden.device.type, enabled=False):
-            bias = None if self.bias is None else self.bias.float()
-            return torch.nn.functional.linear(hidden.float(), self.weight.float(), bias)
-
-    @classmethod
-    def from_weights(cls, weight: torch.Tensor, bias: torch.Tensor | None, device: Any) -> ScoreHead:
-        """Return a head with these weights."""
-        head = cls(weight.shape[1], device, bias is not None).requires_grad_(False)
-        head.weight.copy_(weight)
-        if bias is not None:
-            head.bias.copy_(bias)
-        return head
 
 
 class RewardModel:

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import transformers
 
-from rlm_plugins.cli.export import finished_stage, named_stage
 from rlm_plugins.cli.output import announce
-from rlm_plugins.cli.recipe_argument import read
 from rlm_plugins.data.images import open_images
 from rlm_plugins.errors import RlmError
-from rlm_plugins.evaluation.completions import EngineModel, complete
-from rlm_plugins.evaluation.held_out import SampledReport, evaluate_sampled, evaluate_stage
-from rlm_plugins.evaluation.scores import Report
+from rlm_plugins.evaluation.completions import complete
 from rlm_plugins.models.pretrained import tokenizer_of
-from rlm_plugins.recipe import Recipe, yaml_strict
+from rlm_plugins.recipe import yaml_strict
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.part_lookup import part_of
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.protocols import Evaluates
 from rlm_plugins.report.text_layout import columns
 from rlm_plugins.run.folder import MANIFEST
+from rlm_plugins.run.judgement import Judgement, checked, judged_stage
+from rlm_plugins.run.judgement import evaluate as judge
+from rlm_plugins.run.launch import finished_stage
+from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.specs import ModelSpec
 from rlm_plugins.stage import Stage
-from rlm_plugins.trainer.options import arguments
 from rlm_plugins.workers.distributed import processes
 
 ADAPTER = "adapter_config.json"
@@ -102,23 +100,6 @@ INHERITED = ("max_completion_length", "chat_template_kwargs", "temperature", "to
 """Settings of the trainer that a recipe of `on` takes from the run that is judged."""
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """Scores of a model on one held-out set.
-
-    Args:
-        name: Name of the set.
-        stage: Stage with the examples and rewards.
-        report: Greedy completions.
-        sampled: Sampled completions; None: none were asked for.
-    """
-
-    name: str
-    stage: Stage
-    report: Report
-    sampled: SampledReport | None
-
-
 def evaluate(
     source: Path,
     overrides: Sequence[str] = (),
@@ -127,7 +108,6 @@ def evaluate(
     stage: str | None = None,
     k: int = 0,
     on: Sequence[Path] = (),
-    prepare: Callable[[Sequence[str]], tuple[Recipe, Registry]] | None = None,
 ) -> list[Judgement]:
     """Evaluate a model on held-out examples; no training examples are required.
 
@@ -139,7 +119,6 @@ def evaluate(
         stage: Name of another stage (``02-grpo`` or ``grpo``).
         k: Completions sampled per example, for pass@k and majority@k; 0: none.
         on: Recipes whose examples and rewards are used in place of those of `source`.
-        prepare: Returns recipe and registry of a run that was given Python objects, for overrides.
 
     Returns:
         One entry per held-out set: the one of each recipe, then those of its `evaluation.suite`.
@@ -147,25 +126,7 @@ def evaluate(
     Raises:
         RlmError: The stage is unknown or unfinished, or it has no evaluation.
     """
-    judgements: list[Judgement] = []
-    loaded: tuple[Any, Any] | None = None
-    stages = (
-        _stages(source, overrides, stage, on) if prepare is None else _judged_stage(source, prepare(overrides), stage)
-    )
-    for judged_stage in stages:
-        if isinstance(judged_stage.trainer, Evaluates):
-            report = judged_stage.trainer.evaluate(judged_stage, _examples(judged_stage, rows))
-            judgements.append(Judgement(judged_stage.name, judged_stage, report, None))
-            continue
-        loaded = loaded or _load(judged_stage)
-        sets = {judged_stage.name: judged_stage.environment_spec, **judged_stage.suite}
-        for name, environment_spec in sets.items():
-            set_stage = replace(judged_stage, environment_spec=environment_spec)
-            examples = _examples(set_stage, rows)
-            report = evaluate_stage(set_stage, examples, *loaded, log_line=announce)
-            sampled = evaluate_sampled(set_stage, examples, *loaded, k, log_line=announce) if k else None
-            judgements.append(Judgement(name, set_stage, report, sampled))
-    return judgements
+    return judge(_stages(source, overrides, stage, on), rows=rows, k=k, log_line=announce)
 
 
 def _stages(source: Path, overrides: Sequence[str], stage: str | None, on: Sequence[Path]) -> list[Stage]:
@@ -177,17 +138,8 @@ def _stages(source: Path, overrides: Sequence[str], stage: str | None, on: Seque
         on = [source / "recipe.yaml"]  # written by `rlm export`
     if on:
         model, trained = model_of(source, stage, ())
-        return [_checked(_stage_on(recipe, overrides, model, trained), recipe) for recipe in on]
-    return _judged_stage(source, read(source, overrides), stage)
-
-
-def _judged_stage(source: Path, loaded: tuple[Recipe, Registry], stage: str | None) -> list[Stage]:
-    """Return the stage of a run or a recipe that is judged on its own examples."""
-    stages = compose(*loaded, held_out_only=True)
-    judged_stage = (
-        finished_stage(source, stages, stage) if source.is_dir() else named_stage(stages, stage) or stages[-1]
-    )
-    return [_checked(judged_stage, source)]
+        return [checked(_stage_on(recipe, overrides, model, trained), recipe) for recipe in on]
+    return [judged_stage(source, read(source, overrides), stage)]
 
 
 def _stage_on(recipe: Path, overrides: Sequence[str], model: ModelSpec, trained: Stage | None) -> Stage:
@@ -201,61 +153,6 @@ def _stage_on(recipe: Path, overrides: Sequence[str], model: ModelSpec, trained:
     settings = trained.settings if trained is not None else {}
     inherited = {name: settings[name] for name in INHERITED if name in settings}
     return replace(stage, name=recipe.stem, settings={**inherited, **stage.settings})
-
-
-def _checked(stage: Stage, source: Path) -> Stage:
-    if stage.evaluation is None:
-        raise RlmError(
-            f"stage {stage.name} cannot be evaluated: no held-out examples, no rewards, or `evaluation: null`",
-            where=str(source),
-        )
-    return stage
-
-
-def _examples(stage: Stage, rows: int | None) -> list[Any]:
-    assert stage.evaluation is not None
-    return list(stage.environment_spec.test)[: (stage.evaluation.rows if rows is None else rows) or None]
-
-
-def _load(stage: Stage) -> tuple[Any, Any]:
-    """Return model and tokenizer; with an engine, it has the weights of the model."""
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    announce(f"loading {stage.source.origin}")
-    processing_class = stage.source.processing_class()
-    if (engine := stage.policy_engine) is not None:
-        if stage.source.processor is not None:
-            raise RlmError("engines judge models of text alone here", where="engine", hint="trainer.use_vllm=false")
-        assert stage.evaluation is not None
-        tokenizer, size = tokenizer_of(processing_class), stage.evaluation.batch_size
-        model = EngineModel.started(engine, stage.source.load(), tokenizer, arguments(stage), size)
-        return model, processing_class
-    return stage.source.load().to(processes().device), processing_class
-
-
-def as_data(judged: Sequence[Judgement], samples: int) -> dict[str, Any]:
-    """Return the scores as plain data, with the first `samples` completions of each set.
-
-    The first set is at the top level; all of them, if there are several, are in ``sets``.
-    """
-    entries = [_entry(judgement, samples) for judgement in judged]
-    return {**entries[0], **({"sets": entries} if len(entries) > 1 else {})}
-
-
-def _entry(judged: Judgement, samples: int) -> dict[str, Any]:
-    stage, report = judged.stage, judged.report
-    assert stage.evaluation is not None
-    return {
-        "set": judged.name,
-        "stage": stage.name,
-        "model": stage.source.origin,
-        "metric": stage.evaluation.metric,
-        **{name: _number(getattr(report, name)) for name in ("score", "low", "high", "rows")},
-        **(judged.sampled.as_data() if judged.sampled else {}),
-        "rewards": {label: _number(mean) for label, mean in report.rewards.items()},
-        "samples": list(report.samples[:samples]),
-    }
 
 
 def render(judged: Sequence[Judgement], samples: int) -> str:
@@ -278,11 +175,6 @@ def _last_line(judged: Judgement) -> str:
     score, low, high = (report.text_of(value) for value in (report.score, report.low, report.high))
     line = f"{judged.name}: held-out {stage.evaluation.metric} {score} [{low}, {high}] on {report.rows} examples"
     return f"{line} ({stage.source.origin})"
-
-
-def _number(value: float) -> float | None:
-    """Return null for NaN, which JSON lacks: the mean of a reward that applied to no completion."""
-    return None if value != value else value
 
 
 def _sample(sample: Any) -> str:

@@ -1,0 +1,158 @@
+"""The algorithm `reward_model`: a reward model from preference pairs, and its accuracy on held-out pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlm_plugins.builtin.sft_trainer import RUN, columns, dataset
+from rlm_plugins.data.trl_formats import is_unpaired, pairs_of
+from rlm_plugins.specs import Algorithm
+from rlm_plugins.stage import RunState, Stage
+
+if TYPE_CHECKING:
+    from trl import RewardConfig
+
+    from rlm_plugins.evaluation.scores import Report
+
+
+class Preferences:
+    """Reward-model training on pairs, ℓ = −log σ(r(x, y⁺) − r(x, y⁻)), by TRL's RewardTrainer.
+
+    Bradley–Terry, as in Christiano et al., arXiv 1706.03741 eq. 1. y⁺ and y⁻ are the columns ``chosen`` and
+    ``rejected``: completions as text, or as messages that follow the prompt. A column ``margin`` is subtracted from the
+    difference. The adapter is trained with a new scalar head; both are saved, and the policy is unchanged: the next
+    stage starts from the same weights. `trainer:` takes the fields of ``trl.RewardConfig``.
+
+    Metrics: `pair_accuracy`, the share of held-out pairs in which the preferred completion scores higher (a tie counts
+    half), and `margin`, the mean difference of the scores.
+    """
+
+    columns = ("chosen", "rejected")
+    produces = "reward_model"
+    metrics = ("pair_accuracy", "margin")
+    refused: Mapping[str, str] = RUN
+
+    def config_class(self) -> type[RewardConfig]:
+        """Return ``trl.RewardConfig``."""
+        from trl import RewardConfig
+
+        return RewardConfig
+
+    def prepare(self, rows: Any) -> Any:
+        """Return preference pairs: of an unpaired preference, all pairs of a prompt."""
+        return pairs_of(rows) if is_unpaired(columns(rows)) else rows
+
+    def build(self, stage: Stage, run: RunState) -> Any:
+        """Return the trainer of adapter and head, with all pairs."""
+        from peft import LoraConfig
+        from trl import RewardTrainer
+
+        from rlm_judge import reward_files
+        from rlm_plugins.models.score_head import with_head
+        from rlm_plugins.trainer import options
+        from rlm_plugins.trainer.observer import ObservedSteps
+
+        class Trainer(ObservedSteps, RewardTrainer):  # type: ignore[misc]
+            """RewardTrainer with atomic checkpoints and observers."""
+
+        args = options.arguments(stage, run)
+        model, tokenizer, lora = options.load_model(stage, run)
+        if lora is not None:
+            # with this task type PEFT trains and saves the head
+            lora = LoraConfig(**{**(stage.lora or {}), "task_type": "SEQ_CLS"})
+            options.save_initial_model(model, stage)
+        base, digest = model.config._name_or_path, reward_files.base_digest(model.base_model)
+        unused = [name for name in columns(stage.environment_spec.train) if name != "margin"]
+        data = dataset(stage.environment_spec.train).map(
+            lambda row: tokens_of_pair(tokenizer, row), remove_columns=unused
+        )
+        with options.refusals(stage):
+            trainer = Trainer(
+                model=with_head(model), args=args, train_dataset=data, processing_class=tokenizer, peft_config=lora
+            )
+        self._base = None if lora is None else (base, digest)
+        return trainer
+
+    def complete(self, trainer: Any, stage: Stage, folder: Path) -> None:
+        """Save which base the adapter belongs to; a relative path from a folder beside `stage.output`."""
+        from rlm_judge import reward_files
+
+        if self._base is not None and trainer.args.should_save:
+            reward_files.save_base_reference(folder, *self._base)
+
+    def evaluate(self, stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
+        """Evaluate held-out pairs with `model`, or with the saved model of the stage."""
+        return evaluate_pairs(stage, rows, model)
+
+
+def tokens_of_pair(tokenizer: Any, example: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return an example in the form of RewardTrainer."""
+    from rlm_judge.reward_files import conversation_ids
+
+    return {
+        f"{kind}_ids": conversation_ids(tokenizer, example["prompt"], example[kind]) for kind in ("chosen", "rejected")
+    }
+
+
+def evaluate_pairs(stage: Stage, examples: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
+    """Return the accuracy of a reward model on held-out pairs; each process evaluates its share.
+
+    Args:
+        stage: The stage of the reward model.
+        examples: Examples with ``prompt``, ``chosen`` and ``rejected``.
+        model: The model in training; None: the saved result of the stage.
+    """
+    from accelerate.utils import gather_object
+
+    from rlm_judge import reward_files
+    from rlm_plugins.evaluation.scores import Report, interval
+    from rlm_plugins.models.adapters import evaluation_mode
+    from rlm_plugins.workers.distributed import processes
+
+    assert stage.evaluation is not None
+    state = processes()
+    if model is None:
+        reward_model = reward_files.load_with_own_base(stage.output, state.device)
+    else:
+        plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+        reward_model = reward_files.RewardModel(
+            plain.base_model, plain.score, stage.source.tokenizer(), partial(evaluation_mode, model), model.device
+        )
+    local = list(examples)[state.process_index :: state.num_processes]
+    pairs = [tokens_of_pair(reward_model.tokenizer, example) for example in local]
+    sequences = [pair[f"{kind}_ids"] for kind in ("chosen", "rejected") for pair in pairs]
+    scores = reward_model.scores(sequences, stage.evaluation.batch_size)
+    chosen, rejected = scores[: len(local)], scores[len(local) :]
+    samples = list(map(_sample, local, chosen, rejected))
+    samples = gather_object(samples) if state.num_processes > 1 else samples
+    accuracies = [sample["rewards"]["pair_accuracy"] for sample in samples]
+    means = {name: _mean(samples, name) for name in stage.trainer.metrics}
+    low, high = interval(accuracies)
+    return Report(means[stage.evaluation.metric], low, high, len(samples), means, samples)
+
+
+def _mean(samples: Sequence[Mapping[str, Any]], name: str) -> float:
+    return float(sum(sample["rewards"][name] for sample in samples) / len(samples))
+
+
+def _sample(example: Mapping[str, Any], chosen: float, rejected: float) -> dict[str, Any]:
+    from rlm_plugins.rewards.columns import text_of
+
+    margin = chosen - rejected
+    completions = " > ".join(text_of(example[kind]) for kind in ("chosen", "rejected"))
+    rewards = {"pair_accuracy": 0.5 + 0.5 * ((margin > 0) - (margin < 0)), "margin": margin}
+    return {"prompt": text_of(example["prompt"]), "completion": completions, "rewards": rewards}
+
+
+reward_model = Algorithm(
+    about="A reward model, trained on pairs of a preferred and a rejected completion (`chosen`, `rejected`).",
+    source="Christiano et al., arXiv 1706.03741 eq. 1; for language models 1909.08593; TRL's RewardTrainer",
+    pitfalls="Only differences are learned: the zero of the score is arbitrary. It is valid near its pairs; a policy "
+    "that maximizes it leaves them (see the reward `reward_model`). Pairs in which the longer completion wins lead to "
+    "a length bias.",
+    trainer="reward_model",
+    family="off-policy and supervised",
+)
