@@ -4,8 +4,6 @@ from rlm_intrinsic.certainty import (
     cross_entropy,
     probability_disparity,
     self_certainty,
-    sequence_likelihood,
-    sequence_probability,
     token_entropy,
 )
 from rlm_intrinsic.clusters import SemanticClusters
@@ -48,9 +46,7 @@ def rlm_shapers() -> dict[str, object]:
     """Return the shapers of this package by name."""
     return {
         "self_certainty": self_certainty,
-        "sequence_likelihood": sequence_likelihood,
         "token_entropy": token_entropy,
-        "sequence_probability": sequence_probability,
         "probability_disparity": probability_disparity,
         "cross_entropy": cross_entropy,
         "curiosity": curiosity,
