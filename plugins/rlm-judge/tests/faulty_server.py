@@ -67,7 +67,7 @@ class FaultyServer(socketserver.ThreadingTCPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors, since clients are expected to disconnect."""
+        pass  # clients are expected to disconnect
 
 
 class _Handler(socketserver.StreamRequestHandler):
