@@ -14,7 +14,7 @@ from late_attacks import LATE
 from rlm_code import code_tests
 from rlm_code.audit_cases import human_eval_problems
 from rlm_code.audit_problems import Problem
-from rlm_sandbox.measured.cheats import CHEATS
+from rlm_sandbox.cheats import CHEATS
 from written_attacks import ATTACKS
 
 ATTACKED = 8

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from rlm_intrinsic import (
-    probability_disparity,
-    self_certainty,
-    sequence_likelihood,
-    sequence_probability,
-    token_entropy,
-)
+from rlm_intrinsic import cross_entropy, probability_disparity, self_certainty, token_entropy
 from rlm_intrinsic.certainty import unified
 from rlm_testing import conformance
 from torch.distributions import Categorical, kl_divergence
@@ -18,10 +14,7 @@ from torch.distributions import Categorical, kl_divergence
 from rlm_plugins.trainer.passes import token_statistics
 
 test_self_certainty_laws = conformance("rlm_shapers", self_certainty)
-test_likelihood_laws = conformance("rlm_shapers", sequence_likelihood)
-test_summed_laws = conformance("rlm_shapers", sequence_likelihood, knobs={"mean": False})
 test_entropy_laws = conformance("rlm_shapers", token_entropy)
-test_probability_laws = conformance("rlm_shapers", sequence_probability)
 test_disparity_laws = conformance("rlm_shapers", probability_disparity, knobs={"last": 2})
 
 ROWS, WORDS = 3, 7
@@ -53,14 +46,20 @@ def by_hand(row: int) -> dict[str, float]:
     }
 
 
+def sampled(psi: Any) -> torch.Tensor:
+    given: Any = {name: STATISTICS[name] for name in ("self_certainty", "old_logp", "entropy")}
+    given |= {"mask": MASK, "completion_ids": [[]] * ROWS, "tokenizer": None}
+    return cross_entropy(REWARDS, **given, q="sample", sigma=-1, psi=psi)
+
+
 def test_shapers_match_torch_distributions() -> None:
     read = STATISTICS
     found = {
         "self_certainty": self_certainty(REWARDS, read["self_certainty"], MASK),
-        "likelihood": sequence_likelihood(REWARDS, read["old_logp"], MASK),
-        "summed": sequence_likelihood(REWARDS, read["old_logp"], MASK, mean=False),
+        "likelihood": sampled("mean"),
+        "summed": sampled("sum"),
         "entropy": token_entropy(REWARDS, read["entropy"], MASK),
-        "probability": sequence_probability(REWARDS, read["old_logp"], MASK),
+        "probability": sampled("probability"),
         "disparity": probability_disparity(REWARDS, read["top2_margin"], MASK, torch.zeros(3).long(), [[]] * 3, None),
     }
     for name, values in found.items():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from rlm_intrinsic import rlsc, self_confidence, sequence_probability
+from rlm_intrinsic import cross_entropy, rlsc, self_confidence
 from rlm_testing import conformance
 
 from rlm_plugins.equation.batch import Batch
@@ -46,8 +47,14 @@ def test_algorithm_equals_the_formula_of_its_paper() -> None:
 
 def test_shaper_warns_where_it_vanishes() -> None:
     rewards, mask = torch.zeros(2), torch.ones(2, 30, dtype=torch.bool)
+    knobs: Any = {"q": "sample", "sigma": -1, "psi": "probability"}
+
+    def shape(logp: float) -> None:
+        values = torch.full((2, 30), logp)
+        cross_entropy(rewards, values, values, values, mask, [[]] * 2, None, **knobs)
+
     with pytest.warns(UserWarning, match="no completion has a probability above 0.0001"):
-        sequence_probability(rewards, torch.full((2, 30), -1.0), mask)
+        shape(-1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sequence_probability(rewards, torch.full((2, 30), -0.1), mask)
+        shape(-0.1)

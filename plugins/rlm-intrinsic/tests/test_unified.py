@@ -49,10 +49,7 @@ def test_unified_reward_covers_the_named_ones() -> None:
     tail: Any = {"completion_ids": IDS, "tokenizer": TOKENIZER}
     for knobs, expected in (
         ({"q": "uniform", "sigma": 1}, parts.self_certainty(ZERO, -LOGP, MASK)),
-        ({"q": "sample", "sigma": -1}, parts.sequence_likelihood(ZERO, LOGP, MASK)),
-        ({"q": "sample", "sigma": -1, "psi": "sum"}, parts.sequence_likelihood(ZERO, LOGP, MASK, mean=False)),
         ({"q": "policy", "sigma": -1}, parts.token_entropy(ZERO, LOGP**2, MASK)),
-        ({"q": "sample", "sigma": -1, "psi": "probability"}, parts.sequence_probability(ZERO, LOGP, MASK)),
     ):
         torch.testing.assert_close(parts.cross_entropy(ZERO, **given, **tail, **knobs), expected)
     inside = parts.cross_entropy(ZERO, **given, **tail, q="sample", sigma=-1, span=ANSWER)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from fractions import Fraction
 from statistics import multimode
 
 import pytest
-from rlm_intrinsic import cross_view, frozen_voters, majority_vote, vote_share
+from rlm_intrinsic import cross_view, majority_vote, vote_share
 from rlm_testing import conformance
 
 TEXTS = [
@@ -18,13 +17,11 @@ TEXTS = [
     "",
     "<answer>4</answer><answer>5</answer>",
 ]
-BALLOTS = [[["4", "4"], ["5", ""]], [["5"]], [[]], []]
 known = {"completions": TEXTS}
 
 test_majority_laws = conformance("rlm_rewards", majority_vote, columns=known)
 test_threshold_laws = conformance("rlm_rewards", majority_vote, knobs={"threshold": 0.6}, columns=known)
 test_share_laws = conformance("rlm_rewards", vote_share, columns=known)
-test_frozen_laws = conformance("rlm_rewards", frozen_voters, columns={**known, "ballots": BALLOTS})
 test_view_laws = conformance(
     "rlm_rewards",
     cross_view,
@@ -75,15 +72,3 @@ def test_cross_view_uses_other_wordings_only() -> None:
     assert cross_view(prompts, ["6", "6", "5", "5", "5", "6"], questions) == [0, 0, 1, 0, 0, 1]
     assert cross_view(prompts, ["6", "6", "5", "", "5", "6"], questions) == [None, None, None, 0, 0, 1]  # a tie there
     assert cross_view(prompts, ["6"] * 6, ["x"] * 3 + ["y"] * 3) == [None] * 6  # no other wording
-
-
-def test_voters_are_weighted_by_self_consistency() -> None:
-    voters = [["4", "4", "4"], ["5", "5", "5", "6", "7", "8"]]  # SC: 1 and 1/2
-    weights = {"4": Fraction(3), "5": Fraction(3, 2)}
-    assert weights["4"] > weights["5"]
-    rows = (["q"] * 2, ["4", "5"], [voters] * 2)
-    assert frozen_voters(*rows, policy_votes=False) == [1.0, 0.0]
-    heads = [["4", "4"], ["5", "5", "5", "6", ""]]  # 1 · 2 beats 3/5 · 3; by heads 5 would win
-    assert frozen_voters(["q"] * 2, ["4", "5"], [heads] * 2, policy_votes=False) == [1.0, 0.0]
-    assert frozen_voters(["q"] * 2, ["5", "5"], [heads] * 2) == [1.0, 1.0]  # 2 more for 5: 3.8
-    assert frozen_voters(["q"], ["4"], [[]], policy_votes=False) == [None]

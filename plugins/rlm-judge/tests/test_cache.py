@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from faulty_server import FaultyServer, completion, http
 from rlm_judge import cache
 from rlm_judge.cache import Cache
-from rlm_judge.faulty_server import FaultyServer, completion, http
 from rlm_judge.records import Answer, Query, Usage
 from rlm_judge.server import Server
 from rlm_judge.spec import ServerSpec

@@ -8,9 +8,9 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from faulty_server import FaultyServer, completion, http
 from rlm_judge import fake, judge_pairwise, judge_rubric, judge_score, judge_verify
 from rlm_judge.fake import Fake, verdict
-from rlm_judge.faulty_server import FaultyServer, completion, http
 from rlm_judge.spec import ServerSpec
 from rlm_testing import conformance
 

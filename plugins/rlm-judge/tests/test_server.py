@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty_server import FaultyServer, Reaction, completion, endless, http, reset, slow_bytes
 from rlm_judge import rate_limit, verdict_parsing
-from rlm_judge.faulty_server import FaultyServer, Reaction, completion, endless, http, reset, slow_bytes
 from rlm_judge.records import Answer, Query, Usage
 from rlm_judge.server import Server
 from rlm_judge.spec import ServerSpec

@@ -13,10 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import attack_programs
+import attack_suite
 import pytest
+from attack_programs import ATTACKS, ONE_LINERS
+from attack_suite import CHECK, run_attacks
 from rlm_sandbox import Limits, Local, Program
-from rlm_sandbox.measured.attack_suite import ATTACKS, CHECK, run_attacks
-from rlm_sandbox.measured.attacks_on_the_machine import ONE_LINERS
 from rlm_sandbox.zygote_handle import PACKAGE, Zygote, interpreter
 from rlm_sandbox.zygote_pool import ZygotePool
 
@@ -39,7 +41,9 @@ def suites() -> Iterator[dict[str, subprocess.Popen[str]]]:
     with tempfile.TemporaryDirectory() as folder:  # a checkout may lie where nobody may read
         Path(folder).chmod(0o755)
         shutil.copytree(PACKAGE, Path(folder) / "rlm_sandbox")
-        command, environment = ["-m", "rlm_sandbox.measured.attack_suite", "tests"], {"PYTHONPATH": folder}
+        for module in (attack_programs, attack_suite):
+            shutil.copy(module.__file__, folder)
+        command, environment = [f"{folder}/attack_suite.py", "tests"], {"PYTHONPATH": folder}
         running = {"self": begun([sys.executable, *command], env=environment)}
         python = readable_python() if os.getuid() == 0 else None
         if python:

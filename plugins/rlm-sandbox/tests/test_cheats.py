@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from rlm_sandbox import Call, Check, Limits, Local, Program
-from rlm_sandbox.measured.cheats import CHEATS, CONSTANTS, EXCEPTIONS, EXITS, OBJECTS, STYLE_SETUP, STYLES
+from rlm_sandbox.cheats import CHEATS, CONSTANTS, EXCEPTIONS, EXITS, OBJECTS, STYLE_SETUP, STYLES
 
 STYLE_CHECKS = [Check(source, STYLE_SETUP, ("f",)) for source in STYLES.values()]
 PATIENT = Limits(seconds=30.0)

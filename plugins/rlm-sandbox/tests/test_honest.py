@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from rlm_sandbox import Call, Limits, Local, Program, Stdin, same, same_text
-from rlm_sandbox.measured.honest import HONEST
+from honest_programs import HONEST, HONEST_TESTS
+from rlm_sandbox import Call, Check, Limits, Local, Program, Stdin, same, same_text
 
 PATIENT = Limits(seconds=30.0)
 
@@ -43,5 +43,13 @@ def test_program_inherits_no_future_statement(sandbox: Local) -> None:
     assert output.error.startswith("TypeError")
 
 
-def test_number_of_honest_programs() -> None:
-    assert len(HONEST) >= 28
+@pytest.mark.parametrize("name", HONEST_TESTS)
+def test_honest_program_passes_its_tests(name: str, sandbox: Local) -> None:
+    case = HONEST_TESTS[name]
+    names, classes = tuple(case.names.split()), tuple(case.classes.split())
+    checks = [Check(source, case.setup, names, classes) for source in case.tests]
+    outputs = list(sandbox.run(Program(case.source), checks, PATIENT))
+    failed = [
+        (check.source, output.error) for check, output in zip(checks, outputs, strict=True) if output.status != "ok"
+    ]
+    assert failed == []

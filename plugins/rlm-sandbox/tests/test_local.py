@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from attack_programs import GRADING
+from attack_suite import CHECK, HONEST
 from rlm_sandbox import Call, Check, Limits, Local, Program, SandboxError, Stdin, local
 from rlm_sandbox.inside.syscalls import MACHINES
-from rlm_sandbox.measured.attack_suite import CHECK, HONEST
-from rlm_sandbox.measured.stress import resources_held, stress
 from rlm_sandbox.zygote_handle import PACKAGE, Zygote
 
 ECHO = Program("def echo(x): return x")
@@ -99,26 +99,47 @@ def test_more_threads_than_workers(sandbox: Local) -> None:
     assert sorted(found) == list(range(12))  # type: ignore[type-var]
 
 
+def descendants(pid: int) -> list[int]:
+    """Return the processes that a process and its children have started."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            found += [child, *descendants(child)]
+    return found
+
+
 def test_no_resource_leaks(sandbox: Local) -> None:
-    stress(sandbox, 40)
-    before = resources_held()
-    wrong, _ = stress(sandbox, 250)
-    after = resources_held()
-    assert wrong == 0
-    assert (after.children, after.descriptors) == (before.children, before.descriptors)
-    assert after.megabytes < before.megabytes + 20
+    """One in five of these samples is hostile, one in five wrong, and one in 50 never ends."""
+    hostile = [Program(GRADING[name]) for name in ("os_exit", "eq_true", "fd_forge", "result_forge", "marker")]
+    wrong, endless = Program("def add(a, b): return a - b"), Program("def add(a, b):\n    while True: pass")
+
+    def held() -> tuple[int, int]:
+        return len(descendants(os.getpid())), len(os.listdir("/proc/self/fd"))
+
+    def run(count: int) -> None:
+        for number in range(count):
+            program = [HONEST, HONEST, HONEST, wrong, hostile[number // 5 % 5]][number % 5]
+            is_endless = number % 50 == 49
+            limits = Limits(seconds=0.2) if is_endless else PATIENT
+            (output,) = sandbox.run(endless if is_endless else program, [CHECK], limits)
+            assert (output.status == "ok") == (program is HONEST)
+
+    run(50)
+    before = held()
+    run(250)
+    assert held() == before
     sandbox.close()
-    assert resources_held().children <= before.children - 3  # two places, and one zygote more
+    assert held()[0] <= before[0] - 2
 
 
 SCRIPT = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 from rlm_sandbox import Call, Program, shared
-from rlm_sandbox.measured.stress import _descendants
 run = lambda: next(shared(1).run(Program("def f(): return 7"), [Call("f")])).value
 assert run() == 7
-print(*_descendants(os.getpid()), flush=True)
+from test_local import descendants
+print(*descendants(os.getpid()), flush=True)
 {}
 """
 BUSY = (
@@ -150,7 +171,7 @@ def test_zygotes_end_with_the_trainer(ending: str, sent: int | None) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        env={**os.environ, "PYTHONPATH": f"{PACKAGE.parent}:{Path(__file__).parent}"},
         start_new_session=True,
         preexec_fn=_listens,
     )

@@ -22,7 +22,6 @@ FAMILIES = {
     "numbers": "rlm_audit.numbers:FAMILY",
     "mathematics": "rlm_audit.mathematics:FAMILY",
     "code": "rlm_code.audit_cases:FAMILY",
-    "repairs": "rlm_code.repair_audit:FAMILY",
     "gym": "rlm_gym.audit_cases:FAMILY",
     "worlds": "rlm_worlds.audit_cases:FAMILY",
 }

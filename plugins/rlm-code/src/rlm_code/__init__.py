@@ -1,7 +1,6 @@
 """Python programs: a reward by unit tests, run in rlm-sandbox, and the usual data sets."""
 
 from rlm_code.environments import ENVIRONMENTS
-from rlm_code.repairs import repairs
 from rlm_code.reward import code_tests
 from rlm_code.toy_programs import code_drills
 from rlm_plugins import hookimpl
@@ -18,4 +17,4 @@ def rlm_rewards() -> dict[str, object]:
 @hookimpl
 def rlm_environments() -> dict[str, object]:
     """Return the environments of this package by name."""
-    return {**ENVIRONMENTS, "code_drills": code_drills, "repairs": repairs}
+    return {**ENVIRONMENTS, "code_drills": code_drills}

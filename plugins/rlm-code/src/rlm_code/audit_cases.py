@@ -13,7 +13,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 
 from rlm_audit.case import Case, Family, Generator
-from rlm_sandbox.measured.cheats import CONSTANTS, EXCEPTIONS, EXITS, OBJECTS
+from rlm_sandbox.cheats import CONSTANTS, EXCEPTIONS, EXITS, OBJECTS
 
 from rlm_code.audit_problems import PROBLEMS, Problem
 from rlm_code.mutation import mutated

@@ -4,8 +4,6 @@ from rlm_intrinsic.certainty import (
     cross_entropy,
     probability_disparity,
     self_certainty,
-    sequence_likelihood,
-    sequence_probability,
     token_entropy,
 )
 from rlm_intrinsic.clusters import SemanticClusters
@@ -13,7 +11,6 @@ from rlm_intrinsic.co_learners import CoLearners
 from rlm_intrinsic.curiosity import curiosity
 from rlm_intrinsic.entropy_advantages import clipped_group_relative, entropy_reshaped, ettrl
 from rlm_intrinsic.entropy_minimization import em_ft, token_entropy_loss
-from rlm_intrinsic.frozen_voters import frozen_voters
 from rlm_intrinsic.majority import cross_view, majority_vote, vote_share
 from rlm_intrinsic.next_segment import PrefixMatch, next_segment
 from rlm_intrinsic.path_consistency import PathConsistency
@@ -36,7 +33,6 @@ def rlm_rewards() -> dict[str, object]:
         "majority_vote": majority_vote,
         "vote_share": vote_share,
         "cross_view": cross_view,
-        "frozen_voters": frozen_voters,
         "semantic_clusters": SemanticClusters,
         "path_consistency": PathConsistency,
         "format_and_length": format_and_length,
@@ -50,9 +46,7 @@ def rlm_shapers() -> dict[str, object]:
     """Return the shapers of this package by name."""
     return {
         "self_certainty": self_certainty,
-        "sequence_likelihood": sequence_likelihood,
         "token_entropy": token_entropy,
-        "sequence_probability": sequence_probability,
         "probability_disparity": probability_disparity,
         "cross_entropy": cross_entropy,
         "curiosity": curiosity,

@@ -4,15 +4,7 @@ All have one form, the survey's (arXiv 2509.08827, eq. 6)::
 
     u = Ψ( σ/|I| · Σ_{t∈I} H(qₜ, πₜ) ),    H(q, π) = −Σ_v q(v) log π(v)
 
-================================  ================  ====  ==========================
-shaper                            qₜ                σ     Ψ
-================================  ================  ====  ==========================
-`self_certainty`                  uniform           +1    x − log V
-`sequence_likelihood`             the token yₜ       −1    x
-`token_entropy`                   πₜ                −1    x
-`sequence_probability`            the token yₜ       −1    exp(|I| · x)
-================================  ================  ====  ==========================
-
+`cross_entropy` has q, σ and Ψ as knobs. `self_certainty` is (uniform, +1, x − log V), `token_entropy` is (πₜ, −1, x).
 Each adds `weight` · u to the reward; for u alone, give the recipe's rewards weight 0. None of them depends on the
 answer's correctness: they reward certainty. A model whose certain answers are mostly correct improves for a while. Then
 entropy collapses, and exploration with it. Monitor `entropy`, keep a labelled `evaluation.metric`, use few steps, a
@@ -30,12 +22,12 @@ from pydantic import Field
 
 from rlm_intrinsic.answer_likelihoods import Regex
 from rlm_intrinsic.answer_span import ranks, span_mask
-from rlm_plugins.equation.batch import Log
 from rlm_plugins.lazy import torch
 
 Count = Annotated[int, Field(ge=1)]
 Outer = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 """Ψ, of the mean (B,) and of |I| (B,)."""
+
 VANISHING = 1e-4
 """Largest std that group-relative advantages treat as none (`eps`)."""
 
@@ -76,25 +68,6 @@ def self_certainty(
     return rewards + weight * unified(self_certainty, mask, sigma=1)
 
 
-def sequence_likelihood(
-    rewards: Float[torch.Tensor, "B"],
-    old_logp: Float[torch.Tensor, "B T"],
-    mask: Bool[torch.Tensor, "B T"],
-    *,
-    weight: float = 1.0,
-    mean: bool = True,
-) -> Float[torch.Tensor, "B"]:
-    """Add the completion's log-likelihood: a one-sample estimate of the negative trajectory entropy.
-
-    r′ = r + weight · meanₜ log π(yₜ), or the sum over t unless `mean`. EM-RL (sequence), arXiv 2505.15134; the survey's
-    table has the mean, the paper the sum.
-
-    The sum rewards brevity: each further token costs. The mean rewards padding with certain tokens. An empty
-    completion gets 0, the maximum.
-    """
-    return rewards + weight * unified(-old_logp, mask, sigma=-1, outer=None if mean else _times_count)
-
-
 def token_entropy(
     rewards: Float[torch.Tensor, "B"],
     entropy: Float[torch.Tensor, "B T"],
@@ -112,36 +85,6 @@ def token_entropy(
     repetition maximizes it most easily, with the sum, brevity. An empty completion gets 0, the maximum.
     """
     return rewards + weight * unified(entropy, mask, sigma=-1, outer=None if mean else _times_count)
-
-
-def sequence_probability(
-    rewards: Float[torch.Tensor, "B"],
-    old_logp: Float[torch.Tensor, "B T"],
-    mask: Bool[torch.Tensor, "B T"],
-    log: Log | None = None,
-    *,
-    weight: float = 1.0,
-) -> Float[torch.Tensor, "B"]:
-    """Add the probability of the whole completion.
-
-    r′ = r + weight · Πₜ π(yₜ). RLSC, arXiv 2506.06395, as in the survey's table; the paper differentiates it
-    directly, without baseline.
-
-    Its expectation is Σ_y π(y)², largest for a deterministic policy. A std below the `eps` of the advantage (1e-4) is
-    divided by that, so completions less likely than it have no advantage: a warning says so once, and
-    `shapers/sequence_probability` in the log is the mean. The paper's own loss is the algorithm `rlsc`. An empty
-    completion gets `weight`, the maximum.
-    """
-    probability = unified(-old_logp, mask, sigma=-1, outer=lambda mean, count: (mean * count).exp())
-    if log is not None:
-        log("sequence_probability", probability.mean().item())
-    if probability.where(mask.any(1), 0.0).max() < VANISHING:
-        warnings.warn(
-            f"sequence_probability: no completion has a probability above {VANISHING:g}; advantages are about 0; "
-            "`algorithm: rlsc` has the loss of the paper, which does not vanish",
-            stacklevel=2,
-        )
-    return rewards + weight * probability
 
 
 def probability_disparity(
@@ -195,8 +138,11 @@ def cross_entropy(
     so the term is KL(U ‖ π)), the sampled token, or the policy itself. `sigma` is σ. `psi` is Ψ: x, |I| · x, or
     exp(|I| · x). I are the trained tokens, or those of `span` (a regular expression, as for `probability_disparity`).
 
-    The named shapers are (uniform, 1, mean), (sample, −1, mean), (policy, −1, mean) and (sample, −1, probability). The
-    opposite σ rewards uncertainty. An empty I gives Ψ(0).
+    `self_certainty` is (uniform, 1, mean) and `token_entropy` (policy, −1, mean). (sample, −1) is the log-likelihood,
+    mean or sum (EM-RL, arXiv 2505.15134); its sum rewards brevity, its mean padding with certain tokens. (sample, −1,
+    probability) is Πₜ π(yₜ) (RLSC, arXiv 2506.06395), whose advantages vanish for completions less likely than 1e-4,
+    with a warning; the algorithm `rlsc` has the paper's own loss. The opposite σ rewards uncertainty. An empty I gives
+    Ψ(0).
     """
     tokens = mask if span is None else span_mask(completion_ids, mask, tokenizer, span)
     terms = {"uniform": self_certainty, "sample": -old_logp, "policy": entropy}
@@ -205,7 +151,14 @@ def cross_entropy(
         "sum": _times_count,
         "probability": lambda mean, count: (mean * count).clamp(max=20.0).exp(),
     }
-    return rewards + weight * unified(terms[q], tokens, sigma=sigma, outer=outer[psi])
+    value = unified(terms[q], tokens, sigma=sigma, outer=outer[psi])
+    if psi == "probability" and value.where(tokens.any(1), 0.0).max() < VANISHING:
+        warnings.warn(
+            f"cross_entropy: no completion has a probability above {VANISHING:g}; advantages are about 0; "
+            "`algorithm: rlsc` has the loss of the paper, which does not vanish",
+            stacklevel=2,
+        )
+    return rewards + weight * value
 
 
 def _times_count(mean: torch.Tensor, count: torch.Tensor) -> torch.Tensor:

@@ -1,10 +1,10 @@
-"""Environments: text games, tools, puzzles, corpora of the survey. Importing this loads neither torch nor datasets."""
+"""Environments: text games, tools, mazes, corpora of the survey. Importing this loads neither torch nor datasets."""
 
 from rlm_plugins import hookimpl
 from rlm_worlds.corpora import CORPUS_ENVIRONMENTS
-from rlm_worlds.environments import countdown, knights, maze
 from rlm_worlds.gist import gist, gist_environment
 from rlm_worlds.guess import guess
+from rlm_worlds.mazes import maze
 from rlm_worlds.nim import nim
 from rlm_worlds.reward import world_score
 from rlm_worlds.search import search_facts
@@ -16,10 +16,8 @@ from rlm_worlds.walk import walk
 
 __all__ = [
     "calculator",
-    "countdown",
     "guess",
     "interpreter",
-    "knights",
     "maze",
     "nim",
     "search_facts",
@@ -36,8 +34,7 @@ def rlm_environments() -> dict[str, object]:
     """Return the environments of this package by name."""
     games = {"guess": guess, "nim": nim, "tictactoe": tictactoe, "walk": walk, "textarena": textarena}
     tools = {"calculator": calculator, "interpreter": interpreter, "search_facts": search_facts}
-    puzzles: dict[str, object] = {"knights": knights, "countdown": countdown, "maze": maze}
-    return {**games, **tools, **puzzles, "gist": gist_environment, **CORPUS_ENVIRONMENTS}
+    return {**games, **tools, "maze": maze, "gist": gist_environment, **CORPUS_ENVIRONMENTS}
 
 
 @hookimpl

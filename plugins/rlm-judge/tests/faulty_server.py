@@ -63,11 +63,11 @@ class FaultyServer(socketserver.ThreadingTCPServer):
 
     @property
     def url(self) -> str:
-        """Address of the server, for a recipe."""
+        """Return the address of the server, for a recipe."""
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore errors: clients are expected to disconnect."""
+        pass  # clients are expected to disconnect
 
 
 class _Handler(socketserver.StreamRequestHandler):

@@ -1,30 +1,31 @@
 """Run of every attack in every way that programs are graded: as functions under test, by calls, as a script.
 
-    python -m rlm_sandbox.measured.attack_suite [tests] [calls] [script] [machine]
+    python attack_suite.py [tests] [calls] [script] [machine]
 
 ``machine``: only attacks on files, processes, network and kernel, which depend on the user.
 
 An attack has succeeded if its wrong answer passes, if it returns BREACH or the secret, or if it reached a planted
-object. It has also succeeded if it delayed the trainer, or if the next, honest sample is graded wrongly.
+object. It has also succeeded if it delayed the trainer, or if the next correct sample is graded wrongly.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
+from attack_programs import ATTACKS, ON_THE_MACHINE
 from rlm_sandbox.comparison import same
 from rlm_sandbox.interface import Call, Check, Input, Limits, Output, Program, Stdin
 from rlm_sandbox.local import Local
-from rlm_sandbox.measured.attacks_on_the_machine import ON_THE_MACHINE
-from rlm_sandbox.measured.attacks_on_the_verdict import ON_THE_VERDICT
-from rlm_sandbox.measured.target import TOKEN, Target
 
-ATTACKS = {**ON_THE_MACHINE, **ON_THE_VERDICT}
 SECONDS = 0.3
 PARTS = 3
 """Sandboxes that run attacks beside each other."""
@@ -48,6 +49,72 @@ WAYS: dict[str, tuple[str, list[Input], list[object]]] = {
     "script": (SCRIPT, [Stdin("2 3\n")], ["5\n"]),
 }
 """Way of grading → (source appended to the program, inputs, values of a correct program)."""
+
+TOKEN = "token-2f9c41d7"
+
+
+class Target:
+    """Objects that an attack could reach, in a world-writable folder."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        root = Path(self._folder.name)
+        root.chmod(0o777)
+        self.drop, home = root / "drop", root / "home"
+        for folder in (self.drop, home):
+            folder.mkdir()
+            folder.chmod(0o777)
+        self.secret, self.module = home / "secret", home / "planted.py"
+        self.secret.write_text(TOKEN)
+        self.module.write_text("x = 0\n")
+        self.module.chmod(0o666)
+        os.environ["API_TOKEN"] = TOKEN
+        self._servers = [socket.socket(), socket.socket(type=socket.SOCK_DGRAM), socket.socket(socket.AF_UNIX)]
+        addresses: list[Any] = [("127.0.0.1", 0), ("127.0.0.1", 0), str(root / "socket")]
+        for server, address in zip(self._servers, addresses, strict=True):
+            server.bind(address)
+            server.setblocking(False)
+        (root / "socket").chmod(0o777)
+        self._servers[0].listen()
+        self._servers[2].listen()
+        self.placeholders = {
+            "SECRET_FILE": str(self.secret), "HOME": str(home), "MODULE": str(self.module), "DROP": str(self.drop),
+            "TCP": str(self._servers[0].getsockname()[1]), "UDP": str(self._servers[1].getsockname()[1]),
+            "UNIX": str(root / "socket"), "TRAINER": str(os.getpid()), "HALF_TOKEN": TOKEN[:7], "TOKEN_HALF": TOKEN[7:],
+        }  # fmt: skip
+        self._before = self._snapshot()
+
+    def _snapshot(self) -> object:
+        secret = self.secret.stat()
+        return secret.st_mode, secret.st_mtime_ns, self.module.read_text(), sorted(os.listdir(self.drop))
+
+    def fill_placeholders(self, program: str) -> str:
+        """Return a program with the addresses of this target in it."""
+        for word, value in self.placeholders.items():
+            program = program.replace(word, value)
+        return program
+
+    def touched(self) -> str:
+        """Return what has been reached since it was planted; empty: nothing."""
+        try:
+            if self._snapshot() != self._before:
+                return "a file"
+        except OSError:
+            return "a file that is gone"
+        for server in self._servers:
+            try:
+                server.recv(9) if server.type == socket.SOCK_DGRAM else server.accept()
+            except BlockingIOError:
+                continue
+            return "a server"
+        return ""
+
+    def close(self) -> None:
+        """Remove everything."""
+        for server in self._servers:
+            server.close()
+        os.environ.pop("API_TOKEN", None)
+        self._folder.cleanup()
 
 
 def run_attacks(sandbox: Local, names: Iterable[str] = ATTACKS, ways: Iterable[str] = WAYS) -> list[str]:

@@ -6,8 +6,7 @@ NAME is the function that tests call. Each works for any task; `STYLES` are the 
 # ruff: noqa: E501  (programs, one to a line)
 from __future__ import annotations
 
-from rlm_sandbox.measured.attacks_on_the_verdict import _FRAME
-
+_FRAME = "import os, json\ndef frame(m):\n    d = json.dumps(m).encode()\n    return len(d).to_bytes(4, 'big') + d\n"
 _SAYS_YES = """
 class Yes:
     def __init__(self, *args, **kwargs): pass

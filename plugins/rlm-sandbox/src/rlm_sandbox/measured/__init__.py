@@ -1,1 +1,0 @@
-"""Measurements of the sandbox: attacks, honest programs, and thousands of both."""
