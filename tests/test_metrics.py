@@ -14,7 +14,8 @@ from rlm_plugins.registry import Registry
 
 RECIPE = """
 environment: {name: addition, digits: 2, test_rows: 4}
-rewards: [accuracy, {name: length, limit: 8, weight: 0.1}]
+rewards: [accuracy, {name: length, limit: 8, weight: 0.1}, token_sum]
+plugins: {load: [token_sum.py]}
 evaluation: {metric: length, every: 1, max_new_tokens: 4}
 stages:
   - model: {name: scratch, hidden: 16, heads: 2, intermediate: 16}
@@ -25,11 +26,21 @@ stages:
       shapers: [overlong]
       filters: [nonzero_std]
       penalties: [{name: kl, beta: 0.1}, {name: entropy, beta: 0.01}, {name: kl_old, beta: 0.01}]
-    speed: {skip_zero_advantage: false}  # it may be that no row teaches
     trainer: {max_steps: 2, per_device_train_batch_size: 8, num_generations: 4, max_completion_length: 4}
   - algorithm: cispo
-    speed: {skip_zero_advantage: false}
     trainer: {max_steps: 1, per_device_train_batch_size: 8, num_generations: 4, max_completion_length: 4}
+"""
+
+
+PLUGIN = """
+from rlm_plugins import hookimpl
+
+def token_sum(completion_ids):
+    return [float(sum(ids)) for ids in completion_ids]
+
+@hookimpl
+def rlm_rewards():
+    return {"token_sum": token_sum}
 """
 
 
@@ -65,6 +76,7 @@ def test_patterns(logged: str, entry: str) -> None:
 def test_everything_a_run_logs_is_in_the_glossary(tmp_path: Path) -> None:
     from rlm_plugins.run.launch import launch
 
+    (tmp_path / "token_sum.py").write_text(PLUGIN)
     (tmp_path / "tiny.yaml").write_text(RECIPE)
     run = launch(tmp_path / "tiny.yaml", [], out=tmp_path / "run")
     logged = {name for record in run.records() for name in record}

@@ -75,7 +75,8 @@ def equation(loss_type: str, scale: str, level: str, beta: float, top_entropy: f
 def train(trainer: GRPOTrainer) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
     trainer.remove_callback(PrinterCallback)
     trainer.train()
-    logs = [{k: v for k, v in line.items() if k in LOGGED} for line in trainer.state.log_history if "loss" in line]
+    lines = [line for line in trainer.state.log_history if "loss" in line]
+    logs = [{k: line.get(f"trl/{k}", line[k]) for k in LOGGED if k in line} for line in lines]
     return logs, {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
 
 

@@ -115,8 +115,12 @@ def test_grpo_has_the_weights_of_trl_bit_for_bit(tmp_path: Path, changes: dict[s
     assert torch.equal(weights(ours), weights(stock))
     assert weights(ours).abs().max() > 0
     for name in ("loss", "reward", "kl", "entropy_coef"):
-        assert logged(ours, name) == logged(stock, name), name
-    for name in ("policy_loss", "clip_ratio/low_mean", "clip_ratio/region_mean", "clip_ratio/high_max"):
+        assert (logged(ours, f"trl/{name}") or logged(ours, name)) == logged(stock, name), name
+    clipped = [f"clip_ratio/{x}" for x in ("low_mean", "region_mean", "high_max")]
+    for name in ("entropy", "vespo/phi_seq_mean", *clipped):
+        ours_as_trl = logged(ours, f"trl/{name}") or logged(ours, name)
+        assert ours_as_trl == pytest.approx(logged(stock, name), abs=1e-6), name
+    for name in ("policy_loss",):
         same_scale = name != "policy_loss" or not changes.get("gradient_accumulation_steps")  # TRL's dapo logs a share
         if same_scale:
             assert logged(ours, name) == pytest.approx(logged(stock, name), abs=1e-6), name
@@ -321,3 +325,20 @@ def test_weights_of_the_base_that_are_not_finite_are_told_as_such(tmp_path: Path
     model.lm_head.weight.data.fill_(torch.nan)
     with pytest.raises(Divergence, match=r"(?s)not finite before the first step.*the weights hold NaN"):
         trained(GRPOTrainer, tmp_path, {"speed": speed, "model": model})
+
+
+def test_metrics_are_equal_at_every_speed_and_batch_split(tmp_path: Path) -> None:
+    """Unequal lengths, and micro-batches of unequal numbers of tokens."""
+    changes = {"num_iterations": 2, "beta": 0.1, "mask_truncated_completions": True}
+    split = {**changes, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+    joint = {**changes, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
+    runs = [
+        trained(GRPOTrainer, tmp_path / "none", {"speed": "none"}, **split),
+        trained(GRPOTrainer, tmp_path / "fast", {}, **split),
+        trained(GRPOTrainer, tmp_path / "joint", {"speed": "none"}, **joint),
+    ]
+    for name in ("entropy", "kl", "clip_ratio/region_mean", "clip_ratio/high_max"):
+        first, *others = [logged(run, name) for run in runs]
+        assert first, name
+        for other in others:
+            assert other == pytest.approx(first, abs=1e-4), name

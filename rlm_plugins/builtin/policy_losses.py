@@ -142,7 +142,7 @@ def vespo(
         scale = torch.full_like(advantages, lambda_negative).where(~is_positive, lambda_positive).clamp(min=1e-4)
         weight = torch.exp(scale + k * log_w - scale * torch.exp(log_w)).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
     if log is not None:
-        log("phi", weight.expand(mask.shape))
+        log("phi", weight)
     return -weight * advantages * logp
 
 

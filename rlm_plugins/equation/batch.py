@@ -106,7 +106,7 @@ class Batch:
 
     # -- normalization: GLOBAL counts of one optimizer step, over micro-batches and ranks
     loss: Tensor = _field("B T", "per-token loss to be aggregated (aggregators only)", LOSS)
-    num_tokens: Tensor = _field("", "trained tokens in this optimizer step", LOSS)
+    num_tokens: Tensor = _field("", "trained tokens per optimizer step, a mean over the generation batch", LOSS)
     num_sequences: Tensor = _field("", "completions with at least one trained token in this optimizer step", LOSS)
     num_sequences_all: Tensor = _field("", "completions in this optimizer step, those without trained tokens too", LOSS)
     num_micro_batches: Tensor = _field("", "micro-batches in this optimizer step", LOSS)

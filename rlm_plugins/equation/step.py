@@ -349,7 +349,7 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
         loss = loss * batch.rollout_weight
     total = _aggregate(batch, equation, loss, costs)
     if batch.log is not None and any("aggregator" in part.options for part in equation.terms()):
-        batch.log("policy_loss", (total.detach() * batch.num_micro_batches).expand(batch.mask.shape))
+        batch.log("policy_loss", total.detach())
     for part, x in ((part, x) for part, x in terms if "aggregator" in part.options):
         total = total + value_at(part.beta, batch.step) * aggregate_term(batch, part, x)
     if batch.logp.requires_grad and not total.requires_grad:

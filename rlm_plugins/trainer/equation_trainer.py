@@ -95,7 +95,7 @@ class Collaborators:
 
         aux_loss_coef = trainer.router_aux_loss_coef if trainer.aux_loss_enabled else None
         self.micro_batches = micro_batches = MicroBatches(context, passes, old_logprobs)
-        means = StepMeans(context, passes)
+        means = StepMeans(context)
         batches = LossBatches(context, rollout, passes, critic, means)
         schedules = options.schedules or {}
         self.loss = Loss(context, batches, passes, old_logprobs, critic, micro_batches, means, schedules, aux_loss_coef)
@@ -352,6 +352,11 @@ class EquationTrainer(ObservedSteps, GRPOTrainer):  # type: ignore[misc]
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         return self.components.loss.of_micro_batch(model, inputs)
+
+    def log(self, *args: Any, **options: Any) -> None:
+        """Log the metrics of an optimizer step, or of an evaluation."""
+        self.components.loss.means.flush()
+        super().log(*args, **options)
 
     # -- checkpoints
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,39 +56,55 @@ class MicroBatches:
 
 @dataclass
 class StepMeans:
-    """Means of metrics over all processes, and over all portions of an optimizer step."""
+    """Means of metrics over all portions and processes: of an optimizer step, or of an evaluation."""
 
     context: TrainerContext
-    passes: ForwardPasses
-    _sums: dict[str, torch.Tensor] | None = field(default=None, init=False)
+    _sums: dict[str, torch.Tensor] = field(default_factory=dict, init=False)
+    _largest: dict[str, torch.Tensor] = field(default_factory=dict, init=False)
 
     def reset(self) -> None:
         """Discard the sums of an interrupted step."""
-        self._sums = None
-
-    def accumulate(self) -> None:
-        """Accumulate sums until :meth:`flush`: portions have different numbers of tokens."""
-        self._sums = self._sums or {}
+        self._sums, self._largest = {}, {}
 
     def add(self, name: str, total: torch.Tensor, count: torch.Tensor) -> None:
-        """Log total / count over all processes, at once or with the other portions of the step."""
+        """Add to total and count of a metric whose mean is logged."""
+        self._sums[name] = self._sums.get(name, 0.0) + self._over_processes(total, count)
+
+    def add_extreme(self, name: str, value: torch.Tensor) -> None:
+        """Keep the largest value of a metric ``…max``, the smallest of another; an infinite value does not count."""
+        value = _sign(name) * value
+        self._largest[name] = torch.maximum(value, self._largest.get(name, value))
+
+    def log_alone(self, name: str, total: torch.Tensor, count: torch.Tensor) -> None:
+        """Log the mean of one micro-batch."""
+        sums = self._over_processes(total, count)
+        self.context.log(name, (sums[0] / sums[1].clamp(min=1.0)).item())
+
+    def log_extreme(self, name: str, value: torch.Tensor) -> None:
+        """Log the extreme of all processes, if there is one."""
+        largest = self.context.accelerator.gather(_sign(name) * value).max().item()
+        if math.isfinite(largest):
+            self.context.log(name, _sign(name) * largest)
+
+    def _over_processes(self, total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        """Return (2,) total and count of all processes."""
         local = torch.stack([total, count.to(total.dtype)]).detach()
-        sums = self.context.accelerator.reduce(local, reduction="sum")
-        if self._sums is None:
-            self._log(name, sums)
-        else:
-            self._sums[name] = self._sums.get(name, 0.0) + sums
+        sums: torch.Tensor = self.context.accelerator.reduce(local, reduction="sum")
+        return sums
 
     def flush(self) -> None:
-        """Log the means of the optimizer step, and clear the sums."""
-        for name, sums in (self._sums or {}).items():
-            self._log(name, sums)
-        self._sums = None
+        """Log the metrics of the optimizer step or the evaluation; those over no token are left out."""
+        for name, sums in self._sums.items():
+            total, count = sums.tolist()
+            if count > 0:
+                self.context.log(name, total / count)
+        for name, largest in self._largest.items():
+            self.log_extreme(name, _sign(name) * largest)
+        self.reset()
 
-    def _log(self, name: str, sums: torch.Tensor) -> None:
-        mean, count = torch.stack([sums[0] / sums[1].clamp(min=1.0), sums[1]]).tolist()  # one device synchronization
-        if count > 0 or not self.passes.skips_sequences:  # the mean over no sequence is undefined
-            self.context.log(name, mean)
+
+def _sign(name: str) -> float:
+    return 1.0 if name.endswith("max") else -1.0
 
 
 TRL_NAMES = {
@@ -107,44 +124,58 @@ class PartMetrics:
     """Logs what the loss parts of one micro-batch report.
 
     Args:
-        context: Context that the collaborators share.
         means: Means over processes and portions.
         mask: (B, T) True for tokens that enter the means.
+        share: Share of these completions in those of the optimizer step.
+        trl_mask: (B, T) True for tokens that enter TRL's mean of the micro-batch; None: that is not logged.
     """
 
-    context: TrainerContext
     means: StepMeans
     mask: torch.Tensor
+    share: torch.Tensor
+    trl_mask: torch.Tensor | None = None
     _clipped: dict[str, torch.Tensor] = field(default_factory=dict, init=False)
 
     def __call__(self, name: str, x: torch.Tensor) -> None:
-        """Log the mean of `x`, (B, T) per token or (B, 1) per sequence."""
+        """Log the mean of `x`, (B, T) per token or (B, 1) per sequence; the sum over the step of one number."""
+        if x.dim() == 0:
+            self.means.add(name, x, self.share)
+            return
         self.means.add(name, torch.where(self.mask.bool(), x, 0.0).sum(), self.mask.sum())
         if name in TRL_NAMES:
-            self._log_mean(TRL_NAMES[name], x)
+            self.by_trl(TRL_NAMES[name], x)
         if name in _EXTREMES:
-            self._log_extreme(_EXTREMES[name], x)
+            self._by_trl_extreme(_EXTREMES[name], x)
             self._clipped[name] = x
             if len(self._clipped) == len(_EXTREMES):
-                self._log_mean(_REGION, torch.stack([*self._clipped.values()]).amax(0))
+                self.by_trl(_REGION, torch.stack([*self._clipped.values()]).amax(0))
                 self._clipped.clear()
 
-    def _log_mean(self, name: str, x: torch.Tensor) -> None:
-        """Log the mean over tokens, or over sequences for one value per sequence, as TRL does."""
-        if x.shape[1] == 1 != self.mask.shape[1]:
-            live = self.mask.any(1, keepdim=True)
-            self.means.add(name, (x * live).sum(), live.sum())
-        else:
-            self.means.add(name, torch.where(self.mask.bool(), x, 0.0).sum(), self.mask.sum())
+    def by_trl(self, name: str, x: torch.Tensor) -> None:
+        """Log the mean over tokens, or over sequences for one value per sequence, under TRL's name."""
+        self.means.add(name, *_total(x, self.mask, self.mask.any(1, keepdim=True)))
+        if self.trl_mask is not None:
+            rows = torch.ones_like(self.trl_mask[:, :1])
+            self.means.log_alone(f"trl/{name}", *_total(x, self.trl_mask, rows))
 
-    def _log_extreme(self, name: str, x: torch.Tensor) -> None:
-        """Log the smallest or largest mean of a sequence, over all processes."""
-        live, sign = self.mask.any(1), 1.0 if name.endswith("max") else -1.0
-        shares = torch.where(self.mask.bool(), x, 0.0).sum(1) / self.mask.sum(1).clamp(min=1)
-        largest = (sign * shares).where(live, -torch.inf).amax() if len(live) else torch.tensor(-torch.inf)
-        value = sign * self.context.accelerator.gather(largest.to(self.mask.device)).max().item()
-        if value not in (torch.inf, -torch.inf):
-            self.context.log(name, value)
+    def _by_trl_extreme(self, name: str, x: torch.Tensor) -> None:
+        self.means.add_extreme(name, _extreme(x, self.mask, _sign(name)))
+        if self.trl_mask is not None:
+            self.means.log_extreme(f"trl/{name}", _extreme(x, self.trl_mask, _sign(name)))
+
+
+def _total(x: torch.Tensor, mask: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return sum and count of `x` over the tokens of `mask`, or over `rows` for one value per sequence."""
+    mask = rows if x.shape[1] == 1 != mask.shape[1] else mask
+    return torch.where(mask.bool(), x, 0.0).sum(), mask.sum()
+
+
+def _extreme(x: torch.Tensor, mask: torch.Tensor, sign: float) -> torch.Tensor:
+    """Return the largest (`sign` 1) or smallest (-1) mean of a sequence; infinite if none has tokens."""
+    live = mask.any(1)
+    shares = torch.where(mask.bool(), x, 0.0).sum(1) / mask.sum(1).clamp(min=1)
+    none = torch.tensor(-torch.inf, device=mask.device)
+    return sign * ((sign * shares).where(live, -torch.inf).amax() if len(live) else none)
 
 
 @dataclass
@@ -169,15 +200,20 @@ class LossBatches:
         logp: torch.Tensor,
         entropy: torch.Tensor,
         values: torch.Tensor | None,
-        live: torch.Tensor | None = None,
+        counted: torch.Tensor | None = None,
+        is_stock: bool = False,
     ) -> Batch:
-        """Return a micro-batch with the data of the loss phase; metrics are over its `live` sequences (B,)."""
+        """Return a micro-batch with the data of the loss phase.
+
+        Metrics are over its `counted` sequences (B,); `is_stock`: TRL's means are logged beside them.
+        """
         context, args = self.context, self.context.args
-        metric_mask = inputs["mask"] if live is None else inputs["mask"] * live.unsqueeze(1)
+        metric_mask = inputs["mask"] if counted is None else inputs["mask"] * counted.unsqueeze(1)
         columns: dict[str, Any] = {name: inputs.get(column) for name, column in TRL_COLUMNS.items()}
         columns |= {name: inputs.get(name) for name in ("returns", "expected_logp", "old_values")}
         columns["old_logp"] = logp.detach() if columns["old_logp"] is None else columns["old_logp"]
         share = context.accumulation / args.steps_per_generation if context.is_training else 1  # of the generation
+        rows, all_rows = len(inputs["group"]), inputs["num_sequences_all"] * share
         num_micro_batches = float(context.accumulation * context.accelerator.num_processes)
         return Batch(
             group=inputs["group"],
@@ -195,10 +231,10 @@ class LossBatches:
             **columns,
             num_tokens=inputs["num_tokens"].clamp(min=1.0) * share,
             num_sequences=inputs["num_sequences"].clamp(min=1.0) * share,
-            num_sequences_all=inputs["num_sequences_all"] * share,
+            num_sequences_all=all_rows,
             num_micro_batches=torch.tensor(num_micro_batches, device=logp.device),
             term_counts=unflatten_counts(inputs, share),
-            log=PartMetrics(context, self.means, metric_mask),
+            log=PartMetrics(self.means, metric_mask, rows / all_rows, inputs["mask"] if is_stock else None),
         )
 
     def step_batch(self, batch: Batch, inputs: dict[str, Any]) -> tuple[Batch, torch.Tensor]:
@@ -255,10 +291,7 @@ class Loss:
         for observer in self.context.observers:
             observer.micro_batch(inputs)
         portions = self.passes.portions(inputs)
-        if portions is None:
-            return self.of_portion(model, inputs)
-        self.means.accumulate()
-        early, last = portions[:-1], portions[-1] if portions else None
+        early, last = ([], inputs) if portions is None else (portions[:-1], portions[-1] if portions else None)
         accelerator = self.context.accelerator
         total = torch.zeros((), device=accelerator.device, requires_grad=last is None)
         for portion in early:
@@ -268,14 +301,15 @@ class Loss:
                     accelerator.backward(loss)
             total = total + loss.detach()
         loss = total if last is None else total + self.of_portion(model, last)
-        if accelerator.sync_gradients:
+        if self.context.is_training and accelerator.sync_gradients:
             self.means.flush()
         return loss
 
     def of_portion(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Return the loss of completions that share a forward pass."""
         steps, is_first = self.micro_batches.steps(), self.old_logprobs.come_from_update()
-        live = self.passes.needs_forward(inputs, steps) if self.context.is_training else None
+        counted = self.passes.with_gradient(inputs, steps) if self.context.is_training else None
+        live = counted if self.passes.skips_sequences else None
         has_old_logp = "old_per_token_logps" in inputs and not is_first
         if live is not None:
             self.means.add("speed/skipped", (~live).sum().float(), torch.tensor(float(len(live)), device=live.device))
@@ -293,7 +327,10 @@ class Loss:
         if live is not None:
             old_logp = inputs.get("old_per_token_logps", 0.0)  # so the ratio of a skipped sequence is 1
             logp, entropy = logp.where(live.unsqueeze(1), old_logp), entropy * live.unsqueeze(1)
-        batch = self.batches.micro_batch(inputs, logp, entropy, self.critic.for_loss(inputs, hidden), live)
+        differs = self.context.accumulation > 1 or counted is not None  # from TRL's mean of a micro-batch
+        is_stock = differs and live is None and self.passes.keeps_micro_batches
+        values = self.critic.for_loss(inputs, hidden)
+        batch = self.batches.micro_batch(inputs, logp, entropy, values, counted, is_stock)
         if not self.context.equation.is_per_sequence:
             batch.step_batch, batch.step_batch_rows = self.batches.step_batch(batch, inputs)
         processes = self.context.accelerator.num_processes
@@ -307,7 +344,7 @@ class Loss:
         if has_aux_loss:
             loss = loss + self.aux_loss_coef * aux_loss / self.context.accumulation
             self.means.add("aux_loss", aux_loss.detach().float(), torch.ones((), device=loss.device))
-        batch.log("entropy", entropy.detach())
+        batch.log.by_trl("entropy", entropy.detach())  # type: ignore[attr-defined]
         for name, schedule in self.schedules.items():
             self.context.log(f"schedule/{name}", schedule.at(batch.step))
         return loss

@@ -66,11 +66,13 @@ class ForwardPasses:
 
     Attributes:
         reuses_old_logprobs: Old log-probs may come from the first pass over a generation, or from decoding.
-        skips_sequences: :meth:`needs_forward` may exclude completions.
+        skips_sequences: Completions without gradient have no forward pass.
+        keeps_micro_batches: Micro-batches are those of TRL.
     """
 
     reuses_old_logprobs: bool = False
     skips_sequences: bool = False
+    keeps_micro_batches: bool = True
 
     def __init__(self, context: TrainerContext, trl_forward: Callable[..., LogpsAndEntropies]) -> None:
         self.context, self._trl_forward = context, trl_forward
@@ -166,8 +168,8 @@ class ForwardPasses:
         """Return the parts of a micro-batch that have a backward pass each; None: it is not split."""
         return None
 
-    def needs_forward(self, inputs: dict[str, Any], steps: range) -> torch.Tensor | None:
-        """Return (B,) True for the completions that need a forward pass; None: all of them.
+    def with_gradient(self, inputs: dict[str, Any], steps: range) -> torch.Tensor | None:
+        """Return (B,) True for the completions that have a gradient, over which metrics are means; None: all of them.
 
         Args:
             inputs: A micro-batch, or a portion of one.

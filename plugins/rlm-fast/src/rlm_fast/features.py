@@ -106,11 +106,13 @@ class Features:
     @cached_property
     def skip_zero_advantage(self) -> Feature:
         """Updates without zero-advantage completions; whether the loss allows it is checked at each step."""
-        return self._feature(
-            "skip_zero_advantage",
-            (self.critic, "the critic is trained on them"),
-            (getattr(self.args, "target_kl", None) is not None, "`target_kl` measures all completions"),
-        )
+        return self._feature("skip_zero_advantage", *self.reasons_to_keep)
+
+    @property
+    def reasons_to_keep(self) -> tuple[tuple[bool, str], ...]:
+        """Conditions under which zero-advantage completions are needed, each with its reason."""
+        has_target = getattr(self.args, "target_kl", None) is not None
+        return (self.critic, "the critic is trained on them"), (has_target, "`target_kl` measures all completions")
 
     @cached_property
     def group_micro_batches(self) -> Feature:

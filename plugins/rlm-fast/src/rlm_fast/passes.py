@@ -34,7 +34,7 @@ class PackedPasses(ForwardPasses):
 
     def __init__(self, speed: Speed, context: TrainerContext, trl_forward: Callable[..., LogpsAndEntropies]) -> None:
         super().__init__(context, trl_forward)
-        self.reuses_old_logprobs, self.skips_sequences = speed.reuse_old_logprobs, speed.skip_zero_advantage
+        self.reuses_old_logprobs = speed.reuse_old_logprobs
         self.features = Features(
             speed,
             context.equation,
@@ -44,6 +44,8 @@ class PackedPasses(ForwardPasses):
             load_balancing=context.trainer.aux_loss_enabled,
             critic=context.has_critic,
         )
+        self.skips_sequences = self.features.skip_zero_advantage.on
+        self.keeps_micro_batches = not self.features.group_micro_batches.on
         self._packed: PackedForward | None = None
         self._no_gradient: tuple[range, bool] = (range(0), False)
         fuse_lora(context.model, enabled=self.features.fused_lora.on)
@@ -137,7 +139,7 @@ class PackedPasses(ForwardPasses):
             micro_batches,
             step_size,
             rule,
-            skip_zero_advantage=self._skips_zero_advantage(steps),
+            skip_zero_advantage=self.skips_sequences and self._zero_has_no_gradient(steps),
             relative=self._packed_forward().relative,
             max_over_ranks=self._max_over_ranks,
         )
@@ -146,9 +148,9 @@ class PackedPasses(ForwardPasses):
         """Return the parts of a micro-batch that have a backward pass each; None: it is not split."""
         return inputs.get(PORTIONS)
 
-    def needs_forward(self, inputs: dict[str, Any], steps: range) -> torch.Tensor | None:
-        """Return (B,) True for the completions that need a forward pass; None: all of them."""
-        return has_advantage(inputs["advantages"]) if self._skips_zero_advantage(steps) else None
+    def with_gradient(self, inputs: dict[str, Any], steps: range) -> torch.Tensor | None:
+        """Return (B,) True for the completions that have a gradient; None: all of them."""
+        return has_advantage(inputs["advantages"]) if self._zero_has_no_gradient(steps) else None
 
     def _may_regroup(self, micro_batches: list[dict[str, Any]]) -> bool:
         """Return True if the loss is a sum over the optimizer step and every process packs all completions."""
@@ -173,9 +175,9 @@ class PackedPasses(ForwardPasses):
     def _max_over_ranks(self, count: int) -> int:
         return max(gather_object([count])) if self.context.accelerator.num_processes > 1 else count
 
-    def _skips_zero_advantage(self, steps: range) -> bool:
-        """Return True if zero-advantage completions have no gradient in these optimizer steps."""
-        if not self.features.skip_zero_advantage.on:
+    def _zero_has_no_gradient(self, steps: range) -> bool:
+        """Return True if zero-advantage completions have no gradient in these optimizer steps, at any speed."""
+        if any(condition for condition, _ in self.features.reasons_to_keep):
             return False
         if self._no_gradient[0] != steps:  # a scheduled coefficient may have changed
             equation, labels = self.context.equation, self.context.source_labels
