@@ -104,7 +104,6 @@ OWN: dict[str, Own] = {
 }
 
 LEFT_OUT: dict[str, str] = {
-    "reward_model": "trains a reward model, not a policy",
     "process_reward_model": "trains a process reward model, not a policy",
     "gigpo": "needs an environment of several turns: measured in plugins/rlm-process",
     "arpo": "branches after tool calls, so it needs an environment of several turns: measured in plugins/rlm-process",

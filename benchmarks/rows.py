@@ -119,7 +119,7 @@ class Job:
         look = {
             **second,
             "name": "look",
-            "speed": {"skip_zero_advantage": False},  # zero-advantage completions have a length and an entropy too
+            "speed": "none",  # TRL's entropy counts completions with advantage zero too
             "algorithm": "reinforce",
             "evaluation": None,
             "trainer": {**trainer, **writes},
@@ -165,7 +165,7 @@ def measure(job: Job) -> Record:
     records = run.records()
     held_out = [r for r in records if r["stage"] == "01-row" and f"held_out/{_metric(stage)}" in r]
     curve = [[r["step"], r[f"held_out/{_metric(stage)}"]] for r in held_out]
-    looks = [r for r in records if r["stage"] == "02-look" and "entropy" in r]
+    looks = [r for r in records if r["stage"] == "02-look" and "completions/mean_length" in r]
     return {
         "row": job.row,
         "seed": job.seed,
@@ -173,7 +173,7 @@ def measure(job: Job) -> Record:
         "after": curve[-1][1],
         "held_out_rows": held_out[-1]["held_out/rows"],
         "length": fmean(r["completions/mean_length"] for r in looks),
-        "entropy": fmean(r["entropy"] for r in looks),
+        "entropy": fmean(r.get("trl/entropy", r.get("entropy")) for r in looks),
         "seconds": seconds,
         "curve": curve,
         "packages": json.loads((job.folder / "manifest.json").read_text())["packages"],

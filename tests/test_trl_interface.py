@@ -120,6 +120,7 @@ def test_one_file_overrides_trl() -> None:
             "_get_per_token_logps_and_entropies",
             "_calculate_rewards",
             "_compute_loss",
+            "log",
             "_save",
         ]
     }
