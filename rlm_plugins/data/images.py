@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm_plugins.data.tables import row_address
-from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.errors import RecipeError
 
 COLUMNS = ("image", "images")
 """Columns of images, as in TRL: one image, or a list of them."""
@@ -104,7 +104,7 @@ def with_loaded_images(rows: Any, folder: Path, path: str = "") -> Any:
     names = image_columns(rows.column_names or next(iter(rows), {}))
     if not names:
         return rows
-    _require_pillow()
+    require_pillow()
     import datasets
 
     if any(isinstance(image, str) for image in _images(next(iter(undecoded(rows))), names)):
@@ -117,26 +117,6 @@ def with_loaded_images(rows: Any, folder: Path, path: str = "") -> Any:
             hint = "paths are relative to `image_folder`, by default the folder of the recipe"
             raise RecipeError(problem, where=row_address(path, number), hint=hint)
     return _cast(rows, names, datasets.Image())
-
-
-def open_images(files: Sequence[Path]) -> list[Any]:
-    """Return the images in files.
-
-    Raises:
-        RlmError: Pillow is not installed, or a file is no image; it names the file.
-    """
-    if not files:
-        return []
-    _require_pillow()
-    from PIL import Image
-
-    images = []
-    for file in files:
-        try:
-            images.append(Image.open(file).convert("RGB"))
-        except (OSError, ValueError) as error:
-            raise RlmError(f"an image cannot be opened: {error}", where=str(file)) from None
-    return images
 
 
 def _cast(rows: Any, names: list[str], feature: Any) -> Any:
@@ -186,7 +166,8 @@ def _defect(images: Sequence[Any]) -> str:
     return ""
 
 
-def _require_pillow() -> None:
+def require_pillow() -> None:
+    """Check that Pillow is installed, and forbid it to run Ghostscript."""
     try:
         from PIL import EpsImagePlugin
     except ImportError:

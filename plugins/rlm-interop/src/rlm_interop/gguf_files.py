@@ -10,8 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.durable.lock import cache_folder, create_once, file_digest
+from rlm_interop.cached_folder import create_once
+from rlm_plugins.durable.lock import cache_folder
 from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.models.fingerprints import digest_of_file
 from rlm_plugins.models.pretrained import Checkpoint, WeightsNotice, with_pad_token
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class GgufFile:
     @cached_property
     def folder(self) -> Path:
         """Folder of the cache for the converted model; its name includes the hash of the file."""
-        return cache_folder() / "models" / f"{self.file.stem}-{file_digest(self.file)[:16]}-{self._dtype}"
+        return cache_folder() / "models" / f"{self.file.stem}-{digest_of_file(self.file)[:16]}-{self._dtype}"
 
     @property
     def path(self) -> str:
