@@ -31,11 +31,7 @@ def images_of(example: Mapping[str, Any]) -> list[Any]:
 
 
 def messages_of(example: Mapping[str, Any]) -> Any:
-    """Return the prompt of an example with its images inside the first user message, as TRL passes it to a processor.
-
-    Raises:
-        RecipeError: The messages have another number of places for images.
-    """
+    """Return the prompt of an example with its images inside the first user message, as TRL gives it to a processor."""
     from trl.data_utils import prepare_multimodal_messages
 
     try:
@@ -90,17 +86,7 @@ def _digest(image: Any) -> str:
 
 
 def with_loaded_images(rows: Any, folder: Path, path: str = "") -> Any:
-    """Return examples whose images are decoded when they are read.
-
-    Args:
-        rows: A `datasets.Dataset` or a stream. An image is a path, its bytes, or an image of `datasets`.
-        folder: Relative paths start here.
-        path: Their file, whose lines errors name.
-
-    Raises:
-        RecipeError: Pillow is not installed, or an image cannot be opened; it names the row, counted from 0. The images
-            of a stream are opened when they are read.
-    """
+    """Return examples whose images (paths, bytes, or images of `datasets`) are decoded when they are read."""
     names = image_columns(rows.column_names or next(iter(rows), {}))
     if not names:
         return rows

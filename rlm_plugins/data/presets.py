@@ -84,15 +84,7 @@ class PromptBuilder:
 
 
 def with_columns(rows: Dataset | IterableDataset, columns: Mapping[str, str]) -> Dataset | IterableDataset:
-    """Return examples with copies of columns.
-
-    Args:
-        rows: The examples.
-        columns: New name → column that is copied.
-
-    Raises:
-        RecipeError: There is no such column, or the new name is reserved for rewards.
-    """
+    """Return examples with copies of columns."""
     if not columns:
         return rows
     existing = rows.column_names or list(next(iter(rows), {}))
@@ -104,11 +96,7 @@ def with_columns(rows: Dataset | IterableDataset, columns: Mapping[str, str]) ->
 
 
 def prompt_builder(prompt: str | None, template: str | None, system: str | None, chat: bool) -> PromptBuilder:
-    """Build the prompt builder of the knobs of a data set.
-
-    Raises:
-        RecipeError: Knobs that contradict each other, or an invalid template.
-    """
+    """Build the prompt builder of the knobs of a data set."""
     if template is not None and prompt is not None:
         raise RecipeError("`prompt` and `template` exclude each other", where="environment", hint="keep one of them")
     if system is not None and not chat:
@@ -127,9 +115,6 @@ def prompt_builder(prompt: str | None, template: str | None, system: str | None,
 
 def parse(template: str) -> list[tuple[str, str]]:
     """Parse a template into pairs of text and the column that follows it ('' at the end).
-
-    Raises:
-        RecipeError: A brace without its partner, or anything but a column between braces.
 
     >>> parse("Question: {question} Box it: {{}}")
     [('Question: ', 'question'), (' Box it: {', ''), ('}', '')]
@@ -154,9 +139,6 @@ def hold_out(rows: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
     """Return (train, test): `count` test examples drawn with `seed`, and the examples with other prompts.
 
     Of an unpaired preference (with a ``label``), all examples of a drawn prompt are held out.
-
-    Raises:
-        RecipeError: No training example is left.
     """
     indices = random.Random(seed).sample(range(len(rows)), min(count, len(rows)))
     test = rows.select(sorted(indices))
@@ -169,10 +151,7 @@ def hold_out(rows: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
 def without(rows: Any, test: Any, *, drawn: bool = False) -> Any:
     """Return `rows` without examples whose prompt, with its images, is in `test`; a warning says how many they are.
 
-    Args:
-        rows: Training examples, or a stream of them.
-        test: Held-out examples.
-        drawn: True if the held-out examples are some of `rows`; the warning does not count them.
+    The warning does not count those that were `drawn` from `rows`.
 
     Raises:
         RecipeError: No training example is left.
@@ -283,11 +262,7 @@ def _joined_signature(environment: Callable[..., Any], read: Callable[..., Any])
 
 
 def check_path(path: str) -> None:
-    """Raise an error if no data set is named.
-
-    Raises:
-        RecipeError: The path is empty.
-    """
+    """Raise an error if no data set is named."""
     if not path:
         raise RecipeError(
             "expected a data set, got an empty `path`",

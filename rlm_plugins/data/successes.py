@@ -17,15 +17,7 @@ WHERE = "environment.stage"
 
 
 def described(spec: EnvironmentSpec, earlier: Mapping[str, EnvironmentSpec]) -> EnvironmentSpec:
-    """Return a specification with the examples of the earlier stage in place of those that it will keep.
-
-    Args:
-        spec: With `successes`.
-        earlier: Name of each earlier stage → its data sets.
-
-    Raises:
-        RecipeError: There is no such stage before this one.
-    """
+    """Return a specification with the examples of the earlier stage in place of those that it will keep."""
     assert spec.successes is not None
     name = spec.successes.stage
     if name not in earlier:
@@ -36,15 +28,7 @@ def described(spec: EnvironmentSpec, earlier: Mapping[str, EnvironmentSpec]) -> 
 
 
 def collected(folder: Path, spec: EnvironmentSpec) -> EnvironmentSpec:
-    """Return a specification whose training examples are the successes in the folder of a run.
-
-    Args:
-        folder: The run, after the earlier stage has finished.
-        spec: As :func:`described` returns it.
-
-    Raises:
-        RecipeError: The stage kept nothing for any of its prompts.
-    """
+    """Return a specification whose training examples are the successes in the folder of a run."""
     assert spec.successes is not None
     completions = _kept(folder / FILE, spec.successes)
     train = []

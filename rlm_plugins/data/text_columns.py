@@ -77,10 +77,7 @@ class Examples:
     def texts(self, name: str, text: Callable[[Any], str], *, roles: bool = False) -> TextColumn:
         """Return the texts of a column: of all examples where Arrow has text or messages, else of the sample.
 
-        Args:
-            name: Name of the column.
-            text: Value → its text, for the sample.
-            roles: True if the text of a message begins with its role.
+        With `roles` the text of a message begins with its role.
         """
         import numpy as np
 

@@ -32,10 +32,6 @@ def to_recipe_columns(rows: Any, path: str = "") -> Any:
     list of completions from the best to the worst, becomes one example per pair, with ``chosen`` and ``rejected``.
     ``text`` becomes the demonstration of an empty prompt. Unpaired preferences and other examples stay as they are.
 
-    Args:
-        rows: A `datasets.Dataset` or a stream.
-        path: Their file, whose lines errors name.
-
     Raises:
         RecipeError: An example is unusable; it names its row, counted from 0.
     """

@@ -22,10 +22,6 @@ _HELD: dict[str, int] = {}
 def locked(folder: Path, log_line: Callable[[str], None] = print) -> Iterator[None]:
     """Hold the lock of a folder; it ends with the process, however that ends.
 
-    Args:
-        folder: An existing folder.
-        log_line: Called with one line if the lock is taken over from a process that did not end cleanly.
-
     Raises:
         RlmError: Another process holds it; the error has its host and process id.
     """

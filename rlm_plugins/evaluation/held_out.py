@@ -143,12 +143,7 @@ def evaluate(
 
 
 class Progress:
-    """Progress of an evaluation, as a line of text every few seconds.
-
-    Args:
-        total: Number of completions.
-        log_line: Called with the line; None: never.
-    """
+    """Progress of an evaluation, as a line of text every few seconds."""
 
     def __init__(self, total: int, log_line: Callable[[str], None] | None) -> None:
         self._total, self._log_line, self._done = total, log_line, 0
@@ -260,15 +255,6 @@ def evaluate_sampled(
 
     The state of the global random number generator is restored, so that an evaluation does not change the training.
     None if the trainer evaluates in its own way, without completions.
-
-    Args:
-        stage: Its evaluation sets the metric, the k and the temperature.
-        examples: Held-out examples.
-        model: A causal language model.
-        tokenizer: Its tokenizer.
-        samples: Completions per example.
-        seed: Of the random numbers.
-        log_line: As in `evaluate`.
     """
     evaluation = stage.evaluation
     if evaluation is None or isinstance(stage.trainer, Evaluates):

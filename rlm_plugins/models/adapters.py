@@ -63,11 +63,7 @@ class Adapter:
         return {self.file_key(name): x.detach().cpu() for name, x in self.weights().items()}
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Load weights from a file, or from another adapter of the same shape.
-
-        Raises:
-            RlmError: They do not fit the policy's base.
-        """
+        """Load weights from a file, or from another adapter of the same shape."""
         weights = {self.file_key(name): x for name, x in self.weights().items()}
         mismatched = sorted(set(weights) ^ set(state))
         mismatched += [name for name, x in weights.items() if name in state and x.shape != state[name].shape]
@@ -79,11 +75,7 @@ class Adapter:
 
 
 def load_adapter(policy: Any, name: str, folder: Path) -> Adapter:
-    """Load an adapter that PEFT saved in a folder; it is not trainable, and no RNG state is used.
-
-    Raises:
-        RlmError: It does not fit the policy's base.
-    """
+    """Load an adapter that PEFT saved in a folder; it is not trainable, and no RNG state is used."""
     from peft import LoraConfig
     from safetensors.torch import load_file
 

@@ -75,9 +75,6 @@ class AuxiliaryOptimizer(Generic[P]):
     def step(self, step: int) -> tuple[float, float]:
         """Take an optimizer step on the accumulated gradients.
 
-        Args:
-            step: Number of optimizer steps done.
-
         Returns:
             ‖gradient‖₂ before clipping, and the learning rate.
         """
@@ -107,11 +104,7 @@ class AuxiliaryOptimizer(Generic[P]):
         return {**self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state of model and optimizer.
-
-        Raises:
-            RlmError: The state of the optimizer or of the model is missing.
-        """
+        """Restore the state of model and optimizer."""
         self.model.load_state_dict({name: x for name, x in state.items() if name != "optimizer"})
         if "optimizer" not in state:
             problem = f"the checkpoint has no optimizer state of the {self._name}: training cannot resume exactly"
@@ -234,11 +227,7 @@ class AuxiliaryLM:
         return self._optimizer.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore weights and optimizer state.
-
-        Raises:
-            RlmError: The state belongs to another base, or has no optimizer.
-        """
+        """Restore weights and optimizer state."""
         self._optimizer.load_state_dict(state)
 
 

@@ -90,11 +90,7 @@ class Critic:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore head and trunk.
-
-        Raises:
-            RlmError: The value head is missing, or the trunk has other parameters.
-        """
+        """Restore head and trunk."""
         if "head" not in state:
             raise RlmError("the saved critic has no value head", where="critic")
         weights, saved = self.trunk_weights(), state["body"]
@@ -118,11 +114,7 @@ class Critic:
         """Save nothing: this trunk has no parameters of its own."""
 
     def load(self, folder: Path) -> None:
-        """Load the files of `save`.
-
-        Raises:
-            RlmError: The folder holds no value head, or another critic.
-        """
+        """Load the files of `save`."""
         from safetensors.torch import load_file
 
         if not (folder / HEAD).exists():
@@ -173,13 +165,7 @@ ADAPTER = "critic"
 
 
 class SharedCritic(Critic):
-    """A critic with its own LoRA adapter on the policy's frozen base.
-
-    Args:
-        policy: A PEFT model.
-        lora: Fields of ``peft.LoraConfig``.
-        device: Device of the value head.
-    """
+    """A critic with its own LoRA adapter on the policy's frozen base."""
 
     def __init__(self, policy: Any, lora: Mapping[str, Any], device: Any) -> None:
         from peft import LoraConfig

@@ -90,14 +90,7 @@ def build_tokenizer(characters: str, tools: bool = False) -> PreTrainedTokenizer
 
 
 def build_config(architecture: str, characters: str, tools: bool = False, **sizes: Any) -> PretrainedConfig:
-    """Build the config of a decoder with untied embeddings and full attention heads.
-
-    Args:
-        architecture: ``qwen3`` or ``llama``.
-        characters: Characters of the vocabulary.
-        tools: True to include the tags of tools.
-        sizes: Fields of the config.
-    """
+    """Build the config of a decoder with untied embeddings and full attention heads."""
     from transformers import AutoConfig
 
     ids = vocabulary(characters, tools)
@@ -123,11 +116,6 @@ def build_model(config: PretrainedConfig, seed: int) -> PreTrainedModel:
 
 def skeleton(config: PretrainedConfig, lora: Mapping[str, Any] | None, where: str = "model.lora") -> torch.nn.Module:
     """Build a model with its adapters on the meta device.
-
-    Args:
-        config: Config of the model; weights are in its `dtype`.
-        lora: Fields of ``peft.LoraConfig``, or None to train all weights.
-        where: Key of the recipe with these fields, for errors.
 
     Raises:
         RecipeError: PEFT rejects the adapter, or TRL does not support it.

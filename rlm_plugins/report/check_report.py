@@ -234,10 +234,6 @@ SUPPLIERS = {
 def examine(stage: Stage, registry: Registry) -> Entry:
     """Return everything that ``rlm check`` reports on a stage.
 
-    Args:
-        stage: Composed, with its environment built.
-        registry: Supplies the origin of its parts.
-
     Returns:
         ``name``; ``model`` (origin and license); ``parts`` (slot, name, plugin, origin, file); ``data`` (name,
         needed_by, supplied_by); ``batch`` (lines of text); ``objective`` and ``legend`` (symbol, meaning, part);

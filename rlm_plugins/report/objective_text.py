@@ -218,11 +218,7 @@ def meaning(part: Bound) -> str:
 
 
 def slots_of(algorithm: Algorithm, registry: Registry) -> Slots:
-    """Return the parts of an algorithm, bound to its knobs.
-
-    Raises:
-        RecipeError: The algorithm names an unknown part, or an unknown knob.
-    """
+    """Return the parts of an algorithm, bound to its knobs."""
     slots: dict[str, Any] = {}
     for hook, info in HOOKS.items():
         if info.key in SLOTS:

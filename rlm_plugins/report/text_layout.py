@@ -18,10 +18,6 @@ _WRAPPING: Any = {"break_long_words": False, "break_on_hyphens": False}
 def report(head: str, sections: Mapping[str, str | Iterable[Sequence[str]]]) -> str:
     """Return a report: its head, then each section that is not empty under its title.
 
-    Args:
-        head: One line or several.
-        sections: Title → text, or rows of a table. Each is indented.
-
     >>> print(report("clip", {"meaning": "A clip.", "pitfalls": "", "knobs": [("epsilon", "0.2"), ("delta", "null")]}))
     clip
     <BLANKLINE>

@@ -46,10 +46,6 @@ def code_of(recipe: Recipe) -> list[ForeignCode]:
 def require_trust(recipe: Recipe, *, is_run: bool = False) -> None:
     """Return if the user trusts the code that a recipe runs, and limit its addresses to that code.
 
-    Args:
-        recipe: The recipe; nothing of it has run.
-        is_run: True if it is that of a run.
-
     Raises:
         RlmError: It runs code that is not trusted, and no terminal can be asked.
     """
@@ -151,10 +147,6 @@ def read(source: Path, overrides: Sequence[str] | None, allow_changed: Collectio
 
 def recorded(folder: Path, command: str) -> Any:
     """Return the resolved recipe of a run as plain data, without composing it.
-
-    Args:
-        folder: The folder of the run.
-        command: A correct command, for the hint.
 
     Raises:
         RlmError: The folder is not that of a run.

@@ -20,11 +20,7 @@ from rlm_plugins.stage import Stage
 
 
 def suite_of(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Return name → ``before`` and ``after`` of each further held-out set: score and interval.
-
-    Args:
-        records: Lines of a stage.
-    """
+    """Return name → ``before`` and ``after`` of each further held-out set: score and interval."""
     suites = [record["suite"] for record in records if record.get("suite")]
     if not suites:
         return {}
@@ -33,11 +29,7 @@ def suite_of(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[f
 
 
 def sampled_of(records: Sequence[Mapping[str, Any]]) -> tuple[list[int], SampledScores, SampledScores] | None:
-    """Return the k, and the sampled scores before and after the training of a stage; None without both.
-
-    Args:
-        records: Lines of a stage.
-    """
+    """Return the k, and the sampled scores before and after the training of a stage; None without both."""
     sampled = [record["sampled"] for record in records if record.get("sampled")]
     if len(sampled) < 2:
         return None
@@ -58,12 +50,6 @@ def change_line(before: SampledScores, after: SampledScores, ks: Sequence[int], 
 
 def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, file: Path) -> bool:
     """Draw the held-out score of a stage with its 95 % interval over its steps, and the same score in training.
-
-    Args:
-        records: The lines of metrics.jsonl.
-        stage: Name of the stage to draw.
-        metric: Label of the reward that is the score.
-        file: Path of the PNG.
 
     Returns:
         False if there is no score, or matplotlib is not installed (extra ``plot``).
@@ -99,11 +85,6 @@ def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, f
 
 def pass_at_k_curves(before: SampledScores, after: SampledScores, file: Path) -> bool:
     """Draw pass@k over k of base and trained model, with 95 % intervals, and majority@k.
-
-    Args:
-        before: Scores of the base.
-        after: Scores of the trained model.
-        file: Path of the PNG.
 
     Returns:
         False if matplotlib is not installed (extra ``plot``).

@@ -102,11 +102,6 @@ def upload_result(trainer: Any, stage: Stage, result: ModelSpec) -> str:
     """Upload the result of a stage, and return the name of its repository.
 
     An adapter on a base that the run created is merged, because only the run has that base.
-
-    Args:
-        trainer: The trainer, which has created the repository.
-        stage: The stage; its result is on disk.
-        result: The policy after the stage, an adapter merged into its base.
     """
     from huggingface_hub import HfApi
 
@@ -132,11 +127,7 @@ def upload_result(trainer: Any, stage: Stage, result: ModelSpec) -> str:
 
 
 def save_result(trainer: Trainer, stage: Stage) -> None:
-    """Save model and tokenizer: into another folder, sealed with checksums, and renamed.
-
-    Raises:
-        RlmError: They cannot be written.
-    """
+    """Save model and tokenizer: into another folder, sealed with checksums, and renamed."""
     staged, main = stage.output.with_name(".result"), trainer.args.should_save
     with saving(stage.output, staged if main else None):
         trainer.accelerator.wait_for_everyone()
@@ -227,11 +218,7 @@ def _loading(output: Path) -> Iterator[None]:
 
 
 def check_result(output: Path) -> None:
-    """Check that the result of a stage is as it was saved.
-
-    Raises:
-        RlmError: A file of it is damaged.
-    """
+    """Check that the result of a stage is as it was saved."""
     reasons = damages(output)
     if reasons:
         hint = f"restore the file, or remove {output.parent} and train this stage again with --resume"
