@@ -67,19 +67,14 @@ def add(registry: Registry, key: str, target: Any, name: str = "") -> str:
     return part.full_name
 
 
-def is_object(value: Any) -> bool:
-    """Return True for a function, a class or an object that can be called."""
-    return callable(value)
-
-
 def named_entry(registry: Registry, key: str, entry: Any) -> Any:
     """Return an entry of a recipe with the object in it replaced by its name."""
     if isinstance(entry, Mapping):
-        if "name" not in entry and (functions := [knob for knob, value in entry.items() if is_object(value)]):
+        if "name" not in entry and (functions := [knob for knob, value in entry.items() if callable(value)]):
             hint = f"`{{'name': {name_of(entry[functions[0]])}, …}}`: a function is the name of its part"
             raise RecipeError(f"unknown key '{functions[0]}'", where=key, hint=hint)
-        return {**entry, "name": add(registry, key, entry["name"])} if is_object(entry.get("name")) else dict(entry)
-    return {"name": add(registry, key, entry)} if is_object(entry) else entry
+        return {**entry, "name": add(registry, key, entry["name"])} if callable(entry.get("name")) else dict(entry)
+    return {"name": add(registry, key, entry)} if callable(entry) else entry
 
 
 def named_algorithm(registry: Registry, algorithm: Any, default: Algorithm | None = None) -> dict[str, Any]:

@@ -31,15 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PromptBuilder:
-    """A conversion of examples to prompts.
-
-    Args:
-        render: Example → prompt: text, or chat messages if the column holds them.
-        required: The columns that `render` reads.
-        system: System message of each conversation.
-        chat: True if text becomes a user message.
-        knob: The knob that named the columns, for errors.
-    """
+    """A conversion of examples to prompts: `render` reads the `required` columns, which the knob `knob` named."""
 
     render: Callable[[Example], Any]
     required: Sequence[str]
@@ -152,9 +144,6 @@ def without(rows: Any, test: Any, *, drawn: bool = False) -> Any:
     """Return `rows` without examples whose prompt, with its images, is in `test`; a warning says how many they are.
 
     The warning does not count those that were `drawn` from `rows`.
-
-    Raises:
-        RecipeError: No training example is left.
     """
     left = _without(rows, test)
     if not hasattr(rows, "__len__"):
@@ -228,7 +217,9 @@ def environment_from(
         seed: int = 0,
         **reader_knobs: Any,
     ) -> EnvironmentSpec:
-        check_path(path)
+        if not path:
+            hint = "a file, a folder, or a name on the hub"
+            raise RecipeError("expected a data set, got an empty `path`", where="environment.path", hint=hint)
         if config is None and path == preset.path:
             config = preset.config
         if split == getattr(preset, "split", "train") and Path(path).expanduser().is_file():
@@ -259,16 +250,6 @@ def _joined_signature(environment: Callable[..., Any], read: Callable[..., Any])
     *first, seed, _ = (p.replace(annotation=hints[p.name]) for p in shared.parameters.values())
     knobs = [p for p in reader.parameters.values() if p.kind is p.KEYWORD_ONLY]
     return shared.replace(parameters=[*first, *(p.replace(annotation=reader_hints[p.name]) for p in knobs), seed])
-
-
-def check_path(path: str) -> None:
-    """Raise an error if no data set is named."""
-    if not path:
-        raise RecipeError(
-            "expected a data set, got an empty `path`",
-            where="environment.path",
-            hint="a file, a folder, or a name on the hub",
-        )
 
 
 def prompt_builder_for(column: str, instruction: str, system: str | None, chat: bool) -> PromptBuilder:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rlm_plugins.durable.files import JsonLines
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec, Successes
 
@@ -47,9 +48,8 @@ def collected(folder: Path, spec: EnvironmentSpec) -> EnvironmentSpec:
 
 def _kept(file: Path, selection: Successes) -> dict[str, Sequence[str]]:
     """Return prompt → the latest different completions of the stage."""
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     completions: dict[str, dict[str, None]] = {}
-    for entry in map(json.loads, reversed(lines)):
+    for entry in reversed(JsonLines(file).records()):
         if selection.stage in (entry["stage"], entry["stage"][3:]) and entry["reward"] >= selection.at_least:
             completions.setdefault(_key(entry["prompt"]), {})[entry["completion"]] = None
     return {prompt: list(texts)[: selection.per_prompt] for prompt, texts in completions.items()}

@@ -63,13 +63,7 @@ CARD = "README.md"
 
 @dataclass(frozen=True)
 class WeightsNotice:
-    """Origin of weights.
-
-    Args:
-        name: Name of the model.
-        source: Address or hub name of the weights; empty: unknown.
-        license: Identifier of the license; empty: unknown.
-    """
+    """Origin of weights; an empty source or license is unknown."""
 
     name: str
     source: str = ""
@@ -77,11 +71,6 @@ class WeightsNotice:
 
     def __str__(self) -> str:
         return f"{self.name}; license: {self.license or 'not stated'}; source: {self.source or 'not stated'}"
-
-    def write(self, folder: Path) -> None:
-        """Write a model card with this notice into a folder."""
-        header = front_matter(license=self.license.lower(), base_model=self.source, model_name=self.name)
-        (folder / CARD).write_text(f"{header}\n# {self.name}\n\nConverted from GGUF. {self}.\n", encoding="utf-8")
 
 
 def front_matter(**facts: str) -> str:
@@ -279,10 +268,6 @@ _WIDTH = {"bitsandbytes_4bit": {"load_in_4bit": True}, "bitsandbytes_8bit": {"lo
 
 def quantization_config(settings: Mapping[str, Any] | None, *, four_bits: bool) -> Any:
     """Return the quantization of the weights, or None.
-
-    Args:
-        settings: ``{"method": NAME, fields…}``, of the config class of transformers.
-        four_bits: True for QLoRA's.
 
     Raises:
         RecipeError: Unknown method or field, a wrong value, or its package is not installed.

@@ -27,11 +27,7 @@ def finished_stage(folder: Path, stages: Sequence[Stage], name: str | None) -> S
 
 
 def trained_stage(folder: Path, stages: Sequence[Stage], name: str | None) -> Stage:
-    """Return a finished stage of a run (``02-grpo`` or ``grpo``; None: the last one), with its initial model.
-
-    Raises:
-        RlmError: The stage is unknown or unfinished, or no stage is finished.
-    """
+    """Return a finished stage of a run (``02-grpo`` or ``grpo``; None: the last one), with its initial model."""
     run = Run(folder, main=False)
     finished = [stage for stage in stage_result.connected(stages, folder) if run.finished(stage)]
     if not finished:

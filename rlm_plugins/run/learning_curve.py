@@ -27,9 +27,6 @@ WEIGHTS, SCORE = "weights.safetensors", "score.json"
 class BestModel:
     """Saves the best weights in the folder of a stage, from where a resumed stage loads their score.
 
-    Args:
-        folder: Folder ``best`` of the stage.
-
     Attributes:
         score: ``step``, ``score``, ``low`` and ``high`` of the best evaluation; None before the first one.
     """

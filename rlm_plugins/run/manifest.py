@@ -218,11 +218,7 @@ Change = tuple[str, str, str]
 
 
 def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_changed: Collection[str] = ()) -> None:
-    """Compare the inputs of a run with the current ones, and write allowed changes into its folder.
-
-    Raises:
-        RlmError: Values differ that may not; all are listed.
-    """
+    """Compare the inputs of a run with the current ones, and write allowed changes into its folder."""
     run, stages = Run(folder), compose(recipe, registry)
     recorded, current = run.manifest(), manifest_of(stages, recipe, registry)
     entries = {key: recorded.get(key, {}) for key in _COMPARED}
@@ -247,11 +243,7 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
 
 
 def check_processes(manifest: Mapping[str, Any]) -> None:
-    """Check that every process starts from the inputs of the main process; every process must call this.
-
-    Raises:
-        RlmError: On every process, with the differences of the first process that has some.
-    """
+    """Check that every process starts from the inputs of the main process; every process must call this."""
     inputs = gather_lists([{key: manifest[key] for key in ("recipe", *_COMPARED) if key in manifest}])
     for number, other in enumerate(inputs):
         if differing := changes(inputs[0], other):

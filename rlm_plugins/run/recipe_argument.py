@@ -44,11 +44,7 @@ def code_of(recipe: Recipe) -> list[ForeignCode]:
 
 
 def require_trust(recipe: Recipe, *, is_run: bool = False) -> None:
-    """Return if the user trusts the code that a recipe runs, and limit its addresses to that code.
-
-    Raises:
-        RlmError: It runs code that is not trusted, and no terminal can be asked.
-    """
+    """Return if the user trusts the code that a recipe runs, and limit its addresses to that code."""
     if is_run:
         _run_folders.add(recipe.path.parent)
     code = code_of(recipe)
@@ -146,11 +142,7 @@ def read(source: Path, overrides: Sequence[str] | None, allow_changed: Collectio
 
 
 def recorded(folder: Path, command: str) -> Any:
-    """Return the resolved recipe of a run as plain data, without composing it.
-
-    Raises:
-        RlmError: The folder is not that of a run.
-    """
+    """Return the resolved recipe of a run as plain data, without composing it."""
     check_links(folder)
     try:
         return yaml_strict.read(folder / "recipe.yaml").data

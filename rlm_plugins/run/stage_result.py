@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from string import Template
 from tempfile import TemporaryDirectory
@@ -24,7 +25,7 @@ from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.checkpoint import saving
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin, Trainer
+    from transformers import PreTrainedModel, Trainer
 
 
 _CARD = Template("""$header
@@ -166,17 +167,11 @@ def result_of(stage: Stage) -> ModelSpec:
 
     trust = {"trust_remote_code": stage.source.runs_code}  # without it transformers would ask
 
-    def tokenizer() -> PreTrainedTokenizerBase:
-        from transformers import AutoTokenizer
+    def processing(auto: str) -> Any:
+        import transformers
 
         with _loading(stage.output):
-            return AutoTokenizer.from_pretrained(stage.output, **trust)
-
-    def processor() -> ProcessorMixin:
-        from transformers import AutoProcessor
-
-        with _loading(stage.output):
-            return AutoProcessor.from_pretrained(stage.output, **trust)  # type: ignore[no-any-return]
+            return getattr(transformers, auto).from_pretrained(stage.output, **trust)
 
     def load() -> PreTrainedModel:
         check_result(stage.output)
@@ -191,8 +186,9 @@ def result_of(stage: Stage) -> ModelSpec:
             weight.requires_grad_(weight.is_floating_point())  # integers of a quantized base have no gradient
         return merged
 
-    vision_processor = None if stage.source.processor is None else processor
-    return replace(stage.source, tokenizer=tokenizer, load=load, origin=str(stage.output), processor=vision_processor)
+    tokenizer = partial(processing, "AutoTokenizer")
+    processor = None if stage.source.processor is None else partial(processing, "AutoProcessor")
+    return replace(stage.source, tokenizer=tokenizer, load=load, origin=str(stage.output), processor=processor)
 
 
 def adapted(stage: Stage) -> Any:

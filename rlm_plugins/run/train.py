@@ -59,9 +59,6 @@ def valid_checkpoint(stage: Path, log_line: Callable[[str], None], *, owner: str
     """Return the newest valid checkpoint of a stage; damaged ones are renamed and reported.
 
     Without `owner`, the run and stage that checkpoints record, any is valid.
-
-    Raises:
-        RlmError: There are checkpoints, and all are damaged.
     """
     damages_found: list[str] = []
     for checkpoint in reversed(checkpoints(stage)):

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from filelock import FileLock
-
 from rlm_plugins.errors import RlmError
 
 
@@ -28,6 +26,8 @@ def create_once(folder: Path, create: Callable[[Path], None], message: str) -> P
     """
     if folder.is_dir():
         return folder
+    from filelock import FileLock
+
     partial = folder.with_name(f"{folder.name}.partial")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

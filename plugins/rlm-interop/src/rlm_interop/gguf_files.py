@@ -14,7 +14,7 @@ from rlm_interop.cached_folder import create_once
 from rlm_plugins.durable.lock import cache_folder
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.models.fingerprints import digest_of_file
-from rlm_plugins.models.pretrained import Checkpoint, WeightsNotice, with_pad_token
+from rlm_plugins.models.pretrained import CARD, Checkpoint, WeightsNotice, front_matter, with_pad_token
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -104,7 +104,9 @@ class GgufFile:
         notice = self.notice()
         model.save_pretrained(folder)
         self._tokenizer().save_pretrained(folder)
-        notice.write(folder)
+        header = front_matter(license=notice.license.lower(), base_model=notice.source, model_name=notice.name)
+        card = f"{header}\n# {notice.name}\n\nConverted from GGUF. {notice}.\n"
+        (folder / CARD).write_text(card, encoding="utf-8")
 
     def _require_complete(self, loading_info: Mapping[str, Any]) -> None:
         """Raise an error if weights are missing, or have other shapes than those in the header."""
