@@ -3,7 +3,7 @@
 V(t) = h · w + b, with h the trunk's hidden state at the last token before t: a function of the prompt and of the
 tokens before t. The head starts at zero, so the values of a new critic are 0.
 
-Three trunks. `SharedCritic` (shared_critic.py): the policy's frozen base with a second LoRA adapter, so that the base
+Three trunks. `SharedCritic`: the policy's frozen base with a second LoRA adapter, so that the base
 is in memory once. `HeadCritic`: the policy itself, without gradient into it. `SeparateCritic`: a copy of the model
 that the policy starts from.
 """
@@ -80,8 +80,6 @@ class Critic:
         """Accumulate gradients, given the gradient of the loss with respect to `values`."""
         with self.active():
             torch.autograd.backward(values, gradient)
-
-    # -- state
 
     def state_dict(self) -> dict[str, dict[str, torch.Tensor]]:
         return {
