@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.errors import RlmError
 
-__all__ = ["optional_module", "torch"]
+__all__ = ["np", "optional_module", "pc", "pyarrow", "torch"]
 
 
 class _Lazy(ModuleType):
@@ -25,9 +25,12 @@ class _Lazy(ModuleType):
 
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow
+    import pyarrow.compute as pc
     import torch
 else:
-    torch = _Lazy("torch")
+    np, pyarrow, pc, torch = map(_Lazy, ("numpy", "pyarrow", "pyarrow.compute", "torch"))
 
 
 def optional_module(name: str, task: str) -> Any:

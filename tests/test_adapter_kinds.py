@@ -10,11 +10,12 @@ import pytest
 import tiny
 import torch
 import transformers
+from rlm_fast.weight_bytes import frozen_bytes, quantized_bytes
 
 import rlm_plugins as rlm
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.models.pretrained import PACKAGES, quantization_config
-from rlm_plugins.models.scratch import frozen_bytes, quantized_bytes, skeleton
+from rlm_plugins.models.scratch import skeleton
 from rlm_plugins.recipe.trainer_settings import REFUSED, adapter_config, config_class
 
 FIELDS: dict[str, dict[str, Any]] = {

@@ -13,11 +13,11 @@ import pytest
 import yaml
 from rlm_interop import model_packages as packages
 from rlm_interop.model_packages import ModelPackage
+from rlm_lab.evaluate import open_images
 from rlm_lab.sweep import sweep
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
-from rlm_plugins.data.images import open_images
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.document import load
 from rlm_plugins.recipe.foreign_code import foreign_code

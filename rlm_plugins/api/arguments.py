@@ -54,12 +54,6 @@ def name_of(target: Any) -> str:
 def add(registry: Registry, key: str, target: Any, name: str = "") -> str:
     """Register an object as a part and return its full name.
 
-    Args:
-        registry: It gets the part, and the plugin `python`.
-        key: Recipe key of the hook: ``advantage``, ``rewards``, ``model``.
-        target: Function or class of the part.
-        name: Default: that of the function; a number is added to a name that is in use.
-
     Raises:
         PluginError: The signature breaks the contract of the hook.
     """
@@ -73,34 +67,18 @@ def add(registry: Registry, key: str, target: Any, name: str = "") -> str:
     return part.full_name
 
 
-def is_object(value: Any) -> bool:
-    """Return True for a function, a class or an object that can be called."""
-    return callable(value)
-
-
 def named_entry(registry: Registry, key: str, entry: Any) -> Any:
-    """Return an entry of a recipe with the object in it replaced by its name.
-
-    Args:
-        registry: It gets the part.
-        key: Recipe key of the hook.
-        entry: A name, an object, or a mapping whose ``name`` is an object.
-    """
+    """Return an entry of a recipe with the object in it replaced by its name."""
     if isinstance(entry, Mapping):
-        if "name" not in entry and (functions := [knob for knob, value in entry.items() if is_object(value)]):
+        if "name" not in entry and (functions := [knob for knob, value in entry.items() if callable(value)]):
             hint = f"`{{'name': {name_of(entry[functions[0]])}, …}}`: a function is the name of its part"
             raise RecipeError(f"unknown key '{functions[0]}'", where=key, hint=hint)
-        return {**entry, "name": add(registry, key, entry["name"])} if is_object(entry.get("name")) else dict(entry)
-    return {"name": add(registry, key, entry)} if is_object(entry) else entry
+        return {**entry, "name": add(registry, key, entry["name"])} if callable(entry.get("name")) else dict(entry)
+    return {"name": add(registry, key, entry)} if callable(entry) else entry
 
 
 def named_algorithm(registry: Registry, algorithm: Any, default: Algorithm | None = None) -> dict[str, Any]:
     """Return the section ``algorithm:`` for the argument of that name.
-
-    Args:
-        registry: It gets functions and rows.
-        algorithm: A name, an :class:`rlm_plugins.specs.Algorithm`, or a mapping of slots; None: `default`.
-        default: Algorithm of a mapping without a name; None: it must have one.
 
     Raises:
         RecipeError: It is something else, or names no algorithm.
@@ -133,13 +111,7 @@ def _named_slot(registry: Registry, slot: str, choice: Any) -> Any:
 
 
 def name_only_reward(registry: Registry, section: dict[str, Any], labels: Sequence[str]) -> None:
-    """Set the reward that filters of a published algorithm name (``accuracy``) to the only reward there is, in place.
-
-    Args:
-        registry: The parts.
-        section: The section ``algorithm:``; a slot that it has stays as it is.
-        labels: Labels of the rewards.
-    """
+    """Set the reward that filters of a published algorithm name (``accuracy``) to the only one, in place."""
     algorithm = registry.find("rlm_algorithms", section["name"], where="algorithm").target
     for slot in (slot for slot in ("shapers", "filters") if slot not in section and len(labels) == 1):
         changes: dict[str, Any] = {}
@@ -164,17 +136,7 @@ def constant(value: Any) -> Callable[[], Any]:
 
 
 def reward_entries(registry: Registry, reward_funcs: Any, weights: Sequence[float] | None) -> list[dict[str, Any]]:
-    """Return the section ``rewards:`` for the reward functions of TRL.
-
-    Args:
-        registry: It gets the functions.
-        reward_funcs: A function, a reward model (a name or an instance), a mapping ``{"name": part, knobs…}``, or a
-            list of them; None: none.
-        weights: One per function; None: 1 each.
-
-    Raises:
-        RecipeError: As many weights as functions are expected.
-    """
+    """Return the section ``rewards:`` for the reward functions of TRL."""
     functions = as_list(reward_funcs)
     if weights is not None and len(weights) != len(functions):
         problem = f"expected {len(functions)} reward weights, one per reward function, got {len(weights)}"
@@ -250,16 +212,7 @@ _NOT_FOR_A_CRITIC = (
 
 @dataclass(frozen=True)
 class Extras:
-    """Arguments of the trainers beside those of TRL.
-
-    Args:
-        algorithm: A name, an :class:`rlm_plugins.specs.Algorithm`, or a mapping of slots, in which functions are
-            parts; None: the algorithm of the config.
-        speed: Optimizations: a mapping, ``"none"``, or None for all.
-        critic: Kind of the critic, or a mapping; None: the default of an algorithm that has one.
-        generator: Decoding: a name or a mapping; None: the default.
-        plugins: Python files to load as plugins.
-    """
+    """Arguments of the trainers beside those of TRL, as :class:`~rlm_plugins.GRPOTrainer` documents them."""
 
     algorithm: Any = None
     speed: Any = None
@@ -273,14 +226,8 @@ def stage_from(
 ) -> tuple[Stage, Any]:
     """Return the stage of a trainer, and its config.
 
-    Args:
-        extras: The arguments beside TRL's.
-        kind: Config class in the table of :mod:`rlm_plugins.recipe.trl_fields`.
-        args: The config of TRL.
-        config: Converts the config: (config of TRL, stage, fields that the generator fixes) → config.
-        reward_funcs: As TRL takes them; also names and mappings of reward parts.
-        adapter: PEFT config of the policy, or None.
-        data: Training examples, or None.
+    `kind` is a config class in the table of :mod:`rlm_plugins.recipe.trl_fields`; `config` converts (config of TRL,
+    stage, fields that the generator fixes) → config.
 
     Raises:
         RecipeError: The arguments do not fit together.
@@ -341,11 +288,7 @@ def algorithm_of_config(kind: str, args: Any, weights: Mapping[str, float]) -> A
 
 
 def check_consistency(kind: str, args: Any, plan: Plan) -> None:
-    """Check that every changed field of the config agrees with the algorithm.
-
-    Raises:
-        RecipeError: It names the field, both values, and the place to set it.
-    """
+    """Check that every changed field of the config agrees with the algorithm."""
     algorithm = plan.stage.body["algorithm"]
     by_algorithm = fields_of(kind, algorithm)
     defaults = {f.name: f.default for f in dataclasses.fields(args)}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from rlm_plugins import recipe as recipes
 from rlm_plugins.api.arguments import AlgorithmLike, add, constant, named_algorithm, named_entry
+from rlm_plugins.durable.files import JsonLines
 from rlm_plugins.errors import RlmError, expected, nearest
 from rlm_plugins.lazy import optional_module
 from rlm_plugins.models.pretrained import tokenizer_of
@@ -204,12 +205,12 @@ class Run(Displayed):
     @property
     def metrics(self) -> Any:
         """Every logged step: a `pandas.DataFrame` if pandas is installed, else a list of mappings."""
-        return _frame(self._records("metrics.jsonl"))
+        return _frame(JsonLines(self.folder / "metrics.jsonl").records())
 
     @property
     def samples(self) -> Any:
         """Logged completions with their rewards, in the form of :attr:`metrics`."""
-        return _frame(self._records("samples.jsonl"))
+        return _frame(JsonLines(self.folder / "samples.jsonl").records())
 
     @property
     def summary(self) -> Entry:
@@ -293,10 +294,6 @@ class Run(Displayed):
 
         launch(self.folder, [], resume=True)
         return self
-
-    def _records(self, file: str) -> list[Entry]:
-        path = self.folder / file
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
 def _frame(records: list[Entry]) -> Any:

@@ -42,13 +42,7 @@ if TYPE_CHECKING:
 
 
 def converted(args: Any, plan: Plan, fixed: Mapping[str, Any]) -> GRPOConfig:
-    """Return our config with the values of TRL's: what the equation decides has TRL's default there.
-
-    Args:
-        args: :class:`trl.GRPOConfig` or :class:`trl.RLOOConfig`; unchanged.
-        plan: The stage.
-        fixed: Fields that the generator fixes.
-    """
+    """Return our config with the values of TRL's: what the equation decides has TRL's default there."""
     result = object.__new__(GRPOConfig)  # the values are checked and derived already: no second `__post_init__`
     defaults = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
     result.__dict__.update(

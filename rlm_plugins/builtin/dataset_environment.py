@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from rlm_plugins.data.images import with_loaded_images
-from rlm_plugins.data.presets import hold_out, prompt_builder, with_columns, without
+from rlm_plugins.data.presets import Count, Natural, hold_out, prompt_builder, with_columns, without
 from rlm_plugins.data.tables import open_split
 from rlm_plugins.data.trl_formats import is_plain_text, to_recipe_columns
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
-
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
 
 
 def dataset(

@@ -145,11 +145,7 @@ _ARGUMENTS = ("prompts", "completions", "completion_ids", "trainer_state", "log_
 
 
 def check_trl_columns(function: Callable[..., Any], columns: Sequence[str], *, where: str) -> None:
-    """Check that every parameter without default of a reward function of TRL is an argument or a column.
-
-    Raises:
-        RecipeError: It names the column.
-    """
+    """Check that every parameter without default of a reward function of TRL is an argument or a column."""
     available = [name for name in (*_ARGUMENTS, *columns) if name not in ("prompt", "completion")]
     for name, parameter in inspect.signature(function).parameters.items():
         is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)

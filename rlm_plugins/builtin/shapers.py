@@ -39,11 +39,7 @@ def overlong(
 
 
 def _check_cache(config: Any, *, max_length: int | None, cache: int | None, **_: Any) -> None:
-    """Check that some completions are not penalized.
-
-    Raises:
-        RecipeError: The cache is at least as long as the limit.
-    """
+    """Check that some completions are not penalized."""
     limit = max_length or config.max_completion_length
     if cache is not None and cache >= limit:
         problem = f"got {cache}, but the limit is {limit} tokens: every completion would be penalized"
@@ -84,11 +80,7 @@ def bounded(
 
 
 def _check_range(config: Any, *, low: float | None, high: float | None) -> None:
-    """Check that the range is not empty.
-
-    Raises:
-        RecipeError: Neither bound is set, or they are in the wrong order.
-    """
+    """Check that the range is not empty."""
     if low is None and high is None:
         raise RecipeError("expected `low`, `high` or both, got neither", where="low")
     if low is not None and high is not None and low >= high:

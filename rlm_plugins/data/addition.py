@@ -51,9 +51,6 @@ class Problem(NamedTuple):
             forget: Called at each carry; True drops it, and all later columns follow from the mistake.
                 (The carry of the leftmost column becomes the first digit and is never dropped.)
 
-        Returns:
-            The columns and the result.
-
         >>> Problem(347, 285).solve()
         ('7+5+0=12;4+8+1=13;3+2+1=6', '632')
         >>> Problem(347, 285).solve(forget=lambda: True)
@@ -103,11 +100,7 @@ class Difficulty:
         return (problem for problem in self._sample(f"train {seed}") if not problem.held_out)
 
     def tests(self, count: int) -> list[Problem]:
-        """Return `count` different held-out problems, always the same ones.
-
-        Raises:
-            RecipeError: There are fewer.
-        """
+        """Return `count` different held-out problems, always the same ones."""
         problems: dict[tuple[int, ...], Problem] = {}
         for problem in islice(self._sample("tests"), MAX_DRAWS_PER_TEST * count):
             if problem.held_out:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlm_plugins.data.tables import row_address
-from rlm_plugins.errors import RecipeError, RlmError
+from rlm_plugins.errors import RecipeError
 
 COLUMNS = ("image", "images")
 """Columns of images, as in TRL: one image, or a list of them."""
@@ -31,11 +31,7 @@ def images_of(example: Mapping[str, Any]) -> list[Any]:
 
 
 def messages_of(example: Mapping[str, Any]) -> Any:
-    """Return the prompt of an example with its images inside the first user message, as TRL passes it to a processor.
-
-    Raises:
-        RecipeError: The messages have another number of places for images.
-    """
+    """Return the prompt of an example with its images inside the first user message, as TRL gives it to a processor."""
     from trl.data_utils import prepare_multimodal_messages
 
     try:
@@ -90,21 +86,11 @@ def _digest(image: Any) -> str:
 
 
 def with_loaded_images(rows: Any, folder: Path, path: str = "") -> Any:
-    """Return examples whose images are decoded when they are read.
-
-    Args:
-        rows: A `datasets.Dataset` or a stream. An image is a path, its bytes, or an image of `datasets`.
-        folder: Relative paths start here.
-        path: Their file, whose lines errors name.
-
-    Raises:
-        RecipeError: Pillow is not installed, or an image cannot be opened; it names the row, counted from 0. The images
-            of a stream are opened when they are read.
-    """
+    """Return examples whose images (paths, bytes, or images of `datasets`) are decoded when they are read."""
     names = image_columns(rows.column_names or next(iter(rows), {}))
     if not names:
         return rows
-    _require_pillow()
+    require_pillow()
     import datasets
 
     if any(isinstance(image, str) for image in _images(next(iter(undecoded(rows))), names)):
@@ -117,26 +103,6 @@ def with_loaded_images(rows: Any, folder: Path, path: str = "") -> Any:
             hint = "paths are relative to `image_folder`, by default the folder of the recipe"
             raise RecipeError(problem, where=row_address(path, number), hint=hint)
     return _cast(rows, names, datasets.Image())
-
-
-def open_images(files: Sequence[Path]) -> list[Any]:
-    """Return the images in files.
-
-    Raises:
-        RlmError: Pillow is not installed, or a file is no image; it names the file.
-    """
-    if not files:
-        return []
-    _require_pillow()
-    from PIL import Image
-
-    images = []
-    for file in files:
-        try:
-            images.append(Image.open(file).convert("RGB"))
-        except (OSError, ValueError) as error:
-            raise RlmError(f"an image cannot be opened: {error}", where=str(file)) from None
-    return images
 
 
 def _cast(rows: Any, names: list[str], feature: Any) -> Any:
@@ -186,7 +152,8 @@ def _defect(images: Sequence[Any]) -> str:
     return ""
 
 
-def _require_pillow() -> None:
+def require_pillow() -> None:
+    """Check that Pillow is installed, and forbid it to run Ghostscript."""
     try:
         from PIL import EpsImagePlugin
     except ImportError:

@@ -31,15 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PromptBuilder:
-    """A conversion of examples to prompts.
-
-    Args:
-        render: Example → prompt: text, or chat messages if the column holds them.
-        required: The columns that `render` reads.
-        system: System message of each conversation.
-        chat: True if text becomes a user message.
-        knob: The knob that named the columns, for errors.
-    """
+    """A conversion of examples to prompts: `render` reads the `required` columns, which the knob `knob` named."""
 
     render: Callable[[Example], Any]
     required: Sequence[str]
@@ -84,15 +76,7 @@ class PromptBuilder:
 
 
 def with_columns(rows: Dataset | IterableDataset, columns: Mapping[str, str]) -> Dataset | IterableDataset:
-    """Return examples with copies of columns.
-
-    Args:
-        rows: The examples.
-        columns: New name → column that is copied.
-
-    Raises:
-        RecipeError: There is no such column, or the new name is reserved for rewards.
-    """
+    """Return examples with copies of columns."""
     if not columns:
         return rows
     existing = rows.column_names or list(next(iter(rows), {}))
@@ -104,11 +88,7 @@ def with_columns(rows: Dataset | IterableDataset, columns: Mapping[str, str]) ->
 
 
 def prompt_builder(prompt: str | None, template: str | None, system: str | None, chat: bool) -> PromptBuilder:
-    """Build the prompt builder of the knobs of a data set.
-
-    Raises:
-        RecipeError: Knobs that contradict each other, or an invalid template.
-    """
+    """Build the prompt builder of the knobs of a data set."""
     if template is not None and prompt is not None:
         raise RecipeError("`prompt` and `template` exclude each other", where="environment", hint="keep one of them")
     if system is not None and not chat:
@@ -127,9 +107,6 @@ def prompt_builder(prompt: str | None, template: str | None, system: str | None,
 
 def parse(template: str) -> list[tuple[str, str]]:
     """Parse a template into pairs of text and the column that follows it ('' at the end).
-
-    Raises:
-        RecipeError: A brace without its partner, or anything but a column between braces.
 
     >>> parse("Question: {question} Box it: {{}}")
     [('Question: ', 'question'), (' Box it: {', ''), ('}', '')]
@@ -154,9 +131,6 @@ def hold_out(rows: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
     """Return (train, test): `count` test examples drawn with `seed`, and the examples with other prompts.
 
     Of an unpaired preference (with a ``label``), all examples of a drawn prompt are held out.
-
-    Raises:
-        RecipeError: No training example is left.
     """
     indices = random.Random(seed).sample(range(len(rows)), min(count, len(rows)))
     test = rows.select(sorted(indices))
@@ -169,13 +143,7 @@ def hold_out(rows: Dataset, count: int, seed: int) -> tuple[Dataset, Dataset]:
 def without(rows: Any, test: Any, *, drawn: bool = False) -> Any:
     """Return `rows` without examples whose prompt, with its images, is in `test`; a warning says how many they are.
 
-    Args:
-        rows: Training examples, or a stream of them.
-        test: Held-out examples.
-        drawn: True if the held-out examples are some of `rows`; the warning does not count them.
-
-    Raises:
-        RecipeError: No training example is left.
+    The warning does not count those that were `drawn` from `rows`.
     """
     left = _without(rows, test)
     if not hasattr(rows, "__len__"):
@@ -249,7 +217,9 @@ def environment_from(
         seed: int = 0,
         **reader_knobs: Any,
     ) -> EnvironmentSpec:
-        check_path(path)
+        if not path:
+            hint = "a file, a folder, or a name on the hub"
+            raise RecipeError("expected a data set, got an empty `path`", where="environment.path", hint=hint)
         if config is None and path == preset.path:
             config = preset.config
         if split == getattr(preset, "split", "train") and Path(path).expanduser().is_file():
@@ -280,20 +250,6 @@ def _joined_signature(environment: Callable[..., Any], read: Callable[..., Any])
     *first, seed, _ = (p.replace(annotation=hints[p.name]) for p in shared.parameters.values())
     knobs = [p for p in reader.parameters.values() if p.kind is p.KEYWORD_ONLY]
     return shared.replace(parameters=[*first, *(p.replace(annotation=reader_hints[p.name]) for p in knobs), seed])
-
-
-def check_path(path: str) -> None:
-    """Raise an error if no data set is named.
-
-    Raises:
-        RecipeError: The path is empty.
-    """
-    if not path:
-        raise RecipeError(
-            "expected a data set, got an empty `path`",
-            where="environment.path",
-            hint="a file, a folder, or a name on the hub",
-        )
 
 
 def prompt_builder_for(column: str, instruction: str, system: str | None, chat: bool) -> PromptBuilder:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rlm_plugins.durable.files import JsonLines
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec, Successes
 
@@ -17,15 +18,7 @@ WHERE = "environment.stage"
 
 
 def described(spec: EnvironmentSpec, earlier: Mapping[str, EnvironmentSpec]) -> EnvironmentSpec:
-    """Return a specification with the examples of the earlier stage in place of those that it will keep.
-
-    Args:
-        spec: With `successes`.
-        earlier: Name of each earlier stage → its data sets.
-
-    Raises:
-        RecipeError: There is no such stage before this one.
-    """
+    """Return a specification with the examples of the earlier stage in place of those that it will keep."""
     assert spec.successes is not None
     name = spec.successes.stage
     if name not in earlier:
@@ -36,15 +29,7 @@ def described(spec: EnvironmentSpec, earlier: Mapping[str, EnvironmentSpec]) -> 
 
 
 def collected(folder: Path, spec: EnvironmentSpec) -> EnvironmentSpec:
-    """Return a specification whose training examples are the successes in the folder of a run.
-
-    Args:
-        folder: The run, after the earlier stage has finished.
-        spec: As :func:`described` returns it.
-
-    Raises:
-        RecipeError: The stage kept nothing for any of its prompts.
-    """
+    """Return a specification whose training examples are the successes in the folder of a run."""
     assert spec.successes is not None
     completions = _kept(folder / FILE, spec.successes)
     train = []
@@ -63,9 +48,8 @@ def collected(folder: Path, spec: EnvironmentSpec) -> EnvironmentSpec:
 
 def _kept(file: Path, selection: Successes) -> dict[str, Sequence[str]]:
     """Return prompt → the latest different completions of the stage."""
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     completions: dict[str, dict[str, None]] = {}
-    for entry in map(json.loads, reversed(lines)):
+    for entry in reversed(JsonLines(file).records()):
         if selection.stage in (entry["stage"], entry["stage"][3:]) and entry["reward"] >= selection.at_least:
             completions.setdefault(_key(entry["prompt"]), {})[entry["completion"]] = None
     return {prompt: list(texts)[: selection.per_prompt] for prompt, texts in completions.items()}

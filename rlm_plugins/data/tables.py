@@ -27,11 +27,6 @@ _NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
 def locate(path: str, *, where: str, suffixes: tuple[str, ...] = ()) -> Path | None:
     """Return the file or folder of `path` (from the working directory), or None for a name on the hub.
 
-    Args:
-        path: The value in the recipe; ``~`` is your home.
-        where: Its place in the recipe, for the error.
-        suffixes: Suffixes that mark a file.
-
     Raises:
         RecipeError: It can only be a path, which does not exist.
     """

@@ -10,6 +10,7 @@ from operator import methodcaller
 from typing import Any
 
 from rlm_plugins.data.images import without_images
+from rlm_plugins.lazy import np, pc, pyarrow
 
 SAMPLED = 512
 """Examples that are checked one by one, evenly spread over a data set; of a stream, the first ones."""
@@ -63,8 +64,6 @@ class Examples:
         return self._columns[name]
 
     def _read(self, name: str) -> Any:
-        import pyarrow
-
         try:
             if hasattr(self.rows, "select_columns"):
                 array = self.rows.with_format("arrow", columns=[name])[:].column(name).combine_chunks()
@@ -77,13 +76,8 @@ class Examples:
     def texts(self, name: str, text: Callable[[Any], str], *, roles: bool = False) -> TextColumn:
         """Return the texts of a column: of all examples where Arrow has text or messages, else of the sample.
 
-        Args:
-            name: Name of the column.
-            text: Value → its text, for the sample.
-            roles: True if the text of a message begins with its role.
+        With `roles` the text of a message begins with its role.
         """
-        import numpy as np
-
         array = self.column(name)
         texts = None if array is None else _texts(array, roles)
         if texts is not None:
@@ -92,10 +86,6 @@ class Examples:
 
     def forms(self) -> list[int]:
         """Return the number of the first prompt of each form: the roles and keys of its messages."""
-        import numpy as np
-        import pyarrow
-        import pyarrow.compute as pc
-
         array = self.column("prompt")
         if array is None or not _is_messages(array.type):
             return []
@@ -109,9 +99,6 @@ class Examples:
 
     def unknown_role(self, known: Iterable[str]) -> tuple[int, str | None] | None:
         """Return number and role of the first prompt with a message of another role than the known ones."""
-        import pyarrow
-        import pyarrow.compute as pc
-
         array = self.column("prompt")
         if array is None or not _is_messages(array.type):
             return None
@@ -124,12 +111,8 @@ class Examples:
     def missing(self, name: str, names: Iterable[str]) -> list[int] | None:
         """Return the numbers of the examples without a value: null, not finite, or one of these names.
 
-        Returns:
-            None for lists, mappings, and values that Arrow has no type for.
+        None for lists, mappings, and values that Arrow has no type for.
         """
-        import pyarrow
-        import pyarrow.compute as pc
-
         array = self.column(name)
         if array is None or pyarrow.types.is_nested(array.type):
             return None
@@ -144,8 +127,6 @@ class Examples:
 
     def repeated(self, texts: TextColumn, others: Sequence[str]) -> tuple[list[int], list[int]]:
         """Return the numbers of texts that occurred before: with equal and with differing values of other columns."""
-        import numpy as np
-
         codes = texts.texts.dictionary_encode().indices.to_numpy(zero_copy_only=False)
         _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
         original = first[inverse]
@@ -159,8 +140,6 @@ class Examples:
 
     def _codes(self, name: str) -> Any:
         """Return a number per value of a column (N,): equal for equal values."""
-        import pyarrow
-
         array = self.column(name)
         if array is None or pyarrow.types.is_nested(array.type):
             values = [example.get(name) for example in self.picked(range(len(self)))]
@@ -183,9 +162,6 @@ class TextColumn:
     @classmethod
     def of(cls, texts: Iterable[str], numbers: Sequence[int]) -> TextColumn:
         """Return texts of examples with these numbers."""
-        import numpy as np
-        import pyarrow
-
         encodable = [text.encode(errors="replace").decode() for text in texts]
         return cls(pyarrow.array(encodable, pyarrow.large_string()), np.array(numbers, dtype=int))
 
@@ -196,40 +172,27 @@ class TextColumn:
 
     def blank(self) -> list[int]:
         """Return the numbers of the examples without a character that is visible."""
-        import pyarrow.compute as pc
-
         return self.where(pc.equal(pc.utf8_trim_whitespace(self.texts), ""))
 
     def containing(self, text: str) -> list[int]:
         """Return the numbers of the examples with `text`."""
-        import pyarrow.compute as pc
-
         return self.where(pc.match_substring(self.texts, text))
 
     def shared_with(self, other: TextColumn) -> list[int]:
         """Return the numbers of the examples whose text `other` has too."""
-        import pyarrow.compute as pc
-
         return self.where(pc.is_in(self.texts, value_set=other.texts))
 
     def lengths(self) -> Any:
         """Return the characters of each text (N,), as a NumPy array."""
-        import pyarrow.compute as pc
-
         return pc.utf8_length(self.texts).to_numpy(zero_copy_only=False)
 
     def normalized(self) -> TextColumn:
         """Return the texts in lower case, with one blank between words."""
-        import pyarrow.compute as pc
-
         lower = pc.utf8_trim_whitespace(pc.utf8_lower(self.texts))
         return TextColumn(pc.replace_substring_regex(lower, r"\s+", " "), self.numbers)
 
     def longest(self, count: int) -> list[tuple[int, int]]:
         """Return bytes and number of the longest texts in bytes; of equal ones, the first comes first."""
-        import numpy as np
-        import pyarrow.compute as pc
-
         sizes = pc.binary_length(self.texts).to_numpy(zero_copy_only=False)
         order = np.argsort(-sizes, kind="stable")[:count]
         return list(zip(sizes[order].tolist(), self.numbers[order].tolist(), strict=True))
@@ -241,9 +204,6 @@ class TextColumn:
 
 def _texts(array: Any, roles: bool) -> Any:
     """Return the text of each entry (N,) of an array of text or messages; None for another type."""
-    import pyarrow
-    import pyarrow.compute as pc
-
     if _is_text(array.type):
         return pc.fill_null(pc.cast(array, pyarrow.large_string()), "")
     if not _is_messages(array.type) or not _is_text(_field(array, "content").type):
@@ -256,15 +216,11 @@ def _texts(array: Any, roles: bool) -> Any:
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow
-
     return bool(pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind) or pyarrow.types.is_null(kind))
 
 
 def _is_messages(kind: Any) -> bool:
     """Return True for the type of a list of mappings with `role` and `content`."""
-    import pyarrow
-
     is_list = pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind)
     if not is_list or not pyarrow.types.is_struct(kind.value_type):
         return False
@@ -274,17 +230,11 @@ def _is_messages(kind: Any) -> bool:
 
 def _field(array: Any, name: str) -> Any:
     """Return a field of all messages, one after another."""
-    import pyarrow.compute as pc
-
     return pc.struct_field(array.flatten(), name)
 
 
 def _joined(array: Any, texts: Any) -> Any:
     """Return the texts of messages, one line each, joined per conversation of `array`."""
-    import numpy as np
-    import pyarrow
-    import pyarrow.compute as pc
-
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     offsets = pyarrow.array(np.concatenate([[0], np.cumsum(lengths)]), pyarrow.int64())
     lists = pyarrow.LargeListArray.from_arrays(offsets, texts)

@@ -41,9 +41,6 @@ def check_texts(
     Tokenized are a sample, the first example of each form of conversation or with an unknown character, and the
     longest prompts in bytes. A prompt is measured only if its bytes may exceed the limit, because a
     token has at least one byte.
-
-    Raises:
-        RecipeError: It names the first example, counted from 0.
     """
     examples = rows if isinstance(rows, Examples) else Examples(rows)
     added = sorted({*_telling(tokenizer, examples)} - {*examples.numbers}) if len(examples) else []
@@ -76,14 +73,7 @@ def check_texts(
 
 
 def warn_of_long_texts(tokenizer: Any, rows: Any, limits: Mapping[str, int], where: str) -> None:
-    """Log a warning for each column with texts that the policy cannot write within the limit.
-
-    Args:
-        tokenizer: Of the policy.
-        rows: Training examples, or their :class:`~rlm_plugins.data.text_columns.Examples`.
-        limits: Column → its longest text in tokens.
-        where: Address of the environment.
-    """
+    """Log a warning for each column with texts that the policy cannot write within the limit."""
     examples = rows if isinstance(rows, Examples) else Examples(rows)
     for name, limit in limits.items():
         texts = examples.texts(name, _written)
@@ -186,12 +176,7 @@ def _written(value: Any) -> str:
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, row: Mapping[str, Any], **template: Any) -> None:
-    """Check that a tokenizer can encode an example, its prompt, its demonstration and its answer.
-
-    Raises:
-        RecipeError: The prompt is a conversation that the chat template cannot render, or the text has characters
-            outside the vocabulary.
-    """
+    """Check that a tokenizer can encode an example, its prompt, its demonstration and its answer."""
     answer = row.get("answer")
     written = _demonstration(row.get("demonstration")) + (answer if isinstance(answer, str) else "")
     text = rendered(tokenizer, row["prompt"], **template) + written
@@ -235,11 +220,7 @@ def positions_of(config: Any) -> int | None:
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, prompt: Any, **template: Any) -> str:
-    """Return a prompt as the text that the model reads.
-
-    Raises:
-        RecipeError: A conversation, and the tokenizer has no chat template, or one that does not render it.
-    """
+    """Return a prompt as the text that the model reads."""
     if isinstance(prompt, str):
         return prompt
     if tokenizer.chat_template is None:

@@ -32,10 +32,6 @@ def to_recipe_columns(rows: Any, path: str = "") -> Any:
     list of completions from the best to the worst, becomes one example per pair, with ``chosen`` and ``rejected``.
     ``text`` becomes the demonstration of an empty prompt. Unpaired preferences and other examples stay as they are.
 
-    Args:
-        rows: A `datasets.Dataset` or a stream.
-        path: Their file, whose lines errors name.
-
     Raises:
         RecipeError: An example is unusable; it names its row, counted from 0.
     """
@@ -156,30 +152,3 @@ def is_unpaired(names: Sequence[str]) -> bool:
     (True, False)
     """
     return {"prompt", "completion", "label"} <= {*names} and not {"demonstration", "chosen"} & {*names}
-
-
-def pairs_of(rows: Any) -> list[dict[str, Any]]:
-    """Return every pair of a completion labeled true and one labeled false of the same prompt.
-
-    Args:
-        rows: Examples of an unpaired preference.
-
-    Raises:
-        RecipeError: They are a stream, or no prompt has both labels.
-    """
-    if not hasattr(rows, "__len__"):
-        problem = "pairs are made from all completions of a prompt, and the examples are a stream"
-        raise RecipeError(problem, where="environment", hint="load them without `streaming`")
-    groups: dict[str, dict[bool, list[Example]]] = {}
-    for row in rows:
-        groups.setdefault(repr(row["prompt"]), {True: [], False: []})[row["label"]].append(row)
-    pairs = [
-        {"prompt": liked["prompt"], "chosen": liked["completion"], "rejected": disliked["completion"]}
-        for group in groups.values()
-        for liked in group[True]
-        for disliked in group[False]
-    ]
-    if not pairs and len(rows):
-        problem = "no prompt has a completion labeled true and one labeled false, so there are no pairs"
-        raise RecipeError(problem, where="environment", hint="`algorithm: sft` trains on those labeled true")
-    return pairs

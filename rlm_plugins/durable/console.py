@@ -54,11 +54,7 @@ class _Descriptor(io.FileIO):
 
 
 def keep_going(name: str) -> None:
-    """Replace ``sys.stdout`` or ``sys.stderr`` by a stream that drops what cannot be written; no other stream.
-
-    Args:
-        name: ``stdout`` or ``stderr``.
-    """
+    """Replace ``sys.stdout`` or ``sys.stderr`` by a stream that drops what cannot be written; no other stream."""
     stream, number = getattr(sys, name), {"stdout": 1, "stderr": 2}[name]
     if (
         os.name == "nt"

@@ -42,10 +42,7 @@ _HINTS = {
 def file_error(error: OSError, path: Path | str = "", task: str = "written") -> RlmError:
     """Return an error of the operating system as one that names the file, its reason and a remedy.
 
-    Args:
-        error: The original error.
-        path: The file, if the error does not name it.
-        task: Past participle of what was tried.
+    `task` is the past participle of what was tried.
     """
     reason = error.strerror or str(error)
     where = path if error.filename is None else os.fsdecode(error.filename)
@@ -54,11 +51,7 @@ def file_error(error: OSError, path: Path | str = "", task: str = "written") -> 
 
 @contextlib.contextmanager
 def file_errors(path: Path, task: str = "written") -> Iterator[None]:
-    """Raise errors of the operating system in this context as an `RlmError` that names the file.
-
-    Raises:
-        RlmError: The file cannot be read or written.
-    """
+    """Raise errors of the operating system in this context as an `RlmError` that names the file."""
     try:
         yield
     except OSError as error:

@@ -1,15 +1,11 @@
-"""Locks: one writer per run folder, and cache folders that are created once and reused."""
+"""The lock of a run folder, which has one writer, and the place of the cache."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import platform
-import re
-import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,10 +21,6 @@ _HELD: dict[str, int] = {}
 @contextlib.contextmanager
 def locked(folder: Path, log_line: Callable[[str], None] = print) -> Iterator[None]:
     """Hold the lock of a folder; it ends with the process, however that ends.
-
-    Args:
-        folder: An existing folder.
-        log_line: Called with one line if the lock is taken over from a process that did not end cleanly.
 
     Raises:
         RlmError: Another process holds it; the error has its host and process id.
@@ -57,27 +49,6 @@ def _release(key: str) -> None:
             file.unlink()  # before it is released: another process must not lock a removed file
     del _HELD[key]
     os.close(descriptor)
-
-
-_LOCAL_LOCKS = re.compile(r"^fuse\.|^lustre .*\blocalflock\b|^nfs\S* .*\b(nolock|local_lock=(all|flock))\b")
-"""Type and options of file systems of several hosts on which a lock holds on one of them."""
-
-
-def local_locks(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
-    """Return the type of the file system of a folder if its locks hold on this host only; otherwise an empty string.
-
-    Args:
-        folder: An existing folder.
-        mounts: List of the mounted file systems.
-    """
-    best, kind = -1, ""
-    with contextlib.suppress(OSError):
-        for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
-            fields, _, system = line.partition(" - ")
-            mount = fields.split()[4].replace("\\040", " ")
-            if len(mount) > best and folder.resolve().is_relative_to(mount):
-                best, kind = len(mount), system
-    return kind.split()[0] if _LOCAL_LOCKS.search(kind) else ""
 
 
 def _acquire(file: Path, log_line: Callable[[str], None]) -> int:
@@ -188,48 +159,3 @@ def cache_folder() -> Path:
     if folder := os.environ.get("RLM_CACHE"):
         return Path(folder).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rlm-plugins"
-
-
-def create_once(folder: Path, create: Callable[[Path], None], message: str) -> Path:
-    """Return `folder`, filled by `create` if it does not exist yet.
-
-    `create` fills a temporary folder, which is renamed when it is complete. A process that is killed leaves nothing
-    under the final name. Of several processes one creates the folder while the others wait.
-
-    Args:
-        folder: A folder of the cache.
-        create: Called with an empty folder, which it fills.
-        message: Line on standard error before `create` is called, which may take a minute.
-
-    Raises:
-        RlmError: The folder cannot be written.
-    """
-    if folder.is_dir():
-        return folder
-    from filelock import FileLock
-
-    partial = folder.with_name(f"{folder.name}.partial")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f"{folder.name}.lock")):
-            if not folder.is_dir():
-                shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-                partial.mkdir()
-                print(f"{message}, once, into {folder}", file=sys.stderr, flush=True)
-                create(partial)
-                partial.rename(folder)
-    except OSError as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        problem = f"the cache cannot be written: {type(error).__name__}: {error}"
-        hint = "free some space, or set `RLM_CACHE` to another folder"
-        raise RlmError(problem, where=str(folder), hint=hint) from None
-    except RlmError:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    return folder
-
-
-def file_digest(file: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits."""
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()

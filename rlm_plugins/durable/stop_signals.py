@@ -28,11 +28,7 @@ SAME_NOTICE_OF_LAUNCHER = 5.0
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended the run at a safe point.
-
-    Args:
-        number: The signal.
-    """
+    """A signal ended the run at a safe point."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -98,11 +94,7 @@ class StopSignals:
             self.waits, self.may_abort = previous
 
     def raise_if_received(self) -> None:
-        """Raise the exception of the signal received.
-
-        Raises:
-            Interrupted: There was one.
-        """
+        """Raise the exception of the signal received."""
         if self.number:
             raise Interrupted(self.number)
 

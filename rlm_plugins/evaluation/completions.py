@@ -46,15 +46,7 @@ class EngineModel(torch.nn.Module):
 
     @classmethod
     def started(cls, engine: Engine, model: Any, tokenizer: Any, settings: Any, sequences: int) -> EngineModel:
-        """Return a model whose weights the engine loads.
-
-        Args:
-            engine: Not started.
-            model: A causal language model without an adapter.
-            tokenizer: Its tokenizer.
-            settings: Config of the trainer.
-            sequences: Completions generated at once.
-        """
+        """Return a model whose weights the engine loads."""
         with TemporaryDirectory() as folder:
             model.save_pretrained(folder)
             dtype, end = str(model.dtype).removeprefix("torch."), [tokenizer.eos_token_id]
@@ -62,13 +54,7 @@ class EngineModel(torch.nn.Module):
         return cls(model, tokenizer.pad_token_id, engine.generate)
 
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, generation_config: Any) -> torch.Tensor:
-        """Return prompts and completions (B, P + T), padded on the right.
-
-        Args:
-            input_ids: (B, P) prompts, padded on the left.
-            attention_mask: (B, P) 1 where a token is no padding.
-            generation_config: Length and sampling.
-        """
+        """Return prompts and completions (B, P + T), padded on the right."""
         completions = self._complete(unpadded(input_ids, attention_mask), sampling_of(generation_config)).ids
         return joined(input_ids, completions, self._pad)
 
@@ -128,18 +114,7 @@ def complete(
     generator: Bound | None = None,
     sampling: Mapping[str, Any] | None = None,
 ) -> Completions:
-    """Generate one completion per example, greedy by default; the model's mode is restored.
-
-    Args:
-        model: A causal language model.
-        tokenizer: Its tokenizer, or the processor of a vision-language model.
-        examples: Examples with a ``prompt``; at least one.
-        max_new_tokens: Maximum length, in tokens; in an episode with the observations.
-        template: ``chat_template_kwargs`` of the recipe.
-        environment_spec: The environment; if it is multi-turn, each example is an episode.
-        generator: The generator; None: `transformers.generate`.
-        sampling: Fields of ``GenerationConfig`` to sample with; None: greedy, and no random number is drawn.
-    """
+    """Generate one completion per example, with the arguments of :func:`rlm_plugins.evaluation.held_out.evaluate`."""
     processor, tokenizer = tokenizer, tokenizer_of(tokenizer)
     decode = partial(
         _decode, model, tokenizer, max_new_tokens=max_new_tokens, generator=generator, sampling=sampling or GREEDY

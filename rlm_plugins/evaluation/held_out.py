@@ -143,12 +143,7 @@ def evaluate(
 
 
 class Progress:
-    """Progress of an evaluation, as a line of text every few seconds.
-
-    Args:
-        total: Number of completions.
-        log_line: Called with the line; None: never.
-    """
+    """Progress of an evaluation, as a line of text every few seconds."""
 
     def __init__(self, total: int, log_line: Callable[[str], None] | None) -> None:
         self._total, self._log_line, self._done = total, log_line, 0
@@ -203,14 +198,7 @@ def _scored(
 
 @dataclass(frozen=True)
 class SampledReport:
-    """Scores of n sampled completions per prompt.
-
-    Args:
-        scores: The scores, by prompt.
-        ks: The k of pass@k and majority@k.
-        share: True if every score is 0 or 1.
-        samples: Prompt, completion and rewards of each completion.
-    """
+    """Scores of n sampled completions per prompt."""
 
     scores: SampledScores
     ks: Sequence[int]
@@ -219,27 +207,25 @@ class SampledReport:
 
     def figures(self) -> dict[str, float]:
         """Return the entries of a line of metrics.jsonl: at the number of samples."""
-        n = self.scores.samples
-        values = {f"held_out/{kind}_at_k": self.scores.estimate(kind, n)[0] for kind in ("mean", "pass", "majority")}
-        return {**values, "held_out/k": float(n)}
+        totals = {f"held_out/{name}": value for name, value in self._totals().items()}
+        return {**totals, "held_out/k": float(self.scores.samples)}
 
     def as_data(self) -> dict[str, Any]:
         """Return the estimates with their intervals as plain data."""
-        n, table = self.scores.samples, self.scores.table(self.ks)
-        totals = {f"{kind}_at_k": self.scores.estimate(kind, n)[0] for kind in ("mean", "pass", "majority")}
-        return {"k": n, **totals, "sampled": table}
+        return {"k": self.scores.samples, **self._totals(), "sampled": self.scores.table(self.ks)}
+
+    def _totals(self) -> dict[str, float]:
+        kinds = ("mean", "pass", "majority")
+        return {f"{kind}_at_k": self.scores.estimate(kind, self.scores.samples)[0] for kind in kinds}
 
     def lines(self) -> list[str]:
-        """Return a line for each estimate."""
-        return estimate_lines(self.scores.table(self.ks), self.scores.samples, share=self.share)
-
-
-def estimate_lines(table: Mapping[str, Any], samples: int, *, share: bool) -> list[str]:
-    """Return a line for each estimate of `SampledScores.table`; majority@k for scores of 0 and 1 alone."""
-    rows = [(f"mean@{samples}", table["mean"]), *((f"pass@{k}", row) for k, row in table["pass"].items())]
-    if share:
-        rows += [(f"majority@{k}", row) for k, row in table["majority"].items() if int(k) > 1]
-    return [f"{name:12} {_estimate_text(row, share)}" for name, row in rows]
+        """Return a line for each estimate; majority@k for scores of 0 and 1 alone."""
+        table = self.scores.table(self.ks)
+        rows = [(f"mean@{self.scores.samples}", table["mean"])]
+        rows += [(f"pass@{k}", row) for k, row in table["pass"].items()]
+        if self.share:
+            rows += [(f"majority@{k}", row) for k, row in table["majority"].items() if int(k) > 1]
+        return [f"{name:12} {_estimate_text(row, self.share)}" for name, row in rows]
 
 
 def _estimate_text(estimate: Sequence[float], share: bool) -> str:
@@ -260,15 +246,6 @@ def evaluate_sampled(
 
     The state of the global random number generator is restored, so that an evaluation does not change the training.
     None if the trainer evaluates in its own way, without completions.
-
-    Args:
-        stage: Its evaluation sets the metric, the k and the temperature.
-        examples: Held-out examples.
-        model: A causal language model.
-        tokenizer: Its tokenizer.
-        samples: Completions per example.
-        seed: Of the random numbers.
-        log_line: As in `evaluate`.
     """
     evaluation = stage.evaluation
     if evaluation is None or isinstance(stage.trainer, Evaluates):

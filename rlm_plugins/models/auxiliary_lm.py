@@ -46,15 +46,7 @@ class AuxiliaryOptimizer(Generic[P]):
     """AdamW without weight decay for the trained parameters of one model.
 
     Early gradients of such a model are large; clipped together with the policy's, they would scale those down. Its
-    learning rate is independent of the policy's schedule.
-
-    Args:
-        model: The trained model.
-        name: Its name in errors.
-        learning_rate: A number, or a schedule.
-        max_grad_norm: Gradient clipping threshold; 0: no clipping.
-        adam: `betas` and `eps`, if other than PyTorch's defaults.
-        mean: Averages the gradients over the ranks.
+    learning rate is independent of the policy's schedule. `mean` averages the gradients over the ranks.
     """
 
     def __init__(
@@ -73,14 +65,7 @@ class AuxiliaryOptimizer(Generic[P]):
         self._optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, **(adam or {}))
 
     def step(self, step: int) -> tuple[float, float]:
-        """Take an optimizer step on the accumulated gradients.
-
-        Args:
-            step: Number of optimizer steps done.
-
-        Returns:
-            ‖gradient‖₂ before clipping, and the learning rate.
-        """
+        """Take an optimizer step; return ‖gradient‖₂ before clipping, and the learning rate."""
         weights, rate = self.model.parameters(), float(value_at(self._learning_rate, step))
         self._average_gradients(weights)
         norm = torch.nn.utils.clip_grad_norm_(weights, self._max_grad_norm).item()
@@ -107,11 +92,7 @@ class AuxiliaryOptimizer(Generic[P]):
         return {**self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state of model and optimizer.
-
-        Raises:
-            RlmError: The state of the optimizer or of the model is missing.
-        """
+        """Restore the state of model and optimizer."""
         self.model.load_state_dict({name: x for name, x in state.items() if name != "optimizer"})
         if "optimizer" not in state:
             problem = f"the checkpoint has no optimizer state of the {self._name}: training cannot resume exactly"
@@ -234,11 +215,7 @@ class AuxiliaryLM:
         return self._optimizer.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore weights and optimizer state.
-
-        Raises:
-            RlmError: The state belongs to another base, or has no optimizer.
-        """
+        """Restore weights and optimizer state."""
         self._optimizer.load_state_dict(state)
 
 

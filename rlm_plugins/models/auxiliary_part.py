@@ -36,9 +36,6 @@ class AuxiliaryPart:
     def check(self, lora: Mapping[str, Any] | None) -> None:
         """Check that the base of the policy stays frozen.
 
-        Args:
-            lora: `model.lora` of the stage; None: all weights are trained.
-
         Raises:
             RecipeError: All weights are trained.
         """

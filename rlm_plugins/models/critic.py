@@ -3,7 +3,7 @@
 V(t) = h · w + b, with h the trunk's hidden state at the last token before t: a function of the prompt and of the
 tokens before t. The head starts at zero, so the values of a new critic are 0.
 
-Three trunks. `SharedCritic` (shared_critic.py): the policy's frozen base with a second LoRA adapter, so that the base
+Three trunks. `SharedCritic`: the policy's frozen base with a second LoRA adapter, so that the base
 is in memory once. `HeadCritic`: the policy itself, without gradient into it. `SeparateCritic`: a copy of the model
 that the policy starts from.
 """
@@ -81,8 +81,6 @@ class Critic:
         with self.active():
             torch.autograd.backward(values, gradient)
 
-    # -- state
-
     def state_dict(self) -> dict[str, dict[str, torch.Tensor]]:
         return {
             "body": {name: x.detach().cpu() for name, x in self.trunk_weights().items()},
@@ -90,11 +88,7 @@ class Critic:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore head and trunk.
-
-        Raises:
-            RlmError: The value head is missing, or the trunk has other parameters.
-        """
+        """Restore head and trunk."""
         if "head" not in state:
             raise RlmError("the saved critic has no value head", where="critic")
         weights, saved = self.trunk_weights(), state["body"]
@@ -118,11 +112,7 @@ class Critic:
         """Save nothing: this trunk has no parameters of its own."""
 
     def load(self, folder: Path) -> None:
-        """Load the files of `save`.
-
-        Raises:
-            RlmError: The folder holds no value head, or another critic.
-        """
+        """Load the files of `save`."""
         from safetensors.torch import load_file
 
         if not (folder / HEAD).exists():
@@ -173,13 +163,7 @@ ADAPTER = "critic"
 
 
 class SharedCritic(Critic):
-    """A critic with its own LoRA adapter on the policy's frozen base.
-
-    Args:
-        policy: A PEFT model.
-        lora: Fields of ``peft.LoraConfig``.
-        device: Device of the value head.
-    """
+    """A critic with its own LoRA adapter on the policy's frozen base."""
 
     def __init__(self, policy: Any, lora: Mapping[str, Any], device: Any) -> None:
         from peft import LoraConfig

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 def is_vision_language(config: Any) -> bool:
-    """Return True if a config is that of a vision-language model.
-
-    Args:
-        config: A config of transformers.
-    """
+    """Return True if a config is that of a vision-language model."""
     if getattr(config, "vision_config", None) is None:
         return False
     from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
@@ -67,13 +63,7 @@ CARD = "README.md"
 
 @dataclass(frozen=True)
 class WeightsNotice:
-    """Origin of weights.
-
-    Args:
-        name: Name of the model.
-        source: Address or hub name of the weights; empty: unknown.
-        license: Identifier of the license; empty: unknown.
-    """
+    """Origin of weights; an empty source or license is unknown."""
 
     name: str
     source: str = ""
@@ -81,11 +71,6 @@ class WeightsNotice:
 
     def __str__(self) -> str:
         return f"{self.name}; license: {self.license or 'not stated'}; source: {self.source or 'not stated'}"
-
-    def write(self, folder: Path) -> None:
-        """Write a model card with this notice into a folder."""
-        header = front_matter(license=self.license.lower(), base_model=self.source, model_name=self.name)
-        (folder / CARD).write_text(f"{header}\n# {self.name}\n\nConverted from GGUF. {self}.\n", encoding="utf-8")
 
 
 def front_matter(**facts: str) -> str:
@@ -99,12 +84,7 @@ def front_matter(**facts: str) -> str:
 
 
 def notice_of(card: Path | None, name: str) -> WeightsNotice:
-    """Return the notice of a model card; without a readable card, only the name.
-
-    Args:
-        card: The file.
-        name: Name of the model, if the card has none.
-    """
+    """Return the notice of a model card; without a readable card, only the name."""
     from huggingface_hub import ModelCard
 
     data = None
@@ -140,11 +120,7 @@ class Checkpoint:
             _require_model(self._local)
 
     def config(self) -> PretrainedConfig:
-        """Load the config.
-
-        Raises:
-            RecipeError: It cannot be loaded, or names compiled code of the hub.
-        """
+        """Load the config."""
         from transformers import AutoConfig
 
         config = self._load("config", AutoConfig.from_pretrained)
@@ -160,11 +136,7 @@ class Checkpoint:
         return with_pad_token(self._load("tokenizer", AutoTokenizer.from_pretrained, padding_side="left"), self.path)
 
     def processor(self) -> ProcessorMixin:
-        """Load the processor of a vision-language model.
-
-        Raises:
-            RecipeError: The checkpoint has none.
-        """
+        """Load the processor of a vision-language model."""
         from transformers import AutoProcessor
 
         processor = self._load("processor", AutoProcessor.from_pretrained, padding_side="left")
@@ -205,11 +177,7 @@ class Checkpoint:
 
 
 def with_pad_token(tokenizer: PreTrainedTokenizerBase, path: str) -> PreTrainedTokenizerBase:
-    """Return a tokenizer with a pad token, which is the end token if it has none.
-
-    Raises:
-        RecipeError: It has no vocabulary or no end token.
-    """
+    """Return a tokenizer with a pad token, which is the end token if it has none."""
     problem = f"the tokenizer of '{path}' has no"
     # without files transformers builds a tokenizer of special tokens only
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
@@ -301,10 +269,6 @@ _WIDTH = {"bitsandbytes_4bit": {"load_in_4bit": True}, "bitsandbytes_8bit": {"lo
 def quantization_config(settings: Mapping[str, Any] | None, *, four_bits: bool) -> Any:
     """Return the quantization of the weights, or None.
 
-    Args:
-        settings: ``{"method": NAME, fields…}``, of the config class of transformers.
-        four_bits: True for QLoRA's.
-
     Raises:
         RecipeError: Unknown method or field, a wrong value, or its package is not installed.
     """
@@ -336,11 +300,7 @@ def quantization_config(settings: Mapping[str, Any] | None, *, four_bits: bool) 
 
 
 def four_bit() -> Any:
-    """Return the quantization of QLoRA (arXiv 2305.14314): 4-bit NormalFloat, double quantization, bfloat16 compute.
-
-    Raises:
-        RecipeError: bitsandbytes is not installed.
-    """
+    """Return the quantization of QLoRA (arXiv 2305.14314): 4-bit NormalFloat, double quantization, bfloat16 compute."""
     require("bitsandbytes_4bit", "model.load_in_4bit")
     from transformers import BitsAndBytesConfig
 
@@ -353,11 +313,7 @@ def four_bit() -> Any:
 
 
 def require(method: str, where: str) -> None:
-    """Check that the package of a method is installed.
-
-    Raises:
-        RecipeError: It is not.
-    """
+    """Check that the package of a method is installed."""
     package = PACKAGES.get(method)
     if package is None or _is_installed(_MODULES.get(package, package)):
         return

@@ -234,10 +234,6 @@ SUPPLIERS = {
 def examine(stage: Stage, registry: Registry) -> Entry:
     """Return everything that ``rlm check`` reports on a stage.
 
-    Args:
-        stage: Composed, with its environment built.
-        registry: Supplies the origin of its parts.
-
     Returns:
         ``name``; ``model`` (origin and license); ``parts`` (slot, name, plugin, origin, file); ``data`` (name,
         needed_by, supplied_by); ``batch`` (lines of text); ``objective`` and ``legend`` (symbol, meaning, part);
@@ -299,9 +295,6 @@ def _parts(stage: Stage, registry: Registry) -> Iterator[tuple[str, Part]]:
         yield from ((info.key, part) for part in used if part.hook == hook)
 
 
-# ---- data
-
-
 def data_of_parts(stage: Stage, parts: Sequence[tuple[str, Part]]) -> Iterator[dict[str, Any]]:
     """Yield the data that the parts name, with the parts and the supplier of each."""
     column = f"column of {stage.body['environment']['name']}"
@@ -337,9 +330,6 @@ def _data_names(stage: Stage, slot: str, part: Part) -> list[str]:
     )
     names = (*part.data, *for_update)
     return [name for name in names if name not in unavailable and name != "log"]
-
-
-# ---- text
 
 
 def render(stage: Entry) -> str:

@@ -61,9 +61,6 @@ def about(part: Part) -> str:
     return first_sentence(doc(part.target)) if callable(part.target) else str(part.target.about)
 
 
-# ---- values of knobs
-
-
 def formula_name(knob: str) -> str:
     """Return a knob as formulas spell it.
 
@@ -124,9 +121,6 @@ def settings_of(part: Bound) -> dict[str, Any]:
     beta = {"beta": part.beta} if "beta" in HOOKS[part.part.hook].options else {}
     options = {key: call(value) if isinstance(value, Bound) else value for key, value in part.options.items()}
     return {**beta, **options, **part.knobs}
-
-
-# ---- parts of an equation
 
 
 def numbered(symbol: str, parts: Sequence[Bound]) -> list[tuple[str, Bound]]:
@@ -218,11 +212,7 @@ def meaning(part: Bound) -> str:
 
 
 def slots_of(algorithm: Algorithm, registry: Registry) -> Slots:
-    """Return the parts of an algorithm, bound to its knobs.
-
-    Raises:
-        RecipeError: The algorithm names an unknown part, or an unknown knob.
-    """
+    """Return the parts of an algorithm, bound to its knobs."""
     slots: dict[str, Any] = {}
     for hook, info in HOOKS.items():
         if info.key in SLOTS:

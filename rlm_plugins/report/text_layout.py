@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-WIDTH = 100
-"""Columns of a paragraph."""
-_WRAPPING: Any = {"break_long_words": False, "break_on_hyphens": False}
-
 
 def report(head: str, sections: Mapping[str, str | Iterable[Sequence[str]]]) -> str:
     """Return a report: its head, then each section that is not empty under its title.
-
-    Args:
-        head: One line or several.
-        sections: Title → text, or rows of a table. Each is indented.
 
     >>> print(report("clip", {"meaning": "A clip.", "pitfalls": "", "knobs": [("epsilon", "0.2"), ("delta", "null")]}))
     clip
@@ -98,18 +89,6 @@ def _wrapped(cell: str, width: int) -> list[str]:
 
 def _fragments(cell: str) -> list[str]:
     return re.findall(r"[^\s_=]*[_=]+|[^\s_=]+", cell) or [""]
-
-
-def prose(text: str, indent: int = 2) -> str:
-    """Return paragraphs, wrapped so that they fit behind `indent` blanks; words are never broken."""
-    paragraphs = text.split("\n\n")
-    return "\n\n".join("\n".join(textwrap.wrap(paragraph, WIDTH - indent, **_WRAPPING)) for paragraph in paragraphs)
-
-
-def hanging(text: str, begin: str) -> str:
-    """Return a line after `begin`, wrapped below it."""
-    indents: Any = {"initial_indent": begin, "subsequent_indent": " " * len(begin)}
-    return "\n".join(textwrap.wrap(text, WIDTH + len(begin), **indents, **_WRAPPING))
 
 
 def indented(text: str, by: str = "  ") -> str:

@@ -197,11 +197,7 @@ MAX_SCORE = 1e15
 
 
 def validate_scores(returned: Any, count: int) -> list[Any]:
-    """Return the result of a reward as a list of `count` entries.
-
-    Raises:
-        Fault: It is anything else, or the fault that stands in its place.
-    """
+    """Return the result of a reward as a list of `count` entries."""
     if issubclass(type(returned), Fault):  # `isinstance` would call `__class__` of the result
         raise returned
     try:
@@ -244,11 +240,7 @@ def validate_score(score: Any) -> float | None:
 
 
 def plain_scores(returned: Any, count: int) -> list[float | Fault | None]:
-    """Return scores as plain numbers, None and faults: objects without code of the reward.
-
-    Raises:
-        Fault: It is no list of `count` entries.
-    """
+    """Return scores as plain numbers, None and faults: objects without code of the reward."""
     return [_score_or_fault(score) for score in validate_scores(returned, count)]
 
 

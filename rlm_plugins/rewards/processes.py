@@ -187,11 +187,7 @@ def worker_program(part: Bound, label: str) -> Program:
 
 
 def check_processes(part: Bound, where: str) -> None:
-    """Check that a reward supports worker processes.
-
-    Raises:
-        RecipeError: It is stateful, asynchronous, or requires the policy or other data that cannot be sent.
-    """
+    """Check that a reward supports worker processes."""
     reason = ""
     if isinstance(part.target, Stateful):
         reason = "it is stateful, and each process would have its own state"

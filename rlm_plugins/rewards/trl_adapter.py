@@ -49,14 +49,7 @@ _Calls = Generator[Columns, Any, T]
 
 
 def setup_parts(parts: Iterable[Bound], policy: Any, results: Mapping[str, Path], tokenizer: Any = None) -> None:
-    """Call `setup` of the parts that have it, before a policy is trained or evaluated.
-
-    Args:
-        parts: Of a stage.
-        policy: The model.
-        results: Name of an earlier stage → its folder.
-        tokenizer: Passed where `setup` has a parameter for it.
-    """
+    """Call `setup` of the parts that have it, before a policy is trained or evaluated."""
     from rlm_plugins.equation.dispatch import attribute_errors
 
     for part in parts:
@@ -115,11 +108,7 @@ class RewardAdapter:
                 self.begin = lambda columns, _: pool.begin(*columns_and_groups(reward, columns))
 
     def __call__(self, /, **columns: Any) -> list[float | None]:  # a column may be called `self`
-        """Return a number or None for each completion; where it failed, the recipe's substitute.
-
-        Raises:
-            Fault: It failed, `on_error` is ``stop``, and there is no log.
-        """
+        """Return a number or None for each completion; where it failed, the recipe's substitute."""
         calls = self._calls(columns)
         try:
             request = next(calls)

@@ -59,9 +59,6 @@ class RolloutCollector:
 
         Every source is called on every process, also where it has no completions. What it does collectively
         (generating with a sharded policy, setting a temperature) then happens on all of them.
-
-        Raises:
-            PartError: A source failed, or its output is invalid.
         """
         n = len(prompts)
         batch = CollectedBatch([0] * n, trainer.prompt_ids(prompts), [[] for _ in range(n)], [None] * n, [None] * n)
@@ -133,11 +130,7 @@ PER_TOKEN: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def call_source(source: Bound, data: Mapping[str, Any], vocab_size: int | None = None) -> dict[str, list[Any]]:
-    """Return the validated output of a source: one entry per completion, per-token lists of its length.
-
-    Raises:
-        PartError: It failed, or its output is invalid.
-    """
+    """Return the validated output of a source: one entry per completion, per-token lists of its length."""
     with attribute_errors(source):
         names = source.part.data
         result = source.call({name: data[name] for name in names}, data["step"])

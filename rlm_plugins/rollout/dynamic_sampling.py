@@ -44,12 +44,7 @@ class SamplingRound:
 
 
 class RefillBuffer:
-    """Buffer that collects groups that pass the filters, over sampling rounds until the batch is full.
-
-    Attributes:
-        rounds: Number of sampling rounds so far.
-        filled: Number of groups collected.
-    """
+    """Buffer that collects groups that pass the filters, over sampling rounds until the batch is full."""
 
     def __init__(self, groups: int, pad_token: int) -> None:
         self.groups, self._pad_token = groups, pad_token

@@ -44,11 +44,7 @@ def accepted_columns(function: Callable[..., Any], columns: Mapping[str, Any]) -
 
 
 def reset_environment(environment: Any, columns: Mapping[str, Any]) -> str | None:
-    """Return the first observation, from `reset` on the columns of an example.
-
-    Raises:
-        RlmError: It is not text.
-    """
+    """Return the first observation, from `reset` on the columns of an example."""
     observation = environment.reset(**accepted_columns(environment.reset, columns))
     if observation is None or isinstance(observation, str):
         return observation
@@ -56,11 +52,7 @@ def reset_environment(environment: Any, columns: Mapping[str, Any]) -> str | Non
 
 
 def step_environment(environment: Any, action: str) -> tuple[str, float, bool]:
-    """Return observation, reward and end of an action.
-
-    Raises:
-        RlmError: The result of `step` is anything else.
-    """
+    """Return observation, reward and end of an action."""
     result = environment.step(action)
     if isinstance(result, tuple) and len(result) == 3:
         observation, reward, done = result
@@ -96,11 +88,7 @@ def _call_tool(call: Mapping[str, Any], tools: Mapping[str, Callable[..., Any]])
 
 
 def episode_reward(environment: Any) -> float:
-    """Return the reward of a whole episode, from `get_reward`.
-
-    Raises:
-        RlmError: It is not a finite number.
-    """
+    """Return the reward of a whole episode, from `get_reward`."""
     reward = resolved(environment.get_reward())
     if _is_finite_number(reward):
         return float(reward)

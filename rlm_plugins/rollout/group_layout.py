@@ -19,11 +19,7 @@ def label(source: Bound) -> str:
 
 
 def labels(sources: Sequence[Bound], where: str = WHERE) -> list[str]:
-    """Return the labels of all completions: the policy's first, then each source's.
-
-    Raises:
-        RecipeError: Two sources share a label, or one has the policy's.
-    """
+    """Return the labels of all completions: the policy's first, then each source's."""
     names = [label(source) for source in sources]
     for number, source in enumerate(sources):
         if names[number] == POLICY != source.part.name:
@@ -40,9 +36,6 @@ def assign_sources(sources: Sequence[Bound], generations: int, where: str = WHER
 
     Sources with `num_completions` are assigned theirs from the last completion towards the first; the one without
     gets all that are left.
-
-    Raises:
-        RecipeError: They require more completions than a group has, or two sources have no `num_completions`.
     """
     assignment, free = [0] * generations, generations
     numbered = list(enumerate(sources, 1))
@@ -68,11 +61,7 @@ def columns_read(sources: Sequence[Bound]) -> list[str]:
 
 
 def check_whole_groups(sources: Sequence[Bound], generations: int, per_process: int) -> None:
-    """Check that no group is split over processes where a source declares ``whole_groups = True``.
-
-    Raises:
-        RecipeError: Groups are split.
-    """
+    """Check that no group is split over processes where a source declares ``whole_groups = True``."""
     for source in sources:
         if isinstance(source.target, NeedsWholeGroups) and source.target.whole_groups and per_process % generations:
             raise RecipeError(

@@ -19,11 +19,7 @@ Order = Callable[[int, int, int], Sequence[int]]
 
 
 def require_full_generation(order: Sequence[int], prompts: int) -> None:
-    """Check that an epoch is long enough for one generation batch.
-
-    Raises:
-        RecipeError: With both numbers.
-    """
+    """Check that an epoch is long enough for one generation batch."""
     if len(order) < prompts:
         problem = f"an epoch of {len(order)} prompts is shorter than one generation batch, which takes {prompts}"
         hint = "let it choose more, or make the generation batch smaller"
@@ -92,11 +88,7 @@ def order_of(sampler: Bound | None, *, shuffle: bool = True) -> Order:
 
 
 def call_sampler(sampler: Bound, data: dict[str, int], step: int | None = None) -> list[int]:
-    """Return the indices that a sampler selects, each checked.
-
-    Raises:
-        RecipeError: An index is out of range.
-    """
+    """Return the indices that a sampler selects, each checked."""
     with attribute_errors(sampler):
         indices: list[Any] = list(sampler.call({name: data[name] for name in sampler.part.data}, step))
     size = data["size"]
@@ -127,11 +119,7 @@ class InOrder:
         self._indices: Sequence[int] | None = None
 
     def take(self, count: int, step: int = 0) -> list[int]:
-        """Return the next `count` prompts of the epoch, or the first of the next one.
-
-        Raises:
-            RecipeError: An epoch is shorter than that.
-        """
+        """Return the next `count` prompts of the epoch, or the first of the next one."""
         if self._indices is not None and self._position + count > len(self._indices):
             self._epoch, self._position, self._indices = self._epoch + 1, 0, None
         if self._indices is None:
@@ -152,13 +140,7 @@ class InOrder:
 
 
 class OnDemand:
-    """Prompts that a sampler selects before every generation.
-
-    Args:
-        sampler: A part that requires `count`.
-        size: Number of examples in the data set.
-        seed: Of the run.
-    """
+    """Prompts that a sampler selects before every generation."""
 
     def __init__(self, sampler: Bound, size: int, seed: int) -> None:
         self.sampler: Bound | None = sampler
@@ -166,11 +148,7 @@ class OnDemand:
         self._round = 0
 
     def take(self, count: int, step: int = 0) -> list[int]:
-        """Return the sampler's selection for the next round; `step` is for its schedules.
-
-        Raises:
-            RecipeError: It is of another length, has duplicates, or indices out of range.
-        """
+        """Return the sampler's selection for the next round; `step` is for its schedules."""
         data = {"size": self._size, "count": count, "draw": self._round, "seed": self._seed}
         assert self.sampler is not None
         indices = call_sampler(self.sampler, data, step)

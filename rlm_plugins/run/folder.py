@@ -83,12 +83,7 @@ class Run:
         return self.folder.name
 
     def open(self, manifest: Mapping[str, Any], files: Sequence[Path] = ()) -> None:
-        """Create the folder with the resolved recipe, its single-file plugins and the manifest.
-
-        Args:
-            manifest: As `manifest_of` returns it.
-            files: Single-file plugins, copied into the folder: the run loads the copies.
-        """
+        """Create the folder with the resolved recipe, its single-file plugins and the manifest."""
         if not self.main:
             return
         make_folder(self.folder)
@@ -101,11 +96,7 @@ class Run:
         write_file(self.folder / "recipe.yaml", dump(dict(manifest["recipe"])))  # last: with it the folder is a run
 
     def record(self, stage: Stage, **entries: Any) -> None:
-        """Write entries about a stage (digests, settings) into the manifest.
-
-        Raises:
-            RlmError: Its base weights or its tokenizer differ from those at the start of the stage.
-        """
+        """Write entries about a stage (digests, settings) into the manifest."""
         if not self.main:
             return
         manifest = self.manifest()
@@ -199,11 +190,7 @@ class Run:
         return f"{self.manifest().get('id')} {stage.name}"
 
     def manifest(self) -> dict[str, Any]:
-        """Return manifest.json.
-
-        Raises:
-            RlmError: It is missing or damaged.
-        """
+        """Return manifest.json."""
         file = self.folder / MANIFEST
         try:
             with file_errors(file, "read"):
@@ -238,11 +225,7 @@ class Run:
 
 
 def fresh_folder(path: Path) -> Path:
-    """Return `path`, or `path-2`, … : a folder without a run, so that no run is ever overwritten.
-
-    Raises:
-        RlmError: `path` is a file, or cannot be read.
-    """
+    """Return `path`, or `path-2`, … : a folder without a run, so that no run is ever overwritten."""
     with file_errors(path, "used"):
         if os.path.lexists(path) and not path.is_dir():
             actual = "a link to nothing" if path.is_symlink() and not path.exists() else "a file"
@@ -255,11 +238,7 @@ def fresh_folder(path: Path) -> Path:
 
 
 def folder_to_resume(runs: Path, name: str) -> Path:
-    """Return the folder of the newest unfinished run named `name` (or `name-2`, …).
-
-    Raises:
-        RecipeError: All runs of that name are finished.
-    """
+    """Return the folder of the newest unfinished run named `name` (or `name-2`, …)."""
     names = re.compile(rf"{re.escape(name)}(-\d+)?")
     folders = [recipe.parent for recipe in runs.glob("*/recipe.yaml") if names.fullmatch(recipe.parent.name)]
     unfinished = [folder for folder in folders if not (folder / SUMMARY).exists()]

@@ -9,6 +9,7 @@ from typing import Any
 
 import transformers
 
+from rlm_plugins.durable.files import plain
 from rlm_plugins.errors import RlmError
 from rlm_plugins.evaluation.completions import EngineModel
 from rlm_plugins.evaluation.held_out import SampledReport, evaluate_sampled, evaluate_stage
@@ -26,14 +27,7 @@ from rlm_plugins.workers.distributed import processes
 
 @dataclass(frozen=True)
 class Judgement:
-    """Scores of a model on one held-out set.
-
-    Args:
-        name: Name of the set.
-        stage: Stage with the examples and rewards.
-        report: Greedy completions.
-        sampled: Sampled completions; None: none were asked for.
-    """
+    """Scores of a model on one held-out set."""
 
     name: str
     stage: Stage
@@ -131,13 +125,8 @@ def _entry(judged: Judgement, samples: int) -> dict[str, Any]:
         "stage": stage.name,
         "model": stage.source.origin,
         "metric": stage.evaluation.metric,
-        **{name: _number(getattr(report, name)) for name in ("score", "low", "high", "rows")},
+        **plain({name: getattr(report, name) for name in ("score", "low", "high", "rows")}),
         **(judged.sampled.as_data() if judged.sampled else {}),
-        "rewards": {label: _number(mean) for label, mean in report.rewards.items()},
+        "rewards": plain(report.rewards),
         "samples": list(report.samples[:samples]),
     }
-
-
-def _number(value: float) -> float | None:
-    """Return null for NaN, which JSON lacks: the mean of a reward that applied to no completion."""
-    return None if value != value else value

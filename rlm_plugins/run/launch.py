@@ -27,16 +27,7 @@ def finished_stage(folder: Path, stages: Sequence[Stage], name: str | None) -> S
 
 
 def trained_stage(folder: Path, stages: Sequence[Stage], name: str | None) -> Stage:
-    """Return a finished stage of a run, with its initial model.
-
-    Args:
-        folder: The folder of the run.
-        stages: Its composed stages.
-        name: Name of a stage (``02-grpo`` or ``grpo``); None: the last finished one.
-
-    Raises:
-        RlmError: The stage is unknown or unfinished, or no stage is finished.
-    """
+    """Return a finished stage of a run (``02-grpo`` or ``grpo``; None: the last one), with its initial model."""
     run = Run(folder, main=False)
     finished = [stage for stage in stage_result.connected(stages, folder) if run.finished(stage)]
     if not finished:
@@ -50,11 +41,7 @@ def trained_stage(folder: Path, stages: Sequence[Stage], name: str | None) -> St
 
 
 def named_stage(stages: Sequence[Stage], name: str | None) -> Stage | None:
-    """Return the stage of that name; None without a name.
-
-    Raises:
-        RlmError: No stage has that name.
-    """
+    """Return the stage of that name; None without a name."""
     if name is None:
         return None
     names = {key: stage for stage in stages for key in (stage.name, stage.name[3:])}
@@ -119,11 +106,7 @@ def _new_folder(preferred: Path, context: ExitStack) -> Path:
 
 
 def _checked(name: str) -> str:
-    """Return the name of a run.
-
-    Raises:
-        RlmError: It is not the name of a folder.
-    """
+    """Return the name of a run."""
     if name != Path(name).name or name in (".", ".."):
         raise RlmError(f"'{name}' is not the name of a folder", where="--name", hint="a path is set with --out")
     return name

@@ -27,9 +27,6 @@ WEIGHTS, SCORE = "weights.safetensors", "score.json"
 class BestModel:
     """Saves the best weights in the folder of a stage, from where a resumed stage loads their score.
 
-    Args:
-        folder: Folder ``best`` of the stage.
-
     Attributes:
         score: ``step``, ``score``, ``low`` and ``high`` of the best evaluation; None before the first one.
     """
@@ -49,18 +46,7 @@ class BestModel:
         return score
 
     def update(self, model: Any, step: int, score: float, low: float, high: float) -> None:
-        """Save the trained weights if the lower end of the interval is above the best one so far.
-
-        Args:
-            model: The policy, or the reward model, in training.
-            step: Optimizer steps done.
-            score: The held-out score.
-            low: Lower end of its interval; a NaN never replaces the best.
-            high: Upper end.
-
-        Raises:
-            RlmError: The weights cannot be written.
-        """
+        """Save the trained weights if the lower end of the interval is above the best one so far; NaN never is."""
         if not low > (self.score["low"] if self.score else float("-inf")):
             return
         self.score = {"step": step, "score": score, "low": low, "high": high}
@@ -79,11 +65,7 @@ class BestModel:
             publish_sealed(staged, self._folder)
 
     def restore(self, model: Any) -> None:
-        """Copy the best weights into the model.
-
-        Raises:
-            RlmError: They are damaged, or those of another model.
-        """
+        """Copy the best weights into the model."""
         from safetensors.torch import load_file
 
         reasons, trained = damages(self._folder), _trained(model)

@@ -218,17 +218,7 @@ Change = tuple[str, str, str]
 
 
 def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_changed: Collection[str] = ()) -> None:
-    """Compare the inputs of a run with the current ones, and write allowed changes into its folder.
-
-    Args:
-        folder: The run.
-        recipe: The current recipe.
-        registry: Supplies its parts.
-        allow_changed: Keys that may differ, each with all keys below it; the old recipe is kept.
-
-    Raises:
-        RlmError: Values differ that may not; all are listed.
-    """
+    """Compare the inputs of a run with the current ones, and write allowed changes into its folder."""
     run, stages = Run(folder), compose(recipe, registry)
     recorded, current = run.manifest(), manifest_of(stages, recipe, registry)
     entries = {key: recorded.get(key, {}) for key in _COMPARED}
@@ -253,14 +243,7 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
 
 
 def check_processes(manifest: Mapping[str, Any]) -> None:
-    """Check that every process starts from the inputs of the main process; every process must call this.
-
-    Args:
-        manifest: That of this process.
-
-    Raises:
-        RlmError: On every process, with the differences of the first process that has some.
-    """
+    """Check that every process starts from the inputs of the main process; every process must call this."""
     inputs = gather_lists([{key: manifest[key] for key in ("recipe", *_COMPARED) if key in manifest}])
     for number, other in enumerate(inputs):
         if differing := changes(inputs[0], other):
@@ -279,11 +262,7 @@ def _numeric(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse(folder: Path, changed: Sequence[Change], allowed: Collection[str]) -> None:
-    """Raise an error that lists the changes, unless all are allowed.
-
-    Raises:
-        RlmError: Some are not, or an allowed key is none of the recipe.
-    """
+    """Raise an error that lists the changes, unless all are allowed."""
     refused = [change for change in changed if not _is_allowed(change[0], allowed)]
     if not refused:
         return
@@ -302,11 +281,7 @@ def refuse(folder: Path, changed: Sequence[Change], allowed: Collection[str]) ->
 
 
 def check_code(folder: Path, recipe: Recipe, allowed: Collection[str] = ()) -> None:
-    """Compare the code of a run's recipe with that at the start of the run; nothing is executed.
-
-    Raises:
-        RlmError: A file differs, or a link leads out of the run folder.
-    """
+    """Compare the code of a run's recipe with that at the start of the run; nothing is executed."""
     check_links(folder)
     if not (folder / "manifest.json").exists():
         return
@@ -317,11 +292,7 @@ def check_code(folder: Path, recipe: Recipe, allowed: Collection[str] = ()) -> N
 
 
 def check_links(folder: Path) -> None:
-    """Check that a run folder has only files and folders, and that links point into it.
-
-    Raises:
-        RlmError: A link leads out, or there is a pipe, socket or device.
-    """
+    """Check that a run folder has only files and folders, and that links point into it."""
     root = folder.resolve()
     with file_errors(folder, "read"):
         for parent, folders, files in os.walk(folder):

@@ -44,15 +44,7 @@ def code_of(recipe: Recipe) -> list[ForeignCode]:
 
 
 def require_trust(recipe: Recipe, *, is_run: bool = False) -> None:
-    """Return if the user trusts the code that a recipe runs, and limit its addresses to that code.
-
-    Args:
-        recipe: The recipe; nothing of it has run.
-        is_run: True if it is that of a run.
-
-    Raises:
-        RlmError: It runs code that is not trusted, and no terminal can be asked.
-    """
+    """Return if the user trusts the code that a recipe runs, and limit its addresses to that code."""
     if is_run:
         _run_folders.add(recipe.path.parent)
     code = code_of(recipe)
@@ -150,15 +142,7 @@ def read(source: Path, overrides: Sequence[str] | None, allow_changed: Collectio
 
 
 def recorded(folder: Path, command: str) -> Any:
-    """Return the resolved recipe of a run as plain data, without composing it.
-
-    Args:
-        folder: The folder of the run.
-        command: A correct command, for the hint.
-
-    Raises:
-        RlmError: The folder is not that of a run.
-    """
+    """Return the resolved recipe of a run as plain data, without composing it."""
     check_links(folder)
     try:
         return yaml_strict.read(folder / "recipe.yaml").data

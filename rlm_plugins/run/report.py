@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,7 @@ from rlm_plugins.stage import Stage
 
 
 def suite_of(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Return name → ``before`` and ``after`` of each further held-out set: score and interval.
-
-    Args:
-        records: Lines of a stage.
-    """
+    """Return name → ``before`` and ``after`` of each further held-out set: score and interval."""
     suites = [record["suite"] for record in records if record.get("suite")]
     if not suites:
         return {}
@@ -33,11 +31,7 @@ def suite_of(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[f
 
 
 def sampled_of(records: Sequence[Mapping[str, Any]]) -> tuple[list[int], SampledScores, SampledScores] | None:
-    """Return the k, and the sampled scores before and after the training of a stage; None without both.
-
-    Args:
-        records: Lines of a stage.
-    """
+    """Return the k, and the sampled scores before and after the training of a stage; None without both."""
     sampled = [record["sampled"] for record in records if record.get("sampled")]
     if len(sampled) < 2:
         return None
@@ -56,78 +50,57 @@ def change_line(before: SampledScores, after: SampledScores, ks: Sequence[int], 
     return f"  sampled: {', '.join(changes)} ({verdict(before, after)})"
 
 
+@contextmanager
+def _chart(file: Path, title: str, **labels: str) -> Iterator[Any]:
+    """Yield the axes of a picture, which is written at the end."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    yield axes
+    axes.set(**labels, title=visible(f"{file.parent.name}: {title}"))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    with whole(file) as staged:
+        figure.savefig(staged, dpi=120)
+
+
 def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, file: Path) -> bool:
     """Draw the held-out score of a stage with its 95 % interval over its steps, and the same score in training.
 
-    Args:
-        records: The lines of metrics.jsonl.
-        stage: Name of the stage to draw.
-        metric: Label of the reward that is the score.
-        file: Path of the PNG.
-
     Returns:
-        False if there is no score, or matplotlib is not installed (extra ``plot``).
+        False if there is no score.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
     lines = [r for r in records if r.get("stage") == stage]
     held_out = [r for r in lines if r.get(f"held_out/{metric}") is not None and "held_out/kept_step" not in r]
     in_training = f"rewards/{metric}/mean"
     trained = [r for r in lines if r.get(in_training) is not None]
     if not held_out and not trained:
         return False
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    if trained:
-        label = visible(f"{metric} of training samples")
-        steps, scores = zip(*map(itemgetter("step", in_training), trained), strict=True)
-        axes.plot(steps, scores, color="0.7", label=label)
-    if held_out:
-        keys = "step", f"held_out/{metric}", "held_out/low", "held_out/high"
-        steps, scores, lows, highs = zip(*map(itemgetter(*keys), held_out), strict=True)
-        axes.fill_between(steps, lows, highs, alpha=0.25)
-        axes.plot(steps, scores, marker="o", label=visible(f"held-out {metric} (95 % interval)"))
-    axes.set(xlabel="step", ylabel="score", title=visible(f"{file.parent.name}: {stage}"))
-    axes.grid(alpha=0.3)
-    axes.legend()
-    with whole(file) as staged:
-        figure.savefig(staged, dpi=120)
+    with _chart(file, stage, xlabel="step", ylabel="score") as axes:
+        if trained:
+            label = visible(f"{metric} of training samples")
+            steps, scores = zip(*map(itemgetter("step", in_training), trained), strict=True)
+            axes.plot(steps, scores, color="0.7", label=label)
+        if held_out:
+            keys = "step", f"held_out/{metric}", "held_out/low", "held_out/high"
+            steps, scores, lows, highs = zip(*map(itemgetter(*keys), held_out), strict=True)
+            axes.fill_between(steps, lows, highs, alpha=0.25)
+            axes.plot(steps, scores, marker="o", label=visible(f"held-out {metric} (95 % interval)"))
     return True
 
 
-def pass_at_k_curves(before: SampledScores, after: SampledScores, file: Path) -> bool:
-    """Draw pass@k over k of base and trained model, with 95 % intervals, and majority@k.
-
-    Args:
-        before: Scores of the base.
-        after: Scores of the trained model.
-        file: Path of the PNG.
-
-    Returns:
-        False if matplotlib is not installed (extra ``plot``).
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    for scores, name, color in ((before, "base", "tab:gray"), (after, "trained", "tab:blue")):
-        ks = range(1, scores.samples + 1)
-        means, lows, highs = zip(*(scores.estimate("pass", k) for k in ks), strict=True)
-        axes.fill_between(ks, lows, highs, alpha=0.2, color=color)
-        axes.plot(ks, means, marker=".", color=color, label=f"pass@k, {name} (95 % interval)")
-        majority = [scores.estimate("majority", k)[0] for k in ks]
-        axes.plot(ks, majority, linestyle="--", color=color, label=f"majority@k, {name}")
-    axes.set(xlabel="k", ylabel="score", title=visible(f"{file.parent.name}: {verdict(before, after)}"))
-    axes.set_xscale("log", base=2)
-    axes.grid(alpha=0.3)
-    axes.legend()
-    with whole(file) as staged:
-        figure.savefig(staged, dpi=120)
-    return True
+def pass_at_k_curves(before: SampledScores, after: SampledScores, file: Path) -> None:
+    """Draw pass@k over k of base and trained model, with 95 % intervals, and majority@k."""
+    with _chart(file, verdict(before, after), xlabel="k", ylabel="score") as axes:
+        for scores, name, color in ((before, "base", "tab:gray"), (after, "trained", "tab:blue")):
+            ks = range(1, scores.samples + 1)
+            means, lows, highs = zip(*(scores.estimate("pass", k) for k in ks), strict=True)
+            axes.fill_between(ks, lows, highs, alpha=0.2, color=color)
+            axes.plot(ks, means, marker=".", color=color, label=f"pass@k, {name} (95 % interval)")
+            majority = [scores.estimate("majority", k)[0] for k in ks]
+            axes.plot(ks, majority, linestyle="--", color=color, label=f"majority@k, {name}")
+        axes.set_xscale("log", base=2)
 
 
 EXAMPLES = 3
@@ -168,9 +141,11 @@ def report(run: Run, stage: Stage, curve: LearningCurve | None, seconds: float, 
         **({"sampled": compared(*sampled[1:], sampled[0])} if sampled else {}),
         **({"example": examples[0]} if examples else {}),
     )
-    if run.main and learning_curve(records, stage.name, evaluation.metric, run.folder / "curve.png"):
+    draws = run.main and find_spec("matplotlib") is not None  # extra `plot`
+    if draws and learning_curve(records, stage.name, evaluation.metric, run.folder / "curve.png"):
         _print(console, f"learning curve: {run.folder / 'curve.png'}")
-    if run.main and sampled and pass_at_k_curves(*sampled[1:], run.folder / "pass_at_k.png"):
+    if draws and sampled:
+        pass_at_k_curves(*sampled[1:], run.folder / "pass_at_k.png")
         _print(console, f"pass@k before and after: {run.folder / 'pass_at_k.png'}")
     _print(console, f"results: {run.folder}")
     for example in examples:

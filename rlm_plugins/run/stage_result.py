@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from string import Template
 from tempfile import TemporaryDirectory
@@ -24,7 +25,7 @@ from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.checkpoint import saving
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin, Trainer
+    from transformers import PreTrainedModel, Trainer
 
 
 _CARD = Template("""$header
@@ -102,11 +103,6 @@ def upload_result(trainer: Any, stage: Stage, result: ModelSpec) -> str:
     """Upload the result of a stage, and return the name of its repository.
 
     An adapter on a base that the run created is merged, because only the run has that base.
-
-    Args:
-        trainer: The trainer, which has created the repository.
-        stage: The stage; its result is on disk.
-        result: The policy after the stage, an adapter merged into its base.
     """
     from huggingface_hub import HfApi
 
@@ -132,11 +128,7 @@ def upload_result(trainer: Any, stage: Stage, result: ModelSpec) -> str:
 
 
 def save_result(trainer: Trainer, stage: Stage) -> None:
-    """Save model and tokenizer: into another folder, sealed with checksums, and renamed.
-
-    Raises:
-        RlmError: They cannot be written.
-    """
+    """Save model and tokenizer: into another folder, sealed with checksums, and renamed."""
     staged, main = stage.output.with_name(".result"), trainer.args.should_save
     with saving(stage.output, staged if main else None):
         trainer.accelerator.wait_for_everyone()
@@ -175,17 +167,11 @@ def result_of(stage: Stage) -> ModelSpec:
 
     trust = {"trust_remote_code": stage.source.runs_code}  # without it transformers would ask
 
-    def tokenizer() -> PreTrainedTokenizerBase:
-        from transformers import AutoTokenizer
+    def processing(auto: str) -> Any:
+        import transformers
 
         with _loading(stage.output):
-            return AutoTokenizer.from_pretrained(stage.output, **trust)
-
-    def processor() -> ProcessorMixin:
-        from transformers import AutoProcessor
-
-        with _loading(stage.output):
-            return AutoProcessor.from_pretrained(stage.output, **trust)  # type: ignore[no-any-return]
+            return getattr(transformers, auto).from_pretrained(stage.output, **trust)
 
     def load() -> PreTrainedModel:
         check_result(stage.output)
@@ -200,8 +186,9 @@ def result_of(stage: Stage) -> ModelSpec:
             weight.requires_grad_(weight.is_floating_point())  # integers of a quantized base have no gradient
         return merged
 
-    vision_processor = None if stage.source.processor is None else processor
-    return replace(stage.source, tokenizer=tokenizer, load=load, origin=str(stage.output), processor=vision_processor)
+    tokenizer = partial(processing, "AutoTokenizer")
+    processor = None if stage.source.processor is None else partial(processing, "AutoProcessor")
+    return replace(stage.source, tokenizer=tokenizer, load=load, origin=str(stage.output), processor=processor)
 
 
 def adapted(stage: Stage) -> Any:
@@ -227,11 +214,7 @@ def _loading(output: Path) -> Iterator[None]:
 
 
 def check_result(output: Path) -> None:
-    """Check that the result of a stage is as it was saved.
-
-    Raises:
-        RlmError: A file of it is damaged.
-    """
+    """Check that the result of a stage is as it was saved."""
     reasons = damages(output)
     if reasons:
         hint = f"restore the file, or remove {output.parent} and train this stage again with --resume"

@@ -58,13 +58,7 @@ class TextConsole(Console):
 def valid_checkpoint(stage: Path, log_line: Callable[[str], None], *, owner: str = "") -> Path | None:
     """Return the newest valid checkpoint of a stage; damaged ones are renamed and reported.
 
-    Args:
-        stage: Folder of the stage.
-        log_line: Called with one line per damaged checkpoint.
-        owner: As recorded in the checkpoints of this run and stage; empty: any.
-
-    Raises:
-        RlmError: There are checkpoints, and all are damaged.
+    Without `owner`, the run and stage that checkpoints record, any is valid.
     """
     damages_found: list[str] = []
     for checkpoint in reversed(checkpoints(stage)):
@@ -223,12 +217,7 @@ def _train_stage(
     checkpoint: Path | None,
     further: Sequence[TrainerCallback],
 ) -> LearningCurve:
-    """Train a stage; repeat it from its last checkpoint after an error where the recipe says so.
-
-    Raises:
-        Divergence: With the checkpoint that was kept.
-        Fault: With hints on how to resume.
-    """
+    """Train a stage; repeat it from its last checkpoint after an error where the recipe says so."""
     state = RunState(
         owner=run.owner_of(stage) if run.main else "",
         checkpoint=checkpoint,

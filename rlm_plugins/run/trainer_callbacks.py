@@ -181,12 +181,7 @@ class MetricsLog(TrainerCallback):  # type: ignore[misc]
 
 
 class StopAtSafePoint(TrainerCallback):  # type: ignore[misc]
-    """Saves a checkpoint at the next safe point after a signal, on all processes, and ends the run.
-
-    Args:
-        trainer: A trainer with the mixin `DurableCheckpoints`.
-        signals: The handlers of this process.
-    """
+    """Saves a checkpoint at the next safe point after a signal, on all processes, and ends the run."""
 
     def __init__(self, trainer: Any, signals: StopSignals) -> None:
         self._trainer, self._signals, self._number = trainer, signals, 0

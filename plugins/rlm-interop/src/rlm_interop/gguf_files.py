@@ -10,9 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlm_plugins.durable.lock import cache_folder, create_once, file_digest
+from rlm_interop.cached_folder import create_once
+from rlm_plugins.durable.lock import cache_folder
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.models.pretrained import Checkpoint, WeightsNotice, with_pad_token
+from rlm_plugins.models.fingerprints import digest_of_file
+from rlm_plugins.models.pretrained import CARD, Checkpoint, WeightsNotice, front_matter, with_pad_token
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -35,7 +37,7 @@ class GgufFile:
     @cached_property
     def folder(self) -> Path:
         """Folder of the cache for the converted model; its name includes the hash of the file."""
-        return cache_folder() / "models" / f"{self.file.stem}-{file_digest(self.file)[:16]}-{self._dtype}"
+        return cache_folder() / "models" / f"{self.file.stem}-{digest_of_file(self.file)[:16]}-{self._dtype}"
 
     @property
     def path(self) -> str:
@@ -102,7 +104,9 @@ class GgufFile:
         notice = self.notice()
         model.save_pretrained(folder)
         self._tokenizer().save_pretrained(folder)
-        notice.write(folder)
+        header = front_matter(license=notice.license.lower(), base_model=notice.source, model_name=notice.name)
+        card = f"{header}\n# {notice.name}\n\nConverted from GGUF. {notice}.\n"
+        (folder / CARD).write_text(card, encoding="utf-8")
 
     def _require_complete(self, loading_info: Mapping[str, Any]) -> None:
         """Raise an error if weights are missing, or have other shapes than those in the header."""

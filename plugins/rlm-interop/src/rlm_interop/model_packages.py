@@ -11,7 +11,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlm_plugins.durable.lock import cache_folder, create_once
+from rlm_interop.cached_folder import create_once
+from rlm_plugins.durable.lock import cache_folder
 from rlm_plugins.errors import RecipeError, nearest
 
 WHERE = "model.package"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.builtin.sft_trainer import RUN, columns, dataset
-from rlm_plugins.data.trl_formats import is_unpaired, pairs_of
+from rlm_plugins.data.trl_formats import Example, is_unpaired
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import Algorithm
 from rlm_plugins.stage import RunState, Stage
 
@@ -156,3 +157,30 @@ reward_model = Algorithm(
     trainer="reward_model",
     family="off-policy and supervised",
 )
+
+
+def pairs_of(rows: Any) -> list[dict[str, Any]]:
+    """Return every pair of a completion labeled true and one labeled false of the same prompt.
+
+    Args:
+        rows: Examples of an unpaired preference.
+
+    Raises:
+        RecipeError: They are a stream, or no prompt has both labels.
+    """
+    if not hasattr(rows, "__len__"):
+        problem = "pairs are made from all completions of a prompt, and the examples are a stream"
+        raise RecipeError(problem, where="environment", hint="load them without `streaming`")
+    groups: dict[str, dict[bool, list[Example]]] = {}
+    for row in rows:
+        groups.setdefault(repr(row["prompt"]), {True: [], False: []})[row["label"]].append(row)
+    pairs = [
+        {"prompt": liked["prompt"], "chosen": liked["completion"], "rejected": disliked["completion"]}
+        for group in groups.values()
+        for liked in group[True]
+        for disliked in group[False]
+    ]
+    if not pairs and len(rows):
+        problem = "no prompt has a completion labeled true and one labeled false, so there are no pairs"
+        raise RecipeError(problem, where="environment", hint="`algorithm: sft` trains on those labeled true")
+    return pairs

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
@@ -14,7 +16,6 @@ from typing import Any
 from packaging.requirements import Requirement
 
 import rlm_plugins
-from rlm_plugins.durable.lock import local_locks
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.index import disabled
 from rlm_plugins.registry.loading import required_version
@@ -138,3 +139,24 @@ def _disk() -> Rows:
         problem = problem if os.access(existing, os.W_OK) else "is not writable"
         rows.append({"path": str(path), "free_gib": free, "problem": problem})
     return rows
+
+
+_LOCAL_LOCKS = re.compile(r"^fuse\.|^lustre .*\blocalflock\b|^nfs\S* .*\b(nolock|local_lock=(all|flock))\b")
+"""Type and options of file systems of several hosts on which a lock holds on one of them."""
+
+
+def local_locks(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
+    """Return the type of the file system of a folder if its locks hold on this host only; otherwise an empty string.
+
+    Args:
+        folder: An existing folder.
+        mounts: List of the mounted file systems.
+    """
+    best, kind = -1, ""
+    with contextlib.suppress(OSError):
+        for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
+            fields, _, system = line.partition(" - ")
+            mount = fields.split()[4].replace("\\040", " ")
+            if len(mount) > best and folder.resolve().is_relative_to(mount):
+                best, kind = len(mount), system
+    return kind.split()[0] if _LOCAL_LOCKS.search(kind) else ""

@@ -11,7 +11,7 @@ from typing import Any, cast
 import transformers
 
 from rlm_plugins.cli.output import announce
-from rlm_plugins.data.images import open_images
+from rlm_plugins.data.images import require_pillow
 from rlm_plugins.errors import RlmError
 from rlm_plugins.evaluation.completions import complete
 from rlm_plugins.models.pretrained import tokenizer_of
@@ -267,3 +267,23 @@ def chat(sampler: Sampler, ask: Callable[[], str], **options: Any) -> Iterator[s
         answer = sampler.complete(messages if sampler.is_chat else line, **options)[0]
         messages.append({"role": "assistant", "content": answer})
         yield answer
+
+
+def open_images(files: Sequence[Path]) -> list[Any]:
+    """Return the images in files.
+
+    Raises:
+        RlmError: Pillow is not installed, or a file is no image; it names the file.
+    """
+    if not files:
+        return []
+    require_pillow()
+    from PIL import Image
+
+    images = []
+    for file in files:
+        try:
+            images.append(Image.open(file).convert("RGB"))
+        except (OSError, ValueError) as error:
+            raise RlmError(f"an image cannot be opened: {error}", where=str(file)) from None
+    return images

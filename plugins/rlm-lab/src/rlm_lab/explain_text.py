@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlm_lab import convention_card
 from rlm_lab.part_changes import folded
 from rlm_plugins.equation.glossary import describe
-from rlm_plugins.report.text_layout import columns, hanging, indented, plain, prose, report, short, titled
+from rlm_plugins.report.text_layout import columns, indented, plain, report, short, titled
 
 Entry = dict[str, Any]
+WIDTH = 100
+"""Columns of a paragraph."""
+_WRAPPING: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def render(entry: Entry) -> str:
@@ -147,3 +151,15 @@ _RENDERERS: Mapping[str, Callable[[Entry], str]] = {
     "finding": _finding,
     "term": _term,
 }
+
+
+def prose(text: str, indent: int = 2) -> str:
+    """Return paragraphs, wrapped so that they fit behind `indent` blanks; words are never broken."""
+    paragraphs = text.split("\n\n")
+    return "\n\n".join("\n".join(textwrap.wrap(paragraph, WIDTH - indent, **_WRAPPING)) for paragraph in paragraphs)
+
+
+def hanging(text: str, begin: str) -> str:
+    """Return a line after `begin`, wrapped below it."""
+    indents: Any = {"initial_indent": begin, "subsequent_indent": " " * len(begin)}
+    return "\n".join(textwrap.wrap(text, WIDTH + len(begin), **indents, **_WRAPPING))
