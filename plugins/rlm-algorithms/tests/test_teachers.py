@@ -191,10 +191,9 @@ def test_privileged_prompt_changes_the_log_probs(folder: Path, model: str) -> No
 def test_group_best_shows_another_right_completion() -> None:
     scoring = TeacherScoring(Teacher(prompt="{prompt}|{group_best}"))
     rewards = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0])
-    context = SimpleNamespace(local_rows=lambda count: slice(0, count))
+    context = SimpleNamespace(local_rows=lambda count: slice(0, count), group_size=4)
     components = SimpleNamespace(context=context, rewards=SimpleNamespace(total=lambda: rewards))
-    model, args = SimpleNamespace(training=True), SimpleNamespace(num_generations=4)
-    scoring._trainer = SimpleNamespace(components=components, model=model, args=args)
+    scoring._trainer = SimpleNamespace(components=components)
     texts = [[{"role": "assistant", "content": f"c{row}"}] for row in range(8)]
     scoring.completions([{"prompt": f"p{row // 4}"} for row in range(8)], SimpleNamespace(completions=texts))
     assert scoring._prompts() == ["p0|c1", "p0|c3", "p0|c1", "p0|c1", "p1|c7", "p1|c7", "p1|c7", None]
