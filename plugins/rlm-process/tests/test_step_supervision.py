@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.cli import app
-from rlm_plugins.evaluation.held_out import with_head
+from rlm_plugins.models.score_head import with_head
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SMALL = ["trainer.per_device_train_batch_size=8"]
