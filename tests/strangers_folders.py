@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +54,14 @@ def tensors(name: str, place: str = LAST) -> Attack:
 
     def attack(folder: Path, bait: Path) -> None:
         torch.save({"state": Payload(bait), "param_groups": []}, folder / place / name)
+        seal(folder / place)
+
+    return attack
+
+
+def raw_pickle(name: str, place: str = LAST) -> Attack:
+    def attack(folder: Path, bait: Path) -> None:
+        (folder / place / name).write_bytes(pickle.dumps(Payload(bait), protocol=2))
         seal(folder / place)
 
     return attack
@@ -185,7 +194,9 @@ def compiled_plugin(folder: Path, bait: Path) -> None:
 EVIL = [{"name": "verl", "function": "FOLDER/../evil.py:score"}]
 ATTACKS: dict[str, Attack] = {
     **{f"{name} executes": tensors(name) for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "parts.pt")},
+    "optimizer.pt is a pickle": raw_pickle("optimizer.pt"),
     "adapter of a checkpoint is a pickle": instead_of_safetensors("adapter_model.bin", LAST),
+    "another plugin": other_plugin,
     "another plugin and its hash": other_plugin_with_its_hash,
     "bytecode of a plugin": compiled_plugin,
     "modules beside the recipe": module_beside,

@@ -1,7 +1,8 @@
-"""Programs of further classes that try to pass tests without an answer: bare builtins, containers of the standard library,
-hooks of the interpreter, exceptions that act, state between calls, source text, output of scripts, and numbers near the right one.
+"""Programs of further classes that try to pass tests without an answer.
 
-Each defines ``f``, whose right value is the square of its argument; a script must print the square of the number it reads.
+They are bare builtins, containers of the standard library, hooks of the interpreter, and exceptions that act. Others use
+state between calls, source text, output of scripts, and numbers near the right one. Each defines ``f``, whose right value is
+the square of its argument; a script must print the square of the number it reads.
 """
 
 # ruff: noqa: E501  (programs, one to a line)
