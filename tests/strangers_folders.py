@@ -202,7 +202,6 @@ ATTACKS: dict[str, Attack] = {
     "modules beside the recipe": module_beside,
     "a plugin outside": recipe(plugins={"load": ["BAIT/../evil.py"]}),
     "a reward outside": recipe(rewards=EVIL),
-    "a reward of the folder": recipe(rewards=[{"name": "verl", "function": "./evil.py:score"}]),
     "tags in the recipe": tags,
     "a model as a pickle": model_as_pickle,
     "an adapter of megatron": edit(

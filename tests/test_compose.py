@@ -317,10 +317,8 @@ def test_error_in_a_stage_names_the_stage(tmp_path: Path) -> None:
 
 
 RIGHT = [
-    ["environment=world", "rewards=[judge]"],
     ["environment={name: world, kind: chat}", "rewards=[judge, old_style]"],
     ["environment={name: world, kind: stream}", "rewards=[judge]"],
-    ["environment={name: world, kind: demonstrated}", "algorithm=sft", "rewards=[]"],
     ["environment={name: world, kind: few}", "algorithm=sleep", "rewards=[]"],
     ["environment={name: world, kind: few}", "rewards=[judge]"],  # one problem of eight answers
     ["algorithm.rollouts=[write]", "rewards=[judge]", "evaluation=null"],  # a rollouts part may add the column

@@ -93,10 +93,6 @@ def test_samples_of_every_family(family: str) -> None:
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "hot": {"temperature": 1.7},
-    "nucleus": {"top_p": 0.7},
-    "likely": {"min_p": 0.02},
-    "repetition": {"repetition_penalty": 1.4},
     "all at once": {"temperature": 0.8, "top_p": 0.9, "top_k": 20, "min_p": 0.01, "repetition_penalty": 1.1},
     "greedy": {"do_sample": False},
     "never ends": {"eos_token_id": None, "max_new_tokens": 5},
@@ -250,7 +246,6 @@ FALLS_BACK: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "window": ("Mistral", {"sliding_window": 4}, {}, "not every layer caches"),
     "static cache": ("Llama", {}, {"cache_implementation": "static"}, "not every layer caches"),
     "watermark": ("Llama", {}, {"watermarking_config": {"bias": 2.5}}, "WatermarkLogitsProcessor"),
-    "time": ("Llama", {}, {"max_time": 1e6}, "MaxTimeCriteria"),
     "dropout": ("GPT2", {"attn_pdrop": 0.5, "resid_pdrop": 0.5}, {}, "dropout is on"),
     "angles that change": ("Llama", {"rope_parameters": fixtures_models.LONG}, {}, "exceed 16 tokens"),
 }
