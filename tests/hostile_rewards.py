@@ -1,6 +1,6 @@
 """Rewards that fail, hang or change the process: each has a name and a function of a batch of four completions."""
 
-# ruff: noqa: B904, SIM105
+# ruff: noqa: SIM105
 from __future__ import annotations
 
 import asyncio
@@ -8,7 +8,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -69,19 +68,13 @@ class Mute(Exception):
 RETURNS: dict[str, Any] = {
     "None": lambda: None,
     "a number": lambda: 1.0,
-    "a string": lambda: "abcd",
     "a dict of four": lambda: dict.fromkeys(range(4), 1.0),
-    "a generator": lambda: (1.0 for _ in range(4)),
     "three scores": lambda: [1.0] * 3,
-    "a million scores": lambda: [1.0] * 10**6,
     "a scalar tensor": lambda: torch.tensor(1.0),
     "a coroutine that nobody awaits": lambda: asyncio.sleep(0).close(),
     "an endless sequence": Endless,
     "a list whose len raises": lambda: odd_list(__len__=raising(ValueError())),
-    "a list that claims nine": lambda: odd_list(__len__=lambda self: 9),
-    "a list whose iterator raises": lambda: odd_list(__iter__=raising(KeyError("x"))),
     "a list whose tolist is lost": lambda: odd_list(tolist=raising(Lost())),
-    "an object whose repr raises": lambda: Odd(__repr__=raising(ValueError())),
     "an object whose class lies": lambda: Odd(__class__=property(raising(Lost()))),
 }
 """A result that is no list of scores."""
@@ -108,20 +101,13 @@ class RaisingFloat(float):
 
 SCORES: dict[str, Callable[[], Any]] = {
     "nan": lambda: float("nan"),
-    "1e39": lambda: 1e39,
     "10**400": lambda: 10**400,
     "a string": lambda: "1",
-    "a list": lambda: [1.0],
-    "a complex number": lambda: 1j,
-    "NaN of NumPy": lambda: np.float16("nan"),
-    "an empty array": lambda: np.array([]),
     "two numbers": lambda: torch.tensor([1.0, 2.0]),
-    "Decimal": lambda: Decimal("NaN"),
     "a float that lies": lambda: LyingFloat("nan"),
     "item raises": lambda: Odd(item=raising(KeyError("x"))),
     "item is lost": lambda: Odd(item=raising(Lost())),
     "item interrupts": lambda: Odd(item=raising(KeyboardInterrupt())),
-    "item is itself": lambda: Odd(item=lambda self: self),
     "attributes raise": lambda: Odd(__getattribute__=raising(Lost())),
     "repr of 10 MB": lambda: Odd(__repr__=lambda self: "x" * 10**7),
 }
@@ -132,24 +118,14 @@ def recursive() -> None:
     recursive()
 
 
-def chained() -> None:
-    try:
-        raise ValueError("first")
-    except ValueError:
-        raise KeyError("second")
-
-
 RAISES: dict[str, Callable[[], Any]] = {
     "ValueError": raising(ValueError("no")),
     "an error whose message raises": raising(Mute()),
     "an error of 10 MB": raising(ValueError("x" * 10**7)),
-    "an error with surrogates": raising(ValueError("\ud800")),
-    "an error of several": raising(ExceptionGroup("several", [ValueError(1), KeyError(2)])),
     "a base exception": raising(Lost()),
     "SystemExit(0)": raising(SystemExit(0)),
     "KeyboardInterrupt": raising(KeyboardInterrupt()),
     "RecursionError": recursive,
-    "a chain": chained,
 }
 """A call that ends otherwise than by returning."""
 
@@ -161,10 +137,8 @@ def delete_path() -> None:
 CHANGES: dict[str, tuple[Callable[[], Any], str]] = {
     "random.random": (random.random, "random numbers of python"),
     "np.random.rand": (np.random.rand, "random numbers of numpy"),
-    "dropout": (lambda: torch.nn.functional.dropout(torch.ones(9)), "random numbers of torch"),
     "default dtype": (lambda: torch.set_default_dtype(torch.float64), "default dtype"),
     "no_grad entered": (lambda: torch.no_grad().__enter__(), "grad mode"),
-    "threads of torch": (lambda: torch.set_num_threads(torch.get_num_threads() + 1), "number of threads"),
     "chdir": (lambda: os.chdir("/"), "working directory"),
     "a variable deleted": (delete_path, "environment"),
 }

@@ -10,24 +10,8 @@ def median(rewards, group, *, trim: float = 0.1, window: tuple[int, int] = (1, 2
     """Return the median baseline."""
 
 
-def needs_critic(values):
-    """Require `values`."""
-
-
 def needs_engine(rollout_logp):
     """Require the log-probabilities of the sampler."""
-
-
-def needs_dense(dense_rewards):
-    """Require the shaped rewards of each token."""
-
-
-def needs_returns(returns):
-    """Require `returns`."""
-
-
-def needs_loss(loss):
-    """Require data that only an aggregator gets."""
 
 
 def welcomes_all(rewards, values=None):
@@ -60,32 +44,12 @@ def environment_spec(*, kind: str = "good"):
         "empty": [],
         "few": [good] * 3,
         "null prompt": [good] * 5 + [{**good, "prompt": None}] * 3,
-        "blank prompt": [good] * 4 + [{**good, "prompt": " "}] * 4,
-        "empty chat": [{**chat, "prompt": []}] * 8,
-        "number": [{**good, "prompt": 3}] * 8,
-        "no role": [{**chat, "prompt": [{"content": "x"}]}] * 8,
-        "mixed": [good] * 6 + [chat] * 2,
         "no prompt": [{"promt": "1+1=", "solution": "2"}] * 8,
         "reserved": [{**good, "completions": "x"}] * 8,
-        "ragged": [good] * 7 + [{"prompt": "1+1="}],
         "demonstrated": [{**good, "demonstration": "2"}] * 8,
     }
     if kind == "raises":
         raise ValueError("the disk is on fire")
-    if kind == "exits":
-        raise SystemExit(0)
-    if kind == "none":
-        return None
-    if kind == "test":
-        return EnvironmentSpec(train=[good] * 8, test=[{"prompt": "1+1="}])
-    if kind == "table":
-        import datasets
-
-        return EnvironmentSpec(train=datasets.Dataset.from_list(kinds["good"]))
-    if kind == "bad table":
-        import datasets
-
-        return EnvironmentSpec(train=datasets.Dataset.from_list(kinds["null prompt"]))
     if kind == "stream":
         import datasets
 
@@ -113,12 +77,12 @@ class Sleeper:
 
 @hookimpl
 def rlm_advantages():
-    return {"median": median, "needs_critic": needs_critic, "needs_dense": needs_dense, "welcomes_all": welcomes_all}
+    return {"median": median, "welcomes_all": welcomes_all}
 
 
 @hookimpl
 def rlm_token_weights():
-    return {"needs_engine": needs_engine, "needs_loss": needs_loss, "needs_returns": needs_returns}
+    return {"needs_engine": needs_engine}
 
 
 @hookimpl
@@ -145,17 +109,6 @@ def rlm_trainers():
 def rlm_algorithms():
     return {
         "sleep": Algorithm(about="Nothing.", source="here", trainer="sleeper"),
-        "hollow": Algorithm(about="A row for GRPO without symbols.", source="here"),
-        "no_engine": Algorithm(about="A row nobody runs.", source="here", trainer="grop"),
         "no_beta": Algorithm(about="A penalty without coefficient.", source="here", penalties=("kl",)),
         "bare": Algorithm(about="No aggregator.", source="here", advantage="group_relative", policy_loss="reinforce"),
-        "two_kl": Algorithm(
-            about="Twice.",
-            source="here",
-            advantage="median",
-            importance="token",
-            policy_loss="clip",
-            aggregator="token_mean",
-            penalties=({"name": "kl", "beta": 1.0}, {"name": "kl_old", "beta": 2.0}),
-        ),
     }

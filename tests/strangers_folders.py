@@ -131,11 +131,6 @@ def pipe(name: str) -> Attack:
     def attack(folder: Path, bait: Path) -> None:
         (folder / name).unlink(missing_ok=True)
         os.mkfifo(folder / name)
-        if (folder / name).parent != folder:
-            listed = json.loads((folder / name).with_name(CHECKSUMS).read_text())
-            empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-            listed["files"][Path(name).name] = {"size": 0, "sha256": empty}
-            (folder / name).with_name(CHECKSUMS).write_text(json.dumps(listed))
 
     return attack
 
@@ -157,21 +152,6 @@ def tags(folder: Path, bait: Path) -> None:
         file.write(f'\nname: !!python/object/apply:os.system ["touch {bait}"]\n')
 
 
-def many_aliases(folder: Path, bait: Path) -> None:
-    lines = ["a0: &a0 [x, x]", *(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]" for n in range(60)), "speed: *a60"]
-    with (folder / "recipe.yaml").open("a") as file:
-        file.write("\n".join(["", *lines, ""]))
-
-
-def model_with_code(folder: Path, bait: Path) -> None:
-    model = folder / "model"
-    model.mkdir()
-    auto = {"AutoModelForCausalLM": "evil.Model", "AutoConfig": "evil.Config"}
-    (model / "config.json").write_text(json.dumps({"model_type": "evil", "auto_map": auto}))
-    (model / "evil.py").write_text(code(bait))
-    recipe(model={"name": "pretrained", "path": str(model), "trust_remote_code": True})(folder, bait)
-
-
 def model_as_pickle(folder: Path, bait: Path) -> None:
     model = folder / "model"
     shutil.copytree(folder / STAGE / "adapter", model)
@@ -181,19 +161,6 @@ def model_as_pickle(folder: Path, bait: Path) -> None:
     (model / "config.json").write_text(json.dumps(config | {"intermediate_size": 16, "vocab_size": 40}))
     torch.save({"lm_head.weight": Payload(bait)}, model / "pytorch_model.bin")
     recipe(model={"name": "pretrained", "path": str(model)})(folder, bait)
-
-
-def tokenizer_with_code(folder: Path, bait: Path) -> None:
-    result = folder / STAGE / "adapter"
-    (result / "evil.py").write_text(code(bait))
-    auto = {"auto_map": {"AutoTokenizer": ["evil.Tokenizer", None]}, "tokenizer_class": "Tokenizer"}
-    edit(f"{STAGE}/adapter/tokenizer_config.json", lambda config, _: config | auto)(folder, bait)
-
-
-def template_with_code(folder: Path, bait: Path) -> None:
-    body = "cycler.__init__.__globals__.os.system('touch " + str(bait) + "')"
-    (folder / STAGE / "adapter" / "chat_template.jinja").write_text("{{ " + body + " }}")
-    seal(folder / STAGE / "adapter")
 
 
 def a_huge_log(folder: Path, bait: Path) -> None:
@@ -229,33 +196,20 @@ ATTACKS: dict[str, Attack] = {
     **{f"{name} executes": tensors(name) for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "parts.pt")},
     "optimizer.pt is a pickle": raw_pickle("optimizer.pt"),
     "adapter of a checkpoint is a pickle": instead_of_safetensors("adapter_model.bin", LAST),
-    "critic is a pickle": instead_of_safetensors("adapter_model.bin", f"{STAGE}/critic"),
     "another plugin": other_plugin,
     "another plugin and its hash": other_plugin_with_its_hash,
     "bytecode of a plugin": compiled_plugin,
     "modules beside the recipe": module_beside,
     "a plugin outside": recipe(plugins={"load": ["BAIT/../evil.py"]}),
     "a reward outside": recipe(rewards=EVIL),
-    "a reward of the standard library": recipe(rewards=[{"name": "verl", "function": "os:system"}]),
-    "a reward of the folder": recipe(rewards=[{"name": "verl", "function": "./evil.py:score"}]),
     "tags in the recipe": tags,
-    "aliases without end": many_aliases,
-    "a model with code": model_with_code,
     "a model as a pickle": model_as_pickle,
-    "a tokenizer with code": tokenizer_with_code,
-    "a chat template with code": template_with_code,
     "an adapter of megatron": edit(
         f"{STAGE}/adapter/adapter_config.json", lambda c, _: c | {"megatron_config": {"a": 1}, "megatron_core": "evil"}
     ),
-    "an adapter of a library": edit(
-        f"{STAGE}/adapter/adapter_config.json",
-        lambda c, _: c | {"auto_mapping": {"base_model_class": "Model", "parent_library": "evil"}},
-    ),
     **{f"{name} leads outside": link(name, "outside") for name in ("metrics.jsonl", "summary.json", "manifest.json")},
     "a stage leads outside": link(STAGE, "folder"),
-    "a checkpoint leads outside": link(LAST, "folder"),
     "a pipe as log": pipe("metrics.jsonl"),
-    "a pipe in a checkpoint": pipe(f"{LAST}/optimizer.pt"),
     "a log of four terabytes": a_huge_log,
     "a manifest nested deeply": text("manifest.json", "[" * 100_000),
     "a manifest of other types": edit(
@@ -267,6 +221,5 @@ ATTACKS: dict[str, Attack] = {
     ),
     "an empty checkpoint": an_empty_checkpoint,
     "a state of other types": edit(f"{LAST}/trainer_state.json", lambda s, _: s | {"global_step": "two", "epoch": []}),
-    "a step of the distant future": edit(f"{LAST}/trainer_state.json", lambda s, _: s | {"global_step": 10**30}),
 }
 """Name → what the stranger has prepared."""

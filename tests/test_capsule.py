@@ -18,7 +18,6 @@ from rlm_view.capsule import TreeEncoder, capsules_of, decode_tree, find_capsule
 from rlm_view.replay import differences_from_record
 from rlm_view.replay_gradient import policy_gradient
 from rlm_view.replay_report import replays
-from rlm_view.tokens import text_of_tokens, token_texts
 from test_papers import FILES, OF_DATA, WITH_CANNED, pool, two_steps
 from typer.testing import CliRunner
 
@@ -101,26 +100,6 @@ def test_tree_keeps_every_kind_of_data() -> None:
     assert again["numpy"].tolist() == [0, 1, 2]
 
 
-class Bytes:
-    """A tokenizer of bytes: a character may be several tokens."""
-
-    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
-        return [f"<{i}>" for i in ids]
-
-    def decode(self, ids: list[int], **_: Any) -> str:
-        return bytes(ids).decode("utf-8", errors="replace")
-
-    def batch_decode(self, rows: list[list[int]], **_: Any) -> list[str]:
-        return [self.decode(row) for row in rows]
-
-
-def test_characters_of_several_tokens() -> None:
-    text = "a→é🙂."
-    ids = list(text.encode())
-    assert "".join(token_texts(text_of_tokens(Bytes(), [ids]), 0, ids)) == text
-    assert token_texts(text_of_tokens(Bytes(), [ids[:2]]), 0, ids[:2]) == ["a", "\ufffd"], "the rest of it was cut off"
-
-
 @pytest.mark.parametrize("file", ["step.json", "tensors.safetensors", "recipe.yaml"])
 def test_damage_is_found(run: Path, tmp_path: Path, file: str) -> None:
     copy = shutil.copytree(find_capsule(run, 2), tmp_path / "capsule")
@@ -170,22 +149,6 @@ def test_replay_of_a_paper_is_equal_to_the_run(file: Path, tmp_path: Path, monke
         recorded = [portion["loss"] for update in result.capsule.updates for portion in update["portions"]]
         assert [x.item() for x in result.recorded.losses] == [x.item() for x in recorded]
         assert result.recorded.loss == pytest.approx(record["loss"], abs=1e-3 + 1e-3 * abs(record["loss"]))
-
-
-def test_stage_that_begins_with_the_model_of_another(tmp_path: Path) -> None:
-    settings = "per_device_train_batch_size: 4, max_steps: 1, save_strategy: 'no'"
-    first = f"{{algorithm: sft, model: {{name: scratch, layers: 1, hidden: 16, heads: 2}}, trainer: {{{settings}}}}}"
-    second = (
-        f"{{model: {{}}, algorithm: dr_grpo, trainer: {{{settings}, num_generations: 4, max_completion_length: 6}}}}"
-    )
-    file = tmp_path / "tiny.yaml"
-    head = "environment: {name: addition, digits: 2, train_rows: 32, test_rows: 0}\nrewards: [length]\n"
-    file.write_text(f"{head}capsule: {{every: 1}}\nstages: [{first}, {second}]\n")
-    launch(file, [], out=tmp_path / "run")
-    (path,) = capsules_of(tmp_path / "run")
-    assert path.parent.parent.name == "02-dr_grpo"
-    result = replays(path, ["algorithm=reinforce"])
-    assert differences_from_record(result.capsule, result.recorded) == []
 
 
 @pytest.mark.parametrize(
@@ -269,13 +232,6 @@ def test_gradient_of_a_token_is_that_of_the_formula(run: Path) -> None:
     ratio = result.step.ratio.detach()
     assert torch.allclose(ratio[result.step.mask], torch.ones(()), atol=1e-4), "one update per generation"
     torch.testing.assert_close(result.tokens["gradient"], expected * ratio, rtol=1e-5, atol=1e-8)
-
-
-def test_weights_of_rewards_can_be_changed(run: Path) -> None:
-    result = replays(find_capsule(run, 2), ["rewards.digits.weight=0"])
-    assert result.changed is not None
-    named = result.capsule.batch.named_rewards  # type: ignore[union-attr]
-    assert torch.equal(result.changed.scored.rewards, named["accuracy"])
 
 
 def test_missing_data_is_named(run: Path) -> None:

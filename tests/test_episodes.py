@@ -110,20 +110,6 @@ def logged_now(equation_trainer: EquationTrainer, name: str) -> float:
     return float(equation_trainer._metrics["train"][name][-1])
 
 
-def test_plain_text_is_followed_by_plain_text(tmp_path: Path) -> None:
-    _, rows = generated(playing(tmp_path, fixtures_environments.environment_spec()))
-    words = tiny.tokenizer()
-    longest = max(rows, key=lambda row: len(row.episode.turn_ends))
-    assert len(longest.episode.turn_ends) > 1
-    for row in rows:
-        secret = row.episode.prompt[1]
-        assert row.episode.prompt == f"a{secret}{secret}+0="
-        spoken = "".join(m["content"] for m in row.episode.messages)
-        assert words.decode(row.completion_ids, skip_special_tokens=True) == spoken
-        assert len(row.completion_ids) <= 24
-        assert row.episode.truncated == (row.completion_ids[-1] != words.eos_token_id or len(row.episode.turn_ends) < 3)
-
-
 def test_rewards_get_generated_text_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
@@ -353,13 +339,6 @@ class Odd(Fragile):
         return "+"
 
 
-class Gymnasium(Fragile):
-    """Environment with the `reset` of gymnasium."""
-
-    def reset(self, secret: int) -> Any:
-        return "0 to 9?", {}
-
-
 class Unsure(Fragile):
     """Environment that returns texts instead of a boolean for the end of the episode; each of them is truthy."""
 
@@ -395,7 +374,6 @@ def test_failing_environment_ends_its_episode_by_on_error(tmp_path: Path, monkey
     [
         (Hanging, "no answer within 0.2 s"),
         (Odd, r"it returned '\+'"),
-        (Gymnasium, r"`reset` failed in turn 0: it returned \('0 to 9\?', \{\}\)"),
         (Unsure, r"it returned \('\+', 1.0, 'False'\)"),
     ],
 )
@@ -492,20 +470,9 @@ class Unmade(fixtures_environments.Sums):
         raise OSError("no board")
 
 
-class Endless(fixtures_environments.Sums):
-    turns = 0
-
-
-class Timeless(fixtures_environments.Sums):
-    def __init__(self) -> None:
-        self.seconds = "5"
-
-
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        (Endless, ["as `Endless.turns`, got 0", "a whole number from 1 on"]),
-        (Timeless, ["as `Timeless.seconds`, got '5'", "a number above 0"]),
         (Stateless, ["Stateless, the environment of 'talk', has neither `step` nor a tool"]),
         (Misspelt, ["`Misspelt.reset` requires the column 'secrets'", "did you mean 'secrets'?"]),
         (Unmade, ["the environment of 'talk' cannot be created: OSError: no board"]),

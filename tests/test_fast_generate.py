@@ -9,21 +9,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import fixtures_models
-import peft
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from rlm_fast import cpu_linear as products
 from rlm_fast import fast, kv_cache, loop, plain_linear, sampling
 from rlm_fast.fast import dry_run, why_self_check_fails
 from rlm_fast.kv_cache import PreallocatedLayer, surviving_indices
-from rlm_fast.loop import UnsupportedCall, why_unsupported_model
+from rlm_fast.loop import why_unsupported_model
 from rlm_fast.packed_forward import USES_RNG
 from rlm_fast.plain_linear import merged
-from rlm_fast.prompt_tree import distinct_prompts
 from rlm_fast.sampling import MultinomialSampler, exponential_is_inverse, sample_inverse_cdf
-from transformers import DynamicCache, GenerationConfig
+from transformers import GenerationConfig
 from transformers.cache_utils import DynamicLayer
 
 from rlm_plugins.rollout.generator_call import Generation
@@ -97,18 +93,10 @@ def test_samples_of_every_family(family: str) -> None:
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "hot": {"temperature": 1.7},
-    "cold": {"temperature": 0.3},
-    "nucleus": {"top_p": 0.7},
-    "few": {"top_k": 5},
-    "likely": {"min_p": 0.02},
-    "repetition": {"repetition_penalty": 1.4},
     "all at once": {"temperature": 0.8, "top_p": 0.9, "top_k": 20, "min_p": 0.01, "repetition_penalty": 1.1},
     "greedy": {"do_sample": False},
-    "one token": {"max_new_tokens": 1},
     "never ends": {"eos_token_id": None, "max_new_tokens": 5},
     "at least": {"min_new_tokens": 6},
-    "not these": {"suppress_tokens": [11, 12, 13]},
     "no triple": {"no_repeat_ngram_size": 2},
     "always ends": {"eos_token_id": list(range(1, fixtures_models.WORDS))},
 }
@@ -132,12 +120,6 @@ def test_an_empty_prompt_beside_others() -> None:
     inputs = prompts(3, 2)
     inputs["input_ids"][1], inputs["attention_mask"][1] = 0, 0
     same(fixtures_models.model("Llama").eval(), inputs, config())
-
-
-def test_training_mode_is_no_difference() -> None:
-    """TRL leaves the model in training mode; this model has no dropout."""
-    with without_fallback():
-        same(fixtures_models.adapted(fixtures_models.model("Qwen2")).train(), prompts(4, times=4), config())
 
 
 # ------------------------------------------------------------------ less work
@@ -183,22 +165,6 @@ def test_kv_cache_equals_that_of_transformers() -> None:
     assert all(torch.equal(a, b) for a, b in zip(usual.update(*new), roomy.update(*new), strict=True))
     assert usual.get_seq_length() == roomy.get_seq_length() == 156
     assert usual.get_mask_sizes(1) == roomy.get_mask_sizes(1)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.booleans(), min_size=1, max_size=12))
-def test_unfinished_sequences_survive_eviction(done: list[bool]) -> None:
-    """Each occurs once; the first ones keep their places, and later ones fill the gaps."""
-    places = surviving_indices(torch.tensor(done)).tolist()
-    assert sorted(places) == [i for i, gone in enumerate(done) if not gone]
-    assert all(place == i or place >= len(places) for i, place in enumerate(places))
-
-
-def test_twins_are_known_by_their_words_and_their_padding() -> None:
-    ids = torch.tensor([[0, 7], [0, 7], [0, 8], [0, 7]])
-    there = torch.tensor([[0, 1], [1, 1], [0, 1], [0, 1]])
-    first, twin = distinct_prompts(ids, there)
-    assert (first.tolist(), twin.tolist()) == ([0, 1, 2], [0, 1, 2, 0])
 
 
 # ------------------------------------------------------------------ the adapter
@@ -273,37 +239,15 @@ def test_samples_with_weights_in_place(family: str, short: bool, monkeypatch: py
     assert dry_run(model, config(), merge=short) == (None, 0)
 
 
-def test_prompt_cache_is_not_copied_if_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not copied in the self-check either."""
-
-    def refuse(_: Any) -> None:
-        raise AssertionError("copies were made")
-
-    monkeypatch.setattr(loop, "merged", refuse)
-    model = fixtures_models.adapted(fixtures_models.model("Llama")).eval()
-    with without_fallback():
-        fast.fast_generate(model.generate, model, prompts(5, times=2), config(), merge=False)
-
-
-def test_the_adapter_that_is_off_is_not_added() -> None:
-    model = fixtures_models.adapted(fixtures_models.model("Llama")).eval()
-    with model.disable_adapter():
-        same(model, prompts(5, times=2), config())
-
-
 # ------------------------------------------------------------------ what it does not do
 
 FALLS_BACK: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "beams": ("Llama", {}, {"num_beams": 2, "do_sample": False}, "beam search"),
     "window": ("Mistral", {"sliding_window": 4}, {}, "not every layer caches"),
-    "no cache": ("Llama", {}, {"use_cache": False}, "not every layer caches"),
     "static cache": ("Llama", {}, {"cache_implementation": "static"}, "not every layer caches"),
-    "in pieces": ("Llama", {}, {"prefill_chunk_size": 2}, "prefill_chunk_size"),
     "watermark": ("Llama", {}, {"watermarking_config": {"bias": 2.5}}, "WatermarkLogitsProcessor"),
-    "time": ("Llama", {}, {"max_time": 1e6}, "MaxTimeCriteria"),
     "dropout": ("GPT2", {"attn_pdrop": 0.5, "resid_pdrop": 0.5}, {}, "dropout is on"),
     "angles that change": ("Llama", {"rope_parameters": fixtures_models.LONG}, {}, "exceed 16 tokens"),
-    "dropout of attention": ("Llama", {"attention_dropout": 0.5}, {}, "dropout is on"),
 }
 
 
@@ -348,19 +292,6 @@ def test_the_copies_are_counted_before_there_are_weights(
     assert dry_run(model.to("meta"), config()) == (None, real)
     assert dry_run(model, config(), merge=False) == (None, 0)
     assert dry_run(model.to(torch.bfloat16), config()) == (None, 0)
-
-
-def test_layers_without_attention_fall_back_to_transformers() -> None:
-    same(fixtures_models.model("Mamba", state_size=4).eval(), prompts(4, 4, times=2), config())
-
-
-def test_virtual_tokens_fall_back_to_transformers() -> None:
-    virtual = peft.PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")
-    model = peft.get_peft_model(fixtures_models.model("Llama"), virtual).eval()
-    reason = why_unsupported_model(model)
-    assert reason is not None
-    assert "virtual tokens" in reason
-    same(model, prompts(4, times=2), config())
 
 
 def test_dropout_falls_back_to_transformers_in_training_only() -> None:
@@ -433,35 +364,6 @@ def test_a_model_that_accelerate_casts_may_round_otherwise_too(cast: bool) -> No
     assert (why_self_check_fails(model, model.generate) is None) is cast
 
 
-def test_a_model_that_ends_at_once_is_tried_too() -> None:
-    model = fixtures_models.model("Llama").eval()
-    model.lm_head.bias = torch.nn.Parameter(torch.eye(fixtures_models.WORDS)[-1] * 9)
-    model.lm_head.weight.data.zero_()
-    assert why_self_check_fails(model, model.generate) is None
-
-
-def test_unsupported_generation_config_falls_back_to_transformers(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    fast._log_fallback.cache_clear()
-    model = fixtures_models.model("Llama").eval()
-    model.generation_config.num_return_sequences = 2
-    same(model, prompts(6, 3, times=2), config())
-    (line,) = [record.getMessage() for record in caplog.records if record.name == fast.__name__]
-    assert "self-check of decoding cannot run" in line
-
-
-def test_a_trial_that_was_not_made_is_not_passed() -> None:
-    """The self-check is impossible while the model's generation config has beams, and runs after they are removed."""
-    model = with_hidden_state(fixtures_models.model("Llama").eval())
-    model.generation_config.num_beams = 2
-    for _ in range(2):
-        with pytest.raises(UnsupportedCall, match="beam"):
-            why_self_check_fails(model, model.generate)
-    model.generation_config.num_beams = 1
-    assert "other tokens" in str(why_self_check_fails(model, model.generate))
-
-
 def test_broken_policy_raises_the_error_of_transformers() -> None:
     model = fixtures_models.model("Llama").eval()
     with torch.no_grad():
@@ -484,15 +386,6 @@ def test_noise_equals_multinomial(monkeypatch: pytest.MonkeyPatch, as_inverse: b
         torch.manual_seed(1)
         draw = MultinomialSampler()
         assert torch.equal(draw(scores[rows], rows, 6), usual[rows])
-
-
-def test_noise_is_that_of_torch_to_the_bit() -> None:
-    """This holds if the build derives it from uniform numbers; otherwise torch draws it."""
-    torch.manual_seed(1)
-    usual, after = torch.empty(40, 5000).exponential_(), torch.rand(3)
-    torch.manual_seed(1)
-    assert torch.equal(MultinomialSampler()._exponential(torch.arange(10, 30), 40, usual), usual[10:30])
-    assert torch.equal(torch.rand(3), after)
 
 
 def test_changed_multinomial_fails_the_self_check(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -551,14 +444,6 @@ def test_the_inverse_finds_unlikely_words_of_a_large_vocabulary(monkeypatch: pyt
     assert torch.equal(sample_inverse_cdf(scores.expand(64, -1), torch.arange(64), 64), words)
 
 
-def test_eviction_does_not_change_inverse_sampling() -> None:
-    scores, rows = torch.randn(6, 50), torch.tensor([4, 1])
-    torch.manual_seed(1)
-    every = sample_inverse_cdf(scores, torch.arange(6), 6)
-    torch.manual_seed(1)
-    assert torch.equal(sample_inverse_cdf(scores[rows], rows, 6), every[rows])
-
-
 # ------------------------------------------------------------------ what was thought
 
 
@@ -598,29 +483,3 @@ def test_outputs_allow_training() -> None:
     weight = torch.ones((), requires_grad=True)
     (weight * found.logp * found.entropy).sum().backward()
     assert not any(x.is_inference() for x in (*model.parameters(), *model.buffers()))
-
-
-def test_a_model_that_is_called_is_not_called_in_inference_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model class has a fast step, but without position ids the model itself is called."""
-    model, modes = fixtures_models.model("Llama").eval(), []
-    forward, update = model.forward, model._update_model_kwargs_for_generation
-
-    def watched(*given: Any, **named: Any) -> Any:
-        modes.append(torch.is_inference_mode_enabled())
-        return forward(*given, **named)
-
-    def placeless(*given: Any, **named: Any) -> dict[str, Any]:
-        return {name: x for name, x in update(*given, **named).items() if name != "position_ids"}
-
-    monkeypatch.setattr(model, "forward", watched)
-    monkeypatch.setattr(model, "_update_model_kwargs_for_generation", placeless)
-    with without_fallback():
-        fast.fast_generate(model.generate, model, prompts(4, times=2), config())
-    assert len(modes) > 2
-    assert not any(modes)
-
-
-def test_transformers_cache_has_the_expected_interface() -> None:
-    """`has_plain_layers` reads these attributes: a release that changes them fails here."""
-    empty = DynamicCache(config=fixtures_models.model("Llama").config)
-    assert {type(layer) for layer in empty.layers} == {DynamicLayer}

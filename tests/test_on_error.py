@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -146,24 +145,6 @@ def test_per_completion_reward_fails_for_one_completion(reward: Any) -> None:
     assert (record["text"], record["columns"]["answer"]) == ("bad", 3)
 
 
-def test_per_completion_reward_that_always_fails_is_not_retried() -> None:
-    """The error identifies the sample."""
-    calls: list[str] = []
-
-    def it(completion: str) -> float:
-        calls.append(completion)
-        raise ValueError(completion)
-
-    async def it_async(completion: str) -> float:
-        return it(completion)
-
-    for reward in (it, it_async):
-        calls.clear()
-        assert judged(reward, book := FaultLog(), on_error="zero") == [0.0] * 4
-        assert calls == BATCH["completions"]
-        assert [(record["sample"], record["text"]) for record in book.records] == [*enumerate(calls)]
-
-
 def test_a_reward_is_of_one_completion_or_of_all() -> None:
     def completion_and_prompts(completion: str, prompts: list[str]) -> float:
         return 0.0
@@ -247,27 +228,6 @@ def test_late_completion_costs_only_itself() -> None:
         return 1.0
 
     assert judged(it, timeout=0.2, on_error="zero") == [1.0, 1.0, 0.0, 1.0]
-
-
-def test_hanging_reward_is_interrupted() -> None:
-    finished = []
-
-    def sync(completions: list[str]) -> list[float]:
-        time.sleep(60)
-        finished.append("sync")
-        return []
-
-    async def waiting(completions: list[str]) -> list[float]:
-        await asyncio.sleep(60)
-        finished.append("waiting")
-        return []
-
-    for reward in (sync, waiting):
-        with pytest.raises(Fault, match=r"gave no answer within 0.1 s"):
-            judged(reward, timeout=0.1)
-        assert judged(reward, timeout=0.1, on_error="zero") == [0.0] * 4, "it is not called again, group by group"
-    assert finished == []
-    assert judged(lambda completions: [1.0] * 4, timeout=30.0) == [1.0] * 4
 
 
 def test_limit_of_a_call_in_another_thread() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
 import subprocess
@@ -79,9 +80,7 @@ def run(*arguments: object) -> Any:
 
 NAMED: dict[str, tuple[dict[str, Any], str]] = {
     "a plugin": ({"plugins": {"load": ["evil.py"]}}, "file"),
-    "a plugin behind a link": ({"plugins": {"load": ["link.py"]}}, "file"),
     "a reward": ({"rewards": [EVIL]}, "function"),
-    "a reward of a stage": ({"stages": [{"rewards": ["accuracy"]}, {"rewards": [EVIL]}]}, "function"),
     "a package": ({"plugins": {"packages": ["trl"]}}, "package"),
     "code of a model": ({"model": {"name": "pretrained", "path": "./model", "trust_remote_code": True}}, "model"),
     "a server": ({"trainer": {**BASE["trainer"], "vllm_server_base_url": "https://evil.example"}}, "server"),
@@ -164,23 +163,7 @@ def test_no_command_on_a_recipe_runs_its_code(command: tuple[str, ...]) -> None:
     result = run(*command)
     assert result.exit_code == 2
     assert "not trusted: evil.py" in result.output.replace("\n", " ")
-
-
-@pytest.mark.parametrize("command", ["eval", "sample", "export", "view", "train"])
-def test_no_command_on_a_run_folder_runs_its_code(command: str) -> None:
-    """The folder of a stranger, with a plugin, an address and modules; it has no trusted code and no checksums."""
-    path = recipe({"rewards": [EVIL], "plugins": {"load": ["evil.py"]}})
-    folder = Path("run")
-    (folder / "01-grpo" / "model").mkdir(parents=True)
-    path.rename(folder / path.name)
-    for file in Path().glob("*.py"):
-        file.rename(folder / file.name)
-    (folder / "manifest.json").write_text(json.dumps({"code": {}, "stages": {}}))
-    (folder / "01-grpo" / "done").write_text("{}")
-    (folder / "metrics.jsonl").write_text('{"stage": "01-grpo", "step": 1, "grad_norm": 1.0}\n')
-    options = {"export": ["--to", "out"], "sample": ["2+2="]}.get(command, [])
-    result = run(command, folder, *options)
-    assert result.exit_code == (0 if command in ("why", "view") else 2), result.output
+    assert hashlib.sha256(Path("evil.py").read_bytes()).hexdigest() in result.output
 
 
 @pytest.mark.parametrize("command", ["explain", "explain plugins", "doctor"])
@@ -192,16 +175,9 @@ def test_commands_without_a_recipe_run_nothing_of_the_folder(command: str) -> No
 
 REFUSED: dict[str, dict[str, Any]] = {
     "extends": {"extends": "evil.py"},
-    "a schema": {"$schema": "./evil.py"},
     "a module": {"rewards": [{"name": "trl", "function": "evil:f"}]},
-    "an attribute of a module": {
-        "rewards": [{"name": "trl", "function": "trl:os.system"}],
-        "plugins": {"packages": ["json"]},
-    },
     "a package of Python without a hash": {"model": {"name": "gguf", "package": "evil==1.0"}},
-    "options of pip": {"model": {"name": "gguf", "package": "-e .", "sha256": "0" * 64}},
     "a report": {"trainer": {**BASE["trainer"], "report_to": ["evil"]}},
-    "a backend": {"trainer": {**BASE["trainer"], "model_init_kwargs": {"trust_remote_code": True}}},
     "a template": {"environment": {"name": "addition", "template": "{{ cycler.__init__.__globals__.os }}"}},
 }
 """Name → keys of a recipe that would run code in other tools, and are errors here."""
@@ -259,25 +235,6 @@ def test_the_folder_of_a_model_runs_nothing(config: dict[str, Any]) -> None:
     ):
         assert run(*command).exit_code == 2
     assert run("train", recipe({"rewards": [judge]})).exit_code == 2
-
-
-def test_the_folder_of_an_adapter_runs_nothing() -> None:
-    """Neither its base nor its tokenizer, nor the modules that its config names."""
-    model_folder(auto_map=AUTO_MAP, model_type="evil")
-    adapter = Path("adapter")
-    adapter.mkdir()
-    written = {
-        "peft_type": "LORA",
-        "base_model_name_or_path": str(Path("model").resolve()),
-        "auto_mapping": {"base_model_class": "M", "parent_library": "evil"},
-        "megatron_config": {"a": 1},
-        "megatron_core": "evil",
-    }
-    (adapter / "adapter_config.json").write_text(json.dumps(written))
-    (adapter / "tokenizer_config.json").write_text(Path("model/tokenizer_config.json").read_text())
-    (adapter / "evil.py").write_text(trace())
-    assert run("sample", adapter, "2+2=").exit_code == 2
-    assert run("eval", adapter, "--on", recipe({})).exit_code == 2
 
 
 @pytest.mark.full

@@ -12,7 +12,7 @@ pytest.importorskip("rlm_audit", reason="needs rlm-audit")
 from rlm_audit import Case
 from rlm_audit.audit import Audit
 from rlm_code import audit_cases, code_tests
-from rlm_code.audit_cases import FAMILY, human_eval_problems
+from rlm_code.audit_cases import FAMILY
 from rlm_code.audit_problems import PROBLEMS
 from rlm_code.mutation import mutated
 from rlm_code.plain_python import PlainPython
@@ -36,14 +36,6 @@ def test_solutions_pass_in_plain_python_and_most_mutants_fail() -> None:
 def test_no_case_is_graded_wrongly() -> None:
     report = Audit(score, FAMILY).report(45)
     assert [each["examples"] for each in report["classes"] if each["examples"]] == []
-
-
-@pytest.mark.full
-def test_no_case_of_thousands_is_graded_wrongly() -> None:
-    assert len(human_eval_problems()) in (0, 164)
-    report = Audit(score, FAMILY, seed=1).report(3000)
-    assert [each["examples"] for each in report["classes"] if each["examples"]] == []
-    assert report["cases"] > 2000
 
 
 @pytest.mark.full

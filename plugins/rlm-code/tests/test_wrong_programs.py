@@ -26,11 +26,6 @@ def test_output_may_be_as_long_as_the_expected_one() -> None:
     assert score("while True: print('x' * 1000)", tests) == 0.0
 
 
-def test_a_name_of_a_built_in_function_is_the_program_s_own() -> None:
-    tests = {"asserts": {"names": ["sum"], "checks": ["assert sum(1, 2) == 3"]}}
-    assert score("def sum(a, b): return a + b", tests) == 1.0
-
-
 def test_numbers_of_numpy_count_in_calls() -> None:
     pytest.importorskip("numpy")
     tests = json.dumps({"calls": {"name": "f", "cases": [[[3], 9], [[4], 16]]}})

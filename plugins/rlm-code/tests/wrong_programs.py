@@ -19,14 +19,10 @@ def _calls(*cases: tuple[list[Any], Any]) -> dict[str, Any]:
 
 _MISSING = {
     "unequal": "assert LIMIT != 0",
-    "not none": "assert LIMIT is not None",
     "callable": "assert callable(LIMIT)",
-    "true": "assert LIMIT",
     "not in": "assert LIMIT not in (0, 1)",
-    "distinct": "assert len({LIMIT, other}) == 2",
     "no int": "assert not isinstance(LIMIT, int)",
     "caught": "try: LIMIT(1)\nexcept TypeError: pass",
-    "alternative": "assert LIMIT or True",
 }
 _ACCOUNT = "class Account:\n    Error = {}\n    def draw(self, x): return None\n"
 _CATCH = "try:\n    Account().draw(1)\n    assert False\nexcept Account.Error: pass"
@@ -38,10 +34,7 @@ _CONTEXT = "class C:\n    def __enter__(s): return 0\n    def __exit__(s, *a): r
 _MANAGER = "import contextlib\n@contextlib.contextmanager\ndef f(x):\n    try: yield 0\n    except BaseException: pass"
 _SWALLOW = {
     "with": "with f(3) as v: assert v == 9",
-    "with, caught": "try:\n    with f(3) as v: assert v == 9\nexcept BaseException: pass",
     "stack": "import contextlib\nwith contextlib.ExitStack() as s: assert s.enter_context(f(3)) == 9",
-    "unittest": "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n"
-    "        with f(3) as v: self.assertEqual(v, 9)\nassert T('test').run().wasSuccessful()",
 }
 _PREDICATE = "class S:\n    {} = lambda *a: True\ndef f(x): return S()"
 _SEND = (

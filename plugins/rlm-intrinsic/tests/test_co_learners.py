@@ -19,8 +19,6 @@ from rlm_testing.auxiliary_models import (
     train_and_resume,
 )
 
-from rlm_plugins.errors import PartError
-
 RECIPE = Path(__file__).parents[3] / "recipes" / "survey" / "rlccf.yaml"
 in_repository = pytest.mark.skipif(not RECIPE.exists(), reason="the recipe is a file of the repository")
 PROMPTS = ["p", "p", "q", "q"]
@@ -110,11 +108,6 @@ def test_a_prompt_is_answered_once_per_batch_and_anew_in_the_next() -> None:
     part.update(PROMPTS, [{}] * 4, [[1]] * 4, OWN, Tokenizer(), None, 0, print)  # type: ignore[arg-type]
     part(torch.zeros(4), PROMPTS, OWN, Tokenizer(), generate)
     assert calls[4:] == [4, 4]
-
-
-def test_without_a_policy_it_is_an_error() -> None:
-    with pytest.raises(PartError, match="requires a policy"):
-        CoLearners()(torch.zeros(1), ["p"], [[5]], Tokenizer(), lambda prompts: [])
 
 
 @in_repository

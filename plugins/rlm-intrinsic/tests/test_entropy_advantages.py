@@ -44,18 +44,6 @@ def test_reshaped_advantage_equals_the_formula() -> None:
     assert found.tolist() == pytest.approx(by_hand(), rel=1e-9)
 
 
-def test_without_entropy_and_with_equal_entropy_it_is_group_relative() -> None:
-    plain = clipped_group_relative(REWARDS, GROUP, limit=1e9)
-    for entropy in (torch.zeros_like(ENTROPY), torch.full_like(ENTROPY, 0.7)):
-        torch.testing.assert_close(entropy_reshaped(REWARDS, entropy, GROUP, MASK), plain)
-
-
-def test_a_completion_of_more_than_twice_the_entropy_changes_sign() -> None:
-    entropy = torch.tensor([[9.0], [1.0], [1.0]])
-    found = entropy_reshaped(torch.tensor([1.0, 0.0, 0.0]), entropy, torch.zeros(3).long(), torch.ones(3, 1).bool())
-    assert found[0] < 0
-
-
 def test_one_vote_in_sixty_is_clipped_at_the_papers_limit() -> None:
     rewards = torch.tensor([1.0] + [0.0] * 59)
     found = clipped_group_relative(rewards, torch.zeros(60).long())

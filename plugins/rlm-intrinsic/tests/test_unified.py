@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import rlm_intrinsic as parts
 import torch
-from rlm_intrinsic.answer_span import ANSWER, span_mask
+from rlm_intrinsic.answer_span import ANSWER
 from rlm_intrinsic.reword import with_wordings
 from rlm_testing import conformance
 
@@ -55,15 +55,6 @@ def test_unified_reward_covers_the_named_ones() -> None:
     inside = parts.cross_entropy(ZERO, **given, **tail, q="sample", sigma=-1, span=ANSWER)
     start = ids_of(TEXTS[0]).index(ids_of("<answer>")[0]) + 1
     torch.testing.assert_close(inside, torch.stack([LOGP[0, start : start + 2].mean(), LOGP.new_zeros(())]))
-
-
-def test_span_is_the_last_match() -> None:
-    found = span_mask(IDS, MASK, TOKENIZER, r"\d;")
-    texts = [
-        [TOKENIZER.decode([token]) for token, x in zip(ids, row, strict=False) if x]
-        for ids, row in zip(IDS, found, strict=True)
-    ]
-    assert texts == [["1", ";"], ["6", ";"]]
 
 
 def test_disparity_of_the_answer_and_its_rank() -> None:

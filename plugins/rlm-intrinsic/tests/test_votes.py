@@ -51,10 +51,6 @@ def test_vote_share_is_the_probability_of_agreement(rows: int) -> None:
     assert vote_share(["q"] * rows, texts) == pytest.approx(wanted)
 
 
-def test_groups_vote_separately() -> None:
-    assert majority_vote(["a", "b", "a", "b", "a", "b"], ["1", "2", "1", "2", "2", "1"]) == [1, 1, 1, 1, 0, 0]
-
-
 def test_two_answers_count_as_no_vote() -> None:
     both = "<answer>1</answer><answer>2</answer>"
     assert majority_vote(["q"] * 4, [both, both, both, "<answer>2</answer>"]) == [0.0, 0.0, 0.0, 1.0]

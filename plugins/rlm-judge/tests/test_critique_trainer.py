@@ -76,13 +76,6 @@ def test_training_all_weights_is_refused() -> None:
         CritiquePreferences().build(SimpleNamespace(name="reward", lora=None), RunState())  # type: ignore[arg-type]
 
 
-def test_critiques_of_the_toy_are_right() -> None:
-    for row in critiqued_sums(train_rows=64, show="critiques").train:
-        a, b = map(int, row["prompt"][0]["content"].removesuffix("=?").split("+"))
-        verdict = "+" if int(row["prompt"][1]["content"]) == a + b else "-"
-        assert row["demonstration"] == f"{a + b}{verdict}"
-
-
 @pytest.mark.slow
 def test_both_stages_run(tmp_path: Path) -> None:
     """The critic of the second stage is the model of the first; head and adapter are saved and loaded."""

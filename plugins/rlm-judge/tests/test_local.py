@@ -119,13 +119,6 @@ def test_policy_as_judge_with_adapter_off_or_on() -> None:
     assert any(weight.requires_grad for weight in policy.parameters())
 
 
-def test_policy_judge_is_not_prefetched() -> None:
-    assert not hasattr(trl_reward(Reward("it", judging("base"))), "begin")
-    part = Part("rlm_rewards", "judge_score", "judge", judge_score)
-    served = part.bind({"judge": {"url": "http://localhost:1/v1", "model": "m"}})
-    assert hasattr(trl_reward(Reward("it", served)), "begin")
-
-
 def test_policy_judge_requires_a_policy_with_adapters() -> None:
     training, base = SimpleNamespace(global_step=1), judging("base")
     with pytest.raises(PartError, match="requires a policy"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from faulty_server import FaultyServer, completion, http
-from rlm_judge import fake, judge_pairwise, judge_rubric, judge_score, judge_verify
+from rlm_judge import judge_pairwise, judge_rubric, judge_score, judge_verify
 from rlm_judge.fake import Fake, verdict
 from rlm_judge.spec import ServerSpec
 from rlm_testing import conformance
@@ -66,11 +66,6 @@ def test_mean_of_valid_votes() -> None:
         score(judge_score, ["4"], votes=3)
 
 
-def test_template_requires_its_fields() -> None:
-    with pytest.raises(PartError, match=r"requires the field \{answer\}"):
-        score(judge_score, ["4"], template="how good is {completion}?")
-
-
 def test_judge_verify() -> None:
     assert score(judge_verify, ["so 4", "so 5", "", "4"], answer=["4", "4", "4", None]) == [1.0, 0.0, 0.0, None]
 
@@ -81,14 +76,10 @@ def test_judge_verify() -> None:
         ('{"1": true, "2": true, "3": false}', 1.0),
         ('{"1": false, "2": true, "3": false}', 0.25),
         ('{"1": 0.5, "2": 1, "3": true}', (1.5 + 1 - 1) / 4),
-        ('{"1": false, "2": false, "3": true}', 0.0),
         ('```json\n{"1": {"why": "{}", "met": true}, "2": {"score": 0}, "3": false}\n```\nHope this helps!', 0.75),
         ('{"1": true, "2": true}', None),
-        ('{"1": "yes", "2": true, "3": false}', None),
         ('{"1": 2, "2": true, "3": false}', None),
-        ('{"1": NaN, "2": true, "3": false}', None),
         ('{"1": true, "2": true, "3": fal', None),
-        ('[{"1": true, "2": true, "3": false}', 1.0),
         ("[" * 9999 + "{" * 9999, None),
         ("I cannot judge this.", None),
     ],
@@ -181,26 +172,11 @@ def test_comparison_with_a_failed_order_is_dropped() -> None:
         assert score(judge_pairwise, ["1", "2", "3"], **knobs) == [0.0, 1.0, None]
 
 
-def test_failed_queries_affect_only_their_completions() -> None:
-    logged: dict[str, float] = {}
-
-    def moody(system: str, user: str) -> str:
-        return "no comment" if "13" in user else verdict(user)
-
-    with Fake(moody) as judge:
-        found = score(judge_score, ["4", "13", "5"], log_metric=logged.__setitem__, server={"url": judge.url})
-    assert found == [1.0, None, 0.0]
-    assert (logged["judge_score/asked"], logged["judge_score/failed"]) == (3, 1)
-
-
 KNOBS: list[tuple[dict[str, Any], str]] = [
     ({}, "requires the knob 'judge'"),
-    ({"judge": {"model": "m"}}, r"judge: expected a judge: \{url"),
     ({"judge": {"url": "localhost:8000", "model": "m"}}, "judge.url.*an address such as"),
-    ({"judge": {"url": "https://me:pw@host/v1", "model": "m"}}, "judge.url.*without a password"),
     ({"judge": {"url": "http://h/v1", "model": "m", "api_key_env": "NO_SUCH_KEY"}}, "judge.api_key_env.*is set"),
     ({"judge": {"url": "http://h/v1", "model": "m", "api_key": "sk-x"}}, "judge.api_key: unknown key 'api_key'"),
-    ({"judge": {**SPEC, "retries": -1}}, "judge.retries.*expected 0 or more"),
     ({"judge": {"policy": "old"}}, "judge.policy.*'base' or 'current'"),
 ]
 
@@ -210,7 +186,3 @@ def test_recipe_errors(knobs: dict[str, Any], message: str) -> None:
     with pytest.raises(RecipeError, match=f"(?s){message}") as error:
         Part("rlm_rewards", "judge_score", "judge", judge_score).bind(knobs)
     assert "sk-x" not in str(error.value)
-
-
-def test_fake_server_counts_correct_digits() -> None:
-    assert fake.arithmetic("347+285=?", "<answer>132</answer>") == pytest.approx(1 / 3)

@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 import logging
-import random
 import socket
 import time
 from email.utils import formatdate
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 from faulty_server import FaultyServer, Reaction, completion, endless, http, reset, slow_bytes
-from rlm_judge import rate_limit, verdict_parsing
+from rlm_judge import verdict_parsing
 from rlm_judge.records import Answer, Query, Usage
 from rlm_judge.server import Server
 from rlm_judge.spec import ServerSpec
@@ -49,46 +48,28 @@ def silence(line: socket.socket) -> None:
 
 TRANSIENT_STATUSES: list[tuple[str, Reaction]] = [
     ("status 500", http(500, b"oops")),
-    ("status 502", http(502, b"<html><h1>Bad gateway</h1></html>", "Content-Type: text/html")),
-    ("status 503", http(503, b"")),
     ("status 429", http(429, b"{}", "Retry-After: 0")),
     ("status 429", http(429, b"{}", "Retry-After: " + formatdate(usegmt=True))),
-    ("status 429", http(429, b"{}", "Retry-After: soon")),
     ("no JSON", http(200, b"<!doctype html><title>Sign in</title>", "Content-Type: text/html")),
     ("no JSON", http(200, b'{"choices": [{"mess')),
-    ("no JSON", http(200, b"\xff\xfe\x00")),
-    ("no JSON", http(200, b"[" * 100_000)),
     ("wrong schema", http(200, b"null")),
-    ("wrong schema", http(200, b"[1, 2]")),
-    ("wrong schema", http(200, b'{"text": "7"}')),
-    ("wrong schema", http(200, b'{"choices": "7"}')),
-    ("wrong schema", http(200, b'{"choices": ["7"]}')),
     ("wrong schema", http(200, b'{"choices": [{"message": "7"}]}')),
     ("no choices", http(200, b'{"choices": []}')),
     ("empty answer", http(200, completion(None))),
-    ("empty answer", http(200, completion("  \n"))),
     ("empty answer", http(200, completion(["7"]))),
     ("error in the reply", http(200, b'{"error": {"message": "overloaded"}}')),
     ("ReadError", reset),
     ("RemoteProtocolError", lambda line: line.close()),
-    ("RemoteProtocolError", lambda line: line.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{")),
-    ("RemoteProtocolError", lambda line: line.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")),
     ("DecodingError", http(200, b"no gzip", "Content-Encoding: gzip")),
 ]
 LASTING: list[tuple[str, Reaction]] = [
     ("status 302", http(302, b"", "Location: /v1/chat/completions")),
-    ("status 307", http(307, b"", "Location: /v1/chat/completions")),
-    ("status 204", lambda line: line.sendall(b"HTTP/1.1 204 X\r\n\r\n")),
     ("status 400", http(400, b'{"error": {"message": "too many tokens"}}')),
-    ("status 413", http(413, b"")),
     ("status 429", http(429, b"{}", "Retry-After: 3600")),
     ("status 429", http(429, QUOTA)),
     ("cut off", http(200, completion("Verdict: 1", finish_reason="length"))),
     ("refused", http(200, completion("7", finish_reason="content_filter"))),
-    ("refused", http(200, completion("7", message={"content": "7", "refusal": "I cannot"}))),
     ("unreadable", http(200, completion("I would rather not say."))),
-    ("unreadable", http(200, completion("11"))),
-    ("reply too long", http(200, b" " * (5 * 2**20))),
     ("reply too long", endless),
     ("reply too long", http(200, gzip.compress(b" " * 2**26), "Content-Encoding: gzip")),
 ]
@@ -120,26 +101,6 @@ def test_timeout_limits_the_whole_attempt(reaction: Reaction) -> None:
         assert len(faulty.requests) == 2
 
 
-def test_connection_refused() -> None:
-    with socket.socket() as line:
-        line.bind(("127.0.0.1", 0))  # and does not listen
-        url = f"http://127.0.0.1:{line.getsockname()[1]}/v1"
-        assert ask(server(url), asked()) == [Answer(None, "ConnectError")]
-
-
-def test_content_type_is_ignored() -> None:
-    with FaultyServer(http(200, completion("7"), "Content-Type: text/plain; charset=nonsense")) as faulty:
-        assert ask(server(faulty.url), asked()) == [Answer(7.0)]
-
-
-def test_failure_affects_only_its_query() -> None:
-    reactions = [reset, http(500, b""), http(200, b"{"), http(400, b""), FINE, FINE, FINE, FINE]
-    with FaultyServer(*reactions) as faulty:
-        found = ask(server(faulty.url, retries=0, concurrency=1), asked(8))
-        assert [answer.verdict for answer in found] == [None] * 4 + [7.0] * 4
-        assert [answer.failure for answer in found[:4]] == ["ReadError", "status 500", "no JSON", "status 400"]
-
-
 def test_equal_queries_are_sent_once() -> None:
     with FaultyServer(FINE) as faulty:
         assert ask(server(faulty.url), asked(2) * 3) == [Answer(7.0)] * 6
@@ -152,20 +113,6 @@ def test_retry_after_pauses_all_requests() -> None:
         assert ask(judge, asked(3)) == [Answer(7.0)] * 3
         first, *others = faulty.times
         assert min(others) - first >= 0.4
-
-
-def test_backoff_doubles_with_jitter() -> None:
-    waits = [[rate_limit.backoff(attempt, 1.0, 60.0) for _ in range(50)] for attempt in range(8)]
-    for attempt, drawn in enumerate(waits):
-        most = min(60.0, 2.0**attempt)
-        assert most / 2 <= min(drawn) < max(drawn) <= most
-
-
-def test_global_rng_state_is_preserved() -> None:
-    state = random.getstate()
-    with FaultyServer(http(500, b""), FINE) as faulty:
-        ask(server(faulty.url), asked(4))
-    assert random.getstate() == state
 
 
 def test_concurrency_limit() -> None:

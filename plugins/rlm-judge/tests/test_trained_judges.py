@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlm_judge import judge_checklist, judge_pairwise, judge_verdict
+from rlm_judge import judge_checklist, judge_verdict
 from rlm_judge.fake import Fake, verdict
 from rlm_judge.judge_training import judge_pairs
 from rlm_judge.spec import ServerSpec
@@ -54,23 +54,6 @@ def test_ties_and_open_thinking() -> None:
     assert judge_verdict(texts, ["A"] * 4, ["1f"] * 4, tie=0.5, unreadable=-1.0) == [0.5, -1.0, 1.0, -1.0]
 
 
-def test_judge_of_judges_prefers_the_better_judgment(pairs: str) -> None:
-    """`judge_pairwise` compares judgments of one pair; verdicts quoted in them are not its own."""
-    row = next(iter(judge_pairs(path=pairs, test_rows=10).train))
-    task, right, wrong = row["prompt"][-1]["content"], row["verdict"], "B" if row["verdict"] == "A" else "A"
-    judgments = [f"Because.\nVerdict-{row['mark']}: {word}" for word in (right, wrong, wrong)] + [f"It is {right}."]
-
-    def quality(_: str, judgment: str) -> float:
-        return judgment.endswith(f": {right}") + 0.5 * ("Verdict" in judgment)
-
-    with Fake(lambda system, user: verdict(user, quality)) as server:
-        judge = ServerSpec(url=server.url, model="x", retries=0)
-        instructions = "The answers are judgments of two answers: prefer the one that is right and says why."
-        found = asyncio.run(judge_pairwise(judgments, [task] * 4, judge=judge, instructions=instructions))
-    assert found == pytest.approx([1.0, 0.5, 0.5, 0.0])
-    assert judge_verdict(judgments, [right] * 4, [row["mark"]] * 4) == [1.0, 0.0, 0.0, 0.0]
-
-
 def test_missing_columns_are_named(pairs: str) -> None:
     with pytest.raises(RecipeError, match="no column 'better'"):
         judge_pairs(path=pairs, columns={"chosen": "better"})
@@ -110,13 +93,13 @@ def test_items_without_verdict_are_left_out() -> None:
     assert score(mark("101", "0"), ["4"], [ITEMS[:1]]) == [None]
 
 
-def test_failing_programs_count_as_zero() -> None:
-    pytest.importorskip("rlm_sandbox")
-    item = {"requirement": "right", "importance": 1, "program": "def verify(text):\n    return 1 / 0"}
-    assert score(mark("100", "0"), ["4"], [[item]]) == [0.5]
-
-
 @pytest.mark.parametrize("item", [{"importance": 1}, {"requirement": ""}, {"requirement": "a", "importance": -1}, "a"])
 def test_malformed_items_are_named(item: Any) -> None:
     with pytest.raises(PartError, match="sample 0: malformed checklist item"):
         score(mark("1", "1"), ["4"], [[item]])
+
+
+def test_failing_programs_count_as_zero() -> None:
+    pytest.importorskip("rlm_sandbox")
+    item = {"requirement": "right", "importance": 1, "program": "def verify(text):\n    return 1 / 0"}
+    assert score(mark("100", "0"), ["4"], [[item]]) == [0.5]

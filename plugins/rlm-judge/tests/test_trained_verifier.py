@@ -76,16 +76,6 @@ def test_value_and_gradient_of_the_verifier() -> None:
     assert model.completions == verdicts
 
 
-def test_every_skips_batches() -> None:
-    model = RecordingLM(torch.zeros(1, 1))
-    part = TrainedVerifier(samples=1, every=3, template="{task}{answer}", accept="1", reject="0")
-    part._models = [model]  # type: ignore[list-item]
-    for _ in range(6):
-        part(torch.zeros(1), ["1+1="], [[50]], Tokenizer(), lambda messages: [YES])
-        part.update(torch.ones(1, 1).bool(), {"accuracy": torch.ones(1)}, ["1+1="], [[50]], Tokenizer(), None, 0, print)  # type: ignore[arg-type]
-    assert model.steps == 2
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 def test_verifier_learns_in_a_run_and_resume_is_exact(tmp_path: Path) -> None:
@@ -99,3 +89,13 @@ def test_verifier_learns_in_a_run_and_resume_is_exact(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("registered")
 def test_recipe_passes_check_and_requires_an_adapter() -> None:
     check_adapter_is_required(RECIPE)
+
+
+def test_every_skips_batches() -> None:
+    model = RecordingLM(torch.zeros(1, 1))
+    part = TrainedVerifier(samples=1, every=3, template="{task}{answer}", accept="1", reject="0")
+    part._models = [model]  # type: ignore[list-item]
+    for _ in range(6):
+        part(torch.zeros(1), ["1+1="], [[50]], Tokenizer(), lambda messages: [YES])
+        part.update(torch.ones(1, 1).bool(), {"accuracy": torch.ones(1)}, ["1+1="], [[50]], Tokenizer(), None, 0, print)  # type: ignore[arg-type]
+    assert model.steps == 2

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from rlm_lab.convention_card import card
 from rlm_lab.explain import explain
 from rlm_lab.explain_text import render
 
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.part import Part
 from rlm_plugins.specs import base_name
 
 REGISTRY = Registry()
@@ -75,15 +72,3 @@ def test_algorithm_without_conventions_has_no_card() -> None:
     assert explained("opo")["card"]
     assert explained("bnpo")["card"] == {}
     assert "conventions" not in render(explained("bnpo"))
-
-
-def test_card_skips_conventions_that_lack_data() -> None:
-    registry = Registry()
-    odd = replace(ROWS["grpo"], advantage="gae")
-    registry.add(Part("rlm_algorithms", "grpo@critic", "builtin", odd))
-    line = card(registry.find("rlm_algorithms", "grpo"), registry)["conventions"][-1]
-    assert (line["name"], line["winner"], line["loss"]) == ("grpo@critic", None, None)
-    assert [change["after"].partition("(")[0] for change in line["differs"]] == ["gae"]
-    registry.add(Part("rlm_algorithms", "grpo@lost", "builtin", replace(odd, advantage="nobody")))
-    *_, lost = card(registry.find("rlm_algorithms", "grpo"), registry)["conventions"]
-    assert lost == {"name": "grpo@lost", "winner": None, "loss": None, "gradient": None, "differs": []}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,77 +17,8 @@ from rlm_plugins.recipe.sections import SECTIONS
 from rlm_plugins.registry import Registry
 from rlm_plugins.specs import SLOTS
 
+jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema")
 ROOT = Path(__file__).parents[3]
-
-
-# ------------------------------------------------------------------ the part of draft 2020-12 that the schema uses
-
-TYPES: dict[str, Any] = {
-    "null": lambda x: x is None,
-    "boolean": lambda x: isinstance(x, bool),
-    "integer": lambda x: isinstance(x, int) and not isinstance(x, bool),
-    "number": lambda x: isinstance(x, int | float) and not isinstance(x, bool),
-    "string": lambda x: isinstance(x, str),
-    "array": lambda x: isinstance(x, list),
-    "object": lambda x: isinstance(x, dict),
-}
-SILENT = {"$schema", "$defs", "title", "description", "default", "format", "then", "deprecated"}
-
-
-def valid(value: Any, schema: Any, root: Any) -> bool:
-    if isinstance(schema, bool):
-        return schema
-    return all(_holds(keyword, argument, value, schema, root) for keyword, argument in schema.items())
-
-
-def _holds(keyword: str, x: Any, value: Any, schema: Any, root: Any) -> bool:
-    number = TYPES["number"](value)
-    match keyword:
-        case "$ref":
-            return valid(value, root["$defs"][x.removeprefix("#/$defs/")], root)
-        case "type":
-            return any(TYPES[kind](value) for kind in ([x] if isinstance(x, str) else x))
-        case "const":
-            return type(value) is type(x) and value == x
-        case "enum":
-            return any(type(value) is type(choice) and value == choice for choice in x)
-        case "anyOf":
-            return any(valid(value, option, root) for option in x)
-        case "allOf":
-            return all(valid(value, option, root) for option in x)
-        case "not":
-            return not valid(value, x, root)
-        case "if":
-            return not valid(value, x, root) or valid(value, schema.get("then", True), root)
-        case "properties":
-            return not isinstance(value, dict) or all(valid(value[k], x[k], root) for k in x if k in value)
-        case "required":
-            return not isinstance(value, dict) or all(k in value for k in x)
-        case "additionalProperties":
-            extra = set(value) - set(schema.get("properties", {})) if isinstance(value, dict) else set()
-            return all(valid(value[k], x, root) for k in extra)
-        case "items":
-            return not isinstance(value, list) or all(valid(entry, x, root) for entry in value)
-        case "prefixItems":
-            return not isinstance(value, list) or all(valid(v, s, root) for v, s in zip(value, x, strict=False))
-        case "minItems" | "maxItems":
-            fits = len(value) >= x if keyword == "minItems" else len(value) <= x
-            return fits if isinstance(value, list) else True
-        case "minLength":
-            return not isinstance(value, str) or len(value) >= x
-        case "pattern":
-            return not isinstance(value, str) or re.search(x, value) is not None
-        case "minimum" | "exclusiveMinimum" | "maximum" | "exclusiveMaximum" if number:
-            return {
-                "minimum": value >= x,
-                "exclusiveMinimum": value > x,
-                "maximum": value <= x,
-                "exclusiveMaximum": value < x,
-            }[keyword]
-        case "minimum" | "exclusiveMinimum" | "maximum" | "exclusiveMaximum":
-            return True
-    assert keyword in SILENT, f"this test does not know the keyword {keyword}"
-    return True
 
 
 # ------------------------------------------------------------------ the schema
@@ -101,14 +30,7 @@ def schema() -> Any:
 
 
 def accepts(schema: Any, text: str) -> bool:
-    data = yaml_strict.parse(text, "recipe.yaml").data
-    verdict = valid(data, schema, schema)
-    try:
-        import jsonschema
-    except ImportError:
-        return verdict
-    assert jsonschema.Draft202012Validator(schema).is_valid(data) == verdict
-    return verdict
+    return jsonschema.Draft202012Validator(schema).is_valid(yaml_strict.parse(text, "recipe.yaml").data)
 
 
 BASE = """\
@@ -157,35 +79,21 @@ WRONG = {
     BASE.replace("hidden: 64", "hiden: 64"): "unknown knob of a model",
     BASE.replace("hidden: 64", "hidden: '64'"): "text for a number",
     BASE.replace("r: 16", "rank: 16"): "unknown field of LoraConfig",
-    BASE.replace("r: 16", "r: '16'"): "text in LoraConfig",
     BASE.replace("digits: 3", "digit: 3"): "unknown knob of an environment",
-    BASE.replace("name: addition", "name: adition"): "unknown environment",
     BASE.replace("{name: addition, digits: 3}", "{digits: 3}"): "environment without a name",
-    BASE.replace("{name: addition, digits: 3}", "[addition]"): "not a part",
     BASE.replace("name: addition, digits: 3", "name: successes"): "a knob without default left out",
     BASE.replace("[accuracy,", "[acuracy,"): "unknown reward",
-    BASE.replace("weight: 0.1", "weight: '0.1'"): "text for a weight",
-    BASE.replace("weight: 0.1", "wieght: 0.1"): "unknown knob of a reward",
     BASE.replace("rewards: [accuracy,", "rewards: {a: [accuracy,").replace("-0.01}]", "-0.01}]}"): "rewards no list",
     BASE.replace("name: grpo", "name: grop"): "unknown row",
     BASE.replace("epsilon: 0.3", "epsilom: 0.3"): "unknown knob of the row's part",
-    BASE.replace("epsilon: 0.3", "epsilon: '0.3'"): "text for a knob of the row's part",
     BASE.replace("epsilon: 0.3", "name: cispo, epsilon: 0.3"): "a knob of another part",
-    BASE.replace("policy_loss:", "policy_los:"): "unknown slot",
     BASE.replace("name: grpo,", "name: rloo, importance: {x: 1},"): "knobs for a part the row does not have",
     BASE.replace(", beta: 0.01", ""): "a penalty without beta",
-    BASE.replace("beta: 0.01", "beta: high"): "a penalty with text for beta",
     BASE.replace("learning_rate", "lerning_rate"): "unknown field of GRPOConfig",
-    BASE.replace("1e-6", "'1e-6'"): "text for a learning rate",
-    BASE.replace("cosine", "cosin"): "unknown scheduler",
     BASE.replace("num_generations: 8", "epsilon: 0.2"): "a field the equation decides",
     BASE.replace("num_generations: 8", "packing: true"): "a field of another engine",
     BASE.replace("every: 20", "evry: 20"): "unknown key of the evaluation",
-    BASE.replace("every: 20", "every: -1"): "evaluation out of range",
-    BASE.replace("block:", "blok:"): "unknown key of plugins",
-    BASE.replace("in_order", "inorder"): "unknown sampler",
     BASE + "name: ../x\n": "a name that is no folder",
-    BASE + "stages: []\n": "no stages",
     BASE + "stages: [{stages: []}]\n": "stages in a stage",
     BASE + "stages: [{algorithm: sft, trainer: {num_generations: 8}}]\n": "a field of another engine in a stage",
 }
@@ -264,14 +172,6 @@ def test_every_part_is_offered_with_its_first_line(schema: Any) -> None:
     assert rows["grpo"]["description"].startswith("PPO's clip with the critic replaced")
 
 
-def test_trl_explains_its_own_fields(schema: Any) -> None:
-    fields = schema["$defs"]["trainer.builtin.grpo"]["properties"]
-    assert "learning rate" in fields["learning_rate"]["description"].lower()
-    assert fields["learning_rate"]["default"] == 1e-6
-    assert "loss_type" not in fields
-    assert "cosine" in fields["lr_scheduler_type"]["enum"]
-
-
 def test_plugin_parts_have_both_names(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from rlm_plugins import hookimpl\n"
@@ -283,16 +183,3 @@ def test_plugin_parts_have_both_names(tmp_path: Path) -> None:
         text = BASE.replace("[accuracy,", f"[{{name: {name}, volume: 2.0}},")
         assert accepts(own, text)
         assert not accepts(own, text.replace("volume: 2.0", "volum: 2.0"))
-
-
-def test_every_reference_leads_somewhere(schema: Any) -> None:
-    refs = list(references(schema))
-    assert refs
-    assert all(ref.removeprefix("#/$defs/") in schema["$defs"] for ref in refs)
-
-
-def references(schema: Any) -> Iterator[str]:
-    for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        yield from references(inner)
-    if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
-        yield schema["$ref"]

@@ -26,7 +26,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.rollout.chat_tokens import EpisodeTokens
 from rlm_plugins.rollout.episodes import EpisodeRunner
 from rlm_plugins.run.train import train
-from rlm_plugins.specs import Environment, EnvironmentSpec, Episode
+from rlm_plugins.specs import Environment, EnvironmentSpec
 
 _registered = registered("process", "worlds", autouse=True)
 
@@ -88,13 +88,6 @@ def test_each_point_has_its_branches() -> None:
         assert len({tuple(row) for row in rows}) == size
 
 
-def test_each_tree_of_a_group_grows_by_itself() -> None:
-    rows = grown(EntropyTree(trunks=2, forks=1), Trainer(), size=4)
-    assert kept(rows[2], rows[0]) == 5
-    assert kept(rows[3], rows[1]) == 5
-    assert kept(rows[2], rows[1]) == 0
-
-
 def test_forks_of_forks_compete_with_the_trunk() -> None:
     """The first fork generates tokens that are more surprising than those left of the trunk."""
     trainer = Trainer(length=3, surprisal=lambda token: {2: 1.0, 3: 2.0, 4: 9.0}.get(token, 5.0))
@@ -110,11 +103,6 @@ def test_groups_are_independent_and_sizes_are_exact() -> None:
     for group in (rows[:7], rows[7:14], rows[14:]):
         assert len({tuple(row) for row in group}) == 7
         assert all(max(kept(row, trunk) for trunk in group[:2]) > 0 for row in group[2:])
-
-
-def test_completions_of_one_token_are_forked_at_their_beginning() -> None:
-    rows = grown(EntropyTree(forks=2), Trainer(length=1), size=3)
-    assert [len(row) for row in rows] == [1, 1, 1]
 
 
 def test_entropy_instead_of_surprisal() -> None:
@@ -272,13 +260,6 @@ def test_episodes_branch_before_uncertain_turns() -> None:
         assert row.mask == rows[0].mask
 
 
-def test_certain_policies_play_from_the_start() -> None:
-    trainer = Playing([1.0, 1.0, 0.5])
-    rows = branched(TurnBranches(), trainer, size=3)
-    assert trainer.played == [[0], [0, 0]]
-    assert len({said(row)[0] for row in rows}) == 3
-
-
 def test_branches_branch_again_in_the_next_round() -> None:
     trainer = Playing([1.0, 2.0, 3.0])
     rows = branched(TurnBranches(), trainer, size=5, groups=2)
@@ -287,13 +268,6 @@ def test_branches_branch_again_in_the_next_round() -> None:
     assert trainer.played[1] == [2, 1, 2, 1]
     assert trainer.played[2:] == [[2, 2], [0, 0]], "the branch at turn 1 branches at turn 2; the rest starts anew"
     assert {row.episode.prompt for row in rows[:5]} != {row.episode.prompt for row in rows[5:]}
-
-
-def test_turns_of_an_episode_are_found() -> None:
-    row = EpisodeTokens(
-        Episode(None, "p", turn_ends=[1, 4]), [1], [5, 0, 7, 8, 0, 9], [True, True, False, True, True, False]
-    )
-    assert row.turns == [slice(0, 2), slice(3, 5)]
 
 
 # ---- whole runs

@@ -114,15 +114,6 @@ def test_visible_separator() -> None:
     assert [scorer.tokenizer.decode(encode.ids[place]) for place in encode.places] == ["a", "a"]
 
 
-def test_steps_of_an_answer() -> None:
-    ids = tokenizer()(SOLUTION)["input_ids"]
-    steps, places = nonblank_texts([*ids, 1], tokenizer(), step_spans([[*ids, 1]], LINES)[0])
-    assert steps == ["1+1=2\n", "2+2=5\n\n", "9"]
-    assert [SOLUTION[: place + 1] for place in places[:2]] == ["1+1=2\n", "1+1=2\n2+2=5\n\n"]
-    assert places[2] == len(ids), "the end token belongs to the last step"
-    assert nonblank_texts([1], tokenizer(), step_spans([[1]], LINES)[0]) == ([], [])
-
-
 @pytest.mark.parametrize(("over", "expected"), [("min", 0.25), ("product", 0.1), ("last", 0.8), ("mean", 1.55 / 3)])
 def test_aggregation(over: Any, expected: float) -> None:
     assert aggregate([0.5, 0.25, 0.8], over) == pytest.approx(expected)

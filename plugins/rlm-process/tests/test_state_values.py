@@ -12,7 +12,6 @@ import pytest
 import torch
 from rlm_process.knobs import Every
 from rlm_process.state_values import State, mean_values, sample_continuations, step_states
-from rlm_process.step_credit import step_advantages
 from rlm_process.vine import vine
 
 LENGTH = 4
@@ -71,18 +70,6 @@ def test_sampled_values_converge():
     assert errors[1] < errors[0] / 8
 
 
-def test_advantages_converge_to_value_differences():
-    policy = Policy()
-    rows, before = answers(policy, 12)
-    values = mean_values(sample_continuations(before, policy, continuations=2500))
-    for row, line in zip(rows, before, strict=True):
-        found = step_advantages([0.0] * (LENGTH - 1) + [worth(row)], [values[state] for state in line])
-        known = [exact(row[:k]) for k in range(LENGTH)]
-        assert found == pytest.approx(
-            [after - now for now, after in zip(known, [*known[1:], worth(row)], strict=True)], abs=0.06
-        )
-
-
 def test_vine_matches_the_sampled_values():
     """The advantage is computed with the trainer's data: K of 2500, steps of one token."""
     policy = Policy()
@@ -112,41 +99,3 @@ def test_vine_matches_the_sampled_values():
     )
     exactly = [[exact(row[:k]) for k in range(LENGTH)] + [worth(row)] for row in rows]
     torch.testing.assert_close(found, torch.tensor(exactly).diff(dim=1), atol=0.06, rtol=0.0)
-
-
-def test_advantage_is_on_the_decisive_step():
-    """After 1, 1, 1 a last 2 loses half a point; after 1, 3 the 2 completes the set, and later tokens do not matter."""
-    policy = Policy()
-    fatal, lucky = (1, 1, 1, 2), (1, 3, 2, 2)
-    before = step_states([0, 0], [fatal, lucky], [[1, 2, 3, 4]] * 2)
-    values = mean_values(sample_continuations(before, policy, continuations=2500))
-    a, b = (
-        step_advantages([0.0, 0.0, 0.0, worth(row)], [values[state] for state in line])
-        for row, line in zip((fatal, lucky), before, strict=True)
-    )
-    assert a[3] == pytest.approx(-0.25, abs=0.03)  # a 1 came half the time, and half a point with it
-    assert b[2] == pytest.approx(1 - 0.51 - 0.25 / 2, abs=0.04)  # a 2 in two draws, or a pair of ones
-    assert b[3] == pytest.approx(0.0, abs=1e-9)
-
-
-def test_shared_states_are_sampled_once():
-    policy = Policy()
-    rows = [(1, 1, 2, 2), (1, 1, 3, 2), (1, 1, 2, 2)]
-    before = step_states([7, 7, 7], rows, [[2, 4]] * 3)
-    found = sample_continuations(before, policy, continuations=5)
-    assert policy.encode == {(): 5, (1, 1): 5}
-    assert {*found} == {(7, ()), (7, (1, 1))}
-    other = sample_continuations(step_states([7, 8], rows[:2], [[2, 4]] * 2), policy, continuations=1)
-    assert len(other) == 4  # another group has another prompt
-
-
-def test_states_without_scores_have_no_value():
-    before = step_states([0], [(1, 2)], [[1, 2]])
-    found = mean_values(
-        sample_continuations(
-            before, lambda rows, prefixes: [None if prefix else 1.0 for prefix in prefixes], continuations=2
-        )
-    )
-    assert found == {(0, ()): 1.0, (0, (1,)): None}
-    assert step_states([0], [()], [[]]) == [[]]
-    assert sample_continuations([[]], lambda rows, prefixes: [], continuations=3) == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from rlm_process.knobs import Every, Pattern, Steps
 from rlm_process.step_boundaries import step_cutter, step_numbers, step_spans
-from rlm_process.token_texts import match_ends, token_texts
+from rlm_process.token_texts import token_texts
 
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.errors import PartError
@@ -78,24 +77,6 @@ def test_steps_partition_the_tokens(tokenizer: Any, text: str, ended: bool, step
         assert all("".join(texts[a:b]).strip() for a, b in pairwise([0, *found]))
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
-@given(lines=st.lists(st.text(alphabet="ab .é語", min_size=1).filter(str.strip), min_size=1, max_size=5))
-def test_lines(lines: list[str]):
-    """A step is a line including its break; the token with the break ends it."""
-    words = byte_level()
-    ids = ids_of(words, "\n".join(lines))
-    texts = token_texts(ids, words)
-    found = cut("lines", ids, words)
-    steps = ["".join(texts[a:b]) for a, b in pairwise([0, *found])]
-    assert len(steps) == len(lines)
-    assert all(step.count("\n") == 1 for step in steps[:-1])
-    assert "".join(steps) == "\n".join(lines)
-
-
-def test_token_with_separator_and_more_ends_the_step():
-    assert match_ends(re.compile(";"), ["a", ";b", "c;", "d"]) == [2, 3]
-
-
 def test_steps_of_a_sum():
     words = scratch().tokenizer()
     ids = ids_of(words, "<think>4+0+0=4;1+5+0=6</think><answer>64</answer>")
@@ -119,13 +100,6 @@ def test_observations_belong_to_no_step():
     assert spans == [[(0, 2), (2, 3), (5, 7)], []]
     assert step_numbers(spans, own).tolist() == [[0, 0, 1, -1, -1, 2, 2], [-1] * 7]
     assert step_spans([ids], lines) == [[(0, 2), (2, 5), (5, 7)]]
-
-
-def test_blank_lines_and_end_token_are_no_steps():
-    words = byte_level()
-    ids = ids_of(words, "\n\na\n \n\nb\n")
-    found = cut("lines", ids, words)
-    assert [words.decode(ids[a:b]) for a, b in pairwise([0, *found])] == ["\n\na\n", " \n\nb\n<end>"]
 
 
 def two_thirds(texts: list[str]) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any
 import datasets
 import pytest
 import torch
-from rlm_process.labelled_steps import UNLABELLED, PadCollator, cross_entropy, tokenize_example, tokenize_examples
+from rlm_process.labelled_steps import UNLABELLED, cross_entropy, tokenize_example, tokenize_examples
 from rlm_process.prm_evaluation import pairwise_wins
 from rlm_process.prm_inputs import PRMTokenizer
 from rlm_process.prm_scorer import StepScorer, load_cached, model_kind
@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.cli import app
-from rlm_plugins.evaluation.held_out import with_head
+from rlm_plugins.models.score_head import with_head
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SMALL = ["trainer.per_device_train_batch_size=8"]
@@ -43,16 +43,6 @@ def test_boolean_labels_keep_the_missing_value():
     found = tokenize_examples(PRMTokenizer(tokenizer, separator="\n", longest=99), datasets.Dataset.from_list(rows))
     assert found["targets"][:] == [[UNLABELLED, UNLABELLED, 1.0, UNLABELLED, 0.0]]
     assert found.column_names == ["input_ids", "targets"]
-
-
-def test_pad_collator():
-    rows = [{"input_ids": [7, 8], "targets": [UNLABELLED, 1.0]}, {"input_ids": [9], "targets": [0.0]}]
-    found = {name: x.tolist() for name, x in PadCollator(3)(rows).items()}
-    assert found == {
-        "input_ids": [[7, 8], [9, 3]],
-        "attention_mask": [[1, 1], [1, 0]],
-        "labels": [[UNLABELLED, 1.0], [0.0, UNLABELLED]],
-    }
 
 
 def test_the_loss_and_its_gradient():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from rlm_process.sums import each_line, right_lines, sums
+from rlm_process.sums import right_lines, sums
 from rlm_testing import conformance
 
 from rlm_plugins.data.addition import Problem
@@ -83,8 +83,3 @@ def test_right_lines(sloppy_line: str, right: float, share: float):
     gold = [["12,13", "11,05"]]
     assert right_lines([sloppy_line], gold) == [right]
     assert right_lines([sloppy_line], gold, pay="share") == pytest.approx([share])
-
-
-def test_each_line_compares_by_position():
-    assert each_line(["12,13\n", "12,13", "11,05"], ["12,13", "11,05"]) == [1.0, 0.0, 0.0]
-    assert each_line([], ["12,13"]) == []

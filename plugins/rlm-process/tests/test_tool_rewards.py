@@ -35,9 +35,6 @@ test_laws_of_form = conformance("rlm_rewards", tool_format, columns=ANSWERS)
         (call(("lose", {})), -3.0),
         ("", -3.0),
         ("<tool_call></tool_call>", -3.0),
-        ("<tool_call>find(1)</tool_call>", -3.0),
-        ('<tool_call>["find"]</tool_call>', -3.0),
-        ('<tool_call>{"name": "find", "parameters": [1]}</tool_call>', -3.0),
         ("<tool_call>" + "[" * 100_000 + "</tool_call>", -3.0),
     ],
 )
@@ -67,9 +64,7 @@ def test_malformed_reference_is_an_error() -> None:
         ("<think>a</think>\n" + GOLD, True),
         ("<think>a</think>" + GOLD + "<response>b</response>", False),
         (GOLD, False),
-        ("<think>a</think>" + GOLD + GOLD, False),
         ("<think>a</think>so " + GOLD, False),
-        ("<think>a</think>so <think>b</think>" + GOLD, False),
         ("<think>a</think>", False),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from string import ascii_letters
 from typing import Any
 
@@ -11,13 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlm_process.knobs import Pattern
-from rlm_process.tree_advantage import pad_ids, tree, tree_nodes
+from rlm_process.tree_advantage import tree
 from rlm_process.tree_rollout import Tree
 
-from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.recipe.checks.group_size import min_group_size
-from rlm_plugins.registry.part import Part
 
 ROWS = st.lists(
     st.tuples(st.lists(st.integers(1, 2), min_size=1, max_size=4), st.sampled_from([0.0, 1.0, 0.5])),
@@ -53,23 +49,6 @@ def by_hand(rows: list[list[int]], rewards: list[float], power: float) -> list[l
     return found
 
 
-def test_tree_by_hand():
-    """root → a: ¼, b → (b1: 1, b2: 0, b3 → (b31: 1, b32: ½))."""
-    rows = [[5, 5, 5], [6, 1, 1], [6, 2, 1], [6, 3, 1], [6, 3, 2]]
-    rewards = torch.tensor([0.25, 1.0, 0.0, 1.0, 0.5])
-    root, b, b3 = 0.55, 0.625, 0.75
-    at_b, at_b3 = 2 * (b - root) / 2, (b3 - root + b3 - b) / math.sqrt(2)  # four leaves, two leaves
-    expected = [
-        [2 * (0.25 - root)] * 3,
-        [at_b, *[1 - root + 1 - b] * 2],
-        [at_b, *[0 - root + 0 - b] * 2],
-        [at_b, at_b3, 1 - root + 1 - b3],
-        [at_b, at_b3, 0.5 - root + 0.5 - b3],
-    ]
-    actual = tree(rewards, rows, torch.zeros(5).long(), live(rows))
-    torch.testing.assert_close(actual, torch.tensor(expected))
-
-
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(rows=ROWS, others=ROWS, power=st.sampled_from([0.0, 0.5, 1.0]))
 def test_tree_matches_the_oracle(rows: Any, others: Any, power: float):
@@ -84,28 +63,12 @@ def test_tree_matches_the_oracle(rows: Any, others: Any, power: float):
         assert not found[row, len(line) :].any()
 
 
-def test_without_shared_tokens_it_is_twice_the_centered_reward():
-    rows = [[1, 4], [2, 4], [3, 4]]
-    rewards, group = torch.tensor([1.0, 0.0, 0.25]), torch.zeros(3).long()
-    expected = 2 * group_relative(rewards, group, scale="none").unsqueeze(1).expand(3, 2)
-    torch.testing.assert_close(tree(rewards, rows, group, live(rows)), expected)
-
-
 def test_observations_separate_nodes_and_get_no_advantage():
     rows = [[1, 8, 3], [1, 9, 3]]
     mask = live(rows)
     mask[:, 1] = False
     found = tree(torch.tensor([1.0, 0.0]), rows, torch.zeros(2).long(), mask)
     assert found.tolist() == [[0.0, 0.0, 1.0], [0.0, 0.0, -1.0]]
-
-
-def test_value_is_the_mean_of_the_leaves():
-    rows = [[1, 1], [1, 2], [2, 1], [1, 1]]
-    ids = pad_ids(rows, live(rows))
-    found = tree_nodes(torch.tensor([1.0, 0.0, 0.0, 0.5]), ids, torch.zeros(4).long())
-    assert found.leaves.tolist() == [[3, 2], [3, 1], [1, 1], [3, 2]]
-    assert found.value.tolist() == [[0.5, 0.75], [0.5, 0.0], [0.0, 0.0], [0.5, 0.75]]
-    assert found.parent_value.tolist() == [[0.375, 0.5], [0.375, 0.5], [0.375, 0.375], [0.375, 0.5]]
 
 
 # ------------------------------------------------------------------ the rollout source
@@ -149,23 +112,8 @@ def test_forks_keep_whole_steps():
             assert own < kept < 12 or (kept == own == 9)  # a last step has no end within: forked where it began
 
 
-def test_fork_positions_depend_on_the_step_only():
-    def kept(rows: list[str]) -> list[int]:
-        return [row.index(row[-3]) for row in rows]
-
-    draws = [kept(written(step)) for step in range(4)]
-    assert kept(written(0)) == draws[0]
-    assert len({*map(tuple, draws)}) > 1
-
-
 @pytest.mark.parametrize(("knobs", "deepest"), [({}, 3), ({"forks": 7}, 1), ({"trunks": 4}, 1), ({"trunks": 8}, 0)])
 def test_depth(knobs: dict[str, int], deepest: int):
     """A completion has its own letter and those of its ancestors."""
     depths = [len({*row} & {*ascii_letters}) - 1 for step in range(8) for row in written(step, **knobs)]
     assert max(depths) == deepest
-
-
-def test_group_of_one():
-    part = Part("rlm_advantages", "tree", "rlm_process", tree).bind({})
-    assert min_group_size(part, 1, ["accuracy"]) == 2
-    assert min_group_size(part, 2, ["accuracy"]) == 0

@@ -8,9 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_process.turn_advantage import turn_relative, turns
-
-from rlm_plugins.builtin.advantages import group_relative
+from rlm_process.turn_advantage import turn_relative
 
 ROW = st.lists(st.tuples(st.booleans(), st.integers(1, 2), st.sampled_from([0.0, 1.0, 0.5])), min_size=6, max_size=6)
 
@@ -70,25 +68,6 @@ def test_turn_relative_matches_the_oracle(rows: Any, alike: Any, gamma: float, s
     torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64).where(mask, 0.0))
 
 
-def test_single_turn_is_group_relative():
-    mask = torch.tensor([[True, True, False]] * 4)
-    rewards, group = torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([0, 0, 0, 0])
-    paid = torch.stack([torch.zeros(4), rewards, torch.zeros(4)], 1)
-    found = turn_relative(rewards, paid, mask.long().tolist(), group, mask)
-    torch.testing.assert_close(found[:, 0], group_relative(rewards, group))
-    assert torch.equal(found[:, 0], found[:, 1])
-
-
-def test_equal_observations_are_compared_across_turn_numbers():
-    """Two episodes reach observation 9, one at its second turn, one at its third; these turns are compared."""
-    mask = torch.tensor([[True, False, True, False, False], [True, False, True, False, True]])
-    ids = [[1, 9, 1], [1, 8, 1, 9, 1]]
-    paid = torch.tensor([[0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
-    knobs: dict[str, Any] = {"gamma": 0.5, "scale": "none"}
-    found = turn_relative(paid.sum(1), paid, ids, torch.tensor([0, 0]), mask, alike="observation", **knobs)
-    assert found.tolist() == [[0.25, 0.0, 0.5, 0.0, 0.0], [-0.25, 0.0, 0.0, 0.0, -0.5]]
-
-
 @pytest.mark.parametrize("omega", [0.0, 1.0, 2.0])
 def test_episode_term(omega: float):
     mask = torch.tensor([[True, False, True], [True, False, True]])
@@ -98,8 +77,3 @@ def test_episode_term(omega: float):
     turn = torch.tensor([[-1.0, 0.0, -1.5], [1.0, 0.0, 1.5]])
     whole = torch.tensor([[-1.0, 0.0, -1.0], [1.0, 0.0, 1.0]])
     torch.testing.assert_close(found, omega * turn + whole)
-
-
-def test_turns_are_counted_from_the_mask():
-    mask = torch.tensor([[False, True, True, False, True], [False] * 5, [True] * 5])
-    assert turns(mask).tolist() == [[-1, 0, 0, -1, 1], [-1] * 5, [0] * 5]

@@ -89,17 +89,6 @@ def test_missing_function_is_a_recipe_error(name: str):
         part.bind({"by": "nowhere:nothing"}, where="shapers")
 
 
-def test_unavailable_parameter_is_a_recipe_error():
-    """`observations` exist for turns only; a parameter with a default is optional."""
-    PerTurn(by=f"{__file__}:right").check(["prompt", "answer"])
-    PerStep(by=AS_LONG).check(["prompt"])
-    PerStep(by=f"{__file__}:right").check([])  # a stream: its columns are not known
-    with pytest.raises(RecipeError, match=r"requires 'answer', which is not available(.|\n)*did you mean 'answers'"):
-        PerTurn(by=f"{__file__}:right").check(["answers"])
-    with pytest.raises(RecipeError, match="requires 'observations'"):
-        PerStep(by=f"{__file__}:right").check(["answer"])
-
-
 @pytest.mark.usefixtures("registered")
 @pytest.mark.parametrize(("column", "fits"), [("answer", True), ("solution", False)])
 def test_check_uses_the_columns(tmp_path: Path, column: str, fits: bool):

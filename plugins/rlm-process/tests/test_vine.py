@@ -14,8 +14,6 @@ from rlm_process.sampled_labels import step_labels
 from rlm_process.vine import vine
 
 from rlm_plugins.builtin.models import scratch
-from rlm_plugins.equation.statistics import whiten
-from rlm_plugins.registry.part import Part
 
 VALUES: dict[tuple[int, ...], list[float]] = {
     (): [0.0, 1.0, 0.0, 0.0],
@@ -85,11 +83,6 @@ def test_vine_by_hand():
     assert data.logged == {"continuations": 12.0, "shared_states": 0.5, "steps": 2.0}
 
 
-def test_dense_rewards_belong_to_their_step():
-    paid = torch.tensor([[0.25, 0.25, 0.0, 1.0]])
-    assert ScoringData(ROWS[:1], token_rewards=paid)(vine).tolist() == [[1.0, 1.0, 0.25, 0.25]]
-
-
 def test_observations_get_no_advantage():
     mask = torch.tensor([[True, False, True, True]])
     found = ScoringData(ROWS[:1], token_rewards=PAID[:1], mask=mask)(vine)
@@ -101,11 +94,6 @@ def test_first_limits_the_evaluated_states():
     expected = [[0.75, 0.75, 0.0, 0.0], [0.25, 0.25, 0.0, 0.0], [-0.25, -0.25, 0.0, 0.0]]
     assert data(vine, first=1).tolist() == expected
     assert {*data.encode} == {()}
-
-
-def test_whitened_over_the_batch():
-    plain, data = ScoringData(ROWS, token_rewards=PAID)(vine), ScoringData(ROWS, token_rewards=PAID)
-    torch.testing.assert_close(data(vine, whiten=True), whiten(plain, data.mask))
 
 
 def test_equal_answers_are_scored_once():
@@ -131,14 +119,6 @@ def test_labels_by_hand():
     assert soft(step_labels, soft=True, weight=2.0)[:, 1].tolist() == [1.5, 0.0, 1.5]
     lenient = ScoringData(ROWS, rewards=rewards, step=3)
     assert lenient(step_labels, right=0.5)[1].tolist() == [0.0, 0.0, 1.0, 0.0]
-
-
-def test_last_label_uses_unshaped_rewards():
-    """The part has no access to `rewards`; the completion itself is scored once, like the continuations."""
-    data = ScoringData(ROWS, rewards=torch.tensor([1.0, 0.0, 0.0]), step=3)
-    assert "rewards" not in Part("rlm_shapers", "step_labels", "rlm_process", step_labels).required_data
-    assert data(step_labels)[:, 3].tolist() == [1.0, 0.0, 0.0]
-    assert [data.judged.count(tuple(row)) for row in ROWS] == [1, 1, 1]
 
 
 def test_labels_as_a_data_set(tmp_path: Path):

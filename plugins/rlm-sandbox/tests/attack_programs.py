@@ -25,35 +25,20 @@ def add(a, b):
 FILES = {
     "read_passwd": "tried(lambda: open('/etc/passwd').read())",
     "read_host_file": "tried(lambda: open('SECRET_FILE').read())",
-    "read_by_os_open": "tried(lambda: os.read(os.open('SECRET_FILE', 0), 99))",
     "read_by_raw_openat": "tried(lambda: call(257, -100, b'SECRET_FILE', 0, 0))",
-    "read_by_raw_open": "tried(lambda: call(2, b'SECRET_FILE', 0, 0))",
     "read_by_openat2": "tried(lambda: call(437, -100, b'SECRET_FILE', struct.pack('QQQ', 0, 0, 0), 24))",
     "read_by_handle": "tried(lambda: call(304, -100, bytes(64), 0))",
-    "read_by_libc_fopen": "tried(lambda: libc.fopen(b'SECRET_FILE', b'r') or None)",
-    "list_home": "tried(lambda: os.listdir('HOME'))",
     "stat_home": "tried(lambda: os.stat('SECRET_FILE').st_size)",
-    "stat_by_empty_path": "tried(lambda: call(262, -100, b'SECRET_FILE', bytes(256), 0x1000))",
-    "stat_by_statx": "tried(lambda: call(332, -100, b'SECRET_FILE', 0, 0xfff, bytes(256)))",
-    "exists_by_access": "tried(lambda: call(21, b'SECRET_FILE', 0)) or tried(lambda: os.path.exists('SECRET_FILE') or None)",
-    "readlink_exe": "tried(lambda: os.readlink('/proc/self/exe'))",
+    "list_home": "tried(lambda: os.listdir('HOME'))",
     "where_am_i": "tried(os.getcwd) or tried(lambda: os.uname().nodename)",
     "read_env": "tried(lambda: 'TOKEN' in str(os.environ) or None)",
     "read_parent_env": "tried(lambda: open(f'/proc/{os.getppid()}/environ').read() or open('/proc/TRAINER/environ').read())",
-    "read_parent_mem": "tried(lambda: open('/proc/TRAINER/mem', 'rb'))",
     "write_host": "tried(lambda: open('DROP/written', 'w').write('x'))",
-    "write_by_creat": "tried(lambda: call(85, b'DROP/written', 0o666))",
-    "make_folder": "tried(lambda: os.mkdir('DROP/folder') or 1)",
     "link_out": "tried(lambda: os.symlink('SECRET_FILE', 'DROP/link') or 1)",
-    "overwrite_module": "tried(lambda: open('MODULE', 'a').write('x = 1'))",
-    "rename_module": "tried(lambda: os.rename('MODULE', 'DROP/moved') or 1)",
     "delete_module": "tried(lambda: os.unlink('MODULE') or 1)",
-    "chmod_utime": "tried(lambda: os.chmod('SECRET_FILE', 0o777) or 1) or tried(lambda: os.utime('SECRET_FILE', (0, 0)) or 1)",
     "chmod_raw": "tried(lambda: call(90, b'SECRET_FILE', 0o777)) or tried(lambda: call(452, -100, b'SECRET_FILE', 0o777, 0))",
-    "truncate_module": "tried(lambda: os.truncate('MODULE', 0) or 1)",
     "import_project": "tried(lambda: __import__('rlm_sandbox.local') and 1) or tried(lambda: __import__('planted') and 1)",
     "forked_secret": "tried(lambda: [1 for o in __import__('gc').get_objects() if ''.join(['HALF_TOKEN', 'TOKEN_HALF']) in str(o)][0])",
-    "chroot": "tried(lambda: os.chroot('/') or 1)",
     "memfd": "tried(lambda: os.memfd_create('x'))",
     "inotify": "tried(lambda: call(294, 0))",
 }
@@ -62,59 +47,34 @@ NETWORK = {
     "tcp_loopback": "tried(lambda: socket.create_connection(('127.0.0.1', TCP), 1) and 1)",
     "udp_loopback": "tried(lambda: socket.socket(2, 2).sendto(b'x', ('127.0.0.1', UDP)))",
     "unix_path": "tried(lambda: (lambda s: s.connect('UNIX') or 1)(socket.socket(socket.AF_UNIX)))",
-    "unix_abstract": "tried(lambda: (lambda s: s.bind('\\0rlm') or 1)(socket.socket(socket.AF_UNIX)))",
     "netlink": "tried(lambda: call(41, 16, 3, 0))",
-    "raw_socket": "tried(lambda: call(41, 2, 3, 1))",
     "socketpair": "tried(lambda: socket.socketpair() and 1)",
     "send_on_channel": "tried(lambda: call(46, 3, bytes(56), 0)) or tried(lambda: call(47, 3, bytes(56), 0))",
-    "resolve": "tried(lambda: socket.gethostbyname('localhost') and socket.socket() and 1)",
 }
 
 PROCESSES = {
     "fork": "tried(os.fork)",
-    "vfork": "tried(lambda: call(58))",
     "clone_process": "tried(lambda: call(56, 17, 0, 0, 0, 0))",
-    "clone_shared": "tried(lambda: call(56, 0x100 | 0x4000 | 17, 0, 0, 0, 0))",
     "clone3": "tried(lambda: call(435, bytes(88), 88))",
     "exec": "tried(lambda: os.execv('/bin/true', ['true']) or 1)",
-    "execveat": "tried(lambda: call(322, -100, b'/bin/true', 0, 0, 0))",
     "ctypes_system": "tried(lambda: libc.system(b'touch DROP/system') == 0 or None)",
-    "subprocess": "tried(lambda: __import__('subprocess').check_output(['id']))",
-    "daemon_survives": "tried(lambda: os.fork() == 0 and (os.setsid(), time.sleep(60)))",
     "outlive": "tried(lambda: call(157, 1, 0, 0, 0, 0) == 0 or None)",
-    "kill_parent": "tried(lambda: os.kill(os.getppid(), 9) or 1)",
     "kill_trainer": "tried(lambda: os.kill(TRAINER, 9) or 1)",
-    "stop_parent": "tried(lambda: os.kill(TRAINER, 19) or 1)",
     "kill_group": "tried(lambda: os.killpg(0, 0) or 1) or tried(lambda: os.kill(0, 0) or 1)",
-    "kill_all": "tried(lambda: os.kill(-1, 0) or 1)",
-    "kill_by_queue": "tried(lambda: call(129, TRAINER, 10, bytes(128))) or tried(lambda: call(200, TRAINER, 10))",
-    "kill_by_owner": "tried(lambda: call(72, 3, 8, TRAINER)) or tried(lambda: call(72, 3, 10, 9))",
     "kill_by_pidfd": "tried(lambda: call(434, TRAINER, 0))",
     "ptrace": "tried(lambda: call(101, 16, TRAINER, 0, 0)) or tried(lambda: call(101, 0, 0, 0, 0))",
     "read_by_vm": "tried(lambda: call(310, TRAINER, bytes(16), 1, bytes(16), 1, 0))",
     "limit_trainer": "tried(lambda: call(302, TRAINER, 0, struct.pack('QQ', 1, 1), 0))",
-    "starve_trainer": "tried(lambda: os.setpriority(0, TRAINER, 19) or 1)",
-    "pin_trainer": "tried(lambda: os.sched_setaffinity(TRAINER, {0}) or 1)",
-    "new_session": "tried(lambda: call(112))",
 }
 
 KERNEL = {
     "userns": "tried(lambda: call(272, 0x10000000))",
-    "setns": "tried(lambda: call(308, 3, 0))",
     "thread_in_a_namespace": "tried(lambda: call(56, 0x10900 | 0x40000000, 0, 0, 0, 0))",
-    "mount": "tried(lambda: call(165, b'none', b'/tmp', b'tmpfs', 0, 0)) or tried(lambda: call(428, -100, b'/', 1))",
     "become_root": "tried(lambda: os.setuid(0) or (os.getuid() == 0 and 'root') or None)",
-    "add_capabilities": "tried(lambda: call(126, struct.pack('=Ii', 0x20080522, 0), b'\\xff' * 24))",
     "loosen_filter": "tried(lambda: call(317, 0, 0, 0)) or tried(lambda: call(157, 22, 0, 0, 0, 0))",
     "machine_code": "tried(lambda: __import__('mmap').mmap(-1, 4096, prot=7) and 1)",
-    "make_code_executable": "tried(lambda: call(10, ctypes.addressof(ctypes.create_string_buffer(8192)) & -4096, 4096, 7))",
-    "protection_keys": "tried(lambda: call(329, 0, 4096, 7, 0)) or tried(lambda: call(135, 0x0400000))",
     "raise_limits": "tried(lambda: __import__('resource').setrlimit(9, (-1, -1)) or 1)",
-    "terminal_input": "tried(lambda: call(16, 0, 0x5412, b'x')) or tried(lambda: call(16, 3, 0x5421, b'1234'))",
     "shared_memory": "tried(lambda: call(29, 1234, 4096, 0o1666)) or tried(lambda: call(240, b'q', 66, 0o666, 0))",
-    "semaphores": "tried(lambda: call(64, 1234, 1, 0o1666)) or tried(lambda: call(68, 1234, 0o1666))",
-    "timers": "tried(lambda: call(222, 0, 0, bytes(8))) or tried(lambda: call(283, 0, 0))",
-    "kernel_log": "tried(lambda: call(103, 3, bytes(64), 64))",
     "host_facts": "tried(lambda: call(63, bytes(512))) or tried(lambda: call(99, bytes(256)))",
     **{
         f"call_{name}": f"tried(lambda: call({number}, 0, 0, 0, 0, 0))"
@@ -136,41 +96,27 @@ _RETURNS = "def add(a, b): return {}\n"
 
 GRADING = {
     "sys_exit": "import sys\nsys.exit(0)\n",
-    "sys_exit_later": "import sys\ndef add(a, b): sys.exit(0)\n",
     "os_exit": "import os\nos._exit(0)\n",
-    "os_exit_later": "import os\ndef add(a, b): os._exit(0)\n",
     "marker": "import os\nprint('passed\\nOK\\n100%')\nos.write(1, b'passed')\nos._exit(0)\n",
     "eq_true": "class T:\n    def __eq__(s, o): return True\n    def __ne__(s, o): return False\n"
     + _RETURNS.format("T()"),
-    "eq_int": "class T(int):\n    def __eq__(s, o): return True\n    __hash__ = int.__hash__\n"
-    + _RETURNS.format("T(1)"),
     "eq_list": "class T(list):\n    def __eq__(s, o): return True\n" + _RETURNS.format("T([9])"),
-    "eq_str": "class T(str):\n    def __eq__(s, o): return True\n    __hash__ = str.__hash__\n"
-    + _RETURNS.format("T('x')"),
     "compares_true": "class T:\n"
     + "".join(
         f"    def __{n}__(s, *o): return True\n" for n in ["lt", "le", "gt", "ge", "eq", "ne", "bool", "contains"]
     )
     + "    __hash__ = None\n"
     + _RETURNS.format("T()"),
-    "reflected_eq": "class T:\n    def __req__(s, o): return True\n    def __eq__(s, o): return 5\n"
-    + _RETURNS.format("T()"),
     "disguised_class": "class T:\n    __class__ = int\n    def __eq__(s, o): return True\n    def __int__(s): return 5\n"
     + _RETURNS.format("T()"),
     "excepthook": "import sys, os\nsys.excepthook = lambda *a: os._exit(0)\n1/0\n",
     "atexit": "import atexit, os\natexit.register(os._exit, 0)\n" + _RETURNS.format("0"),
-    "assert_patch": "import builtins\nclass A(BaseException): pass\nbuiltins.AssertionError = A\n"
-    + _RETURNS.format("0"),
     "raise_assertion": "def add(a, b): raise AssertionError('passed')\n",
-    "raise_stop": "def add(a, b): raise StopIteration(5)\n",
-    "raise_exit": "class SystemExit(Exception): pass\ndef add(a, b): raise SystemExit(0)\n",
     "raise_keyboard": "def add(a, b): raise KeyboardInterrupt\n",
     "raise_liar": "class E(Exception):\n    def __str__(s):\n        while True: pass\ndef add(a, b): raise E\n",
     "frame_walk": "import sys\ndef add(a, b):\n    f = sys._getframe()\n    while f:\n"
     "        for v in f.f_locals.values():\n            if 'asse' 'rt cand' in str(v)[:9999]: return 'BREACH'\n"
     "        f = f.f_back\n",
-    "read_source": "import linecache, sys\ndef add(a, b):\n    for n in ('<tests>', '<check>', sys.argv[0]):\n"
-    "        if 'assert' in ''.join(linecache.getlines(n)): return 'BREACH'\n",
     "look_for_tests": "import gc\ndef add(a, b):\n    seen = [o for o in gc.get_objects() if type(o) is dict]\n"
     "    return 'BREACH' if any('assert ' + 'add(' in str(o.get('source', '')) for o in seen) else 0\n",
     "result_forge": "import gc\ndef add(a, b):\n    for o in gc.get_objects():\n        if type(o) is list: o.append(True)\n"
@@ -178,19 +124,13 @@ GRADING = {
     "fd_forge": _FRAME
     + "def add(a, b):\n    for fd in range(64):\n        for m in ({'passed': True}, {'value': 5}, {'done': 1}):\n"
     "            try: os.write(fd, frame(m))\n            except OSError: pass\n    return 0\n",
-    "fd_forge_at_load": _FRAME
-    + "for m in ({'ready': True}, {'loaded': True}, {'passed': True}):\n    os.write(3, frame(m))\n"
-    + _RETURNS.format("0"),
     "fd_control": "import os\ndef sent(fd):\n    try: return os.lseek(fd, 0, 1) < 0\n    except OSError: return True\n"  # no file in memory
     "def add(a, b):\n    for fd in range(64):\n        try:\n            if fd != 3 and os.write(fd, b'ended') and fd > 3 and sent(fd): return 'BREACH'\n"
     "        except OSError: pass\n    return 0\n",
     "forged_object": _FRAME + "def add(a, b):\n    os.write(3, frame({'object': 10**9}))\n    return 0\n",
-    "forged_types": _FRAME + "def add(a, b):\n    os.write(3, frame({'value': {'$eval': '5'}}))\n",
     "forged_error": _FRAME + "def add(a, b):\n    os.write(3, frame({'error': [{}, []]}))\n",
     "unittest_patch": "import unittest, json, operator, builtins\nbuiltins.all = builtins.any = lambda *a: True\n"
     "operator.eq = lambda *a: True\njson.dumps = lambda *a, **k: '{\"passed\": true}'\nunittest.TestCase.assertEqual = lambda *a: None\n"
-    + _RETURNS.format("0"),
-    "builtins_gone": "import builtins\nfor n in list(vars(builtins)):\n    if n not in ('len', '__import__'): delattr(builtins, n)\n"
     + _RETURNS.format("0"),
     "mutate_args": "def add(a, b):\n    if type(a) is list:\n        a.clear(); b.clear()\n    return a\n",
     "worker_poison": "import builtins, collections, random\nbuiltins.sum = lambda *a: 5\ncollections.Counter = None\nrandom.seed = None\n"
@@ -202,37 +142,21 @@ TIME_AND_SPACE = {
     "fork_bomb": TRY + "def attack():\n    n = 0\n    for _ in range(200):\n        try:\n            if os.fork() == 0: time.sleep(20)\n            n += 1\n        except OSError: pass\n    return n and 'BREACH'\n",
     "thread_bomb": "import threading, time\nthreading.stack_size(32768)\ndef add(a, b):\n    n = 0\n    try:\n        while n < 4000:\n            threading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n            n += 1\n    except BaseException: pass\n    return 'BREACH' if n >= 4000 else 0\n",
     "mem_bomb": "def add(a, b):\n    x = []\n    try:\n        while len(x) < 48: x.append(bytearray(64 << 20))\n    except MemoryError: pass\n    return 'BREACH' if len(x) * 64 >= 1500 else 0\n",
-    "mem_bomb_shared": "import mmap\ndef add(a, b):\n    x = []\n    try:\n        while len(x) < 48:\n            x.append(mmap.mmap(-1, 64 << 20)); x[-1].write(bytes(64 << 20))\n    except BaseException: pass\n    return 'BREACH' if len(x) * 64 >= 1500 else 0\n",
-    "shm_bomb": TRY + "def attack():\n    for p in ('/dev/shm/b', '/tmp/b', '/var/tmp/b'):\n        try:\n            f = open(p, 'wb')\n            for _ in range(256): f.write(bytes(1 << 20))\n            return 'BREACH'\n        except OSError: pass\n",
     "inf_loop": "def add(a, b):\n    while True: pass\n",
-    "inf_loop_at_load": "while True: pass\n",
     "inf_loop_noalarm": "import signal\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\n"
     "def add(a, b):\n    while True:\n        try:\n            while True: pass\n        except BaseException: pass\n",
-    "sleep": "import time\ndef add(a, b): time.sleep(60)\n",
     "c_loop": "import re\ndef add(a, b): return bool(re.match('(a+)+$', 'a' * 40 + 'b'))\n",
-    "c_power": "def add(a, b): return len(str(9 ** 9 ** 8))\n",
-    "huge_output": "def add(a, b):\n    for _ in range(2000): print('x' * 1000000)\n",
     "huge_output_raw": "import os\ndef add(a, b):\n    try:\n        for _ in range(4000): os.write(1, bytes(1 << 20))\n    except OSError: return 0\n",
     "huge_return": _RETURNS.format("'x' * 300_000_000"),
-    "huge_integer": _RETURNS.format("1 << 3_000_000"),
     "deep_return": "def add(a, b):\n    x = []\n    for _ in range(100_000): x = [x]\n    return x\n",
     "self_return": "def add(a, b):\n    x = []\n    x.append(x)\n    return x\n",
-    "deep_frame": "import os\ndef add(a, b):\n    d = b'{\"value\": ' + b'[' * 200_000 + b']' * 200_000 + b'}'\n    os.write(3, len(d).to_bytes(4, 'big') + d)\n",
     "endless_frame": "import os\ndef add(a, b):\n    os.write(3, b'\\xff\\xff\\xff\\xff')\n    while True: os.write(3, bytes(65536))\n",
-    "half_frame": "import os, time\ndef add(a, b):\n    os.write(3, b'\\x00\\x00\\x01\\x00{')\n    time.sleep(60)\n",
     "slow_frame": "import os, time\ndef add(a, b):\n    os.write(3, b'\\x00\\x00\\x01\\x00')\n    while True:\n        os.write(3, b' '); time.sleep(0.05)\n",
     "clashing_keys": _RETURNS.format("{k * (2**61 - 1): 0 for k in range(1, 30_000)}"),
-    "clashing_set": _RETURNS.format("{(k * (2**61 - 1),) for k in range(1, 20_000)}"),
     "endless_value": "class D(dict):\n    def items(s):\n        while True: yield 1, 1\n" + _RETURNS.format("D()"),
     "segfault": "import ctypes\ndef add(a, b): ctypes.string_at(0)\n",
     "stack_overflow": "import sys\nsys.setrecursionlimit(10**9)\ndef add(a, b): return add(a, [b])\n",
-    "abort": "import os\ndef add(a, b): os.abort()\n",
-    "alarm_storm": "import signal\nsignal.signal(signal.SIGALRM, lambda *a: None)\nsignal.setitimer(signal.ITIMER_REAL, 1e-5, 1e-5)\n" + _RETURNS.format("0"),
-    "stop_self": "import os, signal\ndef add(a, b): os.kill(os.getpid(), signal.SIGSTOP)\n",
     "descriptors": "import os\ndef add(a, b):\n    n = 0\n    try:\n        while n < 5000: os.dup(3); n += 1\n    except OSError: pass\n    return 'BREACH' if n >= 1000 else 0\n",
-    "close_channel": "import os\ndef add(a, b):\n    os.closerange(0, 99)\n    while True: pass\n",
-    "code_bomb": "def add(a, b): return " + "(" * 5000 + ")" * 5000 + "\n",
-    "null_bytes": "def add(a, b): return 0\x00\n",
     "surrogates": _RETURNS.format("'\\ud800' * 9"),
 }  # fmt: skip
 

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from rlm_sandbox import Call, Check, Limits, Local, Program
 from rlm_sandbox.cheats import CHEATS, CONSTANTS, EXCEPTIONS, EXITS, OBJECTS, STYLE_SETUP, STYLES
 
 STYLE_CHECKS = [Check(source, STYLE_SETUP, ("f",)) for source in STYLES.values()]
 PATIENT = Limits(seconds=30.0)
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Local]:
-    runner = Local(1)
-    yield runner
-    runner.close()
 
 
 def passed(sandbox: Local, source: str, limits: Limits = PATIENT) -> list[str]:

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from honest_programs import HONEST, HONEST_TESTS
 from rlm_sandbox import Call, Check, Limits, Local, Program, Stdin, same, same_text
 
 PATIENT = Limits(seconds=30.0)
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Local]:
-    runner = Local(2)
-    yield runner
-    runner.close()
 
 
 @pytest.mark.parametrize("name", HONEST)

@@ -15,7 +15,6 @@ import pytest
 from attack_programs import GRADING
 from attack_suite import CHECK, HONEST
 from rlm_sandbox import Call, Check, Limits, Local, Program, SandboxError, Stdin, local
-from rlm_sandbox.inside.syscalls import MACHINES
 from rlm_sandbox.zygote_handle import PACKAGE, Zygote
 
 ECHO = Program("def echo(x): return x")
@@ -31,10 +30,6 @@ def sandbox() -> Iterator[Local]:
 
 def values(sandbox: Local, program: Program, *inputs: Call | Check | Stdin) -> list[object]:
     return [output.value for output in sandbox.run(program, inputs, PATIENT)]
-
-
-def test_outputs_come_in_order_one_per_input(sandbox: Local) -> None:
-    assert values(sandbox, ECHO, *[Call("echo", (n,)) for n in range(50)]) == list(range(50))
 
 
 def test_inputs_after_a_late_one_are_skipped(sandbox: Local) -> None:
@@ -61,12 +56,6 @@ def test_a_program_that_does_not_load_fails_every_input(sandbox: Local) -> None:
 def test_programs_are_deterministic(sandbox: Local) -> None:
     program = Program("import random\nprint(random.random(), {chr(n) for n in range(99)}, hash('x'))")
     assert len({str(values(sandbox, program, Stdin())) for _ in range(6)}) == 1
-
-
-def test_samples_are_isolated_from_each_other(sandbox: Local) -> None:
-    values(sandbox, Program("import builtins, math\nbuiltins.mark = math.pi = 3\ndef f(): 0"), Call("f"))
-    assert values(sandbox, Program("import math\ndef f(): return math.pi"), Call("f"))[0] != 3
-    assert values(sandbox, Program("def f(): return mark"), Call("f")) == [None]
 
 
 def test_installed_modules_can_be_listed() -> None:
@@ -219,7 +208,3 @@ def test_status_line_lists_the_locks(capsys: pytest.CaptureFixture[str]) -> None
     assert sandbox.sandboxed
     assert "8/8 canaries caught" in capsys.readouterr().err
     sandbox.close()
-
-
-def test_this_machine_has_a_call_table() -> None:
-    assert os.uname().machine in MACHINES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict, deque, namedtuple
+from collections import Counter, OrderedDict, deque
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -28,11 +28,6 @@ VALUES: list[Any] = [
 def test_round_trip(value: Any) -> None:
     back = decode(unpack(pack({"v": encode(value)})[4:])["v"])
     assert (type(back), back) == (type(value), value)
-
-
-def test_named_tuple_is_rebuilt() -> None:
-    back = decode(encode(namedtuple("P", "x y")(1, [2])))
-    assert (back, back.x, back.y, type(back).__name__) == ((1, [2]), 1, [2], "P")
 
 
 class Liar(int):

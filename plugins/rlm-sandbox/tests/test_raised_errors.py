@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from rlm_sandbox import Check, Limits, Local, Program
 
 CAUGHT = "try:\n    f()\nexcept {}:\n    assert {}\nelse:\n    assert False"
 RAISES = {
     "of a library": ("import json\ndef f(): json.loads('{')", "json.JSONDecodeError as e", "e.pos == 1"),
-    "of another library": ("import queue\ndef f(): queue.Queue().get_nowait()", "queue.Empty", "True"),
-    "of arithmetic": ("import decimal\ndef f(): decimal.Decimal('a')", "decimal.InvalidOperation", "True"),
     "with its own text": (
         "class Low(ValueError):\n    def __init__(self, n): self.n = n\n    def __str__(self): return f'low {self.n}'\n"
         "def f(): raise Low(2)",
@@ -24,22 +20,8 @@ RAISES = {
         "'high' in str(e)",
     ),
     "named as a built-in one": ("class KeyError(Exception): pass\ndef f(): raise KeyError(1)", "KeyError", "True"),
-    "named as one of a library": (
-        "class JSONDecodeError(ValueError): pass\nJSONDecodeError.__module__ = 'json.decoder'\n"
-        "def f(): raise JSONDecodeError",
-        "json.JSONDecodeError",
-        "True",
-    ),
     "a base of that of a library": ("def f(): raise ValueError", "json.JSONDecodeError", "True"),
-    "built in": ("def f(): b'\\xff'.decode()", "UnicodeDecodeError as e", "e.start == 0 and 'invalid' in str(e)"),
 }
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Local]:
-    runner = Local(1)
-    yield runner
-    runner.close()
 
 
 @pytest.mark.parametrize("case", RAISES)

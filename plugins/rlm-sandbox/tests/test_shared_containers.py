@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from rlm_sandbox import Check, Limits, Local, Program
 
@@ -15,41 +13,17 @@ BAG_CHECKS = {
     "attribute": "b = Bag([])\nb.xs.append(3)\nassert b.all() == [3] and b.xs is b.xs",
 }
 SAME_AS_PYTHON = {
-    "sorts its argument": (
-        "def f(x):\n    x.sort()\n    return x",
-        "x = [2, 1]\nassert f(x) == [1, 2] and x == [2, 1]",
-    ),
-    "sorts a copy": ("def f(x): return sorted(x)", "x = [2, 1]\nassert f(x) == [1, 2] and x == [2, 1]"),
-    "removes and returns": (
-        "def f(x): return x.pop()",
-        "x = [2, 1]\nassert f(x) == 1 and x == [2]\nassert f(x) == 2 and not x",
-    ),
     "updates a dict": (
         "def f(d, e):\n    d.update(e)\n    return d",
         "d = {1: 2}\nassert f(d, {3: 4}) == {1: 2, 3: 4} and d == {1: 2}",
     ),
-    "fills a grid": (
-        "def f(g):\n    for row in g: row[0] = 7\n    return len(g)",
-        "g = [[0, 1], [2, 3]]\nassert f(g) == 2\nassert g == [[7, 1], [7, 3]]",
-    ),
-    "changes and raises": (
-        "def f(x):\n    x.append(1)\n    raise ValueError",
-        "x = []\ntry: f(x)\nexcept ValueError: pass\nassert x == [1]",
-    ),
     **{f"keeps the {name}": (BAG.format("xs", "self.xs"), check) for name, check in BAG_CHECKS.items()},
     **{f"copies the {name}": (BAG.format("list(xs)", "self.xs[:]"), check) for name, check in BAG_CHECKS.items()},
     "rows that are one list": ("def f(n): return [[0] * n] * n", "g = f(2)\ng[0][0] = 1\nassert g == [[1, 0], [0, 0]]"),
-    "rows": ("def f(n): return [[0] * n for _ in range(n)]", "g = f(2)\ng[0][0] = 1\nassert g == [[1, 0], [0, 0]]"),
-    "a default value": (
-        "def f(x, xs=[]):\n    xs.append(x)\n    return xs",
-        "a = f(1)\nb = f(2)\nassert a == [1] and a is not b",
-    ),
     "a cached result": (
         "import functools\n@functools.cache\ndef f(n): return list(range(n))",
         "f(2).clear()\nassert f(2) == [0, 1]",
     ),
-    "a shallow copy": ("def f(x): return list(x)", "a = [[1]]\nb = f(a)\nb[0].append(2)\nassert a == [[1]]"),
-    "no copy": ("def f(x): return x", "a = [1]\nassert f(a) is not a"),
     "the same list": ("def f(x):\n    x[:] = set(x)\n    return x", "a = [1, 1]\nb = f(a)\nassert b is a and a == [1]"),
     "a list in itself": ("def f(x):\n    x.append(x)\n    return x", "a = f([])\nassert a[0] is a and len(a) == 1"),
     "a generator": (
@@ -64,10 +38,6 @@ SAME_AS_PYTHON = {
         "def f(out): return lambda x: out.append(x)",
         "x = []\nadd = f(x)\nadd(1)\nadd(2)\nassert x == [1, 2]",
     ),
-    "a callback": (
-        "def f(xs, change):\n    for i in range(len(xs)): change(xs, i)\n    return xs",
-        "def change(xs, i):\n    xs[i] += 1\nassert f([1, 2], change) == [2, 3]",
-    ),
     "a set, a deque and bytes": (
         "def f(s, q, b):\n    s.add(3)\n    b[0] = 65\n    return q.popleft()",
         "import collections\ns, q, b = {1}, collections.deque([1, 2]), bytearray(b'x')\nassert f(s, q, b) == 1\n"
@@ -78,13 +48,6 @@ SAME_AS_PYTHON = {
         "assert list(f()) == ['a', 'b']",
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Local]:
-    local = Local(1)
-    yield local
-    local.close()
 
 
 @pytest.mark.parametrize("case", SAME_AS_PYTHON)
@@ -105,14 +68,10 @@ def test_a_check_ends_as_in_one_process(case: str, sandbox: Local) -> None:
     "check",
     [
         "xs = [2, 1]\nassert f(xs) == sorted(xs)",
-        "xs = [2, 1]\nassert len(f(xs)) == len(xs) and f(xs) == sorted(xs)",
         "for xs in ([2, 1], [1]):\n    assert f(xs) == sorted(xs), xs",
-        "xs = [2, 1]\nassert f(xs, lambda x: x) == sorted(xs)",
         "def key(x):\n    return x\nxs = [2, 1]\nassert f(xs, key) == sorted(xs)",
         "xs = [2, 1]\nassert list(f(xs)) == sorted(xs)",
-        "xs = [2, 1]\nr = f(xs)\nassert list(r) == sorted(xs)",
         "xs = [2, 1]\nr = f(xs)\nwant = sorted(xs)\nr = list(r)\nassert r == want",
-        "def test(f):\n    xs = [2, 1]\n    r = list(f(xs))\n    assert r == sorted(xs)\ntest(f)",
         "import unittest\nxs = [2, 1]\nr = f(xs)\nunittest.TestCase().assertEqual(list(r), sorted(xs))",
     ],
 )
@@ -128,10 +87,8 @@ def test_a_program_that_empties_its_argument_does_not_change_the_expected_value(
 @pytest.mark.parametrize(
     "check",
     [
-        "xs = [2, 1]\nr = f(xs)\nassert r == sorted(xs)\nassert f(xs) == [1, 2]",
         "xs = [2, 1]\nr = f(xs)\nassert sorted(r) == sorted(xs) and len(r) == len(xs)",
         "xs = [2, 1]\nr = f(xs)\nassert r == [1, 2] and xs == [1, 2]",
-        "xs = [2, 1]\nf(xs)\nassert xs == [1, 2]",
         "xs = [3, 2, 1]\nr = f(xs)\nassert xs[: len(r)] == [1, 2, 3]",
     ],
 )
@@ -145,12 +102,9 @@ def test_a_program_that_sorts_in_place_and_returns_its_argument_passes(check: st
     "reply",
     [
         "{**m, 'heap': [[n, []] for n in range(99)], 'forget': []}",
-        "{**m, 'heap': [[n, {'$dict': []}] for n in range(99)], 'forget': []}",
         "{**m, 'heap': [['a', {'$dict': 1}]], 'forget': ['b', []]}",
         "{**m, 'heap': [], 'forget': [*range(99)]}",
-        "{'value': True, 'heap': 7, 'forget': 7}",
         "{'value': {'$shared': 999}, 'heap': [], 'forget': []}",
-        "{'value': None, 'heap': [[n, []] for n in range(99)], 'forget': []}",
     ],
 )
 def test_forged_contents_do_not_pass(reply: str, sandbox: Local) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from rlm_sandbox import Check, Limits, Local, Program
 
@@ -13,40 +11,25 @@ BODIES = (
     "return x",
     "return list(x)",
     "x.append(9);return x",
-    "x.append(9);return list(x)",
     "x.append(9)",
     "y=list(x);y.append(9);return y",
-    "return x+[9]",
     "return [x]",
     "return [x,x]",
-    "return (x,9)",
     "return {'k':x}",
     "x.clear();return x",
-    "x[:]=[9]*3;return len(x)",
     "kept.append(x);return kept",
     "kept.append(x);return kept[-1]",
     "kept.append(list(x));return kept[0]",
-    "kept.append(9);return kept",
-    "kept.append(9);return list(kept)",
-    "return x[::-1]",
     "x.reverse();return x",
-    "x.sort();return x[:1]",
-    "x.insert(0,x.pop());return x[0]",
     "return iter(x)",
     "x.append(9);return iter(x)",
     "return x.pop",
-    "return lambda:x",
     "raise ValueError(x.append(9) or 'e')",
-    "x+=x;return x",
-    "return [v for v in x if v!=1]",
-    "x.remove(x[0]);return x",
     "x.append(x);return len(x)",
     "return {tuple(x):x}[tuple(x)]",
-    "return (lambda a=x:a)()",
 )
 """Bodies of ``def f(x)``; `kept` is a list of the program."""
 CHECKS = (
-    "a=[1,2]\nr=f(a)\nassert a==[1,2]",
     "a=[1,2]\nr=f(a)\nassert a==[1,2,9]",
     "a=[1,2]\nr=f(a)\nassert r is a",
     "a=[1,2]\nr=f(a)\nassert r is not a",
@@ -54,57 +37,29 @@ CHECKS = (
     "a=[1,2]\nr=f(a)\na.append(5)\nassert r!=a",
     "a=[1,2]\nr=f(a)\nr2=f(a)\nassert r==r2",
     "a=[1,2]\nr=f(a)\nr2=f(a)\nassert r is r2",
-    "a=[1,2]\nr=f(a)\nassert len(r)==len(a)",
     "a=[1,2]\nr=f(a)\nassert list(r)==[1,2,9]",
     "a=[1,2]\nr=f(a)\nassert r[0] is a",
     "a=[1,2]\nr=f(a)\nr[0].append(7)\nassert a==[1,2,7]",
     "a=[1,2]\nr=f(a)\nr.append(7)\nassert a==[1,2,7]",
-    "a=[1,2]\nr=f(a)\nr.append(7)\nassert a==[1,2]",
     "a=[1,2]\nf(a)\nf(a)\nassert a==[1,2,9,9]",
-    "a=[1,2]\nf(a)\nb=[3]\nf(b)\nassert a==[1,2] and b==[3]",
-    "a=[1,2]\nassert f(a)==[1,2,9] and a==[1,2]",
     "a=[1,2]\nassert f(a)==[1,2,9]\nassert a==[1,2,9]",
-    "a=[1,2]\nb=a\nf(a)\nassert b is a and b==[1,2,9]",
     "a=[1,2]\nc=[a,a]\nf(a)\nassert c==[[1,2,9],[1,2,9]]",
     "a=[[1],[2]]\nr=f(a)\nr[0].append(3)\nassert a[0]==[1,3]",
-    "a=[[1],[2]]\nr=f(a)\na[0].append(3)\nassert r[0]==[1,3]",
     "a=[[1],[2]]\nr=f(a)\nassert r[0] is a[0]",
     "try:\n    f([1,2])\nexcept ValueError as e:\n    assert 'e' in str(e)",
     "a=[1,2]\ntry:\n    f(a)\nexcept ValueError: pass\nassert a==[1,2,9]",
-    "a=[1,2]\ntry:\n    f(a)\nexcept ValueError: pass\nassert a==[1,2]",
     "a=[1,2]\ng=f(a)\ng()\nassert a==[1]",
-    "a=[1,2]\ng=f(a)\na.append(4)\nassert g()==4",
     "a=[1,2]\ng=f(a)\na.append(4)\nassert next(g)==1 and list(g)==[2,4]",
-    "a=[1,2]\nfor v in f(a):\n    pass\nassert a==[1,2]",
     "def h(v):\n    r=f(v)\n    return r\na=[1,2]\nassert h(a)==[1,2,9]\nassert a==[1,2,9]",
-    "def h(v):\n    return f(v)\na=[1,2]\nb=h(a)\nassert b is a",
-    "a=[1,2]\nr=[f(a) for _ in range(2)]\nassert r[0] is r[1]",
-    "a=[1,2]\nr=[f(a) for _ in range(2)]\nassert r==[[1,2],[1,2]]",
     "a=[1,2]\nassert [f(a),f(a)]==[[1,2,9],[1,2,9,9]]",
     "a=[1,2]\nx=f(a)\nx=None\na.append(3)\ny=f(a)\nassert y==[1,2,3]",
-    "a=[1,2]\nf(a)\ndel a\na=[1,2]\nassert f(a)==[1,2,9]",
     "import copy\na=[1,2]\nb=copy.copy(a)\nr=f(a)\nassert a==b",
-    "a=[1,2]\nb=a[:]\nassert f(a)==f(b)",
     "a=[2,1]\nassert f(a)==sorted(a)",
-    "a=[2,1]\nassert len(f(a))==len(a)",
-    "a=[1,2]\nif f(a):\n    assert a==[1,2]",
-    "a=[1,2]\nr=f(a)\nassert isinstance(r,list) and r and a",
-    "a=[1,2]\nr=f(a)\nr=f(a)\nr=f(a)\nassert r==[1,2] and a==[1,2]",
     "a=[1,2]\nr,s=f(a)\nassert r is s",
-    "a=[1,2]\nr={'k':f(a)}\nassert r['k'] is a",
-    "a={'x':[1,2]}\nr=f(a['x'])\nassert a=={'x':[1,2]}",
-    "t=([1,2],)\nr=f(t[0])\nassert t==([1,2],)",
     "def it():\n    yield from ([1],[2])\nrs=[f(v) for v in it()]\nassert rs==[[1],[2]]",
 )
 STATEMENT_OF_TWO_CALLS = "a=[1,2]\nassert [f(a),f(a)]==[[1,2,9],[1,2,9,9]]"
 """In plain Python both items are one list, which has both changes."""
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[Local]:
-    runner = Local(2)
-    yield runner
-    runner.close()
 
 
 def passes_in_python(source: str, check: str) -> bool:
@@ -128,4 +83,4 @@ def test_no_pair_passes_that_fails_in_python(sandbox: Local) -> None:
             if output.status == "ok" and check != STATEMENT_OF_TWO_CALLS:
                 assert expected, (body, check)
             stricter, total = stricter + (expected and output.status != "ok"), total + 1
-    assert (total, stricter) == (1617, 38)
+    assert (total, stricter) == (513, 5)

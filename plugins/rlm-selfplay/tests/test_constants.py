@@ -12,22 +12,13 @@ from rlm_selfplay.tasks import Task
 
 CONSTANTS = [
     "",
-    "a",
     "abc",
-    "s",
     "s+s",
-    "''",
-    "None",
     "0",
-    "nan",
     "True",
     "s[:0]",
-    "lambda s: s",
     "[]",
     "s;ab",
-    "s>s",
-    "f",
-    "*s",
 ]
 PROGRAM = "def f(a, b):\n    return sorted(a, reverse=b)"
 PYTHON = [
@@ -41,21 +32,13 @@ PYTHON = [
     ),
 ]
 WRONG = [
-    "1",
     "[1, 2, 3]",
-    "[3, 1, 2], False",
-    "[3, 1, 2]",
     "nan",
-    "float('nan')",
     "open('/etc/passwd')",
-    "(lambda: 1)()",
     "f",
-    "*args",
 ]
 PROGRAMS = [
     "def f(*a): return a",
-    "def f(*a): return [9, 2, 1]",
-    "def f(a, b): return a",
     "def f(*a): raise StopIteration",
     "class L(list):\n    def __eq__(s, o): return True\n    def __repr__(s): return '[9, 2, 1]'\ndef f(*a): return L()",
     "n = 1\ndef f(*a):\n    global n\n    n += 1\n    return [9, n, 1] if n < 4 else []",

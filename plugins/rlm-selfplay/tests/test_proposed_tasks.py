@@ -9,15 +9,13 @@ from typing import Any
 
 import pytest
 from rlm_selfplay import ProposeAndSolve, proposed_tasks
-from rlm_selfplay.languages import LANGUAGES, Questions
 from rlm_selfplay.python_blocks import PythonBlocks
-from rlm_selfplay.rewards import role, self_play
 from rlm_selfplay.string_expressions import Lines
 from rlm_selfplay.string_programs import proposal, random_task, solution
-from rlm_selfplay.tasks import Task, TaskBuffer, read, role_number
+from rlm_selfplay.tasks import Task, read, role_number
 from rlm_testing import conformance
 
-from rlm_plugins.errors import PartError, RecipeError
+from rlm_plugins.errors import RecipeError
 
 SMALL = {"language": "lines", "train_rows": 24, "test_rows": 8}
 test_environment = conformance("rlm_environments", proposed_tasks, knobs=SMALL)
@@ -42,15 +40,10 @@ def test_random_tasks_and_solutions_agree_with_execution(kind: str) -> None:
     "text",
     [
         "",
-        "s+s",
         ";ab",
-        "s+s;",
-        "s+;ab",
         "len(s);ab",
-        "(1/0);ab",
         "open('x');ab",
         "s*10**9;ab",
-        "x;ab",
         "__import__('os');a",
     ],
 )
@@ -89,13 +82,6 @@ def test_induction_is_checked_on_hidden_inputs() -> None:
     assert lines.task_prompt(task) == "I aa>aa,bb>bb"
     assert lines.is_right(task, "s[::-1]")
     assert not lines.is_right(task, "s"), "right on what is shown, wrong on what is hidden"
-
-
-def test_answer_of_a_question_is_the_final_one() -> None:
-    words, task = Questions(), Task("question", "2+2?", (), ("4",))
-    assert words.read_answer(task, "<think>5</think><answer>4</answer>") == "4"
-    assert words.read_answer(task, "<answer>4</answer><answer>5</answer>") is None
-    assert words.is_right(task, "4")
 
 
 class Tokenizer:
@@ -180,32 +166,6 @@ def test_different_tasks_are_not_repetitions() -> None:
     proposals, attempts = iter(["s+s;ab", "s[::-1]+s[1:];dcb"]), iter(["abab", "", "", "bcdcb"])
     out = run(source, rows_of("propose", "deduction"), lambda p: next(proposals if p[0] == "d" else attempts), 2)
     assert out["score"] == [0.0, 0.0], "½ − 1 · ½ each: every task is a cluster of its own"
-    source = ProposeAndSolve(language="lines", attempts=2, repetition=0.5)
-    proposals, attempts = iter(["s+s;ab", "s[::-1]+s[1:];dcb"]), iter(["abab", "", "", "bcdcb"])
-    out = run(source, rows_of("propose", "deduction"), lambda p: next(proposals if p[0] == "d" else attempts), 2)
-    assert out["score"] == [0.25, 0.25]
-
-
-def test_buffer_keeps_the_latest_of_each_kind_once() -> None:
-    buffer = TaskBuffer(2)
-    texts = [Task("deduction", program, ("a",), ("a",)).text() for program in "wxxyz"]
-    buffer.add(texts)
-    assert buffer.state_dict() == {"deduction": texts[3:]}
-    assert buffer.draw("abduction", random.Random(0)) is None
-
-
-def test_rewards_read_scores_and_judge_held_out_tasks() -> None:
-    task = Task("abduction", "s+s", ("ab",), ("abab",)).text()
-    assert self_play(["x", "ab", "ba"], ["lines"] * 3, [task] * 3, [-0.5, None, None]) == [-0.5, 1.0, 0.0]
-    assert role([3]) == [3.0]
-
-
-def test_seed_of_python_is_the_identity_and_prompts_differ_by_role() -> None:
-    spec = proposed_tasks(train_rows=6)
-    assert len({row["prompt"][0]["content"] for row in spec.train}) == 6
-    assert {row["kind"] for row in spec.train} == {*LANGUAGES["python"].kinds}
-    assert all("return x" in row["task"] for row in spec.train)
-    assert not spec.test
 
 
 @pytest.mark.parametrize(
@@ -220,8 +180,3 @@ def test_wrong_knobs_are_named(knobs: dict[str, Any], where: str) -> None:
     with pytest.raises(RecipeError) as failure:
         proposed_tasks(**knobs)
     assert failure.value.where == where
-
-
-def test_questions_require_votes() -> None:
-    with pytest.raises((RecipeError, PartError), match="labels"):
-        ProposeAndSolve(language="questions").check()

@@ -74,25 +74,6 @@ def test_value_and_gradient_of_the_proposer(monkeypatch: pytest.MonkeyPatch) -> 
     torch.testing.assert_close(model.logp.grad, expected)
 
 
-def test_every_skips_batches() -> None:
-    model = RecordingLM(-torch.ones(3, 9))
-    source = separate(model, every=2)
-    for _ in range(4):
-        played(source, model)
-        source.update(lambda name, x: None, step=0, logprobs_of=lambda prompts, completions: model.logp)
-    assert model.steps == 2
-    assert source.proposer is not None
-    assert not source.proposer.proposals.scores, "a batch is forgotten, trained on or not"
-
-
-def test_memory_is_that_of_its_adapter_and_two_moments() -> None:
-    """Rank 3 on two square layers of width 32, in float32."""
-    config = LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, vocab_size=9)
-    stage = SimpleNamespace(source=SimpleNamespace(config=config), lora={"r": 3, "target_modules": ["q_proj"]})
-    assert ProposeAndSolve(proposer=ProposerSettings()).memory_bytes(stage) == 3 * 4 * 2 * 3 * (32 + 32)
-    assert ProposeAndSolve().memory_bytes(stage) == 0
-
-
 @pytest.mark.slow
 def test_proposer_learns_in_a_run_and_resume_is_exact(tmp_path: Path) -> None:
     first, second = yaml.safe_load(RECIPE.read_text())["stages"]
@@ -103,3 +84,22 @@ def test_proposer_learns_in_a_run_and_resume_is_exact(tmp_path: Path) -> None:
     run = train_and_resume(tiny_recipe(RECIPE, tmp_path, **sections), tmp_path / "run", "propose_and_solve")
     assert b"proposer" not in run.weights, "PEFT's file is the policy's alone"
     assert not are_equal(run.early["proposer"]["model"], run.late["proposer"]["model"])
+
+
+def test_memory_is_that_of_its_adapter_and_two_moments() -> None:
+    """Rank 3 on two square layers of width 32, in float32."""
+    config = LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, vocab_size=9)
+    stage = SimpleNamespace(source=SimpleNamespace(config=config), lora={"r": 3, "target_modules": ["q_proj"]})
+    assert ProposeAndSolve(proposer=ProposerSettings()).memory_bytes(stage) == 3 * 4 * 2 * 3 * (32 + 32)
+    assert ProposeAndSolve().memory_bytes(stage) == 0
+
+
+def test_every_skips_batches() -> None:
+    model = RecordingLM(-torch.ones(3, 9))
+    source = separate(model, every=2)
+    for _ in range(4):
+        played(source, model)
+        source.update(lambda name, x: None, step=0, logprobs_of=lambda prompts, completions: model.logp)
+    assert model.steps == 2
+    assert source.proposer is not None
+    assert not source.proposer.proposals.scores, "a batch is forgotten, trained on or not"

@@ -61,30 +61,6 @@ def test_game_depends_on_seed_and_moves_only(name: str) -> None:
 
 
 @needs_textarena
-def test_seeds_give_different_games() -> None:
-    environment_spec = textarena(game="GuessTheNumber-v0", train_rows=30, test_rows=2)
-    environments: list[Any] = [environment_spec.environment() for _ in environment_spec.train]  # type: ignore[misc]
-    for environment, row in zip(environments, environment_spec.train, strict=True):
-        environment.reset(row["seed"])
-    assert len({e._game.state.game_state["game_number"] for e in environments}) > 5
-
-
-@needs_textarena
-def test_demonstrations_replay_exactly() -> None:
-    moves = ["[accept]", "[continue]"]
-    environment_spec = textarena(game="Secretary-v0", show=moves, train_rows=20, test_rows=2)
-    assert {row["demonstration"] for row in environment_spec.train} == {*moves}
-    for row in environment_spec.train:
-        game: Any = environment_spec.environment()  # type: ignore[misc]
-        first, *conversation = row["prompt"]
-        assert first["content"].endswith(game.reset(row["seed"]))
-        for move, answer in zip(conversation[::2], conversation[1::2], strict=True):
-            assert game.step(move["content"])[::2] == (answer["content"], False)
-        if row["demonstration"] == "[accept]":
-            assert game.step("[accept]")[2]
-
-
-@needs_textarena
 @pytest.mark.parametrize(
     ("knobs", "fragments"),
     [

@@ -22,10 +22,6 @@ from rlm_plugins.stage import Reward
 ROWS: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("published_rows.toml").read_text())
 
 
-def test_each_corpus_has_a_row() -> None:
-    assert [*ROWS] == [*CORPORA]
-
-
 @pytest.mark.parametrize("name", [*CORPORA])
 def test_row_of_the_published_shape_is_read(name: str, tmp_path: Path) -> None:
     """The file has no split; a repeated record and one with an empty question are left out."""
@@ -38,24 +34,6 @@ def test_row_of_the_published_shape_is_read(name: str, tmp_path: Path) -> None:
     assert actual["prompt"][-1]["content"].startswith(expected["question"])
     assert [*expected] == corpus.columns
     assert corpus.license in (CORPUS_ENVIRONMENTS[name].__doc__ or "")
-
-
-@pytest.mark.parametrize("name", ["webshaper", "open_code_reasoning", "limr"])
-@pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet", "csv"])
-def test_one_local_file_needs_no_split(name: str, suffix: str, tmp_path: Path) -> None:
-    """A data set whose only split has another name, saved as one file of any kind, is read without `split`."""
-    import datasets
-
-    expected, corpus = ROWS[name], CORPORA[name]
-    file = tmp_path / f"copy.{suffix}"
-    row = json.loads(expected["row"])
-    if suffix == "csv":
-        row = {key: value for key, value in row.items() if isinstance(value, str)}
-    table = datasets.Dataset.from_list([row])
-    {"csv": table.to_csv, "parquet": table.to_parquet}.get(suffix, table.to_json)(str(file))
-    (actual,) = list(CORPUS_ENVIRONMENTS[name](path=str(file)).train)
-    assert actual["question"] == expected["question"]
-    assert corpus.split in ("main", "split_0", "train")
 
 
 @pytest.mark.parametrize("name", [name for name, corpus in CORPORA.items() if not corpus.path])
@@ -101,19 +79,6 @@ def test_demonstrations_alone_are_refused_for_a_reward(name: str, tmp_path: Path
         scored(name, "accuracy", tmp_path)
 
 
-def test_accepted_answers() -> None:
-    """Any accepted answer is right, in any case; one of several contradicting answers is not."""
-    texts = [
-        "<answer>b</answer>",
-        "<answer>The A. B.</answer>",
-        "<answer>C</answer>",
-        "<answer>B</answer><answer>C</answer>",
-    ]
-    assert accuracy(texts, [["A. B.", "B."]] * 4, mode="normalized") == [1.0, 1.0, 0.0, 0.0]
-    assert accuracy(["1,000", "7"], [["7", 1000], []]) == [1.0, None]
-    assert token_f1(texts, [["A. B.", "B."]] * 4) == [1.0, 1.0, 0.0, 0.0]
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -128,3 +93,16 @@ def test_other_shapes_are_named(row: dict[str, Any], message: str, tmp_path: Pat
     with pytest.raises(RecipeError, match=message) as failure:
         CORPUS_ENVIRONMENTS["limr"](path=str(file))
     assert failure.value.where == "environment.path"
+
+
+def test_accepted_answers() -> None:
+    """Any accepted answer is right, in any case; one of several contradicting answers is not."""
+    texts = [
+        "<answer>b</answer>",
+        "<answer>The A. B.</answer>",
+        "<answer>C</answer>",
+        "<answer>B</answer><answer>C</answer>",
+    ]
+    assert accuracy(texts, [["A. B.", "B."]] * 4, mode="normalized") == [1.0, 1.0, 0.0, 0.0]
+    assert accuracy(["1,000", "7"], [["7", 1000], []]) == [1.0, None]
+    assert token_f1(texts, [["A. B.", "B."]] * 4) == [1.0, 1.0, 0.0, 0.0]

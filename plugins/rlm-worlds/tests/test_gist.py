@@ -26,6 +26,15 @@ def test_simulated_preferences_are_noisy() -> None:
     assert 0.55 < sum(close) / len(close) < 0.8  # σ(1) = 0.73 at a difference of one `noise`
 
 
+def test_ranked_gist_has_the_pairs_of_each_ranking() -> None:
+    rows: Any = gist_environment(train_rows=12, test_rows=1, ranked=4).train
+    for start in (0, 6):
+        pairs = [(row["chosen"], row["rejected"]) for row in rows[start : start + 6]]
+        best = pairs[0][0]
+        assert [better for better, _ in pairs[:3]] == [best] * 3
+        assert len({row["prompt"][0]["content"] for row in rows[start : start + 6]}) == 1
+
+
 def test_two_of_a_ranking_are_in_the_order_of_a_comparison() -> None:
     """Plackett–Luce: P(a before b) = σ((quality(a) − quality(b)) / noise), for any other items."""
     writer, text = SummaryWriter(4, 0.15, 0.2, random.Random(0)), "7772"
@@ -35,12 +44,3 @@ def test_two_of_a_ranking_are_in_the_order_of_a_comparison() -> None:
     )
     difference = (summary_quality(text, "777", 0.15) - summary_quality(text, "722", 0.15)) / 0.2
     assert first / 4000 == pytest.approx(1 / (1 + math.exp(-difference)), abs=0.03)
-
-
-def test_ranked_gist_has_the_pairs_of_each_ranking() -> None:
-    rows: Any = gist_environment(train_rows=12, test_rows=1, ranked=4).train
-    for start in (0, 6):
-        pairs = [(row["chosen"], row["rejected"]) for row in rows[start : start + 6]]
-        best = pairs[0][0]
-        assert [better for better, _ in pairs[:3]] == [best] * 3
-        assert len({row["prompt"][0]["content"] for row in rows[start : start + 6]}) == 1
