@@ -22,6 +22,15 @@ from rlm_plugins.registry.protocols import PinsKnobs
 from rlm_plugins.registry.registry import BUILTIN
 from rlm_plugins.specs import Spec
 
+ORDERED = (
+    ("low", "high"),
+    ("lowest", "highest"),
+    ("minimum", "maximum"),
+    ("min_decay", "max_decay"),
+    ("min_digits", "digits"),
+    ("min_carries", "max_carries"),
+)
+"""Pairs of knobs of one part of which the first is not larger than the second."""
 HOOK_OF = {hook.key: name for name, hook in HOOKS.items()}
 """Recipe key → hook."""
 
@@ -80,6 +89,11 @@ class Finder:
                 located = RecipeError(error.problem, where=f"{where}.{error.where}", hint=error.hint)
                 raise located from error.__cause__
             raise self._with_knob_hint(error, part, knobs) from error.__cause__
+        for first, second in ORDERED:
+            low, high = bound.knobs.get(first), bound.knobs.get(second)
+            if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
+                problem = f"expected `{first}` not larger than `{second}`, got {low} and {high}"
+                raise RecipeError(problem, where=f"{where}.{first}")
         resolved_knobs = {name: as_recipe_value(value) for name, value in bound.knobs.items()}
         resolved_options = {name: _resolved_option(value) for name, value in options.items()}
         resolved = {

@@ -27,7 +27,6 @@ from rlm_plugins.recipe.checks.part_needs import (
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.part_lookup import Finder, merge, resolve_model_name, stable_name
 from rlm_plugins.recipe.paths import Path, absolute_settings, format_path, prefixed_address
-from rlm_plugins.recipe.ranges import check_values
 from rlm_plugins.recipe.sections import KEYS, MANY
 from rlm_plugins.recipe.stage_sections import (
     critic_of,
@@ -114,7 +113,6 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     evaluation, suite, stage_dict["evaluation"] = evaluation_of(finder, raw.get("evaluation", {}), labels)
     stage_dict |= {"on_divergence": raw["on_divergence"]} if raw.get("on_divergence") else {}
     stage_dict |= resolved_sections
-    check_values(stage_dict, stage_path)
     stage = Stage(
         name=f"{number + 1:02d}-{title}",
         body=stage_dict,

@@ -24,8 +24,8 @@ from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
 from rlm_plugins.equation.glossary import suggest
-from rlm_plugins.errors import RecipeError, expected, nearest
-from rlm_plugins.recipe.ranges import RANGES, generation, problem
+from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.recipe.ranges import RANGES, generation
 from rlm_plugins.registry.setting import FieldError, Setting, address_text, most_specific_error
 
 NOT_IN_A_RECIPE = {
@@ -147,15 +147,10 @@ def _error(field_error: FieldError, where: str) -> RecipeError:
 
 
 def _check_value(key: str, value: Any, where: str, settings: Mapping[str, Any]) -> None:
-    """Check the range of a value, and that it is none of those that the project does not support."""
-    text, hint = problem(key, value)
-    if value is None and key == "num_generations":
-        text = expected(f"{RANGES[key].low:g} or more", value)
+    """Check that a value is none of those that the project does not support."""
     setting = f"{key}: {str(value).lower()}"
     if setting in UNSUPPORTED:
-        text, hint = f"`{setting}` is not supported", UNSUPPORTED[setting]
-    if text:
-        raise RecipeError(text, where=where, hint=hint)
+        raise RecipeError(f"`{setting}` is not supported", where=where, hint=UNSUPPORTED[setting])
     if key == "deepspeed" and value:
         require("deepspeed", where)
     if key == "generation_kwargs" and not settings.get("use_vllm"):
@@ -269,7 +264,7 @@ def validate(config_class: type, values: Mapping[str, Any]) -> None:
 def _schema(config_class: type) -> pydantic.TypeAdapter[Any]:
     hints = typing.get_type_hints(config_class)
     names = [f.name for f in dataclasses.fields(config_class) if f.init]
-    fields = {name: _with_placeholders(without_loose_text(hints[name])) for name in names}
+    fields = {name: RANGES.get(name) or _with_placeholders(without_loose_text(hints[name])) for name in names}
     make: Any = typing_extensions.TypedDict
     mapping = make(config_class.__name__, fields, total=False)
     mapping.__pydantic_config__ = _CONFIG
