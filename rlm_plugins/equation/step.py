@@ -23,9 +23,9 @@ from jaxtyping import Float
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.dispatch import (
     aggregate_term,
+    attribute_errors,
     call_part,
     call_term,
-    call_without_checks,
     check_finite,
     check_shape,
     location,
@@ -296,7 +296,8 @@ def compute_advantages(batch: Batch, equation: Equation) -> Batch:
     if not selected.any():
         return replace(batch, advantages=torch.zeros_like(batch.rewards).unsqueeze(1), returns=batch.values)
     subset, part = select(without_padding(batch), selected), equation.advantage
-    result = call_without_checks(part, subset)
+    with attribute_errors(part):
+        result = part(subset)
     estimate, targets = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     estimate = check_shape(part, estimate, subset, "B", "B T").to(subset.rewards.dtype)
     advantages = check_finite(part, estimate.where(subset.mask, 0.0) if estimate.dim() == 2 else estimate.unsqueeze(1))

@@ -31,7 +31,7 @@ RANGES: dict[str, Any] = {
     "r": Annotated[int, Field(ge=1, le=16_384)],
     "lora_dropout": Annotated[float, Field(ge=0, lt=1)],
 }
-"""Field of TRL or PEFT → its type here, where a value outside trains nothing, hangs, or fails after the weights load."""
+"""Field of TRL or PEFT → its type here: a value outside trains nothing, hangs, or fails after the weights load."""
 
 MAX_DISTANCE = 10_000
 """Largest distance of a suggested group size from the wrong one."""
