@@ -177,15 +177,8 @@ def build_environment(
 ) -> EnvironmentSpec:
     """Return the data sets and the environment of a stage, with their examples checked.
 
-    Args:
-        plan: The stage.
-        built: Environments of earlier stages by their knobs; one with the same knobs is built once.
-        earlier: Name of each earlier stage → its data sets.
-        held_out_only: True if nothing is trained: training examples may be missing. Without held-out examples those of
-            training are evaluated.
-
-    Raises:
-        RecipeError: The environment failed, or its examples are invalid.
+    Environments in `built` are reused. With `held_out_only` training examples may be missing, and without held-out
+    examples those of training are evaluated.
     """
     key, name = json.dumps(plan.stage.body["environment"]), plan.environment.part.name
     where = plan.address("environment")
@@ -214,11 +207,7 @@ def build_environment(
 
 
 def build_suite(plan: Plan) -> dict[str, EnvironmentSpec]:
-    """Return the further held-out sets of a stage, with the columns that its rewards require.
-
-    Raises:
-        RecipeError: An environment failed, or its examples are invalid.
-    """
+    """Return the further held-out sets of a stage, with the columns that its rewards require."""
     suite, rewards = {}, plan.address("rewards")
     for name, bound in plan.suite.items():
         where = plan.address("evaluation", "suite", name)
@@ -259,11 +248,7 @@ def _named_parts(plan: Plan, rewards: str) -> Iterator[tuple[Bound, str]]:
 
 
 def build_source(plan: Plan) -> ModelSpec:
-    """Return the source of the first stage's weights; nothing is loaded yet.
-
-    Raises:
-        RecipeError: The model part failed.
-    """
+    """Return the source of the first stage's weights; nothing is loaded yet."""
     assert plan.model is not None
     return _call(plan.model, ModelSpec, plan.stage_path, "model")
 

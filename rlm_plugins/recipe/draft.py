@@ -53,11 +53,7 @@ class Draft:
 
 
 def expand(draft: Draft) -> tuple[list[dict[str, Any]], list[Path]]:
-    """Return one complete body per stage, and its address: () if the top level is the only stage.
-
-    Raises:
-        RecipeError: A later stage with a model of its own.
-    """
+    """Return one complete body per stage, and its address: () if the top level is the only stage."""
     if draft.data.get("stages") is None:
         return [{key: value for key, value in draft.data.items() if key in SECTIONS or key not in KEYS}], [()]
     stages = {stage_path: body for stage_path, body in draft.bodies() if stage_path}
@@ -154,18 +150,9 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def apply(draft: Draft, text: str) -> Path:
-    """Set one value, in place; missing mappings are created, entries of lists must exist.
+    """Set one value, in place, and return its address; missing mappings are created, entries of lists must exist.
 
-    Args:
-        draft: The recipe.
-        text: ``algorithm.policy_loss.epsilon=0.3``. Entries of lists go by position or name: ``rewards.0.weight=2``,
-            ``rewards.accuracy.weight=2``. The value is parsed like any value of a recipe.
-
-    Returns:
-        The address that was set.
-
-    Raises:
-        RecipeError: No ``=``, invalid YAML, or an unknown address.
+    Entries of lists go by position or name: ``rewards.0.weight=2``, ``rewards.accuracy.weight=2``.
     """
     address, value = parse_override(text)
     *parents, last = parse_path(address)

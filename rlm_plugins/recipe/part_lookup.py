@@ -158,11 +158,7 @@ def stable_name(part: Part) -> str:
 
 
 def coefficient(beta: Any, where: str) -> float | Schedule:
-    """Return the ``beta`` of the penalty at `where`, or its schedule.
-
-    Raises:
-        RecipeError: It is missing.
-    """
+    """Return the ``beta`` of the penalty at `where`, or its schedule."""
     if isinstance(beta, Mapping):
         return read(beta, f"{where}.beta")
     if isinstance(beta, bool) or not isinstance(beta, int | float):
@@ -182,15 +178,6 @@ def resolve_model_name(spec: Mapping[str, Any], registry: Registry, folder: path
     A name that finds a part is that part. Otherwise a folder (relative to the recipe or to the working directory), and
     any name with a slash, is short for ``{name: pretrained, path: …}``. A file is short for the part that is called
     like its suffix: ``model.gguf`` for ``{name: gguf, path: model.gguf}``.
-
-    Args:
-        spec: ``{name: …, knobs…}``.
-        registry: The parts.
-        folder: That of the recipe.
-        where: Address, for errors.
-
-    Raises:
-        RecipeError: The name is neither.
     """
     name = spec["name"]
     try:
@@ -230,20 +217,11 @@ PartSpec = dict[str, Any]
 
 
 def merge(algorithm: Part, overrides: Mapping[str, Any], finder: Finder) -> dict[str, Any]:
-    """Return the parts of every slot, with the overrides applied.
+    """Return the parts of every slot, with the overrides applied: slot → part, None, or list of parts.
 
-    Args:
-        algorithm: A part of `rlm_algorithms`.
-        overrides: Slot → override. Null empties it. Another ``name`` replaces the part and drops its knobs; knobs alone
-            (or with the same name) override those of the algorithm's part. A list replaces the algorithm's list; a
-            mapping overrides entries of it, by position or name.
-        finder: Compares names, and records the origins of overrides.
-
-    Returns:
-        Slot → part, None, or list of parts.
-
-    Raises:
-        RecipeError: Knobs without a part.
+    Null empties a slot. Another ``name`` replaces the part and drops its knobs; knobs alone (or with the same name)
+    override those of the algorithm's part. A list replaces the algorithm's list; a mapping overrides entries of it, by
+    position or name.
     """
     slots: dict[str, Any] = {}
     for slot, choice in algorithm.target.slots().items():

@@ -84,11 +84,7 @@ class Generation:
         return f"per_device_train_batch_size {self.micro_batch} × {micro_batches} × {processes}"
 
     def check(self, where: str) -> None:
-        """Check that it consists of whole groups and whole micro-batches.
-
-        Raises:
-            RecipeError: It names the factors, and the nearest numbers that fit.
-        """
+        """Check that it consists of whole groups and whole micro-batches."""
         step = self.micro_batch * self.processes
         if self.completions % step:
             sizes = self._multiples(step)

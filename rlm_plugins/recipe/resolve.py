@@ -80,11 +80,7 @@ def unbuilt_source() -> ModelSpec:
 
 
 def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
-    """Return stage `number` (from 0) of a recipe, resolved; `recipe.origins` gets the defaults.
-
-    Raises:
-        RecipeError: An unknown name, a wrong knob, or data that nothing provides.
-    """
+    """Return stage `number` (from 0) of a recipe, resolved; `recipe.origins` gets the defaults."""
     raw, stage_path = recipe.bodies[number], recipe.stage_paths[number]
     finder = Finder(recipe, registry, stage_path)
     generator, decoding, settings = generator_of(finder, raw)
@@ -156,9 +152,6 @@ def _sections(finder: Finder, raw: Mapping[str, Any], *, has_equation: bool) -> 
     """Return the sections that packages own, and the same as plain data: those of the recipe, and default ones.
 
     One that needs an equation is left out of a stage without one.
-
-    Raises:
-        RecipeError: No plugin owns a section, or it has an unknown key.
     """
     sections: dict[str, Bound] = {}
     resolved: dict[str, Any] = {}
@@ -282,16 +275,7 @@ def _addressed(plan: Plan) -> Iterator[tuple[Bound, str]]:
 def _check_is_used(
     recipe: Recipe, plans: list[Plan], section: str, using: Sequence[bool], problem: str, hint: str
 ) -> None:
-    """Check that a section has an effect; of a section that stages inherit, at least one of them must use it.
-
-    Args:
-        recipe: The recipe.
-        plans: Its stages.
-        section: A key of a stage.
-        using: Per stage, True if the section is used.
-        problem: The reason why a stage does not use it.
-        hint: How to use it, or to leave it out.
-    """
+    """Check that a section has an effect; of a section that stages inherit, at least one of them must use it."""
     origin = recipe.origins.get(section)
     for stage_path, body, is_used in zip(recipe.stage_paths, recipe.bodies, using, strict=True):
         where = format_path((*stage_path, section))
@@ -301,15 +285,7 @@ def _check_is_used(
 
 
 def check_earlier_stages(plans: Sequence[Plan], registry: Registry) -> None:
-    """Check that the knob `stage` of a reward or data set names an earlier stage with the result that it requires.
-
-    Args:
-        plans: The stages of a recipe, in order.
-        registry: The callbacks to suggest.
-
-    Raises:
-        RecipeError: It names the stages that would fit.
-    """
+    """Check that the knob `stage` of a reward or data set names an earlier stage with the result that it requires."""
     for number, plan in enumerate(plans):
         earlier, environment = plans[:number], plan.environment
         if isinstance(environment.target, Produces):

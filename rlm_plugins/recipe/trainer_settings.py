@@ -79,21 +79,10 @@ def check(
     project_defaults: Mapping[str, Any] = types.MappingProxyType({}),
     added: Mapping[str, Setting] = types.MappingProxyType({}),
 ) -> Any:
-    """Check `values` against a config class: names, types, ranges, then the checks of the class itself.
+    """Return the config of `values`, once its names, types and ranges and the class itself accept them.
 
-    Args:
-        config_class: A dataclass, such as ``trl.GRPOConfig``.
-        values: The settings of a recipe.
-        where: Their address in the recipe, for errors.
-        refused: Field → why it cannot be set here.
-        project_defaults: Defaults that replace those of the class.
-        added: Settings of packages among the values, by name.
-
-    Returns:
-        The config, constructed once with a temporary ``output_dir``.
-
-    Raises:
-        RecipeError: The first wrong setting.
+    `refused` maps a field to the reason why it cannot be set here; `added` has the settings of packages by name. The
+    config has a temporary ``output_dir``.
     """
     for key, setting in added.items():
         setting.check_value(key, values[key], f"{where}.{key}")
@@ -189,11 +178,7 @@ _PACKAGES = {"use_liger_kernel": ("liger_kernel", "liger-kernel")}
 
 
 def check_installed(config: Any, where: str) -> None:
-    """Check that the packages of a config are installed: TRL imports them after the weights are loaded.
-
-    Raises:
-        RecipeError: It names the package, or a tracker that transformers does not support.
-    """
+    """Check that the packages of a config are installed: TRL imports them after the weights are loaded."""
     for field, (module, package) in _PACKAGES.items():
         if getattr(config, field, False) and importlib.util.find_spec(module) is None:
             hint = f"pip install '{package}', or leave the field out"
@@ -204,21 +189,13 @@ def check_installed(config: Any, where: str) -> None:
 
 
 def require(module: str, where: str) -> None:
-    """Check that a package is installed.
-
-    Raises:
-        RecipeError: It is not.
-    """
+    """Check that a package is installed."""
     if importlib.util.find_spec(module) is None:
         raise RecipeError(f"{module} is not installed", where=where, hint=f"pip install {module}")
 
 
 def check_tracker(name: str, where: str) -> None:
-    """Check that transformers supports a tracker, and that its package is installed.
-
-    Raises:
-        RecipeError: The tracker is unknown, or its package is not installed.
-    """
+    """Check that transformers supports a tracker, and that its package is installed."""
     from transformers.integrations import get_available_reporting_integrations
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
@@ -247,15 +224,7 @@ _CONFIG = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, 
 
 
 def validate(config_class: type, values: Mapping[str, Any]) -> None:
-    """Check the names and types of `values`: whole numbers are numbers, nothing else is converted.
-
-    Args:
-        config_class: A dataclass.
-        values: Field → value, as a recipe has it.
-
-    Raises:
-        pydantic.ValidationError: A field that is unknown, or a value of another type.
-    """
+    """Check the names and types of `values`: whole numbers are numbers, nothing else is converted."""
     # As JSON, where strict mode takes a list for a tuple, a string for an enum, a mapping for a dataclass.
     _schema(config_class).validate_json(pydantic_core.to_json(dict(values), fallback=repr))
 
@@ -334,11 +303,7 @@ def kind_of(lora: Mapping[str, Any] | None) -> str:
 
 
 def config_class(lora: Mapping[str, Any] | None, where: str = "model.lora") -> Any:
-    """Return the config class of PEFT for an adapter.
-
-    Raises:
-        RecipeError: PEFT has no such kind, or it cannot be trained here.
-    """
+    """Return the config class of PEFT for an adapter."""
     from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 
     classes = {kind.value: config for kind, config in PEFT_TYPE_TO_CONFIG_MAPPING.items()}
@@ -359,10 +324,5 @@ def fields_of_adapter(lora: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def adapter_config(lora: Mapping[str, Any], task_type: str = "CAUSAL_LM") -> Any:
-    """Return the config of an adapter.
-
-    Args:
-        lora: Fields of `model.lora`.
-        task_type: `task_type` of PEFT, unless the recipe sets it.
-    """
+    """Return the config of an adapter."""
     return config_class(lora)(**{"task_type": task_type, **fields_of_adapter(lora)})

@@ -191,13 +191,7 @@ def equivalents(field: str) -> list[tuple[str, str]]:
 
 
 def algorithm_of(config: str, values: Mapping[str, Any], weights: Mapping[str, float] | None = None) -> Slots:
-    """Return the slots of the algorithm that is equivalent to a config of TRL.
-
-    Args:
-        config: Class of the config.
-        values: Field → value, of all fields of :func:`decided`.
-        weights: Label of each reward → its weight, for an advantage of separate rewards.
-    """
+    """Return the slots of the algorithm that is equivalent to a config of TRL."""
     slots: Slots = {slot: dict(part) for slot, part in FIXED[config].items()}
     slots |= {"shapers": [], "token_weights": [], "penalties": []}
     for choice in (choice for choice in CHOICES if choice.config == config):
@@ -219,12 +213,7 @@ def algorithm_of(config: str, values: Mapping[str, Any], weights: Mapping[str, f
 
 
 def fields_of(config: str, slots: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of TRL's config that are equivalent to an algorithm; fields that it does not decide are absent.
-
-    Args:
-        config: Class of the config.
-        slots: Slot → part as a mapping with all its knobs, or a list of parts.
-    """
+    """Return the fields of TRL's config that are equivalent to an algorithm, without those that it does not decide."""
     fields: dict[str, Any] = {}
     for choice in (choice for choice in CHOICES if choice.config == config):
         matching = [value for value, parts in choice.parts.items() if _has(slots, parts)]

@@ -214,15 +214,7 @@ def read(path: Path) -> Document:
 
 
 def parse(text: str, source: str) -> Document:
-    """Return the only document in `text`.
-
-    Args:
-        text: YAML.
-        source: Its name in errors: the path of the file, or the override.
-
-    Raises:
-        RecipeError: It names `source`, line and address.
-    """
+    """Return the only document in `text`."""
     try:
         return Reader(text, source).document()
     except yaml.MarkedYAMLError as error:

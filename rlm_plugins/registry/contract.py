@@ -89,16 +89,7 @@ def line_of(target: Any) -> int:
 
 
 def schema_of(name: str, target: Any, *, where: str) -> type[pydantic.BaseModel]:
-    """Return the knobs as a pydantic model: types from the annotations, unknown names forbidden.
-
-    Args:
-        name: The name of the model.
-        target: The function or class.
-        where: The part, for errors.
-
-    Raises:
-        PluginError: An annotation that cannot be evaluated or is no type; an invalid name.
-    """
+    """Return the knobs as a pydantic model: types from the annotations, unknown names forbidden."""
     knobs = knobs_of(target)
     fields: dict[str, Any] = {knob.name: (_annotation(knob, target, where), _default(knob)) for knob in knobs}
     try:
@@ -155,9 +146,6 @@ def check_members(part: Part) -> None:
     """Check that no public member is a misspelling of an optional member.
 
     Of a class only the methods are compared with :data:`MEMBERS`: an attribute may well be called `column`.
-
-    Raises:
-        PluginError: It names the member and the right spelling.
     """
     members = _members(part.target)
     for name in members:
@@ -212,11 +200,7 @@ _CLASSES = {"rlm_trainers": "build", "rlm_engines": "generate", "rlm_observers":
 
 
 def check(part: Part) -> None:
-    """Check a part against the contract of its hook.
-
-    Raises:
-        PluginError: It names plugin, hook, part and file.
-    """
+    """Check a part against the contract of its hook."""
     if part.hook in _OBJECTS:
         kind, allowed = _OBJECTS[part.hook]
         if not isinstance(part.target, kind):

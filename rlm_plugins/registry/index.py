@@ -183,11 +183,7 @@ def _checked(entry: Any) -> Names:
 
 
 def _fingerprint(module: str) -> str:
-    """Return a text that changes with the files of a package: number of its Python files, and the time of the newest.
-
-    Args:
-        module: ``origin module`` or ``origin module:object``.
-    """
+    """Return a text that changes with the Python files of a package: their number, and the time of the newest."""
     top = module.rpartition(" ")[2].partition(":")[0].partition(".")[0]
     with contextlib.suppress(Exception):
         spec = importlib.util.find_spec(top)

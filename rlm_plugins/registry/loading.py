@@ -148,11 +148,7 @@ def _import_file(address: str, where: str) -> ModuleType:
 
 
 def require_unchanged(path: Path, source: bytes, where: str) -> None:
-    """Return if the bytes of a plugin file are those that the user trusts, or if nothing limits it.
-
-    Raises:
-        RecipeError: The file was trusted with other contents.
-    """
+    """Return if the bytes of a plugin file are those that the user trusts, or if nothing limits it."""
     _require_digest(path, source, None if _limits is None else _limits.files.get(path.resolve()), where)
 
 
@@ -278,12 +274,7 @@ def line_of(error: BaseException, path: Path) -> str:
 
 
 def hooks_of(plugin: str, module: Any) -> dict[str, str]:
-    """Return the hooks that a module implements, each with its file.
-
-    Raises:
-        LaterApiError: The module declares a later `rlm_api`.
-        PluginError: An unknown hook, one that takes arguments or is not marked; or no hook at all.
-    """
+    """Return the hooks that a module implements, each with its file."""
     if (api := getattr(module, "rlm_api", API)) != API and not (isinstance(api, int) and api < API):
         raise LaterApiError(f"its hooks are those of API {api}, and this is API {API} (rlm-plugins {__version__})")
     hooks = {}
@@ -327,11 +318,7 @@ def _no_hook(plugin: str, module: Any) -> PluginError:
 
 
 def validated_parts(plugin: str, hook: str, file: str, result: object) -> Mapping[str, Any]:
-    """Return the result of a hook, validated as a mapping from names to parts.
-
-    Raises:
-        PluginError: It is none, or has an invalid name.
-    """
+    """Return the result of a hook, validated as a mapping from names to parts."""
     where = f"plugin '{plugin}', {hook} ({file})"
     if not isinstance(result, Mapping):
         raise PluginError(f'expected {{"name": part, …}}, got {type(result).__name__}', where=where)

@@ -24,16 +24,7 @@ from rlm_plugins.registry.setting import address_text, most_specific_error
 
 
 def bound_knobs(part: Part, settings: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return every knob of `part` with its value or schedule, defaults included.
-
-    Args:
-        part: A part.
-        settings: Knob → value or schedule, as the recipe gives them.
-        where: Recipe path of the part, for errors.
-
-    Raises:
-        RecipeError: An unknown knob, a value of the wrong type, or a schedule for a knob that takes none.
-    """
+    """Return every knob of `part` with its value or schedule, defaults included."""
     scheduled = [name for name, value in settings.items() if _is_schedule(part, name, value)]
     schedules = {name: _read(part, name, settings[name], where) for name in scheduled}
     starts = {name: value.start for name, value in schedules.items()}
@@ -214,19 +205,11 @@ class Part:
 
     @cached_property
     def knobs(self) -> type[pydantic.BaseModel]:
-        """The knobs as a pydantic model: types from the annotations, unknown names forbidden.
-
-        Raises:
-            PluginError: An annotation that cannot be evaluated.
-        """
+        """The knobs as a pydantic model: types from the annotations, unknown names forbidden."""
         return schema_of(self.name, self.target, where=self.where)
 
     def check(self) -> None:
-        """Check the part against the contract of its hook.
-
-        Raises:
-            PluginError: The first violation.
-        """
+        """Check the part against the contract of its hook."""
         signature_check.check(self)
 
     def bind(self, settings: Mapping[str, Any], *, where: str = "") -> Bound:
