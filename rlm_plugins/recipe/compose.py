@@ -259,9 +259,8 @@ def _call(bound: Bound, spec_class: type[Spec], stage_path: Path, section: str) 
         returned = bound.call({})
     except RecipeError as error:  # the error names the section of the part, not the stage
         address = error.where if not error.where.startswith(section) else format_path(stage_path) + f".{error.where}"
-        raise RecipeError(
-            error.problem, where=address.lstrip(".") or where, allowed=error.allowed, hint=error.hint
-        ) from error.__cause__
+        moved = error.at(address.lstrip(".") or where)
+        raise moved from moved.__cause__
     except (Exception, SystemExit) as error:
         raise RecipeError(f"the {part} failed: {type(error).__name__}: {error}", where=where) from error
     if not isinstance(returned, spec_class):

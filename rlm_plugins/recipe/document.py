@@ -149,10 +149,7 @@ class Recipe:
             address = address[: max(address.rfind("."), address.rfind("["), 0)]
         if not address:
             return error
-        where = f"{error.where} ({self.origins[address]})"
-        located = RecipeError(error.problem, where=where, allowed=error.allowed, hint=error.hint)
-        located.__cause__ = error.__cause__
-        return located
+        return error.at(f"{error.where} ({self.origins[address]})")
 
 
 def load(path: str | pathlib.Path, overrides: Sequence[str] = ()) -> Recipe:

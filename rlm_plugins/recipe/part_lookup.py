@@ -86,8 +86,7 @@ class Finder:
             bound = replace(part.bind(knobs, where=where), options=options)
         except RecipeError as error:
             if error.where in part.knobs.model_fields:  # the part names its knob, not its place in the recipe
-                located = RecipeError(error.problem, where=f"{where}.{error.where}", hint=error.hint)
-                raise located from error.__cause__
+                raise error.at(f"{where}.{error.where}") from error.__cause__
             raise self._with_knob_hint(error, part, knobs) from error.__cause__
         for first, second in ORDERED:
             low, high = bound.knobs.get(first), bound.knobs.get(second)

@@ -166,5 +166,4 @@ def prefixed_address(where: str) -> Iterator[None]:
     try:
         yield
     except RecipeError as error:
-        address = ".".join(filter(None, (where, error.where)))
-        raise RecipeError(error.problem, where=address, allowed=error.allowed, hint=error.hint) from error.__cause__
+        raise error.at(".".join(filter(None, (where, error.where)))) from error.__cause__

@@ -152,8 +152,7 @@ def _construct(config_class: type, values: Mapping[str, Any], where: str, has_fo
         try:
             return config_class(**values, **({"output_dir": folder} if has_folder else {}))
         except RecipeError as error:
-            address = where + error.where.removeprefix("trainer")
-            raise RecipeError(error.problem, where=address, allowed=error.allowed, hint=error.hint) from None
+            raise error.at(where + error.where.removeprefix("trainer")) from None
         except Exception as error:
             mentioned = [key for key in values if re.search(rf"\b{re.escape(key)}\b", str(error))]
             address = f"{where}.{mentioned[0]}" if mentioned else where

@@ -140,11 +140,7 @@ def _import_file(address: str, where: str) -> ModuleType:
         raise RecipeError(problem, where=where, allowed=ALLOWED, hint="copy the file beside the recipe")
     source = path.read_bytes()
     _require_digest(path, source, trusted, where)
-    module = ModuleType(f"rlm_borrowed_{path.stem}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # dataclasses look themselves up there
-    exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
-    return module
+    return _module(f"rlm_borrowed_{path.stem}", path, source)
 
 
 def require_unchanged(path: Path, source: bytes, where: str) -> None:
@@ -255,15 +251,15 @@ def single_file(path: Path) -> PluginLoader:
     source = path.read_bytes()
     require_unchanged(path, source, "plugins.load")
     plugin = Plugin(path.stem, f"{path} sha256:{hashlib.sha256(source).hexdigest()[:12]}")
-    return plugin, lambda: _module(path, source)
+    return plugin, lambda: _module(f"rlm_file_{path.stem}", path, source)
 
 
-def _module(path: Path, source: bytes) -> ModuleType:
+def _module(name: str, path: Path, source: bytes) -> ModuleType:
     """Execute the file as a module; Python's own loader would write a ``__pycache__`` and trust it."""
-    module = ModuleType(f"rlm_file_{path.stem}")
+    module = ModuleType(name)
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and pickle look a class up by the name of its module
-    exec(compile(source, str(path), "exec"), vars(module))
+    exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
     return module
 
 
