@@ -10,12 +10,15 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import WithJsonSchema, WrapValidator
 
 from rlm_plugins.errors import RecipeError, RlmError, expected, nearest
 from rlm_plugins.lazy import torch
+
+if TYPE_CHECKING:
+    from rlm_plugins.registry.part import Bound
 
 
 @dataclass(frozen=True)
@@ -128,11 +131,7 @@ ScheduledNumber = Annotated[
 
 
 def value_at(value: Any, step: int | None) -> Any:
-    """Return the value of a knob after `step` optimizer steps; a value that is no schedule is returned unchanged.
-
-    Raises:
-        RlmError: `value` is a schedule and `step` is None.
-    """
+    """Return the value of a knob after `step` optimizer steps; a value that is no schedule is returned unchanged."""
     if not isinstance(value, Schedule):
         return value
     if step is None:
@@ -195,28 +194,8 @@ def numbers(annotation: Any) -> set[type]:
     return {annotation} & {int, float}
 
 
-class HasKnobs(Protocol):
-    """A part with its knobs and the options of its hook."""
-
-    @property
-    def part(self) -> Any:
-        """The part, which has a `name`."""
-
-    @property
-    def knobs(self) -> Mapping[str, Any]:
-        """Knob → value or schedule."""
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """Option of its hook → value or schedule."""
-
-
-def schedules_by_name(parts: Iterable[tuple[str, HasKnobs]]) -> dict[str, Schedule]:
-    """Return every schedule of the parts, by the name under which it is logged.
-
-    Args:
-        parts: Pairs of a recipe key and a part; a second part of the same key and name is numbered.
-    """
+def schedules_by_name(parts: Iterable[tuple[str, Bound]]) -> dict[str, Schedule]:
+    """Return every schedule of the parts, by the name under which it is logged; a second one of a name is numbered."""
     schedules: dict[str, Schedule] = {}
     for key, bound in parts:
         for knob, value in {**bound.knobs, **bound.options}.items():

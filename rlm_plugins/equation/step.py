@@ -158,17 +158,7 @@ def _shard(w: Any) -> torch.Tensor:
 
 
 def check_weights(weights: Sequence[torch.Tensor], initial: float, name: str, step: int) -> None:
-    """Check weights after an optimizer step.
-
-    Args:
-        weights: The trained parameters.
-        initial: max |w| before the first step.
-        name: Name of the model, for the error.
-        step: Number of optimizer steps done before.
-
-    Raises:
-        Divergence: One of them is not finite, or has grown too much.
-    """
+    """Check that the weights are finite and have not grown much beyond `initial`, max |w| before the first step."""
     value = max_abs(weights)
     if not value <= MAX_WEIGHT_GROWTH * (1 + initial):
         grown = f"; before the first step it was {initial:g}" if math.isfinite(value) else ""
@@ -190,11 +180,7 @@ def nonfinite_logits(step: int) -> Iterator[None]:
 
 
 def check_rewards(batch: Batch) -> None:
-    """Check that no reward is infinite.
-
-    Raises:
-        PartError: One is; it names the reward function.
-    """
+    """Check that no reward is infinite."""
     if (infinite := batch.rewards.isinf()).any():
         row = int(infinite.nonzero()[0])
         causes = [name for name, values in (batch.named_rewards or {}).items() if values[row].isinf()]

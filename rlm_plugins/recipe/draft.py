@@ -15,12 +15,7 @@ from rlm_plugins.specs import SLOTS
 
 @dataclass
 class Draft:
-    """Plain data with the origin of every value.
-
-    Args:
-        data: The recipe.
-        origins: Address → ``recipe.yaml line 12`` or ``command line``.
-    """
+    """Plain data, and address → origin of every value: ``recipe.yaml line 12`` or ``command line``."""
 
     data: dict[str, Any]
     origins: dict[Path, str]

@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -33,8 +32,8 @@ RANGES: dict[str, Any] = {
 }
 """Field of TRL or PEFT → its type here: a value outside trains nothing, hangs, or fails after the weights load."""
 
-MAX_DISTANCE = 10_000
-"""Largest distance of a suggested group size from the wrong one."""
+MAX_GROUP = 10_000
+"""Largest suggested group size."""
 
 
 @dataclass(frozen=True)
@@ -109,14 +108,9 @@ class Generation:
         return [n for n in (below, below + step) if n]
 
     def _divisors(self) -> list[int]:
-        """Return the group sizes that divide the batch: the two nearest below the present one and the two above."""
-        top = min(self.group - 1, self.completions)
-        below = range(top, max(1, top - MAX_DISTANCE), -1)
-        above = range(self.group + 1, min(self.completions, self.group + MAX_DISTANCE) + 1)
-        return sorted([*islice(filter(self._divides, below), 2), *islice(filter(self._divides, above), 2)])
-
-    def _divides(self, size: int) -> bool:
-        return self.completions % size == 0
+        """Return up to four group sizes that divide the batch, near the present one."""
+        sizes = [n for n in range(2, min(self.completions, MAX_GROUP) + 1) if self.completions % n == 0]
+        return sorted(sorted(sizes, key=lambda n: abs(n - self.group))[:4])
 
     def _remedy(self, unit: int) -> str:
         if self.size:

@@ -172,24 +172,6 @@ def slot_of(config: str, field: str) -> str:
     return " or ".join(f"algorithm.{row.slot}: {{name: {row.part}, {row.knob}: …}}" for row in rows)
 
 
-def equivalents(field: str) -> list[tuple[str, str]]:
-    """Return the equivalent in a recipe for each value of a field of TRL: rows for `rlm explain`.
-
-    >>> equivalents("importance_sampling_level")[1]
-    ('GRPOConfig.importance_sampling_level: sequence', 'importance: sequence')
-    """
-    rows = []
-    for choice in (choice for choice in CHOICES if choice.field == field):
-        for value, slots in choice.parts.items():
-            parts = ", ".join(f"{slot}: {part['name']}" for slot, part in slots.items())
-            rows.append((f"{choice.config}.{field}: {value}", parts or "no part"))
-    for row in (row for row in KNOBS if row.field == field):
-        absent = "" if row.absent is ALWAYS else f"; {row.absent}: no such part"
-        offset = f" (ours is TRL's {row.offset:+g})" if row.offset else ""
-        rows.append((f"{row.config}.{field}", f"{row.address}{offset}{absent}"))
-    return rows
-
-
 def algorithm_of(config: str, values: Mapping[str, Any], weights: Mapping[str, float] | None = None) -> Slots:
     """Return the slots of the algorithm that is equivalent to a config of TRL."""
     slots: Slots = {slot: dict(part) for slot, part in FIXED[config].items()}

@@ -76,12 +76,7 @@ MAX_VALUES = 10_000
 
 @dataclass(frozen=True)
 class Document:
-    """Data of a YAML text, with lines.
-
-    Args:
-        data: Mappings (with text keys), lists, text, numbers, booleans, None.
-        lines: Address of every value → its line, from 1.
-    """
+    """Data of a YAML text (mappings, lists, scalars), and address of every value → its line, from 1."""
 
     data: Any
     lines: dict[paths.Path, int]
@@ -89,13 +84,7 @@ class Document:
 
 @dataclass
 class Reader:
-    """Builder of values from the parser's events; it stops at the first that a recipe may not contain.
-
-    Args:
-        text: YAML.
-        source: Its name in errors.
-        lines: Address of every value → its line, filled while parsing.
-    """
+    """Builder of values from the parser's events; it stops at the first that a recipe may not contain."""
 
     text: str
     source: str
