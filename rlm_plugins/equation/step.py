@@ -100,16 +100,7 @@ MAX_WEIGHT_GROWTH = 10.0
 
 
 class Divergence(RlmError):
-    """Training diverged.
-
-    Args:
-        problem: One sentence.
-        where: The model.
-        hint: The next step for the user.
-
-    Attributes:
-        is_before_update: True if the last complete optimizer step is sound.
-    """
+    """Training diverged; `is_before_update` is True if the last complete optimizer step is sound."""
 
     is_before_update = False
 

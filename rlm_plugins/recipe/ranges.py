@@ -83,16 +83,8 @@ class Generation:
         return f"per_device_train_batch_size {self.micro_batch} × {micro_batches} × {processes}"
 
     def check(self, where: str) -> None:
-        """Check that it consists of whole groups and whole micro-batches."""
+        """Check that it consists of whole groups; TRL checks that it consists of whole micro-batches."""
         step = self.micro_batch * self.processes
-        if self.completions % step:
-            sizes = self._multiples(step)
-            raise RecipeError(
-                f"{self.completions} completions cannot be split into micro-batches of per_device_train_batch_size "
-                f"{self.micro_batch} × {self.processes} process(es)",
-                where=f"{where}.generation_batch_size",
-                allowed=either(list(map(str, sizes))),
-            )
         if self.completions % self.group:
             group_sizes = [str(size) for size in self._divisors()]
             raise RecipeError(

@@ -20,8 +20,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import pydantic
 import pydantic_core
 import typing_extensions
-from pydantic import AfterValidator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from rlm_plugins.equation.glossary import suggest
 from rlm_plugins.errors import RecipeError, nearest
@@ -173,15 +172,13 @@ def _check_generation(values: Mapping[str, Any], where: str) -> None:
 
 _TRACKERS = {"azure_ml": "azureml-sdk", "comet_ml": "comet-ml", "dagshub": "dagshub mlflow", "flyte": "flytekit"}
 """Name in `report_to` → packages on PyPI, where they have another name."""
-_PACKAGES = {"use_liger_kernel": ("liger_kernel", "liger-kernel")}
 
 
 def check_installed(config: Any, where: str) -> None:
     """Check that the packages of a config are installed: TRL imports them after the weights are loaded."""
-    for field, (module, package) in _PACKAGES.items():
-        if getattr(config, field, False) and importlib.util.find_spec(module) is None:
-            hint = f"pip install '{package}', or leave the field out"
-            raise RecipeError(f"{package} is not installed", where=f"{where}.{field}", hint=hint)
+    if getattr(config, "use_liger_kernel", False) and importlib.util.find_spec("liger_kernel") is None:
+        hint = "pip install liger-kernel, or leave the field out"
+        raise RecipeError("liger-kernel is not installed", where=f"{where}.use_liger_kernel", hint=hint)
     for name in config.report_to or ():
         if name not in ("none", "all"):
             check_tracker(name, f"{where}.report_to")
@@ -256,15 +253,9 @@ def _with_placeholders(hint: Any) -> Any:
     if not templates:
         return hint
     plain = tuple(choice for choice in choices if choice not in templates)
-    filled = [Annotated[str, AfterValidator(functools.partial(_fill, template))] for template in templates]
+    patterns = [re.sub(r"\\\[.*?\\\]", r"\\d+", f"^{re.escape(template)}$") for template in templates]
+    filled = [Annotated[str, Field(pattern=pattern)] for pattern in patterns]
     return typing.Union[(Literal[plain], *filled)]  # type: ignore[valid-type]
-
-
-def _fill(template: str, value: str) -> str:
-    pattern = re.sub(r"\\\[.*?\\\]", r"\\d+", re.escape(template))
-    if re.fullmatch(pattern, value) is None:
-        raise PydanticCustomError("literal_error", "{expected}", {"expected": repr(template)})
-    return value
 
 
 LORA, KEY = "LORA", "peft_type"

@@ -19,13 +19,7 @@ ALWAYS = object()
 
 @dataclass(frozen=True)
 class Choice:
-    """A field whose value names parts.
-
-    Args:
-        config: Class of the config.
-        field: Name of the field.
-        parts: Value → slot → part, with the knobs that it fixes.
-    """
+    """A field of a config class whose value names parts: value → slot → part, with the knobs that it fixes."""
 
     config: str
     field: str

@@ -379,15 +379,9 @@ class _ToStderr(io.TextIOBase):
         return sys.stderr.write(text) if sys.stderr is not None else len(text)
 
 
-@contextlib.contextmanager
-def _restored_cwd() -> Iterator[None]:
-    """Restore the working directory after the block: paths in recipes and on the command line are relative to it."""
+def _restored_cwd() -> contextlib.AbstractContextManager[None]:
+    """Return a context that restores the working directory: paths of recipes and commands are relative to it."""
     try:
-        folder = os.getcwd()
+        return contextlib.chdir(os.getcwd())
     except FileNotFoundError:  # it was removed
-        yield
-        return
-    try:
-        yield
-    finally:
-        os.chdir(folder)
+        return contextlib.nullcontext()
