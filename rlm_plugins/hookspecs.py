@@ -13,8 +13,8 @@ The signature is the schema. Each docstring below ends in a complete part, to wh
     def rlm_rewards():
         return {"brevity": brevity}
 
-Optional members of parts are declared in
-:mod:`rlm_plugins.registry.protocols`, recipe key and data of each hook in :mod:`rlm_plugins.equation.hooks`.
+Optional members of parts are declared in :mod:`rlm_plugins.registry.protocols`, recipe key and data of each hook in
+:mod:`rlm_plugins.equation.hooks`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Hook = TypeVar("Hook", bound=Callable[[], Any])
 
 def hookspec(function: Hook) -> Hook:
     """Declare a hook, and add the registration of the example to its docstring."""
-    if function.__doc__:
+    if function.__doc__ and "::\n" in function.__doc__:
         text = inspect.cleandoc(function.__doc__)
         example = text.partition("::\n")[2]
         target = re.findall(r"^    (?:def |class )?([A-Za-z_]\w*)(?:\(| =|:)", example, re.MULTILINE)[-1]

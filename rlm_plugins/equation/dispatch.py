@@ -156,12 +156,7 @@ def aggregate_term(batch: Batch, term: Bound, loss: torch.Tensor) -> Float[torch
 
 
 def term_counts(batch: Batch, terms: Iterable[Bound]) -> dict[str, Counts]:
-    """Return the counts of every limited term with an aggregator, for the field `term_counts` of the batch.
-
-    Args:
-        batch: All completions of an optimizer step, or of a generation batch, over all ranks.
-        terms: Policy loss and penalties.
-    """
+    """Return the counts of every limited term with an aggregator, over all completions of a step and all ranks."""
     counts = {}
     for term in terms:
         rows = term_mask(batch, term)

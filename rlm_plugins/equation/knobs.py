@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NameOf:
-    """Mark a knob as the name of a reward or a source, to be validated before anything is loaded.
-
-    Args:
-        kind: ``reward`` or ``source``.
-    """
+    """Mark a knob as the name of a reward or a source (`kind`), to be validated before anything is loaded."""
 
     kind: str
 
@@ -39,30 +35,12 @@ SourceName = Annotated[str, NameOf("source")]
 
 
 def named(rewards: Mapping[str, torch.Tensor], name: str, *, where: str) -> torch.Tensor:
-    """Return the reward called `name`, (B,); NaN: it did not apply.
-
-    Args:
-        rewards: `Batch.named_rewards`.
-        name: The name.
-        where: The knob, for errors.
-
-    Raises:
-        RecipeError: Unknown name.
-    """
+    """Return the reward `name` of `Batch.named_rewards`, (B,); NaN: it did not apply. `where` is the knob."""
     return _lookup(rewards, name, "reward", where)
 
 
 def completions_of(sources: Mapping[str, torch.Tensor], name: str, *, where: str) -> torch.Tensor:
-    """Return True for each completion that the source called `name` generated, (B,).
-
-    Args:
-        sources: `Batch.sources`.
-        name: The name.
-        where: The knob, for errors.
-
-    Raises:
-        RecipeError: Unknown name.
-    """
+    """Return True for each completion that the source called `name` generated, (B,), by `Batch.sources`."""
     return _lookup(sources, name, "source", where)
 
 
@@ -147,13 +125,7 @@ def as_recipe_value(value: Any) -> Any:
 def read(value: Mapping[str, Any], where: str, *, whole: bool = False) -> Schedule:
     """Parse the schedule of a recipe; the caller validates both ends against the knob.
 
-    Args:
-        value: ``{from, to, over}``, and optionally ``after`` and ``shape``.
-        where: Recipe path of the knob.
-        whole: True if the knob is an integer.
-
-    Raises:
-        RecipeError: An unknown or missing key, or a wrong value.
+    It has ``from``, ``to``, ``over``, and optionally ``after`` and ``shape``; values of a `whole` one are rounded.
     """
     for key in value:
         if key not in KEYS:

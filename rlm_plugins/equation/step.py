@@ -112,11 +112,7 @@ class LossDivergence(Divergence, PartError):
 
 
 def check_number(value: float, name: str, step: int) -> None:
-    """Check a loss, or the norm of a gradient, before it changes a weight.
-
-    Raises:
-        Divergence: It is not finite, or too large.
-    """
+    """Check a loss, or the norm of a gradient, before it changes a weight."""
     if not abs(value) <= MAX_LOSS_OR_NORM:
         error = Divergence(f"training diverged in step {step + 1}: {name} is {value:g}")
         error.is_before_update = True

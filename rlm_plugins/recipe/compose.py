@@ -25,7 +25,7 @@ from rlm_plugins.recipe.checks.required_columns import (
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.paths import Path, format_path, leaves, prefixed_address
 from rlm_plugins.recipe.resolve import Plan, located, plans_of, symbols
-from rlm_plugins.recipe.stage_sections import check_copied, check_frozen
+from rlm_plugins.recipe.stage_sections import check_quantized
 from rlm_plugins.recipe.trainer_settings import (
     LORA,
     NOT_IN_A_CRITIC,
@@ -110,8 +110,7 @@ def _check_built(plan: Plan, stage: Stage, config: Any, held_out_only: bool) -> 
     _check_prompt_source(plan, stage.environment_spec)
     check_images(stage.environment_spec, stage.source, product_of(stage.trainer), stage.critic, where)
     check_stage_texts(stage, None if held_out_only else config, where)
-    check_copied(stage.critic, stage.source, plan.address("critic"))
-    check_frozen(stage.lora, stage.source, plan.address("model"))
+    check_quantized(stage, plan.address("critic"), plan.address("model"))
     check_installed(config, plan.address("trainer"))
 
 

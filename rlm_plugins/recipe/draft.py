@@ -133,11 +133,7 @@ COMMAND_LINE = "command line"
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Return the address and the value of ``key=value``.
-
-    Raises:
-        RecipeError: No ``=``, no address, or invalid YAML.
-    """
+    """Return the address and the value of ``key=value``."""
     address, equals, value = text.partition("=")
     if not equals or "" in parse_path(address):
         raise RecipeError("expected `key=value`", where=f"{COMMAND_LINE}: {text}")

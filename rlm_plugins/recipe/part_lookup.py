@@ -37,13 +37,7 @@ HOOK_OF = {hook.key: name for name, hook in HOOKS.items()}
 
 @dataclass(frozen=True)
 class Finder:
-    """Lookup of parts for the stage at `stage_path`.
-
-    Args:
-        recipe: Its `origins` are completed with the defaults of parts.
-        registry: The parts.
-        stage_path: Address of the stage; all other addresses are relative to it.
-    """
+    """Lookup of parts for the stage at `stage_path`, to which all addresses are relative. It completes the origins."""
 
     recipe: Recipe
     registry: Registry
@@ -61,16 +55,7 @@ class Finder:
         return [bound for bound, _ in parts], [resolved for _, resolved in parts]
 
     def part(self, key: str, spec: Mapping[str, Any], steps: Path) -> tuple[Bound, dict[str, Any]]:
-        """Return a part bound to its knobs, and its plain data with every knob.
-
-        Args:
-            key: The recipe key of its hook.
-            spec: ``{name: …, knobs…}``.
-            steps: Its address in the stage.
-
-        Raises:
-            RecipeError: An unknown part, a wrong knob, or a penalty without its coefficient.
-        """
+        """Return the part of `spec` (``{name: …, knobs…}``) bound to its knobs, and its plain data with every knob."""
         where = self.address(*steps)
         part = self.registry.find(HOOK_OF[key], spec["name"], where=where)
         options = {name: spec[name] for name in HOOKS[part.hook].options if spec.get(name) is not None}

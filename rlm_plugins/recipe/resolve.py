@@ -47,16 +47,7 @@ from rlm_plugins.stage import Extensions, Reward, Stage
 
 @dataclass(frozen=True)
 class Plan:
-    """A stage with its parts bound, and the parts that build its data sets and its weights.
-
-    Args:
-        stage: The stage, without data, weights and equation.
-        stage_path: Its address in the recipe.
-        slots: Key of ``algorithm:`` → part, None, or list of parts.
-        environment: The environment part.
-        suite: Name → environment of a further held-out set.
-        model: The model part; None in a later stage.
-    """
+    """A stage without data, weights and equation, with its address, its slots, and the parts that build the rest."""
 
     stage: Stage
     stage_path: Path
@@ -130,21 +121,13 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
 
 
 def resolve_algorithm(recipe: Recipe, registry: Registry) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the slots of the first stage's algorithm, and the same as plain data; other sections are not looked up.
-
-    Raises:
-        RecipeError: An unknown name, a wrong knob, or data that nothing provides.
-    """
+    """Return the slots of the first stage's algorithm, and the same as plain data; other sections are not looked up."""
     _, slots, resolved = _algorithm(Finder(recipe, registry, recipe.stage_paths[0]), recipe.bodies[0])
     return slots, resolved
 
 
 def resolve_rewards(recipe: Recipe, registry: Registry) -> list[Reward]:
-    """Return the rewards of the first stage.
-
-    Raises:
-        RecipeError: An unknown name or a wrong knob.
-    """
+    """Return the rewards of the first stage."""
     return rewards_of(Finder(recipe, registry, recipe.stage_paths[0]), recipe.bodies[0].get("rewards") or [])[0]
 
 

@@ -14,8 +14,7 @@ from rlm_plugins.recipe.trainer_settings import LORA, kind_of
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Evaluates, Measures, SetsTrainer
 from rlm_plugins.rewards.processes import check_processes
-from rlm_plugins.specs import ModelSpec
-from rlm_plugins.stage import Critic, Evaluation, Reward
+from rlm_plugins.stage import Critic, Evaluation, Reward, Stage
 
 
 def rewards_of(finder: Finder, entries: list[dict[str, Any]]) -> tuple[list[Reward], list[dict[str, Any]]]:
@@ -212,19 +211,17 @@ def critic_of(
     return critic, {"critic": resolved}
 
 
-def check_copied(critic: Critic | None, source: ModelSpec, where: str) -> None:
-    """Check that the base model can be copied and trained, for a critic that is a copy."""
-    if critic is not None and critic.kind == "separate" and getattr(source.config, "quantization_config", None):
+def check_quantized(stage: Stage, critic: str, model: str) -> None:
+    """Check that quantized weights are not copied by a critic or trained; `critic` and `model` are addresses."""
+    if not getattr(stage.source.config, "quantization_config", None):
+        return
+    if stage.critic is not None and stage.critic.kind == "separate":
         problem = "a separate critic is a trained copy of the model, but the weights of this model are quantized"
         allowed = "`critic: {kind: shared}`, an adapter, or `{kind: head}`, a value head; both with `model.lora`"
-        raise RecipeError(problem, where=where, allowed=allowed)
-
-
-def check_frozen(lora: Any, source: ModelSpec, where: str) -> None:
-    """Check that quantized weights have an adapter to train."""
-    if lora is None and getattr(source.config, "quantization_config", None):
+        raise RecipeError(problem, where=critic, allowed=allowed)
+    if stage.lora is None:
         hint = "add an adapter: `model: {lora: {r: 16, target_modules: all-linear}}`"
-        raise RecipeError("quantized weights cannot be trained", where=where, hint=hint)
+        raise RecipeError("quantized weights cannot be trained", where=model, hint=hint)
 
 
 def _check_trained_once(parts: Sequence[tuple[str, Bound, str]]) -> None:

@@ -198,11 +198,11 @@ def check_tracker(name: str, where: str) -> None:
     available, supported = get_available_reporting_integrations(), sorted(INTEGRATION_TO_CALLBACK)
     if name in available:
         return
+    problem, hint = f"'{name}' is not installed", f"pip install {_TRACKERS.get(name, name)}"
     if name not in supported:
+        problem = f"unknown tracker '{name}'"
         hint = nearest(name, supported) or "`report_to: none`, or a callback of your own under `callbacks:`"
-        raise RecipeError(f"unknown tracker '{name}'", where=where, allowed=", ".join(["none", *supported]), hint=hint)
-    hint = f"pip install {_TRACKERS.get(name, name)}"
-    raise RecipeError(f"'{name}' is not installed", where=where, allowed=", ".join(["none", *available]), hint=hint)
+    raise RecipeError(problem, where=where, allowed=", ".join(["none", *available]), hint=hint)
 
 
 def trainer_defaults() -> dict[str, Any]:

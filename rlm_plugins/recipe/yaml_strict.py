@@ -91,12 +91,7 @@ class Reader:
     lines: dict[paths.Path, int] = field(default_factory=dict)
 
     def document(self) -> Document:
-        """Return the only document of the text.
-
-        Raises:
-            RecipeError: Something a recipe may not contain.
-            yaml.YAMLError: Invalid YAML.
-        """
+        """Return the only document of the text."""
         self.events: Iterator[Any] = yaml.parse(self.text, Loader=yaml.SafeLoader)
         next(self.events)
         if isinstance(next(self.events), yaml.StreamEndEvent):
@@ -178,11 +173,7 @@ MAX_BYTES = 256_000
 
 
 def read(path: Path) -> Document:
-    """Return the document of a recipe file.
-
-    Raises:
-        RecipeError: No such file, an error of :func:`parse`, or a document that is no mapping.
-    """
+    """Return the document of a recipe file, a mapping."""
     if not path.is_file():
         candidates = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
         raise RecipeError("file not found", where=str(path), hint=nearest(path.name, candidates))

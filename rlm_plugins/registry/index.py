@@ -104,11 +104,7 @@ class PluginIndex:
     """
 
     def __init__(self, modules: Mapping[str, str]) -> None:
-        """Read the index.
-
-        Args:
-            modules: Name of each plugin → origin and module of its entry point.
-        """
+        """Read the index; `modules` maps the name of each plugin to origin and module of its entry point."""
         self._keys = {plugin: f"{plugin} {module} {_fingerprint(module)}" for plugin, module in modules.items()}
         entries = _read()
         self.names: dict[str, Names] = {p: entries[key] for p, key in self._keys.items() if key in entries}

@@ -32,13 +32,7 @@ ALLOWED = "`package.module:name`, or `folder/file.py:name` from the folder of th
 
 @dataclass(frozen=True)
 class Limits:
-    """Files and packages that a recipe may run by address.
-
-    Args:
-        files: Plugin file → SHA-256 of its bytes.
-        packages: Top-level names of installed packages.
-        functions: Canonical address of a function of a file → SHA-256 of the file.
-    """
+    """Plugin files, packages, and functions of files (by canonical address) that a recipe may run; files by SHA-256."""
 
     files: Mapping[Path, str]
     packages: frozenset[str]
@@ -120,11 +114,7 @@ def _require_same_package(target: Any, address: str, where: str) -> None:
 
 
 def import_function(address: str, *, where: str) -> Callable[..., Any]:
-    """Return the function at an address.
-
-    Raises:
-        RecipeError: As :func:`import_object`, or the object cannot be called.
-    """
+    """Return the function at an address."""
     function = import_object(address, where=where)
     if not callable(function):
         raise RecipeError(f"expected a function at '{address}', got {type(function).__name__}", where=where)

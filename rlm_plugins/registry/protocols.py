@@ -234,10 +234,7 @@ def granularity_of(part: Any) -> str:
 
 
 def capabilities(part: Any) -> list[tuple[str, str]]:
-    """Return the optional members of a part, each with one sentence.
-
-    Args:
-        part: A :class:`rlm_plugins.registry.part.Part` or :class:`rlm_plugins.registry.part.Bound`.
+    """Return the optional members of a part, bound or not, each with one sentence.
 
     >>> from types import SimpleNamespace
     >>> capabilities(SimpleNamespace(target=SimpleNamespace(columns=("steps",))))

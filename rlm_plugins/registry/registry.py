@@ -135,7 +135,7 @@ class Registry:
         names, conventions = self._candidates(hook, name)
         broken = [p for p in self.plugins.values() if p.error and plugin in ("", p.name)]
         elsewhere = [HOOKS[p.hook].key for p in self if p.name == bare and plugin in ("", p.plugin)]
-        hints = [nearest(name, [*names, *([] if conventions else self._full(hook))])]
+        hints = [nearest(name, [*names, *([] if conventions else (p.full_name for p in self if p.hook == hook))])]
         hints += [f"'{name}' is a part for `{elsewhere[0]}`"] if elsewhere else []
         if hook == "rlm_environments":
             hints += ["your own data, or a data set of the hub: `{name: dataset, path: …}`"]
@@ -185,15 +185,10 @@ class Registry:
         of_algorithm = [candidate for candidate in names if base_name(candidate) == algorithm]
         return (of_algorithm, of_library) if of_algorithm else (of_library or names, [])
 
-    def _full(self, hook: str) -> list[str]:
-        return [p.full_name for p in self if p.hook == hook]
-
     def names(self, hook: str) -> list[str]:
         """Return every name that finds a part of `hook`, in its shortest form, built-in ones first."""
-        return [p.name if self._is_bare(p) else p.full_name for p in self if p.hook == hook]
-
-    def _is_bare(self, part: Part) -> bool:
-        return part.plugin == BUILTIN or len(self.parts[part.hook, part.name]) == 1
+        parts = [(p, p.plugin == BUILTIN or len(self.parts[hook, p.name]) == 1) for p in self if p.hook == hook]
+        return [p.name if is_bare else p.full_name for p, is_bare in parts]
 
     def parts_of(self, hook: str) -> list[Part]:
         """Return the parts of a hook, of the plugins that were imported so far."""
