@@ -14,6 +14,7 @@ OUTSIDE: list[tuple[dict[str, Any], str]] = [
     ({"temperature": 101}, "temperature: expected 100 or less, got the number 101"),
     ({"top_p": 0}, "top_p: expected more than 0, got the number 0"),
     ({"seed": 2**32}, "seed: expected less than 4294967296, got the number 4294967296"),
+    ({"adam_beta2": 1.48}, "adam_beta2: expected less than 1, got the number 1.48"),
     ({"adam_beta1": float("nan")}, "adam_beta1: expected a finite number, got the number nan"),
 ]
 

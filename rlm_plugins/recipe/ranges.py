@@ -13,8 +13,11 @@ from pydantic import Field
 from rlm_plugins.errors import RecipeError, either
 
 _COUNT = Annotated[int, Field(ge=1, le=1_000_000)]
+_BELOW_ONE = Annotated[float, Field(ge=0, lt=1)]
 RANGES: dict[str, Any] = {
     "learning_rate": Annotated[float, Field(ge=0, le=100)],
+    "adam_beta1": _BELOW_ONE,
+    "adam_beta2": _BELOW_ONE,
     "max_steps": Annotated[int, Field(ge=1)] | Literal[-1],
     "num_train_epochs": Annotated[float, Field(gt=0)],
     "per_device_train_batch_size": _COUNT,
@@ -28,7 +31,7 @@ RANGES: dict[str, Any] = {
     "top_p": Annotated[float, Field(gt=0, le=1)],
     "seed": Annotated[int, Field(ge=0, lt=2**32)],
     "r": Annotated[int, Field(ge=1, le=16_384)],
-    "lora_dropout": Annotated[float, Field(ge=0, lt=1)],
+    "lora_dropout": _BELOW_ONE,
 }
 """Field of TRL or PEFT → its type here: a value outside trains nothing, hangs, or fails after the weights load."""
 

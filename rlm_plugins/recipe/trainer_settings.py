@@ -155,7 +155,7 @@ def _construct(config_class: type, values: Mapping[str, Any], where: str, has_fo
         except Exception as error:
             mentioned = [key for key in values if re.search(rf"\b{re.escape(key)}\b", str(error))]
             address = f"{where}.{mentioned[0]}" if mentioned else where
-            raise RecipeError(f"{config_class.__name__} refuses: {error}", where=address) from error
+            raise RecipeError(f"{config_class.__name__} refuses: {error}", where=address) from None
 
 
 def _check_generation(values: Mapping[str, Any], where: str) -> None:
