@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Self
 
 
 class RlmError(Exception):
@@ -25,6 +26,12 @@ class RlmError(Exception):
         lines += [f"  allowed: {allowed}"] if allowed else []
         lines += [f"  hint: {hint}"] if hint else []
         super().__init__("\n".join(lines))
+
+    def at(self, where: str) -> Self:
+        """Return the same error, with the same cause, about another place."""
+        moved = type(self)(self.problem, where=where, allowed=self.allowed, hint=self.hint)
+        moved.__cause__ = self.__cause__
+        return moved
 
 
 class RecipeError(RlmError):

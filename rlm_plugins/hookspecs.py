@@ -7,14 +7,23 @@ and returns ``{name: part}``; the training loop calls none. A part is a plain fu
   data;
 - **after** ``*``: **its knobs**, annotated, set by recipes. A scheduled knob has its value at the current step.
 
-The signature is the schema. Each docstring below ends in a complete part. Optional members of parts are declared in
-:mod:`rlm_plugins.registry.protocols`, recipe key and data of each hook in :mod:`rlm_plugins.equation.hooks`.
+The signature is the schema. Each docstring below ends in a complete part, to which its registration is added::
+
+    @hookimpl
+    def rlm_rewards():
+        return {"brevity": brevity}
+
+Optional members of parts are declared in :mod:`rlm_plugins.registry.protocols`, recipe key and data of each hook in
+:mod:`rlm_plugins.equation.hooks`.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
+import textwrap
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pluggy
 
@@ -22,8 +31,20 @@ if TYPE_CHECKING:
     from rlm_plugins.registry.setting import Setting
     from rlm_plugins.specs import Algorithm
 
-hookspec = pluggy.HookspecMarker("rlm")
 Parts = Mapping[str, Callable[..., Any]]
+Hook = TypeVar("Hook", bound=Callable[[], Any])
+
+
+def hookspec(function: Hook) -> Hook:
+    """Declare a hook, and add the registration of the example to its docstring."""
+    if function.__doc__ and "::\n" in function.__doc__:
+        text = inspect.cleandoc(function.__doc__)
+        example = text.partition("::\n")[2]
+        target = re.findall(r"^    (?:def |class )?([A-Za-z_]\w*)(?:\(| =|:)", example, re.MULTILINE)[-1]
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", target).lower()
+        registration = f'@hookimpl\ndef {function.__name__}():\n    return {{"{name}": {target}}}'
+        function.__doc__ = f"{text}\n\n{textwrap.indent(registration, '    ')}"
+    return pluggy.HookspecMarker("rlm")(function)
 
 
 @hookspec
@@ -40,10 +61,6 @@ def rlm_environments() -> Parts:
             examples = [{"prompt": f"2*{n}=", "answer": str(2 * n), "demonstration": str(2 * n)}
                         for n in range(highest + 1)]
             return EnvironmentSpec(train=examples[held_out:], test=examples[:held_out])
-
-        @hookimpl
-        def rlm_environments():
-            return {"doubling": doubling}
     """
 
 
@@ -63,10 +80,6 @@ def rlm_samplers() -> Parts:
         def easy_first(size, epoch, *, epochs: int = 1):
             \"\"\"In order while `epoch` < `epochs` (of a data set sorted by difficulty), then backwards.\"\"\"
             return list(range(size)) if epoch < epochs else list(range(size))[::-1]
-
-        @hookimpl
-        def rlm_samplers():
-            return {"easy_first": easy_first}
     """
 
 
@@ -93,10 +106,6 @@ def rlm_rollouts() -> Parts:
             \"\"\"Answer `text` to every prompt: a baseline without a model.\"\"\"
             ids = tokenizer(text)["input_ids"] + [tokenizer.eos_token_id]
             return {"completion_ids": [ids] * len(prompts)}
-
-        @hookimpl
-        def rlm_rollouts():
-            return {"scripted": scripted}
     """
 
 
@@ -122,10 +131,6 @@ def rlm_generators() -> Parts:
                                generation_config=config) for i in starts]
             width, pad = max(x.shape[1] for x in chunks), config.pad_token_id
             return torch.cat([torch.nn.functional.pad(x, (0, width - x.shape[1]), value=pad) for x in chunks])
-
-        @hookimpl
-        def rlm_generators():
-            return {"in_chunks": in_chunks}
     """
 
 
@@ -150,10 +155,6 @@ def rlm_engines() -> Parts:
                 return EngineCompletions(ids, [[0.0] * len(row) for row in ids], [self._version] * len(ids))
             def score(self, sequences):
                 return [[0.0] * (len(sequence) - 1) for sequence in sequences]
-
-        @hookimpl
-        def rlm_engines():
-            return {"parrot": Parrot}
     """
 
 
@@ -178,10 +179,6 @@ def rlm_rewards() -> Parts:
         def brevity(completions, *, characters: int = 200):
             \"\"\"1 for an empty completion, falling to 0 at `characters`.\"\"\"
             return [max(0.0, 1 - len(text) / characters) for text in completions]
-
-        @hookimpl
-        def rlm_rewards():
-            return {"brevity": brevity}
     """
 
 
@@ -194,10 +191,6 @@ def rlm_shapers() -> Parts:
         def squashed(rewards, *, temperature: float = 1.0):
             \"\"\"r′ = σ(r / temperature).\"\"\"
             return torch.sigmoid(rewards / temperature)
-
-        @hookimpl
-        def rlm_shapers():
-            return {"squashed": squashed}
     """
 
 
@@ -213,10 +206,6 @@ def rlm_filters() -> Parts:
             \"\"\"Keep groups whose mean reward is at least `at_least`.\"\"\"
             means = torch.stack([rewards[group == g].mean() for g in group])
             return means >= at_least
-
-        @hookimpl
-        def rlm_filters():
-            return {"solved_sometimes": solved_sometimes}
     """
 
 
@@ -235,10 +224,6 @@ def rlm_advantages() -> Parts:
         def median_baseline(rewards, group):
             \"\"\"Âᵢ = rᵢ − median of its group: one lucky completion does not change the baseline.\"\"\"
             return rewards - torch.stack([rewards[group == g].median() for g in group])
-
-        @hookimpl
-        def rlm_advantages():
-            return {"median_baseline": median_baseline}
     """
 
 
@@ -251,10 +236,6 @@ def rlm_importance() -> Parts:
         def per_token(logp, old_logp):
             \"\"\"log wᵢₜ = log π(yₜ) − log π_old(yₜ).\"\"\"
             return logp - old_logp
-
-        @hookimpl
-        def rlm_importance():
-            return {"per_token": per_token}
     """
 
 
@@ -267,10 +248,6 @@ def rlm_policy_losses() -> Parts:
         def capped(ratio, advantages, *, cap: float = 2.0):
             \"\"\"ℓ = −min(w, cap) · Â.\"\"\"
             return -ratio.clamp(max=cap) * advantages
-
-        @hookimpl
-        def rlm_policy_losses():
-            return {"capped": capped}
     """
 
 
@@ -286,10 +263,6 @@ def rlm_token_weights() -> Parts:
             \"\"\"Early tokens count more: c halves every `half_life` tokens.\"\"\"
             positions = torch.arange(logp.shape[1], device=logp.device)
             return (0.5 ** (positions / half_life)).expand_as(logp)
-
-        @hookimpl
-        def rlm_token_weights():
-            return {"fading": fading}
     """
 
 
@@ -304,10 +277,6 @@ def rlm_penalties() -> Parts:
         def drift(logp, old_logp):
             \"\"\"Ω = (log π − log π_old)² / 2.\"\"\"
             return (logp - old_logp) ** 2 / 2
-
-        @hookimpl
-        def rlm_penalties():
-            return {"drift": drift}
     """
 
 
@@ -322,10 +291,6 @@ def rlm_aggregators() -> Parts:
             \"\"\"Weigh a completion of n tokens by √n: between sequence mean and sequence sum.\"\"\"
             lengths = mask.sum(1).clamp(min=1)
             return ((loss * mask).sum(1) / lengths.sqrt()).sum() / num_sequences
-
-        @hookimpl
-        def rlm_aggregators():
-            return {"square_root_length": square_root_length}
     """
 
 
@@ -344,10 +309,6 @@ def rlm_algorithms() -> Mapping[str, Algorithm]:
             policy_loss={"name": "clip", "epsilon": 0.2, "epsilon_high": 1.0},
             aggregator="token_mean",
         )
-
-        @hookimpl
-        def rlm_algorithms():
-            return {"bold_grpo": bold_grpo}
     """
 
 
@@ -373,10 +334,6 @@ def rlm_trainers() -> Parts:
                 for name, weight in model.named_parameters():
                     weight.requires_grad_("lm_head" in name)
                 return Observed(model=model, args=setup.arguments(stage, run), processing_class=tokenizer)
-
-        @hookimpl
-        def rlm_trainers():
-            return {"last_layer": LastLayer}
     """
 
 
@@ -391,10 +348,6 @@ def rlm_models() -> Parts:
             config = transformers.GPT2Config(n_layer=layers)
             return ModelSpec(config=config, tokenizer=lambda: AutoTokenizer.from_pretrained(path),
                                load=lambda: transformers.GPT2LMHeadModel(config))
-
-        @hookimpl
-        def rlm_models():
-            return {"tiny_gpt": tiny_gpt}
     """
 
 
@@ -412,10 +365,6 @@ def rlm_callbacks() -> Parts:
                 def on_log(self, args, state, control, logs=None, **kwargs):
                     control.should_training_stop |= (logs or {}).get("completions/mean_length", 0) > tokens
             return Watch()
-
-        @hookimpl
-        def rlm_callbacks():
-            return {"stop_when_long": stop_when_long}
     """
 
 
@@ -434,10 +383,6 @@ def rlm_observers() -> Parts:
                 self._log = trainer.components.context.log
             def scored(self, batch, turn_ends):
                 self._log("longest", batch.mask.sum(1).max().item() / self._unit)
-
-        @hookimpl
-        def rlm_observers():
-            return {"longest_completion": LongestCompletion}
     """
 
 
@@ -458,10 +403,6 @@ def rlm_settings() -> Mapping[str, Setting]:
             check=no_engine,
             observer=lambda config: Stopwatch(config.max_seconds),
         )
-
-        @hookimpl
-        def rlm_settings():
-            return {"max_seconds": max_seconds}
     """
 
 
@@ -481,10 +422,6 @@ def rlm_sections() -> Parts:
                     def on_step_end(_, args, state, control, **kwargs):
                         control.should_training_stop |= state.num_input_tokens_seen >= self.tokens
                 return [Stop()]
-
-        @hookimpl
-        def rlm_sections():
-            return {"budget": Budget}
     """
 
 
@@ -500,8 +437,4 @@ def rlm_commands() -> Mapping[str, Callable[..., Any]]:
             \"\"\"Print the mean length of the completions of a run.\"\"\"
             lines = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
             print(sum(len(line["completion"]) for line in lines) / max(len(lines), 1))
-
-        @hookimpl
-        def rlm_commands():
-            return {"mean_length": mean_length}
     """

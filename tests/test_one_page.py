@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import one_page
 import pytest
 import torch
 
-from rlm_plugins.equation import one_page
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.equation import Equation
 from rlm_plugins.equation.hooks import HOOKS
@@ -185,7 +185,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 def test_reference_implementation_runs_as_documented() -> None:
-    command = [sys.executable, "-m", "rlm_plugins.equation.one_page"]
+    command = [sys.executable, one_page.__file__]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     reward = [float(line.split("mean reward")[1].split()[0]) for line in lines]
     assert len(lines) == 11

@@ -1,36 +1,35 @@
-"""Ranges of numbers include their ends; a message names the end that is exceeded."""
+"""Ranges of settings: a value outside is refused with its address, and the ends belong to the range."""
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import pytest
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.ranges import RANGES, Range, check_values, problem
+from rlm_plugins.recipe.trainer_settings import check
+
+OUTSIDE: list[tuple[dict[str, Any], str]] = [
+    ({"max_steps": 0}, "max_steps: expected 1 or more or -1, got the number 0"),
+    ({"temperature": 101}, "temperature: expected 100 or less, got the number 101"),
+    ({"top_p": 0}, "top_p: expected more than 0, got the number 0"),
+    ({"seed": 2**32}, "seed: expected less than 4294967296, got the number 4294967296"),
+    ({"adam_beta2": 1.48}, "adam_beta2: expected less than 1, got the number 1.48"),
+    ({"adam_beta1": float("nan")}, "adam_beta1: expected a finite number, got the number nan"),
+]
 
 
-def test_range_includes_its_ends() -> None:
-    for key, limits in RANGES.items():
-        for end, excluded in ((limits.low, limits.above), (limits.high, limits.below)):
-            if math.isfinite(end):
-                assert (problem(key, end)[0] == "") is not excluded, key
-        assert limits.also is None or not problem(key, limits.also)[0], key
-        assert problem(key, math.nan)[0], key
-        assert problem(key, True) == problem(key, "text") == problem(key, None) == ("", "")
+@pytest.mark.parametrize(("values", "words"), OUTSIDE, ids=[str(values) for values, _ in OUTSIDE])
+def test_a_value_outside_its_range_is_refused(values: dict[str, Any], words: str) -> None:
+    from trl import GRPOConfig
+
+    with pytest.raises(RecipeError, match=words):
+        check(GRPOConfig, values, "trainer")
 
 
-def test_labels_of_the_user_are_no_keys() -> None:
-    """A mapping inside a knob may use the names of settings for rewards or criteria."""
-    body = {"algorithm": {"name": "x", "advantage": {"name": "per_reward", "weights": {"r": 0.0, "seed": -1}}}}
-    check_values(body, ())
-    with pytest.raises(RecipeError, match=r"algorithm.advantage.epsilon: expected 0 or more, got the number -1"):
-        check_values({"algorithm": {"advantage": {"epsilon": -1}}}, ())
-    with pytest.raises(RecipeError, match=r"stages\[1\].rewards\[0\].low: expected `low` not larger than `high`"):
-        check_values({"rewards": [{"low": 2, "high": 1}]}, ("stages", 1))
+def test_a_range_includes_its_ends() -> None:
+    from trl import GRPOConfig
 
-
-def test_a_message_names_the_end_that_is_exceeded() -> None:
-    limits = Range(0, 1_000_000, above=True)
-    assert (limits.limit_text(0), limits.limit_text(1e7)) == ("more than 0", "1,000,000 or less")
-    assert problem("adam_beta2", 1.48)[0] == "expected less than 1, got the number 1.48"
+    ends = {"max_steps": -1, "temperature": 100, "top_p": 1, "seed": 2**32 - 1, "learning_rate": 0}
+    config = check(GRPOConfig, ends, "trainer", project_defaults={"use_cpu": True, "bf16": False})
+    assert {key: getattr(config, key) for key in ends} == ends

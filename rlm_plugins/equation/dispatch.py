@@ -68,24 +68,13 @@ def call_part(part: Bound, batch: Batch, *shapes: str) -> torch.Tensor:
     Raises:
         PartError: The part failed, requires data that is not available, or returned another shape.
     """
-    return check_shape(part, call_without_checks(part, batch), batch, *shapes)
-
-
-def call_without_checks(part: Bound, batch: Batch) -> object:
-    """Return the result of `part` on `batch` without validation; errors name the part."""
-    for name in part.part.required_data:
-        if getattr(batch, name) is None:
-            raise PartError(f"requires `{name}`, which this configuration does not provide", where=location(part))
     with attribute_errors(part):
-        return part(batch)
+        x = part(batch)
+    return check_shape(part, x, batch, *shapes)
 
 
 def update_part(part: Bound, batch: Batch) -> None:
     """Update the state of `part` from a scored `batch`, if it has a method `update`."""
-    for name in part.part.update_required_data:
-        if getattr(batch, name) is None:
-            problem = f"`update` requires `{name}`, which this configuration does not provide"
-            raise PartError(problem, where=location(part))
     with attribute_errors(part):
         part.update(batch)
 
@@ -126,7 +115,7 @@ def check_finite(part: Bound, x: torch.Tensor) -> torch.Tensor:
 
 def location(part: Bound) -> str:
     """Return name, hook and file of a part, for errors."""
-    return f"part '{part.part.full_name}' ({part.part.hook}, {part.part.file})"
+    return part.part.location
 
 
 Counts = dict[str, torch.Tensor]
@@ -167,12 +156,7 @@ def aggregate_term(batch: Batch, term: Bound, loss: torch.Tensor) -> Float[torch
 
 
 def term_counts(batch: Batch, terms: Iterable[Bound]) -> dict[str, Counts]:
-    """Return the counts of every limited term with an aggregator, for the field `term_counts` of the batch.
-
-    Args:
-        batch: All completions of an optimizer step, or of a generation batch, over all ranks.
-        terms: Policy loss and penalties.
-    """
+    """Return the counts of every limited term with an aggregator, over all completions of a step and all ranks."""
     counts = {}
     for term in terms:
         rows = term_mask(batch, term)

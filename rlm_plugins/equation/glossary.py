@@ -34,8 +34,7 @@ TERMS: dict[str, tuple[str, ...]] = {
 def translate(term: str) -> tuple[str, ...]:
     """Return our names for a term of the field, the most likely first; empty if the glossary lacks it.
 
-    Args:
-        term: In any spelling; a dotted config path is reduced to its last component.
+    A dotted config path is reduced to its last component.
 
     >>> translate("Clip-Range"), translate("actor_rollout_ref.actor.clip_ratio"), translate("nonsense")
     (('policy_loss/clip.epsilon',), ('policy_loss/clip.epsilon',), ())
@@ -66,10 +65,6 @@ def suggest(term: str, allowed: Iterable[str]) -> str:
     """Return a hint for an unknown knob or key; empty if nothing is close.
 
     The glossary has priority over similar spellings: a term of the field is not a typing error.
-
-    Args:
-        term: The unknown name, as the recipe has it.
-        allowed: The names that would be valid there.
 
     >>> suggest("clip_range", ["epsilon", "delta"]), suggest("clip_range", ["gamma"])
     ("did you mean 'epsilon'?", "'clip_range' is `epsilon` of `clip`: see `rlm explain clip_range`")

@@ -10,21 +10,20 @@ import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import WithJsonSchema, WrapValidator
 
 from rlm_plugins.errors import RecipeError, RlmError, expected, nearest
 from rlm_plugins.lazy import torch
 
+if TYPE_CHECKING:
+    from rlm_plugins.registry.part import Bound
+
 
 @dataclass(frozen=True)
 class NameOf:
-    """Mark a knob as the name of a reward or a source, to be validated before anything is loaded.
-
-    Args:
-        kind: ``reward`` or ``source``.
-    """
+    """Mark a knob as the name of a reward or a source (`kind`), to be validated before anything is loaded."""
 
     kind: str
 
@@ -36,30 +35,12 @@ SourceName = Annotated[str, NameOf("source")]
 
 
 def named(rewards: Mapping[str, torch.Tensor], name: str, *, where: str) -> torch.Tensor:
-    """Return the reward called `name`, (B,); NaN: it did not apply.
-
-    Args:
-        rewards: `Batch.named_rewards`.
-        name: The name.
-        where: The knob, for errors.
-
-    Raises:
-        RecipeError: Unknown name.
-    """
+    """Return the reward `name` of `Batch.named_rewards`, (B,); NaN: it did not apply. `where` is the knob."""
     return _lookup(rewards, name, "reward", where)
 
 
 def completions_of(sources: Mapping[str, torch.Tensor], name: str, *, where: str) -> torch.Tensor:
-    """Return True for each completion that the source called `name` generated, (B,).
-
-    Args:
-        sources: `Batch.sources`.
-        name: The name.
-        where: The knob, for errors.
-
-    Raises:
-        RecipeError: Unknown name.
-    """
+    """Return True for each completion that the source called `name` generated, (B,), by `Batch.sources`."""
     return _lookup(sources, name, "source", where)
 
 
@@ -128,11 +109,7 @@ ScheduledNumber = Annotated[
 
 
 def value_at(value: Any, step: int | None) -> Any:
-    """Return the value of a knob after `step` optimizer steps; a value that is no schedule is returned unchanged.
-
-    Raises:
-        RlmError: `value` is a schedule and `step` is None.
-    """
+    """Return the value of a knob after `step` optimizer steps; a value that is no schedule is returned unchanged."""
     if not isinstance(value, Schedule):
         return value
     if step is None:
@@ -148,13 +125,7 @@ def as_recipe_value(value: Any) -> Any:
 def read(value: Mapping[str, Any], where: str, *, whole: bool = False) -> Schedule:
     """Parse the schedule of a recipe; the caller validates both ends against the knob.
 
-    Args:
-        value: ``{from, to, over}``, and optionally ``after`` and ``shape``.
-        where: Recipe path of the knob.
-        whole: True if the knob is an integer.
-
-    Raises:
-        RecipeError: An unknown or missing key, or a wrong value.
+    It has ``from``, ``to``, ``over``, and optionally ``after`` and ``shape``; values of a `whole` one are rounded.
     """
     for key in value:
         if key not in KEYS:
@@ -195,28 +166,8 @@ def numbers(annotation: Any) -> set[type]:
     return {annotation} & {int, float}
 
 
-class HasKnobs(Protocol):
-    """A part with its knobs and the options of its hook."""
-
-    @property
-    def part(self) -> Any:
-        """The part, which has a `name`."""
-
-    @property
-    def knobs(self) -> Mapping[str, Any]:
-        """Knob → value or schedule."""
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        """Option of its hook → value or schedule."""
-
-
-def schedules_by_name(parts: Iterable[tuple[str, HasKnobs]]) -> dict[str, Schedule]:
-    """Return every schedule of the parts, by the name under which it is logged.
-
-    Args:
-        parts: Pairs of a recipe key and a part; a second part of the same key and name is numbered.
-    """
+def schedules_by_name(parts: Iterable[tuple[str, Bound]]) -> dict[str, Schedule]:
+    """Return every schedule of the parts, by the name under which it is logged; a second one of a name is numbered."""
     schedules: dict[str, Schedule] = {}
     for key, bound in parts:
         for knob, value in {**bound.knobs, **bound.options}.items():

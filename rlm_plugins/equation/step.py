@@ -23,9 +23,9 @@ from jaxtyping import Float
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.dispatch import (
     aggregate_term,
+    attribute_errors,
     call_part,
     call_term,
-    call_without_checks,
     check_finite,
     check_shape,
     location,
@@ -100,16 +100,7 @@ MAX_WEIGHT_GROWTH = 10.0
 
 
 class Divergence(RlmError):
-    """Training diverged.
-
-    Args:
-        problem: One sentence.
-        where: The model.
-        hint: The next step for the user.
-
-    Attributes:
-        is_before_update: True if the last complete optimizer step is sound.
-    """
+    """Training diverged; `is_before_update` is True if the last complete optimizer step is sound."""
 
     is_before_update = False
 
@@ -121,11 +112,7 @@ class LossDivergence(Divergence, PartError):
 
 
 def check_number(value: float, name: str, step: int) -> None:
-    """Check a loss, or the norm of a gradient, before it changes a weight.
-
-    Raises:
-        Divergence: It is not finite, or too large.
-    """
+    """Check a loss, or the norm of a gradient, before it changes a weight."""
     if not abs(value) <= MAX_LOSS_OR_NORM:
         error = Divergence(f"training diverged in step {step + 1}: {name} is {value:g}")
         error.is_before_update = True
@@ -158,17 +145,7 @@ def _shard(w: Any) -> torch.Tensor:
 
 
 def check_weights(weights: Sequence[torch.Tensor], initial: float, name: str, step: int) -> None:
-    """Check weights after an optimizer step.
-
-    Args:
-        weights: The trained parameters.
-        initial: max |w| before the first step.
-        name: Name of the model, for the error.
-        step: Number of optimizer steps done before.
-
-    Raises:
-        Divergence: One of them is not finite, or has grown too much.
-    """
+    """Check that the weights are finite and have not grown much beyond `initial`, max |w| before the first step."""
     value = max_abs(weights)
     if not value <= MAX_WEIGHT_GROWTH * (1 + initial):
         grown = f"; before the first step it was {initial:g}" if math.isfinite(value) else ""
@@ -190,11 +167,7 @@ def nonfinite_logits(step: int) -> Iterator[None]:
 
 
 def check_rewards(batch: Batch) -> None:
-    """Check that no reward is infinite.
-
-    Raises:
-        PartError: One is; it names the reward function.
-    """
+    """Check that no reward is infinite."""
     if (infinite := batch.rewards.isinf()).any():
         row = int(infinite.nonzero()[0])
         causes = [name for name, values in (batch.named_rewards or {}).items() if values[row].isinf()]
@@ -296,7 +269,8 @@ def compute_advantages(batch: Batch, equation: Equation) -> Batch:
     if not selected.any():
         return replace(batch, advantages=torch.zeros_like(batch.rewards).unsqueeze(1), returns=batch.values)
     subset, part = select(without_padding(batch), selected), equation.advantage
-    result = call_without_checks(part, subset)
+    with attribute_errors(part):
+        result = part(subset)
     estimate, targets = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     estimate = check_shape(part, estimate, subset, "B", "B T").to(subset.rewards.dtype)
     advantages = check_finite(part, estimate.where(subset.mask, 0.0) if estimate.dim() == 2 else estimate.unsqueeze(1))

@@ -25,7 +25,7 @@ from rlm_plugins.recipe.checks.required_columns import (
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.paths import Path, format_path, leaves, prefixed_address
 from rlm_plugins.recipe.resolve import Plan, located, plans_of, symbols
-from rlm_plugins.recipe.stage_sections import check_copied, check_frozen
+from rlm_plugins.recipe.stage_sections import check_quantized
 from rlm_plugins.recipe.trainer_settings import (
     LORA,
     NOT_IN_A_CRITIC,
@@ -110,8 +110,7 @@ def _check_built(plan: Plan, stage: Stage, config: Any, held_out_only: bool) -> 
     _check_prompt_source(plan, stage.environment_spec)
     check_images(stage.environment_spec, stage.source, product_of(stage.trainer), stage.critic, where)
     check_stage_texts(stage, None if held_out_only else config, where)
-    check_copied(stage.critic, stage.source, plan.address("critic"))
-    check_frozen(stage.lora, stage.source, plan.address("model"))
+    check_quantized(stage, plan.address("critic"), plan.address("model"))
     check_installed(config, plan.address("trainer"))
 
 
@@ -177,15 +176,8 @@ def build_environment(
 ) -> EnvironmentSpec:
     """Return the data sets and the environment of a stage, with their examples checked.
 
-    Args:
-        plan: The stage.
-        built: Environments of earlier stages by their knobs; one with the same knobs is built once.
-        earlier: Name of each earlier stage → its data sets.
-        held_out_only: True if nothing is trained: training examples may be missing. Without held-out examples those of
-            training are evaluated.
-
-    Raises:
-        RecipeError: The environment failed, or its examples are invalid.
+    Environments in `built` are reused. With `held_out_only` training examples may be missing, and without held-out
+    examples those of training are evaluated.
     """
     key, name = json.dumps(plan.stage.body["environment"]), plan.environment.part.name
     where = plan.address("environment")
@@ -214,11 +206,7 @@ def build_environment(
 
 
 def build_suite(plan: Plan) -> dict[str, EnvironmentSpec]:
-    """Return the further held-out sets of a stage, with the columns that its rewards require.
-
-    Raises:
-        RecipeError: An environment failed, or its examples are invalid.
-    """
+    """Return the further held-out sets of a stage, with the columns that its rewards require."""
     suite, rewards = {}, plan.address("rewards")
     for name, bound in plan.suite.items():
         where = plan.address("evaluation", "suite", name)
@@ -259,11 +247,7 @@ def _named_parts(plan: Plan, rewards: str) -> Iterator[tuple[Bound, str]]:
 
 
 def build_source(plan: Plan) -> ModelSpec:
-    """Return the source of the first stage's weights; nothing is loaded yet.
-
-    Raises:
-        RecipeError: The model part failed.
-    """
+    """Return the source of the first stage's weights; nothing is loaded yet."""
     assert plan.model is not None
     return _call(plan.model, ModelSpec, plan.stage_path, "model")
 
@@ -274,9 +258,8 @@ def _call(bound: Bound, spec_class: type[Spec], stage_path: Path, section: str) 
         returned = bound.call({})
     except RecipeError as error:  # the error names the section of the part, not the stage
         address = error.where if not error.where.startswith(section) else format_path(stage_path) + f".{error.where}"
-        raise RecipeError(
-            error.problem, where=address.lstrip(".") or where, allowed=error.allowed, hint=error.hint
-        ) from error.__cause__
+        moved = error.at(address.lstrip(".") or where)
+        raise moved from moved.__cause__
     except (Exception, SystemExit) as error:
         raise RecipeError(f"the {part} failed: {type(error).__name__}: {error}", where=where) from error
     if not isinstance(returned, spec_class):

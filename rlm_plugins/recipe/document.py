@@ -28,11 +28,7 @@ _NONE = ("generator", "engine")
 
 
 def check(draft: Draft) -> None:
-    """Check keys and types of a recipe: the first of the three checks.
-
-    Raises:
-        RecipeError: The first key that is unknown or missing, or has a value of another type.
-    """
+    """Check keys and types of a recipe: the first of the three checks."""
     try:
         # As JSON, where strict mode takes a mapping for a dataclass.
         Document.model_validate_json(pydantic_core.to_json(_without_extensions(draft)))
@@ -41,11 +37,7 @@ def check(draft: Draft) -> None:
 
 
 def _without_extensions(draft: Draft) -> dict[str, Any]:
-    """Return a recipe without the sections that packages own: `resolve` checks them, with the registry.
-
-    Raises:
-        RecipeError: Such a section is neither a mapping nor `none`.
-    """
+    """Return a recipe without the sections that packages own: `resolve` checks them, with the registry."""
     owned = extension_keys(draft)
     if not owned:
         return draft.data
@@ -157,10 +149,7 @@ class Recipe:
             address = address[: max(address.rfind("."), address.rfind("["), 0)]
         if not address:
             return error
-        where = f"{error.where} ({self.origins[address]})"
-        located = RecipeError(error.problem, where=where, allowed=error.allowed, hint=error.hint)
-        located.__cause__ = error.__cause__
-        return located
+        return error.at(f"{error.where} ({self.origins[address]})")
 
 
 def load(path: str | pathlib.Path, overrides: Sequence[str] = ()) -> Recipe:

@@ -15,12 +15,7 @@ from rlm_plugins.specs import SLOTS
 
 @dataclass
 class Draft:
-    """Plain data with the origin of every value.
-
-    Args:
-        data: The recipe.
-        origins: Address → ``recipe.yaml line 12`` or ``command line``.
-    """
+    """Plain data, and address → origin of every value: ``recipe.yaml line 12`` or ``command line``."""
 
     data: dict[str, Any]
     origins: dict[Path, str]
@@ -53,11 +48,7 @@ class Draft:
 
 
 def expand(draft: Draft) -> tuple[list[dict[str, Any]], list[Path]]:
-    """Return one complete body per stage, and its address: () if the top level is the only stage.
-
-    Raises:
-        RecipeError: A later stage with a model of its own.
-    """
+    """Return one complete body per stage, and its address: () if the top level is the only stage."""
     if draft.data.get("stages") is None:
         return [{key: value for key, value in draft.data.items() if key in SECTIONS or key not in KEYS}], [()]
     stages = {stage_path: body for stage_path, body in draft.bodies() if stage_path}
@@ -142,11 +133,7 @@ COMMAND_LINE = "command line"
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Return the address and the value of ``key=value``.
-
-    Raises:
-        RecipeError: No ``=``, no address, or invalid YAML.
-    """
+    """Return the address and the value of ``key=value``."""
     address, equals, value = text.partition("=")
     if not equals or "" in parse_path(address):
         raise RecipeError("expected `key=value`", where=f"{COMMAND_LINE}: {text}")
@@ -154,18 +141,9 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def apply(draft: Draft, text: str) -> Path:
-    """Set one value, in place; missing mappings are created, entries of lists must exist.
+    """Set one value, in place, and return its address; missing mappings are created, entries of lists must exist.
 
-    Args:
-        draft: The recipe.
-        text: ``algorithm.policy_loss.epsilon=0.3``. Entries of lists go by position or name: ``rewards.0.weight=2``,
-            ``rewards.accuracy.weight=2``. The value is parsed like any value of a recipe.
-
-    Returns:
-        The address that was set.
-
-    Raises:
-        RecipeError: No ``=``, invalid YAML, or an unknown address.
+    Entries of lists go by position or name: ``rewards.0.weight=2``, ``rewards.accuracy.weight=2``.
     """
     address, value = parse_override(text)
     *parents, last = parse_path(address)

@@ -59,13 +59,8 @@ class ForeignCode:
 def foreign_code(recipe: Recipe, *, is_run: bool = False) -> list[ForeignCode]:
     """Return the code that a recipe runs beside installed plugins, without running any.
 
-    Args:
-        recipe: The recipe.
-        is_run: True if it is that of a run, whose files may be anywhere. Otherwise addresses of files outside its
-            folder are left out, and so refused.
-
-    Raises:
-        RecipeError: A package is not installed.
+    With `is_run` the recipe is that of a run, whose files may be anywhere. Otherwise addresses of files outside its
+    folder are left out, and so refused.
     """
     sources = [ForeignCode("file", str(path), _digest(path)) for path in recipe.load]
     folder = recipe.path.parent.resolve()

@@ -22,19 +22,22 @@ from rlm_plugins.registry.protocols import PinsKnobs
 from rlm_plugins.registry.registry import BUILTIN
 from rlm_plugins.specs import Spec
 
+ORDERED = (
+    ("low", "high"),
+    ("lowest", "highest"),
+    ("minimum", "maximum"),
+    ("min_decay", "max_decay"),
+    ("min_digits", "digits"),
+    ("min_carries", "max_carries"),
+)
+"""Pairs of knobs of one part of which the first is not larger than the second."""
 HOOK_OF = {hook.key: name for name, hook in HOOKS.items()}
 """Recipe key → hook."""
 
 
 @dataclass(frozen=True)
 class Finder:
-    """Lookup of parts for the stage at `stage_path`.
-
-    Args:
-        recipe: Its `origins` are completed with the defaults of parts.
-        registry: The parts.
-        stage_path: Address of the stage; all other addresses are relative to it.
-    """
+    """Lookup of parts for the stage at `stage_path`, to which all addresses are relative. It completes the origins."""
 
     recipe: Recipe
     registry: Registry
@@ -52,16 +55,7 @@ class Finder:
         return [bound for bound, _ in parts], [resolved for _, resolved in parts]
 
     def part(self, key: str, spec: Mapping[str, Any], steps: Path) -> tuple[Bound, dict[str, Any]]:
-        """Return a part bound to its knobs, and its plain data with every knob.
-
-        Args:
-            key: The recipe key of its hook.
-            spec: ``{name: …, knobs…}``.
-            steps: Its address in the stage.
-
-        Raises:
-            RecipeError: An unknown part, a wrong knob, or a penalty without its coefficient.
-        """
+        """Return the part of `spec` (``{name: …, knobs…}``) bound to its knobs, and its plain data with every knob."""
         where = self.address(*steps)
         part = self.registry.find(HOOK_OF[key], spec["name"], where=where)
         options = {name: spec[name] for name in HOOKS[part.hook].options if spec.get(name) is not None}
@@ -77,9 +71,13 @@ class Finder:
             bound = replace(part.bind(knobs, where=where), options=options)
         except RecipeError as error:
             if error.where in part.knobs.model_fields:  # the part names its knob, not its place in the recipe
-                located = RecipeError(error.problem, where=f"{where}.{error.where}", hint=error.hint)
-                raise located from error.__cause__
+                raise error.at(f"{where}.{error.where}") from error.__cause__
             raise self._with_knob_hint(error, part, knobs) from error.__cause__
+        for first, second in ORDERED:
+            low, high = bound.knobs.get(first), bound.knobs.get(second)
+            if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
+                problem = f"expected `{first}` not larger than `{second}`, got {low} and {high}"
+                raise RecipeError(problem, where=f"{where}.{first}")
         resolved_knobs = {name: as_recipe_value(value) for name, value in bound.knobs.items()}
         resolved_options = {name: _resolved_option(value) for name, value in options.items()}
         resolved = {
@@ -144,11 +142,7 @@ def stable_name(part: Part) -> str:
 
 
 def coefficient(beta: Any, where: str) -> float | Schedule:
-    """Return the ``beta`` of the penalty at `where`, or its schedule.
-
-    Raises:
-        RecipeError: It is missing.
-    """
+    """Return the ``beta`` of the penalty at `where`, or its schedule."""
     if isinstance(beta, Mapping):
         return read(beta, f"{where}.beta")
     if isinstance(beta, bool) or not isinstance(beta, int | float):
@@ -168,15 +162,6 @@ def resolve_model_name(spec: Mapping[str, Any], registry: Registry, folder: path
     A name that finds a part is that part. Otherwise a folder (relative to the recipe or to the working directory), and
     any name with a slash, is short for ``{name: pretrained, path: …}``. A file is short for the part that is called
     like its suffix: ``model.gguf`` for ``{name: gguf, path: model.gguf}``.
-
-    Args:
-        spec: ``{name: …, knobs…}``.
-        registry: The parts.
-        folder: That of the recipe.
-        where: Address, for errors.
-
-    Raises:
-        RecipeError: The name is neither.
     """
     name = spec["name"]
     try:
@@ -216,20 +201,11 @@ PartSpec = dict[str, Any]
 
 
 def merge(algorithm: Part, overrides: Mapping[str, Any], finder: Finder) -> dict[str, Any]:
-    """Return the parts of every slot, with the overrides applied.
+    """Return the parts of every slot, with the overrides applied: slot → part, None, or list of parts.
 
-    Args:
-        algorithm: A part of `rlm_algorithms`.
-        overrides: Slot → override. Null empties it. Another ``name`` replaces the part and drops its knobs; knobs alone
-            (or with the same name) override those of the algorithm's part. A list replaces the algorithm's list; a
-            mapping overrides entries of it, by position or name.
-        finder: Compares names, and records the origins of overrides.
-
-    Returns:
-        Slot → part, None, or list of parts.
-
-    Raises:
-        RecipeError: Knobs without a part.
+    Null empties a slot. Another ``name`` replaces the part and drops its knobs; knobs alone (or with the same name)
+    override those of the algorithm's part. A list replaces the algorithm's list; a mapping overrides entries of it, by
+    position or name.
     """
     slots: dict[str, Any] = {}
     for slot, choice in algorithm.target.slots().items():

@@ -61,9 +61,6 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 def position(entries: Sequence[Any], step: str, where: str = "") -> int:
     """Return the position of the list entry that `step` names: a position, a label, or a part.
 
-    Raises:
-        RecipeError: No such entry, or several; it lists the entries.
-
     >>> position([{"name": "kl"}, {"name": "length", "as": "short"}], "short")
     1
     """
@@ -109,13 +106,7 @@ def absolute_path(value: str, folder: pathlib.Path) -> str:
 def absolute_knobs(
     knobs: Mapping[str, Any], folder_of: Callable[[str], pathlib.Path], declared: Container[str] = ()
 ) -> dict[str, Any]:
-    """Return the knobs of a part with the paths absolute.
-
-    Args:
-        knobs: As the recipe gives them.
-        folder_of: Knob → the folder to which its value is relative.
-        declared: All knobs of the part.
-    """
+    """Return the knobs of a part with the paths absolute."""
     paths = {name: knobs[name] for name in PATH_KNOBS if isinstance(knobs.get(name), str)}
     absolute = {name: absolute_path(value, folder_of(name)) for name, value in paths.items()}
     if FOLDER_KNOB in declared:
@@ -138,12 +129,7 @@ _FILE = re.compile(r"(?P<file>\S+\.py):(?P<name>[A-Za-z_][\w.]*)")
 
 
 def absolute_addresses(value: Any, folder: pathlib.Path) -> Any:
-    """Return a value of a recipe with absolute file addresses, so that the recipe of a run loads from any folder.
-
-    Args:
-        value: A section, or a part of one.
-        folder: Folder of the recipe. An address whose file does not exist there is unchanged.
-    """
+    """Return a value of a recipe with absolute file addresses, so that the recipe of a run loads from any folder."""
     if isinstance(value, dict):
         return {key: absolute_addresses(entry, folder) for key, entry in value.items()}
     if isinstance(value, list):
@@ -180,5 +166,4 @@ def prefixed_address(where: str) -> Iterator[None]:
     try:
         yield
     except RecipeError as error:
-        address = ".".join(filter(None, (where, error.where)))
-        raise RecipeError(error.problem, where=address, allowed=error.allowed, hint=error.hint) from error.__cause__
+        raise error.at(".".join(filter(None, (where, error.where)))) from error.__cause__

@@ -27,7 +27,6 @@ from rlm_plugins.recipe.checks.part_needs import (
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.part_lookup import Finder, merge, resolve_model_name, stable_name
 from rlm_plugins.recipe.paths import Path, absolute_settings, format_path, prefixed_address
-from rlm_plugins.recipe.ranges import check_values
 from rlm_plugins.recipe.sections import KEYS, MANY
 from rlm_plugins.recipe.stage_sections import (
     critic_of,
@@ -48,16 +47,7 @@ from rlm_plugins.stage import Extensions, Reward, Stage
 
 @dataclass(frozen=True)
 class Plan:
-    """A stage with its parts bound, and the parts that build its data sets and its weights.
-
-    Args:
-        stage: The stage, without data, weights and equation.
-        stage_path: Its address in the recipe.
-        slots: Key of ``algorithm:`` → part, None, or list of parts.
-        environment: The environment part.
-        suite: Name → environment of a further held-out set.
-        model: The model part; None in a later stage.
-    """
+    """A stage without data, weights and equation, with its address, its slots, and the parts that build the rest."""
 
     stage: Stage
     stage_path: Path
@@ -81,11 +71,7 @@ def unbuilt_source() -> ModelSpec:
 
 
 def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
-    """Return stage `number` (from 0) of a recipe, resolved; `recipe.origins` gets the defaults.
-
-    Raises:
-        RecipeError: An unknown name, a wrong knob, or data that nothing provides.
-    """
+    """Return stage `number` (from 0) of a recipe, resolved; `recipe.origins` gets the defaults."""
     raw, stage_path = recipe.bodies[number], recipe.stage_paths[number]
     finder = Finder(recipe, registry, stage_path)
     generator, decoding, settings = generator_of(finder, raw)
@@ -114,7 +100,6 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
     evaluation, suite, stage_dict["evaluation"] = evaluation_of(finder, raw.get("evaluation", {}), labels)
     stage_dict |= {"on_divergence": raw["on_divergence"]} if raw.get("on_divergence") else {}
     stage_dict |= resolved_sections
-    check_values(stage_dict, stage_path)
     stage = Stage(
         name=f"{number + 1:02d}-{title}",
         body=stage_dict,
@@ -136,21 +121,13 @@ def resolve(recipe: Recipe, registry: Registry, number: int) -> Plan:
 
 
 def resolve_algorithm(recipe: Recipe, registry: Registry) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the slots of the first stage's algorithm, and the same as plain data; other sections are not looked up.
-
-    Raises:
-        RecipeError: An unknown name, a wrong knob, or data that nothing provides.
-    """
+    """Return the slots of the first stage's algorithm, and the same as plain data; other sections are not looked up."""
     _, slots, resolved = _algorithm(Finder(recipe, registry, recipe.stage_paths[0]), recipe.bodies[0])
     return slots, resolved
 
 
 def resolve_rewards(recipe: Recipe, registry: Registry) -> list[Reward]:
-    """Return the rewards of the first stage.
-
-    Raises:
-        RecipeError: An unknown name or a wrong knob.
-    """
+    """Return the rewards of the first stage."""
     return rewards_of(Finder(recipe, registry, recipe.stage_paths[0]), recipe.bodies[0].get("rewards") or [])[0]
 
 
@@ -158,9 +135,6 @@ def _sections(finder: Finder, raw: Mapping[str, Any], *, has_equation: bool) -> 
     """Return the sections that packages own, and the same as plain data: those of the recipe, and default ones.
 
     One that needs an equation is left out of a stage without one.
-
-    Raises:
-        RecipeError: No plugin owns a section, or it has an unknown key.
     """
     sections: dict[str, Bound] = {}
     resolved: dict[str, Any] = {}
@@ -284,16 +258,7 @@ def _addressed(plan: Plan) -> Iterator[tuple[Bound, str]]:
 def _check_is_used(
     recipe: Recipe, plans: list[Plan], section: str, using: Sequence[bool], problem: str, hint: str
 ) -> None:
-    """Check that a section has an effect; of a section that stages inherit, at least one of them must use it.
-
-    Args:
-        recipe: The recipe.
-        plans: Its stages.
-        section: A key of a stage.
-        using: Per stage, True if the section is used.
-        problem: The reason why a stage does not use it.
-        hint: How to use it, or to leave it out.
-    """
+    """Check that a section has an effect; of a section that stages inherit, at least one of them must use it."""
     origin = recipe.origins.get(section)
     for stage_path, body, is_used in zip(recipe.stage_paths, recipe.bodies, using, strict=True):
         where = format_path((*stage_path, section))
@@ -303,15 +268,7 @@ def _check_is_used(
 
 
 def check_earlier_stages(plans: Sequence[Plan], registry: Registry) -> None:
-    """Check that the knob `stage` of a reward or data set names an earlier stage with the result that it requires.
-
-    Args:
-        plans: The stages of a recipe, in order.
-        registry: The callbacks to suggest.
-
-    Raises:
-        RecipeError: It names the stages that would fit.
-    """
+    """Check that the knob `stage` of a reward or data set names an earlier stage with the result that it requires."""
     for number, plan in enumerate(plans):
         earlier, environment = plans[:number], plan.environment
         if isinstance(environment.target, Produces):

@@ -14,16 +14,11 @@ from rlm_plugins.recipe.trainer_settings import LORA, kind_of
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Evaluates, Measures, SetsTrainer
 from rlm_plugins.rewards.processes import check_processes
-from rlm_plugins.specs import ModelSpec
-from rlm_plugins.stage import Critic, Evaluation, Reward
+from rlm_plugins.stage import Critic, Evaluation, Reward, Stage
 
 
 def rewards_of(finder: Finder, entries: list[dict[str, Any]]) -> tuple[list[Reward], list[dict[str, Any]]]:
-    """Return the rewards of a stage, and their section as plain data with every default.
-
-    Raises:
-        RecipeError: An unknown name, a wrong knob, or a duplicate label.
-    """
+    """Return the rewards of a stage, and their section as plain data with every default."""
     rewards: list[Reward] = []
     sections = []
     for i, spec in enumerate(map(_by_address, entries)):
@@ -55,11 +50,7 @@ def rewards_of(finder: Finder, entries: list[dict[str, Any]]) -> tuple[list[Rewa
 
 
 def labels_of(finder: Finder, trainer: Bound, rewards: list[Reward]) -> list[str]:
-    """Return the metrics of a stage: the labels of its rewards, or the metrics of its trainer.
-
-    Raises:
-        RecipeError: The trainer takes no rewards, and the stage has some.
-    """
+    """Return the metrics of a stage: the labels of its rewards, or the metrics of its trainer."""
     metrics: list[str] = list(trainer.target.metrics) if isinstance(trainer.target, Measures) else []
     if metrics and rewards:
         problem = f"the trainer '{trainer.part.name}' trains on columns of the data set, and takes no rewards"
@@ -86,11 +77,7 @@ INSTALL = f"pip install ./plugins/{PACKAGE}"
 
 
 def generator_of(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str, Any], dict[str, Any]]:
-    """Return the part, its section as plain data, and `trainer:` with the settings that the part fixes.
-
-    Raises:
-        RecipeError: An unknown part, a wrong knob, or a conflict with `trainer:`.
-    """
+    """Return the part, its section as plain data, and `trainer:` with the settings that the part fixes."""
     installed = finder.registry.offers("rlm_generators", DEFAULT)
     name = DEFAULT if installed and "generator" not in body else REFERENCE
     spec = body.get("generator") or {"name": name}
@@ -107,11 +94,7 @@ ENGINE = "vllm"
 def engine_of(
     finder: Finder, body: Mapping[str, Any], settings: dict[str, Any]
 ) -> tuple[Bound | None, dict[str, Any], dict[str, Any]]:
-    """Return the engine, its section as plain data, and `trainer:` with the settings that it fixes.
-
-    Raises:
-        RecipeError: An unknown engine, a wrong knob, or a conflict with `trainer:`.
-    """
+    """Return the engine, its section as plain data, and `trainer:` with the settings that it fixes."""
     spec = body.get("engine") or ({"name": ENGINE} if settings.get("use_vllm") else None)
     bound, resolved = finder.optional_part("engine", spec, ("engine",))
     if bound is None:
@@ -148,11 +131,7 @@ def generates(trainer: Bound) -> bool:
 def evaluation_of(
     finder: Finder, section: Mapping[str, Any] | None, labels: list[str]
 ) -> tuple[Evaluation | None, dict[str, Bound], dict[str, Any] | None]:
-    """Return the evaluation, the environments of its suite, and its section as plain data.
-
-    Raises:
-        RecipeError: An unknown metric or environment, or a key without what it uses.
-    """
+    """Return the evaluation, the environments of its suite, and its section as plain data."""
     if section is None or not labels:
         return None, {}, None
     evaluation = Evaluation(
@@ -200,17 +179,7 @@ _EARLY = ("shapers", "filters", "advantage")
 def critic_of(
     finder: Finder, section: Mapping[str, Any] | None, slots: Mapping[str, Any], lora: Mapping[str, Any] | None
 ) -> tuple[Critic | None, dict[str, Any]]:
-    """Return the critic, and its section as plain data; None and nothing if no part requires one.
-
-    Args:
-        finder: Of the stage.
-        section: The section ``critic:``.
-        slots: Key of ``algorithm:`` → part, None, or list of parts.
-        lora: The policy's adapter.
-
-    Raises:
-        RecipeError: No loss term trains the critic, or the section does not fit the model.
-    """
+    """Return the critic, and its section as plain data; None and nothing if no part requires one."""
     parts = list(iter_parts(slots, finder.address("algorithm")))
     requiring = [(bound.part.name, where) for _, bound, where in parts if _names(bound, *CRITIC_DATA)]
     if not requiring:
@@ -242,45 +211,21 @@ def critic_of(
     return critic, {"critic": resolved}
 
 
-def check_copied(critic: Critic | None, source: ModelSpec, where: str) -> None:
-    """Check that the base model can be copied and trained, for a critic that is a copy.
-
-    Args:
-        critic: Of the stage.
-        source: Source of its weights.
-        where: Address of the section.
-
-    Raises:
-        RecipeError: The base is quantized.
-    """
-    if critic is not None and critic.kind == "separate" and getattr(source.config, "quantization_config", None):
+def check_quantized(stage: Stage, critic: str, model: str) -> None:
+    """Check that quantized weights are not copied by a critic or trained; `critic` and `model` are addresses."""
+    if not getattr(stage.source.config, "quantization_config", None):
+        return
+    if stage.critic is not None and stage.critic.kind == "separate":
         problem = "a separate critic is a trained copy of the model, but the weights of this model are quantized"
         allowed = "`critic: {kind: shared}`, an adapter, or `{kind: head}`, a value head; both with `model.lora`"
-        raise RecipeError(problem, where=where, allowed=allowed)
-
-
-def check_frozen(lora: Any, source: ModelSpec, where: str) -> None:
-    """Check that quantized weights have an adapter to train.
-
-    Args:
-        lora: The adapter of the stage, or None.
-        source: Source of its weights.
-        where: Address of the model.
-
-    Raises:
-        RecipeError: The weights are quantized, and all are to be trained.
-    """
-    if lora is None and getattr(source.config, "quantization_config", None):
+        raise RecipeError(problem, where=critic, allowed=allowed)
+    if stage.lora is None:
         hint = "add an adapter: `model: {lora: {r: 16, target_modules: all-linear}}`"
-        raise RecipeError("quantized weights cannot be trained", where=where, hint=hint)
+        raise RecipeError("quantized weights cannot be trained", where=model, hint=hint)
 
 
 def _check_trained_once(parts: Sequence[tuple[str, Bound, str]]) -> None:
-    """Check that no term of the loss trains the critic twice.
-
-    Raises:
-        RecipeError: The same term occurs twice, for the same completions.
-    """
+    """Check that no term of the loss trains the critic twice."""
     terms: list[tuple[str, Any]] = []
     for slot, bound, where in parts:
         term = bound.part.full_name, bound.options.get("source")

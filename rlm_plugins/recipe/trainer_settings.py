@@ -20,12 +20,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import pydantic
 import pydantic_core
 import typing_extensions
-from pydantic import AfterValidator
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from rlm_plugins.equation.glossary import suggest
-from rlm_plugins.errors import RecipeError, expected, nearest
-from rlm_plugins.recipe.ranges import RANGES, generation, problem
+from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.recipe.ranges import RANGES, generation
 from rlm_plugins.registry.setting import FieldError, Setting, address_text, most_specific_error
 
 NOT_IN_A_RECIPE = {
@@ -79,21 +78,10 @@ def check(
     project_defaults: Mapping[str, Any] = types.MappingProxyType({}),
     added: Mapping[str, Setting] = types.MappingProxyType({}),
 ) -> Any:
-    """Check `values` against a config class: names, types, ranges, then the checks of the class itself.
+    """Return the config of `values`, once its names, types and ranges and the class itself accept them.
 
-    Args:
-        config_class: A dataclass, such as ``trl.GRPOConfig``.
-        values: The settings of a recipe.
-        where: Their address in the recipe, for errors.
-        refused: Field → why it cannot be set here.
-        project_defaults: Defaults that replace those of the class.
-        added: Settings of packages among the values, by name.
-
-    Returns:
-        The config, constructed once with a temporary ``output_dir``.
-
-    Raises:
-        RecipeError: The first wrong setting.
+    `refused` maps a field to the reason why it cannot be set here; `added` has the settings of packages by name. The
+    config has a temporary ``output_dir``.
     """
     for key, setting in added.items():
         setting.check_value(key, values[key], f"{where}.{key}")
@@ -147,15 +135,10 @@ def _error(field_error: FieldError, where: str) -> RecipeError:
 
 
 def _check_value(key: str, value: Any, where: str, settings: Mapping[str, Any]) -> None:
-    """Check the range of a value, and that it is none of those that the project does not support."""
-    text, hint = problem(key, value)
-    if value is None and key == "num_generations":
-        text = expected(f"{RANGES[key].low:g} or more", value)
+    """Check that a value is none of those that the project does not support."""
     setting = f"{key}: {str(value).lower()}"
     if setting in UNSUPPORTED:
-        text, hint = f"`{setting}` is not supported", UNSUPPORTED[setting]
-    if text:
-        raise RecipeError(text, where=where, hint=hint)
+        raise RecipeError(f"`{setting}` is not supported", where=where, hint=UNSUPPORTED[setting])
     if key == "deepspeed" and value:
         require("deepspeed", where)
     if key == "generation_kwargs" and not settings.get("use_vllm"):
@@ -168,12 +151,11 @@ def _construct(config_class: type, values: Mapping[str, Any], where: str, has_fo
         try:
             return config_class(**values, **({"output_dir": folder} if has_folder else {}))
         except RecipeError as error:
-            address = where + error.where.removeprefix("trainer")
-            raise RecipeError(error.problem, where=address, allowed=error.allowed, hint=error.hint) from None
+            raise error.at(where + error.where.removeprefix("trainer")) from None
         except Exception as error:
             mentioned = [key for key in values if re.search(rf"\b{re.escape(key)}\b", str(error))]
             address = f"{where}.{mentioned[0]}" if mentioned else where
-            raise RecipeError(f"{config_class.__name__} refuses: {error}", where=address) from error
+            raise RecipeError(f"{config_class.__name__} refuses: {error}", where=address) from None
 
 
 def _check_generation(values: Mapping[str, Any], where: str) -> None:
@@ -190,51 +172,37 @@ def _check_generation(values: Mapping[str, Any], where: str) -> None:
 
 _TRACKERS = {"azure_ml": "azureml-sdk", "comet_ml": "comet-ml", "dagshub": "dagshub mlflow", "flyte": "flytekit"}
 """Name in `report_to` → packages on PyPI, where they have another name."""
-_PACKAGES = {"use_liger_kernel": ("liger_kernel", "liger-kernel")}
 
 
 def check_installed(config: Any, where: str) -> None:
-    """Check that the packages of a config are installed: TRL imports them after the weights are loaded.
-
-    Raises:
-        RecipeError: It names the package, or a tracker that transformers does not support.
-    """
-    for field, (module, package) in _PACKAGES.items():
-        if getattr(config, field, False) and importlib.util.find_spec(module) is None:
-            hint = f"pip install '{package}', or leave the field out"
-            raise RecipeError(f"{package} is not installed", where=f"{where}.{field}", hint=hint)
+    """Check that the packages of a config are installed: TRL imports them after the weights are loaded."""
+    if getattr(config, "use_liger_kernel", False) and importlib.util.find_spec("liger_kernel") is None:
+        hint = "pip install liger-kernel, or leave the field out"
+        raise RecipeError("liger-kernel is not installed", where=f"{where}.use_liger_kernel", hint=hint)
     for name in config.report_to or ():
         if name not in ("none", "all"):
             check_tracker(name, f"{where}.report_to")
 
 
 def require(module: str, where: str) -> None:
-    """Check that a package is installed.
-
-    Raises:
-        RecipeError: It is not.
-    """
+    """Check that a package is installed."""
     if importlib.util.find_spec(module) is None:
         raise RecipeError(f"{module} is not installed", where=where, hint=f"pip install {module}")
 
 
 def check_tracker(name: str, where: str) -> None:
-    """Check that transformers supports a tracker, and that its package is installed.
-
-    Raises:
-        RecipeError: The tracker is unknown, or its package is not installed.
-    """
+    """Check that transformers supports a tracker, and that its package is installed."""
     from transformers.integrations import get_available_reporting_integrations
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
     available, supported = get_available_reporting_integrations(), sorted(INTEGRATION_TO_CALLBACK)
     if name in available:
         return
+    problem, hint = f"'{name}' is not installed", f"pip install {_TRACKERS.get(name, name)}"
     if name not in supported:
+        problem = f"unknown tracker '{name}'"
         hint = nearest(name, supported) or "`report_to: none`, or a callback of your own under `callbacks:`"
-        raise RecipeError(f"unknown tracker '{name}'", where=where, allowed=", ".join(["none", *supported]), hint=hint)
-    hint = f"pip install {_TRACKERS.get(name, name)}"
-    raise RecipeError(f"'{name}' is not installed", where=where, allowed=", ".join(["none", *available]), hint=hint)
+    raise RecipeError(problem, where=where, allowed=", ".join(["none", *available]), hint=hint)
 
 
 def trainer_defaults() -> dict[str, Any]:
@@ -252,15 +220,7 @@ _CONFIG = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, 
 
 
 def validate(config_class: type, values: Mapping[str, Any]) -> None:
-    """Check the names and types of `values`: whole numbers are numbers, nothing else is converted.
-
-    Args:
-        config_class: A dataclass.
-        values: Field → value, as a recipe has it.
-
-    Raises:
-        pydantic.ValidationError: A field that is unknown, or a value of another type.
-    """
+    """Check the names and types of `values`: whole numbers are numbers, nothing else is converted."""
     # As JSON, where strict mode takes a list for a tuple, a string for an enum, a mapping for a dataclass.
     _schema(config_class).validate_json(pydantic_core.to_json(dict(values), fallback=repr))
 
@@ -269,7 +229,7 @@ def validate(config_class: type, values: Mapping[str, Any]) -> None:
 def _schema(config_class: type) -> pydantic.TypeAdapter[Any]:
     hints = typing.get_type_hints(config_class)
     names = [f.name for f in dataclasses.fields(config_class) if f.init]
-    fields = {name: _with_placeholders(without_loose_text(hints[name])) for name in names}
+    fields = {name: RANGES.get(name) or _with_placeholders(without_loose_text(hints[name])) for name in names}
     make: Any = typing_extensions.TypedDict
     mapping = make(config_class.__name__, fields, total=False)
     mapping.__pydantic_config__ = _CONFIG
@@ -293,15 +253,9 @@ def _with_placeholders(hint: Any) -> Any:
     if not templates:
         return hint
     plain = tuple(choice for choice in choices if choice not in templates)
-    filled = [Annotated[str, AfterValidator(functools.partial(_fill, template))] for template in templates]
+    patterns = [re.sub(r"\\\[.*?\\\]", r"\\d+", f"^{re.escape(template)}$") for template in templates]
+    filled = [Annotated[str, Field(pattern=pattern)] for pattern in patterns]
     return typing.Union[(Literal[plain], *filled)]  # type: ignore[valid-type]
-
-
-def _fill(template: str, value: str) -> str:
-    pattern = re.sub(r"\\\[.*?\\\]", r"\\d+", re.escape(template))
-    if re.fullmatch(pattern, value) is None:
-        raise PydanticCustomError("literal_error", "{expected}", {"expected": repr(template)})
-    return value
 
 
 LORA, KEY = "LORA", "peft_type"
@@ -339,11 +293,7 @@ def kind_of(lora: Mapping[str, Any] | None) -> str:
 
 
 def config_class(lora: Mapping[str, Any] | None, where: str = "model.lora") -> Any:
-    """Return the config class of PEFT for an adapter.
-
-    Raises:
-        RecipeError: PEFT has no such kind, or it cannot be trained here.
-    """
+    """Return the config class of PEFT for an adapter."""
     from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
 
     classes = {kind.value: config for kind, config in PEFT_TYPE_TO_CONFIG_MAPPING.items()}
@@ -364,10 +314,5 @@ def fields_of_adapter(lora: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def adapter_config(lora: Mapping[str, Any], task_type: str = "CAUSAL_LM") -> Any:
-    """Return the config of an adapter.
-
-    Args:
-        lora: Fields of `model.lora`.
-        task_type: `task_type` of PEFT, unless the recipe sets it.
-    """
+    """Return the config of an adapter."""
     return config_class(lora)(**{"task_type": task_type, **fields_of_adapter(lora)})

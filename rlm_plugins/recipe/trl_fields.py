@@ -19,13 +19,7 @@ ALWAYS = object()
 
 @dataclass(frozen=True)
 class Choice:
-    """A field whose value names parts.
-
-    Args:
-        config: Class of the config.
-        field: Name of the field.
-        parts: Value → slot → part, with the knobs that it fixes.
-    """
+    """A field of a config class whose value names parts: value → slot → part, with the knobs that it fixes."""
 
     config: str
     field: str
@@ -172,32 +166,8 @@ def slot_of(config: str, field: str) -> str:
     return " or ".join(f"algorithm.{row.slot}: {{name: {row.part}, {row.knob}: …}}" for row in rows)
 
 
-def equivalents(field: str) -> list[tuple[str, str]]:
-    """Return the equivalent in a recipe for each value of a field of TRL: rows for `rlm explain`.
-
-    >>> equivalents("importance_sampling_level")[1]
-    ('GRPOConfig.importance_sampling_level: sequence', 'importance: sequence')
-    """
-    rows = []
-    for choice in (choice for choice in CHOICES if choice.field == field):
-        for value, slots in choice.parts.items():
-            parts = ", ".join(f"{slot}: {part['name']}" for slot, part in slots.items())
-            rows.append((f"{choice.config}.{field}: {value}", parts or "no part"))
-    for row in (row for row in KNOBS if row.field == field):
-        absent = "" if row.absent is ALWAYS else f"; {row.absent}: no such part"
-        offset = f" (ours is TRL's {row.offset:+g})" if row.offset else ""
-        rows.append((f"{row.config}.{field}", f"{row.address}{offset}{absent}"))
-    return rows
-
-
 def algorithm_of(config: str, values: Mapping[str, Any], weights: Mapping[str, float] | None = None) -> Slots:
-    """Return the slots of the algorithm that is equivalent to a config of TRL.
-
-    Args:
-        config: Class of the config.
-        values: Field → value, of all fields of :func:`decided`.
-        weights: Label of each reward → its weight, for an advantage of separate rewards.
-    """
+    """Return the slots of the algorithm that is equivalent to a config of TRL."""
     slots: Slots = {slot: dict(part) for slot, part in FIXED[config].items()}
     slots |= {"shapers": [], "token_weights": [], "penalties": []}
     for choice in (choice for choice in CHOICES if choice.config == config):
@@ -219,12 +189,7 @@ def algorithm_of(config: str, values: Mapping[str, Any], weights: Mapping[str, f
 
 
 def fields_of(config: str, slots: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of TRL's config that are equivalent to an algorithm; fields that it does not decide are absent.
-
-    Args:
-        config: Class of the config.
-        slots: Slot → part as a mapping with all its knobs, or a list of parts.
-    """
+    """Return the fields of TRL's config that are equivalent to an algorithm, without those that it does not decide."""
     fields: dict[str, Any] = {}
     for choice in (choice for choice in CHOICES if choice.config == config):
         matching = [value for value, parts in choice.parts.items() if _has(slots, parts)]

@@ -76,12 +76,7 @@ MAX_VALUES = 10_000
 
 @dataclass(frozen=True)
 class Document:
-    """Data of a YAML text, with lines.
-
-    Args:
-        data: Mappings (with text keys), lists, text, numbers, booleans, None.
-        lines: Address of every value → its line, from 1.
-    """
+    """Data of a YAML text (mappings, lists, scalars), and address of every value → its line, from 1."""
 
     data: Any
     lines: dict[paths.Path, int]
@@ -89,25 +84,14 @@ class Document:
 
 @dataclass
 class Reader:
-    """Builder of values from the parser's events; it stops at the first that a recipe may not contain.
-
-    Args:
-        text: YAML.
-        source: Its name in errors.
-        lines: Address of every value → its line, filled while parsing.
-    """
+    """Builder of values from the parser's events; it stops at the first that a recipe may not contain."""
 
     text: str
     source: str
     lines: dict[paths.Path, int] = field(default_factory=dict)
 
     def document(self) -> Document:
-        """Return the only document of the text.
-
-        Raises:
-            RecipeError: Something a recipe may not contain.
-            yaml.YAMLError: Invalid YAML.
-        """
+        """Return the only document of the text."""
         self.events: Iterator[Any] = yaml.parse(self.text, Loader=yaml.SafeLoader)
         next(self.events)
         if isinstance(next(self.events), yaml.StreamEndEvent):
@@ -189,11 +173,7 @@ MAX_BYTES = 256_000
 
 
 def read(path: Path) -> Document:
-    """Return the document of a recipe file.
-
-    Raises:
-        RecipeError: No such file, an error of :func:`parse`, or a document that is no mapping.
-    """
+    """Return the document of a recipe file, a mapping."""
     if not path.is_file():
         candidates = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
         raise RecipeError("file not found", where=str(path), hint=nearest(path.name, candidates))
@@ -214,15 +194,7 @@ def read(path: Path) -> Document:
 
 
 def parse(text: str, source: str) -> Document:
-    """Return the only document in `text`.
-
-    Args:
-        text: YAML.
-        source: Its name in errors: the path of the file, or the override.
-
-    Raises:
-        RecipeError: It names `source`, line and address.
-    """
+    """Return the only document in `text`."""
     try:
         return Reader(text, source).document()
     except yaml.MarkedYAMLError as error:

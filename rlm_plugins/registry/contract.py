@@ -10,6 +10,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable
+from difflib import get_close_matches
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
@@ -89,16 +90,7 @@ def line_of(target: Any) -> int:
 
 
 def schema_of(name: str, target: Any, *, where: str) -> type[pydantic.BaseModel]:
-    """Return the knobs as a pydantic model: types from the annotations, unknown names forbidden.
-
-    Args:
-        name: The name of the model.
-        target: The function or class.
-        where: The part, for errors.
-
-    Raises:
-        PluginError: An annotation that cannot be evaluated or is no type; an invalid name.
-    """
+    """Return the knobs as a pydantic model: types from the annotations, unknown names forbidden."""
     knobs = knobs_of(target)
     fields: dict[str, Any] = {knob.name: (_annotation(knob, target, where), _default(knob)) for knob in knobs}
     try:
@@ -155,15 +147,12 @@ def check_members(part: Part) -> None:
     """Check that no public member is a misspelling of an optional member.
 
     Of a class only the methods are compared with :data:`MEMBERS`: an attribute may well be called `column`.
-
-    Raises:
-        PluginError: It names the member and the right spelling.
     """
     members = _members(part.target)
     for name in members:
         if inspect.isclass(part.target) and not callable(members[name]):
             continue
-        close = [member for member in MEMBERS if name not in MEMBERS and _distance(name, member) <= 2]
+        close = [] if name in MEMBERS else get_close_matches(name, MEMBERS, n=1, cutoff=0.85)
         if close:
             raise PluginError(
                 f"has a member '{name}', which is never used",
@@ -181,26 +170,6 @@ def _members(target: Any) -> dict[str, Any]:
     return {name: value for name, value in members.items() if not name.startswith("_")}
 
 
-def _distance(one: str, other: str) -> int:
-    """Return the number of letters to insert, delete, replace or swap with their neighbor; 3 or more is far.
-
-    Short names are compared strictly: `step` is no misspelled `setup`.
-
-    >>> _distance("valdiate", "validate"), _distance("memory_byte", "memory_bytes"), _distance("step", "setup") > 2
-    (1, 1, True)
-    """
-    table = {(i, -1): i + 1 for i in range(-1, len(one))}
-    table |= {(-1, j): j + 1 for j in range(len(other))}
-    for i, x in enumerate(one):
-        for j, y in enumerate(other):
-            steps = [table[i - 1, j] + 1, table[i, j - 1] + 1, table[i - 1, j - 1] + (x != y)]
-            if i and j and x == other[j - 1] and y == one[i - 1]:
-                steps.append(table[i - 2, j - 2] + 1)
-            table[i, j] = min(steps)
-    distance = table[len(one) - 1, len(other) - 1]
-    return distance if distance < 2 or min(len(one), len(other)) > 5 else distance + 1
-
-
 _OBJECTS: dict[str, tuple[Any, str]] = {
     "rlm_algorithms": (Algorithm, "rlm_plugins.specs.Algorithm"),
     "rlm_settings": (Setting, "rlm_plugins.registry.setting.Setting"),
@@ -212,11 +181,7 @@ _CLASSES = {"rlm_trainers": "build", "rlm_engines": "generate", "rlm_observers":
 
 
 def check(part: Part) -> None:
-    """Check a part against the contract of its hook.
-
-    Raises:
-        PluginError: It names plugin, hook, part and file.
-    """
+    """Check a part against the contract of its hook."""
     if part.hook in _OBJECTS:
         kind, allowed = _OBJECTS[part.hook]
         if not isinstance(part.target, kind):

@@ -104,11 +104,7 @@ class PluginIndex:
     """
 
     def __init__(self, modules: Mapping[str, str]) -> None:
-        """Read the index.
-
-        Args:
-            modules: Name of each plugin → origin and module of its entry point.
-        """
+        """Read the index; `modules` maps the name of each plugin to origin and module of its entry point."""
         self._keys = {plugin: f"{plugin} {module} {_fingerprint(module)}" for plugin, module in modules.items()}
         entries = _read()
         self.names: dict[str, Names] = {p: entries[key] for p, key in self._keys.items() if key in entries}
@@ -183,11 +179,7 @@ def _checked(entry: Any) -> Names:
 
 
 def _fingerprint(module: str) -> str:
-    """Return a text that changes with the files of a package: number of its Python files, and the time of the newest.
-
-    Args:
-        module: ``origin module`` or ``origin module:object``.
-    """
+    """Return a text that changes with the Python files of a package: their number, and the time of the newest."""
     top = module.rpartition(" ")[2].partition(":")[0].partition(".")[0]
     with contextlib.suppress(Exception):
         spec = importlib.util.find_spec(top)

@@ -32,13 +32,7 @@ ALLOWED = "`package.module:name`, or `folder/file.py:name` from the folder of th
 
 @dataclass(frozen=True)
 class Limits:
-    """Files and packages that a recipe may run by address.
-
-    Args:
-        files: Plugin file → SHA-256 of its bytes.
-        packages: Top-level names of installed packages.
-        functions: Canonical address of a function of a file → SHA-256 of the file.
-    """
+    """Plugin files, packages, and functions of files (by canonical address) that a recipe may run; files by SHA-256."""
 
     files: Mapping[Path, str]
     packages: frozenset[str]
@@ -120,11 +114,7 @@ def _require_same_package(target: Any, address: str, where: str) -> None:
 
 
 def import_function(address: str, *, where: str) -> Callable[..., Any]:
-    """Return the function at an address.
-
-    Raises:
-        RecipeError: As :func:`import_object`, or the object cannot be called.
-    """
+    """Return the function at an address."""
     function = import_object(address, where=where)
     if not callable(function):
         raise RecipeError(f"expected a function at '{address}', got {type(function).__name__}", where=where)
@@ -140,19 +130,11 @@ def _import_file(address: str, where: str) -> ModuleType:
         raise RecipeError(problem, where=where, allowed=ALLOWED, hint="copy the file beside the recipe")
     source = path.read_bytes()
     _require_digest(path, source, trusted, where)
-    module = ModuleType(f"rlm_borrowed_{path.stem}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # dataclasses look themselves up there
-    exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
-    return module
+    return _module(f"rlm_borrowed_{path.stem}", path, source)
 
 
 def require_unchanged(path: Path, source: bytes, where: str) -> None:
-    """Return if the bytes of a plugin file are those that the user trusts, or if nothing limits it.
-
-    Raises:
-        RecipeError: The file was trusted with other contents.
-    """
+    """Return if the bytes of a plugin file are those that the user trusts, or if nothing limits it."""
     _require_digest(path, source, None if _limits is None else _limits.files.get(path.resolve()), where)
 
 
@@ -259,15 +241,15 @@ def single_file(path: Path) -> PluginLoader:
     source = path.read_bytes()
     require_unchanged(path, source, "plugins.load")
     plugin = Plugin(path.stem, f"{path} sha256:{hashlib.sha256(source).hexdigest()[:12]}")
-    return plugin, lambda: _module(path, source)
+    return plugin, lambda: _module(f"rlm_file_{path.stem}", path, source)
 
 
-def _module(path: Path, source: bytes) -> ModuleType:
+def _module(name: str, path: Path, source: bytes) -> ModuleType:
     """Execute the file as a module; Python's own loader would write a ``__pycache__`` and trust it."""
-    module = ModuleType(f"rlm_file_{path.stem}")
+    module = ModuleType(name)
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and pickle look a class up by the name of its module
-    exec(compile(source, str(path), "exec"), vars(module))
+    exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
     return module
 
 
@@ -278,12 +260,7 @@ def line_of(error: BaseException, path: Path) -> str:
 
 
 def hooks_of(plugin: str, module: Any) -> dict[str, str]:
-    """Return the hooks that a module implements, each with its file.
-
-    Raises:
-        LaterApiError: The module declares a later `rlm_api`.
-        PluginError: An unknown hook, one that takes arguments or is not marked; or no hook at all.
-    """
+    """Return the hooks that a module implements, each with its file."""
     if (api := getattr(module, "rlm_api", API)) != API and not (isinstance(api, int) and api < API):
         raise LaterApiError(f"its hooks are those of API {api}, and this is API {API} (rlm-plugins {__version__})")
     hooks = {}
@@ -327,11 +304,7 @@ def _no_hook(plugin: str, module: Any) -> PluginError:
 
 
 def validated_parts(plugin: str, hook: str, file: str, result: object) -> Mapping[str, Any]:
-    """Return the result of a hook, validated as a mapping from names to parts.
-
-    Raises:
-        PluginError: It is none, or has an invalid name.
-    """
+    """Return the result of a hook, validated as a mapping from names to parts."""
     where = f"plugin '{plugin}', {hook} ({file})"
     if not isinstance(result, Mapping):
         raise PluginError(f'expected {{"name": part, …}}, got {type(result).__name__}', where=where)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import Parameter
@@ -16,7 +16,7 @@ from rlm_plugins.equation.batch import PER_COMPLETION, SAMPLE
 from rlm_plugins.equation.glossary import suggest
 from rlm_plugins.equation.hooks import HOOKS, option_hint
 from rlm_plugins.equation.knobs import Schedule, as_recipe_value, numbers, read, value_at
-from rlm_plugins.errors import RecipeError, RlmError, mistyped
+from rlm_plugins.errors import PartError, RecipeError, RlmError, mistyped
 from rlm_plugins.registry import contract as signature_check
 from rlm_plugins.registry.contract import data_of, file_of, schema_of, update_of
 from rlm_plugins.registry.protocols import UsesPolicy
@@ -24,16 +24,7 @@ from rlm_plugins.registry.setting import address_text, most_specific_error
 
 
 def bound_knobs(part: Part, settings: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return every knob of `part` with its value or schedule, defaults included.
-
-    Args:
-        part: A part.
-        settings: Knob → value or schedule, as the recipe gives them.
-        where: Recipe path of the part, for errors.
-
-    Raises:
-        RecipeError: An unknown knob, a value of the wrong type, or a schedule for a knob that takes none.
-    """
+    """Return every knob of `part` with its value or schedule, defaults included."""
     scheduled = [name for name, value in settings.items() if _is_schedule(part, name, value)]
     schedules = {name: _read(part, name, settings[name], where) for name in scheduled}
     starts = {name: value.start for name, value in schedules.items()}
@@ -142,6 +133,11 @@ class Part:
         return self.hook_file if is_group else file_of(self.target) or self.hook_file
 
     @property
+    def location(self) -> str:
+        """Name, hook and file, for errors of a call."""
+        return f"part '{self.full_name}' ({self.hook}, {self.file})"
+
+    @property
     def where(self) -> str:
         """Plugin, hook, name and file, for messages."""
         return f"plugin '{self.plugin}', {self.hook} '{self.name}' ({self.file})"
@@ -209,19 +205,11 @@ class Part:
 
     @cached_property
     def knobs(self) -> type[pydantic.BaseModel]:
-        """The knobs as a pydantic model: types from the annotations, unknown names forbidden.
-
-        Raises:
-            PluginError: An annotation that cannot be evaluated.
-        """
+        """The knobs as a pydantic model: types from the annotations, unknown names forbidden."""
         return schema_of(self.name, self.target, where=self.where)
 
     def check(self) -> None:
-        """Check the part against the contract of its hook.
-
-        Raises:
-            PluginError: The first violation.
-        """
+        """Check the part against the contract of its hook."""
         signature_check.check(self)
 
     def bind(self, settings: Mapping[str, Any], *, where: str = "") -> Bound:
@@ -272,33 +260,34 @@ class Bound:
 
     def __call__(self, record: object) -> Any:
         """Call the part with the fields of `record` that it names."""
-        data = self._fields(record, self.part.data)
-        return self.call(data, getattr(record, "step", None))
+        knobs = self._knobs_at(getattr(record, "step", None))
+        return self.target(**self._fields(record, self.part.required_data, self.part.optional_data), **knobs)
 
-    def _fields(self, record: object, names: tuple[str, ...]) -> dict[str, Any]:
+    def call(self, data: Mapping[str, Any], step: int | None = None) -> Any:
+        """Call the part with the data, name → value, and its knobs after `step` optimizer steps."""
+        return self.target(**data, **self._knobs_at(step))
+
+    def update(self, record: object) -> None:
+        """Call the method `update` of the part, if it has one, with the fields of `record` that it names."""
+        part, target = self.part, cast(Any, self.target)
+        if part.update_data:
+            target.update(**self._fields(record, part.update_required_data, part.update_optional_data, "`update` "))
+
+    def _knobs_at(self, step: int | None) -> dict[str, Any]:
+        """Return the knobs to call the part with; an instance already has its knobs."""
+        return {} if self.stateful else {name: value_at(value, step) for name, value in self.knobs.items()}
+
+    def _fields(self, record: object, required: Sequence[str], optional: Sequence[str], of: str = "") -> dict[str, Any]:
         """Return the fields of `record` by name; names that the part logs are prefixed with the recipe key."""
-        data = {name: getattr(record, name) for name in names}
+        data = {name: getattr(record, name) for name in (*required, *optional)}
+        for name in required:
+            if data[name] is None:
+                problem = f"{of}requires `{name}`, which this configuration does not provide"
+                raise PartError(problem, where=self.part.location)
         if data.get("log") is not None:
             log, key = data["log"], HOOKS[self.part.hook].key
             data["log"] = lambda name, x: log(f"{key}/{name}", x)
         return data
-
-    def call(self, data: Mapping[str, Any], step: int | None = None) -> Any:
-        """Call the part with the data and its knobs (an instance already has its knobs).
-
-        Args:
-            data: Name → value.
-            step: Optimizer steps done, for knobs with a schedule.
-        """
-        if self.stateful:
-            return self.target(**data)
-        return self.target(**data, **{name: value_at(value, step) for name, value in self.knobs.items()})
-
-    def update(self, record: object) -> None:
-        """Call the method `update` of the part, if it has one, with the fields of `record` that it names."""
-        if names := self.part.update_data:
-            target: Any = self.target
-            target.update(**self._fields(record, names))
 
     @property
     def beta(self) -> float | Schedule:

@@ -194,31 +194,11 @@ class PinsKnobs(Protocol):
 
 
 MEMBERS: dict[str, type] = {
-    "check": ChecksItself,
-    "update": Updates,
-    "setup": UsesPolicy,
-    "validate": ValidatesConfig,
-    "warn": Warns,
-    "memory_bytes": HoldsMemory,
-    "state_dict": Stateful,
-    "load_state_dict": Stateful,
-    "columns": ReadsColumns,
-    "whole_groups": NeedsWholeGroups,
-    "plays_episodes": PlaysEpisodes,
-    "trainer_settings": SetsTrainer,
-    "dry_run": DryRuns,
-    "produces": Produces,
-    "gold_column": ComparesColumn,
-    "granularity": HasGranularity,
-    "prepare": PreparesExamples,
-    "metrics": Measures,
-    "evaluate": Evaluates,
-    "refused": RefusesSettings,
-    "needs_equation": NeedsEquation,
-    "config_class": Trainer,
-    "build": Trainer,
-    "complete": CompletesResults,
-    "pin": PinsKnobs,
+    member: kind
+    for kind in list(globals().values())
+    if isinstance(kind, type) and kind.__module__ == __name__
+    for member in (*kind.__annotations__, *vars(kind))
+    if not member.startswith("_")
 }
 """Optional member of a part → the protocol that declares it."""
 
@@ -254,10 +234,7 @@ def granularity_of(part: Any) -> str:
 
 
 def capabilities(part: Any) -> list[tuple[str, str]]:
-    """Return the optional members of a part, each with one sentence.
-
-    Args:
-        part: A :class:`rlm_plugins.registry.part.Part` or :class:`rlm_plugins.registry.part.Bound`.
+    """Return the optional members of a part, bound or not, each with one sentence.
 
     >>> from types import SimpleNamespace
     >>> capabilities(SimpleNamespace(target=SimpleNamespace(columns=("steps",))))

@@ -32,9 +32,6 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.specs import base_name
 from rlm_plugins.workers.time_limit import CallTimeout, is_of_call, time_limit
 
-__all__ = ["BUILTIN", "IN_MEMORY", "PACKAGES", "Catalog", "Registry", "package_of"]
-
-
 BUILTIN = "builtin"
 """Name of the built-in plugin, whose bare names are reserved."""
 IN_MEMORY = "python"
@@ -59,25 +56,47 @@ def package_of(hook: str, name: str) -> str:
     return next((package for package in offering if plugin in ("", package.removeprefix("rlm-"))), "")
 
 
-class Catalog:
-    """All parts of all plugins.
+IMPORT_SECONDS = 120.0
+"""Seconds that the import of one plugin and the calls of its hooks may take."""
+_LOG = logging.getLogger(__name__)
+
+
+class Registry:
+    """The parts of all plugins: built-in, installed, or loaded by a recipe.
+
+    An installed plugin is imported when one of its parts is looked up.
+
+    Args:
+        load: Python files to load as plugins, beside the installed ones.
+        block: Names of installed plugins to leave out.
 
     Attributes:
         plugins: Name → plugin, broken ones included.
         parts: Hook and bare name → the parts of that name, of the plugins that were imported so far.
         blocked: Names of plugins that were left out.
+
+    Raises:
+        RecipeError: An unknown file or blocked plugin.
+        PluginError: A file that cannot be loaded.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, load: Sequence[str | Path] = (), block: Collection[str] = ()) -> None:
         self.plugins: dict[str, Plugin] = {}
         self.parts: dict[tuple[str, str], list[Part]] = {}
-        self.blocked: frozenset[str] = frozenset()
-
-    def load_offering(self, hook: str, name: str) -> None:
-        """Import the plugins that may offer a part."""
-
-    def load_all(self) -> None:
-        """Import all plugins."""
+        self.blocked = frozenset(block)
+        self._manager = pluggy.PluginManager("rlm")
+        self._manager.add_hookspecs(hookspecs)
+        if os.environ.get("RLM_TRACE") == "1":
+            self._manager.add_hookcall_monitoring(lambda *_: None, _trace)
+        self.plugins[BUILTIN] = Plugin(BUILTIN, f"rlm-plugins {__version__}")
+        for module in builtin.modules():
+            for part in self._parts_of(BUILTIN, module):
+                self.add(part)
+        self._pending: dict[str, Callable[[], Any]] = {}
+        self._told: set[tuple[str, str]] = set()
+        self._find_installed()
+        for path in load:
+            self._add_file(Path(path))
 
     def add(self, part: Part) -> None:
         """Add a part under its hook and name."""
@@ -116,7 +135,7 @@ class Catalog:
         names, conventions = self._candidates(hook, name)
         broken = [p for p in self.plugins.values() if p.error and plugin in ("", p.name)]
         elsewhere = [HOOKS[p.hook].key for p in self if p.name == bare and plugin in ("", p.plugin)]
-        hints = [nearest(name, [*names, *([] if conventions else self._full(hook))])]
+        hints = [nearest(name, [*names, *([] if conventions else (p.full_name for p in self if p.hook == hook))])]
         hints += [f"'{name}' is a part for `{elsewhere[0]}`"] if elsewhere else []
         if hook == "rlm_environments":
             hints += ["your own data, or a data set of the hub: `{name: dataset, path: …}`"]
@@ -166,15 +185,10 @@ class Catalog:
         of_algorithm = [candidate for candidate in names if base_name(candidate) == algorithm]
         return (of_algorithm, of_library) if of_algorithm else (of_library or names, [])
 
-    def _full(self, hook: str) -> list[str]:
-        return [p.full_name for p in self if p.hook == hook]
-
     def names(self, hook: str) -> list[str]:
         """Return every name that finds a part of `hook`, in its shortest form, built-in ones first."""
-        return [p.name if self._is_bare(p) else p.full_name for p in self if p.hook == hook]
-
-    def _is_bare(self, part: Part) -> bool:
-        return part.plugin == BUILTIN or len(self.parts[part.hook, part.name]) == 1
+        parts = [(p, p.plugin == BUILTIN or len(self.parts[hook, p.name]) == 1) for p in self if p.hook == hook]
+        return [p.name if is_bare else p.full_name for p, is_bare in parts]
 
     def parts_of(self, hook: str) -> list[Part]:
         """Return the parts of a hook, of the plugins that were imported so far."""
@@ -191,45 +205,6 @@ class Catalog:
         order = list(HOOKS)
         all_parts = [part for parts in self.parts.values() for part in parts]
         return iter(sorted(all_parts, key=lambda p: order.index(p.hook)))
-
-
-_LOG = logging.getLogger(__name__)
-
-
-IMPORT_SECONDS = 120.0
-"""Seconds that the import of one plugin and the calls of its hooks may take."""
-
-
-class Registry(Catalog):
-    """The catalog of all parts: built-in, installed, or loaded by a recipe.
-
-    An installed plugin is imported when one of its parts is looked up.
-
-    Args:
-        load: Python files to load as plugins, beside the installed ones.
-        block: Names of installed plugins to leave out.
-
-    Raises:
-        RecipeError: An unknown file or blocked plugin.
-        PluginError: A file that cannot be loaded.
-    """
-
-    def __init__(self, load: Sequence[str | Path] = (), block: Collection[str] = ()) -> None:
-        super().__init__()
-        self.blocked = frozenset(block)
-        self._manager = pluggy.PluginManager("rlm")
-        self._manager.add_hookspecs(hookspecs)
-        if os.environ.get("RLM_TRACE") == "1":
-            self._manager.add_hookcall_monitoring(lambda *_: None, _trace)
-        self.plugins[BUILTIN] = Plugin(BUILTIN, f"rlm-plugins {__version__}")
-        for module in builtin.modules():
-            for part in self._parts_of(BUILTIN, module):
-                self.add(part)
-        self._pending: dict[str, Callable[[], Any]] = {}
-        self._told: set[tuple[str, str]] = set()
-        self._find_installed()
-        for path in load:
-            self._add_file(Path(path))
 
     # -- installed plugins
 
@@ -399,15 +374,9 @@ class _ToStderr(io.TextIOBase):
         return sys.stderr.write(text) if sys.stderr is not None else len(text)
 
 
-@contextlib.contextmanager
-def _restored_cwd() -> Iterator[None]:
-    """Restore the working directory after the block: paths in recipes and on the command line are relative to it."""
+def _restored_cwd() -> contextlib.AbstractContextManager[None]:
+    """Return a context that restores the working directory: paths of recipes and commands are relative to it."""
     try:
-        folder = os.getcwd()
+        return contextlib.chdir(os.getcwd())
     except FileNotFoundError:  # it was removed
-        yield
-        return
-    try:
-        yield
-    finally:
-        os.chdir(folder)
+        return contextlib.nullcontext()

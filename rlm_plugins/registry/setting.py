@@ -71,12 +71,7 @@ class FieldError:
 
 
 def most_specific_error(errors: Sequence[Any], data: Any) -> FieldError:
-    """Return the first error, or a deeper one: that of the branch of a union that matched furthest.
-
-    Args:
-        errors: `pydantic.ValidationError.errors()`, or some of them.
-        data: The validated data.
-    """
+    """Return the first error, or a deeper one: that of the branch of a union that matched furthest."""
     first = errors[0]
     address, value = _address(data, first), first["input"]
     if first["type"] in _MISSING and isinstance(address[-1], int):  # an entry of a tuple
@@ -173,16 +168,7 @@ class Setting:
     metrics: Mapping[str, str] = field(default_factory=dict)
 
     def check_value(self, name: str, value: Any, where: str = "") -> None:
-        """Check type and range of a value.
-
-        Args:
-            name: Name of the setting.
-            value: As a recipe has it.
-            where: Its address, for errors.
-
-        Raises:
-            RecipeError: It is of another type, or outside the range.
-        """
+        """Check type and range of the value of the setting `name` at the address `where`."""
         fields: Any = {name: (self.annotation, ...)}
         model = pydantic.create_model("Settings", __config__=_STRICT, **fields)
         try:

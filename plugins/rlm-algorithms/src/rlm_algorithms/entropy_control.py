@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat
 
 from rlm_plugins.equation.batch import Batch, Log
-from rlm_plugins.equation.statistics import kl_estimate, uniform
+from rlm_plugins.equation.statistics import kl_estimate
 from rlm_plugins.lazy import torch
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -50,7 +50,7 @@ def clip_cov(
         upper = 1 + (epsilon if epsilon_high is None else epsilon_high)
         positive, negative = step_batch.advantages > 0, step_batch.advantages < 0
         candidates &= ~((positive & (step_batch.ratio > upper)) | (negative & (step_batch.ratio < 1 - epsilon)))
-    noise = uniform(step, cov.shape[0], cov.shape[1], cov.device)
+    noise = _uniform(step, cov.shape[0], cov.shape[1], cov.device)
     batch_selected = top_mask(noise.where(candidates, -torch.inf), token_count(step_batch.mask, share))
     selected = batch_selected[step_batch_rows, : mask.shape[1]]
     if log is not None:
@@ -117,3 +117,28 @@ def top_mask(x: Float[torch.Tensor, "B T"], count: int) -> Bool[torch.Tensor, "B
     """
     least = x.flatten().topk(min(count, x.numel())).values[-1:]
     return (x >= least) & (x > -torch.inf)
+
+
+def _uniform(
+    key: int, rows: int, columns: int, device: torch.device | None = None
+) -> Float[torch.Tensor, "rows columns"]:
+    """Return pseudo-random numbers in [0, 1), each a pure function of key, row and column.
+
+    More rows or more columns do not change the others.
+
+    >>> bool((_uniform(7, 3, 9)[:2, :4] == _uniform(7, 2, 4)).all())
+    True
+    >>> round(_uniform(7, 100, 100).mean().item(), 2)
+    0.5
+    """
+    seed = _hash(torch.tensor(key + 1, device=device))
+    row = _hash(seed + torch.arange(rows, device=device)).unsqueeze(1)
+    return _hash(row + torch.arange(columns, device=device)).double() / 2.0**32
+
+
+def _hash(x: torch.Tensor) -> torch.Tensor:
+    """Hash `x` to 32 bits: multiply and xor-shift, three times (no product overflows int64)."""
+    x = x & 0xFFFFFFFF
+    for _ in range(3):
+        x = ((x ^ (x >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
+    return x ^ (x >> 16)

@@ -13,7 +13,7 @@ from rlm_lab.schema import config_schema, schema_of
 from rlm_lab.stored import stored
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.recipe import sections
-from rlm_plugins.recipe.trl_fields import RLOO, decided, equivalents, slot_of
+from rlm_plugins.recipe.trl_fields import ALWAYS, CHOICES, KNOBS, RLOO, decided, slot_of
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 
@@ -27,6 +27,24 @@ _TYPE_NAMES |= {"object": "mapping", "null": "null"}
 _LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 MANY = 6
 """Keys of a mapping up to which all are listed; of a larger one only the required keys."""
+
+
+def equivalents(field: str) -> list[tuple[str, str]]:
+    """Return the equivalent in a recipe for each value of a field of TRL: rows for `rlm explain`.
+
+    >>> equivalents("importance_sampling_level")[1]
+    ('GRPOConfig.importance_sampling_level: sequence', 'importance: sequence')
+    """
+    rows = []
+    for choice in (choice for choice in CHOICES if choice.field == field):
+        for value, slots in choice.parts.items():
+            parts = ", ".join(f"{slot}: {part['name']}" for slot, part in slots.items())
+            rows.append((f"{choice.config}.{field}: {value}", parts or "no part"))
+    for row in (row for row in KNOBS if row.field == field):
+        absent = "" if row.absent is ALWAYS else f"; {row.absent}: no such part"
+        offset = f" (ours is TRL's {row.offset:+g})" if row.offset else ""
+        rows.append((f"{row.config}.{field}", f"{row.address}{offset}{absent}"))
+    return rows
 
 
 def type_in_words(schema: Schema, defs: Schema | None = None) -> str:

@@ -9,7 +9,7 @@ and completions that score above the others of the same word become more likely.
     wᵢₜ = π(yᵢₜ) / π_old(yᵢₜ)              importance ratio: current over sampling policy
     kᵢₜ = ρ − log ρ − 1,  ρ = π_ref / π    estimated KL to the initial policy (Schulman's k3)
 
-Run it (a few seconds): ``python -m rlm_plugins.equation.one_page``. Then read `step.py`: the same equation, every
+Run it (a few seconds): ``python docs/one_page.py``. Then read `rlm_plugins/equation/step.py`: the same equation, every
 symbol a hook. Shapes: P words with G completions each make B = P·G; a sequence has 4 prompt tokens and T = 4 completion
 tokens.
 """
