@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from rlm_math.algebra.equality import are_equal
 from rlm_math.algebra.exact import fold
-from rlm_math.algebra.nodes import Node, UndefinedError, number, substitute, variables, walk
+from rlm_math.algebra.nodes import Node, UndefinedError, substitute, variables
 from rlm_math.algebra.real_sets import are_same_sets
-from rlm_math.algebra.relations import are_proportional, are_same_residues, as_congruence
+from rlm_math.algebra.relations import are_proportional
 from rlm_math.algebra.rounding import EXACT, Nearness
-from rlm_math.algebra.values import DOTS, Congruence, Items, Matrix, Named, Numbers, Point, Relation, Value, as_numbers
+from rlm_math.algebra.values import DOTS, Items, Matrix, Named, Numbers, Point, Relation, Value, as_numbers
 
 MAX_UNORDERED = 40
 """Items of a list that are compared in any order, beside those that are written alike."""
@@ -27,13 +27,11 @@ class Rules:
         nearness: Tolerances of numbers.
         ordered: Whether tuples are ordered.
         ends_count: Whether (1, 2] and [1, 2) differ.
-        has_unit_vectors: Whether i, j and k of the reference are written as vectors.
     """
 
     nearness: Nearness = EXACT
     ordered: bool = True
     ends_count: bool = True
-    has_unit_vectors: bool = False
 
 
 def is_right(gold: Value, answer: Value, rules: Rules) -> bool:
@@ -52,14 +50,10 @@ def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
     gold, answer = (_simplified(each.value if isinstance(each, Point) else each) for each in (gold, answer))
     if isinstance(gold, Node) and isinstance(answer, Node):
         return are_equal(gold, _with_constant_of(gold, answer), rules.nearness)
-    gold, answer = _as_vector(gold, answer) if rules.has_unit_vectors else gold, _as_vector(answer, gold)
     if isinstance(gold, Items) and isinstance(answer, Items):
         return _are_same_items(gold, answer, rules)
     if isinstance(gold, Numbers) or isinstance(answer, Numbers):
         return _are_same_numbers(gold, answer, rules)
-    if isinstance(gold, Congruence):
-        residues = as_congruence(answer)
-        return residues is not None and are_same_residues(gold, residues)
     if isinstance(gold, Matrix) or isinstance(answer, Matrix):
         return _are_same_matrices(gold, answer, rules)
     if isinstance(gold, Named) or isinstance(answer, Named):
@@ -259,12 +253,6 @@ def _as_matrix(value: Value) -> Value:
     return Matrix(rows) if len(rows) == len(value.items) and len(set(map(len, rows))) == 1 else value
 
 
-def _as_vector(value: Value, other: Value) -> Value:
-    """Return a sum of multiples of the unit vectors as a tuple, if `other` is a tuple or a column."""
-    column = _as_column(other) if isinstance(value, Node) else None
-    return value if column is None else coordinates(value, len(column.items)) or value  # type: ignore[arg-type]
-
-
 def _as_column(value: Value) -> Items | None:
     if isinstance(value, Matrix):
         is_column = not value.bars and len(value.rows) > 1 and len(value.rows[0]) == 1
@@ -299,36 +287,3 @@ def _as_relation(value: Value) -> Relation | None:
     if isinstance(value, Named) and isinstance(value.value, Node):
         return Relation(Node("+", (Node("symbol", value=value.name), Node("-", (value.value,)))), "=")
     return value if isinstance(value, Relation) else None
-
-
-_UNITS = "ijk"
-_WRITTEN = re.compile(r"\\(?:vec|hat)\s*\{?\s*\\?[ijk]")
-
-
-def has_unit_vectors(text: str) -> bool:
-    """Return True for a text with i, j or k as vectors, not as parameters.
-
-    >>> has_unit_vectors(r"2\\vec{i}"), has_unit_vectors(r"\\hat{\\imath}"), has_unit_vectors("2i+j")
-    (True, True, False)
-    """
-    return _WRITTEN.search(text) is not None
-
-
-def may_have_unit_vectors(gold: Value, text: str) -> bool:
-    """Return True if answers to a reference may be written with unit vectors: it has them, j or k, or is no number."""
-    value = gold.value if isinstance(gold, Named) else gold
-    return has_unit_vectors(text) or not isinstance(value, Node) or bool({"j", "k"} & variables(value))
-
-
-def coordinates(node: Node, size: int) -> Items | None:
-    """Return the coefficients of i, j and k as a tuple of `size` numbers; None for anything else.
-
-    A form with i alone is a complex number.
-    """
-    names = {each.value for each in walk(node) if each.op == "symbol"}
-    if size not in (2, 3) or not names & {"j", "k"} or names & {*_UNITS[size:]}:
-        return None
-    parts = tuple(substitute(node, {name: number(int(name == unit)) for name in _UNITS}) for unit in _UNITS[:size])
-    axes = {unit: Node("symbol", value=f"axis {unit}") for unit in _UNITS}  # the symbol i has a value
-    form = Node("+", tuple(Node("*", (part, axes[unit])) for part, unit in zip(parts, _UNITS, strict=False)))
-    return Items("(", parts, ")") if are_equal(substitute(node, axes), form) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +11,6 @@ from rlm_math.algebra.nodes import Node, UndecidedError, UndefinedError, substit
 
 MAX_BITS = 1 << 22
 """Largest size of a number."""
-MAX_CHOSEN = 64
-"""Number of chosen things for which a binomial coefficient of a large number is computed."""
 MAX_FACTORIAL = 50_000
 MAX_TERMS = 2000
 SERIES = {"sum": "+", "product": "*"}
@@ -128,9 +125,6 @@ def _factorial(value: Any) -> Any:
 
 def _binomial(n: Any, k: Any) -> Any:
     is_whole = n.denominator == k.denominator == 1
-    if is_whole and n > MAX_FACTORIAL and 0 <= k <= MAX_CHOSEN and bits(n) * MAX_CHOSEN < MAX_BITS:
-        count = int(k.numerator)
-        return fmpq(math.prod(n.numerator - i for i in range(count)), math.factorial(count))
     if not is_whole or not 0 <= n <= MAX_FACTORIAL or k < 0:
         raise UndefinedError("a binomial coefficient of negative, fractional or large numbers")
     return fmpq(fmpz.bin_uiui(n.numerator, k.numerator))

@@ -1,4 +1,4 @@
-"""Comparison of relations: curves, inequalities and residue classes."""
+"""Comparison of relations: curves and inequalities."""
 
 from __future__ import annotations
 
@@ -8,39 +8,9 @@ from typing import Any
 import flint
 
 from rlm_math.algebra.balls import Evaluation, precision
-from rlm_math.algebra.equality import are_equal
 from rlm_math.algebra.exact import fold
-from rlm_math.algebra.nodes import Node, UndefinedError, number, substitute, variables
-from rlm_math.algebra.values import Congruence, Named, Relation, Value
-
-
-def as_congruence(value: Value) -> Congruence | None:
-    """Return ``n = 3k + 1``, or ``3k + 1``, as a residue class for an integer k; None for anything else."""
-    name, node = (value.name, value.value) if isinstance(value, Named) else ("", value)
-    if isinstance(value, Congruence) or not isinstance(node, Node):
-        return value if isinstance(value, Congruence) else None
-    names = variables(node)
-    if len(names) != 1 or name in names:
-        return None
-    (parameter,) = names
-    residue, next_one = (substitute(node, {parameter: number(each)}) for each in (0, 1))
-    modulus = Node("+", (next_one, Node("-", (residue,))))
-    line = Node("+", (Node("*", (modulus, Node("symbol", value=parameter))), residue))
-    return Congruence(residue, modulus, name) if are_equal(node, line) else None
-
-
-def are_same_residues(gold: Congruence, answer: Congruence) -> bool:
-    """Compare residue classes; a negative modulus is the same as a positive one."""
-    moduli = answer.modulus, Node("-", (answer.modulus,))
-    if len({gold.name, answer.name} - {""}) > 1 or not any(are_equal(gold.modulus, each) for each in moduli):
-        return False
-    try:
-        values = [fold(each) for each in (gold.residue, answer.residue, gold.modulus)]
-    except UndefinedError:
-        return False
-    if any(each.op != "number" or each.value.denominator != 1 for each in values) or values[2].value == 0:
-        return are_equal(gold.residue, answer.residue)
-    return bool((values[0].value - values[1].value).numerator % values[2].value.numerator == 0)
+from rlm_math.algebra.nodes import Node, UndefinedError, substitute, variables
+from rlm_math.algebra.values import Relation
 
 
 def are_proportional(gold: Relation, answer: Relation) -> bool:

@@ -34,13 +34,12 @@ _TOKEN = re.compile(
     re.X | re.S,
 )
 _MARKS = {"<=": "\\leq", ">=": "\\geq", "!=": "\\neq", "<": "\\lt", ">": "\\gt"}
-_UNIT_VECTORS = {"i", "j", "k", "\\i", "\\j"}
 _DOTLESS = {"\\imath", "\\jmath"}
 _COMMANDS = {
     "\\ne": "\\neq", "\\dots": "\\ldots", "\\cdots": "\\ldots", "\\backslash": "\\setminus", "\\lvert": "|",
     "\\rvert": "|", "\\vert": "|", "\\times": "*", "\\cdot": "*", "\\div": "/", "\\lor": "or", "\\vee": "or",
     "\\land": "and", "\\wedge": "and", "\\to": "\\to", "\\colon": ":", "\\R": "\\mathbb{R}", "\\mp": "\\mp",
-    "\\leqslant": "\\leq", "\\geqslant": "\\geq", "\\imath": "i", "\\jmath": "j", "\\varepsilon": "\\epsilon",
+    "\\lbrace": "\\{", "\\rbrace": "\\}", "\\ast": "*", "\\imath": "i", "\\jmath": "j", "\\varepsilon": "\\epsilon",
     "\\varphi": "\\phi",
 }  # fmt: skip
 
@@ -123,14 +122,12 @@ def _wrapped(wrapper: str, inside: str) -> list[Token]:
         return [Token("word", "otherwise") if inside in ("otherwise", "else") else Token("mark", "if")]
     if _NUMERAL.fullmatch(inside) and wrapper in ("text", "mathrm", "mathbf", "mathit"):
         return tokenize(inside)
-    if inside == "i":
+    if inside == "i" and wrapper not in ("vec", "hat"):
         return [Token("letter", inside)]
     if inside == "cis" or (inside in _NAMES and (wrapper != "text" or inside in _FUNCTIONS_IN_TEXT)):
         return _letters(inside)
     if wrapper in ("mathrm", "mathbf", "mathit", "operatorname") and len(inside) == 1 and inside.isalpha():
         return [Token("letter", inside)]
-    if wrapper in ("vec", "hat") and inside.replace("math", "") in _UNIT_VECTORS:
-        return [Token("letter", inside.replace("math", "")[-1])]
     if wrapper in ("mathrm", "text", "operatorname") and inside.isalpha():
         return [Token("word", inside)]
     if wrapper in ("vec", "hat", "bar", "overline", "mathcal") and inside.isalpha():

@@ -17,7 +17,8 @@ class Items:
     """Several answers.
 
     Args:
-        opened, closed: Brackets: ``(``, ``[``, ``{`` (a set), ``<`` (a vector), or empty (a list in any order).
+        opened, closed: Brackets: ``(``, ``[``, ``{`` (a set), ``<`` (a vector), ``mod`` (a residue and its modulus), or
+            empty (a list in any order).
         items: The answers.
     """
 
@@ -76,16 +77,7 @@ class Relation:
     kind: str
 
 
-@dataclass(frozen=True)
-class Congruence:
-    """A residue and its modulus."""
-
-    residue: Node
-    modulus: Node
-    name: str = ""
-
-
-Value = Node | Items | Numbers | Matrix | Named | Point | Relation | Congruence
+Value = Node | Items | Numbers | Matrix | Named | Point | Relation
 
 
 def listed(values: Sequence[Value]) -> list[Value]:
