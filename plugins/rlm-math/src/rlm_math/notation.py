@@ -43,7 +43,7 @@ _CLOSED = r"(?<=[\w})\]])(?<!and\})(?<!or\})(?<!and \})(?<!or \})"
 _TEXT = r"\s*(?:\\text\s*\{)?\s*"
 _NONE = r"(?:(?i:there (?:is|are) )?(?i:no (?:real )?solutions?)(?: exists?)?|[Nn]one|(?i:(?:the )?empty set))"
 _PATTERNS = [
-    (r"\\mathbf\s*\{?\s*([ijk])(?![A-Za-z])\s*\}?", r"\\vec{\1}"),
+    (r"\\(?:mathbf|hat)\s*\{?\s*\\?([ijk])(?:math)?(?![A-Za-z])\s*\}?", r"\\vec{\1}"),
     (rf"({_VECTOR})\s*\\times\s*(?={_VECTOR})", r"\1\\crossproduct "),
     (r"\\(?:left|right|[bB]igg?[lmr]?)\s*\.", " "),
     (_SWITCH, " "),

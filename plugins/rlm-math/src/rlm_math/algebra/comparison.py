@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rlm_math.algebra.equality import are_equal
 from rlm_math.algebra.exact import fold
-from rlm_math.algebra.nodes import Node, UndefinedError, substitute, variables
+from rlm_math.algebra.nodes import Node, UndefinedError, number, substitute, variables
 from rlm_math.algebra.real_sets import are_same_sets
 from rlm_math.algebra.relations import are_proportional
 from rlm_math.algebra.rounding import EXACT, Nearness
@@ -50,6 +50,7 @@ def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
     gold, answer = (_simplified(each.value if isinstance(each, Point) else each) for each in (gold, answer))
     if isinstance(gold, Node) and isinstance(answer, Node):
         return are_equal(gold, _with_constant_of(gold, answer), rules.nearness)
+    gold, answer = _in_notation_of(answer, gold), _in_notation_of(gold, answer)
     if isinstance(gold, Items) and isinstance(answer, Items):
         return _are_same_items(gold, answer, rules)
     if isinstance(gold, Numbers) or isinstance(answer, Numbers):
@@ -86,8 +87,7 @@ _CONSTANT = re.compile(r"[CcKkA](?:_\d)?")
 
 def _only_item(value: Value, other: Value) -> Value:
     """Return the element of a set of one, and the value of the ratio of two numbers, where `other` is a number."""
-    number = other.value if isinstance(other, Named) else other
-    if not isinstance(value, Items) or not isinstance(number, Node):
+    if not isinstance(value, Items) or not isinstance(other.value if isinstance(other, Named) else other, Node):
         return value
     if value.opened == "{" and len(value.items) == 1:
         return _simplified(value.items[0])
@@ -113,6 +113,31 @@ def _folded(node: Node) -> Node:
         return fold(node)
     except UndefinedError:
         return node  # never equal to anything
+
+
+def _in_notation_of(other: Value, value: Value) -> Value:
+    """Return ``3k+1`` as a residue, and a sum of unit vectors as a tuple, if `other` is one."""
+    node = value.value if isinstance(value, Named) else value
+    names = sorted(variables(node)) if isinstance(node, Node) else []
+    residue = other.value if isinstance(other, Named) else other
+    is_residue = isinstance(residue, Items) and residue.opened == "mod" and len(names) == 1
+    column = _as_column(other) if names and {*names} <= {*_UNIT_VECTORS} else None
+    if not isinstance(node, Node) or not (is_residue or column):
+        return value
+    axes = names if column is None else _UNIT_VECTORS[: len(column.items)]
+    zero = substitute(node, {name: number(0) for name in names})
+    cells = [substitute(node, {name: number(int(name == axis)) for name in names}) for axis in axes]
+    slopes = [Node("+", (cell, Node("-", (zero,)))) for cell in cells]
+    terms = [Node("*", (slope, Node("symbol", value=axis))) for slope, axis in zip(slopes, axes, strict=True)]
+    if not are_equal(node, Node("+", (zero, *terms))):
+        return value
+    if column is not None:
+        return Items("(", tuple(slopes), ")") if are_equal(zero, number(0)) else value
+    named = Items("mod", (Node("mod", (zero, slopes[0])), slopes[0]), "")
+    return Named(value.name, named) if isinstance(value, Named) else named
+
+
+_UNIT_VECTORS = ["vec:i", "vec:j", "vec:k"]
 
 
 def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:

@@ -30,9 +30,9 @@ from rlm_math.algebra.rounding import EXACT, Nearness, is_near
 LOW, HIGH = 128, HIGH_PRECISION
 """Bits of the first evaluation, and of the second beside four times the size of the expressions."""
 MAX_PRECISION = 1 << 18
-POINTS, DRAWS = 10, 60
+POINTS, DRAWS = 11, 66
 """Points at which expressions with variables are compared, and attempts to find them."""
-_SCALES = ((1, 0), (-1, 0), (-1, None), (1, None), (1, -3), (-1, 6), (1, 6), (0, 1), (1, 12), (1, 400))
+_SCALES = ((1, 0), (-1, 0), (-1, None), (1, None), (1, -3), (-1, 6), (1, 6), (0, 1), (1, 10), (1, 1100), (-1, 1100))
 """Signs (0: either) and binary exponents of the points; None: beyond all constants of the expressions."""
 _FARTHEST_INTEGER = 12
 """Binary exponent up to which an integer is chosen beyond all constants: its factorial is computed."""
