@@ -130,7 +130,6 @@ def _form(character: str) -> str:
 
 
 def _written(form: str, run: str) -> str:
-    """Return the LaTeX of characters of one form."""
     if form == "<fraction>":
         parts = [unicodedata.normalize("NFKC", each).partition("⁄") for each in run]
         return "".join(rf"\frac{{{top}}}{{{bottom}}}" for top, _, bottom in parts)
@@ -168,7 +167,6 @@ def _unescaped(text: str) -> str:
 
 
 def _without_ending(text: str) -> str:
-    """Return a text without spaces around it, and without line breaks and a period after it."""
     return text.strip().rstrip("\\ ").removesuffix(".").strip()
 
 

@@ -61,7 +61,6 @@ def main() -> None:
 
 
 def _limit_resources() -> None:
-    """Limit memory and file size of this process ."""
     for limit, value in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
         # not every system supports every limit; the pool's time limit does not depend on them
         with contextlib.suppress(OSError, ValueError):
@@ -69,7 +68,6 @@ def _limit_resources() -> None:
 
 
 def _limit_time(seconds: float) -> None:
-    """Limit the processor time of the next query; the system kills a process that exceeds it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     allowed = int(used.ru_utime + used.ru_stime + seconds) + 2
     resource.setrlimit(resource.RLIMIT_CPU, (allowed, resource.getrlimit(resource.RLIMIT_CPU)[1]))

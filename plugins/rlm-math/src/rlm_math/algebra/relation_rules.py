@@ -97,7 +97,6 @@ def _equal_names(parts: list[Tokens], parse: Parse) -> Items | None:
 
 
 def _equation(parts: list[Tokens]) -> Relation | Named:
-    """Return an equation; one of a product of letters, such as AB = 4, gives its name a value."""
     for side, other in (parts, parts[::-1]):
         if all(token.kind in ("letter", "word") for token in side) and not variables(parse_expression(other)):
             return Named("".join(token.text for token in side), parse_expression(other))
@@ -183,7 +182,6 @@ def _is_positive(bound: Node, or_zero: bool) -> bool:
 
 
 def _zero(node: Node, name: str) -> Node | None:
-    """Return the number a of x − a or a − x; None for anything else."""
     variable, at_zero = Node("symbol", value=name), substitute(node, {name: number(0)})
     if are_equal(node, Node("+", (variable, at_zero))):
         return Node("-", (at_zero,))

@@ -21,7 +21,7 @@ _FUNCTIONS_IN_TEXT = FUNCTIONS - _MANY - {"sec"}
 _NUMERAL = re.compile(r"-?\d+(?:\.\d+)?")
 _TOKEN = re.compile(
     r"""\s*(?:
-    (?P<repeating>\d*\.\d*\\(?:overline|bar|dot)\s*\{\s*\d+\s*\})
+    (?P<repeating>\d*\.\d*\\overline\s*\{\s*\d+\s*\})
   | (?P<number>(?<!\d)[1-9]\d{0,2}(?:,\d{3}(?!\d))+(?:\.\d+)?|\d*\.\d+|\d+\.?(?!\d))
   | (?P<matrix>\\(?:begin|end)\s*\{\s*[A-Za-z]+\*?\s*\})
   | (?P<wrapped>\\(?P<wrapper>operatorname\*?|mathrm|text|mathbb|mathbf|mathcal|mathit|overline|vec|hat|bar)
@@ -104,7 +104,6 @@ def _tokens(match: re.Match[str]) -> list[Token]:
 
 
 def _letters(text: str) -> list[Token]:
-    """Split letters: the name of a function, a word that joins answers, or a product of variables."""
     if text in FUNCTIONS or text in ("asin", "acos", "atan"):
         return [Token("function", _NAMES[text])]
     if text in _NAMES:

@@ -57,14 +57,6 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Point:
-    """Coordinates with the name of a point: ``P(1, 2)``."""
-
-    name: str
-    value: Value
-
-
-@dataclass(frozen=True)
 class Relation:
     """An equation or inequality: the difference of both sides compared with zero.
 
@@ -77,7 +69,7 @@ class Relation:
     kind: str
 
 
-Value = Node | Items | Numbers | Matrix | Named | Point | Relation
+Value = Node | Items | Numbers | Matrix | Named | Relation
 
 
 def listed(values: Sequence[Value]) -> list[Value]:
