@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rlm_math.algebra.nodes import Node, UnreadableError, number
 from rlm_math.algebra.parser import parse_expression
+from rlm_math.algebra.real_sets import REALS
 from rlm_math.algebra.splitting import (
     RELATIONS,
     SET_OPERATIONS,
@@ -32,6 +33,7 @@ from rlm_math.algebra.values import (
 )
 
 _MATRICES = {"matrix", "smallmatrix", "array", *(f"{letter}matrix" for letter in "pbBvV")}
+_OTHERWISE = Node("symbol", value="otherwise")
 _VECTORS = {"\\langle": "<", "\\rangle": ">"}
 
 
@@ -202,9 +204,18 @@ def _piecewise(tokens: Tokens, parse: Parse) -> Items:
         return Items("", tuple(listed([parse(cell) for (cell,) in pairs])), "")
     if any(len(cells) != 2 or not all(cells) for cells in pairs):
         raise UnreadableError("cases without conditions")
-    conditions = [as_solution(parse(condition)) for _, condition in pairs]
+    conditions = _without_otherwise([as_solution(parse(condition)) for _, condition in pairs])
     values = [parse(value) for value, _ in pairs]
     return Items("cases", tuple(Items("(", pair, ")") for pair in zip(values, conditions, strict=True)), "")
+
+
+def _without_otherwise(conditions: list[Value]) -> list[Value]:
+    """Return the conditions with a last "otherwise" as the numbers that fulfill none of the others."""
+    others = [each for each in conditions[:-1] if isinstance(each, Numbers)]
+    if not others or conditions[-1] != _OTHERWISE or len(others) < len(conditions) - 1:
+        return conditions
+    is_of_one = len({each.variable for each in others}) == 1
+    return [*others, combined("difference", [Numbers(REALS), *others])] if is_of_one else conditions
 
 
 def _plain_cell(cell: Tokens) -> Tokens:

@@ -30,10 +30,10 @@ from rlm_math.algebra.rounding import EXACT, Nearness, is_near
 LOW, HIGH = 128, HIGH_PRECISION
 """Bits of the first evaluation, and of the second beside four times the size of the expressions."""
 MAX_PRECISION = 1 << 18
-POINTS, DRAWS = 12, 72
+POINTS, DRAWS = 13, 78
 """Points at which expressions with variables are compared, and attempts to find them."""
 _SCALES = [(1, 0), (-1, 0), (-1, None), (1, None), (1, -3), (-1, 6), (1, 6), (0, 1)]
-_SCALES += [(1, 9), (1, 11), (1, 1100), (-1, 1100)]
+_SCALES += [(1, 10), (1, 11), (1, 12), (1, 1100), (-1, 1100)]
 """Signs (0: either) and binary exponents of the points; None: beyond all constants of the expressions."""
 _FARTHEST_INTEGER = 12
 """Binary exponent up to which an integer is chosen beyond all constants: its factorial is computed."""
@@ -72,10 +72,10 @@ def compare(a: Node, b: Node) -> int:
 def _are_equal_constants(a: Node, b: Node) -> bool:
     if a.op == b.op == "number":
         return bool(a.value == b.value)
-    digits = _second_precision(a, b)
     with flint.ctx.workprec(LOW):
         if not _difference(a, b).contains(0):
             return False
+    digits = _second_precision(a, b)
     with flint.ctx.workprec(digits):
         difference = _difference(a, b)
         return bool(difference.contains(0)) and bool(difference.abs_upper() < flint.arb(2) ** (-digits // 4))
