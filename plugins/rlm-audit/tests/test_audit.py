@@ -30,9 +30,7 @@ def one_more(rng: random.Random, size: int) -> Case | None:
     return Case({"answer": str(value)}, str(value + 1), False)
 
 
-FAMILY = Family(
-    {"right": doubled, "wrong": one_more}, "so {answer}", {"pays all": lambda cases, texts: [1.0] * len(cases)}
-)
+FAMILY = Family({"right": doubled, "wrong": one_more}, "so {answer}")
 
 
 def scorer(is_paid: Callable[[str, str], bool]) -> Callable[[Sequence[Case], Sequence[str]], list[float | None]]:
@@ -43,11 +41,12 @@ def scorer(is_paid: Callable[[str, str], bool]) -> Callable[[Sequence[Case], Seq
 
 
 def test_a_correct_reward_makes_no_mistake() -> None:
-    report = Audit(scorer(lambda gold, text: text == f"so {gold}"), FAMILY, others=["pays all"]).report(100)
+    report = Audit(scorer(lambda gold, text: text == f"so {gold}"), FAMILY).report(100)
     totals = report["totals"]
-    assert (totals["reward"]["false_accepts"]["mistakes"], totals["reward"]["false_accepts"]["cases"]) == (0, 50)
-    assert totals["reward"]["false_rejects"]["mistakes"] == 0
-    assert totals["pays all"]["false_accepts"]["mistakes"] == 50
+    assert (totals["false_accepts"]["mistakes"], totals["false_accepts"]["cases"]) == (0, 50)
+    assert totals["false_rejects"]["mistakes"] == 0
+    totals = Audit(lambda cases, texts: [1.0] * len(cases), FAMILY).report(100)["totals"]
+    assert totals["false_accepts"]["mistakes"] == 50
     assert [each["examples"] for each in report["classes"]] == [[], []]
 
 
@@ -65,7 +64,7 @@ def test_the_smallest_mistake_is_found_even_if_no_case_of_that_size_was_drawn() 
 def test_an_unscored_right_answer_is_a_false_reject_and_an_unscored_wrong_one_is_none() -> None:
     report = Audit(lambda cases, texts: [None] * len(cases), FAMILY).report(20)
     assert [each["mistakes"] for each in report["classes"]] == [10, 0]
-    assert report["totals"]["reward"]["unscored"] == 20
+    assert report["totals"]["unscored"] == 20
 
 
 def test_same_seed_repeats_and_others_differ() -> None:
@@ -150,7 +149,6 @@ def test_the_examples_of_the_readme_are_families() -> None:
         ("length", {}, "no cases are known"),
         ("accuracy", {"cases": "poems"}, "unknown cases 'poems'"),
         ("accuracy", {"cases": "rlm_audit.audit:BATCH"}, "expected an rlm_audit.Family"),
-        ("accuracy", {"beside": ["oracle"]}, "unknown library 'oracle'"),
         ("accuracy", {"classes": ["spells"]}, "no class of cases starts with 'spells'"),
         ("accuracy", {"form": "nothing"}, "expected a form"),
     ],

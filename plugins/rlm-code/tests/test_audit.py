@@ -48,4 +48,4 @@ def test_an_audit_finds_a_grader_that_believes_objects(monkeypatch: pytest.Monke
         return [float(plain.passes(case.answer, json.loads(case.columns["tests"])) is True) for case in cases]
 
     report = Audit(naive, FAMILY).report(400, ["objects that agree with everything", "exceptions and generators"])
-    assert report["totals"]["reward"]["false_accepts"]["mistakes"] > 3
+    assert report["totals"]["false_accepts"]["mistakes"] > 3

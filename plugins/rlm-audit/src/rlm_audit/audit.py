@@ -22,17 +22,10 @@ EXAMPLES = 3
 
 @dataclass(frozen=True)
 class Outcome:
-    """Scores of one class of cases.
-
-    Args:
-        cases: The cases.
-        scores: Their scores.
-        others: Name of another library → its scores.
-    """
+    """The cases of one class, and their scores."""
 
     cases: list[Case]
     scores: list[float | None]
-    others: dict[str, list[float | None]]
 
 
 class Audit:
@@ -44,7 +37,6 @@ class Audit:
         form: Text around an answer; empty: the family's own.
         seed: Seed of the cases.
         accepted: Score above which an answer counts as accepted.
-        others: Names of the family's other libraries to compare with.
         log: Called with a line of progress.
     """
 
@@ -56,11 +48,9 @@ class Audit:
         form: str = "",
         seed: int = 0,
         accepted: float = 0.5,
-        others: Sequence[str] = (),
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._score, self._family, self._form, self._seed, self._accepted = score, family, form, seed, accepted
-        self._others = {name: family.others[name] for name in others}
         self._slowest = 0.0
         self._log = log
 
@@ -87,8 +77,7 @@ class Audit:
 
     def _outcome(self, name: str, number: int) -> Outcome:
         cases = self._draw(name, number, range(1, MAX_SIZE + 1), "cases")
-        others = {other: self._batches(score, cases) for other, score in self._others.items()}
-        return Outcome(cases, self._batches(self._score, cases, timed=True), others)
+        return Outcome(cases, self._batches(cases, timed=True))
 
     def _draw(self, name: str, number: int, sizes: Sequence[int], purpose: str) -> list[Case]:
         """Return up to `number` different cases of a class, with `sizes` in turn."""
@@ -102,12 +91,12 @@ class Audit:
                 cases.setdefault(repr((case.prompt, case.columns, case.answer)), case)
         return [*cases.values()]
 
-    def _batches(self, score: Scorer, cases: Sequence[Case], *, timed: bool = False) -> list[float | None]:
+    def _batches(self, cases: Sequence[Case], *, timed: bool = False) -> list[float | None]:
         scores: list[float | None] = []
         for first in range(0, len(cases), BATCH):
             part = cases[first : first + BATCH]
             start = time.perf_counter()
-            scores += score(part, [self._family.completion(case, self._form) for case in part])
+            scores += self._score(part, [self._family.completion(case, self._form) for case in part])
             if timed:
                 self._slowest = max(self._slowest, (time.perf_counter() - start) / len(part))
         return scores
@@ -129,27 +118,20 @@ class Audit:
             "cases": len(outcome.cases),
             "unscored": sum(score is None for score in outcome.scores),
             "examples": [{"columns": dict(case.columns), "answer": case.answer} for case in shortest],
-            "others": {other: len(self._mistakes(outcome.cases, s)) for other, s in outcome.others.items()},
         }
 
     def _shorter(self, name: str) -> list[Case]:
         """Return the shortest mistake among new cases of a class, of the smallest size that has one."""
         for size in range(1, MAX_SIZE):
             cases = self._draw(name, SHRINKING, [size], f"size {size}")
-            mistakes = self._mistakes(cases, self._batches(self._score, cases))
+            mistakes = self._mistakes(cases, self._batches(cases))
             if mistakes:
                 return [min(mistakes, key=_length)]
         return []
 
     def _totals(self, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-        """Return false accepts and false rejects of the reward and of each other library."""
-        table = {"reward": self._total([(o.cases, o.scores) for o in outcomes])}
-        for name in self._others:
-            table[name] = self._total([(outcome.cases, outcome.others[name]) for outcome in outcomes])
-        return table
-
-    def _total(self, scored: Sequence[tuple[Sequence[Case], Sequence[float | None]]]) -> dict[str, Any]:
-        pairs = [pair for cases, scores in scored for pair in zip(cases, scores, strict=True)]
+        """Return false accepts and false rejects."""
+        pairs = [pair for each in outcomes for pair in zip(each.cases, each.scores, strict=True)]
         right = [self._is_mistake(*pair) for pair in pairs if pair[0].is_right]
         wrong = [self._is_mistake(*pair) for pair in pairs if not pair[0].is_right]
         return {

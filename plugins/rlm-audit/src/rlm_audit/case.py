@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 MAX_SIZE = 6
@@ -44,12 +44,10 @@ class Family:
     Args:
         generators: Class → generator. A generator returns right cases only, or wrong cases only.
         form: Text of a completion with ``{answer}``.
-        others: Name → scorer of another library, for the comparison.
     """
 
     generators: Mapping[str, Generator]
     form: str
-    others: Mapping[str, Scorer] = field(default_factory=dict)
 
     def completion(self, case: Case, form: str = "") -> str:
         """Return the completion of a case, in `form` or the family's own."""

@@ -45,7 +45,6 @@ def audit(
     seed: int = 0,
     form: str = "",
     accepted: float = 0.5,
-    beside: Sequence[str] = (),
     classes: Sequence[str] = (),
     load: Sequence[Path] = (),
     log: Callable[[str], None] = lambda line: None,
@@ -60,23 +59,17 @@ def audit(
         seed: Seed of the cases.
         form: Text around an answer, with ``{answer}``; empty: the family's own.
         accepted: Score above which an answer counts as accepted.
-        beside: Other libraries to compare with; ``all``: all of the family.
         classes: Classes of cases, by the start of their names; empty: all.
         load: Single files to load as plugins.
         log: Called with a line of progress.
 
     Raises:
-        RlmError: The reward, the family, a class or a library is unknown, or a form lacks ``{answer}``.
+        RlmError: The reward, the family, or a class is unknown, or a form lacks ``{answer}``.
     """
     part = Registry(load).find("rlm_rewards", name, where="the audit")
     reward = Reward(name, part.bind(dict(map(parse_override, settings)), where=name), timeout=TIMEOUT, on_error="skip")
     chosen = cases or default_family(part.name)
     family = family_of(chosen)
-    others = [*family.others] if [*beside] == ["all"] else [*beside]
-    for library in others:
-        if library not in family.others:
-            allowed = ", ".join(family.others) or "none"
-            raise RlmError(f"unknown library '{library}'", where="--beside", allowed=allowed)
     chosen_classes = [key for key in family.generators if key.startswith(tuple(classes))] if classes else []
     for start in classes:
         if not any(key.startswith(start) for key in family.generators):
@@ -84,7 +77,7 @@ def audit(
             raise RlmError(f"no class of cases starts with '{start}'", where="--class", allowed=", ".join(kinds))
     if form and "{answer}" not in form:
         raise RlmError(f"expected a form with {{answer}}, got '{form}'", where="--form")
-    audited = Audit(scorer(reward), family, form=form, seed=seed, accepted=accepted, others=others, log=log)
+    audited = Audit(scorer(reward), family, form=form, seed=seed, accepted=accepted, log=log)
     return {"reward": name, "full_name": part.full_name, "family": chosen, **audited.report(number, chosen_classes)}
 
 

@@ -62,7 +62,6 @@ def audit(
     seed: Annotated[int, typer.Option(help="Seed of the cases.")] = 0,
     form: Annotated[str, typer.Option(help="Text around an answer: `It is {answer}`.")] = "",
     accepted: Annotated[float, typer.Option(help="Score above which an answer counts as accepted.")] = 0.5,
-    beside: Annotated[list[str] | None, typer.Option(help="Another library on the same cases, or `all`.")] = None,
     only: Annotated[list[str] | None, typer.Option("--class", help="Start of names of classes; repeatable.")] = None,
     load: Load = None,
     as_json: AsJson = False,
@@ -75,7 +74,7 @@ def audit(
     from rlm_audit.report import render
 
     options: dict[str, Any] = {"cases": cases, "number": number, "seed": seed, "form": form, "accepted": accepted}
-    lists: dict[str, Any] = {"beside": beside or [], "classes": only or [], "load": load or []}
+    lists: dict[str, Any] = {"classes": only or [], "load": load or []}
     data = command.audit(name, settings or [], **options, **lists)
     print_result(data, render(data), as_json)
 

@@ -16,7 +16,7 @@ def render(report: Mapping[str, Any]) -> str:
     cases = f"{report['cases']} generated cases of '{report['family']}', seed {report['seed']}"
     text = f"reward {report['reward']}: {cases}"
     text += titled("counts", columns(_counts(report)))
-    listed = [each for each in report["classes"] if each["mistakes"] or any(each["others"].values())]
+    listed = [each for each in report["classes"] if each["mistakes"]]
     mistakes = columns(_classes(report, listed)) if listed else f"  none in {len(report['classes'])} classes"
     text += titled("mistakes by class", mistakes)
     if lines := [line for each in listed for line in _examples(each)]:
@@ -26,19 +26,15 @@ def render(report: Mapping[str, Any]) -> str:
 
 def _counts(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("", "wrong answers paid", "right answers rejected", "unscored")]
-    for name, total in report["totals"].items():
-        label = report["reward"] if name == "reward" else name
-        counts = [f"{total[kind]['mistakes']} of {total[kind]['cases']}" for kind in ("false_accepts", "false_rejects")]
-        rows.append((label, *counts, str(total["unscored"])))
+    total = report["totals"]
+    counts = [f"{total[kind]['mistakes']} of {total[kind]['cases']}" for kind in ("false_accepts", "false_rejects")]
+    rows.append((report["reward"], *counts, str(total["unscored"])))
     return rows
 
 
 def _classes(report: Mapping[str, Any], listed: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    others = [name for name in report["totals"] if name != "reward"]
-    rows = [("class", "must be", "cases", report["reward"], *others)]
-    for each in listed:
-        counts = [str(each["others"][name]) for name in others]
-        rows.append((each["class"], each["expected"], str(each["cases"]), str(each["mistakes"]), *counts))
+    rows = [("class", "must be", "cases", report["reward"])]
+    rows += [(each["class"], each["expected"], str(each["cases"]), str(each["mistakes"])) for each in listed]
     return rows
 
 

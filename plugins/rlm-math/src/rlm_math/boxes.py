@@ -135,7 +135,6 @@ def _without_box(text: str, box: Box) -> list[str]:
 
 
 def _are_joined(text: str, first: BoxedAnswer, second: BoxedAnswer) -> bool:
-    """Return True if two different boxes are one answer."""
     between = text[first.end : second.start]
     if len(between) > MAX_BETWEEN:
         return False
@@ -171,15 +170,16 @@ def _unwrap(contents: list[str]) -> list[str]:
     """Open boxes within boxes; return nothing if any box holds anything beside its inner box."""
     opened = []
     for content in contents:
-        for depth in range(MAX_NESTING + 1):
-            if "\\boxed" not in content and "\\fbox" not in content:
-                break
+        for _ in range(MAX_NESTING):
             inner = find_boxes(content)
-            if depth == MAX_NESTING or not inner:
-                return []
-            outer = strip_spaces(normalize_latex(content))
-            if outer != strip_spaces(normalize_latex(content[inner[0].start : inner[0].end])):
+            if inner == [] and "\\boxed" not in content and "\\fbox" not in content:
+                break
+            if not inner or _plain(content) != _plain(content[inner[0].start : inner[0].end]):
                 return []
             content = inner[0].content
         opened.append(content)
-    return opened
+    return [] if any("boxed" in content for content in opened) else opened
+
+
+def _plain(text: str) -> str:
+    return strip_spaces(normalize_latex(text))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -15,9 +14,9 @@ from rlm_math.names import are_different, has_variables, is_in_order, split_equa
 from rlm_math.notation import normalize_latex, strip_spaces, to_ascii
 from rlm_math.numbers import is_near, numeral, parse_number
 from rlm_math.restated import MAX_ANSWER_LENGTH, rejection_reason
+from rlm_math.text_kinds import NOTATIONS, WRAPPED, Kind, choice_letter
 from rlm_math.units import PERCENT
 
-Kind = Literal["number", "letter", "words", "clock", "base", "long", "formula"]
 Units = Literal["compare", "ignore", "require"]
 Percent = Literal["either", "hundredth"]
 Brackets = Literal["strict", "any"]
@@ -55,21 +54,12 @@ _NOUN = re.compile(r"^\\text\s*\{[^{}]+\}\s*(?=[(\[])")
 """What a point is, before its coordinates."""
 _SIGN = re.compile(r"^\s*(?:=(?!=)|\\(?:approx|simeq|sim|implies|Rightarrow)(?![A-Za-z]))\s*")
 _NAMED = re.compile(r"((?:^|[,;])\s*[A-Za-z](?:_\w|_\{\w+\})?\s*)\\(?:approx|simeq)(?![A-Za-z])")
-_WRAPPED = re.compile(r"\\(?:text|mathrm|operatorname)\s*\{([^{}]*)\}")
-_LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice|[Aa]nswer)\s*)?\(?\s*([A-Z])\s*[).:]?")
 _CHOICE = re.compile(
     r"\\(?:text|mathrm)\s*\{\s*\(?\s*([A-Ha-h])\s*[).:]\s*([^{}]*)\}\s*(.*)|\(([a-h])\)\s*(?=[-\\\d])(.+)", re.S
 )
 _BARE_CHOICE = re.compile(r"(?:\(\s*([A-H])\s*\)|([A-H])(?:[.:)]|(?=\s+[A-Z][a-z])))\s+(\S.*)", re.S)
 _HEDGE = re.compile(r"(?<![A-Za-z])(?:(?i:or|and|nor|not|but|maybe)|[A-H])(?![A-Za-z])")
 """What offers another option, or takes one back."""
-_CLOCK = re.compile(r"(\d{1,2})(?::(\d\d))?(?::(\d\d))?\s*(?:([ap])\.?\s?m\.?)?", re.I)
-_IN_BASE = re.compile(
-    r"[({\s]*([0-9A-Fa-f]+)[)}\s]*_\s*\{?\s*\(?\s*(\d+|two|three|four|five|six|seven|eight|nine)\s*\)?\s*\}?"
-)
-_BASES = dict(zip("two three four five six seven eight nine".split(), "23456789", strict=True))  # noqa: SIM905
-_ARTICLE = re.compile(r"(?:an?|the) (?=[a-z]-?[a-z]{2})", re.I)
-_WORD = re.compile(r"[^\W\d_][^\W\d_'.,-]*(?:[ '.,-]+[^\W_][^\W_'.,-]*)*\.?")
 _SCIENTIFIC = re.compile(r"-?[\d,]*\.(\d+)\s*(?:\\times|\\cdot|\*)\s*10\s*\^\s*\{?\s*(-?\d{1,2})\s*\}?")
 _MANY = re.compile(r"[,;]|\\\\|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|land|vee|wedge)(?![A-Za-z])")
 
@@ -215,12 +205,6 @@ def _with_parameter_of(gold: Reference, answer: Written) -> str:
     return re.sub(rf"(?<![A-Za-z\\]){name}(?![A-Za-z])", other, text)
 
 
-def choice_letter(text: str) -> str:
-    """Return the letter of ``A``, ``(A)`` or ``\\text{A}``; empty for anything else."""
-    match = _LETTER.fullmatch(_WRAPPED.sub(r"\1", text).strip())
-    return match[1] if match else ""
-
-
 def split_choice(text: str, *, is_reference: bool = False) -> tuple[str, str]:
     """Return (letter, answer) of an option that is written with its answer, else ("", text).
 
@@ -236,51 +220,6 @@ def split_choice(text: str, *, is_reference: bool = False) -> tuple[str, str]:
     else:
         return "", text
     return (letter, normalize_latex(rest)) if rest and not _HEDGE.search(rest) else ("", text)
-
-
-def normalized_clock(text: str) -> str:
-    """Return a time of day in one notation; empty for anything else.
-
-    >>> [normalized_clock(text) for text in ("09:05 \\\\text{ AM}", "2:45 p.m.", "5 pm", "20:34:00", "3:5", "3")]
-    ['9:05:00', '14:45:00', '17:00:00', '20:34:00', '', '']
-    """
-    match = _CLOCK.fullmatch(_WRAPPED.sub(r" \1", text).strip())
-    if match is None or not (match[2] or match[4]):
-        return ""
-    hour, half = int(match[1]), (match[4] or "").lower()
-    hour = hour % 12 + 12 * (half == "p") if half else hour
-    return f"{hour}:{match[2] or '00'}:{match[3] or '00'}"
-
-
-def normalized_base(text: str) -> str:
-    """Return a numeral with a base in one notation; empty for anything else. No base is converted: that is the problem.
-
-    >>> normalized_base("(0101)_{2}"), normalized_base("3a_{16}"), normalized_base("5")
-    ('101_2', '3A_16', '')
-    """
-    match = _IN_BASE.fullmatch(_WRAPPED.sub(r"\1", text))
-    if match is None:
-        return ""
-    return f"{match[1].upper().lstrip('0') or '0'}_{_BASES.get(match[2], match[2])}"
-
-
-def normalized_words(text: str) -> str:
-    """Return words in lower case; empty for a possible product of variables, or anything but words."""
-    words = _ARTICLE.sub("", " ".join(_WRAPPED.sub(r" \1 ", text).split()).removesuffix("."))
-    if not _WORD.fullmatch(words):
-        return ""
-    is_certain = bool(_WRAPPED.fullmatch(text)) or any(len(word) > 3 for word in re.split(r"\W+", words))
-    is_certain = is_certain or bool(re.fullmatch("[IVX]{2,}|[A-Z](?=[a-z]*[aeiou])[a-z]{2}", words))
-    return words.lower() if is_certain or words.lower() in ("yes", "no", "odd", "even", "dne", "all") else ""
-
-
-NOTATIONS: dict[Kind, Callable[[str], str]] = {
-    "letter": choice_letter,
-    "clock": normalized_clock,
-    "words": normalized_words,
-    "base": normalized_base,
-}
-"""Kind of a reference that is compared as text → the one notation of it; empty if a text is not of that kind."""
 
 
 def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
@@ -306,7 +245,7 @@ def compare_answer(gold: Reference, answer: str, rules: Rules) -> bool | Query:
 
 def _is_same_text(gold: Reference, text: str) -> bool:
     """Compare words, letters, times and numerals with a base as text; the base may be left out."""
-    plain = " ".join(_WRAPPED.sub(r" \1 ", text).split()).lower()
+    plain = " ".join(WRAPPED.sub(r" \1 ", text).split()).lower()
     if gold.kind == "words" and plain.removesuffix(".") == gold.value:
         return True
     return NOTATIONS[gold.kind](text) == gold.value or (gold.kind == "base" and plain == gold.value.partition("_")[0])
@@ -328,7 +267,6 @@ def _compare_equations(gold: Reference, text: str, rules: Rules) -> bool | Query
 
 
 def _compare_chain(gold: Reference, parts: list[str], rules: Rules) -> bool | Query:
-    """Compare a chain of equations, which is correct if every side is."""
     if len(parts) > _MAX_SIDES:
         return False
     verdicts = [_compare_value(gold, part, rules) for part in parts]
@@ -341,7 +279,6 @@ def _compare_chain(gold: Reference, parts: list[str], rules: Rules) -> bool | Qu
 
 
 def _compare_value(gold: Reference, text: str, rules: Rules) -> bool | Query:
-    """Compare a value and its unit with the reference."""
     value, unit = units.split(text, gold.unit)
     if not value or rejection_reason(value, gold.value):
         return False
@@ -352,8 +289,6 @@ def _compare_value(gold: Reference, text: str, rules: Rules) -> bool | Query:
     exact, factor = parse_number(value), Fraction(1)
     if None in (exact, gold.exact) and _COMMA.fullmatch(f"{value} {gold.value}"):
         return value.replace(",", ".") == gold.value.replace(",", ".") and _same_unit(gold.unit, unit, rules.units)
-    if unit in units.MULTIPLES and gold.unit is None and rules.units != "ignore":
-        return False
     if not _same_unit(gold.unit, unit, rules.units):
         factor = units.conversion(unit, gold.unit) or Fraction(0)
     if not factor:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlm_math.comparison import Query, parse_query, parse_reference
+from rlm_math.numbers import numeral
 from rlm_math.presets import PRESETS, TRANSCRIPT_COLUMNS, Preset
 from rlm_math.reward import shared_workers
 from rlm_plugins.data.presets import environment_from
@@ -149,9 +150,8 @@ def _example(a: int, b: int, c: int, rng: random.Random, slip: float) -> dict[st
     total = Fraction(a + b, c)
     numerator = a + b + (rng.random() < slip)
     notation = f"{numerator}/{c}" if rng.random() < 0.5 else f"{numerator / c:g}"
-    answer = str(total) if total.denominator == 1 else f"\\frac{{{total.numerator}}}{{{total.denominator}}}"
     return {
         "prompt": [{"role": "user", "content": f"{a}/{c}+{b}/{c}=?"}],
-        "answer": answer,
+        "answer": numeral(total),
         "demonstration": f"\\boxed{{{notation}}}",
     }

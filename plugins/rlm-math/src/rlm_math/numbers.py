@@ -16,7 +16,7 @@ _TIMES = re.compile(
 )
 _OVER = re.compile(rf"(?!0\d)({_DECIMAL})\s*/\s*(?!0\d)({_DECIMAL})")
 _FRAC = re.compile(rf"({_WHOLE})?\s*\\frac\s*\{{\s*(-?)\s*({_DECIMAL})\s*\}}\s*\{{\s*(-?)\s*({_DECIMAL})\s*\}}")
-_REPEATING = re.compile(r"(\d+)\.(\d*)\\overline\s*\{\s*(\d+)\s*\}")
+_REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\s*\{\s*(\d+)\s*\}")
 _MIXED = re.compile(r"(\d+) (\d+)\s*/\s*(\d+)")
 _SPACED = re.compile(r"[1-9]\d{0,2}(?: \d{3})+(?:\.\d+)?")
 
@@ -51,7 +51,7 @@ def _unsigned(text: str) -> Fraction | None:
         return _decimal(match[1]) / _decimal(match[2])
     if match := _REPEATING.fullmatch(text):
         whole, fixed, cycle = match.groups()
-        return Fraction(int(whole + fixed + cycle) - int(whole + fixed), 10 ** len(fixed) * (10 ** len(cycle) - 1))
+        return Fraction(int(whole + fixed + cycle) - int(f"0{whole}{fixed}"), 10 ** len(fixed) * (10 ** len(cycle) - 1))
     if match := _MIXED.fullmatch(text):
         return int(match[1]) + Fraction(int(match[2]), int(match[3]))
     if match := _FRAC.fullmatch(text):

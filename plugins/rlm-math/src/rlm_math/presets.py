@@ -11,7 +11,7 @@ from rlm_math.boxes import find_boxes
 
 Example = Mapping[str, Any]
 
-TRANSCRIPT_COLUMNS = (
+TRANSCRIPT_COLUMNS = [
     "generations",
     "generated_solution",
     "r1_solution_1",
@@ -22,36 +22,11 @@ TRANSCRIPT_COLUMNS = (
     "correctness_math_verify",
     "correctness_llama",
     "is_reasoning_complete",
-)
+]
 """Columns with whole transcripts, which are dropped on loading."""
 _NO_ANSWER = {"", "proof", "notfound", "not found", "none", "n/a"}
 _DAPO_HEAD = re.compile(r"^Solve the following math problem step by step\..*?\n\n", re.S)
 _DAPO_TAIL = re.compile(r"\n\nRemember to put your answer on its own line after \"Answer:\"\.?\s*$")
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A data set and how to read its examples.
-
-    Args:
-        about: Description, used in the environment's docstring.
-        path: Its name on the hub.
-        problem: Example → problem.
-        answer: Example → answer; None if it has none.
-        config: Configuration among several under one name.
-        demonstration: Example → a worked solution, for the column ``demonstration``; None: there is none.
-        split: The training split.
-        trace: The column that `demonstration` requires; a table without it has no demonstrations.
-    """
-
-    about: str
-    path: str
-    problem: Callable[[Example], str]
-    answer: Callable[[Example], str | None]
-    config: str | None = None
-    demonstration: Callable[[Example], str] | None = None
-    split: str = "train"
-    trace: str = "generations"
 
 
 def verified_trace(row: Example) -> str:
@@ -116,6 +91,31 @@ def dapo_answer(row: Example) -> str | None:
     return None if answer is None else str(answer)
 
 
+@dataclass(frozen=True)
+class Preset:
+    """A data set and how to read its examples.
+
+    Args:
+        about: Description, used in the environment's docstring.
+        path: Its name on the hub.
+        problem: Example → problem.
+        answer: Example → answer; None if it has none.
+        config: Configuration among several under one name.
+        demonstration: Example → a worked solution, for the column ``demonstration``; None: there is none.
+        split: The training split.
+        trace: The column that `demonstration` requires; a table without it has no demonstrations.
+    """
+
+    about: str
+    path: str
+    problem: Callable[[Example], str] = column("problem")
+    answer: Callable[[Example], str | None] = answer_or_box
+    config: str | None = None
+    demonstration: Callable[[Example], str] | None = None
+    split: str = "train"
+    trace: str = "generations"
+
+
 PRESETS = {
     "gsm8k": Preset(
         "GSM8K: 7,473 grade-school word problems with whole-number answers (arXiv 2110.14168).",
@@ -127,8 +127,7 @@ PRESETS = {
     "competition_math": Preset(
         "MATH: 7,500 competition problems in seven subjects and five levels (arXiv 2103.03874).",
         "DigitalLearningGmbH/MATH-lighteval",
-        column("problem"),
-        in_last_box,
+        answer=in_last_box,
         config="default",
     ),
     "dapo_17k": Preset(
@@ -140,14 +139,10 @@ PRESETS = {
     "deepscaler": Preset(
         "DeepScaleR: 40,000 problems of AIME, AMC, Omni-MATH and Still.",
         "agentica-org/DeepScaleR-Preview-Dataset",
-        column("problem"),
-        answer_or_box,
     ),
     "numina_math": Preset(
         "NuminaMath (CoT, 1.5): 860,000 problems from exams and forums; without proofs.",
         "AI-MO/NuminaMath-1.5",
-        column("problem"),
-        answer_or_box,
     ),
     "deepmath": Preset(
         "DeepMath-103K: 103,110 hard problems with three traces of DeepSeek-R1 each (arXiv 2504.11456; MIT).",
@@ -168,8 +163,7 @@ PRESETS = {
     "open_math_reasoning": Preset(
         "OpenMathReasoning: 540,000 forum problems with traces (arXiv 2504.16891; CC-BY-4.0); duplicates are removed.",
         "nvidia/OpenMathReasoning",
-        column("problem"),
-        column("expected_answer"),
+        answer=column("expected_answer"),
         demonstration=column("generated_solution"),
         trace="generated_solution",
         split="cot",
@@ -177,21 +171,15 @@ PRESETS = {
     "openr1_math": Preset(
         "OpenR1-Math-220k: NuminaMath problems with verified traces of DeepSeek-R1 as demonstrations.",
         "open-r1/OpenR1-Math-220k",
-        column("problem"),
-        answer_or_box,
         config="default",
         demonstration=verified_trace,
     ),
     "big_math": Preset(
         "Big-Math: 250,000 problems with closed answers and a solve rate each (arXiv 2502.17387).",
         "SynthLabsAI/Big-Math-RL-Verified",
-        column("problem"),
-        answer_or_box,
     ),
     "math_table": Preset(
         "Any table with the columns `problem` and `answer` (or `solution`, with the answer in its last box).",
         "",
-        column("problem"),
-        answer_or_box,
     ),
 }

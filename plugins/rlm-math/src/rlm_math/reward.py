@@ -121,7 +121,6 @@ def _score(case: Case, replies: dict[Query, str]) -> float | None:
 
 
 def _text(gold: object) -> str:
-    """Return a reference answer as text; empty if there is none."""
     if gold is None or (isinstance(gold, float) and not math.isfinite(gold)):
         return ""
     return str(int(gold)) if isinstance(gold, float) and gold.is_integer() else str(gold)

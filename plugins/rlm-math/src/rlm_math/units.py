@@ -35,12 +35,9 @@ unit: 1 unit | way: 1 way | men man: 1 man | women woman: 1 woman | children chi
 rpm: 1 rpm | psi: 1 psi | kB: 1 kB | MB: 1 MB | GB: 1 GB | TB: 1 TB | bit: 1 bit | byte: 1 byte
 student: 1 student | inches: 127/5000 m
 """
-MULTIPLES = {"decade", "century", "centurie", "fortnight"}
-"""Units of time that are a number of others: one decade is no 1 where no unit is asked for."""
 
 
 def _read_table() -> dict[str, tuple[Fraction, dict[str, int]]]:
-    """Return the size and the dimensions of each name and symbol."""
     units: dict[str, tuple[Fraction, dict[str, int]]] = {}
     for table, prefixes in ((_WITHOUT_PREFIX, {"": 0}), (_TABLE, _PREFIXES)):
         for cell in re.split(r"[|\n]", table.strip()):

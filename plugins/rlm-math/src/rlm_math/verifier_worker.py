@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import sys
 from collections.abc import Sequence
 
@@ -23,7 +24,7 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of libraries must not be read as replies
     try:
-        from rlm_math.algebra.comparison import Rules, has_unit_vectors, may_have_unit_vectors
+        from rlm_math.algebra.comparison import Rules
         from rlm_math.algebra.comparison import is_right as is_same
         from rlm_math.algebra.nodes import UndefinedError, UnreadableError
         from rlm_math.algebra.rounding import Nearness
@@ -37,8 +38,6 @@ def main() -> None:
             expected = parse_value(gold)
         except (UnreadableError, UndefinedError):
             return None
-        if not may_have_unit_vectors(expected, gold) and any(map(has_unit_vectors, answers)):
-            return False  # the vector i is not the imaginary unit
         try:
             # no answers: the query was only whether the reference can be parsed
             return all(is_same(expected, parse_value(answer), rules) for answer in answers)
@@ -54,7 +53,7 @@ def main() -> None:
         gold, answers, tolerance, relative, ordered, ends_count, digits, seconds = json.loads(line)
         _limit_time(seconds)
         try:
-            rules = Rules(Nearness(tolerance, relative, digits), ordered, ends_count, has_unit_vectors(gold))
+            rules = Rules(Nearness(tolerance, relative, digits), ordered, ends_count)
             verdict = is_right(gold, answers, rules)
         except Exception:  # also RecursionError, MemoryError: an undecidable answer is not correct
             verdict = False if answers else None
@@ -62,11 +61,6 @@ def main() -> None:
 
 
 def _limit_resources() -> None:
-    """Limit memory and file size of this process where the system supports it."""
-    try:
-        import resource
-    except ImportError:
-        return
     for limit, value in ((resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
         # not every system supports every limit; the pool's time limit does not depend on them
         with contextlib.suppress(OSError, ValueError):
@@ -74,11 +68,6 @@ def _limit_resources() -> None:
 
 
 def _limit_time(seconds: float) -> None:
-    """Limit the processor time of the next query; the system kills a process that exceeds it."""
-    try:
-        import resource
-    except ImportError:
-        return
     used = resource.getrusage(resource.RUSAGE_SELF)
     allowed = int(used.ru_utime + used.ru_stime + seconds) + 2
     resource.setrlimit(resource.RLIMIT_CPU, (allowed, resource.getrlimit(resource.RLIMIT_CPU)[1]))

@@ -7,7 +7,6 @@ from dataclasses import replace
 from rlm_audit.case import Family
 from rlm_audit.kinds import generators
 from rlm_audit.mathematics import completions
-from rlm_audit.mathematics.others import OTHERS
 from rlm_audit.mathematics.spelling import spell
 from rlm_audit.mathematics.structures import SEVERAL_VALUES_AND_WORDS
 from rlm_audit.mathematics.values import NUMBERS_AND_FUNCTIONS
@@ -19,11 +18,5 @@ KINDS = {
 }
 """Name → kind of answer."""
 FORM = "The answer is $\\boxed{{answer}}$."
-FAMILY = Family({**generators(KINDS), **completions.generators()}, form=FORM, others=OTHERS)
+FAMILY = Family({**generators(KINDS), **completions.generators()}, form=FORM)
 """Cases for rewards that compare mathematical answers in a box."""
-
-_SLOW = ("power", "factorial", "number near", "completion", "box", "hostile")
-COMPARED = Family(
-    {name: make for name, make in FAMILY.generators.items() if not name.startswith(_SLOW)}, form=FORM, others=OTHERS
-)
-"""The cases without those on which other libraries need minutes."""

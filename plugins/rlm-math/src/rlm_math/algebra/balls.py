@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from flint import acb, arb, ctx, fmpq
@@ -140,7 +141,6 @@ def _factorial(value: Any) -> Any:
 
 
 def _integer(value: arb) -> arb | None:
-    """Return the integer that a real number is equal to at a high precision; None if there is none."""
     integer = value.unique_fmpz() if ctx.prec >= HIGH_PRECISION else None
     is_close = integer is not None and value.rad() < arb(2) ** (-ctx.prec // 4)
     return arb(integer) if is_close else None
@@ -168,8 +168,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "binomial": _binomial,
     "floor": lambda x: acb(x.real.floor() if (k := _integer(x.real)) is None else k),
     "ceil": lambda x: acb(x.real.ceil() if (k := _integer(x.real)) is None else k),
-    "max": lambda *values: acb(_fold(arb.max, values)),
-    "min": lambda *values: acb(_fold(arb.min, values)),
+    "max": lambda *values: acb(reduce(arb.max, (value.real for value in values))),
+    "min": lambda *values: acb(reduce(arb.min, (value.real for value in values))),
     "arcsin": lambda x: x.asin(),
     "arccos": lambda x: x.acos(),
     "arctan": lambda x: x.atan(),
@@ -184,23 +184,3 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
         for name in ["sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "coth"]
     },
 }
-
-
-def _fold(function: Callable[[Any, Any], Any], values: tuple[Any, ...]) -> Any:
-    result = values[0].real
-    for value in values[1:]:
-        result = function(result, value.real)
-    return result
-
-
-class precision:  # noqa: N801 (used like a function)
-    """Context in which balls have a number of bits."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def __enter__(self) -> None:
-        self._before, ctx.prec = ctx.prec, self._number
-
-    def __exit__(self, *_: object) -> None:
-        ctx.prec = self._before

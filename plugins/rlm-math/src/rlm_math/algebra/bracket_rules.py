@@ -7,14 +7,24 @@ from collections.abc import Iterator
 from rlm_math.algebra.nodes import Node, UnreadableError, number
 from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.real_sets import REALS
-from rlm_math.algebra.splitting import RELATIONS, SET_OPERATIONS, Parse, Tokens, is_enclosed, is_mark, lone_name, split
-from rlm_math.algebra.tokens import CLOSING, OPENING, Token
+from rlm_math.algebra.splitting import (
+    RELATIONS,
+    SET_OPERATIONS,
+    Parse,
+    Tokens,
+    is_enclosed,
+    is_mark,
+    lone_name,
+    split,
+    with_depth,
+)
+from rlm_math.algebra.tokens import Token
 from rlm_math.algebra.values import (
     DOTS,
     Items,
     Matrix,
+    Named,
     Numbers,
-    Point,
     Value,
     as_numbers,
     as_solution,
@@ -36,7 +46,7 @@ def brackets(tokens: Tokens, parse: Parse) -> Value | None:
     if len(tokens) == 1 and tokens[0].text.startswith("\\mathbb"):
         return Node("symbol", value=tokens[0].text)
     if _is_point(tokens):
-        return Point(tokens[0].text, parse(tokens[1:]))
+        return Named(tokens[0].text, parse(tokens[1:]))
     if not is_enclosed(tokens) or len(tokens) < 2:
         return _combination(tokens, parse)
     if is_mark(tokens[0], "\\begin"):
@@ -79,7 +89,6 @@ def _grouped(opened: str, inside: Tokens, parse: Parse) -> Value | None:
 
 
 def _set(inside: Tokens, parse: Parse) -> Value:
-    """Parse the inside of braces: a list, or a condition (``x \\mid x > 2``)."""
     if not inside:
         return Items("{", (), "}")
     parts = split(inside, "\\mid", "|", ":")
@@ -119,14 +128,10 @@ def _combination(tokens: Tokens, parse: Parse) -> Value | None:
 
 
 def _terms(tokens: Tokens) -> list[Tokens]:
-    """Split tokens at top-level signs, which stay before what they belong to."""
     terms: list[list[Token]] = [[]]
-    depth = 0
-    for token in tokens:
-        if token.kind == "mark":
-            depth += (token.text in OPENING) - (token.text in CLOSING)
-            if depth == 0 and token.text in ("+", "-") and terms[-1] and not is_mark(terms[-1][-1], "^", "*"):
-                terms.append([])
+    for token, depth in with_depth(tokens):
+        if depth == 0 and is_mark(token, "+", "-") and terms[-1] and not is_mark(terms[-1][-1], "^", "*"):
+            terms.append([])
         terms[-1].append(token)
     return list(terms)
 
@@ -153,19 +158,13 @@ def _scaled(term: Tokens, parse: Parse) -> Items | Matrix | None:
 
 
 def _groups(term: Tokens) -> Iterator[tuple[int, int]]:
-    """Yield the start and the end of each bracket outside all others."""
-    depth = start = 0
-    for index, token in enumerate(term):
-        if token.kind != "mark":
-            continue
-        if depth == 0 and token.text in ("(", "[", "\\langle", "\\begin"):
+    start = 0
+    for index, (token, depth) in enumerate(with_depth(term)):
+        if depth == 1 and is_mark(token, "(", "[", "\\langle", "\\begin"):
             start = index
-        depth += (token.text in OPENING) - (token.text in CLOSING)
-        if depth == 0 and token.text in (")", "]", "\\rangle", "\\end"):
-            yield (
-                start,
-                index + 1 + (token.text == "\\end" and index + 1 < len(term) and term[index + 1].kind == "word"),
-            )
+        if depth == 0 and is_mark(token, ")", "]", "\\rangle", "\\end"):
+            has_name = token.text == "\\end" and index + 1 < len(term) and term[index + 1].kind == "word"
+            yield start, index + 1 + has_name
 
 
 def _without_stars(tokens: Tokens) -> Tokens:
@@ -196,7 +195,6 @@ def _with_cells(value: Items | Matrix, cells: list[Node]) -> Items | Matrix:
 
 
 def _piecewise(tokens: Tokens, parse: Parse) -> Items:
-    """Parse the cases of a function as pairs of a value and its condition, in any order."""
     pairs = []
     for row in split(tokens[2:-2], "\\\\"):
         cells = [_plain_cell(cell) for cell in split(row, "&") if not (len(cell) == 1 and is_mark(cell[0], "if"))]
@@ -221,7 +219,6 @@ def _without_otherwise(conditions: list[Value]) -> list[Value]:
 
 
 def _plain_cell(cell: Tokens) -> Tokens:
-    """Return a cell without the "if" before a condition and the punctuation after it."""
     if cell and is_mark(cell[0], "if"):
         cell = cell[1:]
     return cell[:-1] if cell and is_mark(cell[-1], ",", ".", ";") else cell

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import flint
+
+from rlm_math.algebra.balls import Evaluation
 from rlm_math.algebra.equality import are_equal
 from rlm_math.algebra.exact import fold
-from rlm_math.algebra.nodes import Node, UndefinedError, number, substitute, variables, walk
+from rlm_math.algebra.nodes import Node, UndefinedError, number, substitute, variables
 from rlm_math.algebra.real_sets import are_same_sets
-from rlm_math.algebra.relations import are_proportional, are_same_residues, as_congruence
 from rlm_math.algebra.rounding import EXACT, Nearness
-from rlm_math.algebra.values import DOTS, Congruence, Items, Matrix, Named, Numbers, Point, Relation, Value, as_numbers
+from rlm_math.algebra.values import DOTS, Items, Matrix, Named, Numbers, Relation, Value, as_numbers
 
 MAX_UNORDERED = 40
 """Items of a list that are compared in any order, beside those that are written alike."""
@@ -27,45 +31,37 @@ class Rules:
         nearness: Tolerances of numbers.
         ordered: Whether tuples are ordered.
         ends_count: Whether (1, 2] and [1, 2) differ.
-        has_unit_vectors: Whether i, j and k of the reference are written as vectors.
     """
 
     nearness: Nearness = EXACT
     ordered: bool = True
     ends_count: bool = True
-    has_unit_vectors: bool = False
 
 
 def is_right(gold: Value, answer: Value, rules: Rules) -> bool:
     """Return True if an answer is the reference, where the set of one number and the ratio of two are numbers too."""
     if isinstance(gold, Items) and gold.opened == "[" and len(gold.items) == 1:
         gold = Items("{", gold.items, "}")
-    gold, answer = (_simplified(each.value if isinstance(each, Point) else each) for each in (gold, answer))
+    gold, answer = map(_simplified, (gold, answer))
     return are_same(_only_item(gold, answer), _only_item(answer, gold), rules)
 
 
 def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
     """Return True if an answer is the reference in another notation."""
-    names = {each.name for each in (gold, answer) if isinstance(each, (Named, Point))}
-    if len(names) > 1 and (isinstance(gold, Point) or isinstance(answer, Point)):
-        return False
-    gold, answer = (_simplified(each.value if isinstance(each, Point) else each) for each in (gold, answer))
+    gold, answer = map(_simplified, (gold, answer))
     if isinstance(gold, Node) and isinstance(answer, Node):
         return are_equal(gold, _with_constant_of(gold, answer), rules.nearness)
-    gold, answer = _as_vector(gold, answer) if rules.has_unit_vectors else gold, _as_vector(answer, gold)
+    gold, answer = _in_notation_of(answer, gold), _in_notation_of(gold, answer)
     if isinstance(gold, Items) and isinstance(answer, Items):
         return _are_same_items(gold, answer, rules)
     if isinstance(gold, Numbers) or isinstance(answer, Numbers):
         return _are_same_numbers(gold, answer, rules)
-    if isinstance(gold, Congruence):
-        residues = as_congruence(answer)
-        return residues is not None and are_same_residues(gold, residues)
     if isinstance(gold, Matrix) or isinstance(answer, Matrix):
         return _are_same_matrices(gold, answer, rules)
     if isinstance(gold, Named) or isinstance(answer, Named):
         return _are_same_named(gold, answer, rules)
     if isinstance(gold, Relation) and isinstance(answer, Relation):
-        return gold.kind == answer.kind and are_proportional(gold, answer)
+        return gold.kind == answer.kind and _are_proportional(gold, answer)
     return False
 
 
@@ -92,8 +88,7 @@ _CONSTANT = re.compile(r"[CcKkA](?:_\d)?")
 
 def _only_item(value: Value, other: Value) -> Value:
     """Return the element of a set of one, and the value of the ratio of two numbers, where `other` is a number."""
-    number = other.value if isinstance(other, Named) else other
-    if not isinstance(value, Items) or not isinstance(number, Node):
+    if not isinstance(value, Items) or not isinstance(other.value if isinstance(other, Named) else other, Node):
         return value
     if value.opened == "{" and len(value.items) == 1:
         return _simplified(value.items[0])
@@ -121,6 +116,31 @@ def _folded(node: Node) -> Node:
         return node  # never equal to anything
 
 
+def _in_notation_of(other: Value, value: Value) -> Value:
+    """Return ``3k+1`` as a residue, and a sum of unit vectors as a tuple, if `other` is one."""
+    node = value.value if isinstance(value, Named) else value
+    names = sorted(variables(node)) if isinstance(node, Node) else []
+    residue = other.value if isinstance(other, Named) else other
+    is_residue = isinstance(residue, Items) and residue.opened == "mod" and len(names) == 1
+    column = _as_column(other) if names and {*names} <= {*_UNIT_VECTORS} else None
+    if not isinstance(node, Node) or not (is_residue or column):
+        return value
+    axes = names if column is None else _UNIT_VECTORS[: len(column.items)]
+    zero = substitute(node, {name: number(0) for name in names})
+    cells = [substitute(node, {name: number(int(name == axis)) for name in names}) for axis in axes]
+    slopes = [Node("+", (cell, Node("-", (zero,)))) for cell in cells]
+    terms = [Node("*", (slope, Node("symbol", value=axis))) for slope, axis in zip(slopes, axes, strict=True)]
+    if not are_equal(node, Node("+", (zero, *terms))):
+        return value
+    if column is not None:
+        return Items("(", tuple(slopes), ")") if are_equal(zero, number(0)) else value
+    named = Items("mod", (Node("mod", (zero, slopes[0])), slopes[0]), "")
+    return Named(value.name, named) if isinstance(value, Named) else named
+
+
+_UNIT_VECTORS = ["vec:i", "vec:j", "vec:k"]
+
+
 def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
     if _is_tuple(gold) and _is_assignment(answer):
         return _are_same_items(gold, _as_tuple(answer), rules)
@@ -128,11 +148,11 @@ def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
         return _are_same_items(_as_tuple(gold), answer, rules)
     if _is_unordered(gold) != _is_unordered(answer) or (gold.closed == "or") != (answer.closed == "or"):
         return False
-    if not any(isinstance(item, (Named, Point)) for item in answer.items) and _has_several_names(gold):
+    if not any(isinstance(item, Named) for item in answer.items) and _has_several_names(gold):
         gold, answer = _in_order(gold), _in_order(answer)
-    elif not any(isinstance(item, (Named, Point)) for item in gold.items) and _is_assignment(answer):
+    elif not any(isinstance(item, Named) for item in gold.items) and _is_assignment(answer):
         answer = Items("", tuple(item.value for item in answer.items if isinstance(item, Named)), "")
-    elif _has_several_names(answer) and not any(isinstance(item, (Named, Point)) for item in gold.items):
+    elif _has_several_names(answer) and not any(isinstance(item, Named) for item in gold.items):
         return False
     if gold.opened == answer.opened == ":":
         return _are_same_ratios(gold, answer)
@@ -153,13 +173,11 @@ def _are_same_items(gold: Items, answer: Items, rules: Rules) -> bool:
 
 
 def _in_order(value: Items) -> Items:
-    """Return the values of a list in its order."""
     items = [item.value if isinstance(item, Named) else item for item in value.items]
     return Items("(", tuple(items), ")") if value.opened == "" else value
 
 
 def _are_same_ratios(gold: Items, answer: Items) -> bool:
-    """Return True for ratios with the same quotients: 4:6 is 2:3."""
     terms = [[term for term in each.items if isinstance(term, Node)] for each in (gold, answer)]
     first, second = ([Node("/", (term, each[0])) for term in each] for each in terms)
     return len(first) == len(second) and all(map(are_equal, first, second))
@@ -201,7 +219,6 @@ def _as_tuple(value: Items) -> Items:
 
 
 def _distinct(items: Sequence[Value], rules: Rules) -> list[Value]:
-    """Return the items of a set without repetitions."""
     found: list[Value] = []
     for item in dict.fromkeys(map(_simplified, items)):
         if _is_integer(item) or not any(are_same(each, item, rules) for each in found if not _is_integer(each)):
@@ -215,7 +232,6 @@ def _is_integer(value: Value) -> bool:
 
 
 def _are_permuted(gold: list[Value], answer: list[Value], rules: Rules) -> bool:
-    """Return True if the items are the same in some order."""
     counts = [Counter(map(_simplified, each)) for each in (gold, answer)]
     items, left = ([*(one - other).elements()] for one, other in (counts, counts[::-1]))
     if len(gold) != len(answer) or len(items) > MAX_UNORDERED:
@@ -252,17 +268,10 @@ def _are_same_matrices(gold: Value, answer: Value, rules: Rules) -> bool:
 
 
 def _as_matrix(value: Value) -> Value:
-    """Return a list of rows of equal length as a matrix."""
     if not isinstance(value, Items) or value.opened != "[" or len(value.items) < 2:
         return value
     rows = tuple(row.items for row in value.items if isinstance(row, Items) and row.opened == "[")
     return Matrix(rows) if len(rows) == len(value.items) and len(set(map(len, rows))) == 1 else value
-
-
-def _as_vector(value: Value, other: Value) -> Value:
-    """Return a sum of multiples of the unit vectors as a tuple, if `other` is a tuple or a column."""
-    column = _as_column(other) if isinstance(value, Node) else None
-    return value if column is None else coordinates(value, len(column.items)) or value  # type: ignore[arg-type]
 
 
 def _as_column(value: Value) -> Items | None:
@@ -286,7 +295,6 @@ def _are_same_named(gold: Value, answer: Value, rules: Rules) -> bool:
 
 
 def _is_of(named: Named, variable: str) -> bool:
-    """Return True if the value of a name is an expression with a variable."""
     return isinstance(named.value, Node) and variable in variables(named.value)
 
 
@@ -301,34 +309,29 @@ def _as_relation(value: Value) -> Relation | None:
     return value if isinstance(value, Relation) else None
 
 
-_UNITS = "ijk"
-_WRITTEN = re.compile(r"\\(?:vec|hat)\s*\{?\s*\\?[ijk]")
+def _are_proportional(gold: Relation, answer: Relation) -> bool:
+    """Return True if the differences are multiples of each other, by a positive factor for inequalities."""
+    names = sorted(variables(gold.difference) | variables(answer.difference))
+    rng, values = random.Random(f"{gold}{answer}"), list[list[Any]]()
+    if not names or not (variables(gold.difference) == variables(answer.difference) == {*names}):
+        return False
+    try:
+        with flint.ctx.workprec(2048):
+            while len(values) < 6:
+                point = {name: _complex(rng) for name in names}
+                pair = [Evaluation().value(fold(substitute(each.difference, point))) for each in (gold, answer)]
+                values.append(pair)
+            ratio = values[0][1] / values[0][0]
+            is_constant = all(_is_tiny(b - ratio * a) for a, b in values) and not ratio.contains(0)
+    except UndefinedError:
+        return False
+    return is_constant and (gold.kind in ("=", "!=") or (ratio.imag.contains(0) and ratio.real > 0))
 
 
-def has_unit_vectors(text: str) -> bool:
-    """Return True for a text with i, j or k as vectors, not as parameters.
-
-    >>> has_unit_vectors(r"2\\vec{i}"), has_unit_vectors(r"\\hat{\\imath}"), has_unit_vectors("2i+j")
-    (True, True, False)
-    """
-    return _WRITTEN.search(text) is not None
+def _is_tiny(ball: Any) -> bool:
+    return bool(ball.contains(0)) and bool(ball.abs_upper() < flint.arb(2) ** -1024)
 
 
-def may_have_unit_vectors(gold: Value, text: str) -> bool:
-    """Return True if answers to a reference may be written with unit vectors: it has them, j or k, or is no number."""
-    value = gold.value if isinstance(gold, Named) else gold
-    return has_unit_vectors(text) or not isinstance(value, Node) or bool({"j", "k"} & variables(value))
-
-
-def coordinates(node: Node, size: int) -> Items | None:
-    """Return the coefficients of i, j and k as a tuple of `size` numbers; None for anything else.
-
-    A form with i alone is a complex number.
-    """
-    names = {each.value for each in walk(node) if each.op == "symbol"}
-    if size not in (2, 3) or not names & {"j", "k"} or names & {*_UNITS[size:]}:
-        return None
-    parts = tuple(substitute(node, {name: number(int(name == unit)) for name in _UNITS}) for unit in _UNITS[:size])
-    axes = {unit: Node("symbol", value=f"axis {unit}") for unit in _UNITS}  # the symbol i has a value
-    form = Node("+", tuple(Node("*", (part, axes[unit])) for part, unit in zip(parts, _UNITS, strict=False)))
-    return Items("(", parts, ")") if are_equal(substitute(node, axes), form) else None
+def _complex(rng: random.Random) -> Node:
+    real, imaginary = (Node("number", value=flint.fmpq(rng.randint(1, 1 << 16), 1 << 14)) for _ in range(2))
+    return Node("+", (real, Node("*", (imaginary, Node("symbol", value="i")))))

@@ -12,7 +12,7 @@ from typing import Any
 
 import flint
 
-from rlm_math.algebra.balls import HIGH_PRECISION, Evaluation, precision
+from rlm_math.algebra.balls import HIGH_PRECISION, Evaluation
 from rlm_math.algebra.corners import corner_points, has_zero_base
 from rlm_math.algebra.exact import SERIES, bits, fold
 from rlm_math.algebra.nodes import (
@@ -30,9 +30,10 @@ from rlm_math.algebra.rounding import EXACT, Nearness, is_near
 LOW, HIGH = 128, HIGH_PRECISION
 """Bits of the first evaluation, and of the second beside four times the size of the expressions."""
 MAX_PRECISION = 1 << 18
-POINTS, DRAWS = 8, 48
+POINTS, DRAWS = 13, 78
 """Points at which expressions with variables are compared, and attempts to find them."""
-_SCALES = ((1, 0), (-1, 0), (-1, None), (1, None), (1, -3), (-1, 6), (1, 6), (0, 1))
+_SCALES = [(1, 0), (-1, 0), (-1, None), (1, None), (1, -3), (-1, 6), (1, 6), (0, 1)]
+_SCALES += [(1, 10), (1, 11), (1, 12), (1, 1100), (-1, 1100)]
 """Signs (0: either) and binary exponents of the points; None: beyond all constants of the expressions."""
 _FARTHEST_INTEGER = 12
 """Binary exponent up to which an integer is chosen beyond all constants: its factorial is computed."""
@@ -61,7 +62,7 @@ def compare(a: Node, b: Node) -> int:
     a, b = fold(a), fold(b)
     if _are_equal_constants(a, b):
         return 0
-    with precision(_second_precision(a, b)):
+    with flint.ctx.workprec(_second_precision(a, b)):
         difference = Evaluation().value(a) - Evaluation().value(b)
     if difference.imag.contains(0) and not difference.real.contains(0):
         return 1 if difference.real > 0 else -1
@@ -71,17 +72,16 @@ def compare(a: Node, b: Node) -> int:
 def _are_equal_constants(a: Node, b: Node) -> bool:
     if a.op == b.op == "number":
         return bool(a.value == b.value)
-    digits = _second_precision(a, b)
-    with precision(LOW):
+    with flint.ctx.workprec(LOW):
         if not _difference(a, b).contains(0):
             return False
-    with precision(digits):
+    digits = _second_precision(a, b)
+    with flint.ctx.workprec(digits):
         difference = _difference(a, b)
         return bool(difference.contains(0)) and bool(difference.abs_upper() < flint.arb(2) ** (-digits // 4))
 
 
 def _difference(a: Node, b: Node) -> Any:
-    """Return the ball of a − b; a ball that contains zero if the precision is too low."""
     try:
         return Evaluation().value(a) - Evaluation().value(b)
     except UndefinedError:
@@ -94,7 +94,7 @@ def _second_precision(a: Node, b: Node) -> int:
     """Return a precision in bits that leaves no room for two different values of expressions of this size."""
     for digits in (LOW, 16 * LOW):
         evaluation = Evaluation()
-        with precision(digits):
+        with flint.ctx.workprec(digits):
             try:
                 evaluation.value(a)
                 evaluation.value(b)
@@ -126,7 +126,6 @@ def _are_equal_functions(a: Node, b: Node, names: list[str]) -> bool:
 
 
 def _are_equal_at_corners(a: Node, b: Node, point: dict[str, Node], whole: set[str]) -> bool:
-    """Compare on all sides of corners; variables in `whole` at the integers next to them."""
     for each in corner_points((a, b), point):
         nearest = {name: _whole(value) if name in whole else value for name, value in each.items()}
         if _are_equal_at(a, b, nearest, "real", undecided=False) is False:
@@ -193,6 +192,6 @@ def _are_equal_at(a: Node, b: Node, point: dict[str, Node], kind: str, *, undeci
 
 def _is_real(node: Node) -> bool:
     evaluation = Evaluation()
-    with precision(LOW):
+    with flint.ctx.workprec(LOW):
         evaluation.value(node)
     return evaluation.is_real

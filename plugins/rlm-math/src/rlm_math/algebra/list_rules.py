@@ -55,7 +55,6 @@ def _is_interval(value: Value) -> bool:
 
 
 def _is_symbol(value: Value) -> bool:
-    """Return True for a letter, which may be a proposition: p or q is not p and q."""
     return isinstance(value, Node) and value.op == "symbol"
 
 
@@ -96,7 +95,6 @@ def comma_list(tokens: Tokens, parse: Parse) -> Value | None:
 
 
 def _without_reals(values: list[Value]) -> Value:
-    """Return a list; ``x > 0, x \\in \\mathbb{R}`` is its first condition."""
     names = [value.variable if isinstance(value, Numbers) else "" for value in values]
     if len(values) == 2 and names[0] == names[1] != "" and Numbers(REALS, names[0]) in values:
         return combined("intersection", [as_numbers(value) for value in values])

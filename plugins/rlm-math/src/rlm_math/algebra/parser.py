@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rlm_math.algebra.nodes import DEGREE, INDEX, INFINITY, Node, UnreadableError, number, substitute
 from rlm_math.algebra.tokens import Token
+from rlm_math.numbers import parse_number
 
 _GREEK = (
     "alpha beta gamma delta epsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi "
@@ -42,8 +43,6 @@ def parse_expression(tokens: Sequence[Token]) -> Node:
 
 
 class _Parser:
-    """Position in a list of tokens, with one method per level of precedence."""
-
     def __init__(self, tokens: Sequence[Token]) -> None:
         self._tokens, self._at, self._bars = tokens, 0, 0
 
@@ -70,7 +69,6 @@ class _Parser:
         return terms[0] if len(terms) == 1 else Node("+", tuple(terms))
 
     def _term(self) -> Node:
-        """Parse a product with at most one sign before it."""
         if self._next_is("+", "-"):
             node = self._take()
             if self._next_is("+", "-"):
@@ -205,7 +203,6 @@ class _Parser:
         return Node("abs", (node,))
 
     def _series(self) -> Node:
-        """Parse a finite sum or product; its index gets a name that no variable has."""
         op = _SERIES[self._take().text]
         self._take("_")
         self._take("{")
@@ -327,10 +324,8 @@ def read_number(text: str) -> Node:
     >>> [str(read_number(text).value) for text in ("1,234", "2.50", r"0.1\\overline{6}")]
     ['1234', '5/2', '1/6']
     """
-    repeating = re.fullmatch(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{\s*(\d+)\s*\}", text)
-    if repeating:
-        whole, fixed, cycle = repeating.groups()
-        before = int(f"0{whole}{fixed}")
-        return number(int(f"0{whole}{fixed}{cycle}") - before, 10 ** len(fixed) * (10 ** len(cycle) - 1))
-    whole, _, places = text.replace(",", "").partition(".")
-    return number(int(f"0{whole}{places}"), 10 ** len(places), places=len(places))
+    value = parse_number(text)
+    if value is None:
+        raise UnreadableError("a number that is too long")
+    places = 0 if "\\" in text else len(text.partition(".")[2])
+    return number(value.numerator, value.denominator, places)

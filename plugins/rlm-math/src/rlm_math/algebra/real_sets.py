@@ -77,7 +77,6 @@ def _ends(real_set: RealSet) -> Iterator[Node]:
 
 
 def _sorted(ends: list[Node]) -> list[Node]:
-    """Return the different ends in increasing order."""
     if len(ends) > MAX_ENDPOINTS:
         raise UndefinedError("too many intervals")
     ordered: list[Node] = []

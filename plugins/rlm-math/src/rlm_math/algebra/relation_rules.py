@@ -20,7 +20,7 @@ from rlm_math.algebra.real_sets import Combination, Interval, RealSet, without
 from rlm_math.algebra.rounding import Nearness
 from rlm_math.algebra.splitting import RELATIONS, Parse, Tokens, is_enclosed, is_mark, kinds_of, lone_name, split
 from rlm_math.algebra.tokens import Token
-from rlm_math.algebra.values import Congruence, Items, Named, Numbers, Relation, Value, as_numbers, combined, listed
+from rlm_math.algebra.values import Items, Named, Numbers, Relation, Value, as_numbers, combined, listed
 
 
 def approximation(tokens: Tokens, parse: Parse) -> Value | None:
@@ -97,7 +97,6 @@ def _equal_names(parts: list[Tokens], parse: Parse) -> Items | None:
 
 
 def _equation(parts: list[Tokens]) -> Relation | Named:
-    """Return an equation; one of a product of letters, such as AB = 4, gives its name a value."""
     for side, other in (parts, parts[::-1]):
         if all(token.kind in ("letter", "word") for token in side) and not variables(parse_expression(other)):
             return Named("".join(token.text for token in side), parse_expression(other))
@@ -183,7 +182,6 @@ def _is_positive(bound: Node, or_zero: bool) -> bool:
 
 
 def _zero(node: Node, name: str) -> Node | None:
-    """Return the number a of x − a or a − x; None for anything else."""
     variable, at_zero = Node("symbol", value=name), substitute(node, {name: number(0)})
     if are_equal(node, Node("+", (variable, at_zero))):
         return Node("-", (at_zero,))
@@ -219,5 +217,6 @@ def congruence(tokens: Tokens, parse: Parse) -> Value | None:
     nodes = [each for each in listed(residues) if isinstance(each, Node)]
     if len(nodes) < len(residues):
         raise UnreadableError("\\pmod")
-    each_one = tuple(Congruence(node, modulus, name) for node in nodes)
-    return each_one[0] if len(each_one) == 1 else Items("", each_one, "")
+    each_one = [Items("mod", (Node("mod", (node, modulus)), modulus), "") for node in nodes]
+    values = [Named(name, each) if name else each for each in each_one]
+    return values[0] if len(values) == 1 else Items("", tuple(values), "")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import flint
 
-from rlm_math.algebra.balls import HIGH_PRECISION, Evaluation, precision
+from rlm_math.algebra.balls import HIGH_PRECISION, Evaluation
 from rlm_math.algebra.exact import fold
 from rlm_math.algebra.nodes import Node, is_decimal
 
@@ -35,7 +35,7 @@ def is_near(gold: Node, a: Node, answer: Node, b: Node, nearness: Nearness) -> b
         a, b: Their values.
         nearness: The tolerances.
     """
-    with precision(HIGH_PRECISION):
+    with flint.ctx.workprec(HIGH_PRECISION):
         expected, given = Evaluation().value(a), Evaluation().value(b)
         distance = abs(given - expected)
         bounds = [nearness.absolute, nearness.relative * abs(expected)] if any(nearness[:2]) else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rlm_math.algebra.nodes import INFINITY, UnreadableError, variables
 from rlm_math.algebra.parser import parse_expression
@@ -21,15 +21,21 @@ Parse = Callable[[Tokens], Value]
 def split(tokens: Tokens, *separators: str) -> list[Tokens]:
     """Split tokens at separators outside all brackets."""
     parts: list[list[Token]] = [[]]
+    for token, depth in with_depth(tokens):
+        if depth == 0 and is_mark(token, *separators):
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return list(parts)
+
+
+def with_depth(tokens: Tokens) -> Iterator[tuple[Token, int]]:
+    """Yield each token with the number of brackets that are open after it."""
     depth = 0
     for token in tokens:
         if token.kind == "mark":
             depth += (token.text in OPENING) - (token.text in CLOSING)
-            if depth == 0 and token.text in separators:
-                parts.append([])
-                continue
-        parts[-1].append(token)
-    return list(parts)
+        yield token, depth
 
 
 def is_mark(token: Token, *texts: str) -> bool:
@@ -44,24 +50,13 @@ def contains_mark(tokens: Tokens, text: str) -> bool:
 
 def is_enclosed(tokens: Tokens) -> bool:
     """Return True if the first bracket closes at the last token."""
-    depth = 0
-    for index, token in enumerate(tokens):
-        if token.kind == "mark":
-            depth += (token.text in OPENING) - (token.text in CLOSING)
-        if depth == 0:
-            return index == len(tokens) - 1
-    return False
+    closed = [index for index, (_, depth) in enumerate(with_depth(tokens)) if depth == 0]
+    return closed[:1] == [len(tokens) - 1]
 
 
 def kinds_of(tokens: Tokens) -> list[str]:
     """Return the kinds of the relations outside all brackets."""
-    kinds, depth = [], 0
-    for token in tokens:
-        if token.kind == "mark":
-            depth += (token.text in OPENING) - (token.text in CLOSING)
-            if depth == 0 and token.text in RELATIONS:
-                kinds.append(RELATIONS[token.text])
-    return kinds
+    return [RELATIONS[token.text] for token, depth in with_depth(tokens) if depth == 0 and is_mark(token, *RELATIONS)]
 
 
 def lone_name(tokens: Tokens) -> str:

@@ -21,7 +21,7 @@ _FUNCTIONS_IN_TEXT = FUNCTIONS - _MANY - {"sec"}
 _NUMERAL = re.compile(r"-?\d+(?:\.\d+)?")
 _TOKEN = re.compile(
     r"""\s*(?:
-    (?P<repeating>\d*\.\d*\\(?:overline|bar|dot)\s*\{\s*\d+\s*\})
+    (?P<repeating>\d*\.\d*\\overline\s*\{\s*\d+\s*\})
   | (?P<number>(?<!\d)[1-9]\d{0,2}(?:,\d{3}(?!\d))+(?:\.\d+)?|\d*\.\d+|\d+\.?(?!\d))
   | (?P<matrix>\\(?:begin|end)\s*\{\s*[A-Za-z]+\*?\s*\})
   | (?P<wrapped>\\(?P<wrapper>operatorname\*?|mathrm|text|mathbb|mathbf|mathcal|mathit|overline|vec|hat|bar)
@@ -34,13 +34,12 @@ _TOKEN = re.compile(
     re.X | re.S,
 )
 _MARKS = {"<=": "\\leq", ">=": "\\geq", "!=": "\\neq", "<": "\\lt", ">": "\\gt"}
-_UNIT_VECTORS = {"i", "j", "k", "\\i", "\\j"}
 _DOTLESS = {"\\imath", "\\jmath"}
 _COMMANDS = {
     "\\ne": "\\neq", "\\dots": "\\ldots", "\\cdots": "\\ldots", "\\backslash": "\\setminus", "\\lvert": "|",
     "\\rvert": "|", "\\vert": "|", "\\times": "*", "\\cdot": "*", "\\div": "/", "\\lor": "or", "\\vee": "or",
     "\\land": "and", "\\wedge": "and", "\\to": "\\to", "\\colon": ":", "\\R": "\\mathbb{R}", "\\mp": "\\mp",
-    "\\leqslant": "\\leq", "\\geqslant": "\\geq", "\\imath": "i", "\\jmath": "j", "\\varepsilon": "\\epsilon",
+    "\\lbrace": "\\{", "\\rbrace": "\\}", "\\ast": "*", "\\imath": "i", "\\jmath": "j", "\\varepsilon": "\\epsilon",
     "\\varphi": "\\phi",
 }  # fmt: skip
 
@@ -105,7 +104,6 @@ def _tokens(match: re.Match[str]) -> list[Token]:
 
 
 def _letters(text: str) -> list[Token]:
-    """Split letters: the name of a function, a word that joins answers, or a product of variables."""
     if text in FUNCTIONS or text in ("asin", "acos", "atan"):
         return [Token("function", _NAMES[text])]
     if text in _NAMES:
@@ -123,14 +121,12 @@ def _wrapped(wrapper: str, inside: str) -> list[Token]:
         return [Token("word", "otherwise") if inside in ("otherwise", "else") else Token("mark", "if")]
     if _NUMERAL.fullmatch(inside) and wrapper in ("text", "mathrm", "mathbf", "mathit"):
         return tokenize(inside)
-    if inside == "i":
+    if inside == "i" and wrapper not in ("vec", "hat"):
         return [Token("letter", inside)]
     if inside == "cis" or (inside in _NAMES and (wrapper != "text" or inside in _FUNCTIONS_IN_TEXT)):
         return _letters(inside)
     if wrapper in ("mathrm", "mathbf", "mathit", "operatorname") and len(inside) == 1 and inside.isalpha():
         return [Token("letter", inside)]
-    if wrapper in ("vec", "hat") and inside.replace("math", "") in _UNIT_VECTORS:
-        return [Token("letter", inside.replace("math", "")[-1])]
     if wrapper in ("mathrm", "text", "operatorname") and inside.isalpha():
         return [Token("word", inside)]
     if wrapper in ("vec", "hat", "bar", "overline", "mathcal") and inside.isalpha():

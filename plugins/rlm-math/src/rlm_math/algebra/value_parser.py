@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from rlm_math.algebra import bracket_rules, list_rules, relation_rules
@@ -14,7 +13,6 @@ from rlm_math.algebra.values import Value
 
 MAX_LENGTH = 20_000
 """Characters of a text."""
-_REVERSED = re.compile(r"(\[|\])([^][(){},]+,[^][(){},]+)(\[|\])")
 
 
 def parse_value(text: str) -> Value:
@@ -26,13 +24,7 @@ def parse_value(text: str) -> Value:
     """
     if len(text) > MAX_LENGTH:
         raise UnreadableError("too long")
-    return _parse(tokenize(_REVERSED.sub(_usual_brackets, text)))
-
-
-def _usual_brackets(match: re.Match[str]) -> str:
-    """Return ]1, 2[ as (1, 2)."""
-    opened, inside, closed = match.groups()
-    return f"{'[' if opened == '[' else '('}{inside}{']' if closed == ']' else ')'}"
+    return _parse(tokenize(text))
 
 
 def _parse(tokens: Tokens) -> Value:

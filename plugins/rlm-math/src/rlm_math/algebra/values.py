@@ -17,7 +17,8 @@ class Items:
     """Several answers.
 
     Args:
-        opened, closed: Brackets: ``(``, ``[``, ``{`` (a set), ``<`` (a vector), or empty (a list in any order).
+        opened, closed: Brackets: ``(``, ``[``, ``{`` (a set), ``<`` (a vector), ``mod`` (a residue and its modulus), or
+            empty (a list in any order).
         items: The answers.
     """
 
@@ -56,14 +57,6 @@ class Named:
 
 
 @dataclass(frozen=True)
-class Point:
-    """Coordinates with the name of a point: ``P(1, 2)``."""
-
-    name: str
-    value: Value
-
-
-@dataclass(frozen=True)
 class Relation:
     """An equation or inequality: the difference of both sides compared with zero.
 
@@ -76,16 +69,7 @@ class Relation:
     kind: str
 
 
-@dataclass(frozen=True)
-class Congruence:
-    """A residue and its modulus."""
-
-    residue: Node
-    modulus: Node
-    name: str = ""
-
-
-Value = Node | Items | Numbers | Matrix | Named | Point | Relation | Congruence
+Value = Node | Items | Numbers | Matrix | Named | Relation
 
 
 def listed(values: Sequence[Value]) -> list[Value]:
