@@ -121,7 +121,6 @@ class Audit:
         }
 
     def _shorter(self, name: str) -> list[Case]:
-        """Return the shortest mistake among new cases of a class, of the smallest size that has one."""
         for size in range(1, MAX_SIZE):
             cases = self._draw(name, SHRINKING, [size], f"size {size}")
             mistakes = self._mistakes(cases, self._batches(cases))
@@ -130,7 +129,6 @@ class Audit:
         return []
 
     def _totals(self, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-        """Return false accepts and false rejects."""
         pairs = [pair for each in outcomes for pair in zip(each.cases, each.scores, strict=True)]
         right = [self._is_mistake(*pair) for pair in pairs if pair[0].is_right]
         wrong = [self._is_mistake(*pair) for pair in pairs if not pair[0].is_right]

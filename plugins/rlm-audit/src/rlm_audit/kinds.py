@@ -96,7 +96,6 @@ def fill(template: str, values: Mapping[str, Any], rng: random.Random) -> str | 
 
 
 def _text(template: str) -> str:
-    """Return a template without its condition."""
     return template.partition(" ? ")[0]
 
 
@@ -150,7 +149,6 @@ class Kind:
         return generate
 
     def _complete(self, drawn: Values, rng: random.Random) -> Values | None:
-        """Return the values with those that follow; None if they violate the condition."""
         values = {**drawn}
         if not evaluate(self.where, values, rng):
             return None

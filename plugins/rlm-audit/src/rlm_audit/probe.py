@@ -98,7 +98,6 @@ def _of_registry(
 
 
 def _is_applicable(reward: Reward, examples: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True if the examples have the columns that a reward needs."""
     try:
         check_columns(EnvironmentSpec(train=examples), "training", [reward], "", "")
     except RlmError:
@@ -160,11 +159,9 @@ class Probe:
         }
 
     def _best_form(self, on_correct: Mapping[str, RewardCall]) -> str:
-        """Return the template with the best score, without the demonstrations: the traps are written in it."""
         return self._forms[max(self._forms, key=lambda name: _mean(on_correct[name]) if name in on_correct else 0.0)]
 
     def _behavior(self, texts: Sequence[str]) -> dict[str, Any]:
-        """Return whether repeated, reversed and single calls give equal scores, and the outcome without answers."""
         reward, examples = self._reward, self._examples
         first = call_reward(reward, examples, texts)
         repeated = call_reward(reward, examples, texts)
@@ -183,7 +180,6 @@ class Probe:
         return behavior
 
     def _agreement(self, other: Reward, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-        """Return the agreement with another reward on the same completions."""
         pairs: list[tuple[str, float, float]] = []
         for name, completions in texts.items():
             scores = call_reward(self._reward, self._examples, completions).scores
@@ -210,14 +206,12 @@ def _mean(call: RewardCall) -> float:
 
 
 def _as_good(scores: Scores, gold: Scores) -> int | None:
-    """Return the number of examples on which a trap scores as much as the correct completion."""
     if not gold:
         return None
     return sum(a is not None and b is not None and a >= b for a, b in zip(scores, gold, strict=False))
 
 
 def _outcome(call: RewardCall) -> str:
-    """Return the error of a call, or its distinct scores, as text."""
     if call.error:
         return call.error
     outcomes = {"not scored (None)" if x is None else f"scored {x:g}" for x in call.scores}
@@ -225,7 +219,6 @@ def _outcome(call: RewardCall) -> str:
 
 
 def _is_upper_half(values: Sequence[float]) -> list[bool]:
-    """Return True for each value above the middle of their range."""
     middle = (min(values) + max(values)) / 2 if values else 0.0
     return [value > middle for value in values]
 

@@ -71,7 +71,6 @@ def traps(examples: Sequence[Example], correct: Sequence[object], form: str) -> 
 
 
 def _traps_with_answers(answers: Sequence[str], form: str) -> dict[str, list[str]]:
-    """Return the traps that contain correct and wrong answers."""
     distinct = list(dict.fromkeys(answers))
     wrong = [_wrong_answer(distinct, answer) for answer in answers]
     thinking, _, last = form.rpartition("</think>")

@@ -141,7 +141,6 @@ def _reason(reward: Reward, columns: set[str]) -> str:
 
 
 def _spread(rows: Any, count: int) -> list[Example]:
-    """Return examples at equal distances; the first ones of a stream."""
     if not hasattr(rows, "__len__"):
         return list(islice(iter(rows), count))
     return [rows[n] for n in range(0, len(rows), max(len(rows) // count, 1))][:count]
@@ -163,7 +162,6 @@ def _usual(example: Mapping[str, Any]) -> list[str]:
 
 
 def _completions(reward: Reward, references: Sequence[str], example: Mapping[str, Any]) -> list[str]:
-    """Return completions with the reference answer in every form, and the demonstration."""
     tag, demonstration = reward.part.knobs.get("tag"), example.get("demonstration")
     forms = [*FORMS.values(), *([f"<{tag}>{{answer}}</{tag}>"] if isinstance(tag, str) else [])]
     texts = [form.replace("{answer}", text) for text in references for form in forms]

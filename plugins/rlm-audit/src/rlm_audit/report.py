@@ -33,7 +33,7 @@ def _counts(report: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _classes(report: Mapping[str, Any], listed: list[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    rows = [("class", "must be", "cases", report["reward"])]
+    rows: list[tuple[str, ...]] = [("class", "must be", "cases", report["reward"])]
     rows += [(each["class"], each["expected"], str(each["cases"]), str(each["mistakes"])) for each in listed]
     return rows
 

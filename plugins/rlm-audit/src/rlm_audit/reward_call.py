@@ -57,7 +57,6 @@ def call_reward(reward: Reward, examples: Sequence[Example], texts: Sequence[str
 
 
 def _columns(examples: Sequence[Example], texts: Sequence[str]) -> dict[str, Any]:
-    """Return the data of a reward as TRL passes it."""
     is_chat = not isinstance(examples[0]["prompt"], str)
     ids = [list(text.encode()) for text in texts]
     completions: Sequence[Any] = as_messages(texts) if is_chat else texts

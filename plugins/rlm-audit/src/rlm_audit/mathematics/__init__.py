@@ -16,7 +16,6 @@ KINDS = {
     name: kind if name in _WORDS else replace(kind, spell=spell)
     for name, kind in {**NUMBERS_AND_FUNCTIONS, **SEVERAL_VALUES_AND_WORDS}.items()
 }
-"""Name → kind of answer."""
 FORM = "The answer is $\\boxed{{answer}}$."
 FAMILY = Family({**generators(KINDS), **completions.generators()}, form=FORM)
 """Cases for rewards that compare mathematical answers in a box."""

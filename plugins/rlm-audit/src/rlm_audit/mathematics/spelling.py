@@ -8,8 +8,6 @@ from collections.abc import Callable
 
 _SCRIPTS = ("０", "٠", "०", "๐")
 """The digit zero of other scripts: full width, Arabic, Devanagari, Thai."""
-
-
 _SYMBOLS = {"-": "−", "\\pi": "π", "\\infty": "∞", "\\cdot": "·", "\\cup": "∪", "\\pm": "±", "\\leq": "≤"}
 
 
