@@ -16,13 +16,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "rlm_plugins"
 LIMITS = {
-    "lines of the core": 30_500,
-    "files of the core": 156,
+    "lines of the core": 26_900,
+    "files of the core": 148,
     "packages and modules directly under the core": 22,
-    "imports among the core's lines of code, in percent": 11.4,
-    "lines of core and packages": 75_050,
-    "lines of tests": 53_900,
-    "modules behind `from rlm_plugins import GRPOTrainer`": 103,
+    "imports among the core's lines of code, in percent": 11.2,
+    "lines of core and packages": 70_250,
+    "lines of tests": 49_800,
+    "modules behind `from rlm_plugins import GRPOTrainer`": 94,
     "packages": 18,
 }
 DOOR = "import sys; from rlm_plugins import GRPOTrainer; print(sum(x.startswith('rlm_') for x in sys.modules))"
