@@ -13,10 +13,10 @@ import rlm_worlds
 from rlm_plugins import hookimpl
 from rlm_plugins.equation.hooks import HOOKS
 
-HIDDEN = (rlm_worlds, rlm_intrinsic, rlm_process)
+HIDDEN = (rlm_intrinsic, rlm_process)
 """Installed packages that `conftest` hides, so that this plugin offers their parts."""
 
-PACKAGES = (*HIDDEN, rlm_algorithms)
+PACKAGES = (*HIDDEN, rlm_worlds, rlm_algorithms)
 
 
 def joined(name: str) -> Callable[[], dict[str, Any]]:

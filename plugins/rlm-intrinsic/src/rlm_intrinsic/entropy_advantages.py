@@ -59,12 +59,12 @@ def clipped_group_relative(
 ettrl = Algorithm(
     about="Test-time reinforcement learning on majority votes; certain completions weigh more than uncertain ones.",
     source="ETTRL, arXiv 2508.11356: entropy-based advantage reshaping (Adv-Res). Its formulas were read in summaries",
-    pitfalls="It needs `rewards: [majority_vote]`. Its rollouts are the source `entropy_tree` of rlm-process: "
+    pitfalls="It needs `rewards: [majority_vote]`. Its rollouts (ETMR) are the source `entropy_tree` of rlm-process: "
     "`rollouts: [{name: entropy_tree, by: entropy, trunks: 12, forks: 4, branches: 2}]` with 60 completions is the "
     "paper's M = 12 trees, N = 2 points with B = 2 branches each, M (1 + N B) votes. Votes of one tree are not "
     "independent. Reshaping trusts certainty: where the policy is certain of wrong answers it amplifies them. Its "
     "other variant is `advantage: clipped_group_relative`.",
-    names={"advantage": "Â^res = Y Â", "rollouts": "ETMR, entropy-fork tree majority rollout"},
+    names={"advantage": "Â^res = Y Â"},
     advantage="entropy_reshaped",
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2},
