@@ -298,7 +298,7 @@ def test_a_recipe_pins_its_package_and_takes_files(gguf_file: Path, tmp_path: Pa
 
 def test_a_killed_conversion_leaves_nothing_under_the_name(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from rlm_plugins.durable.lock import create_once\n"
+        "import os, sys; from pathlib import Path; from rlm_interop.cached_folder import create_once\n"
         "def die(folder): (folder / 'half').touch(); os._exit(9)\n"
         "create_once(Path(sys.argv[1]), die, 'making')"
     )
