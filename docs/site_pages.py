@@ -16,13 +16,14 @@ from textwrap import dedent
 from typing import Any
 
 from rlm_lab.explain import explain, part_entry
+from rlm_lab.part_changes import change_line, changes
 from site_text import code, curve, link, page, page_name, papers_of, prose, table, titled
 
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.contract import code_of
 from rlm_plugins.registry.part import Part
-from rlm_plugins.report.objective_text import about, change_line, changes, slots_of
+from rlm_plugins.report.objective_text import about, slots_of
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = ROOT / "benchmarks" / "results" / "rows.jsonl"
