@@ -95,9 +95,10 @@ class StepMeans:
     def flush(self) -> None:
         """Log the metrics of the optimizer step or the evaluation; those over no token are left out."""
         for name, sums in self._sums.items():
-            total, count = sums.tolist()
+            # divided in float32, as TRL divides: its numbers to the last bit
+            mean, count = torch.stack([sums[0] / sums[1].clamp(min=1.0), sums[1]]).tolist()
             if count > 0:
-                self.context.log(name, total / count)
+                self.context.log(name, mean)
         for name, largest in self._largest.items():
             self.log_extreme(name, _sign(name) * largest)
         self.reset()
