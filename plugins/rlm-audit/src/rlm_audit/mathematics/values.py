@@ -213,6 +213,6 @@ growth
   let K=r(6,300)  k=r(3,300)  T=r(16,200)
   same e^x<+a>  <a>+e^x  \frac{1}{e^{-x}}<+a>
   change a=a+1
-  other 10^{<K>}-|10^{<K>}-e^x-(<a>)|  \min(e^x<+a>, 10^{<K>})  e^{2x}<+a>  e^x<+a>+|x-10^7|+x-10^7
+  other \min(e^x<+a>, 10^{<K>})  e^{2x}<+a>  e^x<+a>+|x-10^7|+x-10^7
 """)
 """Name → kind of answer."""
