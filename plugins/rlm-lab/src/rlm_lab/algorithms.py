@@ -16,7 +16,7 @@ from rlm_plugins.report.text_layout import fitted, plain, report
 from rlm_plugins.specs import FAMILIES, SLOTS, base_name
 
 Entry = dict[str, Any]
-_ARXIV = r"\b\d\d(?:0[1-9]|1[0-2])\.\d{4,5}\b"
+ARXIV = r"\b\d\d(?:0[1-9]|1[0-2])\.\d{4,5}\b"
 COLUMNS = ("advantage", "importance", "policy_loss", "token_weights", "aggregator")
 """The slots with a column of their own; all others are extras."""
 
@@ -43,7 +43,7 @@ def year_of(source: str) -> int | None:
     (2024, 1992)
     """
     for text in (source.partition(";")[0], source):
-        if number := re.search(_ARXIV, text):
+        if number := re.search(ARXIV, text):
             return 2000 + int(number[0][:2])
         if year := re.search(r"\b(?:19|20)\d\d\b", text):
             return int(year[0])
@@ -57,7 +57,7 @@ def reference(source: str) -> str:
     ('2402.03300', 'Williams 1992')
     """
     text = source.partition(";")[0]
-    number = re.search(_ARXIV, text)
+    number = re.search(ARXIV, text)
     return number[0] if number else re.split(r"[,(]", text)[0].strip()
 
 

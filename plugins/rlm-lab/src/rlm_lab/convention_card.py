@@ -12,6 +12,7 @@ from typing import Any
 from rlm_lab.part_changes import change_line, changes
 from rlm_lab.stored import stored
 from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.equation import Equation
 from rlm_plugins.errors import RlmError
 from rlm_plugins.lazy import torch
 from rlm_plugins.registry import Registry
@@ -63,7 +64,6 @@ def _convention(part: Part, paper: Part, registry: Registry) -> Entry:
 
 def _example_values(slots: Slots) -> Entry:
     """Compute the two examples with the parts of an algorithm."""
-    from rlm_plugins.equation.equation import Equation
     from rlm_plugins.equation.step import score
 
     equation = Equation.from_slots(slots)
@@ -119,21 +119,27 @@ def _batch(rewards: list[list[float]], lengths: list[list[int]]) -> Batch:
 
 def _loss_and_gradient(batch: Batch, equation: Any) -> tuple[float, float]:
     """Return the loss and the norm of its gradient, summed over micro-batches of one group each."""
-    from rlm_plugins.equation.dispatch import select, term_counts
-    from rlm_plugins.equation.step import objective, score, with_own_step_batch
+    from rlm_plugins.equation.step import score
 
     scored = score(batch, equation)
-    groups = scored.group.unique()
     logp = batch.logp.requires_grad_()
-    scored = replace(
+    loss = step_loss(replace(scored, logp=logp), equation)
+    (gradient,) = torch.autograd.grad(loss, logp)
+    return loss.item(), gradient.norm().item()
+
+
+def step_loss(scored: Batch, equation: Equation) -> torch.Tensor:
+    """Return the loss of a scored batch as one optimizer step, summed over micro-batches of one group each."""
+    from rlm_plugins.equation.dispatch import select, term_counts
+    from rlm_plugins.equation.step import objective, with_own_step_batch
+
+    groups = scored.group.unique()
+    counted = replace(
         with_own_step_batch(scored),
-        logp=logp,
         num_tokens=scored.mask.sum().double(),
         num_sequences=scored.mask.any(1).sum().double(),
         num_sequences_all=torch.tensor(len(scored.mask)).double(),
         num_micro_batches=torch.tensor(len(groups)).double(),
         term_counts=term_counts(scored, equation.terms()),
     )
-    loss = torch.stack([objective(select(scored, scored.group == group), equation) for group in groups]).sum()
-    (gradient,) = torch.autograd.grad(loss, logp)
-    return loss.item(), gradient.norm().item()
+    return torch.stack([objective(select(counted, counted.group == group), equation) for group in groups]).sum()

@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import combinations_with_replacement
 from typing import Any
 
+from rlm_lab.convention_card import step_loss
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.equation import Equation
 from rlm_plugins.equation.hooks import HOOKS
@@ -90,12 +91,10 @@ def oracle(equation: Equation, group_size: int = 4) -> Entry:
     samplers = {"current policy": policy.detach()}
     if equation.importance is not None:
         samplers["older policy"] = logits(0.35)
-    gradients, advantages = [], torch.zeros(len(COMPLETIONS))
-    for name, sampler in samplers.items():
-        gradient, std, means = _expectation(alone, policy, sampler, group_size)
-        gradients.append({"samples": name, **_compared(-gradient, exact), "std": std})
-        advantages = means if name == "current policy" else advantages
-    table = zip(COMPLETIONS, probability.tolist(), rewards().tolist(), advantages.tolist(), strict=True)
+    found = {name: _expectation(alone, policy, sampler, group_size) for name, sampler in samplers.items()}
+    gradients = [{"samples": name, **_compared(-mean, exact), "std": std} for name, (mean, std, _) in found.items()]
+    advantages = found["current policy"][2].tolist()
+    table = zip(COMPLETIONS, probability.tolist(), rewards().tolist(), advantages, strict=True)
     return {
         "value": value.item(),
         "group_size": group_size,
@@ -121,7 +120,7 @@ def _expectation(
         tokens = scored.advantages.detach().expand(scored.mask.shape).where(scored.mask, 0.0)
         per_completion = tokens.sum(1) / scored.mask.sum(1).clamp(min=1)
         advantage.index_add_(0, torch.tensor(rows), per_completion * weight / size)
-        (gradient,) = torch.autograd.grad(_loss(scored, equation), policy)
+        (gradient,) = torch.autograd.grad(step_loss(scored, equation), policy)
         mean += weight * gradient
         squares += weight * gradient.square().sum().item()
     variance = squares - mean.square().sum().item()
@@ -138,7 +137,7 @@ def _groups(probability: torch.Tensor, size: int) -> Iterator[tuple[list[int], f
 
 def _batch(rows: Sequence[int], policy: torch.Tensor, sampler: torch.Tensor, reference: torch.Tensor) -> Batch:
     """Return a group as a generation batch."""
-    texts = [COMPLETIONS[row] for row in rows]
+    rows, texts = list(rows), [COMPLETIONS[row] for row in rows]
     score = rewards()[rows]
     table = policy.detach().log_softmax(1)
     entropies = -(table.exp() * table).sum(1)
@@ -163,22 +162,6 @@ def _batch(rows: Sequence[int], policy: torch.Tensor, sampler: torch.Tensor, ref
     )
 
 
-def _loss(scored: Batch, equation: Equation) -> torch.Tensor:
-    """Return the loss of a scored group that is an optimizer step of one micro-batch."""
-    from rlm_plugins.equation.dispatch import term_counts
-    from rlm_plugins.equation.step import objective, with_own_step_batch
-
-    counted = replace(
-        with_own_step_batch(scored),
-        num_tokens=scored.mask.sum().double(),
-        num_sequences=scored.mask.any(1).sum().double(),
-        num_sequences_all=torch.tensor(len(scored.mask)).double(),
-        num_micro_batches=torch.tensor(1.0).double(),
-        term_counts=term_counts(scored, equation.terms()),
-    )
-    return objective(counted, equation)
-
-
 def _penalty(part: Bound) -> Entry:
     """Return the mean of a penalty per completion beside the exact KL to the reference policy, and the gradients."""
     from rlm_plugins.equation.dispatch import call_term
@@ -188,9 +171,8 @@ def _penalty(part: Bound) -> Entry:
     probability = logp.sum(1).exp()
     kl = probability @ (logp - token_logp(reference)).sum(1)
     (exact,) = torch.autograd.grad(kl, policy, retain_graph=True)
-    everything = list(range(len(COMPLETIONS)))
-    batch = _batch(everything, policy, policy.detach(), reference)
-    terms = call_term(replace(batch, logp=logp), part, 0.0).where(batch.mask, 0.0).sum(1)
+    batch = _batch(range(len(COMPLETIONS)), policy, policy.detach(), reference)
+    terms = call_term(batch, part, 0.0).where(batch.mask, 0.0).sum(1)
     mean = probability.detach() @ terms
     gradient = torch.zeros_like(exact)
     if mean.requires_grad:
