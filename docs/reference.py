@@ -14,6 +14,7 @@ from typing import Any
 
 from rlm_lab.metrics import METRICS
 from rlm_lab.rules import RULES
+from site_text import cell
 
 import rlm_plugins as rlm
 
@@ -163,11 +164,6 @@ prints an entry. The last column is a run that violates the rule: overrides of a
         cells += [", ".join(rule["symptoms"]), f"`{rule['example']}`" if is_override else rule["example"]]
         rows.append(f"| {' | '.join(map(cell, cells))} |")
     return "\n".join([head, *rows, ""])
-
-
-def cell(text: str) -> str:
-    """Return text for a cell of a table."""
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":

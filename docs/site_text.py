@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from statistics import mean
 
+from rlm_lab.algorithms import ARXIV
+
 _CODE = re.compile(r"``[^`]+``|`[^`\n]+`")
 _ROLE = re.compile(r":\w+:`~?([^`]+)`")
-_PAPER = re.compile(r"(?<![\d.])(\d{4}\.\d{4,5})(?!\d)")
 WIDTH, HEIGHT, MARGIN = 480, 200, 34
 
 
@@ -37,7 +38,7 @@ def paper_numbers(text: str) -> list[str]:
     >>> paper_numbers("PPO, arXiv 1707.06347 eq. 7; 2503.14476 eq. 10; 1707.06347")
     ['1707.06347', '2503.14476']
     """
-    return list(dict.fromkeys(_PAPER.findall(text)))
+    return list(dict.fromkeys(re.findall(ARXIV, text)))
 
 
 def papers_of(text: str) -> str:
@@ -94,9 +95,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table; empty without rows."""
     if not rows:
         return ""
-    cells = [[" ".join(str(cell).split()).replace("|", "\\|") for cell in row] for row in rows]
-    lines = [head, ["---"] * len(head), *cells]
+    lines = [head, ["---"] * len(head), *(map(cell, row) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def cell(text: str) -> str:
+    """Return text for a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def curve(seeds: Sequence[Sequence[Sequence[float]]], control: Sequence[Sequence[Sequence[float]]]) -> str:

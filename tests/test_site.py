@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
+import build_site
 import pytest
+import site_lists
+import site_pages
 from rlm_lab.convention_card import card
 
 from rlm_plugins.registry import Registry
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "docs"))
-
-import build_site  # noqa: E402
-import site_lists  # noqa: E402
-import site_pages  # noqa: E402
 
 
 @pytest.fixture(scope="module")
