@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from rlm_intrinsic import cross_entropy, probability_disparity, self_certainty, token_entropy
-from rlm_intrinsic.certainty import unified
+from rlm_intrinsic import self_certainty, token_entropy
 from rlm_testing import conformance
 from torch.distributions import Categorical, kl_divergence
 
@@ -15,7 +12,7 @@ from rlm_plugins.trainer.passes import token_statistics
 
 test_self_certainty_laws = conformance("rlm_shapers", self_certainty)
 test_entropy_laws = conformance("rlm_shapers", token_entropy)
-test_disparity_laws = conformance("rlm_shapers", probability_disparity, knobs={"last": 2})
+test_sum_laws = conformance("rlm_shapers", token_entropy, knobs={"mean": False})
 
 ROWS, WORDS = 3, 7
 LENGTHS = (4, 2, 1)
@@ -31,58 +28,13 @@ def each(row: int) -> list[Categorical]:
     return [Categorical(logits=LOGITS[row, t]) for t in range(LENGTHS[row])]
 
 
-def by_hand(row: int) -> dict[str, float]:
-    """Compute all shapers token by token with torch distributions."""
-    steps = each(row)
-    logp = sum(step.log_prob(TOKENS[row, t]).item() for t, step in enumerate(steps))
-    ordered = [step.probs.sort(descending=True).values for step in steps]
-    return {
-        "self_certainty": sum(kl_divergence(UNIFORM, step).item() for step in steps) / len(steps),
-        "likelihood": logp / len(steps),
-        "summed": logp,
-        "entropy": -sum(step.entropy().item() for step in steps) / len(steps),
-        "probability": torch.stack([step.probs[TOKENS[row, t]] for t, step in enumerate(steps)]).prod().item(),
-        "disparity": sum((p[0] - p[1]).item() for p in ordered) / len(steps),
-    }
-
-
-def sampled(psi: Any) -> torch.Tensor:
-    given: Any = {name: STATISTICS[name] for name in ("self_certainty", "old_logp", "entropy")}
-    given |= {"mask": MASK, "completion_ids": [[]] * ROWS, "tokenizer": None}
-    return cross_entropy(REWARDS, **given, q="sample", sigma=-1, psi=psi)
-
-
 def test_shapers_match_torch_distributions() -> None:
-    read = STATISTICS
-    found = {
-        "self_certainty": self_certainty(REWARDS, read["self_certainty"], MASK),
-        "likelihood": sampled("mean"),
-        "summed": sampled("sum"),
-        "entropy": token_entropy(REWARDS, read["entropy"], MASK),
-        "probability": sampled("probability"),
-        "disparity": probability_disparity(REWARDS, read["top2_margin"], MASK, torch.zeros(3).long(), [[]] * 3, None),
-    }
-    for name, values in found.items():
-        assert (values - REWARDS).tolist() == pytest.approx([by_hand(row)[name] for row in range(ROWS)]), name
-
-
-def test_unified_form_with_explicit_target_distributions() -> None:
-    """H(q, π) with q as a vector over the vocabulary equals the shapers' scalar form."""
-    z = LOGITS.log_softmax(-1)
-    targets = {
-        "self_certainty": (torch.full_like(z, 1 / WORDS), 1, lambda x, n: x - torch.tensor(WORDS).log()),
-        "likelihood": (torch.nn.functional.one_hot(TOKENS, WORDS), -1, None),
-        "entropy": (z.exp(), -1, None),
-        "probability": (torch.nn.functional.one_hot(TOKENS, WORDS), -1, lambda x, n: (n * x).exp()),
-    }
-    for name, (q, sigma, outer) in targets.items():
-        found = unified(-(q * z).sum(-1), MASK, sigma=sigma, outer=outer)
-        assert found.tolist() == pytest.approx([by_hand(row)[name] for row in range(ROWS)]), name
-
-
-def test_last_tokens_with_masked_gaps() -> None:
-    mask = torch.tensor([[True, True, False, True]])
-    margin = torch.tensor([[0.1, 0.2, 0.9, 0.4]])
-    batch = (torch.zeros(1), margin, mask, torch.zeros(1).long(), [[]], None)
-    assert probability_disparity(*batch, last=2).item() == pytest.approx(0.3)
-    assert probability_disparity(*batch, last=9).item() == pytest.approx(0.7 / 3)
+    certainty = self_certainty(REWARDS, STATISTICS["self_certainty"], MASK) - REWARDS
+    mean = token_entropy(REWARDS, STATISTICS["entropy"], MASK) - REWARDS
+    total = token_entropy(REWARDS, STATISTICS["entropy"], MASK, mean=False) - REWARDS
+    for row in range(ROWS):
+        steps = each(row)
+        entropy = sum(step.entropy().item() for step in steps)
+        divergence = sum(kl_divergence(UNIFORM, step).item() for step in steps)
+        assert certainty[row].item() == pytest.approx(divergence / len(steps))
+        assert [mean[row].item(), total[row].item()] == pytest.approx([-entropy / len(steps), -entropy])

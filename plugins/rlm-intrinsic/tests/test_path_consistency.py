@@ -1,4 +1,4 @@
-"""Path consistency: values by hand, tree and padded forward passes, contract with a real model."""
+"""Path consistency: values by hand, likelihoods from separate forward passes, contract with a real model."""
 
 from __future__ import annotations
 
@@ -7,59 +7,35 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_intrinsic.answer_likelihoods import AnswerLikelihoods, step_ends
+from rlm_intrinsic.answer_likelihoods import mean_nll, step_ends
 from rlm_intrinsic.path_consistency import PathConsistency, consistency_and_volatility, joint_consistency
-from rlm_intrinsic.tree_forward import padded_forward, tree_forward
 from rlm_testing import conformance
 
 from rlm_plugins.builtin.models import scratch
 
-TRUNK, CUTS = [5, 6, 7, 8, 9, 10, 11, 12], [3, 5, 8]
-BRANCHES = [([13, 14], [15, 16, 17]), ([13, 14], [18]), ([], [6, 7])]
+PREFIXES, ANSWERS = [[5, 6, 7], [5, 6, 7, 8, 9, 10]], [[15, 16, 17], [18], [6, 7]]
 
 
-def policy(architecture: Any = "qwen3", attention: str = "sdpa") -> tuple[Any, Any]:
+def policy(architecture: Any = "qwen3") -> tuple[Any, Any]:
     source = scratch(hidden=32, intermediate=64, architecture=architecture, seed=1)
     model = source.load()
     for x in model.parameters():  # far from uniform, so that answers differ
         x.data *= 3
-    model.set_attn_implementation(attention)
     return model, source.tokenizer()
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "llama"])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
-def test_tree_forward_equals_padded_forward(architecture: str, attention: str) -> None:
-    model, _ = policy(architecture, attention)
+def test_likelihoods_equal_those_of_separate_forward_passes(architecture: str) -> None:
+    model, _ = policy(architecture)
     with torch.no_grad():
-        tree = tree_forward(model, TRUNK, CUTS, BRANCHES)
-        rows = padded_forward(model, TRUNK, CUTS, BRANCHES)
-        for line, cut in enumerate(CUTS):
-            for column, (lead, answer) in enumerate(BRANCHES):
-                ids = [*TRUNK[:cut], *lead, *answer]
+        found = mean_nll(model, PREFIXES, ANSWERS)
+        for line, prefix in enumerate(PREFIXES):
+            for column, answer in enumerate(ANSWERS):
+                ids = [*prefix, *answer]
                 logp = model(torch.tensor([ids])).logits[0].log_softmax(-1)
-                first = len(ids) - len(answer)
-                by_hand = -sum(logp[at - 1, ids[at]] for at in range(first, len(ids))) / len(answer)
-                assert tree[line, column] == pytest.approx(float(by_hand), abs=1e-4)
-    torch.testing.assert_close(tree, rows, atol=1e-4, rtol=1e-4)
-    assert tree.std() > 0.1
-
-
-def test_tree_forward_is_used_after_a_successful_comparison() -> None:
-    model, tokenizer = policy()
-    likelihoods = AnswerLikelihoods(model.train(), tokenizer)
-    prompt_messages = [{"role": "user", "content": "1+1=?"}]
-    ids = tokenizer("1+1=2;2+1=3;3")["input_ids"]
-    first = likelihoods.distances(prompt_messages, ids, [6, 12], "=", ["3", "12"])
-    assert likelihoods._as_tree is True
-    assert torch.tensor(likelihoods.distances(prompt_messages, ids, [6, 12], "=", ["3", "12"])) == pytest.approx(
-        torch.tensor(first), abs=1e-4
-    )
-    assert model.training
-    model.config.sliding_window, model.config.use_sliding_window = 8, True
-    model.config.layer_types = ["sliding_attention"] * 2
-    assert not likelihoods._fits_context(ids, [([1], [2])])
-    assert likelihoods.distances(prompt_messages, ids, [], "=", ["3"]) == []
+                by_hand = -sum(logp[at - 1, ids[at]] for at in range(len(prefix), len(ids))) / len(answer)
+                assert found[line, column] == pytest.approx(float(by_hand), abs=1e-4)
+    assert found.std() > 0.1
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,11 @@
-"""RLSC: the paper's loss, and the warning where its shaped reward vanishes."""
+"""The algorithms without a reward: the losses of RLSC and EM-FT, with their gradients."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
-from typing import Any
 
-import pytest
 import torch
-from rlm_intrinsic import cross_entropy, rlsc, self_confidence
+from rlm_intrinsic import em_ft, rlsc, self_confidence, token_entropy_loss
 from rlm_testing import conformance
 
 from rlm_plugins.equation.batch import Batch
@@ -18,6 +15,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.report.objective_text import slots_of
 
 test_laws = conformance("rlm_policy_losses", self_confidence)
+test_entropy_laws = conformance("rlm_policy_losses", token_entropy_loss)
 
 
 def test_gradient_ascends_the_probability_that_two_samples_agree() -> None:
@@ -45,16 +43,19 @@ def test_algorithm_equals_the_formula_of_its_paper() -> None:
     torch.testing.assert_close(*(torch.autograd.grad(x, logp)[0] for x in (actual, expected)))
 
 
-def test_shaper_warns_where_it_vanishes() -> None:
-    rewards, mask = torch.zeros(2), torch.ones(2, 30, dtype=torch.bool)
-    knobs: Any = {"q": "sample", "sigma": -1, "psi": "probability"}
-
-    def shape(logp: float) -> None:
-        values = torch.full((2, 30), logp)
-        cross_entropy(rewards, values, values, values, mask, [[]] * 2, None, **knobs)
-
-    with pytest.warns(UserWarning, match="no completion has a probability above 0.0001"):
-        shape(-1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        shape(-0.1)
+def test_entropy_minimization_descends_the_entropy() -> None:
+    logits = torch.tensor([[[0.5, -0.5, 0.1], [2.0, 0.0, 0.0]]], dtype=torch.float64, requires_grad=True)
+    logp = logits.log_softmax(-1)
+    entropy = -(logp.exp() * logp).sum(-1)
+    mask = torch.tensor([[True, False]])
+    batch = Batch(
+        group=torch.zeros(1).long(), mask=mask, advantages=torch.zeros(1, 1), step=0, num_tokens=torch.tensor(1.0)
+    )
+    loss = objective(
+        replace(batch, logp=logp[..., 0], entropy=entropy), Equation.from_slots(slots_of(em_ft, Registry()))
+    )
+    (actual,) = torch.autograd.grad(loss, logits)
+    p = logits.detach()[0, 0].softmax(-1)
+    expected = -p * (p.log() + entropy[0, 0].detach())
+    torch.testing.assert_close(actual[0, 0], expected)
+    assert not actual[0, 1].any()

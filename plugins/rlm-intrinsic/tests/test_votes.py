@@ -6,7 +6,7 @@ import random
 from statistics import multimode
 
 import pytest
-from rlm_intrinsic import cross_view, majority_vote, vote_share
+from rlm_intrinsic import majority_vote, vote_share
 from rlm_testing import conformance
 
 TEXTS = [
@@ -22,12 +22,6 @@ known = {"completions": TEXTS}
 test_majority_laws = conformance("rlm_rewards", majority_vote, columns=known)
 test_threshold_laws = conformance("rlm_rewards", majority_vote, knobs={"threshold": 0.6}, columns=known)
 test_share_laws = conformance("rlm_rewards", vote_share, columns=known)
-test_view_laws = conformance(
-    "rlm_rewards",
-    cross_view,
-    columns={**known, "question": ["a", "b"]},
-    exceptions={"isolation": "another wording of the same question is what it listens to"},
-)
 
 
 def random_answers(rows: int) -> list[str]:
@@ -61,10 +55,3 @@ def test_threshold_on_the_majority() -> None:
     assert majority_vote(["q"] * 5, texts, seen.__setitem__, threshold=0.51) == [None] * 5
     assert seen == {"majority_vote/agreement": 0.5, "majority_vote/labelled": 0.0}
     assert majority_vote(["q"] * 5, texts, threshold=0.5) == [1.0, 1.0, 0.0, 0.0, 0.0]  # of the votes that were cast
-
-
-def test_cross_view_uses_other_wordings_only() -> None:
-    prompts, questions = ["2+3", "2+3", "2+3", "3+2", "3+2", "3+2"], ["x"] * 6
-    assert cross_view(prompts, ["6", "6", "5", "5", "5", "6"], questions) == [0, 0, 1, 0, 0, 1]
-    assert cross_view(prompts, ["6", "6", "5", "", "5", "6"], questions) == [None, None, None, 0, 0, 1]  # a tie there
-    assert cross_view(prompts, ["6"] * 6, ["x"] * 3 + ["y"] * 3) == [None] * 6  # no other wording

@@ -1,29 +1,14 @@
-"""Rewards without reference answers: votes, clusters, certainty, and control rewards for comparison."""
+"""Rewards without reference answers: votes, certainty, and control rewards for comparison."""
 
-from rlm_intrinsic.certainty import (
-    cross_entropy,
-    probability_disparity,
-    self_certainty,
-    token_entropy,
-)
-from rlm_intrinsic.clusters import SemanticClusters
+from rlm_intrinsic.certainty import self_certainty, token_entropy
 from rlm_intrinsic.co_learners import CoLearners
-from rlm_intrinsic.curiosity import curiosity
 from rlm_intrinsic.entropy_advantages import clipped_group_relative, entropy_reshaped, ettrl
 from rlm_intrinsic.entropy_minimization import em_ft, token_entropy_loss
-from rlm_intrinsic.majority import cross_view, majority_vote, vote_share
-from rlm_intrinsic.next_segment import PrefixMatch, next_segment
+from rlm_intrinsic.majority import majority_vote, vote_share
 from rlm_intrinsic.path_consistency import PathConsistency
-from rlm_intrinsic.samplers import side_by_side
 from rlm_intrinsic.self_confidence import rlsc, self_confidence
 from rlm_intrinsic.surrogates import format_and_length, random_reward
 from rlm_plugins import hookimpl
-
-
-@hookimpl
-def rlm_environments() -> dict[str, object]:
-    """Return the environments of this package by name."""
-    return {"next_segment": next_segment}
 
 
 @hookimpl
@@ -32,26 +17,16 @@ def rlm_rewards() -> dict[str, object]:
     return {
         "majority_vote": majority_vote,
         "vote_share": vote_share,
-        "cross_view": cross_view,
-        "semantic_clusters": SemanticClusters,
         "path_consistency": PathConsistency,
         "format_and_length": format_and_length,
         "random_reward": random_reward,
-        "prefix_match": PrefixMatch,
     }
 
 
 @hookimpl
 def rlm_shapers() -> dict[str, object]:
     """Return the shapers of this package by name."""
-    return {
-        "self_certainty": self_certainty,
-        "token_entropy": token_entropy,
-        "probability_disparity": probability_disparity,
-        "cross_entropy": cross_entropy,
-        "curiosity": curiosity,
-        "co_learners": CoLearners,
-    }
+    return {"self_certainty": self_certainty, "token_entropy": token_entropy, "co_learners": CoLearners}
 
 
 @hookimpl
@@ -70,9 +45,3 @@ def rlm_policy_losses() -> dict[str, object]:
 def rlm_algorithms() -> dict[str, object]:
     """Return the algorithms of this package by name."""
     return {"rlsc": rlsc, "em_ft": em_ft, "ettrl": ettrl}
-
-
-@hookimpl
-def rlm_samplers() -> dict[str, object]:
-    """Return the samplers of this package by name."""
-    return {"side_by_side": side_by_side}

@@ -6,13 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+from jaxtyping import Float
 from pydantic import AfterValidator
 
-from rlm_intrinsic.tree_forward import Branch, padded_forward, tree_forward
 from rlm_plugins.errors import PartError
-
-TOLERANCE = 1e-3
-"""Largest difference between the tree-shaped and the padded forward pass, in nats."""
+from rlm_plugins.lazy import torch
 
 
 def _validate_pattern(pattern: str) -> str:
@@ -60,7 +58,6 @@ class AnswerLikelihoods:
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self._model, self._tokenizer = model, tokenizer
-        self._as_tree: bool | None = None
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:
         """Return the text of each token; empty for special ones, so that the end token ends no step."""
@@ -86,35 +83,12 @@ class AnswerLikelihoods:
         if not ends:
             return []
         prompt_ids, lead_ids = self._prompt_ids(prompt), self._ids(lead)
-        branches: list[Branch] = [(lead_ids, self._ids(text)) for text in answers]
-        if not all(tokens for _, tokens in branches):
+        answer_ids = [self._ids(text) for text in answers]
+        if not all(answer_ids):
             raise PartError("an answer has no token", hint="does the policy's tokenizer have its characters?")
+        prefixes = [[*prompt_ids, *ids[:end], *lead_ids] for end in ends]
         with evaluation_mode(self._model):
-            return self._forward([*prompt_ids, *ids], [len(prompt_ids) + end for end in ends], branches)
-
-    def _forward(self, trunk: list[int], cuts: list[int], branches: Sequence[Branch]) -> list[list[float]]:
-        """Run the forward pass, as a tree if a comparison on the first text shows that it is equivalent."""
-        forward = tree_forward if self._as_tree and self._fits_context(trunk, branches) else padded_forward
-        distances = forward(self._model, trunk, cuts, branches)
-        if self._as_tree is None:
-            self._as_tree = self._supports_trees() and bool(
-                (tree_forward(self._model, trunk, cuts, branches) - distances).abs().max() <= TOLERANCE
-            )
-        return distances.tolist()
-
-    def _supports_trees(self) -> bool:
-        """Return True if the attention implementation supports a mask per pair of tokens."""
-        kind = str(self._model.config._attn_implementation).removeprefix("rlm_")
-        return kind in ("sdpa", "eager")
-
-    def _fits_context(self, trunk: Sequence[int], branches: Sequence[Branch]) -> bool:
-        """Return True if the tree fits the context without truncation by a sliding window."""
-        from rlm_fast.packed_forward import max_packed_length
-
-        max_length = max_packed_length(self._model.config)
-        return (
-            max_length is None or len(trunk) + max(len(lead) + len(answer) for lead, answer in branches) <= max_length
-        )
+            return mean_nll(self._model, prefixes, answer_ids).tolist()
 
     def _prompt_ids(self, prompt: Any) -> list[int]:
         if isinstance(prompt, str):
@@ -126,3 +100,21 @@ class AnswerLikelihoods:
 
     def _ids(self, text: str) -> list[int]:
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def mean_nll(
+    model: Any, prefixes: Sequence[Sequence[int]], answers: Sequence[Sequence[int]]
+) -> Float[torch.Tensor, "S K"]:
+    """Compute the mean −log π of each answer (column) after each prefix (line), in one right-padded batch."""
+    pairs = [(prefix, answer) for prefix in prefixes for answer in answers]
+    sequences = [torch.tensor([*prefix, *answer]) for prefix, answer in pairs]
+    ids = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True).to(model.device)
+    lengths = torch.tensor([len(sequence) for sequence in sequences], device=model.device)
+    attention_mask = (torch.arange(ids.shape[1], device=model.device) < lengths[:, None]).long()
+    logits = model(input_ids=ids, attention_mask=attention_mask, use_cache=False).logits
+    values = []
+    for row, (prefix, answer) in enumerate(pairs):
+        logp = logits[row, len(prefix) - 1 : len(prefix) + len(answer) - 1].float().log_softmax(-1)
+        target = ids[row, len(prefix) : len(prefix) + len(answer)]
+        values.append(-logp.gather(1, target[:, None]).mean())
+    return torch.stack(values).view(len(prefixes), len(answers))

@@ -7,13 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlm_intrinsic.vote_counting import (
-    answer,
-    count_votes,
-    group_indices,
-    majority_of,
-    matches_label,
-)
+from rlm_intrinsic.vote_counting import answer, count_votes, group_indices, majority_of, matches_label
 from rlm_plugins.data.answer_extraction import Untagged
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -57,7 +51,8 @@ def majority_vote(
         agreement.append(share)
         labelled.append(label is not None and share >= threshold)
         if labelled[-1]:
-            set_scores(scores, group, matches_label(group_answers, label))
+            for index, match in zip(group, matches_label(group_answers, label), strict=True):
+                scores[index] = match
     _log(log_metric, "majority_vote/agreement", agreement)
     _log(log_metric, "majority_vote/labelled", labelled)
     return scores
@@ -89,46 +84,6 @@ def vote_share(
             own_answer = answers[index]
             scores[index] = counts[own_answer] / counts.total() if own_answer is not None else 0.0
     return scores
-
-
-def cross_view(
-    prompt_messages: Sequence[Any],
-    completions: Sequence[str],
-    question: Sequence[object],
-    *,
-    tag: str = "answer",
-    untagged: Untagged = "last_line",
-) -> Scores:
-    """Return 1 for the majority answer of the *other* wordings of the question, else 0.
-
-    r = 1[aᵢ = argmax_a count_{x′}(a)], x′: the completions with the same `question` and another prompt. Co-Reward,
-    arXiv 2508.00410 (its code; in the survey's table the same wording votes too).
-
-    `question` is a column of the data set that exactly the wordings of one question share. They must be in one
-    batch and on one process: sort the data set by it and use the sampler `side_by_side`. Without another wording, or
-    with a tie of its votes, the completion is not scored: None.
-
-    Pitfalls: two wordings can also agree on an error. A rewording that changes the answer gives wrong labels.
-
-    >>> cross_view(["2*3=", "2*3=", "3*2=", "3*2="], ["6", "5", "6", "6"], ["a"] * 4)
-    [1.0, 0.0, None, None]
-    """
-    answers = [answer(text, tag, untagged) for text in completions]
-    views = [repr(prompt) for prompt in prompt_messages]
-    scores: Scores = [None] * len(answers)
-    for same_question in group_indices(question).values():
-        for view in {views[index] for index in same_question}:
-            label = majority_of(count_votes([answers[index] for index in same_question if views[index] != view]))
-            if label is not None:
-                same_view = [index for index in same_question if views[index] == view]
-                set_scores(scores, same_view, matches_label([answers[index] for index in same_view], label))
-    return scores
-
-
-def set_scores(scores: Scores, indices: Sequence[int], values: Sequence[float]) -> None:
-    """Write `values` to these indices of `scores`, in place."""
-    for index, value in zip(indices, values, strict=True):
-        scores[index] = value
 
 
 def _log(log: Log | None, name: str, values: Sequence[float]) -> None:

@@ -30,10 +30,8 @@ class PathConsistency:
     `separator` is a regular expression for the end of a step; at most `most` states are used, evenly spaced.
     Answers are extracted as for `majority_vote`; without one the score is 0. A group with a single answer has no
     comparison and is not scored: None. A completion without a state has Con = 0. The likelihoods come from the policy
-    itself, in one pass per completion where its attention supports trees, else in a padded batch.
-
-    The curiosity reward of the authors is the shaper `curiosity`. Their code also counts the whole answer as a last
-    state.
+    itself, in one padded batch per completion. The curiosity reward of the authors is not included. Their code also
+    counts the whole answer as a last state.
 
     Pitfalls: Vol only rotates the vector, so equal volatility in a group does not change the norm. The distance is a
     mean over tokens, so a long answer with a certain tail is near in every state. Like every vote, this rewards

@@ -40,9 +40,7 @@ rlsc = Algorithm(
     pitfalls="It needs a reward part for the held-out measure only: `rewards: [{name: accuracy, weight: 0}]`. It "
     "raises agreement, not correctness: accuracy follows where the most likely answer is right. The paper takes 10 "
     "or 20 steps of 16 samples a question at temperature 0.5 (§2.3); more steps collapse the entropy. Beyond some "
-    "hundred tokens p_old is 0 and α alone counts. No code of the authors is public. As a shaped reward under another "
-    "algorithm it is `cross_entropy` with `psi: probability`, which has a baseline and vanishes for unlikely "
-    "completions.",
+    "hundred tokens p_old is 0 and α alone counts. No code of the authors is public.",
     names={"policy_loss": "−(p_old + α) log p_θ"},
     advantage={"name": "group_relative", "scale": "none"},
     policy_loss={"name": "self_confidence", "alpha": 0.1},
