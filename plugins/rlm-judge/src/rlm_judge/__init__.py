@@ -1,10 +1,8 @@
 """Reward models, and rewards from a language model as judge. Importing this opens no connection and loads no model."""
 
-from rlm_judge.checklists import judge_checklist
 from rlm_judge.critique_score import CritiqueScore
 from rlm_judge.critique_trainer import CritiquePreferences, critique_reward_model
 from rlm_judge.critiqued_sums import critiqued_sums
-from rlm_judge.judge_training import judge_pairs, judge_verdict
 from rlm_judge.learned_reward import LearnedReward
 from rlm_judge.pairwise import judge_pairwise
 from rlm_judge.preferences import Preferences, reward_model
@@ -14,7 +12,7 @@ from rlm_judge.toy_sums import sums_and_verdicts
 from rlm_judge.trained_verifier import TrainedVerifier
 from rlm_plugins import hookimpl
 
-__all__ = ["judge_checklist", "judge_pairwise", "judge_rubric", "judge_score", "judge_verdict", "judge_verify"]
+__all__ = ["judge_pairwise", "judge_rubric", "judge_score", "judge_verify"]
 
 
 @hookimpl
@@ -25,8 +23,6 @@ def rlm_rewards() -> dict[str, object]:
         "judge_verify": judge_verify,
         "judge_rubric": judge_rubric,
         "judge_pairwise": judge_pairwise,
-        "judge_checklist": judge_checklist,
-        "judge_verdict": judge_verdict,
         "critique_score": CritiqueScore,
         "reward_model": LearnedReward,
     }
@@ -35,7 +31,7 @@ def rlm_rewards() -> dict[str, object]:
 @hookimpl
 def rlm_environments() -> dict[str, object]:
     """Return the environments of this package by name."""
-    return {"sums_and_verdicts": sums_and_verdicts, "judge_pairs": judge_pairs, "critiqued_sums": critiqued_sums}
+    return {"sums_and_verdicts": sums_and_verdicts, "critiqued_sums": critiqued_sums}
 
 
 @hookimpl

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from rlm_judge.model_handle import ModelHandle
-from rlm_judge.records import Answer, Query, Usage
+from rlm_judge.records import Answer, ModelHandle, Query, Usage
 from rlm_judge.spec import LocalSpec, PolicySpec
 from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,14 @@ class Usage:
     tokens_out: float = 0
     cost: float = 0
     seconds: float = 0
+
+
+@dataclass(frozen=True)
+class ModelHandle:
+    """A causal language model, possibly with adapters, and its tokenizer."""
+
+    model: Any
+    tokenizer: Any
 
 
 class Judge(Protocol):

@@ -11,7 +11,7 @@ import pydantic
 from pydantic import Discriminator, Field, PrivateAttr, Tag
 from pydantic_core import PydanticCustomError
 
-from rlm_judge.model_handle import ModelHandle
+from rlm_judge.records import ModelHandle
 
 Positive = Annotated[float, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]

@@ -13,20 +13,6 @@ _NUMBER = re.compile(r"[+-]?\d{1,9}(?:\.\d{1,9})?")
 _BEFORE, _AFTER = " \t\r*_`\"'[(=", " \t\r*_`\"'.])"
 
 
-def text_after_mark(answer: str, mark: str) -> str | None:
-    """Return the text after the last ``Verdict-mark:`` of an answer, or all of it without a mark; None during thinking.
-
-    This is for completions of a policy; replies of a judge, which quotes others, are read by `marked_parser`.
-
-    >>> text_after_mark("He wants Verdict: 10. Verdict-1f: 2", "1f")
-    ' 2'
-    >>> text_after_mark("<think>Verdict-1f: 2", "1f") is None
-    True
-    """
-    answer_part = answer.rpartition("</think>")[2]
-    return None if "<think>" in answer_part else _after_last_mark(answer_part, mark)
-
-
 def spoken_part(reply: str) -> str | None:
     """Return a judge's reply without its own thinking, which opens the reply; a later tag is a quotation.
 
