@@ -102,6 +102,17 @@ def assert_equal(algorithm: Algorithm, data: Batch, expected: torch.Tensor, logp
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, logp)[0])
 
 
+KL = {"name": "kl", "beta": 1e-3}
+SQLM = replace(algorithms.r_zero, penalties=(KL,), aggregator="token_mean")
+SERL = replace(
+    algorithms.r_zero,
+    shapers=({"name": "kl_in_reward", "beta": 1e-3},),
+    advantage="batch_whitened",
+    aggregator="token_mean",
+)
+"""The objectives of the recipes sqlm and serl."""
+
+
 def test_sqlm_is_grpo_with_a_kl_penalty() -> None:
     """Groups of both roles alike: (r − mean) / (std + 1e-4), and 0.001 · k3 per token."""
     data = batch()
@@ -115,7 +126,7 @@ def test_sqlm_is_grpo_with_a_kl_penalty() -> None:
     for i, length in enumerate(lengths):
         d = data.ref_logp[i, :length] - logp[i, :length]
         expected = expected + 1e-3 * (d.exp() - d - 1).sum() / data.mask.sum()
-    assert_equal(algorithms.sqlm, data, expected, logp)
+    assert_equal(SQLM, data, expected, logp)
 
 
 def test_serl_is_reinforce_pp_with_the_kl_in_the_reward() -> None:
@@ -129,7 +140,7 @@ def test_serl_is_reinforce_pp_with_the_kl_in_the_reward() -> None:
     every = [value for own in returns for value in own]
     mean, scale = statistics.mean(every), math.sqrt(statistics.variance(every) + 1e-8)
     advantages = [[(value - mean) / scale for value in own] for own in returns]
-    assert_equal(algorithms.serl, data, clipped_token_mean(data, logp, advantages), logp)
+    assert_equal(SERL, data, clipped_token_mean(data, logp, advantages), logp)
 
 
 def test_baseline_is_the_running_mean_of_each_role() -> None:

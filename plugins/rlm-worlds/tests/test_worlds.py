@@ -1,4 +1,4 @@
-"""Mazes have one solution, facts are found, and no constant or parroting answer is rewarded."""
+"""Mazes have one solution, and no constant or parroting answer is rewarded."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 from rlm_testing import conformance
-from rlm_worlds import maze, search_facts, world_score
-from rlm_worlds.bm25 import Index
+from rlm_worlds import maze, world_score
 
 from rlm_plugins.specs import EnvironmentSpec
 
 SMALL = {"train_rows": 60, "test_rows": 12}
 test_maze = conformance("rlm_environments", maze, knobs=SMALL)
-test_search = conformance("rlm_environments", search_facts, knobs={"people": 64, "train_rows": 40, "test_rows": 8})
 GRIDS = [json.dumps({"grid": grid}) for grid in ("#####\n#S.G#\n#####", "#####\n#G.S#\n#####")]
 test_reward = conformance(
     "rlm_rewards",
@@ -43,27 +41,6 @@ def test_answers() -> None:
     right = ("RDL", "r d l", "R, D, L", "R -> D -> L")
     texts = [*right, "D", "RDLL", "RLRDL", "RD", "DRL", "RDL!", "R D L or D"]
     assert world_score(texts, [task] * len(texts)) == [float(text in right) for text in texts]
-
-
-def test_search_finds_the_facts_of_every_question() -> None:
-    spec = search_facts(people=64, hops=2, train_rows=64, test_rows=8)
-    (search,) = spec.tools
-    for row in rows(spec):
-        name = row["question"].split()[-2]
-        company = next(line for line in search(name).splitlines() if line.startswith(name)).rstrip(".").split()[-1]
-        fact = next(
-            line for line in search(f"{company} founded").splitlines() if line.startswith(f"{company} was founded")
-        )
-        assert fact.rstrip(".").split()[-1] == row["answer"]
-    assert not {row["question"] for row in spec.train} & {row["question"] for row in spec.test}
-    assert search("") == "nothing found"
-
-
-def test_bm25_agrees_with_its_formula() -> None:
-    index = Index(["a b b", "a c", "d d d d"])
-    assert index.search("b", 3) == ["a b b"]
-    assert index.search("a", 3) == ["a c", "a b b"]  # the shorter text first
-    assert index.search("a d", 3)[0] == "d d d d"
 
 
 def test_no_constant_and_no_near_miss_is_paid() -> None:

@@ -38,5 +38,4 @@ def rlm_advantages() -> dict[str, object]:
 @hookimpl
 def rlm_algorithms() -> dict[str, object]:
     """Return the algorithms of this package by name."""
-    names = ("spiral", "absolute_zero", "r_zero", "serl", "sqlm")
-    return {name: getattr(algorithms, name) for name in names}
+    return {name: getattr(algorithms, name) for name in ("spiral", "absolute_zero", "r_zero")}

@@ -1,4 +1,4 @@
-"""Self-play as data: SPIRAL, Absolute Zero, R-Zero, SeRL, SQLM."""
+"""Self-play as data: SPIRAL, Absolute Zero, and R-Zero, of which SeRL and SQLM are settings (recipes/)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ r_zero = Algorithm(
     "Nothing checks the label: where the majority is wrong, it is trained on. |p̂ − ½| ≤ 0.25 selects the questions. "
     "The repetition penalty compares trigrams, not BLEU. Its code differs from the paper. A question scores "
     "min(p̂, 1 − p̂) − |C| / B without a bound, and −1 − |C| / B if it cannot be read. Those with 0.3 ≤ p̂ ≤ 0.8 of 9 "
-    "answers are kept. The clip is 0.2 / 0.3, 1/Z a token mean, and the KL penalty has β 0.01.",
+    "answers are kept. The clip is 0.2 / 0.3, 1/Z a token mean, and the KL penalty has β 0.01. The recipes "
+    "`serl` and `sqlm` have the settings of two related papers.",
     names={"rollouts": "r_uncertainty, r_rep, δ", "advantage": "Â of GRPO"},
     rollouts=(
         {
@@ -61,54 +62,4 @@ r_zero = Algorithm(
     importance="token",
     policy_loss={"name": "clip", "epsilon": 0.2},
     aggregator="sequence_mean",
-)
-
-serl = Algorithm(
-    about="REINFORCE++ on instructions that the policy writes and answers; only the answers are trained on.",
-    source="SeRL, arXiv 2505.20347 §3; script of wantbook-book/SeRL, train_qwen25_7b_reinforce_pp_serl_template.sh",
-    pitfalls="Its online filter also drops instructions by ROUGE-L (above 0.7), length and keywords; here only by the "
-    "share of the majority (0.2 to 0.8) and duplicates. It shows 8 instructions in a prompt. The 16 "
-    "answers that it trains on vote; here 16 others do. Its README has β 1e-4. See also `r_zero`.",
-    names={"rollouts": "self-instruction, online filter, majority-voting reward"},
-    rollouts=(
-        {
-            "name": "propose_and_solve",
-            "language": "questions",
-            "labels": "majority",
-            "attempts": 16,
-            "keep": (0.2, 0.8),
-            "train_proposer": False,
-            "wrong": 0.0,
-            "unreadable": 0.0,
-        },
-    ),
-    shapers=({"name": "kl_in_reward", "beta": 1e-3},),
-    advantage="batch_whitened",
-    importance="token",
-    policy_loss={"name": "clip", "epsilon": 0.2},
-    aggregator="token_mean",
-)
-
-sqlm = Algorithm(
-    about="GRPO on a proposer and a solver of questions; a question is rewarded if the solver's answers differ.",
-    source="Self-Questioning Language Models, arXiv 2508.03682 §3; configuration of lili-chen/self-questioning-lm",
-    pitfalls="Votes are the labels: see `r_zero`. A question without an answer is rewarded as well, since its answers "
-    "differ; the paper's code requires two that agree. It trains the proposer in every fifth step, here in each.",
-    names={"rollouts": "asymmetric self-play, majority vote"},
-    rollouts=(
-        {
-            "name": "propose_and_solve",
-            "language": "questions",
-            "labels": "majority",
-            "reward": "disagreement",
-            "attempts": 4,
-            "wrong": 0.0,
-            "unreadable": 0.0,
-        },
-    ),
-    advantage="group_relative",
-    importance="token",
-    policy_loss={"name": "clip", "epsilon": 0.2},
-    penalties=({"name": "kl", "beta": 1e-3},),
-    aggregator="token_mean",
 )

@@ -60,14 +60,12 @@ def duel(
     show: Literal["games", "moves"] = "games",
     seed: int = 0,
 ) -> EnvironmentSpec:
-    """Build a game of two or more players: `nim`, `tictactoe`, `kuhn`, or one of TextArena.
+    """Build a game of two players: `nim`, `tictactoe` or `kuhn`.
 
     With the rollout source `both_seats` the policy plays both sides in training. Evaluation, and training without that
     source, is against `opponent`: uniformly random legal moves, or optimal play. The prompt has the public start and
     the player's number (``17 1:``), with `explain` after the rules; the game appends the player's observation. `knobs`
     are those of the game: ``{highest: 24, take: 3}`` of Nim, ``{moves: 2}`` of tic-tac-toe (moves before the start).
-    With ``game: textarena`` they are ``{name: TicTacToe-v0, players: 2, seeds: 64, moves: ["[0]", "[1]"]}``: its name,
-    the number of players and of starts, and the actions of random opponents. Its observations include the rules.
 
     An example is a start and a player (column `role`). One start in eight, by its hash, is held out; positions within
     other games may be equal. Games with fewer than eight starts (Kuhn poker's deals) hold out none. Each start has

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from rlm_plugins.errors import RecipeError, nearest
-from rlm_selfplay.arena import Arena, arena_starts
 from rlm_selfplay.board_games import KuhnPoker, Nim, TicTacToe, kuhn_starts, nim_starts, tictactoe_starts
 from rlm_selfplay.two_player import Start, TwoPlayerGame
 
@@ -15,7 +14,6 @@ GAMES: dict[str, tuple[Callable[[], TwoPlayerGame], Callable[..., list[Start]]]]
     "nim": (Nim, nim_starts),
     "tictactoe": (TicTacToe, tictactoe_starts),
     "kuhn": (KuhnPoker, kuhn_starts),
-    "textarena": (Arena, arena_starts),
 }
 """Name → the game, and the function that returns its starts."""
 

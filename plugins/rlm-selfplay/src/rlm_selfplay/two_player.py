@@ -1,4 +1,4 @@
-"""Contract of games for two or more players who move in turn."""
+"""Contract of games for two players who move in turn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 FORFEIT = -1.0
-"""Payoff of an illegal move; the others get 0, as in TextArena."""
+"""Payoff of an illegal move; the other player gets 0."""
 
 
 class TwoPlayerGame:
@@ -15,12 +15,12 @@ class TwoPlayerGame:
     Attributes:
         rules: The rules in English, for pre-trained models.
         players: Number of players.
-        mover: The player who moves next: 0, 1, …
+        mover: The player who moves next, 0 or 1.
         payoffs: Payoff of each player; None while the game goes on.
     """
 
     rules: ClassVar[str] = ""
-    players: int = 2
+    players: ClassVar[int] = 2
 
     def __init__(self) -> None:
         self.mover = 0

@@ -7,9 +7,7 @@ from rlm_worlds.guess import guess
 from rlm_worlds.mazes import maze
 from rlm_worlds.nim import nim
 from rlm_worlds.reward import world_score
-from rlm_worlds.search import search_facts
 from rlm_worlds.text_overlap import token_f1
-from rlm_worlds.textarena_games import textarena
 from rlm_worlds.tictactoe import tictactoe
 from rlm_worlds.tools import calculator, interpreter
 from rlm_worlds.walk import walk
@@ -20,8 +18,6 @@ __all__ = [
     "interpreter",
     "maze",
     "nim",
-    "search_facts",
-    "textarena",
     "tictactoe",
     "token_f1",
     "walk",
@@ -32,8 +28,8 @@ __all__ = [
 @hookimpl
 def rlm_environments() -> dict[str, object]:
     """Return the environments of this package by name."""
-    games = {"guess": guess, "nim": nim, "tictactoe": tictactoe, "walk": walk, "textarena": textarena}
-    tools = {"calculator": calculator, "interpreter": interpreter, "search_facts": search_facts}
+    games = {"guess": guess, "nim": nim, "tictactoe": tictactoe, "walk": walk}
+    tools = {"calculator": calculator, "interpreter": interpreter}
     return {**games, **tools, "maze": maze, "gist": gist_environment, **CORPUS_ENVIRONMENTS}
 
 

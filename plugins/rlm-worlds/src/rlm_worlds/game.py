@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -17,10 +16,6 @@ Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Show = Literal["games", "moves"]
 ILLEGAL = "no"
-
-
-Choose = Callable[[Any, random.Random], str]
-"""(game, random generator) → the move."""
 
 
 class Game(Environment):
@@ -80,21 +75,15 @@ def environment_spec(
     train = [example for example, held_out in examples if not held_out]
     test = [example for example, held_out in examples if held_out]
     if show == "moves":
-        choose = partial(_demonstrator_move, skill)
-        per_game = (demonstrations(game, example, choose, seed + number) for number, example in enumerate(train))
+        per_game = (_demonstrations(game, example, skill, seed + number) for number, example in enumerate(train))
         train = [move for moves in per_game for move in moves]
     return EnvironmentSpec(train=train, test=test[:test_rows], environment=game)
 
 
-def _demonstrator_move(skill: float, game: Game, rng: random.Random) -> str:
-    """Return a best move with probability `skill`, else the first legal one."""
-    return rng.choice(game.best()) if rng.random() < skill else game.legal()[0]
-
-
-def demonstrations(
-    game: Callable[[], Any], example: Mapping[str, Any], choose: Choose, seed: int
+def _demonstrations(
+    game: Callable[[], Game], example: Mapping[str, Any], skill: float, seed: int
 ) -> list[dict[str, Any]]:
-    """Play one game with moves from `choose` and return each move with the conversation before it; at most `turns`."""
+    """Play one game and return each move with the conversation before it; at most `turns`."""
     rng, environment = random.Random(seed), game()
     moves: list[dict[str, Any]] = []
     messages: Sequence[Mapping[str, str]] = list(example["prompt"])
@@ -102,7 +91,7 @@ def demonstrations(
         messages = [{"role": "user", "content": messages[0]["content"] + observation}]
     over = False
     while not over and len(moves) < environment.turns:
-        move = choose(environment, rng)
+        move = rng.choice(environment.best()) if rng.random() < skill else environment.legal()[0]
         moves.append({**example, "prompt": messages, "demonstration": move})
         answer, _, over = environment.step(move)
         messages = [*messages, {"role": "assistant", "content": move}, {"role": "user", "content": answer}]
