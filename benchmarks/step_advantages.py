@@ -1,6 +1,6 @@
 """Credit assignment of `vine`: its advantages on five-digit sums before, at and after the wrong column.
 
-    python -m rlm_process.measured runs/steps/01-sft/model --continuations 4
+    python benchmarks/step_advantages.py runs/steps/01-sft/model --continuations 4
 
 It prints the README's table; the model is the SFT stage of `recipes/steps.yaml`.
 """
@@ -14,13 +14,13 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from rlm_process.knobs import Pattern
+from rlm_process.step_boundaries import step_cutter
+from rlm_process.vine import vine
 
 from rlm_plugins.builtin.environments import addition
 from rlm_plugins.builtin.rewards import accuracy
 from rlm_plugins.data.addition import Problem
-from rlm_process.knobs import Pattern
-from rlm_process.step_boundaries import step_cutter
-from rlm_process.vine import vine
 
 COLUMNS = Pattern(pattern=";|</think>")
 LONGEST = 80
