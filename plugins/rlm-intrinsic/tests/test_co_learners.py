@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_intrinsic.co_learners import CoLearners
-from rlm_intrinsic.collective import collective_votes
+from rlm_intrinsic.co_learners import CoLearners, collective_votes
 from rlm_testing.auxiliary_models import (
     RecordingLM,
     are_equal,

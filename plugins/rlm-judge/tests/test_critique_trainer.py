@@ -12,7 +12,7 @@ import yaml
 from rlm_judge import critique_trainer as module
 from rlm_judge.critique_score import CritiqueScore
 from rlm_judge.critique_trainer import CritiquePreferences
-from rlm_judge.critiqued_sums import critiqued_sums
+from rlm_judge.toy_sums import critiqued_sums
 from rlm_testing import conformance
 from rlm_testing.fake_packages import registered
 from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rlm_testing.fake_packages import registered
 from rlm_worlds.corpora import CORPORA, CORPUS_ENVIRONMENTS, JUDGE
-from rlm_worlds.text_overlap import token_f1
+from rlm_worlds.reward import token_f1
 
 from rlm_plugins.builtin.rewards import accuracy
 from rlm_plugins.errors import RecipeError

@@ -3,10 +3,9 @@
 from rlm_intrinsic.certainty import self_certainty, token_entropy
 from rlm_intrinsic.co_learners import CoLearners
 from rlm_intrinsic.entropy_advantages import clipped_group_relative, entropy_reshaped, ettrl
-from rlm_intrinsic.entropy_minimization import em_ft, token_entropy_loss
 from rlm_intrinsic.majority import majority_vote, vote_share
 from rlm_intrinsic.path_consistency import PathConsistency
-from rlm_intrinsic.self_confidence import rlsc, self_confidence
+from rlm_intrinsic.self_confidence import em_ft, rlsc, self_confidence, token_entropy_loss
 from rlm_intrinsic.surrogates import format_and_length, random_reward
 from rlm_plugins import hookimpl
 

@@ -1,4 +1,4 @@
-"""RLSC: the likelihood of the policy's own samples, weighted by their probability (policy loss and algorithm)."""
+"""Losses without a reward: the weighted likelihood (RLSC) and the entropy (EM-FT) of the policy's own samples."""
 
 from __future__ import annotations
 
@@ -45,4 +45,32 @@ rlsc = Algorithm(
     advantage={"name": "group_relative", "scale": "none"},
     policy_loss={"name": "self_confidence", "alpha": 0.1},
     aggregator="sequence_sum",
+)
+
+
+def token_entropy_loss(entropy: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B T"]:
+    """Lower the entropy of the policy at each token of its samples, with the gradient through the entropy.
+
+    ℓ = H(πₜ). EM-FT, arXiv 2505.15134 eq. 2, and one-shot entropy minimization, 2505.20282. Neither reward nor
+    advantage is used. Unlike the shaper `token_entropy` it compares no samples: the entropy itself is differentiated,
+    and the choice of the sample is not.
+
+    >>> token_entropy_loss(torch.tensor([[0.5, 0.1]])).tolist()
+    [[0.5, 0.10000000149011612]]
+    """
+    return 1.0 * entropy
+
+
+em_ft = Algorithm(
+    about="The token entropy of the policy's samples is minimized: no reward, no advantage.",
+    source="EM-FT, arXiv 2505.15134; on one prompt: one-shot entropy minimization, 2505.20282",
+    pitfalls="It needs a reward part for the held-out measure only: `rewards: [{name: accuracy, weight: 0}]`. The "
+    "one-shot paper takes 10 steps on a single prompt (`environment: {max_rows: 1}`), with the prompt whose accuracy "
+    "varies most, and reports that more steps harm: the policy collapses to its most likely answers, right or "
+    "wrong. Monitor `entropy`, and stop when held-out accuracy falls. Its script has a learning rate of 2e-5 "
+    "for all weights.",
+    names={"policy_loss": "L_EM, token-level entropy"},
+    advantage={"name": "group_relative", "scale": "none"},
+    policy_loss="token_entropy_loss",
+    aggregator="token_mean",
 )

@@ -12,7 +12,6 @@ from rlm_plugins.equation.batch import Log, LogprobsOf
 from rlm_plugins.equation.knobs import RewardName, named
 from rlm_plugins.lazy import torch
 from rlm_plugins.models.auxiliary_part import AuxiliaryPart
-from rlm_process.ranking_accuracy import ranking_accuracy
 
 Ids = Sequence[Sequence[int]]
 _WHERE = "shapers: implicit_reward.outcome"
@@ -106,3 +105,23 @@ class ImplicitReward(AuxiliaryPart):
 
 def _cross_entropy(sums: torch.Tensor, labels: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
     return torch.nn.functional.binary_cross_entropy_with_logits(sums, labels, reduction=reduction)
+
+
+def ranking_accuracy(
+    x: Float[torch.Tensor, "B"], outcome: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"]
+) -> float | None:
+    """Return the share of pairs (correct, wrong) of one group in which the correct one is higher; a tie is half.
+
+    It is the area under the ROC curve, within groups. Numbers within rounding error (1e-5) are tied. None:
+    there is no such pair.
+
+    >>> x, outcome = torch.tensor([0.3, 0.1, 0.1, 9.0]), torch.tensor([1.0, 0.0, 1.0, 0.0])
+    >>> ranking_accuracy(x, outcome, torch.tensor([0, 0, 0, 1]))
+    0.75
+    """
+    pairs = (group.unsqueeze(1) == group) & (outcome > 0.5).unsqueeze(1) & (outcome <= 0.5)
+    if not pairs.any():
+        return None
+    difference = x.unsqueeze(1) - x
+    wins = difference.sign().where(difference.abs() > 1e-5, 0.0) / 2 + 0.5
+    return wins[pairs].mean().item()

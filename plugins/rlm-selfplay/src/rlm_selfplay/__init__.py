@@ -1,12 +1,12 @@
 """Self-play: two players with one policy, and tasks that the policy proposes and solves."""
 
 from rlm_plugins import hookimpl
-from rlm_selfplay import algorithms, rewards
+from rlm_selfplay import algorithms
 from rlm_selfplay.both_seats import BothSeats
 from rlm_selfplay.duel import duel
 from rlm_selfplay.propose_and_solve import ProposeAndSolve
 from rlm_selfplay.role_advantages import RoleBaseline, role_whitened
-from rlm_selfplay.task_environment import proposed_tasks
+from rlm_selfplay.task_environment import proposed_tasks, role, self_play
 
 __all__ = ["BothSeats", "ProposeAndSolve", "RoleBaseline", "duel", "proposed_tasks", "role_whitened"]
 
@@ -26,7 +26,7 @@ def rlm_rollouts() -> dict[str, object]:
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
     """Return the rewards of this package by name."""
-    return {"role": rewards.role, "self_play": rewards.self_play}
+    return {"role": role, "self_play": self_play}
 
 
 @hookimpl

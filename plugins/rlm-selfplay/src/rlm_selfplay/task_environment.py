@@ -13,7 +13,7 @@ from rlm_plugins.specs import EnvironmentSpec
 from rlm_selfplay import string_programs
 from rlm_selfplay.languages import LANGUAGES
 from rlm_selfplay.task_scoring import as_message
-from rlm_selfplay.tasks import JOBS, Task
+from rlm_selfplay.tasks import JOBS, Task, read
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -116,3 +116,28 @@ def _example(name: str, task: Task, job: str) -> dict[str, Any]:
     text = language.task_prompt(task) if job == "solve" else language.proposal_prompt(task.kind, task)
     columns = {"language": name, "task": task.text(), "kind": task.kind, "job": job}
     return {"prompt": as_message(text), **columns, "score": None, "role": 0}
+
+
+def role(role: Sequence[float]) -> list[float]:
+    """Return the number of the completion's role: give it the weight 0, for advantages per role."""
+    return [float(number) for number in role]
+
+
+def self_play(
+    completions: Sequence[str], language: Sequence[str], task: Sequence[str], score: Sequence[float | None]
+) -> list[float]:
+    """Return the score of the source `propose_and_solve`; of a held-out task 1 if it is solved, else 0.
+
+    In training, completions are scored when they are generated, because the reward of a proposal requires the
+    policy's answers to it. Held-out tasks are checked by execution, in the sandbox of rlm-sandbox.
+    """
+    return [
+        _solution_score(text, name, task_text) if source_score is None else float(source_score)
+        for text, name, task_text, source_score in zip(completions, language, task, score, strict=True)
+    ]
+
+
+def _solution_score(text: str, name: str, task_text: str) -> float:
+    language, task = LANGUAGES[name], read(task_text)
+    answer = language.read_answer(task, text)
+    return float(answer is not None and language.is_right(task, answer))

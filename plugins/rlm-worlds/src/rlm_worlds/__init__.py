@@ -6,8 +6,7 @@ from rlm_worlds.gist import gist, gist_environment
 from rlm_worlds.guess import guess
 from rlm_worlds.mazes import maze
 from rlm_worlds.nim import nim
-from rlm_worlds.reward import world_score
-from rlm_worlds.text_overlap import token_f1
+from rlm_worlds.reward import token_f1, world_score
 from rlm_worlds.tictactoe import tictactoe
 from rlm_worlds.tools import calculator, interpreter
 from rlm_worlds.walk import walk

@@ -1,12 +1,13 @@
-"""r: score of the path through a maze (hook ``rlm_rewards``)."""
+"""r: the path through a maze, and the words that an answer shares with its reference (hook ``rlm_rewards``)."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from rlm_plugins.data.answer_extraction import final_answers
+from rlm_plugins.data.answer_extraction import Untagged, final_answers, normalized
 from rlm_worlds.mazes import is_solution
 
 MAX_LENGTH = 2000
@@ -44,3 +45,41 @@ def _score(text: str, puzzle: str, tag: str, untagged: Literal["last_line", "wro
     answers = {answer.strip() for answer in final_answers(text, tag, untagged)}
     answer = answers.pop() if len(answers) == 1 else ""
     return float(0 < len(answer) <= MAX_LENGTH and is_solution(json.loads(puzzle)["grid"], answer))
+
+
+def token_f1(
+    completions: Sequence[str], answer: Sequence[object], *, tag: str = "answer", untagged: Untagged = "last_line"
+) -> list[float | None]:
+    """Return the F1 of the words of the answer and of the reference, the best one of several accepted references.
+
+    F1 = 2 · n / (a + b) with a words in the answer, b in the reference, n in both, counted with repetitions. Words are
+    compared without case, punctuation and articles. Source: SQuAD, arXiv 1606.05250 §6.1. The answer is the content of
+    ``<answer>…</answer>`` (`tag`) after all thinking; of several blocks the worst counts. `untagged`: as for
+    `accuracy`. None without a reference.
+
+    >>> token_f1(["<answer>The Eiffel Tower in Paris</answer>"], [["Eiffel Tower", "tour Eiffel"]])
+    [0.6666666666666666]
+    """
+    return [
+        _best_f1(final_answers(text, tag, untagged), _accepted(gold))
+        for text, gold in zip(completions, answer, strict=True)
+    ]
+
+
+token_f1.gold_column = "answer"  # type: ignore[attr-defined]
+
+
+def _accepted(gold: object) -> list[str]:
+    entries = gold if isinstance(gold, list | tuple) else [gold]
+    return [str(entry) for entry in entries if entry is not None and str(entry).strip()]
+
+
+def _best_f1(answers: Sequence[str], accepted: Sequence[str]) -> float | None:
+    if not accepted:
+        return None
+    return min((max(_f1(answer, gold) for gold in accepted) for answer in answers), default=0.0)
+
+
+def _f1(answer: str, gold: str) -> float:
+    words, reference = Counter(normalized(answer).split()), Counter(normalized(gold).split())
+    return 2 * (words & reference).total() / (words.total() + reference.total()) if words else 0.0
