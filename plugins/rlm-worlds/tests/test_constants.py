@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from rlm_worlds import guess, nim, tictactoe, walk
+from rlm_worlds import guess, nim, walk
 
 GAMES: dict[str, Any] = {
     "nim": lambda: nim(blunder=0.3, games=8),
     "guess": guess,
     "evasive guess": lambda: guess(evasive=True),
-    "tictactoe": tictactoe,
     "walk": walk,
 }
 CONSTANTS = (

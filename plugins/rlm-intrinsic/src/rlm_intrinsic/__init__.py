@@ -1,4 +1,4 @@
-"""Rewards without reference answers: votes, certainty, and control rewards for comparison."""
+"""Rewards without reference answers: votes, certainty, and a control reward for comparison."""
 
 from rlm_intrinsic.certainty import self_certainty, token_entropy
 from rlm_intrinsic.co_learners import CoLearners
@@ -6,7 +6,7 @@ from rlm_intrinsic.entropy_advantages import clipped_group_relative, entropy_res
 from rlm_intrinsic.majority import majority_vote, vote_share
 from rlm_intrinsic.path_consistency import PathConsistency
 from rlm_intrinsic.self_confidence import em_ft, rlsc, self_confidence, token_entropy_loss
-from rlm_intrinsic.surrogates import format_and_length, random_reward
+from rlm_intrinsic.surrogates import random_reward
 from rlm_plugins import hookimpl
 
 
@@ -17,7 +17,6 @@ def rlm_rewards() -> dict[str, object]:
         "majority_vote": majority_vote,
         "vote_share": vote_share,
         "path_consistency": PathConsistency,
-        "format_and_length": format_and_length,
         "random_reward": random_reward,
     }
 

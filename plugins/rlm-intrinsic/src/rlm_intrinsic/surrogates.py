@@ -1,4 +1,4 @@
-"""r: rewards independent of correctness (hook ``rlm_rewards``): format and length, and the random control."""
+"""r: the random control, independent of correctness (hook ``rlm_rewards``)."""
 
 from __future__ import annotations
 
@@ -8,48 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlm_intrinsic.vote_counting import answer
-from rlm_plugins.data.answer_extraction import Untagged
-
-Length = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Inner = Annotated[float, Field(gt=0, lt=1)]
-
-
-def format_and_length(
-    completions: Sequence[str],
-    completion_ids: Sequence[Sequence[int]],
-    *,
-    length: Length,
-    best: Inner = 0.5,
-    tag: str = "answer",
-    untagged: Untagged = "wrong",
-) -> list[float]:
-    """Return 1 for a well-formed answer, plus up to 1 for a length near `best · length`.
-
-    r = f + ℓ(n / length) if the format is right (f = 1), else min(0, ℓ): ℓ(x) = 1 − (1 − x/p)² up to p = `best`, then
-    1 − 2((x − p)/(1 − p))². After «Surrogate Signals from Format and Length», arXiv 2505.19439; the formula was not
-    compared with the paper, so verify it before comparing numbers.
-
-    n is the length in tokens, at most `length`. The format is right if exactly one answer is given, as for
-    `majority_vote`.
-
-    Pitfalls: it does not depend on correctness. It rewards the format (an answer that can be extracted), and then
-    padding. As a control it shows how much of another reward's gain comes from the format.
-
-    >>> format_and_length(["<answer>4</answer>", "<answer>4</answer>", "4"], [[1] * 5, [1] * 10, [1] * 10], length=10)
-    [2.0, 0.0, -1.0]
-    """
-    length_scores = [_length_score(min(len(ids) / length, 1.0), best) for ids in completion_ids]
-    well_formed = [answer(text, tag, untagged) is not None for text in completions]
-    return [
-        1.0 + length_score if is_well_formed else min(0.0, length_score)
-        for is_well_formed, length_score in zip(well_formed, length_scores, strict=True)
-    ]
-
-
-def _length_score(x: float, best: float) -> float:
-    return 1 - (1 - x / best) ** 2 if x <= best else 1 - 2 * ((x - best) / (1 - best)) ** 2
 
 
 def random_reward(

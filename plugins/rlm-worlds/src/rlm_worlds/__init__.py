@@ -7,7 +7,6 @@ from rlm_worlds.guess import guess
 from rlm_worlds.mazes import maze
 from rlm_worlds.nim import nim
 from rlm_worlds.reward import token_f1, world_score
-from rlm_worlds.tictactoe import tictactoe
 from rlm_worlds.tools import calculator, interpreter
 from rlm_worlds.walk import walk
 
@@ -17,7 +16,6 @@ __all__ = [
     "interpreter",
     "maze",
     "nim",
-    "tictactoe",
     "token_f1",
     "walk",
     "world_score",
@@ -27,7 +25,7 @@ __all__ = [
 @hookimpl
 def rlm_environments() -> dict[str, object]:
     """Return the environments of this package by name."""
-    games = {"guess": guess, "nim": nim, "tictactoe": tictactoe, "walk": walk}
+    games = {"guess": guess, "nim": nim, "walk": walk}
     tools = {"calculator": calculator, "interpreter": interpreter}
     return {**games, **tools, "maze": maze, "gist": gist_environment, **CORPUS_ENVIRONMENTS}
 
