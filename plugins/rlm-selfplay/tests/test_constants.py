@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from rlm_selfplay.languages import LANGUAGES
-from rlm_selfplay.python_blocks import PythonBlocks
+from rlm_selfplay.languages import LANGUAGES, PythonBlocks
 from rlm_selfplay.string_programs import random_task
 from rlm_selfplay.tasks import Task
 

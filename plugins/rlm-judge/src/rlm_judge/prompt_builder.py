@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rlm_judge.knobs import Thinking
 from rlm_judge.prompt_guard import after_thinking, fence, fill_template, has_content, make_mark, sanitize
 from rlm_judge.records import Query
+from rlm_judge.spec import Thinking
 from rlm_judge.verdict_parsing import marked_parser
 from rlm_plugins.errors import PartError
 

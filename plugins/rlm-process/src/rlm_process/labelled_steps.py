@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from rlm_process.prm_inputs import PRMTokenizer
 
@@ -59,18 +60,12 @@ class PadCollator:
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
         """Return `input_ids`, `attention_mask` and `labels`, each (B, T)."""
-        lengths = [len(example["input_ids"]) for example in examples]
-        width = max(lengths)
-
-        def pad_column(name: str, pad_value: float) -> torch.Tensor:
-            columns = [example[name] for example in examples]
-            return torch.tensor([[*values, *[pad_value] * (width - len(values))] for values in columns])
-
-        attention_mask = torch.tensor([[t < length for t in range(width)] for length in lengths])
+        ids = [torch.tensor(example["input_ids"]) for example in examples]
+        targets = [torch.tensor(example["targets"]) for example in examples]
         return {
-            "input_ids": pad_column("input_ids", self.pad or 0).long(),
-            "attention_mask": attention_mask.long(),
-            "labels": pad_column("targets", UNLABELLED).float(),
+            "input_ids": pad_sequence(ids, batch_first=True, padding_value=self.pad or 0),
+            "attention_mask": pad_sequence(list(map(torch.ones_like, ids)), batch_first=True),
+            "labels": pad_sequence(targets, batch_first=True, padding_value=UNLABELLED),
         }
 
 

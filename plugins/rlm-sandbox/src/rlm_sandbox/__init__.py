@@ -7,8 +7,7 @@
 
 from rlm_sandbox.comparison import same, same_text
 from rlm_sandbox.interface import Call, Check, Input, Limits, Output, Program, Sandbox, SandboxError, Stdin
-from rlm_sandbox.local import Local
-from rlm_sandbox.shared import shared
+from rlm_sandbox.local import Local, shared
 
 __all__ = [
     "Call",

@@ -117,6 +117,17 @@ class Local:
 
 
 _instances: weakref.WeakSet[Local] = weakref.WeakSet()
+_shared: dict[tuple[int, tuple[str, ...]], Local] = {}
+_lock = threading.Lock()
+
+
+def shared(size: int | None = None, modules: Sequence[str] = ()) -> Local:
+    """Return the sandbox of this process with these arguments, see `Local`. It starts on first use."""
+    key = (size or share_of_cores(), tuple(modules))
+    with _lock:
+        if key not in _shared:
+            _shared[key] = Local(*key)
+        return _shared[key]
 
 
 @atexit.register
@@ -127,6 +138,8 @@ def close_all() -> None:
 
 
 def _forked() -> None:
+    global _lock
+    _lock = threading.Lock()
     for local in list(_instances):
         local.detach()
 

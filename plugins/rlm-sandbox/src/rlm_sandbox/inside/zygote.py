@@ -16,8 +16,12 @@ import signal
 import socket
 import sys
 from os import _exit  # a script replaces `os._exit`
+from typing import Any
 
-from rlm_sandbox.inside import examiner, lock, preload, roles
+from rlm_sandbox.inside import examiner, lock, preload
+from rlm_sandbox.inside.candidate import answer_calls
+from rlm_sandbox.inside.channel import Channel
+from rlm_sandbox.inside.script import prepare, run_script
 
 CONTROL, NOWHERE, CHANNEL = 0, 2, 3
 
@@ -72,7 +76,25 @@ def be_sample(control: socket.socket, channel: int, limits: dict[str, int], pare
         os.dup2(NOWHERE, 1)
         os.closerange(CHANNEL + 1, 256)
         random.seed(0)  # makes programs repeatable
-        roles.play(CHANNEL, limits, parent)
+        play(CHANNEL, limits, parent)
     finally:
         with contextlib.suppress(BaseException):
             _exit(0)
+
+
+def play(descriptor: int, limits: dict[str, int], parent: int) -> None:
+    """Receive the role, open the files it needs, lock the process, and run it."""
+    channel = Channel(descriptor)
+    job = channel.receive()
+    limits |= job["limits"]
+    script = job["role"] == "script"
+    if script:
+        prepare(job["stdin"])
+    try:
+        lock.lock_sample({**limits, "output": limits["output"] if script else 0}, parent)
+    except OSError as error:
+        channel.send({"refused": str(error)})
+        return
+    channel.send({"ready": True})
+    play_role: Any = {"script": run_script, "calls": answer_calls, "examiner": examiner.examine}[job["role"]]
+    play_role(channel, job)
