@@ -9,8 +9,7 @@ from typing import Any
 
 from rlm_sandbox import Call, Limits, Program, shared
 
-from rlm_selfplay.language import Language
-from rlm_selfplay.tasks import Task
+from rlm_selfplay.tasks import Language, Task
 
 LIMITS = Limits(seconds=1.0, memory=256 << 20, output=4096)
 SHOWN = 2

@@ -9,9 +9,8 @@ from typing import ClassVar
 
 from rlm_plugins.data.answer_extraction import final_answers
 from rlm_selfplay.code_language import CodeLanguage
-from rlm_selfplay.language import Language
 from rlm_selfplay.string_expressions import Lines
-from rlm_selfplay.tasks import Task
+from rlm_selfplay.tasks import Language, Task
 
 
 class PythonBlocks(CodeLanguage):

@@ -14,11 +14,10 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from rlm_plugins.equation.batch import Log, LogprobsOf
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.workers.distributed import gather_lists
-from rlm_selfplay.language import Language
 from rlm_selfplay.languages import LANGUAGES
 from rlm_selfplay.separate_proposer import ProposerSettings, SeparateProposer
 from rlm_selfplay.task_scoring import Labels, TaskScoring, Turn, as_message
-from rlm_selfplay.tasks import TaskBuffer, read, role_number
+from rlm_selfplay.tasks import Language, TaskBuffer, read, role_number
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Generate = Callable[..., list[list[int]]]

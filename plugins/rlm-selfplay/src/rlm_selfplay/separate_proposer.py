@@ -24,14 +24,12 @@ class ProposerSettings:
 
     Args:
         learning_rate: Learning rate of AdamW.
-        every: Number of generation batches per optimizer step.
         max_grad_norm: Gradient clipping threshold; 0: no clipping.
         lora: Fields of ``peft.LoraConfig``; None: those of the policy's adapter.
         batch_size: Proposals per forward pass.
     """
 
     learning_rate: NonNegativeFloat = 1e-4
-    every: PositiveInt = 1
     max_grad_norm: NonNegativeFloat = 1.0
     lora: Annotated[dict[str, Any], Field(min_length=1)] | None = None
     batch_size: PositiveInt = 64
@@ -66,9 +64,7 @@ class SeparateProposer(AuxiliaryPart):
     """
 
     def __init__(self, settings: ProposerSettings) -> None:
-        self._every, self._batches = settings.every, 0
-        chosen = {name: value for name, value in vars(settings).items() if name != "every"}
-        super().__init__("proposer", **chosen)
+        super().__init__("proposer", **vars(settings))
         self.proposals = Proposals()
 
     def write(self, prompts: Sequence[Any], generate: Callable[..., Ids]) -> Ids:
@@ -92,20 +88,11 @@ class SeparateProposer(AuxiliaryPart):
 
     def train(self, logprobs_of: LogprobsOf, step: int, log: Log) -> None:
         """Take one optimizer step on the proposals of the batch, and clear them."""
-        batch, self.proposals, self._batches = self.proposals, Proposals(), self._batches + 1
-        if self._batches % self._every or not batch.scores:
+        batch, self.proposals = self.proposals, Proposals()
+        if not batch.scores:
             return
         advantages = group_relative(torch.tensor(batch.scores), torch.tensor(batch.groups))
         lengths = [len(ids) for ids in batch.completions]
         loss = policy_gradient_loss(advantages, lengths, "sequence_mean")
         norm = self.model.train_step(logprobs_of, batch.prompts, batch.completions, max(lengths), loss, step)
         log("self_play/proposer_norm", norm)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the number of batches, and the state of the model and its optimizer."""
-        return {"batches": self._batches, "model": super().state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the number of batches, and the state of the model and its optimizer."""
-        self._batches, self.proposals = state["batches"], Proposals()
-        super().load_state_dict(state["model"])

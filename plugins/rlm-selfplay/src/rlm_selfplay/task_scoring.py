@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rlm_selfplay.language import Language
 from rlm_selfplay.proposer_rewards import REWARDS, repetition
-from rlm_selfplay.tasks import Task
+from rlm_selfplay.tasks import Language, Task
 
 Labels = Literal["execution", "majority"]
 Write = Callable[[Sequence[Any]], list[str]]

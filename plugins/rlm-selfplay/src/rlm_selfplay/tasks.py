@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 KINDS = ("deduction", "abduction", "induction", "question")
 JOBS = ("propose", "solve")
@@ -91,3 +91,37 @@ class TaskBuffer:
     def load_state_dict(self, state: Mapping[str, list[str]]) -> None:
         """Restore the tasks of a checkpoint."""
         self._tasks = {kind: dict.fromkeys(tasks) for kind, tasks in state.items()}
+
+
+class Language:
+    """Base of the languages of tasks.
+
+    Attributes:
+        kinds: Kinds of tasks that it has.
+    """
+
+    kinds: ClassVar[tuple[str, ...]]
+
+    def proposal_prompt(self, kind: str, reference: Task) -> str:
+        """Return the prompt for a new task, with another task as reference."""
+        raise NotImplementedError
+
+    def read_proposal(self, kind: str, text: str, reference: Task) -> Task | None:
+        """Return the proposed task without outputs; None: it is not in the format."""
+        raise NotImplementedError
+
+    def complete(self, task: Task) -> Task | None:
+        """Return a proposed task with its outputs; None: it is invalid."""
+        raise NotImplementedError
+
+    def task_prompt(self, task: Task) -> str:
+        """Return the prompt for the solution."""
+        raise NotImplementedError
+
+    def read_answer(self, task: Task, text: str) -> str | None:
+        """Return the answer of a completion in a form that can be compared; None: it has none."""
+        raise NotImplementedError
+
+    def is_right(self, task: Task, answer: str) -> bool:
+        """Return True if an answer solves the task."""
+        raise NotImplementedError

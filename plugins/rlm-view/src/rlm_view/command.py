@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from html import escape
 from pathlib import Path
 
 from rlm_plugins.errors import RlmError
-from rlm_view.follow import follow
-from rlm_view.notebook import DisplayedPage
 from rlm_view.page import write_page
+
+HEIGHT = 800
+
+
+class DisplayedPage:
+    """A page that a notebook displays; the notebook stores a copy of it.
+
+    Args:
+        file: The page.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __repr__(self) -> str:
+        return f"DisplayedPage('{self.file}')"
+
+    def _repr_html_(self) -> str:
+        """Return a frame with the page, whose script cannot reach the notebook (`sandbox`)."""
+        page = escape(self.file.read_text(encoding="utf-8"), quote=True)
+        style = f"width: 100%; height: {HEIGHT}px; border: 0"
+        return f'<iframe title="rlm view" sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
+
 
 MOST_RUNS = 2
 
@@ -38,14 +60,3 @@ def displayed(run: Path) -> DisplayedPage:
         RlmError: The folder is not that of a run, or the file cannot be written.
     """
     return DisplayedPage(view([run], None, print))
-
-
-def view_live(runs: Sequence[Path], width: int, log_line: Callable[[str], None]) -> None:
-    """Print the essentials of a run while it goes on, and return at its end.
-
-    Raises:
-        RlmError: There are several runs, or the folder is not that of a run.
-    """
-    if len(runs) != 1:
-        raise RlmError(f"expected one run, got {len(runs)}", where="rlm view --follow")
-    follow(runs[0], width, log_line)

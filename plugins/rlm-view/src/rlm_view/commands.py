@@ -43,9 +43,11 @@ def view(
     overrides = [word for word in words if "=" in word and not Path(word).exists()]
     runs = [Path(word) for word in words if word not in overrides]
     if live:
-        from rlm_view import command
+        from rlm_view.follow import follow
 
-        command.view_live(runs, terminal_width(), echo)
+        if len(runs) != 1:
+            raise RlmError(f"expected one run, got {len(runs)}", where="rlm view --follow")
+        follow(runs[0], terminal_width(), echo)
     elif step is not None or overrides or with_model or any((run / STEP_FILE).is_file() for run in runs):
         if len(runs) != 1:
             raise RlmError(f"expected one run, got {len(runs)}", hint="`rlm view runs/demo --step 40 algorithm=dapo`")
