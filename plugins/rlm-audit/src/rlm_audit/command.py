@@ -23,7 +23,6 @@ FAMILIES = {
     "mathematics": "rlm_audit.mathematics:FAMILY",
     "code": "rlm_code.audit_cases:FAMILY",
     "gym": "rlm_gym.audit_cases:FAMILY",
-    "worlds": "rlm_worlds.audit_cases:FAMILY",
 }
 """Name → address of a `Family`; imported when it is used."""
 
@@ -32,7 +31,6 @@ _OF_REWARD = {
     "math_accuracy": "mathematics",
     "code_tests": "code",
     "gym_score": "gym",
-    "world_score": "worlds",
 }
 
 

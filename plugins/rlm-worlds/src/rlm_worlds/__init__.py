@@ -1,25 +1,15 @@
-"""Environments: text games, tools, mazes, corpora of the survey. Importing this loads neither torch nor datasets."""
+"""Environments: text games, tools, corpora of the survey. Importing this loads neither torch nor datasets."""
 
 from rlm_plugins import hookimpl
 from rlm_worlds.corpora import CORPUS_ENVIRONMENTS
 from rlm_worlds.gist import gist, gist_environment
 from rlm_worlds.guess import guess
-from rlm_worlds.mazes import maze
 from rlm_worlds.nim import nim
-from rlm_worlds.reward import token_f1, world_score
+from rlm_worlds.reward import token_f1
 from rlm_worlds.tools import calculator, interpreter
 from rlm_worlds.walk import walk
 
-__all__ = [
-    "calculator",
-    "guess",
-    "interpreter",
-    "maze",
-    "nim",
-    "token_f1",
-    "walk",
-    "world_score",
-]
+__all__ = ["calculator", "guess", "interpreter", "nim", "token_f1", "walk"]
 
 
 @hookimpl
@@ -27,10 +17,10 @@ def rlm_environments() -> dict[str, object]:
     """Return the environments of this package by name."""
     games = {"guess": guess, "nim": nim, "walk": walk}
     tools = {"calculator": calculator, "interpreter": interpreter}
-    return {**games, **tools, "maze": maze, "gist": gist_environment, **CORPUS_ENVIRONMENTS}
+    return {**games, **tools, "gist": gist_environment, **CORPUS_ENVIRONMENTS}
 
 
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
     """Return the rewards of this package by name."""
-    return {"world_score": world_score, "token_f1": token_f1, "gist": gist}
+    return {"token_f1": token_f1, "gist": gist}
