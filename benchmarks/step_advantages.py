@@ -62,7 +62,7 @@ class SampledPolicy:
 def first_wrong(question: str, texts: Sequence[str]) -> int | None:
     """Return the first column that differs from the correct work; None if all agree.
 
-    >>> first_wrong("47+85=?", ["<think>7+5+0=12;", "4+8+0=12</think>", "<answer>122</answer>"])
+    >>> first_wrong("47+85=?", ["7+5+0=12;", "4+8+0=12", "<answer>122</answer>"])
     1
     """
     a, b = map(int, re.findall(r"\d+", question))
