@@ -2,7 +2,7 @@
 
     python benchmarks/step_advantages.py runs/steps/01-sft/model --continuations 4
 
-It prints the README's table; the model is the SFT stage of `recipes/steps.yaml`.
+It prints the README's table; the model is the SFT stage of `plugins/rlm-process/recipes/steps.yaml`.
 """
 
 from __future__ import annotations
