@@ -5,17 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from itertools import chain, combinations
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
-from fixtures_equations import REGISTRY, equation_of, loss_and_gradient_from_rewards
+from fixtures_equations import equation_of, loss_and_gradient_from_rewards
 
 from rlm_plugins.equation.batch import Batch
-from rlm_plugins.recipe.compose import compose
-from rlm_plugins.report.check_report import examine
-from rlm_plugins.run.recipe_argument import read
 
 REWARDS = [[1.0, 0.0, 0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
 LENGTHS = [[5, 2, 4, 3, 1, 4], [3, 3, 5, 1, 2, 4], [2, 5, 1]]
@@ -169,19 +164,3 @@ def test_algorithm_equals_its_formula(name: str) -> None:
     torch.testing.assert_close(actual, expected.detach())
     torch.testing.assert_close(gradient, wanted)
     assert gradient.any()
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_recipe_requires_only_the_algorithm_name(name: str, tmp_path: Path) -> None:
-    recipe = {
-        "model": {"name": "scratch", "hidden": 32},
-        "environment": {"name": "addition", "digits": 2, "train_rows": 64, "test_rows": 8},
-        "rewards": ["accuracy"],
-        "algorithm": name,
-        "trainer": {"per_device_train_batch_size": 8, "num_generations": 8, "max_steps": 2},
-    }
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    stages = compose(*read(tmp_path / "recipe.yaml", ()))
-    found = examine(stages[0], REGISTRY)
-    assert {d["name"] for d in found["data"] if not d["supplied_by"]} == set()
-    assert found["objective"]

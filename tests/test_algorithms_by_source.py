@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +25,6 @@ from rlm_plugins.equation.equation import Equation
 from rlm_plugins.equation.step import objective, score
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
-from rlm_plugins.report.objective_text import objective as formula
 from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import RunState, Stage
@@ -49,8 +47,6 @@ def loss_and_gradient(batch: Batch, symbols: Equation) -> tuple[Tensor, Tensor]:
 
 
 # ------------------------------------------------------------------ the equations as their papers write them
-
-Loss = Callable[[Batch, Tensor], Tensor]
 
 
 def of_group(batch: Batch, i: int, kind: str | None = None) -> list[int]:
@@ -87,13 +83,18 @@ def remax(batch: Batch, logp: Tensor) -> Tensor:
     return total / batch.num_sequences
 
 
-def rlep(batch: Batch, logp: Tensor) -> Tensor:
+def clipped_sum(batch: Batch, logp: Tensor, high: float, *, scaled: bool) -> Tensor:
+    """Return the clipped losses of all tokens, whoever wrote them."""
     total = torch.zeros((), dtype=logp.dtype)
     for i in range(len(batch.group)):
-        advantage = centered(batch, i, of_group(batch, i), scaled=True)
+        advantage = centered(batch, i, of_group(batch, i), scaled=scaled)
         for t in tokens(batch, i):
-            total = total + clipped((logp[i, t] - batch.old_logp[i, t]).exp(), advantage, 0.2, 0.28)
-    return total / batch.num_tokens
+            total = total + clipped((logp[i, t] - batch.old_logp[i, t]).exp(), advantage, 0.2, high)
+    return total
+
+
+def rlep(batch: Batch, logp: Tensor) -> Tensor:
+    return clipped_sum(batch, logp, 0.28, scaled=True) / batch.num_tokens
 
 
 def luffy(batch: Batch, logp: Tensor) -> Tensor:
@@ -147,12 +148,7 @@ def hpt(batch: Batch, logp: Tensor) -> Tensor:
 
 def prefix_rft(batch: Batch, logp: Tensor) -> Tensor:
     """Return Dr. GRPO on all completions; what is trained of a prefix is in the mask of its source."""
-    total = torch.zeros((), dtype=logp.dtype)
-    for i in range(len(batch.group)):
-        advantage = centered(batch, i, of_group(batch, i), scaled=False)
-        for t in tokens(batch, i):
-            total = total + clipped((logp[i, t] - batch.old_logp[i, t]).exp(), advantage, 0.2, 0.2)
-    return total / batch.num_sequences / batch.max_completion_length
+    return clipped_sum(batch, logp, 0.2, scaled=False) / batch.num_sequences / batch.max_completion_length
 
 
 def relift(batch: Batch, logp: Tensor) -> Tensor:
@@ -189,16 +185,11 @@ def chord(batch: Batch, logp: Tensor) -> Tensor:
     return 0.9 * sampled / token_count(batch, "policy") + 0.1 * shown / token_count(batch, "demonstrations")
 
 
-PAPERS: dict[str, Loss] = {"remax": remax, "rlep": rlep, "luffy": luffy, "srft": srft, "hpt": hpt} | {
-    "prefix_rft": prefix_rft,
-    "relift": relift,
-    "chord": chord,
-}
+PAPERS = {loss.__name__: loss for loss in (remax, rlep, luffy, srft, hpt, prefix_rft, relift, chord)}
 
 
-def test_every_algorithm_here_is_registered_and_has_a_formula() -> None:
-    with_sources = {name for name, algorithm in ALGORITHMS.items() if algorithm.rollouts}
-    assert with_sources == set(PAPERS) == set(FORMULAS)
+def test_every_algorithm_with_sources_has_its_paper_here() -> None:
+    assert {name for name, algorithm in ALGORITHMS.items() if algorithm.rollouts} == set(PAPERS)
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -210,27 +201,6 @@ def test_algorithm_equals_the_formula_of_its_paper(name: str, batch: Batch) -> N
     found = loss_and_gradient(batch, row_equation(name))
     torch.testing.assert_close(found[0], loss.detach())
     torch.testing.assert_close(found[1], torch.zeros_like(logp) if gradient is None else gradient)
-
-
-FORMULAS = {
-    "remax": "loss = mean_i( Σₜ [ −Â · log π ] )",
-    "rlep": "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.28) Â) ] / Σ n",
-    "luffy": "loss = mean_i( Σₜ [ −w Â · 1[policy] + 1 Ω₁ · 1[demonstrations] + 0.001 Ω₂ ] ) / L",
-    "srft": "loss = Σ [ −s log π ] / Σ n over policy + 0.5 Σ [ Ω₁ ] / Σ n over demonstrations"
-    " + 1 Σ [ Ω₂ ] / Σ n over demonstrations",
-    "hpt": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] ) / L over policy"
-    " + 1 mean_i( Σₜ [ Ω ] / nᵢ ) over demonstrations",
-    "prefix_rft": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] ) / L",
-    "relift": "loss = mean_i( Σₜ [ −w Â ] ) / L over policy + 1 Σ [ Ω₁ ] / Σ n over demonstrations"
-    " + 0.001 Σ [ Ω₂ ] / Σ n",
-    "chord": "loss = Σ [ c · −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] / Σ n over policy"
-    " + 0.1 Σ [ Ω ] / Σ n over demonstrations",
-}
-
-
-@pytest.mark.parametrize("name", FORMULAS)
-def test_algorithm_composes_its_formula(name: str) -> None:
-    assert formula(slots_of(REGISTRY.find("rlm_algorithms", name).target, REGISTRY)) == FORMULAS[name]
 
 
 # ------------------------------------------------------------------ identities
@@ -249,20 +219,6 @@ def test_dft_is_sft_weighted_by_probability(batch: Batch) -> None:
     weight = batch.logp.exp()
     for dft, sft in zip(term(batch, nll, weighted_by="probability"), term(batch, nll), strict=True):
         torch.testing.assert_close(dft, weight * sft)
-
-
-@given(batches())
-def test_sft_is_reinforce_with_an_advantage_of_one(batch: Batch) -> None:
-    ones = replace(batch, advantages=torch.ones_like(batch.advantages))
-    torch.testing.assert_close(term(ones, policy_losses.reinforce), term(batch, nll))
-
-
-@given(batches())
-def test_dft_has_the_gradient_of_the_unshaped_policy_with_an_advantage_of_one(batch: Batch) -> None:
-    """∇ π = π ∇ log π: demonstrations with ratio π and Â = 1 have the gradient of DFT (arXiv 2508.05629)."""
-    ones = replace(batch, advantages=torch.ones_like(batch.advantages))
-    found = term(ones, policy_shaping, gamma=None)[1]
-    torch.testing.assert_close(found, term(batch, nll, weighted_by="probability")[1])
 
 
 @given(batches(), st.floats(0.01, 10.0))
@@ -338,11 +294,6 @@ def test_the_gate(rewards: list[float], knobs: dict[str, Any], kept: list[bool])
     named = {"accuracy": torch.tensor([0.0, math.nan, 1.0])}
     found = gate(torch.tensor(rewards), named, torch.zeros(3).long(), shown, **knobs)
     assert found.tolist() == kept
-
-
-def test_gate_is_one_without_demonstrations() -> None:
-    none = {"demonstrations": torch.tensor([False, False])}
-    assert gate(torch.zeros(2), {}, torch.zeros(2).long(), none).tolist() == [True, True]
 
 
 def test_dft_uses_a_trainer_of_trl(monkeypatch: Any) -> None:

@@ -48,52 +48,21 @@ def solved(completions):
     return [1.0 for _ in completions]
 
 
-def rare(completions):
-    return [float(sum(map(ord, completion)) % 41 == 0) for completion in completions]
-
-
-class OneStep:
-    # pays one completion, in its fifth call
-
-    calls = 0
-
-    def __call__(self, completions):
-        self.calls += 1
-        return [float(self.calls == 5 and i == 0) for i in range(len(completions))]
-
-
 def plain(completions, answer):
     return [float(f">{right}<" in completion) for completion, right in zip(completions, answer)]
-
-
-def negated(completions, answer):
-    return [-score for score in plain(completions, answer)]
 
 
 def shifted(completions, answer):
     return [3 + score for score in plain(completions, answer)]
 
 
-def of_prompt(prompts):
-    return [float(sum(map(ord, str(prompt))) % 2) for prompt in prompts]
-
-
-def unparsed(completions):
-    return [None for _ in completions]
-
-
 def broken(completions):
     raise ValueError("no answer found")
 
 
-def offset(completions):
-    return [1e6 + (sum(map(ord, completion)) % 2) for completion in completions]
-
-
-def changed(change, count=256, held_out=0):
+def changed(change):
     spec = addition(digits=2, train_rows=256, test_rows=8)
-    spec.train = [{**row, **change(row)} for row in list(spec.train)[:count]] * (256 // count)
-    spec.test = spec.test if not held_out else spec.train[:held_out]
+    spec.train = [{**row, **change(row)} for row in spec.train]
     return spec
 
 
@@ -105,21 +74,14 @@ def rlm_environments():
 
     return {
         "leaked": lambda: changed(leak),
-        "repeated": lambda: changed(lambda row: {}, count=64),
-        "overlapping": lambda: changed(lambda row: {}, held_out=8),
-        "one": lambda: changed(lambda row: {}, count=1),
         "spaced": lambda: changed(lambda row: {"answer": f" {row['answer']}  "}),
-        "solutions": lambda: changed(lambda row: {"answer": str(row["demonstration"])}),
-        "two_held_out": lambda: addition(digits=2, train_rows=256, test_rows=2),
-        "chats": lambda: changed(lambda row: {}),
     }
 
 
 @hookimpl
 def rlm_rewards():
-    rewards = (constant, verbose, brief, answered, solved, rare, unparsed, broken, offset)
-    rewards += (plain, negated, shifted, of_prompt)
-    return {reward.__name__: reward for reward in rewards} | {"one_step": OneStep}
+    rewards = (constant, verbose, brief, answered, solved, broken, plain, shifted)
+    return {reward.__name__: reward for reward in rewards}
 """
 ENVIRONMENT = {"name": "addition", "digits": 2, "test_rows": 8}
 FORMAT = {"name": "format", "weight": 0.2}
@@ -134,12 +96,10 @@ TRAINER = {
     "save_strategy": "no",
 }
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "limit of 12 tokens": ("truncated_completions", {"trainer": {"max_completion_length": 12}}),
     "end token suppressed": (
         "tokens_forbidden",
         {"rewards": ["answered"], "trainer": {"generation_kwargs": {"suppress_tokens": [1]}}},
     ),
-    "rate of 0.1": ("adapter_rate_too_large", {"trainer": {"learning_rate": 0.1}}),
     "top_p": ("biased_ratio", {"trainer": {"top_p": 0.8}}),
     "reward of length": ("length_rewarded", {"rewards": ["verbose"]}),
     "reward that raises": ("failing_reward", {"rewards": [{"name": "broken", "on_error": "zero"}, FORMAT]}),
@@ -205,7 +165,7 @@ def run(recipe: Mapping[str, Any], folder: Path) -> Path:
 
 
 def stage(start: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    changes = {key: value for key, value in given.items() if key not in ("lora", "template", "end")}
+    changes = {key: value for key, value in given.items() if key not in ("lora", "end")}
     lora = {"r": 8, "target_modules": "all-linear", **given.get("lora", {})}
     recipe = {
         "model": {"name": str(start), "lora": lora},
@@ -224,10 +184,6 @@ def findings(folder: Path) -> dict[str, int]:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_fault_is_named(fault: str, start: Path, tmp_path: Path) -> None:
     name, changes = FAULTS[fault]
-    if template := changes.get("template"):
-        start = Path(shutil.copytree(start, tmp_path / "model"))
-        (start / "chat_template.jinja").write_text(template)
-        (start / "checksums.json").unlink(missing_ok=True)
     if end := changes.get("end"):
         start = other_end(Path(shutil.copytree(start, tmp_path / "model")), end)
     folder = run(stage(start, changes), tmp_path / "run")

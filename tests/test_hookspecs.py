@@ -17,6 +17,8 @@ import torch
 import typer
 from rlm_lab import scaffold as examples
 from rlm_lab.scaffold import KINDS
+from rlm_testing.conformance_kit import find_violation, report
+from rlm_testing.law import Subject, battery
 from typer.testing import CliRunner
 
 from rlm_plugins import hookspecs
@@ -200,6 +202,16 @@ def test_every_example_is_called() -> None:
 @pytest.mark.parametrize("hook", CALLED)
 def test_example_computes_its_docstring(hook: str, tmp_path: Path) -> None:
     CALLED[hook](lambda **knobs: bound(hook, tmp_path, **knobs))
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_example_obeys_the_laws_of_its_hook(hook: str, tmp_path: Path) -> None:
+    part = load(hook, tmp_path).find(hook, f"example/{examples.part_name(hook)}")
+    subject = Subject(part, {"path": "somewhere"} if hook == "rlm_models" else {})
+    for law in battery(subject):
+        if law.name != "source":  # the model would load a tokenizer from its path
+            broken = find_violation(law, subject)
+            assert broken is None, report(law, subject, broken)
 
 
 def test_example_algorithm_fills_every_slot(tmp_path: Path) -> None:
