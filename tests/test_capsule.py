@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -392,18 +391,3 @@ def test_fault_is_repeated_elsewhere(place: str, tmp_path: Path) -> None:
     output = CliRunner().invoke(app, ["view", str(elsewhere)])
     assert output.exit_code == 2
     assert output.stderr.startswith("error: ")
-
-
-def test_step_without_capsule_records_references_only(
-    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    calls: list[str] = []
-
-    def forbid(name: str) -> Callable[..., Any]:
-        return lambda *args, **options: calls.append(name)
-
-    monkeypatch.setattr("rlm_view.recorder.rng_state", forbid("rng"))
-    monkeypatch.setattr("rlm_view.recorder.text_of_tokens", forbid("text"))
-    monkeypatch.setattr("rlm_view.recorder.write_capsule", forbid("write"))
-    run_of(tmp_path, "capsule={every: 0}", "trainer.max_steps=1", "trainer.save_strategy='no'")
-    assert calls == []

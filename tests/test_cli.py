@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from fake_plugins import Installer, reward
+from launch_runs import python
 from typer.testing import CliRunner
 
 from rlm_plugins import __version__
@@ -258,18 +260,18 @@ def test_eval_for_people(run: Path) -> None:
     assert "did you mean 'show'" in result.stderr
 
 
-def interrupted(recipe: Path) -> Path:
-    """Return the folder of a run that was killed between its stages."""
-    output_of("train", recipe)
-    folder = recipe.parent / "runs" / "mine"
+@pytest.fixture
+def unfinished(recipe: Path, run: Path) -> Path:
+    """Return the folder of a run of the recipe that was killed between its stages."""
+    folder = Path(shutil.copytree(run, recipe.parent / "runs" / "mine"))
     (folder / "summary.json").unlink()
     (folder / "02-tell" / "done").unlink()
     return folder
 
 
 @pytest.mark.slow
-def test_resume_goes_on_with_the_newest_unfinished_run(recipe: Path) -> None:
-    folder = interrupted(recipe)
+def test_resume_goes_on_with_the_newest_unfinished_run(recipe: Path, unfinished: Path) -> None:
+    folder = unfinished
     text = output_of("train", recipe, "--resume")
     assert "01-show: complete, skipped" in text
     assert (folder / "02-tell" / "done").exists()
@@ -280,8 +282,8 @@ def test_resume_goes_on_with_the_newest_unfinished_run(recipe: Path) -> None:
 
 
 @pytest.mark.slow
-def test_resume_rejects_another_recipe_with_its_differences(recipe: Path) -> None:
-    folder = interrupted(recipe)
+def test_resume_rejects_another_recipe_with_its_differences(recipe: Path, unfinished: Path) -> None:
+    folder = unfinished
     changed = ("stages.1.algorithm.policy_loss.epsilon=0.3", "rewards.1.weight=0.2")
     result = rlm("train", recipe, "--resume", *changed)
     assert result.exit_code == 2
@@ -302,7 +304,10 @@ def test_resume_refuses_another_version_of_a_plugin(recipe: Path) -> None:
     part = recipe.parent / "polite.py"
     part.write_text(reward("politeness"))
     recipe.write_text("plugins: {load: [./polite.py]}\n" + RECIPE.replace("[accuracy", "[politeness, accuracy"))
-    folder = interrupted(recipe)
+    output_of("train", recipe)
+    folder = recipe.parent / "runs" / "mine"
+    (folder / "summary.json").unlink()
+    (folder / "02-tell" / "done").unlink()
     part.write_text(reward("politeness", "return [1.0] * len(completions)"))
     result = rlm("train", recipe, "--resume")
     assert result.exit_code == 2
@@ -317,12 +322,11 @@ def test_resume_refuses_another_version_of_a_plugin(recipe: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_folder_stands_for_its_recipe(recipe: Path) -> None:
-    folder = interrupted(recipe)
-    output_of("train", folder, "--resume")
-    assert (folder / "summary.json").exists()
-    assert "ok" in output_of("check", folder)
-    result = rlm("train", recipe, "--resume", "--out", recipe.parent / "nowhere")
+def test_a_run_folder_stands_for_its_recipe(unfinished: Path) -> None:
+    output_of("train", unfinished, "--resume")
+    assert (unfinished / "summary.json").exists()
+    assert "ok" in output_of("check", unfinished)
+    result = rlm("train", unfinished, "--resume", "--out", unfinished / "nowhere")
     assert "there is no run to resume" in result.stderr
 
 
@@ -421,11 +425,7 @@ def test_two_processes_agree_on_the_folder(tmp_path: Path) -> None:
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     (tmp_path / "runs" / "mine" / "recipe.yaml").touch()
     (tmp_path / "agree.py").write_text(AGREE)
-    options = ["--multi_gpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"]
-    options += ["--dynamo_backend", "no", "--main_process_port", "0"]
-    root = str(Path(__file__).parents[1])
-    result = process("-m", "accelerate.commands.launch", *options, "agree.py", cwd=tmp_path, PYTHONPATH=root)
-    assert result.returncode == 0, result.stderr[-3000:]
+    python(2, "agree.py", cwd=tmp_path)
     assert [(tmp_path / f"process{rank}").read_text() for rank in (0, 1)] == ["runs/mine-2"] * 2
 
 
@@ -433,8 +433,7 @@ def test_a_warning_has_the_form_of_an_error(tmp_path: Path) -> None:
     model = "{name: scratch, hidden: 32, layers: 2, heads: 2, intermediate: 32, lora: {r: 4}}"
     recipe = f"model: {model}\nenvironment: addition\nrewards: [accuracy]\nalgorithm: grpo\n"
     (tmp_path / "recipe.yaml").write_text(recipe + "trainer: {max_steps: 1, num_generations: 2}\n")
-    command = [sys.executable, "-m", "rlm_plugins", "check", "recipe.yaml"]
-    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    checked = process("-m", "rlm_plugins", "check", "recipe.yaml", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
     assert checked.stderr.startswith("warning: environment: the prompt of training example 0 has"), checked.stderr
 

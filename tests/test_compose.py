@@ -406,19 +406,6 @@ def test_stages_survive_too(tmp_path: Path) -> None:
     assert document["plugins"] == {"load": [str(ODD_PARTS)]}
 
 
-def test_repository_recipes_equal_their_resolved_form(tmp_path: Path) -> None:
-    lessons = sorted((Path(__file__).parents[1] / "recipes" / "lessons").rglob("*.yaml"))
-    assert lessons
-    for lesson in lessons:
-        found = recipe.load(lesson)
-        stages = compose(found, Registry(found.load, found.block), build_environment=False)
-        path = tmp_path / lesson.name
-        path.write_text(dump(resolved(stages, found)))
-        back = recipe.load(path)
-        again = compose(back, Registry(back.load, back.block), build_environment=False)
-        assert [stage.body for stage in again] == [stage.body for stage in stages]
-
-
 def test_every_value_has_an_origin(tmp_path: Path) -> None:
     text = BASE.replace("algorithm: grpo", "algorithm: {name: dapo, policy_loss: {epsilon: 0.1}}")
     overrides = ["algorithm.filters.0.reward=accuracy", "environment.digits=2", "model.lora={r: 4}"]

@@ -97,10 +97,6 @@ def test_four_bits_for_the_linear_layers_of_the_blocks() -> None:
     assert estimate(model_config, LORA, NOTHING).always["frozen weights"] == small
 
 
-def test_estimate_loads_no_weight() -> None:
-    assert {p.device.type for p in skeleton(config(), LORA).parameters()} == {"meta"}
-
-
 # ------------------------------------------------------------------ what is worked out
 
 
@@ -218,12 +214,6 @@ def test_a_gpu_holds_one_tile() -> None:
     load = Load(generated=0, prompt_len=100, completion_len=50, micro_batch_size=4, half=True, triton=True)
     found = estimate(config(), LORA, load).update["log-probs"]
     assert found == 4 * 50 * (32768 * 2 + 48 * (2 + 4))
-
-
-def test_peak_is_the_larger_of_generation_and_update() -> None:
-    found = estimate(config(), LORA, Load(generated=4, prompt_len=8, completion_len=8, micro_batch_size=4))
-    turns = sum(found.generation.values()), sum(found.update.values())
-    assert found.peak == sum(found.always.values()) + max(turns)
 
 
 def test_choosing_a_token() -> None:

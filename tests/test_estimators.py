@@ -44,14 +44,6 @@ def test_estimators_are_means_over_all_draws(answers: str, scores: list[float]) 
         assert majority_at(answers, scores, k) == pytest.approx(voted)
 
 
-def test_pass_at_k_is_unbiased() -> None:
-    """The mean over repeated experiments of 6 samples is 1 − (1 − p)ᵏ."""
-    draw = random.Random(1)
-    p, k = 0.2, 3
-    found = [pass_at([float(draw.random() < p) for _ in range(6)], k) for _ in range(20_000)]
-    assert sum(found) / len(found) == pytest.approx(1 - (1 - p) ** k, abs=0.006)
-
-
 def test_share_interval_of_zeros_and_ones_is_the_one_of_the_greedy_score() -> None:
     for successes in (0, 3, 40):
         values = [1.0] * successes + [0.0] * (40 - successes)

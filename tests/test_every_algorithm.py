@@ -64,7 +64,9 @@ def drawn(strategy: Any, count: int) -> list[Batch]:
     """Draw `count` batches as a property test does, the simplest first; the same ones each time."""
     found: list[Batch] = []
     options = {"phases": (Phase.generate,), "suppress_health_check": list(HealthCheck), "deadline": None}
-    settings(max_examples=count, derandomize=True, database=None, **options)(given(strategy)(lambda batch: found.append(batch)))()
+    settings(max_examples=count, derandomize=True, database=None, **options)(
+        given(strategy)(lambda batch: found.append(batch))
+    )()
     return found
 
 

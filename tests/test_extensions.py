@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +11,10 @@ from typing import Any
 
 import pytest
 from rlm_fast.speed import Memory
+from typer.testing import CliRunner
 
 from rlm_plugins import recipe
+from rlm_plugins.cli import app
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
@@ -185,12 +186,8 @@ def test_its_memory_is_in_the_estimate(installed: Path) -> None:
 
 def test_command_of_the_package(installed: Path) -> None:
     (installed / "metrics.jsonl").write_text("{}\n{}\n")
-    environment = {"PYTHONPATH": str(installed), "PATH": "/usr/bin", "RLM_CACHE": str(installed / "cache")}
-    command = [sys.executable, "-m", "rlm_plugins"]
-    shown = subprocess.run([*command, "--help"], env=environment, capture_output=True, text=True, check=True).stdout
-    assert re.search(r"count-steps\s+Count the lines of metrics of a run", shown)
-    counted = [*command, "count-steps", str(installed)]
-    assert subprocess.run(counted, env=environment, capture_output=True, text=True, check=True).stdout == "2\n"
+    assert re.search(r"count-steps\s+Count the lines of metrics of a run", CliRunner().invoke(app, ["--help"]).stdout)
+    assert CliRunner().invoke(app, ["count-steps", str(installed)]).stdout == "2\n"
 
 
 def test_package_that_is_blocked_adds_nothing(installed: Path) -> None:

@@ -74,14 +74,6 @@ def test_step_logits_equal_the_full_forward_pass(family: str, padded: bool) -> N
             past.evict(left)
 
 
-def test_small_weights_without_an_adapter_are_not_copied() -> None:
-    model = fixtures_models.model("Qwen3").eval()
-    own = {x.data_ptr() for x in model.parameters()}
-    step = LlamaStep(model)
-    layer = step._layers[0]
-    assert {x.weight.data_ptr() for x in (layer.out, layer.down, step._head)} <= own  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("size", [1.0, 1e-4, 0.0, 1e6])
 @torch.no_grad()
 def test_norm_equals_the_models_for_any_input_size(size: float) -> None:
@@ -226,13 +218,6 @@ NOT_ITS_WORK = {
 def test_half_precision_and_unmerged_adapters_fall_back(make: Callable[[], Any]) -> None:
     with pytest.raises(UnsupportedModel):
         LlamaStep(make())
-
-
-def test_unsupported_decoder_falls_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = fixtures_models.model("Granite", residual_multiplier=0.5).eval()
-    assert verified_step(model) is None
-    monkeypatch.setattr(same_step, "LlamaStep", None)
-    assert verified_step(model) is None
 
 
 def test_self_check_runs_once(read: list[int]) -> None:
