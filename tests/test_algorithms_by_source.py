@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixtures_equations import part
+from fixtures_equations import equation_of, loss_and_gradient, part
 from hypothesis import given
 from hypothesis import strategies as st
 from rlm_algorithms import ALGORITHMS
@@ -25,25 +25,11 @@ from rlm_plugins.equation.equation import Equation
 from rlm_plugins.equation.step import objective, score
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
-from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import RunState, Stage
 
 REGISTRY = Registry()
 Tensor = torch.Tensor
-
-
-def row_equation(name: str) -> Equation:
-    slots = slots_of(REGISTRY.find("rlm_algorithms", name).target, REGISTRY)
-    return Equation(**{key: part for key, part in slots.items() if key not in ("sampler", "rollouts")})
-
-
-def loss_and_gradient(batch: Batch, symbols: Equation) -> tuple[Tensor, Tensor]:
-    """Return loss and gradient of the scored batch."""
-    batch = replace(score(batch, symbols), rollout_weight=None)
-    logp = batch.logp.clone().requires_grad_()
-    loss = objective(replace(batch, logp=logp), symbols)
-    return loss.detach(), torch.autograd.grad(loss, logp)[0]
 
 
 # ------------------------------------------------------------------ the equations as their papers write them
@@ -198,7 +184,8 @@ def test_algorithm_equals_the_formula_of_its_paper(name: str, batch: Batch) -> N
     logp = batch.logp.clone().requires_grad_()
     loss = PAPERS[name](batch, logp)
     (gradient,) = torch.autograd.grad(loss, logp, allow_unused=True) if loss.requires_grad else (None,)
-    found = loss_and_gradient(batch, row_equation(name))
+    symbols = equation_of(name)
+    found = loss_and_gradient(score(batch, symbols), symbols)
     torch.testing.assert_close(found[0], loss.detach())
     torch.testing.assert_close(found[1], torch.zeros_like(logp) if gradient is None else gradient)
 

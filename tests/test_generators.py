@@ -30,7 +30,6 @@ from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.generator_call import Generation, generate
 from rlm_plugins.stage import Reward
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer.generation import PolicyGeneration
 from rlm_plugins.trainer.options import arguments
 
 PORTABLE = REGISTRY.find("rlm_generators", "fast").bind({})
@@ -168,24 +167,6 @@ def test_no_logprobs_are_recorded_in_other_precisions(tmp_path: Path, calls: dic
     assert calls["written"] == 1
     assert calls["read"] > 0
     assert not equation_trainer.components.generation.recorded
-
-
-def test_recorded_logprobs_belong_to_their_completions() -> None:
-    generation = PolicyGeneration.__new__(PolicyGeneration)
-    first = [3], [5, 1], *torch.tensor([[-1.0, -2.0, 0.0], [0.5, 0.25, 0.0]])
-    generation.recorded = [first, ([3], [7], *torch.ones(2, 3))]
-    ids = torch.tensor([[3, 5, 1, 0], [3, 7, 0, 0]])
-    logp, entropy = generation.recorded_logps(ids, 3) or (ids, ids)
-    assert logp.tolist() == [[-1.0, -2.0, 0.0], [1.0, 0.0, 0.0]]
-    assert entropy.tolist() == [[0.5, 0.25, 0.0], [1.0, 0.0, 0.0]]
-    assert generation.recorded_logps(ids.flip(0), 3) is None
-    assert generation.recorded_logps(ids[:1], 3) is None
-    assert generation.recorded_logps(ids + torch.tensor([1, 0, 0, 0]), 3) is None, "another prompt"
-    chosen = generation.recorded_logps(ids[1:], 3, [1])
-    assert chosen is not None
-    assert torch.equal(chosen[0], logp[1:])
-    assert generation.recorded_logps(ids[1:], 3, [2]) is None
-    assert generation.recorded_logps(ids[:, :2], 1) is None
 
 
 # ------------------------------------------------------------------ judging
