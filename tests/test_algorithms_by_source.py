@@ -70,7 +70,7 @@ def remax(batch: Batch, logp: Tensor) -> Tensor:
 
 
 def clipped_sum(batch: Batch, logp: Tensor, high: float, *, scaled: bool) -> Tensor:
-    """Return the clipped losses of all tokens, whoever wrote them."""
+    """Return the sum of the clipped losses of all tokens, of any source."""
     total = torch.zeros((), dtype=logp.dtype)
     for i in range(len(batch.group)):
         advantage = centered(batch, i, of_group(batch, i), scaled=scaled)

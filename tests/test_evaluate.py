@@ -37,11 +37,14 @@ async def slow(completions: list[str]) -> list[float]:
     return [0.5] * len(completions)
 
 
-def judged(**changes: Any) -> Any:
-    model = tiny.model()
-    rewards = [reward(long, "long"), reward(some, "some"), reward(slow, "slow")]
-    settings = {"metric": "long", "batch_size": 5, "max_new_tokens": 6, **changes}
-    return evaluate(model, tiny.tokenizer(), list(tiny.problems(12)), rewards, **settings)
+REWARDS = {"long": long, "some": some, "slow": slow}
+
+
+def judged(functions: dict[str, Any] = REWARDS, model: Any = None, rows: Any = None, **changes: Any) -> Any:
+    rewards = [reward(function, label) for label, function in functions.items()]
+    settings = {"metric": next(iter(functions)), "batch_size": 5, "max_new_tokens": 6, **changes}
+    rows = list(tiny.problems(12)) if rows is None else rows
+    return evaluate(model or tiny.model(), tiny.tokenizer(), rows, rewards, **settings)
 
 
 def test_report() -> None:
@@ -75,8 +78,7 @@ def test_a_reward_sees_no_column_that_means_something_else() -> None:
         return [0.0] * len(completions)
 
     rows = [{**row, "completion": "no", "demonstration": "no"} for row in tiny.problems(2)]
-    settings: dict[str, Any] = {"metric": "curious", "batch_size": 2, "max_new_tokens": 2}
-    evaluate(tiny.model(), tiny.tokenizer(), rows, [reward(curious, "curious")], **settings)
+    judged({"curious": curious}, rows=rows)
     (names,) = seen
     assert {"prompts", "completion_ids", "answer"} <= names
     assert not names & {"prompt", "completion", "demonstration"}
@@ -95,15 +97,7 @@ def test_batches_of_any_size_give_the_same_answers() -> None:
 def test_neither_mode_nor_random_numbers_are_touched() -> None:
     model = tiny.model().train()
     state = torch.random.get_rng_state()
-    evaluate(
-        model,
-        tiny.tokenizer(),
-        list(tiny.problems(4)),
-        [reward(long, "long")],
-        metric="long",
-        batch_size=4,
-        max_new_tokens=4,
-    )
+    judged(model=model)
     assert model.training
     assert torch.equal(torch.random.get_rng_state(), state)
 
@@ -112,15 +106,7 @@ def test_a_metric_that_never_applies_is_no_number() -> None:
     def never(completions: list[str]) -> list[None]:
         return [None] * len(completions)
 
-    report = evaluate(
-        tiny.model(),
-        tiny.tokenizer(),
-        list(tiny.problems(4)),
-        [reward(never, "never")],
-        metric="never",
-        batch_size=4,
-        max_new_tokens=2,
-    )
+    report = judged({"never": never})
     assert math.isnan(report.score)
     assert math.isnan(report.low)
 
@@ -152,10 +138,16 @@ def test_evaluation_leaves_the_state_of_a_reward_unchanged() -> None:
             self.seen = state["seen"]
 
     counting = reward(Counting, "counting")
-    settings = {"metric": "counting", "batch_size": 5, "max_new_tokens": 6}
-    report = evaluate(tiny.model(), tiny.tokenizer(), list(tiny.problems(12)), [counting], **settings)
+    options = {"metric": "counting", "batch_size": 5, "max_new_tokens": 6}
+    report = evaluate(tiny.model(), tiny.tokenizer(), list(tiny.problems(12)), [counting], **options)
     assert report.samples[-1]["rewards"]["counting"] == 12
     assert vars(counting.part.target) == {"seen": 0}
+
+
+def stage_of(metric: Reward, evaluation: Evaluation) -> Stage:
+    source = ModelSpec(tiny.model().config, tiny.tokenizer, tiny.model)
+    stage = Stage("x", {}, None, {"max_completion_length": 6}, EnvironmentSpec(train=()), source)
+    return replace(stage, rewards=[metric], evaluation=evaluation)
 
 
 def test_sampled_completions_give_mean_and_pass_at_k() -> None:
@@ -165,9 +157,7 @@ def test_sampled_completions_give_mean_and_pass_at_k() -> None:
         return [float(len(text) % 3 == 1) for text in completions]
 
     examples = list(tiny.problems(5))
-    source = ModelSpec(tiny.model().config, tiny.tokenizer, tiny.model)
-    stage = Stage("x", {}, None, {"max_completion_length": 6}, EnvironmentSpec(train=()), source)
-    stage = replace(stage, rewards=[reward(parity, "parity")], evaluation=Evaluation(metric="parity"))
+    stage = stage_of(reward(parity, "parity"), Evaluation(metric="parity"))
     state = torch.random.get_rng_state()
     report = evaluate_sampled(stage, examples, tiny.model(), tiny.tokenizer(), 4)
     assert report is not None
@@ -190,10 +180,7 @@ def test_sampled_completions_give_mean_and_pass_at_k() -> None:
 
 def test_temperature_of_the_samples() -> None:
     """Near 0 the samples are the greedy completions."""
-    source = ModelSpec(tiny.model().config, tiny.tokenizer, tiny.model)
-    stage = Stage("x", {}, None, {"max_completion_length": 6}, EnvironmentSpec(train=()), source)
-    evaluation = Evaluation(metric="long", temperature=1e-4)
-    stage = replace(stage, rewards=[reward(long, "long")], evaluation=evaluation)
+    stage = stage_of(reward(long, "long"), Evaluation(metric="long", temperature=1e-4))
     report = evaluate_sampled(stage, list(tiny.problems(3)), tiny.model(), tiny.tokenizer(), 2)
     assert report is not None
     greedy = [sample["completion"] for sample in judged().samples[:3]]

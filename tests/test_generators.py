@@ -266,40 +266,29 @@ def test_missing_package_is_an_error_only_if_its_generator_is_named(
     assert "pip install ./plugins/rlm-fast" in caught.value.hint
 
 
-def old_logprobs_line(loaded: Any, *, use_vllm: bool = False) -> str:
-    """Return the line of `rlm check` on old log-probs."""
-    (stage,) = compose(loaded, Registry())
-    args = arguments(stage)
-    args.use_vllm = use_vllm
-    lines = fast_path_lines(stage, args)
-    return next(line for line in lines if line.startswith("old log-probs: "))
-
-
-@pytest.mark.parametrize(("generator", "reported"), [("fast", "recorded during decoding"), ("transformers", "own")])
-def test_check_reports_the_source_of_old_logprobs(tmp_path: Path, generator: str, reported: str) -> None:
-    trainer = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "num_generations": 8, "max_steps": 1}
-    loaded, _ = composed(tmp_path, generator=generator, speed={"reuse_old_logprobs": True}, trainer=trainer)
-    assert reported in old_logprobs_line(loaded)
+NO_FAST = {"generator": "transformers"}
+OWN = "a pass of their own (a part needs them for scoring)"
+SEVERAL = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "num_generations": 8, "max_steps": 1}
+DROPOUT = {"name": "scratch", "lora": {"lora_dropout": 0.1}}
 
 
 @pytest.mark.parametrize(
     ("changed", "reported"),
     [
+        ({"algorithm": "grpo", "speed": {"reuse_old_logprobs": True}, "trainer": SEVERAL}, "recorded during decoding"),
+        ({"algorithm": "grpo", "speed": {"reuse_old_logprobs": True}, "trainer": SEVERAL, **NO_FAST}, "own"),
         ({}, "recorded during decoding"),
-        ({"generator": "transformers"}, "a pass of their own (a part needs them for scoring)"),
+        (NO_FAST, OWN),
         ({"trainer": {"num_iterations": 2}}, "recorded during decoding"),
-        (
-            {"model": {"name": "scratch", "lora": {"lora_dropout": 0.1}}},
-            "a pass of their own (a part needs them for scoring)",
-        ),
+        ({"model": DROPOUT}, OWN),
     ],
 )
-def test_check_reports_parts_that_score_with_old_logprobs(
-    tmp_path: Path, changed: dict[str, Any], reported: str
-) -> None:
-    """This algorithm has its KL in the reward, so it requires old log-probs; with dropout transformers generates."""
+def test_check_reports_the_source_of_old_logprobs(tmp_path: Path, changed: dict[str, Any], reported: str) -> None:
+    """`reinforce_pp` has its KL in the reward, so it requires old log-probs; with dropout transformers generates."""
     loaded, _ = composed(tmp_path, **{"algorithm": "reinforce_pp", **changed})
-    assert reported in old_logprobs_line(loaded)
+    (stage,) = compose(loaded, Registry())
+    lines = fast_path_lines(stage, arguments(stage))
+    assert reported in next(line for line in lines if line.startswith("old log-probs: "))
 
 
 def test_vllm_settings_reach_trl(tmp_path: Path) -> None:

@@ -52,8 +52,6 @@ LITERAL = re.compile(r"::\n\n(?:(?: +[^\n]*)?\n)+|>>>.*?(?=\n\n|\Z)|^==.*==$", r
 """Literal blocks, doctests and tables of a docstring."""
 BLOCKS = re.compile(r"\n\s*\n|^\s*(?:[-*+]|\d+\.)\s|^[|#].*$|^ {4}\S.*$", re.MULTILINE)
 """Ends of a paragraph or list item of a page; tables, headings and indented code are left out."""
-ALLOWED: dict[str, str] = {}
-"""File → why it is exempt: at most ten."""
 
 PYTHON = sorted(
     path
@@ -136,8 +134,7 @@ def faults_of(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
 def test_python_file(path: Path) -> None:
-    if str(path.relative_to(ROOT)) not in ALLOWED:
-        assert faults_of(path) == []
+    assert faults_of(path) == []
 
 
 def test_variables_of_the_core_say_what_they_hold() -> None:
@@ -223,7 +220,3 @@ def test_every_recipe_key_is_described() -> None:
     models = [x for x in vars(sections).values() if isinstance(x, type) and issubclass(x, pydantic.BaseModel)]
     missing = {f"{m.__name__}.{key}" for m in models for key, field in m.model_fields.items() if not field.description}
     assert missing == set()
-
-
-def test_exemptions_are_few() -> None:
-    assert len(ALLOWED) <= 10
