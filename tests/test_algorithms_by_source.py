@@ -8,21 +8,17 @@ from typing import Any
 
 import pytest
 import torch
-from fixtures_equations import equation_of, loss_and_gradient, part
+from fixtures_equations import equation, equation_of, loss_and_gradient, part
 from hypothesis import given
-from hypothesis import strategies as st
 from rlm_algorithms import ALGORITHMS
 from rlm_algorithms.filters import gate
 from rlm_algorithms.group_advantages import greedy_baseline
-from rlm_algorithms.imitation_losses import nll, policy_shaping
 from rlm_testing import batches
 
-from rlm_plugins.builtin import advantages, policy_losses
 from rlm_plugins.builtin.trainers import DFT, SFT
 from rlm_plugins.equation.batch import Batch
-from rlm_plugins.equation.dispatch import flatten_counts, select, term_counts, unflatten_counts
-from rlm_plugins.equation.equation import Equation
-from rlm_plugins.equation.step import objective, score
+from rlm_plugins.equation.dispatch import term_counts
+from rlm_plugins.equation.step import score
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
 from rlm_plugins.specs import EnvironmentSpec
@@ -193,51 +189,17 @@ def test_algorithm_equals_the_formula_of_its_paper(name: str, batch: Batch) -> N
 # ------------------------------------------------------------------ identities
 
 
-def term(batch: Batch, function: Any, **knobs: Any) -> tuple[Tensor, Tensor]:
-    """Return the per-token values of a part and its gradient."""
-    logp = batch.logp.clone().requires_grad_()
-    hook = "rlm_policy_losses" if function in policy_losses.rlm_policy_losses().values() else "rlm_penalties"
-    value = part(hook, function, **knobs)(replace(batch, logp=logp))
-    return value.detach(), torch.autograd.grad(value.sum(), logp)[0]
-
-
 @given(batches())
-def test_dft_is_sft_weighted_by_probability(batch: Batch) -> None:
-    weight = batch.logp.exp()
-    for dft, sft in zip(term(batch, nll, weighted_by="probability"), term(batch, nll), strict=True):
-        torch.testing.assert_close(dft, weight * sft)
-
-
-@given(batches(), st.floats(0.01, 10.0))
-def test_policy_shaping_by_its_derivative(batch: Batch, gamma: float) -> None:
-    p = batch.logp.exp()
-    value, gradient = term(batch, policy_shaping, gamma=gamma)
-    torch.testing.assert_close(value, -p / (p + gamma) * batch.advantages)
-    torch.testing.assert_close(gradient, -gamma * p / (p + gamma) ** 2 * batch.advantages)
-
-
-@given(batches(), st.integers(0, 3))
-def test_positive_example_term_is_the_mean_over_tokens_of_correct_completions(batch: Batch, cut: int) -> None:
-    """VAPO, arXiv 2504.05118 eq. 12: −μ / Σ_{correct} |oᵢ| · Σ log π, for any split of the step into micro-batches."""
-    imitation = REGISTRY.find("rlm_penalties", "nll").bind({})
+def test_positive_example_term_is_the_mean_over_tokens_of_correct_completions(batch: Batch) -> None:
+    """VAPO, arXiv 2504.05118 eq. 12: −μ / Σ_{correct} |oᵢ| · Σ log π."""
     mean = REGISTRY.find("rlm_aggregators", "token_mean").bind({})
+    imitation = REGISTRY.find("rlm_penalties", "nll").bind({})
     imitation = replace(imitation, options={"beta": 0.1, "min_reward": 0.5, "aggregator": mean})
-    alone = Equation(
-        advantage=part("rlm_advantages", advantages.group_relative),
-        policy_loss=part("rlm_policy_losses", silent),
-        aggregator=mean,
-        penalties=[imitation],
-    )
+    alone = equation(policy_loss=part("rlm_policy_losses", silent), aggregator=mean, penalties=[imitation])
     right = batch.mask & (batch.rewards >= 0.5).unsqueeze(1)
-    logp = batch.logp.clone().requires_grad_()
-    counts = unflatten_counts(flatten_counts(term_counts(batch, alone.terms())), share=1.0)
-    step = replace(batch, logp=logp, term_counts=counts, step_batch=None, step_batch_rows=None, rollout_weight=None)
-    loss = sum(
-        objective(select(step, rows), alone) for rows in (slice(0, cut), slice(cut, None)) if len(batch.group[rows])
-    )
-    expected = -0.1 * (batch.logp * right).sum() / right.sum().clamp(min=1)
-    torch.testing.assert_close(loss.detach(), expected)
-    gradient = torch.autograd.grad(loss, logp)[0]
+    step = replace(batch, term_counts=term_counts(batch, alone.terms()), step_batch=None, step_batch_rows=None)
+    loss, gradient = loss_and_gradient(step, alone)
+    torch.testing.assert_close(loss, -0.1 * (batch.logp * right).sum() / right.sum().clamp(min=1))
     torch.testing.assert_close(gradient, -0.1 * right.to(gradient.dtype) / right.sum().clamp(min=1))
 
 

@@ -123,15 +123,6 @@ def test_order_of_completions_does_not_matter(name: str) -> None:
         )
 
 
-@every_algorithm()
-def test_interleaved_groups_are_groups(name: str) -> None:
-    equation = small_equation(name)
-    for number, batch in enumerate(BATCHES):
-        order = batch.group.argsort(stable=True)
-        loss, gradient = loss_and_gradient_of_batch(name, number)
-        same(loss_and_gradient_from_rewards(select_in_order(batch, order), equation), (loss, gradient[order]))
-
-
 @every_algorithm(but={"bnpo": "a mean over micro-batches of their means"})
 def test_micro_batches_add_up_to_the_whole(name: str) -> None:
     """Two micro-batches of a scored, shuffled batch have the counts and the step batch of the whole."""
