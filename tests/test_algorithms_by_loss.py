@@ -58,6 +58,9 @@ def test_gepo_of_groups_of_one_is_gspo(batch: Batch) -> None:
 
 
 FORMULAS = {
+    "reinforce_pp": "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] / Σ n",
+    "reinforce_pp_baseline": "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) + 0.01 Ω ] / Σ n",
+    "opo": "loss = mean_i( Σₜ [ −Â · log π ] )",
     "gspo_token": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.0003, 1+0.0004) Â) ] / nᵢ )",
     "luspo": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.002, 1+0.0025) Â) ] )",
     "vespo": "loss = Σ [ −sg(φ(w)) · Â · log π ] / Σ n",

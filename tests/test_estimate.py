@@ -199,12 +199,6 @@ def test_the_packed_head(dtype: torch.dtype, half: bool) -> None:
     assert estimate(model_config, LORA, load).update["log-probs"] == pytest.approx(_peak(record), rel=0.1)
 
 
-def test_a_gpu_holds_one_tile() -> None:
-    load = Load(generated=0, prompt_len=100, completion_len=50, micro_batch_size=4, half=True, triton=True)
-    found = estimate(config(), LORA, load).update["log-probs"]
-    assert found == 4 * 50 * (32768 * 2 + 48 * (2 + 4))
-
-
 def test_choosing_a_token() -> None:
     """The peak for a batch with one finished sequence, at a temperature, is within a tenth of the estimate."""
     rows, words = 16, 4000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rlm_algorithms.filters import accuracy_band, keep_k, no_truncated_groups
+from rlm_algorithms.filters import accuracy_band, no_truncated_groups
 from rlm_testing import batches
 
 from rlm_plugins.builtin.filters import nonzero_std
@@ -52,21 +52,6 @@ def test_the_band_includes_its_ends() -> None:
 
 
 # ---- keep k
-
-
-@given(batches(), st.integers(1, 5))
-def test_k_shortest_or_most_efficient_completions_are_kept(batch: Batch, k: int) -> None:
-    lengths, rewards = batch.mask.sum(1).tolist(), batch.rewards.tolist()
-    merits = {
-        "length": [-n for n in lengths],
-        "reward_per_token": [r / max(n, 1) for r, n in zip(rewards, lengths, strict=True)],
-    }
-    for by, merit in merits.items():
-        found = keep_k(batch.rewards, batch.mask, batch.group, k=k, by=by)
-        for label in batch.group.unique():
-            rows = [i for i, g in enumerate(batch.group) if g == label]
-            best = sorted(rows, key=lambda i: -merit[i])[:k]
-            assert [i for i in rows if found[i]] == sorted(best)
 
 
 # ---- truncated groups

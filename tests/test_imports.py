@@ -21,13 +21,17 @@ for part in registry: part.check(); part.file; part.hook == 'rlm_algorithms' or 
 resolve.resolve(recipe.load('plugins/rlm-example/recipe.yaml', ['rewards=[accuracy]']), registry, 0)
 """
 """What an entry point may do without a heavy package: import, look at every part, read and resolve a recipe."""
+LESSON = "recipes/lessons/01-addition.yaml"
 COMMANDS = [
     (["--help"], ""),
     (["explain"], ""),
     (["explain", "plugins", "--json"], ""),
     (["explain", "clip"], ""),
-    (["check", "recipes/lessons/01-addition.yaml", "environment.digit=3"], "did you mean 'digits'"),
-    (["train", "recipes/lessons/01-addition.yaml", "environment.digit=3"], "did you mean 'digits'"),
+    (["train", LESSON, "environment.digit=3"], "did you mean 'digits'"),
+    (["check", LESSON, "environment.digit=3"], "did you mean 'digits'"),
+    (["check", LESSON, "stages.1.algorithm.name=grop"], "did you mean 'grpo'"),
+    (["check", LESSON, "stages.1.algorithm.advantage=gae"], "`gae` requires a critic"),
+    (["check", LESSON, "rewards=[]"], "this algorithm requires rewards"),
 ]
 """Arguments of a command, and what it writes."""
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pydantic
 import pytest
@@ -176,40 +174,6 @@ def test_page(path: Path) -> None:
     blocks = BLOCKS.split(prose)
     sentences = [s for block in blocks for s in re.split(r"(?<=[.:;!?])\s", " ".join(block.split()))]
     assert [s for s in sentences if len(re.findall(r"\S*\w\S*", s)) > WORDS and path.suffix == ".md"] == []
-
-
-def resolve(target: str, home: str) -> Any:
-    """Return what a Sphinx role names: a dotted path of this project, or a name of its module."""
-    parts = target.split(".")
-    for count in range(len(parts), 0, -1):
-        try:
-            found: Any = importlib.import_module(".".join(parts[:count]))
-        except ModuleNotFoundError:
-            continue
-        for name in parts[count:]:
-            found = getattr(found, name)
-        return found
-    found = importlib.import_module(home)
-    for name in parts:
-        found = getattr(found, name)
-    return found
-
-
-ROLES = [
-    (target, ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"))
-    for path in PYTHON
-    if path.is_relative_to(ROOT / "rlm_plugins")
-    for target in re.findall(r":(?:mod|func|class|data|attr|exc|meth):`~?([\w.]+)`", path.read_text())
-]
-
-
-@pytest.mark.parametrize(("target", "home"), sorted(set(ROLES)))
-def test_sphinx_role_resolves(target: str, home: str) -> None:
-    try:
-        resolve(target, home)
-    except AttributeError:  # a method of a class of that module
-        module = importlib.import_module(home)
-        assert any(hasattr(x, target) for x in vars(module).values() if isinstance(x, type)), f"{home}: {target}"
 
 
 def test_every_batch_name_is_described() -> None:

@@ -11,11 +11,8 @@ import fixtures_models
 import pytest
 import torch
 from rlm_fast import llama_step as same_step
-from rlm_fast.cpu_linear import PackedLinear
 from rlm_fast.llama_step import LlamaStep, UnsupportedModel, verified_step
 from test_fast_generate import config, prompts, same
-
-from rlm_plugins.models.adapters import causal_model
 
 FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window": None}}
 """Of its kind; one has biases, one normalises its heads, three share keys between heads."""
@@ -45,17 +42,6 @@ def adapted_model(family: str, **changes: Any) -> Any:
 
 
 # ------------------------------------------------------------------ the same logits
-
-
-@pytest.mark.parametrize("target", [["q_proj", "v_proj", "up_proj"], "all-linear"], ids=["apart", "together"])
-@torch.no_grad()
-def test_layers_with_one_input_are_fused_if_all_are_copied(target: Any) -> None:
-    model = fixtures_models.adapted(fixtures_models.model("Qwen2"), target_modules=target).eval()
-    step, decoder = LlamaStep(model), causal_model(model).model
-    assert isinstance(step._layers[1].qkv, PackedLinear) == (target == "all-linear")
-    x, attention = torch.randn(3, 32), decoder.layers[1].self_attn
-    usual = torch.cat([layer(x) for layer in (attention.q_proj, attention.k_proj, attention.v_proj)], -1)
-    assert torch.allclose(step._layers[1].qkv(x), usual, atol=1e-5)
 
 
 # ------------------------------------------------------------------ models that use it
