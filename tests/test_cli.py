@@ -95,10 +95,15 @@ def test_threads_wait_briefly_unless_the_environment_sets_it(
     assert run.stdout == f"{expected} False\n"
 
 
-def test_ascii_terminal_gets_ascii(tmp_path: Path) -> None:
-    result = process("-m", "rlm_plugins", "explain", "clip", cwd=tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
-    assert result.returncode == 0, result.stderr
-    assert "epsilon_high" in result.stdout
+def test_ascii_terminal_gets_ascii_and_a_warning_has_the_form_of_an_error(tmp_path: Path) -> None:
+    model = "{name: scratch, hidden: 32, layers: 2, heads: 2, intermediate: 32, lora: {r: 4}}"
+    recipe = f"model: {model}\nenvironment: addition\nrewards: [accuracy]\nalgorithm: grpo\n"
+    (tmp_path / "recipe.yaml").write_text(recipe + "trainer: {max_steps: 1, num_generations: 2}\n")
+    command = ("-m", "rlm_plugins", "check", "recipe.yaml", "--full")
+    checked = process(*command, cwd=tmp_path, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert checked.returncode == 0, checked.stderr
+    assert "epsilon" in checked.stdout
+    assert checked.stderr.startswith("warning: environment: the prompt of training example 0 has"), checked.stderr
 
 
 def test_plugins() -> None:
@@ -418,15 +423,6 @@ def test_two_processes_agree_on_the_folder(tmp_path: Path) -> None:
     (tmp_path / "agree.py").write_text(AGREE)
     python(2, "agree.py", cwd=tmp_path)
     assert [(tmp_path / f"process{rank}").read_text() for rank in (0, 1)] == ["runs/mine-2"] * 2
-
-
-def test_a_warning_has_the_form_of_an_error(tmp_path: Path) -> None:
-    model = "{name: scratch, hidden: 32, layers: 2, heads: 2, intermediate: 32, lora: {r: 4}}"
-    recipe = f"model: {model}\nenvironment: addition\nrewards: [accuracy]\nalgorithm: grpo\n"
-    (tmp_path / "recipe.yaml").write_text(recipe + "trainer: {max_steps: 1, num_generations: 2}\n")
-    checked = process("-m", "rlm_plugins", "check", "recipe.yaml", cwd=tmp_path)
-    assert checked.returncode == 0, checked.stderr
-    assert checked.stderr.startswith("warning: environment: the prompt of training example 0 has"), checked.stderr
 
 
 def test_a_command_of_a_package_that_is_missing_names_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,19 +71,6 @@ def test_faster_library_is_chosen() -> None:
         assert not packing_pays(large)
 
 
-def test_few_tokens_are_multiplied_from_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A weight that is used in place is not packed at each call."""
-    weight, factors = drawn(2**9, 2**10), []
-    product = products._onednn
-    monkeypatch.setattr(products, "_onednn", lambda *given: (factors.append(given[0]), product(*given))[1])
-    for tokens in (products.MAX_SWAPPED - 1, products.MAX_SWAPPED):
-        fast_linear(drawn(tokens, 2**10), weight)
-    assert [x is weight for x in factors] == [True, False]
-    monkeypatch.setattr(products, "MIN_TOKENS", 0)
-    fast_linear(turned := drawn(products.MAX_SWAPPED - 1, 2**9), weight.T)
-    assert factors[-1] is turned, "a transposed weight would be copied"
-
-
 def test_without_onednn_the_default_product_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight = drawn(70, 2**9), drawn(2**8, 2**9)
     assert not torch.equal(fast_linear(x, weight), linear(x, weight)), "the order of the sum is another"

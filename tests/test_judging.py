@@ -213,13 +213,19 @@ def test_what_cannot_be_judged(source: str, message: str, trained: Path) -> None
         evaluate(trained / source, on=on)
 
 
+HELD_OUT = """
+from rlm_plugins import hookimpl
+from rlm_plugins.specs import EnvironmentSpec
+
+
+@hookimpl
+def rlm_environments():
+    return {"held_out": lambda: EnvironmentSpec(train=(), test=[{"prompt": "1+1=?"}] * 2)}
+"""
+
+
 def test_no_training_examples(trained: Path) -> None:
-    part = "from rlm_plugins import hookimpl\nfrom rlm_plugins.specs import EnvironmentSpec\n\n\n"
-    part += (
-        "def held_out() -> EnvironmentSpec:\n    return EnvironmentSpec(train=(), test=[{'prompt': '1+1=?'}] * 2)\n\n\n"
-    )
-    part += "@hookimpl\ndef rlm_environments():\n    return {'held_out': held_out}\n"
-    (trained / "held_out.py").write_text(part)
+    (trained / "held_out.py").write_text(HELD_OUT)
     document = {"environment": "held_out", "rewards": ["none"]}
     document |= {"plugins": {"load": ["./rewards.py", "./held_out.py"]}}
     (trained / "held_out.yaml").write_text(yaml.safe_dump(document))

@@ -11,7 +11,7 @@ import fixtures_models
 import pytest
 import torch
 from rlm_fast import llama_step as same_step
-from rlm_fast.llama_step import LlamaStep, UnsupportedModel, verified_step
+from rlm_fast.llama_step import LlamaStep, verified_step
 from test_fast_generate import config, prompts, same
 
 FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window": None}}
@@ -145,28 +145,6 @@ def test_lookalike_decoder_fails_the_self_check(read: list[int], caplog: pytest.
     assert [record.getMessage() for record in caplog.records if record.name == same_step.__name__] == [
         "decoding calls the model module by module: its logits differ from a Llama-type forward"
     ]
-
-
-def half(model: Any) -> Any:
-    return model.to(torch.bfloat16)
-
-
-def off(model: Any) -> Any:
-    model.base_model.disable_adapter_layers()
-    return model
-
-
-NOT_ITS_WORK = {
-    "half": lambda: half(fixtures_models.model("Llama")),
-    "off": lambda: off(adapted_model("Llama")),
-    "dora": lambda: fixtures_models.adapted(fixtures_models.model("Llama"), use_dora=True),
-}
-
-
-@pytest.mark.parametrize("make", NOT_ITS_WORK.values(), ids=NOT_ITS_WORK)
-def test_half_precision_and_unmerged_adapters_fall_back(make: Callable[[], Any]) -> None:
-    with pytest.raises(UnsupportedModel):
-        LlamaStep(make())
 
 
 def test_self_check_runs_once(read: list[int]) -> None:
