@@ -15,14 +15,11 @@ from rlm_algorithms.filters import gate
 from rlm_algorithms.group_advantages import greedy_baseline
 from rlm_testing import batches
 
-from rlm_plugins.builtin.trainers import DFT, SFT
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.dispatch import term_counts
 from rlm_plugins.equation.step import score
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
-from rlm_plugins.specs import EnvironmentSpec
-from rlm_plugins.stage import RunState, Stage
 
 REGISTRY = Registry()
 Tensor = torch.Tensor
@@ -243,19 +240,3 @@ def test_the_gate(rewards: list[float], knobs: dict[str, Any], kept: list[bool])
     named = {"accuracy": torch.tensor([0.0, math.nan, 1.0])}
     found = gate(torch.tensor(rewards), named, torch.zeros(3).long(), shown, **knobs)
     assert found.tolist() == kept
-
-
-def test_dft_uses_a_trainer_of_trl(monkeypatch: Any) -> None:
-    class Enough(Exception):
-        pass
-
-    def arguments(stage: Any, run: Any, **machine: Any) -> None:
-        raise Enough(machine)
-
-    monkeypatch.setattr("rlm_plugins.trainer.options.arguments", arguments)
-    for trainer, settled in ((SFT, {}), (DFT, {"loss_type": "dft"})):
-        stage = Stage("01-x", {}, trainer(), {}, EnvironmentSpec(train=[]), source=None)  # type: ignore[arg-type]
-        with pytest.raises(Enough) as stopped:
-            trainer().build(stage, RunState())
-        assert stopped.value.args[0] == settled
-    assert "loss_type" in DFT.refused

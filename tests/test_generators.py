@@ -33,6 +33,8 @@ from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.options import arguments
 
 PORTABLE = REGISTRY.find("rlm_generators", "fast").bind({})
+TWO_STEPS = {"steps_per_generation": 4, "gradient_accumulation_steps": 2}
+"""Two optimizer steps of a generation."""
 
 
 def part(target: Any) -> Bound:
@@ -97,7 +99,7 @@ def test_rollout_sources_use_the_generator(tmp_path: Path, calls: dict[str, int]
 
 def test_recorded_logprobs_become_old_logprobs(tmp_path: Path, calls: dict[str, int]) -> None:
     """A generation of two optimizer steps has no extra forward pass, and equal weights."""
-    settings: dict[str, Any] = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 4}
+    settings: dict[str, Any] = {**TWO_STEPS, "max_steps": 4}
     slow = trained(tmp_path, PORTABLE, **settings)
     passes = calls["read"]
     fast = trained(tmp_path, PORTABLE, replace(NO_SPEED, reuse_old_logprobs=True), **settings)
@@ -143,7 +145,7 @@ def with_learned_positions() -> Any:
 def test_recorded_logprobs_are_not_used_if_a_pass_would_differ(
     tmp_path: Path, pieces: dict[str, Any], settings: dict[str, Any]
 ) -> None:
-    settings = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 1, **settings}
+    settings = {**TWO_STEPS, "max_steps": 1, **settings}
     reported = []
     for speed in (NO_SPEED, replace(NO_SPEED, reuse_old_logprobs=True)):
         built = {name: make() for name, make in pieces.items()}
@@ -157,12 +159,7 @@ def test_recorded_logprobs_are_not_used_if_a_pass_would_differ(
 
 def test_no_logprobs_are_recorded_in_other_precisions(tmp_path: Path, calls: dict[str, int]) -> None:
     """In other precisions the log-probs of decoding differ from those of a forward pass."""
-    settings: dict[str, Any] = {
-        "steps_per_generation": 4,
-        "gradient_accumulation_steps": 2,
-        "max_steps": 1,
-        "bf16": True,
-    }
+    settings: dict[str, Any] = {**TWO_STEPS, "max_steps": 1, "bf16": True}
     equation_trainer = trained(tmp_path, PORTABLE, replace(NO_SPEED, reuse_old_logprobs=True), **settings)
     assert calls["written"] == 1
     assert calls["read"] > 0
@@ -235,15 +232,6 @@ def composed(folder: Path, **changed: Any) -> tuple[Any, Any]:
     file.write_text(yaml.safe_dump({**BASE, **changed}))
     loaded = recipe.load(file)
     return loaded, compose(loaded, Registry(load=loaded.load, block=loaded.block), build_environment=False)
-
-
-def test_fast_generator_is_the_default(tmp_path: Path) -> None:
-    loaded, (stage,) = composed(tmp_path)
-    assert resolved([stage], loaded)["generator"] == {
-        "name": "fast/fast",
-        "sampling": "as_transformers",
-        "merge": True,
-    }
 
 
 def test_recipe_without_rlm_fast_decodes_with_transformers(tmp_path: Path) -> None:
