@@ -179,16 +179,6 @@ def test_example_without_a_kind_of_package_obeys_its_laws(hook: str, tmp_path: P
             assert broken is None, report(law, subject, broken)
 
 
-def test_example_algorithm_fills_every_slot(tmp_path: Path) -> None:
-    registry = load("rlm_algorithms", tmp_path)
-    row = registry.find("rlm_algorithms", "bold_grpo").target
-    by_key = {known.key: hook for hook, known in HOOKS.items()}
-    for key in ("advantage", "importance", "policy_loss", "aggregator"):
-        spec = row.slots()[key]
-        knobs = dict(spec) if isinstance(spec, dict) else {"name": spec}
-        registry.find(by_key[key], knobs.pop("name")).bind(knobs)
-
-
 def test_the_example_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import transformers
     from tiny import tokenizer

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import torch
 import yaml
 from rlm_lab.evaluate import evaluate, render
@@ -39,14 +40,12 @@ LENGTH = ["trainer.max_completion_length=4"]
 
 
 def recipe(folder: Path, **changes: Any) -> Path:
-    trainer = {"max_steps": 6, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "save_strategy": "no"}
-    body = {
+    trainer = {"max_steps": 6, "num_generations": 4, "max_completion_length": 4, "learning_rate": 1e-2}
+    body = tiny.recipe({"layers": 1, "lora": {"r": 2}}, **trainer, save_strategy="no") | {
         "plugins": {"load": ["./rewards.py"]},
-        "model": {"name": "scratch", "hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "lora": {"r": 2}},
         "environment": {"name": "addition", "digits": 2, "test_rows": 8},
         "rewards": ["none"],
         "algorithm": {"name": "reinforce", "penalties": [{"name": "entropy", "beta": 1.0}]},
-        "trainer": {**trainer, "num_generations": 4, "max_completion_length": 4},
         "evaluation": {"metric": "none", "every": 2, **changes},
     }
     (folder / "rewards.py").write_text(REWARDS)
@@ -250,13 +249,11 @@ def calls_of_reference(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int
 
 def test_evaluation_in_a_run_decodes_with_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = calls_of_reference(monkeypatch)
-    document = {
-        "model": {"name": "scratch", "hidden": 16, "layers": 1, "heads": 2, "intermediate": 16},
+    document = tiny.recipe({"layers": 1}, max_completion_length=5) | {
         "environment": {"name": "addition", "digits": 2, "test_rows": 4},
         "rewards": [{"name": "length", "limit": 8, "as": "accuracy"}],
         "evaluation": {"every": 0, "samples": 2, "temperature": 0.5},
         "algorithm": "dr_grpo",
-        "trainer": {"max_steps": 1, "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 5},
     }
     scores = []
     for engine in ("engines/reference", "none"):
