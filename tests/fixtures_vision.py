@@ -52,9 +52,8 @@ def processor() -> Any:
     )
 
 
-def save_model(folder: Path, seed: int = 3) -> None:
-    """Save a Llava of some ten thousand weights with its processor."""
-    tool = processor()
+def model(tool: Any, seed: int = 3) -> Any:
+    """Return a Llava of some ten thousand weights for a processor."""
     heads = {"num_attention_heads": 2, "num_hidden_layers": 2}
     text = {"model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 64, **heads}
     eyes = {"model_type": "clip_vision_model", "hidden_size": 16, "intermediate_size": 32, **heads}
@@ -67,7 +66,13 @@ def save_model(folder: Path, seed: int = 3) -> None:
         eos_token_id=1,
     )
     torch.manual_seed(seed)
-    transformers.LlavaForConditionalGeneration(config).save_pretrained(folder)
+    return transformers.LlavaForConditionalGeneration(config)
+
+
+def save_model(folder: Path, seed: int = 3) -> None:
+    """Save a model with its processor."""
+    tool = processor()
+    model(tool, seed).save_pretrained(folder)
     tool.save_pretrained(folder)
 
 

@@ -39,18 +39,8 @@ def fields(kind: str) -> dict[str, Any]:
 
 
 def recipe(**model: Any) -> dict[str, Any]:
-    return {
-        "model": {"name": "scratch", "hidden": 16, "heads": 2, "intermediate": 16, **model},
-        "environment": {"name": "addition", "digits": 1, "test_rows": 2},
-        "rewards": ["accuracy"],
-        "algorithm": "grpo",
-        "trainer": {
-            "max_steps": 1,
-            "per_device_train_batch_size": 4,
-            "num_generations": 2,
-            "max_completion_length": 3,
-        },
-    }
+    document = tiny.recipe(model)
+    return document | {"environment": {**document["environment"], "test_rows": 2}}
 
 
 @pytest.mark.parametrize("kind", TRAINED)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny
 import torch
-from fixtures_equations import equation, loss_batch, part
+from fixtures_equations import part
 from fixtures_trainer import clipped, interrupted, trainer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,15 +17,10 @@ from rlm_testing import batches
 from trl import GRPOConfig, GRPOTrainer
 
 from rlm_plugins.builtin.penalties import AdaptiveEntropy, entropy, kl
-from rlm_plugins.builtin.shapers import kl_in_reward
 from rlm_plugins.equation.batch import Batch
-from rlm_plugins.equation.step import objective
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.trainer import EquationTrainer
-
-REGISTRY = Registry()
 
 
 def measured(batch: Batch, unit: str) -> float | None:
@@ -77,23 +71,6 @@ def test_penalty_is_the_factor_times_kl(batch: Batch, estimator: Any) -> None:
     torch.testing.assert_close(slopes[0], slopes[1])
 
 
-def test_adaptive_coefficient_applies_in_the_reward() -> None:
-    adaptive = AdaptiveKLInReward(target=1.0, beta=0.5)
-    data = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-3.0, -2.0]]), torch.tensor([[True, False]])
-    assert torch.equal(adaptive(*data), kl_in_reward(*data, beta=0.5))
-    adaptive.update(*data)  # KL is 2, the target 1
-    assert torch.equal(adaptive(*data), kl_in_reward(*data, beta=0.5 * (1 + 0.1 * 0.2)))
-
-
-def test_coefficient_converges_to_its_target() -> None:
-    """The KL of the policy is a function of the coefficient: KL = 1 / (β f)."""
-    adaptive = AdaptiveKL(target=0.5)
-    for _ in range(400):
-        gap = 1 / adaptive.factor
-        adaptive.update(torch.zeros(1, 1), torch.full((1, 1), -gap), torch.ones(1, 1, dtype=torch.bool))
-    assert 1 / adaptive.factor == pytest.approx(0.5, rel=1e-3)
-
-
 # ---- entropy
 
 
@@ -141,26 +118,12 @@ def test_the_bonus(batch: Batch) -> None:
     assert torch.equal(slope, torch.full_like(h, -due))
 
 
-def test_bonus_is_zero_above_its_target() -> None:
-    adaptive = AdaptiveEntropy(target=0.5, delta=0.1, start=0.3)
-    adaptive.update(torch.tensor([[0.9]]), torch.tensor([[True]]))
-    assert not adaptive(torch.ones(1, 1)).any()
-    assert adaptive.coefficient == pytest.approx(0.2)
-
-
 def test_bounds_that_contradict_each_other() -> None:
     with pytest.raises(RecipeError, match=r"expected minimum ≤ start ≤ maximum, got 0\.0, 0\.5, 0\.1"):
         part("rlm_penalties", AdaptiveEntropy, start=0.5, maximum=0.1)
 
 
 # ---- in the equation
-
-
-def test_beta_multiplies_the_factor() -> None:
-    cost = replace(_bound(target=1.0, estimator="k2"), options={"beta": 0.5})
-    batch = loss_batch(ref_logp=torch.zeros(2, 3))
-    paid = objective(batch, equation(penalties=[cost])) - objective(batch, equation())
-    assert paid.item() == pytest.approx(0.5 * (1 + 4 + 9 + 16) / 2 / 4)
 
 
 # ---- in a run

@@ -19,7 +19,7 @@ def carries(problem: Problem) -> int:
     return (digit_sum[0] + digit_sum[1] - digit_sum[2]) // 9
 
 
-@pytest.mark.parametrize("digits", [1, 2, 3])
+@pytest.mark.parametrize("digits", [1, 2, pytest.param(3, marks=pytest.mark.full)])
 def test_count_equals_enumeration(digits: int) -> None:
     numbers = range(10 ** (digits - 1), 10**digits)
     found = Counter(carries(Problem(a, b)) for a, b in product(numbers, numbers))
@@ -61,19 +61,6 @@ def test_omitted_carries_change_the_result() -> None:
     answers = iter([True, False])
     columns, result = Problem(777, 777).solve(forget=lambda: next(answers))
     assert (columns, result) == ("7+7+0=14;7+7+0=14;7+7+1=15", "1544")
-
-
-def test_omission_is_sampled_only_at_a_carry() -> None:
-    calls: list[int] = []
-
-    def forget() -> bool:
-        calls.append(1)
-        return False
-
-    Problem(5432, 1234).solve(forget)
-    assert calls == []
-    Problem(9999, 1111).solve(forget)
-    assert len(calls) == 3  # the last carry is the first digit
 
 
 def test_one_prompt_in_eight_is_held_out() -> None:

@@ -14,24 +14,8 @@ from rlm_plugins.data.answer_extraction import Untagged, final_answers, parse_nu
 
 NO_NUMBERS = "|.|-|nan|NaN|inf|-inf|Infinity|1/0|0/0|1/2/3|1e9999|12,34|1,2345|0,123|1.234,5|,123|1 234|1_000|5%|$5"
 NO_NUMBERS += "|5 cm|0x10|5!|2+3|2**3|1½|10²|６３２|٤|--5|1/-2|5 6|__import__('os')"
-HOSTILE = [
-    "\\boxed{",
-    "{",
-    "<answer>",
-    "</answer>",
-    "<think>",
-    "</think><answer>",
-    "<",
-    "1",
-    "1,",
-    "1/",
-    "1.",
-    "1e",
-    " ",
-    "\n",
-    "1 ",
-    "a ",
-]
+HOSTILE = ["\\boxed{", "{", "<answer>", "</answer>", "<think>", "</think><answer>", "<"]
+HOSTILE += ["1", "1,", "1/", "1.", "1e", " ", "\n", "1 ", "a "]
 
 
 @given(st.integers(min_value=-(10**30), max_value=10**30))

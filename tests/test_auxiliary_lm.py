@@ -1,18 +1,25 @@
-"""A second model on the policy's base: its log-probabilities, its training, and that nothing else changes."""
+"""Adapters beside the policy's: a second model on its base, parts with such models, and adapters in files."""
 
 from __future__ import annotations
 
 import copy
+import json
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import tiny
 import torch
 from fixtures_critic import LORA
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
 
-from rlm_plugins.errors import RlmError
+from rlm_plugins.errors import PartError, RecipeError, RlmError
+from rlm_plugins.models.adapters import FILE, load_adapter
 from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
+from rlm_plugins.models.auxiliary_part import AuxiliaryPart, policy_gradient_loss
+from rlm_plugins.models.critic import SharedCritic
 from rlm_plugins.workers import distributed as processes
 
 PROMPTS, COMPLETIONS = [[5, 6], [7], [5, 6, 7]], [[8, 9, 1], [1], [4, 1]]
@@ -148,3 +155,118 @@ def test_sharded_weights_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auxiliary_model_requires_a_frozen_base() -> None:
     with pytest.raises(RlmError, match="frozen base"):
         AuxiliaryLM(tiny.model(), "second", learning_rate=1.0)
+
+
+# ---- parts with models of their own
+
+
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
+def test_value_and_gradient_of_the_policy_gradient_loss(aggregation: Any) -> None:
+    """Two micro-batches against a loop over tokens."""
+    lengths, advantages = [3, 1, 2], torch.tensor([0.7, -1.2, 0.5])
+    mask = torch.arange(3) < torch.tensor(lengths).unsqueeze(1)
+    values = -torch.rand(3, 3, generator=torch.Generator().manual_seed(0))
+    logp = values.where(mask, 0.0).requires_grad_()
+    loss = policy_gradient_loss(advantages, lengths, aggregation)
+    found = loss(logp[[2, 0]], [2, 0]) + loss(logp[[1]], [1])
+    found.backward()
+
+    total, gradient = 0.0, torch.zeros(3, 3)
+    for i, length in enumerate(lengths):
+        for t in range(length):
+            weight = 1 / sum(lengths) if aggregation == "token_mean" else 1 / length / 3
+            total -= weight * advantages[i].item() * values[i, t].item()
+            gradient[i, t] = -weight * advantages[i]
+    assert found.item() == pytest.approx(total, rel=1e-5)
+    torch.testing.assert_close(logp.grad.where(mask, 0.0), gradient)
+
+
+def test_memory_is_that_of_weights_and_optimizer_states() -> None:
+    host = policy()
+    stage = SimpleNamespace(source=SimpleNamespace(config=host.config), lora=LORA)
+    part = AuxiliaryPart("second", seeds=(1, 2), learning_rate=1e-2)
+    part.setup(host, {})
+    held = 0
+    for model in part.models:
+        model.train_step(reader(host), PROMPTS, COMPLETIONS, int(LENGTHS.max()), bernoulli, 0)
+        weights = model._adapter.parameters()
+        assert all(x.grad is None for x in weights)
+        moments = [x for state in model._optimizer._optimizer.state.values() for x in state.values() if x.ndim]
+        held += sum(x.numel() * x.element_size() for x in (*weights, *moments))
+    assert part.memory_bytes(stage) == held
+    larger = AuxiliaryPart("second", learning_rate=1e-2, lora={**LORA, "r": 2 * LORA["r"]})
+    assert larger.memory_bytes(stage) == held, "two models of rank r, one of rank 2 r"
+
+
+def test_models_of_a_part_differ_by_their_seed() -> None:
+    host = policy()
+    part = AuxiliaryPart("second", seeds=(1, 1, 2), learning_rate=1e-2)
+    with pytest.raises(PartError, match="requires a policy"):
+        assert part.models
+    assert part.state_dict() == {}
+    part.setup(host, {})
+    first, same, other = ([x.detach() for x in model._adapter.parameters()] for model in part.models)
+    assert all(map(torch.equal, first, same))
+    assert not all(map(torch.equal, first, other))
+
+
+def test_trained_base_is_rejected_before_loading() -> None:
+    with pytest.raises(RecipeError, match="`second` requires a frozen base"):
+        AuxiliaryPart("second", learning_rate=1e-2).check(None)
+
+
+# ---- adapters in files: a trained one (a critic's) and a frozen one (a reward model's)
+
+IDS = torch.tensor([[5, 6, 7, 1]])
+
+
+def moved_critic() -> SharedCritic:
+    """Return a critic whose adapter is not at its initial weights."""
+    own_critic = SharedCritic(policy(), LORA, "cpu")
+    for name, x in own_critic.trunk_weights().items():
+        if "lora_B" in name:
+            torch.nn.init.normal_(x)
+    return own_critic
+
+
+def test_the_files_of_a_critic_are_pefts_own_and_load_again(tmp_path: Path) -> None:
+    own_critic = moved_critic()
+    own_critic.save(tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {"adapter_config.json", FILE, "value_head.safetensors"}
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["r"] == LORA["r"]
+    saved = load_file(tmp_path / FILE)
+    assert "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" in saved
+    theirs = PeftModel.from_pretrained(tiny.model(), tmp_path)
+    with torch.no_grad(), own_critic.active():
+        ours = own_critic.trunk(input_ids=IDS).last_hidden_state
+    assert torch.equal(ours, theirs.get_base_model().model(input_ids=IDS).last_hidden_state)
+    again = SharedCritic(policy(), LORA, "cpu")
+    again.load(tmp_path)
+    assert all(torch.equal(x, again.trunk_weights()[name]) for name, x in own_critic.trunk_weights().items())
+
+
+def test_frozen_adapter_matches_the_critic_and_is_not_trained(tmp_path: Path) -> None:
+    own_critic = moved_critic()
+    own_critic.save(tmp_path)
+    host = policy()
+    chance = torch.get_rng_state()
+    found = load_adapter(host, "reward0", tmp_path)
+    assert torch.equal(torch.get_rng_state(), chance), "no random number is drawn"
+    assert list(host.peft_config) == ["default"]
+    trunk = host.get_base_model().base_model
+    with found.active():
+        read = trunk(input_ids=IDS).last_hidden_state
+        assert not trunk.training
+    assert not read.requires_grad
+    with torch.no_grad(), own_critic.active():
+        assert torch.equal(read, own_critic.trunk(input_ids=IDS).last_hidden_state)
+    assert trunk.training
+    assert not [name for name, x in found.weights().items() if x.requires_grad]
+
+
+def test_adapter_of_another_base_is_rejected(tmp_path: Path) -> None:
+    moved_critic().save(tmp_path)
+    saved = load_file(tmp_path / FILE)
+    save_file({name.replace("layers.1", "layers.7"): x for name, x in saved.items()}, tmp_path / FILE)
+    with pytest.raises(RlmError, match=r"does not fit this base(.|\n)*layers"):
+        load_adapter(policy(), "reward0", tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,13 +90,7 @@ def test_step_count_equals_the_trainers(tmp_path: Path, problems: int, settings:
     from fixtures_trainer import trainer
 
     plan = planned(problems, tmp_path, **{"per_device_train_batch_size": 16, **settings})
-    quick = {
-        "per_device_train_batch_size": 16,
-        "max_steps": -1,
-        "num_train_epochs": 2,
-        "max_completion_length": 2,
-        "save_strategy": "no",
-    }
+    quick = {"per_device_train_batch_size": 16, "max_steps": -1, "num_train_epochs": 2, "max_completion_length": 2}
     equation_trainer = trainer(tmp_path, **{**quick, **settings})
     equation_trainer.train_dataset = tiny.problems(problems)
     equation_trainer.train()
@@ -114,19 +107,3 @@ def test_supervised_too(tmp_path: Path, settings: dict[str, Any]) -> None:
     equation_trainer = SFTTrainer(model=tiny.model(), args=args, train_dataset=rows, processing_class=tiny.tokenizer())
     equation_trainer.train()
     assert equation_trainer.state.global_step == batch_plan(args, 22, settings).steps
-
-
-def test_defaults_are_not_reported_as_set() -> None:
-    args = SimpleNamespace(
-        per_device_train_batch_size=2,
-        world_size=1,
-        gradient_accumulation_steps=2,
-        num_train_epochs=1,
-        max_steps=1,
-        num_generations=2,
-        num_iterations=1,
-        steps_per_generation=2,
-        generation_batch_size=4,
-    )
-    assert "gradient_accumulation_steps 2" in batch_plan(args, 8, {}).lines()[0]
-    assert "steps_per_generation 2" in batch_plan(args, 8, {"steps_per_generation": 2}).lines()[0]

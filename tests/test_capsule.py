@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +59,11 @@ def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLM_TRUST", "1")
 
 
-def run_of(folder: Path, *overrides: str, plugin: Path = CANNED, name: str = "run") -> Path:
+def run_of(folder: Path, *overrides: str, plugins: object = CANNED, name: str = "run") -> Path:
     """Train the recipe above, and return the folder of the run."""
     torch.set_num_threads(1)
     file = folder / "tiny.yaml"
-    file.write_text(RECIPE.replace("CANNED", str(plugin)))
+    file.write_text(RECIPE.replace("CANNED", str(plugins)))
     launch(file, list(overrides), out=folder / name)
     return folder / name
 
@@ -151,10 +150,8 @@ def test_replay_of_a_paper_is_equal_to_the_run(file: Path, tmp_path: Path, monke
         assert result.recorded.loss == pytest.approx(record["loss"], abs=1e-3 + 1e-3 * abs(record["loss"]))
 
 
-@pytest.mark.parametrize(
-    "file", [file for file in FILES if file not in EQUATIONS and file.stem == "sft"], ids=lambda file: file.stem
-)
-def test_trainer_with_a_loss_of_its_own(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trainer_with_a_loss_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file,) = (file for file in FILES if file.stem == "sft")
     monkeypatch.setattr("rlm_plugins.equation.step.MAX_LOSS_OR_NORM", 1e-9)
     with pytest.raises(RlmError, match="training diverged in step 1"):
         two_steps(file, tmp_path / "run")
@@ -329,12 +326,7 @@ import torch
 from rlm_plugins import hookimpl
 
 
-def coin(completions: list[str]) -> list[float]:
-    """Return 0 or 1 by the characters."""
-    return [float(sum(map(ord, text)) % 2) for text in completions]
-
-
-def digits(completions: list[str], trainer_state) -> list[float]:
+def fails(completions: list[str], trainer_state) -> list[float]:
     """Fail in the second step."""
     if trainer_state.global_step == 1:
         raise ValueError("no digits in " + completions[0][:0] + "this one")
@@ -353,7 +345,7 @@ def overflows(advantages, logp, step):
 
 @hookimpl
 def rlm_rewards():
-    return {"coin": coin, "digits": digits}
+    return {"fails": fails}
 
 
 @hookimpl
@@ -365,21 +357,20 @@ def rlm_advantages():
 def rlm_policy_losses():
     return {"overflows": overflows}
 '''
-PLAIN = "rewards=[{name: coin, as: accuracy}]"
 FAULTS = {
-    "reward": ([], "no digits in this one"),
-    "advantage": ([PLAIN, "algorithm.advantage=explodes"], "ZeroDivisionError"),
-    "loss": ([PLAIN, "algorithm.policy_loss=overflows"], "diverged"),
+    "reward": ("rewards=[fails]", "no digits in this one"),
+    "advantage": ("algorithm.advantage=explodes", "ZeroDivisionError"),
+    "loss": ("algorithm.policy_loss=overflows", "diverged"),
 }
 
 
 @pytest.mark.parametrize("place", FAULTS)
 def test_fault_is_repeated_elsewhere(place: str, tmp_path: Path) -> None:
-    overrides, problem = FAULTS[place]
+    override, problem = FAULTS[place]
     plugin = tmp_path / "faulty.py"
     plugin.write_text(FAULTY)
     with pytest.raises(RlmError, match=problem):
-        run_of(tmp_path, "capsule={}", *overrides, plugin=plugin)
+        run_of(tmp_path, "capsule={}", override, plugins=f"{CANNED}, {plugin}")
     (path,) = capsules_of(tmp_path / "run")
     elsewhere = shutil.copytree(path, tmp_path / "elsewhere" / "attached")
     shutil.rmtree(tmp_path / "run")
@@ -392,18 +383,3 @@ def test_fault_is_repeated_elsewhere(place: str, tmp_path: Path) -> None:
     output = CliRunner().invoke(app, ["view", str(elsewhere)])
     assert output.exit_code == 2
     assert output.stderr.startswith("error: ")
-
-
-def test_step_without_capsule_records_references_only(
-    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    calls: list[str] = []
-
-    def forbid(name: str) -> Callable[..., Any]:
-        return lambda *args, **options: calls.append(name)
-
-    monkeypatch.setattr("rlm_view.recorder.rng_state", forbid("rng"))
-    monkeypatch.setattr("rlm_view.recorder.text_of_tokens", forbid("text"))
-    monkeypatch.setattr("rlm_view.recorder.write_capsule", forbid("write"))
-    run_of(tmp_path, "capsule={every: 0}", "trainer.max_steps=1", "trainer.save_strategy='no'")
-    assert calls == []

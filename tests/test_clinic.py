@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from rlm_lab.quantities import StageSettings, steps_of
-from rlm_lab.rules import violations
 from rlm_lab.why import why
-from transformers import AutoTokenizer
 
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.compose import compose
@@ -32,94 +27,40 @@ def constant(completions):
     return [0.0 for _ in completions]
 
 
-def verbose(completion_ids):
-    return [len(ids) / 40 for ids in completion_ids]
-
-
 def brief(completion_ids):
     return [-len(ids) / 10 for ids in completion_ids]
-
-
-def answered(completions):
-    return [float("</answer>" in completion) for completion in completions]
 
 
 def solved(completions):
     return [1.0 for _ in completions]
 
 
-def rare(completions):
-    return [float(sum(map(ord, completion)) % 41 == 0) for completion in completions]
-
-
-class OneStep:
-    # pays one completion, in its fifth call
-
-    calls = 0
-
-    def __call__(self, completions):
-        self.calls += 1
-        return [float(self.calls == 5 and i == 0) for i in range(len(completions))]
-
-
 def plain(completions, answer):
     return [float(f">{right}<" in completion) for completion, right in zip(completions, answer)]
-
-
-def negated(completions, answer):
-    return [-score for score in plain(completions, answer)]
 
 
 def shifted(completions, answer):
     return [3 + score for score in plain(completions, answer)]
 
 
-def of_prompt(prompts):
-    return [float(sum(map(ord, str(prompt))) % 2) for prompt in prompts]
-
-
-def unparsed(completions):
-    return [None for _ in completions]
-
-
 def broken(completions):
     raise ValueError("no answer found")
 
 
-def offset(completions):
-    return [1e6 + (sum(map(ord, completion)) % 2) for completion in completions]
-
-
-def changed(change, count=256, held_out=0):
-    spec = addition(digits=2, train_rows=256, test_rows=8)
-    spec.train = [{**row, **change(row)} for row in list(spec.train)[:count]] * (256 // count)
-    spec.test = spec.test if not held_out else spec.train[:held_out]
-    return spec
-
-
 @hookimpl
 def rlm_environments():
-    def leak(row):
-        question = row["prompt"][-1]["content"].replace("?", f" {row['answer']}?")
-        return {"prompt": [{"role": "user", "content": question}]}
+    def spaced():
+        spec = addition(digits=2, train_rows=256, test_rows=8)
+        spec.train = [{**row, "answer": f" {row['answer']}  "} for row in spec.train]
+        return spec
 
-    return {
-        "leaked": lambda: changed(leak),
-        "repeated": lambda: changed(lambda row: {}, count=64),
-        "overlapping": lambda: changed(lambda row: {}, held_out=8),
-        "one": lambda: changed(lambda row: {}, count=1),
-        "spaced": lambda: changed(lambda row: {"answer": f" {row['answer']}  "}),
-        "solutions": lambda: changed(lambda row: {"answer": str(row["demonstration"])}),
-        "two_held_out": lambda: addition(digits=2, train_rows=256, test_rows=2),
-        "chats": lambda: changed(lambda row: {}),
-    }
+    return {"spaced": spaced}
 
 
 @hookimpl
 def rlm_rewards():
-    rewards = (constant, verbose, brief, answered, solved, rare, unparsed, broken, offset)
-    rewards += (plain, negated, shifted, of_prompt)
-    return {reward.__name__: reward for reward in rewards} | {"one_step": OneStep}
+    rewards = (constant, brief, solved, broken, plain, shifted)
+    return {reward.__name__: reward for reward in rewards}
 """
 ENVIRONMENT = {"name": "addition", "digits": 2, "test_rows": 8}
 FORMAT = {"name": "format", "weight": 0.2}
@@ -134,14 +75,6 @@ TRAINER = {
     "save_strategy": "no",
 }
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "limit of 12 tokens": ("truncated_completions", {"trainer": {"max_completion_length": 12}}),
-    "end token suppressed": (
-        "tokens_forbidden",
-        {"rewards": ["answered"], "trainer": {"generation_kwargs": {"suppress_tokens": [1]}}},
-    ),
-    "rate of 0.1": ("adapter_rate_too_large", {"trainer": {"learning_rate": 0.1}}),
-    "top_p": ("biased_ratio", {"trainer": {"top_p": 0.8}}),
-    "reward of length": ("length_rewarded", {"rewards": ["verbose"]}),
     "reward that raises": ("failing_reward", {"rewards": [{"name": "broken", "on_error": "zero"}, FORMAT]}),
     "epsilon of 1e-6": (
         "clipped_update",
@@ -158,25 +91,9 @@ FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
         "critic_lags",
         {"algorithm": "orz", "critic": {"learning_rate": 1e-12}, "rewards": [{"name": "accuracy", "weight": 5.0}]},
     ),
-    "warm-up longer than the run": (
-        "warmup_never_ends",
-        {"trainer": {"warmup_steps": 1000, "lr_scheduler_type": "constant_with_warmup"}},
-    ),
-    "answer in the prompt": ("answer_in_prompt", {"environment": {"name": "leaked"}}),
-    "end token of another template": ("wrong_end_token", {"end": "<|user|>"}),
     "weight of 1e-9": ("vanishing_advantage", {"algorithm": "dr_grpo", "rewards": [{"name": "plain", "weight": 1e-9}]}),
-    "filters that keep nothing": (
-        "dead_reward",
-        {"rewards": ["constant"], "algorithm": {"name": "dapo", "filters": ["nonzero_std"]}},
-    ),
 }
-
-
-SYMPTOMS = {
-    "end token suppressed": "no_end_token",
-    "filters that keep nothing": "nothing_kept",
-}
-"""Fault → a rule that is violated too, which the finding explains."""
+"""Faults whose findings `test_sick_runs` does not have in a run, and no rule on settings or data has."""
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +122,7 @@ def run(recipe: Mapping[str, Any], folder: Path) -> Path:
 
 
 def stage(start: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    changes = {key: value for key, value in given.items() if key not in ("lora", "template", "end")}
+    changes = {key: value for key, value in given.items() if key != "lora"}
     lora = {"r": 8, "target_modules": "all-linear", **given.get("lora", {})}
     recipe = {
         "model": {"name": str(start), "lora": lora},
@@ -224,38 +141,7 @@ def findings(folder: Path) -> dict[str, int]:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_fault_is_named(fault: str, start: Path, tmp_path: Path) -> None:
     name, changes = FAULTS[fault]
-    if template := changes.get("template"):
-        start = Path(shutil.copytree(start, tmp_path / "model"))
-        (start / "chat_template.jinja").write_text(template)
-        (start / "checksums.json").unlink(missing_ok=True)
-    if end := changes.get("end"):
-        start = other_end(Path(shutil.copytree(start, tmp_path / "model")), end)
-    folder = run(stage(start, changes), tmp_path / "run")
-    assert name in findings(folder)
-    if symptom := SYMPTOMS.get(fault):
-        assert symptom not in findings(folder)
-        assert symptom in violated(folder)
-
-
-def violated(folder: Path) -> list[str]:
-    settings = StageSettings(yaml.safe_load((folder / "recipe.yaml").read_text()), max_steps=10)
-    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    steps = steps_of(records, records[0]["stage"], settings)
-    return [finding.name for finding in violations(steps, "", settings)]
-
-
-def other_end(model: Path, token: str) -> Path:
-    """Make another token the end token of a model, as where tokenizer and chat template are of two models."""
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    end, number = tokenizer.eos_token, tokenizer.convert_tokens_to_ids(token)
-    tokenizer.eos_token = token
-    tokenizer.add_special_tokens({"additional_special_tokens": [end]})
-    tokenizer.save_pretrained(model)
-    for name in ("config.json", "generation_config.json"):
-        config = json.loads((model / name).read_text())
-        (model / name).write_text(json.dumps({**config, "eos_token_id": number}))
-    (model / "checksums.json").unlink(missing_ok=True)
-    return model
+    assert name in findings(run(stage(start, changes), tmp_path / "run"))
 
 
 def test_rate_of_the_critic_is_named(start: Path, tmp_path: Path) -> None:
@@ -272,10 +158,6 @@ SOUND: dict[str, dict[str, Any]] = {
     "reward with a constant": {"rewards": ["shifted"]},
     "gold answers with spaces": {"environment": {"name": "spaced"}},
     "small KL coefficient": {"algorithm": {"name": "grpo", "penalties": {"kl": {"beta": 0.001}}}},
-    "rloo": {"algorithm": "rloo"},
-    "ppo": {"algorithm": "ppo"},
-    "reinforce_pp": {"algorithm": "reinforce_pp"},
-    "dapo": {"algorithm": "dapo"},
     "groups of 16": {"trainer": {"num_generations": 16}},
     "temperature of 0.8": {"trainer": {"temperature": 0.8}},
     "two iterations": {"trainer": {"num_iterations": 2}},

@@ -10,21 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import yaml
 from rlm_lab.compare import compare, render
 from rlm_lab.sweep import sweep
 
 from rlm_plugins.errors import RlmError
 
-RECIPE = """
-model: {name: scratch, hidden: 16, layers: 1, heads: 2, intermediate: 16}
-environment: {name: addition, digits: 2, test_rows: 4}
-rewards: [accuracy]
-evaluation: {max_new_tokens: 4}
-algorithm: grpo
-trainer: {max_steps: 1, per_device_train_batch_size: 4, num_generations: 4, max_completion_length: 4,
-          save_strategy: "no"}
-"""
+RECIPE = yaml.safe_dump({**tiny.recipe(save_strategy="no"), "evaluation": {"max_new_tokens": 4}})
 
 
 def write_run(folder: Path, rate: float, seed: int, after: float | None) -> Path:
@@ -85,7 +78,7 @@ def test_unfinished_run_has_no_score(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_sweep_trains_each_combination_once(tmp_path: Path) -> None:
     recipe, lines = tmp_path / "recipe.yaml", list[str]()
-    recipe.write_text(RECIPE)
+    recipe.write_text(RECIPE.replace("test_rows: 0", "test_rows: 2"))
     changes = ["trainer.learning_rate=1e-3,1e-2"]
     folders = sweep(recipe, changes, 1, tmp_path / "out", lines.append)
     assert [folder.name for folder in folders] == ["learning_rate=1e-3,seed=1", "learning_rate=1e-2,seed=1"]
@@ -99,7 +92,7 @@ def test_sweep_trains_each_combination_once(tmp_path: Path) -> None:
 def test_killed_sweep_leaves_no_run_behind(tmp_path: Path) -> None:
     """Otherwise its process continues, and a repeated sweep trains beside it into a second folder."""
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(RECIPE.replace("max_steps: 1,", "max_steps: 100000,"))
+    recipe.write_text(RECIPE.replace("max_steps: 1\n", "max_steps: 100000\n"))
     program = "import sys; from pathlib import Path; from rlm_lab.sweep import sweep; "
     program += "sweep(Path(sys.argv[1]), ['trainer.seed=1'], 1, Path(sys.argv[2]))"
     options: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -91,52 +89,21 @@ def test_without_building_nothing_is_built(tmp_path: Path) -> None:
         stage.source.load()
 
 
-def test_names_and_knobs_fail_before_torch_is_imported(tmp_path: Path) -> None:
-    (tmp_path / "recipe.yaml").write_text(BASE.replace("1e-6", "1e-6, lerning_rate: 1"))
-    code = (
-        "import sys; from rlm_plugins import recipe\nfrom rlm_plugins.recipe import compose\n"
-        "from rlm_plugins.registry import Registry\n"
-        "def go(*o):\n"
-        "    try: compose.compose(recipe.load(sys.argv[1], o), Registry())\n"
-        "    except Exception as error: print(str(error).splitlines()[0][:40], 'torch' in sys.modules)\n"
-        "go('algorithm=grop'); go('environment.digit=3'); go('algorithm.advantage=gae'); go('rewards=[]'); go()"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "recipe.yaml")], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    assert [line.rpartition(" ")[2] for line in out] == ["False", "False", "False", "False", "True"]
-
-
 # ------------------------------------------------------------------ rows, slot by slot
 
-SLOT_CASES: list[tuple[str, list[str], str, Any]] = [
-    ("turned", ["algorithm.policy_loss.epsilon=0.3"], "policy_loss", {"name": "clip", "epsilon": 0.3}),
-    (
-        "same name keeps knobs",
-        ["algorithm.name=dapo", "algorithm.policy_loss=clip"],
-        "policy_loss",
-        {"epsilon_high": 0.28},
-    ),
-    ("swapped", ["algorithm.policy_loss=cispo"], "policy_loss", {"name": "cispo", "epsilon_high": 4.0}),
-    (
-        "swapped drops knobs",
-        ["algorithm=dr_grpo", "algorithm.advantage=median"],
-        "advantage",
-        {"name": "invalid_parts/median", "trim": 0.1},
-    ),
-    ("tuple from a list", ["algorithm.advantage={name: median, window: [3, 4]}"], "advantage", {"window": [3, 4]}),
-    ("emptied", ["algorithm.penalties=null"], "penalties", []),
-    (
-        "entry by name",
-        ["algorithm.penalties.kl.estimator=k2"],
-        "penalties",
-        [{"name": "kl", "beta": 0.04, "estimator": "k2"}],
-    ),
-    ("added to an empty list", ["algorithm.filters=[nonzero_std]"], "filters", [{"name": "nonzero_std"}]),
+SLOT_CASES: list[tuple[list[str], str, Any]] = [
+    (["algorithm.policy_loss.epsilon=0.3"], "policy_loss", {"name": "clip", "epsilon": 0.3}),
+    (["algorithm.name=dapo", "algorithm.policy_loss=clip"], "policy_loss", {"epsilon_high": 0.28}),  # keeps its knobs
+    (["algorithm.policy_loss=cispo"], "policy_loss", {"name": "cispo", "epsilon_high": 4.0}),
+    (["algorithm=dr_grpo", "algorithm.advantage=median"], "advantage", {"name": "invalid_parts/median", "trim": 0.1}),
+    (["algorithm.advantage={name: median, window: [3, 4]}"], "advantage", {"window": [3, 4]}),
+    (["algorithm.penalties=null"], "penalties", []),
+    (["algorithm.penalties.kl.estimator=k2"], "penalties", [{"name": "kl", "beta": 0.04, "estimator": "k2"}]),
+    (["algorithm.filters=[nonzero_std]"], "filters", [{"name": "nonzero_std"}]),
 ]
 
 
-@pytest.mark.parametrize(("overrides", "slot", "expected"), [c[1:] for c in SLOT_CASES], ids=[c[0] for c in SLOT_CASES])
+@pytest.mark.parametrize(("overrides", "slot", "expected"), SLOT_CASES)
 def test_algorithm_is_overridden_slot_by_slot(overrides: list[str], slot: str, expected: Any, tmp_path: Path) -> None:
     actual = body(tmp_path, BASE, *overrides)["algorithm"][slot]
     listed = (actual, expected) if isinstance(expected, list) else ([actual], [expected])
@@ -168,136 +135,125 @@ def test_a_checkpoint_may_be_named_where_a_part_could_be(tmp_path: Path, monkeyp
 
 # ------------------------------------------------------------------ wrong recipes: one table
 
-WRONG: list[tuple[list[str], str, list[str]]] = [
+WRONG: list[tuple[list[str], str, str]] = [
     # unknown names and knobs
-    (["algorithm=grop"], "algorithm (", ["unknown part 'grop' for `algorithm`", "did you mean 'grpo'?"]),
-    (["algorithm.policy_loss=nobody/clip"], "algorithm.policy_loss (", ["unknown part 'nobody/clip'"]),
-    (["environment=jsonl"], "environment (", ["unknown part 'jsonl'", "`{name: dataset, path: …}`"]),
-    (["model=scrach"], "model (", ["did you mean 'scratch'?"]),
-    (["model=./nowhere"], "model (", ["there is no folder or file './nowhere'"]),
-    (["environment.digit=3"], "environment.digit (command line)", ["unknown knob 'digit'", "did you mean 'digits'?"]),
-    (["rewards.0.wieght=3"], "rewards[0].wieght (", ["untagged, weight, as", "did you mean 'weight'?"]),
-    (["environment.digits='3'"], "environment.digits (command line)", ["remove the quotes"]),
-    (["environment=dataset"], "environment (command line)", ["requires the knob 'path'"]),
+    (["algorithm=grop"], "algorithm (", "unknown part 'grop' for `algorithm` | did you mean 'grpo'?"),
+    (["algorithm.policy_loss=nobody/clip"], "algorithm.policy_loss (", "unknown part 'nobody/clip'"),
+    (["environment=jsonl"], "environment (", "unknown part 'jsonl' | `{name: dataset, path: …}`"),
+    (["model=scrach"], "model (", "did you mean 'scratch'?"),
+    (["model=./nowhere"], "model (", "there is no folder or file './nowhere'"),
+    (["environment.digit=3"], "environment.digit (command line)", "unknown knob 'digit' | did you mean 'digits'?"),
+    (["rewards.0.wieght=3"], "rewards[0].wieght (", "untagged, weight, as | did you mean 'weight'?"),
+    (["environment.digits='3'"], "environment.digits (command line)", "remove the quotes"),
+    (["environment=dataset"], "environment (command line)", "requires the knob 'path'"),
     # rows
     (
         ["algorithm=rloo", "algorithm.importance.x=1"],
         "algorithm.importance (",
-        ["the algorithm has no part here", "name one"],
+        "the algorithm has no part here | name one",
     ),
-    (["algorithm.penalties.kll.beta=1"], "algorithm.penalties (", ["did you mean 'kl'?"]),
-    (["algorithm=no_beta"], "algorithm.penalties[0].beta (", ["the key 'beta' is missing"]),
-    (["algorithm=bare"], "algorithm.aggregator (", ["the algorithm has no aggregator", "token_mean"]),
-    (["algorithm.advantage=none"], "algorithm.advantage (command line)", ["has no advantage", "group_relative"]),
-    (["algorithm=sft", "algorithm.filters=[nonzero_std]"], "algorithm.filters (", ["'sft'", "takes no `filters`"]),
-    (["algorithm=sft", "algorithm.sampler=in_order"], "algorithm.sampler (", ["a loss of its own", "than sft"]),
+    (["algorithm.penalties.kll.beta=1"], "algorithm.penalties (", "did you mean 'kl'?"),
+    (["algorithm=no_beta"], "algorithm.penalties[0].beta (", "the key 'beta' is missing"),
+    (["algorithm=bare"], "algorithm.aggregator (", "the algorithm has no aggregator | token_mean"),
+    (["algorithm.advantage=none"], "algorithm.advantage (command line)", "has no advantage | group_relative"),
+    (["algorithm=sft", "algorithm.filters=[nonzero_std]"], "algorithm.filters (", "'sft' | takes no `filters`"),
+    (["algorithm=sft", "algorithm.sampler=in_order"], "algorithm.sampler (", "a loss of its own | than sft"),
     (
         ["algorithm=sapo@verl"],
         "algorithm (",
-        ["allowed: sapo, sapo@trl\n", "did you mean 'sapo@trl'?", "variants of verl: grpo@verl, dr_grpo@verl"],
+        "allowed: sapo, sapo@trl\n | did you mean 'sapo@trl'? | variants of verl: grpo@verl, dr_grpo@verl",
     ),
     # keys and knobs in the wrong place
     (
         ["algorithm.policy_loss.beta=0.1"],
         "algorithm.policy_loss.beta (",
-        [
-            "unknown knob 'beta' of 'clip'",
-            "hint: 'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`",
-        ],
+        "unknown knob 'beta' of 'clip' | "
+        "hint: 'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`",
     ),
     (
         ["algorithm.penalties=[{name: adaptive_kl, beta: 0.1, taget: 1.0}]"],
         "algorithm.penalties[0].target (",
-        ["requires the knob 'target'", "found 'taget': did you mean 'target'?"],
+        "requires the knob 'target' | found 'taget': did you mean 'target'?",
     ),
     # groups that are too small
     (
         ["trainer.num_generations=1"],
         "algorithm.advantage (",
-        [
-            "`group_relative` compares the completions of a group: in groups of 1 it is 0 whatever the rewards are",
-            "allowed: `trainer.num_generations` of 2 or more",
-            "hint: an advantage for groups of 1: gae",
-        ],
+        "`group_relative` compares the completions of a group: in groups of 1 it is 0 whatever the rewards are | "
+        "allowed: `trainer.num_generations` of 2 or more | hint: an advantage for groups of 1: gae",
     ),
-    (["algorithm=pass_at_k", "trainer.num_generations=4"], "algorithm.advantage (", ["groups of 4", "of 5 or more"]),
+    (["algorithm=pass_at_k", "trainer.num_generations=4"], "algorithm.advantage (", "groups of 4 | of 5 or more"),
     # refills that disagree
     (
         ["algorithm.filters=[{name: nonzero_std, refill: 3}, {name: accuracy_band, refill: 5}]"],
         "algorithm.filters (",
-        ["`nonzero_std` has `refill: 3` and `accuracy_band` has `refill: 5`", "the same `refill` in each"],
+        "`nonzero_std` has `refill: 3` and `accuracy_band` has `refill: 5` | the same `refill` in each",
     ),
     # names of rewards
     # needs against supplies
     (
         ["algorithm.advantage=gae"],
         "algorithm.advantage (command line)",
-        ["`gae` requires a critic, but no loss term trains one", "`{name: value_loss, beta: 1.0}`"],
+        "`gae` requires a critic, but no loss term trains one | `{name: value_loss, beta: 1.0}`",
     ),
-    (["algorithm.importance=none"], "algorithm.policy_loss (", ["`clip` requires `ratio`", "add `importance: token`"]),
+    (["algorithm.importance=none"], "algorithm.policy_loss (", "`clip` requires `ratio` | add `importance: token`"),
     (
         ["algorithm.token_weights=[needs_engine]"],
         "algorithm.token_weights[0] (",
-        ["requires `rollout_logp`", "use_vllm: true"],
+        "requires `rollout_logp` | use_vllm: true",
     ),
     # rewards
-    (["rewards=[]"], "rewards (command line)", ["this algorithm requires rewards", "accuracy, format, length"]),
-    (["rewards=[length, length]"], "rewards[1] (command line)", ["two rewards have the label 'length'", "`as: …`"]),
-    (["evaluation.metric=acuracy"], "evaluation.metric (command line)", ["allowed: accuracy, format", "'accuracy'?"]),
+    (["rewards=[]"], "rewards (command line)", "this algorithm requires rewards | accuracy, format, length"),
+    (["rewards=[length, length]"], "rewards[1] (command line)", "two rewards have the label 'length' | `as: …`"),
+    (["evaluation.metric=acuracy"], "evaluation.metric (command line)", "allowed: accuracy, format | 'accuracy'?"),
     (
         ["rewards=[judge]"],
         "rewards[0] (command line)",
-        [
-            "the reward 'judge' requires the column 'solution'",
-            "which the training examples of 'addition' lack",
-            "the columns answer",
-        ],
+        "the reward 'judge' requires the column 'solution' | which the training examples of 'addition' lack | "
+        "the columns answer",
     ),
-    (["rewards=[player]"], "rewards[0] (", ["is a single-turn environment"]),
+    (["rewards=[player]"], "rewards[0] (", "is a single-turn environment"),
     # the third wall
-    (["trainer.lerning_rate=1"], "trainer.lerning_rate (command line)", ["did you mean 'learning_rate'?"]),
+    (["trainer.lerning_rate=1"], "trainer.lerning_rate (command line)", "did you mean 'learning_rate'?"),
     (
         ["trainer.epsilon=0.3"],
         "trainer.epsilon (command line)",
-        ["say `algorithm.policy_loss: {name: clip, epsilon: …}`"],
+        "say `algorithm.policy_loss: {name: clip, epsilon: …}`",
     ),
     (
         ["trainer.num_generations=3"],
         "trainer.num_generations (command line)",
-        ["which 8 completions", "num_generations 2, 4 or 8"],
+        "which 8 completions | num_generations 2, 4 or 8",
     ),
-    (["model.lora.inference_mode=true"], "model.lora.inference_mode (command line)", ["cannot be set here"]),
+    (["model.lora.inference_mode=true"], "model.lora.inference_mode (command line)", "cannot be set here"),
     # parts that fail, and their worlds
-    (["model.hidden=7"], "model.hidden (command line)", ["expected `hidden` to be a multiple of 2 · `heads`"]),
+    (["model.hidden=7"], "model.hidden (command line)", "expected `hidden` to be a multiple of 2 · `heads`"),
     (
         ["environment={name: world, kind: raises}"],
         "environment (command line)",
-        ["'invalid_parts/world' failed: ValueError: the disk is on fire"],
+        "'invalid_parts/world' failed: ValueError: the disk is on fire",
     ),
-    (["environment={name: world, kind: empty}"], "environment (", ["the environment 'world' has no training examples"]),
+    (["environment={name: world, kind: empty}"], "environment (", "the environment 'world' has no training examples"),
     (
         ["environment={name: world, kind: null prompt}"],
         "environment (",
-        ["training example 5 of 'world' has an empty prompt: None"],
+        "training example 5 of 'world' has an empty prompt: None",
     ),
-    (["environment={name: world, kind: no prompt}"], "environment (", ["no column 'prompt'", "did you mean 'promt'?"]),
-    (["environment={name: world, kind: reserved}"], "environment (", ["have a column 'completions'", "rename it"]),
-    (
-        ["environment=world", "algorithm=sft", "rewards=[judge]"],
-        "environment (",
-        ["requires the column 'demonstration'"],
-    ),
+    (["environment={name: world, kind: no prompt}"], "environment (", "no column 'prompt' | did you mean 'promt'?"),
+    (["environment={name: world, kind: reserved}"], "environment (", "have a column 'completions' | rename it"),
+    (["environment=world", "algorithm=sft", "rewards=[judge]"], "environment (", "requires the column 'demonstration'"),
 ]
+"""Overrides, the place that the error names, and its words, between bars."""
 
 
 @pytest.mark.parametrize(("overrides", "place", "words"), WRONG, ids=[" ".join(o) for o, _, _ in WRONG])
 def test_invalid_recipe_is_reported_with_place_and_fix(
-    overrides: list[str], place: str, words: list[str], tmp_path: Path
+    overrides: list[str], place: str, words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(RecipeError) as caught:
         run(tmp_path, BASE, *overrides)
     assert str(caught.value).startswith(place)
-    for part in words:
+    for part in words.split(" | "):
         assert part in str(caught.value)
 
 
@@ -406,19 +362,6 @@ def test_stages_survive_too(tmp_path: Path) -> None:
     assert document["plugins"] == {"load": [str(ODD_PARTS)]}
 
 
-def test_repository_recipes_equal_their_resolved_form(tmp_path: Path) -> None:
-    lessons = sorted((Path(__file__).parents[1] / "recipes" / "lessons").rglob("*.yaml"))
-    assert lessons
-    for lesson in lessons:
-        found = recipe.load(lesson)
-        stages = compose(found, Registry(found.load, found.block), build_environment=False)
-        path = tmp_path / lesson.name
-        path.write_text(dump(resolved(stages, found)))
-        back = recipe.load(path)
-        again = compose(back, Registry(back.load, back.block), build_environment=False)
-        assert [stage.body for stage in again] == [stage.body for stage in stages]
-
-
 def test_every_value_has_an_origin(tmp_path: Path) -> None:
     text = BASE.replace("algorithm: grpo", "algorithm: {name: dapo, policy_loss: {epsilon: 0.1}}")
     overrides = ["algorithm.filters.0.reward=accuracy", "environment.digits=2", "model.lora={r: 4}"]
@@ -457,6 +400,3 @@ def test_origins_of_stages_name_the_line_they_were_inherited_from(tmp_path: Path
     )
     assert origins["stages[1].model.lora.r"] == "recipe.yaml line 5"
     assert origins["stages[1].algorithm.filters[0].name"] == "algorithm dapo"
-
-
-# ------------------------------------------------------------------ broken plugins

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fixtures_trainer_steps import trained
 from rlm_lab import plugin_list
 from rlm_lab.part_changes import folded
 from vectors.conventions import RECENT, Setting, pairs
@@ -24,6 +22,7 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import validated_parts
 from rlm_plugins.report.objective_text import slots_of
+from rlm_plugins.run.launch import launch
 from rlm_plugins.specs import Algorithm, base_name
 
 REGISTRY = Registry()
@@ -331,24 +330,24 @@ def test_plugin_list_keeps_conventions_below_their_algorithm() -> None:
     assert folded([("a@x", "alone")]) == [("a@x", "alone")]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["grpo@trl", "rloo@trl", "gspo@verl", "reinforce_pp@openrlhf", "dr_grpo@roll"])
-def test_trainer_runs_a_convention(name: str, tmp_path: Path) -> None:
-    """Micro-batches are half a group, and each generation is used twice."""
-    steps = trained(f"{{name: {name}, rollouts: [canned]}}", tmp_path)
-    assert len(steps) == 2
-    assert all(math.isfinite(r["loss"]) and math.isfinite(r["grad_norm"]) for r in steps)
-    assert steps[0]["grad_norm"] > 0
+CANNED = f"""
+environment: {{name: addition, digits: 2, test_rows: 0}}
+rewards: [digits]
+model: {{name: scratch, hidden: 16, heads: 2, intermediate: 16}}
+plugins: {{load: [{Path(__file__).parent / "fake_rollouts.py"}]}}
+algorithm: {{name: grpo, rollouts: [canned], penalties: none, filters: [{{name: keep_k, k: 3}}]}}
+trainer: {{max_steps: 1, per_device_train_batch_size: 2, gradient_accumulation_steps: 4, num_generations: 4,
+          max_completion_length: 16, save_strategy: "no"}}
+"""
 
 
 @pytest.mark.slow
 def test_trainer_counts_completions_without_tokens(tmp_path: Path) -> None:
     """A filter drops every fourth completion: counting them leaves three quarters of the first step's gradient."""
+    (tmp_path / "canned.yaml").write_text(CANNED)
     norms = {}
     for name in ("excluded", "included"):
-        row = "{name: grpo, rollouts: [canned], penalties: none, filters: [{name: keep_k, k: 3}], "
-        row += f"aggregator: {{empty_completions: {name}}}}}"
-        folder = tmp_path / name
-        folder.mkdir()
-        norms[name] = trained(row, folder)[0]["grad_norm"]
+        override = f"algorithm.aggregator.empty_completions={name}"
+        run = launch(tmp_path / "canned.yaml", [override], out=tmp_path / name)
+        (norms[name],) = (record["grad_norm"] for record in run.records() if "grad_norm" in record)
     assert norms["included"] == pytest.approx(norms["excluded"] * 3 / 4, rel=1e-4)

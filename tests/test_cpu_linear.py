@@ -1,4 +1,4 @@
-"""Both matrix-multiplication libraries give equal products, and the faster one is selected."""
+"""Products of both libraries, LoRA layers and gated MLPs with fused products: equal outputs and gradients."""
 
 from __future__ import annotations
 
@@ -71,19 +71,6 @@ def test_faster_library_is_chosen() -> None:
         assert not packing_pays(large)
 
 
-def test_few_tokens_are_multiplied_from_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A weight that is used in place is not packed at each call."""
-    weight, factors = drawn(2**9, 2**10), []
-    product = products._onednn
-    monkeypatch.setattr(products, "_onednn", lambda *given: (factors.append(given[0]), product(*given))[1])
-    for tokens in (products.MAX_SWAPPED - 1, products.MAX_SWAPPED):
-        fast_linear(drawn(tokens, 2**10), weight)
-    assert [x is weight for x in factors] == [True, False]
-    monkeypatch.setattr(products, "MIN_TOKENS", 0)
-    fast_linear(turned := drawn(products.MAX_SWAPPED - 1, 2**9), weight.T)
-    assert factors[-1] is turned, "a transposed weight would be copied"
-
-
 def test_without_onednn_the_default_product_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight = drawn(70, 2**9), drawn(2**8, 2**9)
     assert not torch.equal(fast_linear(x, weight), linear(x, weight)), "the order of the sum is another"
@@ -114,16 +101,22 @@ def pair(family: str, **changes: Any) -> tuple[Any, Any]:
     return usual, fused
 
 
-def is_fused(model: Any, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Return True if a forward pass used our product."""
+def mlp_pair(family: str, **changes: Any) -> tuple[Any, Any]:
+    """Return the same models with fused gated MLPs besides."""
+    usual, fused = pair(family, **changes)
+    lora.fuse_mlps(fused)
+    return usual, fused
+
+
+def mlps(model: Any) -> list[Any]:
+    return [module for module in model.modules() if isinstance(module, lora.FusedMLP)]
+
+
+def is_fused(model: Any, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch, function: Any = lora._Fused) -> bool:
+    """Return True if a forward pass used our product, or another function of ours."""
     calls = []
-    forward = lora._Fused.forward
-
-    def counted(*given: Any) -> torch.Tensor:
-        calls.append(given)
-        return forward(*given)
-
-    monkeypatch.setattr(lora._Fused, "forward", counted)
+    forward = function.forward
+    monkeypatch.setattr(function, "forward", lambda *given: (calls.append(1), forward(*given))[1])
     model(ids)
     monkeypatch.undo()
     return bool(calls)
@@ -133,6 +126,13 @@ def is_fused(model: Any, ids: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_fused_layer_gives_the_gradients_of_the_modules(family: str, library: str) -> None:
     options: dict[str, Any] = {"r": 4, "lora_alpha": 12}
     check_gradients(pair(family, **options)[0], *pair(family, **options))
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3", "Olmo2"])
+def test_a_fused_mlp_gives_the_gradients_of_the_modules(family: str) -> None:
+    usual, fused = mlp_pair(family, r=4, lora_alpha=12)
+    assert len(mlps(fused)) == 2
+    check_gradients(pair(family, r=4, lora_alpha=12)[0], usual, fused)
 
 
 def check_gradients(exact: Any, usual: Any, fused: Any) -> None:
@@ -150,6 +150,9 @@ def check_gradients(exact: Any, usual: Any, fused: Any) -> None:
 def test_a_fused_layer_keeps_no_more_for_the_backward_pass() -> None:
     usual, fused = (kept_bytes(model, prompts(12, 12)["input_ids"]) for model in pair("Qwen3"))
     assert usual == fused > 0
+    x = drawn(7, 32).requires_grad_()
+    usual, fused = (kept_bytes(model.base_model.model.model.layers[0].mlp, x) for model in mlp_pair("Llama"))
+    assert usual - fused == 2 * 4 * 7 * 48, "two of the four wide tensors"
 
 
 def kept_bytes(model: Any, x: torch.Tensor) -> int:
@@ -166,8 +169,9 @@ def kept_bytes(model: Any, x: torch.Tensor) -> int:
     return sum(storage.nbytes() for place, storage in kept.items() if place not in own)
 
 
-def test_its_base_alone_is_read_where_the_adapter_is_off(library: str) -> None:
-    usual, fused = pair("Qwen2")
+@pytest.mark.parametrize("make", [pair, mlp_pair])
+def test_its_base_alone_is_read_where_the_adapter_is_off(make: Any, library: str) -> None:
+    usual, fused = make("Qwen2")
     ids = prompts(9)["input_ids"]
     with torch.no_grad(), usual.disable_adapter(), fused.disable_adapter():
         torch.testing.assert_close(fused(ids).logits, usual(ids).logits, rtol=1e-5, atol=1e-5)
@@ -185,6 +189,46 @@ OTHERS: dict[str, Any] = {
     "a watched lora_B": lambda: watched(pair("Llama")[1], "lora_B"),
     "a watched dropout": lambda: watched(pair("Llama")[1], "lora_dropout"),
 }
+
+
+WITHOUT_FUSED_MLP: dict[str, Any] = {
+    "dropout": lambda: mlp_pair("Llama", lora_dropout=0.5)[1].train(),
+    "attention alone": lambda: mlp_pair("Llama", target_modules=["q_proj"])[1],
+    "a watched layer": lambda: watched_gate(mlp_pair("Llama")[1]),
+    "half": lambda: mlp_pair("Llama")[1].to(torch.bfloat16),
+    "no gated MLP": lambda: mlp_pair("GPT2")[1],
+    "off": lambda: switched_off(mlp_pair("Llama")[1]),
+}
+
+
+def watched_gate(model: Any) -> Any:
+    """Register a hook on a layer that the fused function would not call."""
+    for mlp in mlps(model):
+        mlp.gate_proj.register_forward_hook(lambda *given: given[-1] * 2)
+    return model
+
+
+def switched_off(model: Any) -> Any:
+    lora.fuse_mlps(model, enabled=False)
+    assert not mlps(model)
+    return model
+
+
+@pytest.mark.parametrize("make", WITHOUT_FUSED_MLP.values(), ids=WITHOUT_FUSED_MLP)
+def test_other_mlps_are_left_to_the_module(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_fused(make(), prompts(5)["input_ids"], monkeypatch, lora._Gated)
+
+
+def test_a_module_with_another_formula_is_not_fused() -> None:
+    """Its layers have the same names."""
+    usual, _ = pair("Llama")
+    lora.fuse_lora(usual)
+    module = usual.base_model.model.model.layers[0].mlp
+    module.__class__ = type(
+        "Squared", (type(module),), {"forward": lambda self, x: super(type(self), self).forward(x) ** 2}
+    )
+    lora.fuse_mlps(usual)
+    assert [type(mlp).__name__ for mlp in mlps(usual)] == ["FusedLlamaMLP"], "the other layer alone"
 
 
 def watched(model: Any, part: str) -> Any:
@@ -270,10 +314,13 @@ def test_a_compiler_sees_one_graph() -> None:
 
 
 def test_a_second_derivative_is_refused_and_not_left_out() -> None:
-    (layer,) = layers_of(pair("Llama")[1])
-    x = drawn(4, 32).requires_grad_()
-    with pytest.raises(RlmError, match="fused_lora: false"):
-        torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+    mlp = mlps(mlp_pair("Llama")[1])[0]
+    mlp(drawn(3, 32)).sum().backward()  # an input without gradient
+    assert mlp.up_proj.lora_B["default"].weight.grad is not None
+    for layer in (*layers_of(pair("Llama")[1]), mlp):
+        x = drawn(4, 32).requires_grad_()
+        with pytest.raises(RlmError, match="fused_lora: false"):
+            torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
 
 
 def test_fused_adapter_is_saved_and_merged_like_peft(tmp_path: Any) -> None:

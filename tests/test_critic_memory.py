@@ -77,7 +77,10 @@ def test_model_page_equals_the_estimate() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("arm", "checkpointing", "close"), [("ppo, shared", False, 0.1), ("ppo, separate", True, 0.2)])
+@pytest.mark.parametrize(
+    ("arm", "checkpointing", "close"),
+    [("ppo, shared", False, 0.1), pytest.param("ppo, separate", True, 0.2, marks=pytest.mark.full)],
+)
 def test_memory_of_a_ppo_step_equals_the_estimate(arm: str, checkpointing: bool, close: float) -> None:
     """Memory at rest is equal to the byte, the peak closely: a copy has no gradients during the policy update."""
     actual = bytes_of(ppo_memory.document(arm, checkpointing, **SMALL))

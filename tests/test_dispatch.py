@@ -107,11 +107,3 @@ def test_infinite_reward_names_reward_and_completion() -> None:
     named = {"format": torch.zeros(2), "speed": torch.tensor([0.0, torch.inf])}
     with pytest.raises(PartError, match=r"reward 'speed': the reward of completion 1 is inf"):
         score(scoring([1.0, torch.inf], named_rewards=named), equation())
-
-
-def test_padding_of_a_result_is_ignored() -> None:
-    def junk_in_padding(mask):
-        return torch.ones(mask.shape).masked_fill(~mask, torch.nan)
-
-    found = score(scoring([1.0, 2.0], lengths=[2, 1]), equation(advantage=part("rlm_advantages", junk_in_padding)))
-    assert found.advantages.tolist() == [[1.0, 1.0], [1.0, 0.0]]

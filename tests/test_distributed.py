@@ -166,13 +166,6 @@ def test_first_step_equals_one_process(runs: Path, name: str) -> None:
     same(runs, name, 1, 2e-5, 1e-7, "reward", "advantage/abs_mean")
 
 
-def test_fast_paths_change_nothing_on_two_processes(runs: Path) -> None:
-    plain, fast = (logged(runs / "two" / name) for name in ("lesson", "short-cuts"))
-    assert fast["speed/skipped"] > 0
-    for what in ("loss", "grad_norm"):
-        assert fast[what] == pytest.approx(plain[what], rel=2e-5), what
-
-
 @pytest.mark.parametrize("name", ["refilled", "not-full", "refilled-cut"])
 def test_samples_equal_those_of_one_process(runs: Path, name: str) -> None:
     """Dynamic sampling takes several rounds and continues in the next step; a group may be split over processes."""

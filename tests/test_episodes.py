@@ -36,6 +36,8 @@ from rlm_plugins.specs import Environment, EnvironmentSpec
 from rlm_plugins.stage import Reward
 from rlm_plugins.trainer import EquationTrainer
 
+RETURN = Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({}))
+
 
 def playing(
     folder: Path,
@@ -285,10 +287,9 @@ def test_a_template_without_tools_is_refused(tmp_path: Path) -> None:
 def test_evaluation_plays_episodes_as_in_training(tmp_path: Path) -> None:
     model, tokenizer = fixtures_environments.scratch()
     environment_spec = fixtures_environments.environment_spec(chat=True)
-    rewards = [Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({}))]
     options: dict[str, Any] = {"metric": "it", "max_new_tokens": 40, "environment_spec": environment_spec}
     reports = [
-        evaluate(model, tokenizer, environment_spec.test, rewards, batch_size=size, **options) for size in (3, 16)
+        evaluate(model, tokenizer, environment_spec.test, [RETURN], batch_size=size, **options) for size in (3, 16)
     ]
     assert reports[0] == reports[1], "whoever is in the batch"
     equation_trainer = speaking(tmp_path, environment_spec, max_completion_length=40, pieces={"peft_config": None})
@@ -332,22 +333,13 @@ class Hanging(Fragile):
         raise AssertionError
 
 
-class Odd(Fragile):
-    """Environment whose `step` returns a text only."""
-
-    def step(self, action: str) -> Any:
-        return "+"
-
-
-class Unsure(Fragile):
-    """Environment that returns texts instead of a boolean for the end of the episode; each of them is truthy."""
-
-    def step(self, action: str) -> Any:
-        return "+", 1.0, "False"
+def returning(result: Any) -> type[Environment]:
+    """Return an environment whose `step` returns this."""
+    return type("Odd", (Fragile,), {"step": lambda self, action: result})
 
 
 def failing(folder: Path, environment: Any, on_error: str, monkeypatch: pytest.MonkeyPatch) -> EquationTrainer:
-    reward = Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({}), on_error=on_error)
+    reward = replace(RETURN, on_error=on_error)
     faults = FaultLog()
     pieces = {"rewards": [reward], "reward_funcs": [trl_reward(reward, faults)], "faults": faults}
     equation_trainer = speaking(folder, fixtures_environments.environment_spec(environment, chat=True), pieces=pieces)
@@ -373,8 +365,8 @@ def test_failing_environment_ends_its_episode_by_on_error(tmp_path: Path, monkey
     ("environment", "word"),
     [
         (Hanging, "no answer within 0.2 s"),
-        (Odd, r"it returned '\+'"),
-        (Unsure, r"it returned \('\+', 1.0, 'False'\)"),
+        (returning("+"), r"it returned '\+'"),
+        (returning(("+", 1.0, "False")), r"it returned \('\+', 1.0, 'False'\)"),
     ],
 )
 def test_hanging_or_invalid_environment_is_a_fault(
@@ -487,10 +479,7 @@ def test_an_environment_is_looked_at_before(environment: Any, words: list[str]) 
 
 
 def test_only_multi_turn_environments_have_turns() -> None:
-    silent, reward = (
-        fixtures_environments.environment_spec(None),
-        Reward("it", Part("rlm_rewards", "it", "test", episode_return).bind({})),
-    )
+    silent, reward = fixtures_environments.environment_spec(None), RETURN
     with pytest.raises(RecipeError, match="requires `episodes`, but 'talk' is a single-turn environment"):
         check_columns(silent, "training", [reward], "talk", "rewards")
     check_columns(fixtures_environments.environment_spec(), "training", [reward], "talk", "rewards")

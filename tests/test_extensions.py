@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +11,11 @@ from typing import Any
 
 import pytest
 from rlm_fast.speed import Memory
+from rlm_lab import scaffold
+from typer.testing import CliRunner
 
 from rlm_plugins import recipe
+from rlm_plugins.cli import app
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
@@ -24,10 +26,8 @@ from rlm_plugins.trainer.options import GRPOConfig, arguments
 PAGE = Path(__file__).parents[1] / "docs" / "writing-parts.md"
 PACKAGE = """
 import time
-from pathlib import Path
 from typing import Annotated
 
-import typer
 from pydantic import Field
 
 from rlm_plugins import hookimpl
@@ -55,24 +55,6 @@ def no_engine(config):
         raise RecipeError("requires decoding in this process", where="trainer.max_seconds")
 
 
-class Longest(StepObserver):
-    \"\"\"Log the longest completion, in units of `tokens`.\"\"\"
-
-    def __init__(self, *, tokens: int = 1):
-        self.unit = tokens
-
-    def attach(self, trainer):
-        self.log = trainer.components.context.log
-
-    def scored(self, batch, turn_ends):
-        self.log("longest", batch.mask.sum(1).max().item() / self.unit)
-
-
-def count_steps(run: Annotated[Path, typer.Argument(help="The folder of a run.")]) -> None:
-    \"\"\"Count the lines of metrics of a run.\"\"\"
-    print(len((run / "metrics.jsonl").read_text().splitlines()))
-
-
 @hookimpl
 def rlm_settings():
     return {
@@ -86,15 +68,6 @@ def rlm_settings():
         )
     }
 
-
-@hookimpl
-def rlm_observers():
-    return {"longest": Longest}
-
-
-@hookimpl
-def rlm_commands():
-    return {"count-steps": count_steps}
 """
 RECIPE = """
 model: {name: scratch, hidden: 16, layers: 1, lora: {r: 2, target_modules: all-linear}}
@@ -103,7 +76,7 @@ rewards: [accuracy]
 algorithm: grpo
 speed: none
 counted_passes: {per: 1000}
-observers: [{name: longest, tokens: 2}]
+observers: [{name: longest_completion, tokens: 2}]
 trainer: {max_steps: 1, per_device_train_batch_size: 4, num_generations: 4, max_completion_length: 4, max_seconds: 1e-9}
 """
 
@@ -117,7 +90,8 @@ def page_block() -> str:
 
 def install(folder: Path) -> Path:
     """Write a package with its metadata, as pip installs it; return the folder for `sys.path`."""
-    (folder / "scratch_package.py").write_text(PACKAGE + page_block().replace("from rlm_plugins import hookimpl\n", ""))
+    examples = [scaffold.module_text(hook, scaffold.part_name(hook)) for hook in ("rlm_observers", "rlm_commands")]
+    (folder / "scratch_package.py").write_text("\n".join([PACKAGE, page_block(), *examples]))
     metadata = folder / "scratch_package-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: scratch-package\nVersion: 1.0\n")
@@ -160,7 +134,7 @@ def test_setting_section_observer_and_passes_are_used(installed: Path) -> None:
     [
         ("trainer.max_seconds=-1", r"trainer\.max_seconds.*more than 0"),
         ("counted_passes.perr=1", "perr"),
-        ("observers=[{name: longest, token: 2}]", "token"),
+        ("observers=[{name: longest_completion, token: 2}]", "token"),
         ("speed={}", "both replace the forward passes"),
     ],
 )
@@ -184,16 +158,13 @@ def test_its_memory_is_in_the_estimate(installed: Path) -> None:
 
 
 def test_command_of_the_package(installed: Path) -> None:
-    (installed / "metrics.jsonl").write_text("{}\n{}\n")
-    environment = {"PYTHONPATH": str(installed), "PATH": "/usr/bin", "RLM_CACHE": str(installed / "cache")}
-    command = [sys.executable, "-m", "rlm_plugins"]
-    shown = subprocess.run([*command, "--help"], env=environment, capture_output=True, text=True, check=True).stdout
-    assert re.search(r"count-steps\s+Count the lines of metrics of a run", shown)
-    counted = [*command, "count-steps", str(installed)]
-    assert subprocess.run(counted, env=environment, capture_output=True, text=True, check=True).stdout == "2\n"
+    (installed / "samples.jsonl").write_text('{"completion": "abc"}\n{"completion": "a"}\n')
+    shown = CliRunner().invoke(app, ["--help"]).stdout
+    assert re.search(r"mean_length\s+Print the mean length of the completions of a run", shown)
+    assert CliRunner().invoke(app, ["mean_length", str(installed)]).stdout == "2.0\n"
 
 
 def test_package_that_is_blocked_adds_nothing(installed: Path) -> None:
     document = json.dumps({"block": ["scratch_package"]})
-    with pytest.raises(RecipeError, match=r"max_seconds|counted_passes|longest"):
+    with pytest.raises(RecipeError, match=r"max_seconds|counted_passes|longest_completion"):
         build(installed, f"plugins={document}")

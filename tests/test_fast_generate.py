@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import fixtures_models
@@ -14,13 +13,12 @@ import torch
 from rlm_fast import cpu_linear as products
 from rlm_fast import fast, kv_cache, loop, plain_linear, sampling
 from rlm_fast.fast import dry_run, why_self_check_fails
-from rlm_fast.kv_cache import PreallocatedLayer, surviving_indices
+from rlm_fast.kv_cache import PreallocatedLayer
 from rlm_fast.loop import why_unsupported_model
 from rlm_fast.packed_forward import USES_RNG
 from rlm_fast.plain_linear import merged
 from rlm_fast.sampling import MultinomialSampler, exponential_is_inverse, sample_inverse_cdf
 from transformers import GenerationConfig
-from transformers.cache_utils import DynamicLayer
 
 from rlm_plugins.rollout.generator_call import Generation
 
@@ -75,9 +73,10 @@ def without_fallback() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use merged weights for short completions too, and one thread."""
+    """Use merged weights for short completions too, caches that grow every four tokens, and one thread."""
     torch.set_num_threads(1)
     monkeypatch.setattr(plain_linear, "MERGE_TOKENS", 0)
+    monkeypatch.setattr(kv_cache, "BLOCK", 4)
 
 
 # ------------------------------------------------------------------ the same samples
@@ -127,7 +126,6 @@ def test_an_empty_prompt_beside_others() -> None:
 
 def test_shared_prefill_and_eviction_of_finished_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their keys and values are removed when the cache grows for further tokens."""
-    monkeypatch.setattr(kv_cache, "BLOCK", 4)
     model, read, held = fixtures_models.model("Llama").eval(), [], []
     assert why_self_check_fails(model, model.generate) is None
     model.register_forward_pre_hook(lambda _, __, given: read.append(tuple(given["input_ids"].shape)), with_kwargs=True)
@@ -146,25 +144,6 @@ def test_shared_prefill_and_eviction_of_finished_sequences(monkeypatch: pytest.M
     assert alive[0] > 2 * alive[-1], "rows end one by one"
     assert read == [(2, 6), *((left, 1) for left in alive)]
     assert held[-1] <= (ids.shape[1] + 4) * alive[-6] < (ids.shape[1] - 1) * len(ids) / 2
-
-
-def test_kv_cache_equals_that_of_transformers() -> None:
-    """Keys and values are equal after many tokens, and after a selection of sequences."""
-    draw = torch.Generator().manual_seed(0)
-    usual, roomy = DynamicLayer(), PreallocatedLayer()
-    for tokens in (5, *[1] * 150):
-        new = [torch.randn(3, 2, tokens, 4, generator=draw) for _ in range(2)]
-        for a, b in zip(usual.update(*new), roomy.update(*new), strict=True):
-            assert torch.equal(a, b)
-    for layer in (usual, roomy):
-        layer.batch_select_indices(torch.tensor([2, 0, 0, 1]))
-    places = surviving_indices(torch.tensor([False, True, True, False]))
-    usual.batch_select_indices(places)
-    kv_cache.evict(SimpleNamespace(layers=[roomy]), places)  # type: ignore[arg-type]
-    new = [torch.randn(2, 2, 1, 4, generator=draw) for _ in range(2)]
-    assert all(torch.equal(a, b) for a, b in zip(usual.update(*new), roomy.update(*new), strict=True))
-    assert usual.get_seq_length() == roomy.get_seq_length() == 156
-    assert usual.get_mask_sizes(1) == roomy.get_mask_sizes(1)
 
 
 # ------------------------------------------------------------------ the adapter
@@ -255,7 +234,12 @@ FALLS_BACK: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
 def test_unsupported_options_fall_back_to_transformers(
     family: str, model: dict[str, Any], changes: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One warning is logged, however often this happens."""
+    """It is known before weights are loaded; one warning is logged, however often this happens."""
+    unloaded = fixtures_models.model(family, **model).to("meta").train()
+    reason, held = dry_run(unloaded, config(**changes))
+    assert why in str(reason)
+    assert held == 0
+    assert {x.device.type for x in unloaded.parameters()} == {"meta"}
     fast._log_fallback.cache_clear()
     lm = fixtures_models.model(family, **model).train()
     with caplog.at_level(logging.WARNING, fast.__name__):
@@ -264,17 +248,6 @@ def test_unsupported_options_fall_back_to_transformers(
     (line,) = [record.getMessage() for record in caplog.records if record.name == fast.__name__]
     assert line.startswith("generation falls back to transformers: ")
     assert why in line
-
-
-@pytest.mark.parametrize(("family", "model", "changes", "why"), FALLS_BACK.values(), ids=FALLS_BACK)
-def test_unsupported_options_are_known_before_loading(
-    family: str, model: dict[str, Any], changes: dict[str, Any], why: str
-) -> None:
-    lm = fixtures_models.model(family, **model).to("meta").train()
-    reason, held = dry_run(lm, config(**changes))
-    assert why in str(reason)
-    assert held == 0
-    assert {x.device.type for x in lm.parameters()} == {"meta"}
 
 
 @pytest.mark.parametrize("small", [0, products.MIN_WEIGHT], ids=["laid out", "as they are"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import fixtures_vision
 import numpy as np
 import pytest
 import tiny
@@ -167,45 +168,17 @@ def test_load_balancing_loss_keeps_the_micro_batches(tmp_path: Path) -> None:
     assert torch.equal(run("quick", replace(Speed(), fused_lora=False)), run("slow", NO_SPEED))
 
 
-IMAGE, SIDE, PATCH = "<image>", 8, 4
-
-
 def vision_language_model() -> Made:
     """Return a small vision-language model and its processor, with one token per patch."""
-    each = "{% for c in m['content'] %}{{ c.get('text', image) }}{% endfor %}"
-    logged = "{% set image = '" + IMAGE + "' %}{% for m in messages %}" + each + "{% endfor %}"
-    words = tiny.tokenizer()
-    words.add_special_tokens({"additional_special_tokens": [IMAGE]})
-    words.chat_template = logged
-    processor = transformers.LlavaProcessor(
-        image_processor=transformers.CLIPImageProcessor(
-            size={"shortest_edge": SIDE}, crop_size={"height": SIDE, "width": SIDE}
-        ),
-        tokenizer=words,
-        patch_size=PATCH,
-        vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-        chat_template=logged,
-        image_token=IMAGE,
-    )
-    eyes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = transformers.LlavaConfig(
-        text_config={"model_type": "llama", **SIZES, **HEADS, "vocab_size": len(words)},
-        vision_config={"model_type": "clip_vision_model", **eyes, "image_size": SIDE, "patch_size": PATCH},
-        image_token_index=words.convert_tokens_to_ids(IMAGE),
-        vision_feature_layer=-1,
-        pad_token_id=0,
-        eos_token_id=1,
-    )
-    torch.manual_seed(3)
-    model = transformers.LlavaForConditionalGeneration(config)
-    return {"model": model, "processing_class": processor, "peft_config": None}
+    tool = fixtures_vision.processor()
+    return {"model": fixtures_vision.model(tool), "processing_class": tool, "peft_config": None}
 
 
 def image_questions() -> Dataset:
     """Return a data set of questions, each with an image of noise."""
     pillow, draw = pytest.importorskip("PIL.Image"), np.random.default_rng(0)
-    images = [pillow.fromarray(draw.integers(0, 255, (SIDE, SIDE, 3), dtype=np.uint8)) for _ in range(16)]
+    shape = (fixtures_vision.SIDE, fixtures_vision.SIDE, 3)
+    images = [pillow.fromarray(draw.integers(0, 255, shape, dtype=np.uint8)) for _ in range(16)]
     messages = [[{"role": "user", "content": f"{i % 10}+1="}] for i in range(len(images))]
     return Dataset.from_dict({"prompt": messages, "image": images}).cast_column("image", datasets.Image())
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from fixtures_critic import KINDS, critic
+from fixtures_critic import critic
 from fixtures_equations import equation_of
 from fixtures_trainer import trainer
 from rlm_fast import cpu_linear
@@ -18,6 +18,7 @@ from rlm_fast.features import LOAD_BALANCING, speed_of
 from rlm_fast.speed import NO_SPEED, Speed
 from rlm_fast.speed_report import fast_path_lines
 from rlm_fast.zero_advantage import zero_advantage_has_no_gradient
+from test_every_algorithm import BATCHES
 from transformers import MixtralConfig
 from trl import GRPOTrainer
 
@@ -104,10 +105,9 @@ def test_zero_advantage_completions_are_skipped(tmp_path: Path, row: str) -> Non
     assert any(0 < line["speed/skipped"] < 1 for line in compared(tmp_path, row))
 
 
-@pytest.mark.parametrize("row", ["grpo", "gfpo"])
-def test_terms_over_all_completions_disable_skipping(tmp_path: Path, row: str) -> None:
-    """With a KL penalty or an entropy bonus the forward pass is padding-free, but nothing is skipped."""
-    assert not any("speed/skipped" in line for line in compared(tmp_path, row))
+def test_terms_over_all_completions_disable_skipping(tmp_path: Path) -> None:
+    """With a KL penalty the forward pass is padding-free, but nothing is skipped."""
+    assert not any("speed/skipped" in line for line in compared(tmp_path, "grpo"))
 
 
 def test_several_updates_per_generation(tmp_path: Path) -> None:
@@ -126,11 +126,6 @@ def test_small_micro_batches_are_joined(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(cpu_linear, "PRODUCTS", products)
     monkeypatch.setattr(cpu_linear, "MERGED_TOKENS", 0)
     compared(tmp_path, "cispo", fast=replace(ALL, max_tokens_per_micro_batch=None), num_iterations=2, max_steps=4)
-
-
-@pytest.mark.parametrize("kind", ["shared", "head"])
-def test_a_critic_learns_from_every_portion(tmp_path: Path, kind: str) -> None:
-    compared(tmp_path, "orz", fast=replace(ALL, max_tokens_per_micro_batch=40), critic=kind, max_steps=2)
 
 
 def test_old_log_probabilities_are_those_of_the_first_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,9 +151,10 @@ def test_checkpointing(tmp_path: Path) -> None:
     compared(tmp_path, "dr_grpo", gradient_checkpointing=True)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_critic_supports_padding_free_passes(tmp_path: Path, kind: str) -> None:
-    logged = compared(tmp_path, "orz", critic=kind)
+@pytest.mark.parametrize(("kind", "tokens"), [("shared", 40), ("head", 40), ("separate", "auto")])
+def test_critic_supports_padding_free_passes(tmp_path: Path, kind: str, tokens: Any) -> None:
+    """It learns from every portion of a micro-batch."""
+    logged = compared(tmp_path, "orz", fast=replace(ALL, max_tokens_per_micro_batch=tokens), critic=kind, max_steps=2)
     assert not any("speed/skipped" in line for line in logged)
     assert any(line["critic/value"] for line in logged)
 
@@ -177,34 +173,11 @@ KEEP_ALL = {
 LABELS = ("greedy", "demonstrations", "replay")
 
 
-def drawn(seed: int) -> tuple[Batch, torch.Tensor]:
-    """Return a scored batch of four groups of four, two without advantage, and the mask of their completions."""
-    draw = torch.Generator().manual_seed(seed)
-    rows, width = 16, 6
-
-    def some() -> torch.Tensor:
-        return -2 * torch.rand(rows, width, generator=draw)
-
-    dead = torch.arange(rows) % 4 < 2
-    mask = torch.arange(width) < torch.randint(1, width + 1, (rows, 1), generator=draw)
-    batch = Batch(
-        group=torch.arange(rows) % 4,
-        mask=mask,
-        truncated=torch.zeros(rows, dtype=torch.bool),
-        sources={name: torch.rand(rows, generator=draw) < 0.5 for name in ("policy", *LABELS)},
-        max_completion_length=width,
-        step=0,
-        rewards=some()[:, 0],
-        advantages=some()[:, :1].where(~dead.unsqueeze(1), 0.0),
-        expected_logp=some()[:, 0],
-        num_tokens=mask.sum().float(),
-        num_sequences=torch.tensor(float(rows)),
-        num_sequences_all=torch.tensor(float(rows)),
-        num_micro_batches=torch.tensor(1.0),
-    )
-    for name in ("logp", "old_logp", "ref_logp", "rollout_logp", "entropy", "values", "old_values", "returns"):
-        setattr(batch, name, some())
-    return batch, dead
+def without_advantage(number: int) -> tuple[Batch, torch.Tensor]:
+    """Return one of the batches with a group without advantage, and the mask of its completions."""
+    batch = BATCHES[number]
+    dead = batch.group == batch.group[0]
+    return replace(batch, advantages=batch.advantages[:, :1].where(~dead.unsqueeze(1), 0.0)), dead
 
 
 def gradient(batch: Batch, symbols: Equation) -> torch.Tensor:
@@ -218,8 +191,8 @@ def test_skipped_completions_have_no_gradient(name: str) -> None:
     symbols = equation_of(name)
     verdict = zero_advantage_has_no_gradient(symbols, 0, LABELS)
     assert not (verdict and name in KEEP_ALL), KEEP_ALL.get(name)
-    for seed in range(3 if verdict else 0):
-        batch, dead = drawn(seed)
+    for seed in range(1, 4 if verdict else 1):
+        batch, dead = without_advantage(-seed)
         muted = batch.old_logp.where(dead.unsqueeze(1), batch.logp)
         read, left_out = gradient(batch, symbols), gradient(replace(batch, logp=muted), symbols)
         assert not read[dead].any()
@@ -256,7 +229,7 @@ def test_a_loss_on_another_device_is_taken_for_one_that_sees_them() -> None:
 
     part = Part("rlm_policy_losses", "elsewhere", "test", elsewhere)
     with pytest.raises(PartError, match="elsewhere"):
-        objective(drawn(0)[0], replace(equation_of("dr_grpo"), policy_loss=part.bind({})))
+        objective(BATCHES[-1], replace(equation_of("dr_grpo"), policy_loss=part.bind({})))
     assert not zero_advantage_has_no_gradient(replace(equation_of("dr_grpo"), policy_loss=part.bind({})), 0)
 
 
@@ -292,6 +265,14 @@ model: {name: scratch, hidden: 16, heads: 2, intermediate: 16, lora: {r: 4}}
 algorithm: dr_grpo
 trainer: {per_device_train_batch_size: 8, num_generations: 4, gradient_accumulation_steps: 2}
 """
+
+
+def stage_of(folder: Path, *overrides: str, text: str = RECIPE, build: bool = True) -> Any:
+    (folder / "recipe.yaml").write_text(text)
+    (stage,) = compose(recipe.load(folder / "recipe.yaml", overrides), REGISTRY, build_environment=build)
+    return stage
+
+
 EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1}
 
 
@@ -300,66 +281,43 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
     [
         (
             "speed.padding_free=true speed.skip_zero_advantage=true speed.group_micro_batches=true",
-            ["padding-free", "skipped in the update", "grouped by prompt"],
+            "padding-free | skipped in the update | grouped by prompt",
         ),
         (
             "speed.group_micro_batches=true",
-            [
-                "`speed.padding_free` is off",
-                "`speed.skip_zero_advantage` is off",
-                "shuffled by TRL (forward passes are padded)",
-            ],
+            "`speed.padding_free` is off | `speed.skip_zero_advantage` is off | "
+            "shuffled by TRL (forward passes are padded)",
         ),
-        ("algorithm=grpo", ["padding-free", "still a gradient in kl", "grouped by prompt", "merged up to"]),
+        ("algorithm=grpo", "padding-free | still a gradient in kl | grouped by prompt | merged up to"),
         (
             "trainer.num_iterations=2",
-            [
-                "padding-free",
-                "skipped in the update",
-                "grouped by prompt",
-                "merged up to",
-                "from the first pass over a generation",
-            ],
+            "padding-free | skipped in the update | grouped by prompt | merged up to | "
+            "from the first pass over a generation",
         ),
         (
             "trainer.steps_per_generation=3",
-            [
-                "padding-free",
-                "skipped in the update",
-                "an optimizer step spans generations",
-                "recorded during decoding",
-            ],
+            "padding-free | skipped in the update | an optimizer step spans generations | recorded during decoding",
         ),
         (
             "speed.padding_free=true speed.group_micro_batches=true speed.max_tokens_per_micro_batch=500",
-            [
-                "padding-free",
-                "`speed.skip_zero_advantage` is off",
-                "grouped by prompt",
-                "500 tokens, each prompt counted once",
-            ],
+            "padding-free | `speed.skip_zero_advantage` is off | grouped by prompt | "
+            "500 tokens, each prompt counted once",
         ),
         (
             "model.lora.lora_dropout=0.1 trainer.num_iterations=2",
-            [
-                "dropout is on",
-                "part of the update (forward passes are padded)",
-                "shuffled by TRL",
-                "a pass of their own (dropout is on",
-            ],
+            "dropout is on | part of the update (forward passes are padded) | shuffled by TRL | "
+            "a pass of their own (dropout is on",
         ),
     ],
 )
-def test_check_lists_the_active_fast_paths(tmp_path: Path, override: str, lines_expected: list[str]) -> None:
-    file = tmp_path / "recipe.yaml"
-    file.write_text(RECIPE)
+def test_check_lists_the_active_fast_paths(tmp_path: Path, override: str, lines_expected: str) -> None:
     fused = "`speed.fused_lora` is off" if override.startswith("speed") else "fused linear"
     fused = "`lora_dropout` is set" if "dropout" in override else fused
     off = OFF if override.startswith("speed") else "speed={}"
-    (stage,) = compose(recipe.load(file, [off, *override.split()]), REGISTRY)
+    stage = stage_of(tmp_path, off, *override.split())
     lines = fast_path_lines(stage, arguments(stage))
-    lines_expected = [lines_expected[0], fused, *lines_expected[1:]]
-    assert all(part in line for part, line in zip(lines_expected, lines, strict=True)), lines
+    first, *others = lines_expected.split(" | ")
+    assert all(part in line for part, line in zip([first, fused, *others], lines, strict=True)), lines
 
 
 @pytest.mark.parametrize(
@@ -373,9 +331,7 @@ def test_check_lists_the_active_fast_paths(tmp_path: Path, override: str, lines_
     ],
 )
 def test_check_explains_why_lora_is_not_fused(tmp_path: Path, override: str, lines_expected: str) -> None:
-    file = tmp_path / "recipe.yaml"
-    file.write_text(RECIPE)
-    (stage,) = compose(recipe.load(file, [override]), REGISTRY)
+    stage = stage_of(tmp_path, override)
     assert lines_expected in next(
         line
         for line in fast_path_lines(stage, arguments(stage))
@@ -396,10 +352,7 @@ def test_check_accounts_for_expert_load_balancing(
     tmp_path: Path, config: MixtralConfig, override: str, balanced: bool
 ) -> None:
     """The coefficient is set by the recipe, otherwise by the model's config."""
-    file = tmp_path / "recipe.yaml"
-    file.write_text(RECIPE)
-    changes = [f"trainer.router_aux_loss_coef={override}", "model.lora.target_modules=[q_proj]"]
-    (stage,) = compose(recipe.load(file, changes), REGISTRY)
+    stage = stage_of(tmp_path, f"trainer.router_aux_loss_coef={override}", "model.lora.target_modules=[q_proj]")
     stage.source.config = config
     lines = fast_path_lines(stage, arguments(stage))
     assert (f"forward passes: padded ({LOAD_BALANCING})" in lines) is balanced, lines
@@ -415,25 +368,18 @@ def test_check_accounts_for_expert_load_balancing(
     ],
 )
 def test_a_key_of_another_type_is_refused(tmp_path: Path, setting: str, allowed: str) -> None:
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    loaded = recipe.load(tmp_path / "recipe.yaml", [f"speed.{setting}"])
     with pytest.raises(RecipeError) as caught:
-        compose(loaded, REGISTRY, build_environment=False)
+        stage_of(tmp_path, f"speed.{setting}", build=False)
     assert caught.value.where.startswith(f"speed.{setting.partition('=')[0]} (")
     assert f"expected {allowed}, got " in caught.value.problem
 
 
 @pytest.mark.parametrize(("override", "taken"), [("none", NO_SPEED), ("null", NO_SPEED), ("{}", Speed())])
 def test_none_disables_and_empty_enables_all_fast_paths(tmp_path: Path, override: str, taken: Speed) -> None:
-    (tmp_path / "recipe.yaml").write_text(RECIPE)
-    (stage,) = compose(recipe.load(tmp_path / "recipe.yaml", [f"speed={override}"]), REGISTRY, build_environment=False)
-    assert speed_of(stage) == taken
+    assert speed_of(stage_of(tmp_path, f"speed={override}", build=False)) == taken
 
 
 def test_trainer_with_its_own_loss_has_no_fast_paths(tmp_path: Path) -> None:
-    file = tmp_path / "recipe.yaml"
-    file.write_text(
-        RECIPE.replace("algorithm: dr_grpo", "algorithm: sft").split("trainer:")[0] + "speed: {padding_free: true}\n"
-    )
+    text = RECIPE.replace("algorithm: dr_grpo", "algorithm: sft").split("trainer:")[0]
     with pytest.raises(RecipeError, match=r"speed (.|\n)*does not support"):
-        compose(recipe.load(file), REGISTRY)
+        stage_of(tmp_path, text=text + "speed: {padding_free: true}\n")

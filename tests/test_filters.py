@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import torch
-from fixtures_equations import equation, part, scoring
 from hypothesis import given
 from hypothesis import strategies as st
-from rlm_algorithms.filters import accuracy_band, keep_k, no_truncated_groups
+from rlm_algorithms.filters import accuracy_band, no_truncated_groups
 from rlm_testing import batches
 
 from rlm_plugins.builtin.filters import nonzero_std
-from rlm_plugins.builtin.shapers import overlong
 from rlm_plugins.equation.batch import Batch
-from rlm_plugins.equation.step import score
 
 
 @given(batches())
@@ -37,19 +34,6 @@ def test_equal_rewards_are_no_spread_however_they_round() -> None:
     assert not nonzero_std(rewards, {}, torch.zeros(8, dtype=torch.long)).any()
 
 
-def test_filter_by_accuracy_drops_groups_of_wrong_completions() -> None:
-    """DAPO filters before the length penalty; by the shaped sum such a group would be kept."""
-    named = {"accuracy": torch.tensor([0.0, 0.0, 1.0, 0.0])}
-    batch = scoring([0.0, 0.0, 1.0, 0.0], group=[0, 0, 1, 1], lengths=[1, 4, 4, 4], named_rewards=named)
-    shaper = part("rlm_shapers", overlong, max_length=4, cache=2)
-    kept = {
-        reward: score(batch, equation(shapers=[shaper], filters=[part("rlm_filters", nonzero_std, reward=reward)]))
-        for reward in (None, "accuracy")
-    }
-    assert kept[None].mask.any(1).tolist() == [True, True, True, True]
-    assert kept["accuracy"].mask.any(1).tolist() == [False, False, True, True]
-
-
 # ---- accuracy band
 
 
@@ -68,29 +52,6 @@ def test_the_band_includes_its_ends() -> None:
 
 
 # ---- keep k
-
-
-@given(batches(), st.integers(1, 5))
-def test_k_shortest_or_most_efficient_completions_are_kept(batch: Batch, k: int) -> None:
-    lengths, rewards = batch.mask.sum(1).tolist(), batch.rewards.tolist()
-    merits = {
-        "length": [-n for n in lengths],
-        "reward_per_token": [r / max(n, 1) for r, n in zip(rewards, lengths, strict=True)],
-    }
-    for by, merit in merits.items():
-        found = keep_k(batch.rewards, batch.mask, batch.group, k=k, by=by)
-        for label in batch.group.unique():
-            rows = [i for i, g in enumerate(batch.group) if g == label]
-            best = sorted(rows, key=lambda i: -merit[i])[:k]
-            assert [i for i in rows if found[i]] == sorted(best)
-
-
-def test_excluded_completions_are_not_compared() -> None:
-    """In GFPO the long correct completion is neither in the baseline nor in a count."""
-    batch = scoring([1.0, 0.0, 1.0, 1.0], lengths=[4, 1, 2, 3])
-    found = score(batch, equation(filters=[part("rlm_filters", keep_k, k=2)]))
-    assert found.advantages.squeeze(1).tolist() == [0.0, -0.5, 0.5, 0.0]
-    assert found.mask.any(1).tolist() == [False, True, True, False]
 
 
 # ---- truncated groups

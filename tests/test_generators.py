@@ -30,10 +30,11 @@ from rlm_plugins.rollout.collector import RolloutCollector
 from rlm_plugins.rollout.generator_call import Generation, generate
 from rlm_plugins.stage import Reward
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer.generation import PolicyGeneration
 from rlm_plugins.trainer.options import arguments
 
 PORTABLE = REGISTRY.find("rlm_generators", "fast").bind({})
+TWO_STEPS = {"steps_per_generation": 4, "gradient_accumulation_steps": 2}
+"""Two optimizer steps of a generation."""
 
 
 def part(target: Any) -> Bound:
@@ -98,7 +99,7 @@ def test_rollout_sources_use_the_generator(tmp_path: Path, calls: dict[str, int]
 
 def test_recorded_logprobs_become_old_logprobs(tmp_path: Path, calls: dict[str, int]) -> None:
     """A generation of two optimizer steps has no extra forward pass, and equal weights."""
-    settings: dict[str, Any] = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 4}
+    settings: dict[str, Any] = {**TWO_STEPS, "max_steps": 4}
     slow = trained(tmp_path, PORTABLE, **settings)
     passes = calls["read"]
     fast = trained(tmp_path, PORTABLE, replace(NO_SPEED, reuse_old_logprobs=True), **settings)
@@ -144,7 +145,7 @@ def with_learned_positions() -> Any:
 def test_recorded_logprobs_are_not_used_if_a_pass_would_differ(
     tmp_path: Path, pieces: dict[str, Any], settings: dict[str, Any]
 ) -> None:
-    settings = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "max_steps": 1, **settings}
+    settings = {**TWO_STEPS, "max_steps": 1, **settings}
     reported = []
     for speed in (NO_SPEED, replace(NO_SPEED, reuse_old_logprobs=True)):
         built = {name: make() for name, make in pieces.items()}
@@ -158,34 +159,11 @@ def test_recorded_logprobs_are_not_used_if_a_pass_would_differ(
 
 def test_no_logprobs_are_recorded_in_other_precisions(tmp_path: Path, calls: dict[str, int]) -> None:
     """In other precisions the log-probs of decoding differ from those of a forward pass."""
-    settings: dict[str, Any] = {
-        "steps_per_generation": 4,
-        "gradient_accumulation_steps": 2,
-        "max_steps": 1,
-        "bf16": True,
-    }
+    settings: dict[str, Any] = {**TWO_STEPS, "max_steps": 1, "bf16": True}
     equation_trainer = trained(tmp_path, PORTABLE, replace(NO_SPEED, reuse_old_logprobs=True), **settings)
     assert calls["written"] == 1
     assert calls["read"] > 0
     assert not equation_trainer.components.generation.recorded
-
-
-def test_recorded_logprobs_belong_to_their_completions() -> None:
-    generation = PolicyGeneration.__new__(PolicyGeneration)
-    first = [3], [5, 1], *torch.tensor([[-1.0, -2.0, 0.0], [0.5, 0.25, 0.0]])
-    generation.recorded = [first, ([3], [7], *torch.ones(2, 3))]
-    ids = torch.tensor([[3, 5, 1, 0], [3, 7, 0, 0]])
-    logp, entropy = generation.recorded_logps(ids, 3) or (ids, ids)
-    assert logp.tolist() == [[-1.0, -2.0, 0.0], [1.0, 0.0, 0.0]]
-    assert entropy.tolist() == [[0.5, 0.25, 0.0], [1.0, 0.0, 0.0]]
-    assert generation.recorded_logps(ids.flip(0), 3) is None
-    assert generation.recorded_logps(ids[:1], 3) is None
-    assert generation.recorded_logps(ids + torch.tensor([1, 0, 0, 0]), 3) is None, "another prompt"
-    chosen = generation.recorded_logps(ids[1:], 3, [1])
-    assert chosen is not None
-    assert torch.equal(chosen[0], logp[1:])
-    assert generation.recorded_logps(ids[1:], 3, [2]) is None
-    assert generation.recorded_logps(ids[:, :2], 1) is None
 
 
 # ------------------------------------------------------------------ judging
@@ -256,15 +234,6 @@ def composed(folder: Path, **changed: Any) -> tuple[Any, Any]:
     return loaded, compose(loaded, Registry(load=loaded.load, block=loaded.block), build_environment=False)
 
 
-def test_fast_generator_is_the_default(tmp_path: Path) -> None:
-    loaded, (stage,) = composed(tmp_path)
-    assert resolved([stage], loaded)["generator"] == {
-        "name": "fast/fast",
-        "sampling": "as_transformers",
-        "merge": True,
-    }
-
-
 def test_recipe_without_rlm_fast_decodes_with_transformers(tmp_path: Path) -> None:
     loaded, (stage,) = composed(tmp_path, plugins={"block": ["fast"]})
     assert stage.generator.part.name == "transformers"
@@ -285,40 +254,29 @@ def test_missing_package_is_an_error_only_if_its_generator_is_named(
     assert "pip install ./plugins/rlm-fast" in caught.value.hint
 
 
-def old_logprobs_line(loaded: Any, *, use_vllm: bool = False) -> str:
-    """Return the line of `rlm check` on old log-probs."""
-    (stage,) = compose(loaded, Registry())
-    args = arguments(stage)
-    args.use_vllm = use_vllm
-    lines = fast_path_lines(stage, args)
-    return next(line for line in lines if line.startswith("old log-probs: "))
-
-
-@pytest.mark.parametrize(("generator", "reported"), [("fast", "recorded during decoding"), ("transformers", "own")])
-def test_check_reports_the_source_of_old_logprobs(tmp_path: Path, generator: str, reported: str) -> None:
-    trainer = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "num_generations": 8, "max_steps": 1}
-    loaded, _ = composed(tmp_path, generator=generator, speed={"reuse_old_logprobs": True}, trainer=trainer)
-    assert reported in old_logprobs_line(loaded)
+NO_FAST = {"generator": "transformers"}
+OWN = "a pass of their own (a part needs them for scoring)"
+SEVERAL = {"per_device_train_batch_size": 8, "steps_per_generation": 4, "num_generations": 8, "max_steps": 1}
+DROPOUT = {"name": "scratch", "lora": {"lora_dropout": 0.1}}
 
 
 @pytest.mark.parametrize(
     ("changed", "reported"),
     [
+        ({"algorithm": "grpo", "speed": {"reuse_old_logprobs": True}, "trainer": SEVERAL}, "recorded during decoding"),
+        ({"algorithm": "grpo", "speed": {"reuse_old_logprobs": True}, "trainer": SEVERAL, **NO_FAST}, "own"),
         ({}, "recorded during decoding"),
-        ({"generator": "transformers"}, "a pass of their own (a part needs them for scoring)"),
+        (NO_FAST, OWN),
         ({"trainer": {"num_iterations": 2}}, "recorded during decoding"),
-        (
-            {"model": {"name": "scratch", "lora": {"lora_dropout": 0.1}}},
-            "a pass of their own (a part needs them for scoring)",
-        ),
+        ({"model": DROPOUT}, OWN),
     ],
 )
-def test_check_reports_parts_that_score_with_old_logprobs(
-    tmp_path: Path, changed: dict[str, Any], reported: str
-) -> None:
-    """This algorithm has its KL in the reward, so it requires old log-probs; with dropout transformers generates."""
+def test_check_reports_the_source_of_old_logprobs(tmp_path: Path, changed: dict[str, Any], reported: str) -> None:
+    """`reinforce_pp` has its KL in the reward, so it requires old log-probs; with dropout transformers generates."""
     loaded, _ = composed(tmp_path, **{"algorithm": "reinforce_pp", **changed})
-    assert reported in old_logprobs_line(loaded)
+    (stage,) = compose(loaded, Registry())
+    lines = fast_path_lines(stage, arguments(stage))
+    assert reported in next(line for line in lines if line.startswith("old log-probs: "))
 
 
 def test_vllm_settings_reach_trl(tmp_path: Path) -> None:

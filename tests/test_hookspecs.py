@@ -17,6 +17,8 @@ import torch
 import typer
 from rlm_lab import scaffold as examples
 from rlm_lab.scaffold import KINDS
+from rlm_testing.conformance_kit import find_violation, report
+from rlm_testing.law import Subject, battery
 from typer.testing import CliRunner
 
 from rlm_plugins import hookspecs
@@ -27,8 +29,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.specs import SLOTS, EnvironmentSpec, ModelSpec
 
-GROUP = torch.tensor([0, 0, 0, 1, 1, 1])
-REWARDS = torch.tensor([0.0, 0.25, 1.0, 0.0, 0.0, 0.0])
+GROUP, REWARDS = [0, 0, 0, 1, 1, 1], [0.0, 0.25, 1.0, 0.0, 0.0, 0.0]
 
 
 def load(hook: str, folder: Path) -> Registry:
@@ -42,10 +43,6 @@ def load(hook: str, folder: Path) -> Registry:
 
 def bound(hook: str, folder: Path, **knobs: Any) -> Bound:
     return load(hook, folder).find(hook, f"example/{examples.part_name(hook)}").bind(knobs)
-
-
-def close(found: Any, *expected: float) -> None:
-    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-6, atol=1e-7)
 
 
 # ------------------------------------------------------------------ each example, called
@@ -96,44 +93,32 @@ def rewards(ask: Callable[..., Bound]) -> None:
     assert ask(characters=4).call({"completions": ["", "ab", "abcdefgh"]}) == [1.0, 0.5, 0.0]
 
 
-def shapers(ask: Callable[..., Bound]) -> None:
-    half = 1 / (1 + math.exp(-0.5))
-    close(ask(temperature=2.0).call({"rewards": torch.tensor([0.0, 1.0])}), 0.5, half)
+VALUES: dict[str, tuple[dict[str, float], dict[str, Any], Any]] = {
+    "rlm_shapers": ({"temperature": 2.0}, {"rewards": [0.0, 1.0]}, [0.5, 1 / (1 + math.exp(-0.5))]),
+    "rlm_filters": ({"at_least": 0.4}, {"rewards": REWARDS, "group": GROUP}, [True] * 3 + [False] * 3),
+    "rlm_advantages": ({}, {"rewards": REWARDS, "group": GROUP}, [-0.25, 0.0, 0.75, 0.0, 0.0, 0.0]),
+    "rlm_importance": ({}, {"logp": [-1.0, -2.0], "old_logp": [-1.5, -2.0]}, [0.5, 0.0]),
+    "rlm_policy_losses": ({"cap": 2.0}, {"ratio": [0.5, 3.0, 3.0], "advantages": [1.0, 1.0, -1.0]}, [-0.5, -2.0, 2.0]),
+    "rlm_token_weights": ({"half_life": 2.0}, {"logp": [[0.0] * 5] * 2}, [[1.0, 0.5**0.5, 0.5, 0.5**1.5, 0.25]] * 2),
+    "rlm_penalties": ({}, {"logp": [-1.0, -2.0], "old_logp": [-3.0, -2.0]}, [2.0, 0.0]),
+    "rlm_aggregators": (
+        {},
+        {
+            "loss": [[1.0, 1.0, 1.0, 1.0], [3.0, 9.0, 9.0, 9.0], [9.0, 9.0, 9.0, 9.0]],
+            "mask": [[True] * 4, [True, False, False, False], [False] * 4],
+            "num_sequences": 2.0,
+        },
+        (4 / 2 + 3 / 1) / 2,
+    ),
+}
+"""Symbol of the equation → knobs, data, and the value by hand."""
 
 
-def filters(ask: Callable[..., Bound]) -> None:
-    kept = ask(at_least=0.4).call({"rewards": REWARDS, "group": GROUP})
-    assert kept.tolist() == [True, True, True, False, False, False]
-
-
-def advantages(ask: Callable[..., Bound]) -> None:
-    close(ask().call({"rewards": REWARDS, "group": GROUP}), -0.25, 0.0, 0.75, 0.0, 0.0, 0.0)
-
-
-def importance(ask: Callable[..., Bound]) -> None:
-    close(ask().call({"logp": torch.tensor([-1.0, -2.0]), "old_logp": torch.tensor([-1.5, -2.0])}), 0.5, 0.0)
-
-
-def policy_losses(ask: Callable[..., Bound]) -> None:
-    data = {"ratio": torch.tensor([0.5, 3.0, 3.0]), "advantages": torch.tensor([1.0, 1.0, -1.0])}
-    close(ask(cap=2.0).call(data), -0.5, -2.0, 2.0)
-
-
-def token_weights(ask: Callable[..., Bound]) -> None:
-    weights = ask(half_life=2.0).call({"logp": torch.zeros(2, 5)})
-    assert weights.shape == (2, 5)
-    close(weights[1], 1.0, 0.5**0.5, 0.5, 0.5**1.5, 0.25)
-
-
-def penalties(ask: Callable[..., Bound]) -> None:
-    close(ask().call({"logp": torch.tensor([-1.0, -2.0]), "old_logp": torch.tensor([-3.0, -2.0])}), 2.0, 0.0)
-
-
-def aggregators(ask: Callable[..., Bound]) -> None:
-    loss = torch.tensor([[1.0, 1.0, 1.0, 1.0], [3.0, 9.0, 9.0, 9.0], [9.0, 9.0, 9.0, 9.0]])
-    mask = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.bool)
-    total = ask().call({"loss": loss, "mask": mask, "num_sequences": torch.tensor(2.0)})
-    torch.testing.assert_close(total, torch.tensor((4 / 2 + 3 / 1) / 2))
+@pytest.mark.parametrize("hook", VALUES)
+def test_example_of_a_symbol_computes_its_docstring(hook: str, tmp_path: Path) -> None:
+    knobs, data, expected = VALUES[hook]
+    found = bound(hook, tmp_path, **knobs).call({name: torch.tensor(x) for name, x in data.items()})
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=1e-6, atol=1e-7)
 
 
 def observers(ask: Callable[..., Bound]) -> None:
@@ -170,31 +155,13 @@ def commands(ask: Callable[..., Bound]) -> None:
         assert CliRunner().invoke(app, [folder]).output == "2.0\n"
 
 
-CALLED: dict[str, Callable[[Callable[..., Bound]], None]] = {
-    "rlm_environments": environments,
-    "rlm_samplers": samplers,
-    "rlm_rollouts": rollouts,
-    "rlm_generators": generators,
-    "rlm_engines": engines,
-    "rlm_rewards": rewards,
-    "rlm_shapers": shapers,
-    "rlm_filters": filters,
-    "rlm_advantages": advantages,
-    "rlm_importance": importance,
-    "rlm_policy_losses": policy_losses,
-    "rlm_token_weights": token_weights,
-    "rlm_penalties": penalties,
-    "rlm_aggregators": aggregators,
-    "rlm_callbacks": callbacks,
-    "rlm_observers": observers,
-    "rlm_sections": sections,
-    "rlm_commands": commands,
-}
+OTHERS = (environments, samplers, rollouts, generators, engines, rewards, callbacks, observers, sections, commands)
+CALLED: dict[str, Callable[[Callable[..., Bound]], None]] = {f"rlm_{other.__name__}": other for other in OTHERS}
 ELSEWHERE = {"rlm_algorithms", "rlm_models", "rlm_trainers", "rlm_settings"}
 
 
 def test_every_example_is_called() -> None:
-    assert set(CALLED) | ELSEWHERE == set(HOOKS)
+    assert {*CALLED, *VALUES} | ELSEWHERE == set(HOOKS)
 
 
 @pytest.mark.parametrize("hook", CALLED)
@@ -202,14 +169,14 @@ def test_example_computes_its_docstring(hook: str, tmp_path: Path) -> None:
     CALLED[hook](lambda **knobs: bound(hook, tmp_path, **knobs))
 
 
-def test_example_algorithm_fills_every_slot(tmp_path: Path) -> None:
-    registry = load("rlm_algorithms", tmp_path)
-    row = registry.find("rlm_algorithms", "bold_grpo").target
-    by_key = {known.key: hook for hook, known in HOOKS.items()}
-    for key in ("advantage", "importance", "policy_loss", "aggregator"):
-        spec = row.slots()[key]
-        knobs = dict(spec) if isinstance(spec, dict) else {"name": spec}
-        registry.find(by_key[key], knobs.pop("name")).bind(knobs)
+@pytest.mark.parametrize("hook", sorted(set(HOOKS) - set(KINDS.values())))
+def test_example_without_a_kind_of_package_obeys_its_laws(hook: str, tmp_path: Path) -> None:
+    part = load(hook, tmp_path).find(hook, f"example/{examples.part_name(hook)}")
+    subject = Subject(part, {"path": "somewhere"} if hook == "rlm_models" else {})
+    for law in battery(subject):
+        if law.name != "source":  # the model would load a tokenizer from its path
+            broken = find_violation(law, subject)
+            assert broken is None, report(law, subject, broken)
 
 
 def test_the_example_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import torch
 from fixtures_hub import hub  # noqa: F401
 from transformers import AutoModelForCausalLM
@@ -19,17 +20,9 @@ from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.trainer import options as integration_errors_module
 from rlm_plugins.trainer.options import integration_errors
 
-TRAINER = {"max_steps": 2, "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 3}
-
 
 def recipe(**trainer: Any) -> dict[str, Any]:
-    return {
-        "model": {"name": "scratch", "hidden": 16, "heads": 2, "intermediate": 16},
-        "environment": {"name": "addition", "digits": 1, "test_rows": 0},
-        "rewards": ["accuracy"],
-        "algorithm": "grpo",
-        "trainer": {**TRAINER, **trainer},
-    }
+    return tiny.recipe(**{"max_steps": 2, **trainer})
 
 
 @pytest.mark.parametrize(
@@ -138,36 +131,18 @@ def test_the_result_is_pushed_and_nothing_else(hub: dict[str, Any], is_adapter: 
     torch.testing.assert_close(ours, trained)
 
 
-def tracked(folder: Path, tracker: str, **environment: str) -> list[dict[str, Any]]:
-    """Train with a tracker in a process of its own, and return the lines of metrics.jsonl."""
-    document = (
-        recipe(report_to=tracker, logging_dir=str(folder / "logs"))
-        if tracker == "tensorboard"
-        else recipe(report_to=tracker)
-    )
-    document["trainer"].pop("logging_dir", None)
-    code = f"import rlm_plugins as rlm; rlm.train({document!r}, out={str(folder / 'run')!r})"
-    env = {**os.environ, "TENSORBOARD_LOGGING_DIR": str(folder / "logs"), **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=env, cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
-
-
-def numbers(lines: list[dict[str, Any]]) -> set[str]:
-    return {name for line in lines for name, value in line.items() if isinstance(value, int | float)} - {
-        "step",
-        "epoch",
-    }
-
-
 @pytest.mark.full
 def test_tensorboard_has_every_number(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    lines = tracked(tmp_path, "tensorboard")
+    code = f"import rlm_plugins as rlm; rlm.train({recipe(report_to='tensorboard')!r}, out='run')"
+    env = {**os.environ, "TENSORBOARD_LOGGING_DIR": str(tmp_path / "logs")}
+    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    numbers = {name for line in lines for name, value in line.items() if isinstance(value, int | float)}
     (events,) = {file.parent for file in tmp_path.rglob("events.out.tfevents.*")}
     tags = {tag.partition("/")[2] for tag in EventAccumulator(str(events)).Reload().Tags()["scalars"]}
-    assert {name for name in numbers(lines) if not name.startswith(("train_", "total_flos"))} <= tags
+    left_out = ("step", "epoch", "train_", "total_flos")
+    assert {name for name in numbers if not name.startswith(left_out)} <= tags

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny
 import torch
 import yaml
 from rlm_lab.evaluate import evaluate, render
@@ -39,14 +40,12 @@ LENGTH = ["trainer.max_completion_length=4"]
 
 
 def recipe(folder: Path, **changes: Any) -> Path:
-    trainer = {"max_steps": 6, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "save_strategy": "no"}
-    body = {
+    trainer = {"max_steps": 6, "num_generations": 4, "max_completion_length": 4, "learning_rate": 1e-2}
+    body = tiny.recipe({"layers": 1, "lora": {"r": 2}}, **trainer, save_strategy="no") | {
         "plugins": {"load": ["./rewards.py"]},
-        "model": {"name": "scratch", "hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "lora": {"r": 2}},
         "environment": {"name": "addition", "digits": 2, "test_rows": 8},
         "rewards": ["none"],
         "algorithm": {"name": "reinforce", "penalties": [{"name": "entropy", "beta": 1.0}]},
-        "trainer": {**trainer, "num_generations": 4, "max_completion_length": 4},
         "evaluation": {"metric": "none", "every": 2, **changes},
     }
     (folder / "rewards.py").write_text(REWARDS)
@@ -213,13 +212,19 @@ def test_what_cannot_be_judged(source: str, message: str, trained: Path) -> None
         evaluate(trained / source, on=on)
 
 
+HELD_OUT = """
+from rlm_plugins import hookimpl
+from rlm_plugins.specs import EnvironmentSpec
+
+
+@hookimpl
+def rlm_environments():
+    return {"held_out": lambda: EnvironmentSpec(train=(), test=[{"prompt": "1+1=?"}] * 2)}
+"""
+
+
 def test_no_training_examples(trained: Path) -> None:
-    part = "from rlm_plugins import hookimpl\nfrom rlm_plugins.specs import EnvironmentSpec\n\n\n"
-    part += (
-        "def held_out() -> EnvironmentSpec:\n    return EnvironmentSpec(train=(), test=[{'prompt': '1+1=?'}] * 2)\n\n\n"
-    )
-    part += "@hookimpl\ndef rlm_environments():\n    return {'held_out': held_out}\n"
-    (trained / "held_out.py").write_text(part)
+    (trained / "held_out.py").write_text(HELD_OUT)
     document = {"environment": "held_out", "rewards": ["none"]}
     document |= {"plugins": {"load": ["./rewards.py", "./held_out.py"]}}
     (trained / "held_out.yaml").write_text(yaml.safe_dump(document))
@@ -244,13 +249,11 @@ def calls_of_reference(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int
 
 def test_evaluation_in_a_run_decodes_with_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = calls_of_reference(monkeypatch)
-    document = {
-        "model": {"name": "scratch", "hidden": 16, "layers": 1, "heads": 2, "intermediate": 16},
+    document = tiny.recipe({"layers": 1}, max_completion_length=5) | {
         "environment": {"name": "addition", "digits": 2, "test_rows": 4},
         "rewards": [{"name": "length", "limit": 8, "as": "accuracy"}],
         "evaluation": {"every": 0, "samples": 2, "temperature": 0.5},
         "algorithm": "dr_grpo",
-        "trainer": {"max_steps": 1, "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 5},
     }
     scores = []
     for engine in ("engines/reference", "none"):

@@ -38,7 +38,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def rlm(kernel: list[str], folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "RLM_CACHE": str(folder / "cache")}
+    environment = {**os.environ, "RLM_CACHE": str(Path(kernel[0]).parents[1] / "cache")}
     environment.pop("PYTHONPATH", None)
     return subprocess.run(
         [*kernel, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -61,6 +61,7 @@ def test_lesson_one_trains(kernel: list[str], tmp_path: Path) -> None:
     assert (tmp_path / "runs/alone/02-grpo/adapter/adapter_model.safetensors").is_file()
 
 
+@pytest.mark.full
 def test_check_has_no_section_of_a_package(kernel: list[str], tmp_path: Path) -> None:
     shown = rlm(kernel, tmp_path, "check", str(ROOT / "recipes/lessons/01-addition.yaml"), *CUT, "--full")
     assert shown.returncode == 0, shown.stderr

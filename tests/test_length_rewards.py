@@ -6,14 +6,10 @@ import math
 from typing import Any
 
 import pytest
-import torch
-from fixtures_equations import equation, part, scoring
 from hypothesis import given
 from hypothesis import strategies as st
 from rlm_algorithms.length_control import l1_exact, l1_max
-from rlm_algorithms.reward_combinations import product
 
-from rlm_plugins.equation.step import score
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.registry.part import Part
 
@@ -33,18 +29,6 @@ def test_max_is_a_ramp_through_one_half_at_the_limit(wanted: int, written: int) 
         assert found == (1.0 if wanted > written else 0.0)
     else:
         assert found == pytest.approx(0.5 + 3e-4 * (wanted - written))
-
-
-def test_the_paper_multiplies_by_correctness_and_the_released_code_adds() -> None:
-    """n_gold = 1000, α = 3e-4: a correct and a wrong answer of 500 tokens, a correct one of 1500."""
-    ids, wanted = [[0] * n for n in (500, 500, 1500)], [1000] * 3
-    right = torch.tensor([1.0, 0.0, 1.0])
-    paper = torch.tensor([float(x or 0) for x in l1_max(ids, wanted)])
-    released = torch.tensor([float(x or 0) for x in l1_max(ids, wanted, alpha=1.5e-4)])
-    batch = scoring([0.0] * 3, named_rewards={"accuracy": right, "l1_max": paper})
-    shaped = score(batch, equation(shapers=[part("rlm_shapers", product, of=["accuracy", "l1_max"])]))
-    torch.testing.assert_close(shaped.rewards, torch.tensor([0.65, 0.0, 0.35]))
-    torch.testing.assert_close(right + released, torch.tensor([1.575, 0.575, 1.425]))
 
 
 def test_completions_without_a_target_are_not_scored() -> None:

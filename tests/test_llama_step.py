@@ -11,13 +11,8 @@ import fixtures_models
 import pytest
 import torch
 from rlm_fast import llama_step as same_step
-from rlm_fast.cpu_linear import PackedLinear
-from rlm_fast.kv_cache import KVState, preallocate, surviving_indices
-from rlm_fast.llama_step import LlamaStep, Norm, UnsupportedModel, verified_step
+from rlm_fast.llama_step import LlamaStep, verified_step
 from test_fast_generate import config, prompts, same
-from transformers import DynamicCache
-
-from rlm_plugins.models.adapters import causal_model
 
 FAMILIES = {"Llama": {}, "Qwen2": {}, "Qwen3": {}, "Mistral": {"sliding_window": None}}
 """Of its kind; one has biases, one normalises its heads, three share keys between heads."""
@@ -47,60 +42,6 @@ def adapted_model(family: str, **changes: Any) -> Any:
 
 
 # ------------------------------------------------------------------ the same logits
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("padded", [True, False])
-@torch.no_grad()
-def test_step_logits_equal_the_full_forward_pass(family: str, padded: bool) -> None:
-    """Logits are compared token by token; a sequence is evicted on the way."""
-    model, inputs = adapted_model(family), prompts(*((5, 3, 4) if padded else (4, 4, 4)))
-    ids, there = inputs["input_ids"], inputs["attention_mask"]
-    words = torch.randint(10, fixtures_models.WORDS, (3, 6), generator=torch.Generator().manual_seed(2))
-    whole, seen = torch.cat([ids, words], 1), torch.cat([there, torch.ones_like(words)], 1)
-    places = (seen.cumsum(1) - 1).clamp(min=0)
-    usual = model(whole, attention_mask=seen, position_ids=places).logits[:, ids.shape[1] :]
-    cache = DynamicCache(config=model.config)
-    preallocate(cache)
-    start = {"position_ids": places[:, : ids.shape[1]], "past_key_values": cache}
-    model(ids, attention_mask=there, use_cache=True, **start)
-    left = torch.arange(3)
-    step, width = LlamaStep(model), ids.shape[1] + 1
-    past = KVState(cache, left, places[:, width - 1 : width], seen[:, :width])
-    for t in range(6):
-        assert torch.allclose(step(words[left, t], past), usual[left, t], atol=1e-5)
-        if t == 2:
-            left = surviving_indices(torch.tensor([True, False, False]))
-            past.evict(left)
-
-
-def test_small_weights_without_an_adapter_are_not_copied() -> None:
-    model = fixtures_models.model("Qwen3").eval()
-    own = {x.data_ptr() for x in model.parameters()}
-    step = LlamaStep(model)
-    layer = step._layers[0]
-    assert {x.weight.data_ptr() for x in (layer.out, layer.down, step._head)} <= own  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("size", [1.0, 1e-4, 0.0, 1e6])
-@torch.no_grad()
-def test_norm_equals_the_models_for_any_input_size(size: float) -> None:
-    """For a small x the ε dominates."""
-    module = fixtures_models.model("Qwen3").eval().model.norm
-    module.weight.copy_(torch.randn_like(module.weight))
-    x = torch.randn(5, module.weight.shape[0]) * size
-    torch.testing.assert_close(Norm(module)(x), module(x), rtol=1e-5, atol=1e-7)
-
-
-@pytest.mark.parametrize("target", [["q_proj", "v_proj", "up_proj"], "all-linear"], ids=["apart", "together"])
-@torch.no_grad()
-def test_layers_with_one_input_are_fused_if_all_are_copied(target: Any) -> None:
-    model = fixtures_models.adapted(fixtures_models.model("Qwen2"), target_modules=target).eval()
-    step, decoder = LlamaStep(model), causal_model(model).model
-    assert isinstance(step._layers[1].qkv, PackedLinear) == (target == "all-linear")
-    x, attention = torch.randn(3, 32), decoder.layers[1].self_attn
-    usual = torch.cat([layer(x) for layer in (attention.q_proj, attention.k_proj, attention.v_proj)], -1)
-    assert torch.allclose(step._layers[1].qkv(x), usual, atol=1e-5)
 
 
 # ------------------------------------------------------------------ models that use it
@@ -204,35 +145,6 @@ def test_lookalike_decoder_fails_the_self_check(read: list[int], caplog: pytest.
     assert [record.getMessage() for record in caplog.records if record.name == same_step.__name__] == [
         "decoding calls the model module by module: its logits differ from a Llama-type forward"
     ]
-
-
-def half(model: Any) -> Any:
-    return model.to(torch.bfloat16)
-
-
-def off(model: Any) -> Any:
-    model.base_model.disable_adapter_layers()
-    return model
-
-
-NOT_ITS_WORK = {
-    "half": lambda: half(fixtures_models.model("Llama")),
-    "off": lambda: off(adapted_model("Llama")),
-    "dora": lambda: fixtures_models.adapted(fixtures_models.model("Llama"), use_dora=True),
-}
-
-
-@pytest.mark.parametrize("make", NOT_ITS_WORK.values(), ids=NOT_ITS_WORK)
-def test_half_precision_and_unmerged_adapters_fall_back(make: Callable[[], Any]) -> None:
-    with pytest.raises(UnsupportedModel):
-        LlamaStep(make())
-
-
-def test_unsupported_decoder_falls_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = fixtures_models.model("Granite", residual_multiplier=0.5).eval()
-    assert verified_step(model) is None
-    monkeypatch.setattr(same_step, "LlamaStep", None)
-    assert verified_step(model) is None
 
 
 def test_self_check_runs_once(read: list[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -73,4 +74,16 @@ def settings(**changes: Any) -> dict[str, Any]:
         "gradient_checkpointing": False,
         "seed": 5,
         **changes,
+    }
+
+
+def recipe(model: Mapping[str, Any] | None = None, **trainer: Any) -> dict[str, Any]:
+    """Return a recipe of one stage that trains within a second; `model` and `trainer` change its sections."""
+    sizes = {"max_steps": 1, "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 3}
+    return {
+        "model": {"name": "scratch", "hidden": 16, "heads": 2, "intermediate": 16, **(model or {})},
+        "environment": {"name": "addition", "digits": 1, "test_rows": 0},
+        "rewards": ["accuracy"],
+        "algorithm": "grpo",
+        "trainer": {**sizes, **trainer},
     }

@@ -31,14 +31,6 @@ def advantages(rewards: Tensor, generations: int, scale: str) -> Tensor:
     return torch.nan_to_num(centred, nan=0.0)
 
 
-def rloo(rewards: Tensor, generations: int) -> Tensor:
-    """Return the advantage of TRL's RLOOTrainer."""
-    table = rewards.view(-1, generations)
-    count = (~torch.isnan(table)).sum(dim=1, keepdim=True)
-    baseline = (torch.nansum(table, dim=1, keepdim=True) - table) / (count - 1)
-    return torch.nan_to_num(rewards - baseline.view(-1), nan=0.0)
-
-
 def log_weights(logp: Tensor, old_logp: Tensor, mask: Tensor, level: str) -> Tensor:
     log_ratio = logp - old_logp
     if level == "token":
