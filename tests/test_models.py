@@ -42,9 +42,6 @@ def damaged(saved: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(saved, tmp_path / "damaged"))
 
 
-# ---- scratch: the tokenizer
-
-
 @pytest.mark.parametrize("row", addition(train_rows=20, test_rows=0, slip=0.5, min_digits=1, digits=6).train)
 def test_prompts_and_demonstrations_round_trip(row: dict[str, Any], saved: Path) -> None:
     for tokenizer in (scratch().tokenizer(), AutoTokenizer.from_pretrained(saved)):
@@ -96,9 +93,6 @@ def test_the_chat_template_serves_trl() -> None:
     assert whole.count(tokenizer.eos_token_id) == 1
 
 
-# ---- scratch: the weights
-
-
 @pytest.mark.parametrize("architecture", ["qwen3", "llama"])
 def test_weights_depend_on_the_seed_alone(architecture: Any) -> None:
     first = scratch(**SMALL, architecture=architecture, seed=5)
@@ -142,9 +136,6 @@ def test_scratch_model_generates_and_stops() -> None:
     assert output.tolist() == [[4, tokenizer.eos_token_id]]
 
 
-# ---- pretrained: a folder
-
-
 def test_saved_model_round_trips(saved: Path) -> None:
     source = pretrained(path=str(saved))
     before, after = scratch(**SMALL, seed=3).load().state_dict(), source.load().state_dict()
@@ -173,9 +164,6 @@ def test_a_tokenizer_without_pad_token_pads_with_the_end(damaged: Path) -> None:
     _change(damaged / "tokenizer_config.json", pad_token=None)
     tokenizer = pretrained(path=str(damaged)).tokenizer()
     assert tokenizer.pad_token == tokenizer.eos_token == "<|end|>"
-
-
-# ---- pretrained: what can be missing
 
 
 def test_no_such_folder(saved: Path) -> None:
@@ -248,9 +236,6 @@ def test_the_offline_switch_is_respected(monkeypatch: pytest.MonkeyPatch) -> Non
         pretrained(path="someone/something", revision="v1")
 
 
-# ---- model and world together
-
-
 def test_a_conversation_needs_a_chat_template() -> None:
     tokenizer = scratch().tokenizer()
     tokenizer.chat_template = None
@@ -259,17 +244,11 @@ def test_a_conversation_needs_a_chat_template() -> None:
     check_tokenizer(tokenizer, {"prompt": "1+1="})
 
 
-# ---- the contract
-
-
 @pytest.mark.parametrize("name", sorted(rlm_models()))
 def test_every_part_passes_conformance(name: str) -> None:
     part = Part("rlm_models", name, "builtin", rlm_models()[name])
     part.check()
     part.bind({"path": "x"} if name == "pretrained" else {})
-
-
-# ---- lengths
 
 
 def test_prompts_longer_than_the_positions_are_refused() -> None:

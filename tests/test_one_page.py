@@ -145,9 +145,6 @@ def test_micro_batches_sum_to_the_reference_implementation(page: dict[str, Any])
     torch.testing.assert_close(sum(objective(piece(cut), grpo(0.04)) for cut in cuts), expected, **SAME)
 
 
-# ------------------------------------------------------------------ the page itself
-
-
 @pytest.mark.parametrize(
     ("word", "answer", "score"),
     [("cab", "abc.", 1.0), ("cab", "ab.", 0.5), ("cab", ".", 0.0), ("dad", "add.", 1.0), ("cab", "abcd", 0.75)],

@@ -248,9 +248,6 @@ def test_padding_around_a_sequence_is_removed(there: list[int], packable: bool) 
     assert is_packable(torch.tensor([there]), 3) is packable
 
 
-# ------------------------------------------------------------------ who is read padded
-
-
 def reader(lm: Any) -> Any:
     return lambda *rows: fixtures_models.padded(lm, *rows)[0]
 

@@ -35,9 +35,6 @@ def test_truncated_completion_stays_in_the_denominator() -> None:
     assert torch.autograd.grad(rest, batch.logp)[0][1].tolist() == [0.0, 0.0, 0.0]
 
 
-# ---- the 80/20 rule
-
-
 def test_top_entropy_is_trls_mask_bit_by_bit() -> None:
     stub = SimpleNamespace(
         accelerator=SimpleNamespace(pad_across_processes=lambda x, **_: x, gather=lambda x: x),
@@ -59,9 +56,6 @@ def test_entropy_mask_keeps_its_share(share: float, kept: int) -> None:
     weight = top_entropy(window, torch.arange(4), window.mask, share=share)
     assert weight.sum() == kept
     assert entropy[weight == 1].min() > entropy[weight == 0].max() if kept < 100 else weight.all()
-
-
-# ---- completions of another engine
 
 
 def ratio(batch: Batch, row: int) -> list[float]:
@@ -96,9 +90,6 @@ def test_equal_or_missing_rollout_logprobs_have_weight_one() -> None:
     for weight in (truncated_importance, trust_gate):
         assert weight(old, silent, mask).tolist() == [[1.0, 1.0]]
         assert weight(old, silent, mask, level="sequence").tolist() == [[1.0]]
-
-
-# ---- Clip-Cov
 
 
 def band(batch: Batch, low: float, high: float) -> set[tuple[int, int]]:

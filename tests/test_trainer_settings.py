@@ -108,9 +108,6 @@ def test_invalid_settings_are_reported(values: dict[str, Any], place: str, words
     assert words in str(caught.value)
 
 
-# ------------------------------------------------------------------ types
-
-
 def accepts(value: Any, hint: Any) -> bool:
     """Return True if a setting of that type accepts the value."""
     try:
@@ -125,9 +122,6 @@ def test_placeholders_in_literals_are_filled() -> None:
     assert accepts("pissa_niter_16", hint)
     assert not accepts("pissa_niter_", hint)
     assert not accepts("pissa_niter_[number of iters]", hint)
-
-
-# ------------------------------------------------------------------ the arithmetic of a generation
 
 
 @dataclass
@@ -209,8 +203,6 @@ def test_every_remedy_that_is_offered_works(micro: int, processes: int, pieces: 
     assert steps
     assert all(Generation(micro, processes, int(s), group, "pieces").completions % group == 0 for s in steps)
 
-
-# ------------------------------------------------------------------ TRL and PEFT themselves
 
 CPU = {"use_cpu": True, "bf16": False, "report_to": "none"}
 

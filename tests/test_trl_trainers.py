@@ -87,9 +87,6 @@ def test_a_function_gets_messages_of_a_chat_as_in_trl(tmp_path: Path, caplog: py
     assert "reward 'record'" not in caplog.text
 
 
-# ---- the weights of TRL
-
-
 GRPO_CASES = [
     {},
     {"loss_type": "vespo", "num_iterations": 2},
@@ -141,9 +138,6 @@ def test_rloo_has_the_weights_of_trl_to_rounding(tmp_path: Path, changes: dict[s
     ours = trained(RLOOTrainer, tmp_path / "ours", {"speed": "none"}, config=trl.RLOOConfig, **changes)
     torch.testing.assert_close(weights(ours), weights(stock), rtol=0, atol=2e-5)
     assert logged(ours, "kl") == pytest.approx(logged(stock, "kl"), abs=1e-6)
-
-
-# ---- an algorithm in its place
 
 
 def centered(rewards: Any, group: Any) -> Any:
@@ -222,9 +216,6 @@ def test_arguments_of_the_wrong_kind_are_refused(tmp_path: Path) -> None:
         trainer_of_kind(GRPOTrainer, tmp_path, reward_weights=[1.0, 2.0])
 
 
-# ---- PPO, which TRL has dropped
-
-
 def test_ppo_trains_a_critic(tmp_path: Path) -> None:
     ours = trainer_of_kind(
         PPOTrainer, tmp_path, {"critic": {"kind": "shared", "learning_rate": 0.01}}, config=GRPOConfig
@@ -236,9 +227,6 @@ def test_ppo_trains_a_critic(tmp_path: Path) -> None:
     ours.save_critic(tmp_path / "critic")
     assert any((tmp_path / "critic").iterdir())
     assert "critic/explained_variance" in ours.state.log_history[0]
-
-
-# ---- rewards
 
 
 def test_rewards_of_every_form(tmp_path: Path) -> None:
@@ -262,9 +250,6 @@ def test_rewards_of_every_form(tmp_path: Path) -> None:
     assert ours.reward_func_names == ["eighths", "eighths_2", "later", "only", "length", "lambda"]
     ours.train()
     assert {"rewards/later/mean", "rewards/only/std"} <= set(ours.state.log_history[0])
-
-
-# ---- what surrounds a run
 
 
 def test_a_rollout_func_generates(tmp_path: Path) -> None:

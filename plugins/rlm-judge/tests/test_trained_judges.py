@@ -59,8 +59,6 @@ def test_missing_columns_are_named(pairs: str) -> None:
         judge_pairs(path=pairs, columns={"chosen": "better"})
 
 
-# ---- checklists
-
 ITEMS = [
     {"requirement": "Is it right?", "importance": 3},
     {"requirement": "Is it short?", "importance": 1, "program": "def verify(text):\n    return len(text) < 3"},

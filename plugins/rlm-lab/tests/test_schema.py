@@ -21,9 +21,6 @@ jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema")
 ROOT = Path(__file__).parents[3]
 
 
-# ------------------------------------------------------------------ the schema
-
-
 @pytest.fixture(scope="module")
 def schema() -> Any:
     return recipe_schema(Registry())
@@ -150,9 +147,6 @@ def test_schema_contains_schedules(schema: Any) -> None:
     assert not accepts(schema, SCHEDULED.replace("over: 2", "over: 0"))
     assert not accepts(schema, SCHEDULED.replace("shape: cosine", "shape: cos"))
     assert not accepts(schema, SCHEDULED.replace("layers: 1", "layers: {from: 1, to: 2, over: 3}"))
-
-
-# ------------------------------------------------------------------ its structure
 
 
 def test_every_section_and_slot_is_there(schema: Any) -> None:

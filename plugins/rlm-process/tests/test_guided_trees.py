@@ -128,9 +128,6 @@ def test_tokens_after_until_are_never_forked() -> None:
     assert [point.kept for point in points] == [1, 2]
 
 
-# ---- attention
-
-
 def test_influence_equals_explicit_loops() -> None:
     generator = torch.Generator().manual_seed(0)
     attention = torch.rand(2, 9, 9, generator=generator, dtype=torch.float64).tril()
@@ -187,9 +184,6 @@ def test_points_are_the_most_influential_steps_at_a_distance() -> None:
     free = AttentionTree(steps=Pattern(pattern=";"), share=0.6)
     assert [point.kept for point in free._points(row, 0, ends, scores, None)] == [4, 6, 8]
     assert [point.kept for point in free._points(row, 5, ends, scores, None)] == [6, 8]
-
-
-# ---- episodes
 
 
 class Chain(Environment):
@@ -269,8 +263,6 @@ def test_branches_branch_again_in_the_next_round() -> None:
     assert trainer.played[2:] == [[2, 2], [0, 0]], "the branch at turn 1 branches at turn 2; the rest starts anew"
     assert {row.episode.prompt for row in rows[:5]} != {row.episode.prompt for row in rows[5:]}
 
-
-# ---- whole runs
 
 SUMS = """
 environment: {name: addition, digits: 1, train_rows: 16, test_rows: 0}

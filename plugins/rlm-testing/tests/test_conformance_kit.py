@@ -36,9 +36,6 @@ def breaks(hook: str, law: str) -> Any:
     return enter
 
 
-# ---- manners of the parts of the equation
-
-
 @breaks("rlm_advantages", "contract")
 def knob_without_a_type(rewards, *, scale=1.0):
     return rewards - rewards
@@ -148,9 +145,6 @@ class Amnesiac:
         return rewards + self.calls
 
 
-# ---- invariances
-
-
 @breaks("rlm_aggregators", "padding")
 def padding_counts(loss, num_tokens):
     return loss.sum() / num_tokens
@@ -213,9 +207,6 @@ def empty_rows_count(logp, mask):
     return logp / len(mask)
 
 
-# ---- rewards
-
-
 @breaks("rlm_rewards", "numbers")
 def chokes_on_odd_text(completions):
     return [float(text) for text in completions]
@@ -257,9 +248,6 @@ class Bored:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         pass
-
-
-# ---- what surrounds the equation
 
 
 @breaks("rlm_environments", "environment_spec")
@@ -339,9 +327,6 @@ class Greedy:
         pass
 
 
-# ---- each is caught, by its law
-
-
 @pytest.fixture(autouse=True)
 def _examples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use the default number of examples."""
@@ -397,9 +382,6 @@ def test_a_part_with_one_flaw_breaks_no_other_law(hook: str, law: str) -> None:
     assert {other.name for other in battery(test.subject) if verdict(test, other.name)} == ONE_FLAW[hook, law]
 
 
-# ---- reports
-
-
 def test_a_report_names_law_part_knobs_and_a_small_example() -> None:
     def shifted(rewards, *, by: float = 1.0):
         return rewards - rewards.mean() - by
@@ -421,9 +403,6 @@ def test_a_crash_is_reported_with_its_place() -> None:
     assert "test_conformance_kit.py:" in output
 
 
-# ---- exceptions
-
-
 def test_a_declared_exception_passes_when_it_is_needed() -> None:
     test = conformance("rlm_advantages", batch_mean, exceptions={"isolation": "whole batch"})
     assert verdict(test, "isolation") == ""
@@ -439,9 +418,6 @@ def test_a_declared_exception_fails_when_it_is_not_needed() -> None:
 def test_a_declared_exception_of_one_knob_does_not_cover_another() -> None:
     test = conformance("rlm_advantages", group_relative, exceptions={"isolation": "batch"})
     assert "remove the exception" in verdict(test, "isolation")
-
-
-# ---- misuse
 
 
 def test_an_unknown_hook_is_refused() -> None:
@@ -462,9 +438,6 @@ def test_undescribed_column_is_rejected() -> None:
         conformance("rlm_rewards", exact)
     test = conformance("rlm_rewards", exact, columns={"answer": st.text(max_size=1)})
     assert [verdict(test, law) for law in ("numbers", "order", "isolation")] == ["", "", ""]
-
-
-# ---- kinds of parts
 
 
 def test_rewards_may_be_async_trl_functions_or_classes() -> None:
@@ -488,9 +461,6 @@ def test_a_class_with_a_good_memory_passes() -> None:
             self.baseline = state["baseline"]
 
     assert verdict(conformance("rlm_advantages", Running), "state") == ""
-
-
-# ---- batches
 
 
 @settings(max_examples=50, deadline=None, database=None)
@@ -533,9 +503,6 @@ def test_generated_batches_cover_edge_cases() -> None:
 
     look()
     assert len(seen) == 8, seen
-
-
-# ---- the plugin
 
 
 def test_the_pytest_plugin_is_cheap() -> None:
