@@ -219,6 +219,12 @@ GRPO_WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"accelerator_config": "{bad"}, "trainer", "GRPOConfig refuses"),
     ({"loss_type": "dapo"}, "trainer.loss_type", "algorithm.aggregator"),
     ({"output_dir": "/tmp/x"}, "trainer.output_dir", "cannot be set here"),
+    ({"max_steps": 0}, "trainer.max_steps", "expected 1 or more or -1, got the number 0"),
+    ({"temperature": 101}, "trainer.temperature", "expected 100 or less, got the number 101"),
+    ({"top_p": 0}, "trainer.top_p", "expected more than 0, got the number 0"),
+    ({"seed": 2**32}, "trainer.seed", "expected less than 4294967296, got the number 4294967296"),
+    ({"adam_beta2": 1.48}, "trainer.adam_beta2", "expected less than 1, got the number 1.48"),
+    ({"adam_beta1": math.nan}, "trainer.adam_beta1", "expected a finite number, got the number nan"),
 ]
 
 
@@ -250,6 +256,9 @@ def test_trl_accepts_valid_settings(grpo: Any) -> None:
     config = check(grpo.config_class(), values, "trainer", refused=grpo.refused, project_defaults=CPU)
     assert config.learning_rate == 1e-6
     assert config.use_cpu
+    ends = {"max_steps": -1, "temperature": 100, "top_p": 1, "seed": 2**32 - 1, "learning_rate": 0}
+    config = check(grpo.config_class(), ends, "trainer", refused=grpo.refused, project_defaults=CPU)
+    assert {key: getattr(config, key) for key in ends} == ends, "a range includes its ends"
 
 
 def test_every_default_of_trl_fits_its_own_annotation(grpo: Any) -> None:

@@ -31,9 +31,6 @@ from rlm_plugins.specs import Environment, EnvironmentSpec
 _registered = registered("process", "worlds", autouse=True)
 
 
-END = 0
-
-
 class Trainer:
     """Generates numbered tokens, so that each completion shows what it kept; `scores` are looked up by token."""
 
