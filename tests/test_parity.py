@@ -49,7 +49,7 @@ CASES: list[dict[str, Any]] = [
     {"loss_type": "grpo", "beta": 0.1, "use_bias_correction_kl": False, **TWICE},
     {"entropy_coef": 0.1, **PIECES},
     {"off_policy_mask_threshold": 0.0, "num_iterations": 3},
-    {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [1.0]},
+    {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [1.0], "max_steps": 2},
 ]
 RARE: list[dict[str, Any]] = [
     {"loss_type": "grpo", "scale_rewards": "none", **TWICE, **KL},
