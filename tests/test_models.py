@@ -16,11 +16,10 @@ from trl.chat_template_utils import is_chat_template_prefix_preserving
 from trl.data_utils import apply_chat_template
 
 from rlm_plugins.builtin.environments import addition
-from rlm_plugins.builtin.models import pretrained, rlm_models, scratch
+from rlm_plugins.builtin.models import pretrained, scratch
 from rlm_plugins.data.text_lengths import check_texts, check_tokenizer, positions_of, warn_of_long_texts
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.scratch import CHARACTERS, TAGS
-from rlm_plugins.registry.part import Part
 
 SMALL: dict[str, Any] = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
 ROW = addition(train_rows=1, test_rows=0).train[0]
@@ -242,13 +241,6 @@ def test_a_conversation_needs_a_chat_template() -> None:
     with pytest.raises(RecipeError, match=r"no chat template\n  hint: start from an instruct model"):
         check_tokenizer(tokenizer, ROW)
     check_tokenizer(tokenizer, {"prompt": "1+1="})
-
-
-@pytest.mark.parametrize("name", sorted(rlm_models()))
-def test_every_part_passes_conformance(name: str) -> None:
-    part = Part("rlm_models", name, "builtin", rlm_models()[name])
-    part.check()
-    part.bind({"path": "x"} if name == "pretrained" else {})
 
 
 def test_prompts_longer_than_the_positions_are_refused() -> None:

@@ -111,10 +111,6 @@ def test_normalized_is_the_exact_match_of_squad() -> None:
     assert accuracy(texts, ["beatles", "The Beatles.", "(a)", "The", "Beatles"], mode="normalized") == [1, 1, 1, 1, 0]
 
 
-def test_completions_are_scored_independently() -> None:
-    assert accuracy(["<answer>1</answer>", "<answer>1</answer>", "x"], ["1", "2", None]) == [1.0, 0.0, None]
-
-
 @pytest.mark.parametrize(
     ("text", "score"),
     [
@@ -163,17 +159,6 @@ def test_hostile_texts_score_zero_and_do_not_hang(piece: str, wrap: str) -> None
         for untagged in ("last_line", "last_number", "boxed", "wrong"):
             assert accuracy([text], ["1"], untagged=untagged) == [0.0]  # type: ignore[arg-type]
         assert format([text]) == format([text], prefilled=True) == [0.0]
-
-
-HOSTS = {"trl", "verl", "openrlhf", "verifiers", "reward_model"}
-"""What has nothing to say without somebody else's function, or a model: tested in files of their own."""
-
-
-@pytest.mark.parametrize("name", sorted({*rlm_rewards()} - HOSTS))
-def test_every_part_passes_conformance(name: str) -> None:
-    part = Part("rlm_rewards", name, "builtin", rlm_rewards()[name])
-    part.check()
-    part.bind({})
 
 
 @pytest.mark.parametrize(

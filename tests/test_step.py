@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
-from rlm_plugins.builtin import advantages, aggregators, filters, importance, penalties, policy_losses, shapers
+from rlm_plugins.builtin import advantages, filters, importance, penalties, policy_losses, shapers
 from rlm_plugins.builtin import token_weights as weights
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.step import objective, score
@@ -271,30 +271,6 @@ def test_inf_and_nan_in_the_padding_change_no_advantage(batch: Batch, value: flo
     clean, dirty = score(batch, parts), score(spoilt(batch, value), parts)
     for name in ("rewards", "token_rewards", "advantages", "mask"):
         assert torch.equal(getattr(clean, name), getattr(dirty, name)), name
-
-
-@given(batches(), st.data())
-def test_the_sum_over_micro_batches_is_the_whole(batch: Batch, data: Any) -> None:
-    """Value and gradient are compared for every aggregator that divides by global counts."""
-    names = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
-    kind = part("rlm_aggregators", getattr(aggregators, data.draw(st.sampled_from(names))))
-    parts = equation(**EVERYTHING | {"aggregator": kind})
-    cut = data.draw(st.integers(0, len(batch.group)))
-
-    def rows(which: slice) -> Batch:
-        fields = {k: v[which] for k, v in vars(batch).items() if isinstance(v, torch.Tensor) and v.dim()}
-        return replace(batch, **fields)
-
-    def loss_and_gradient(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        logp = batch.logp.clone().requires_grad_()
-        loss = objective(replace(batch, logp=logp), parts)
-        return loss.detach(), torch.autograd.grad(loss, logp)[0]
-
-    pieces = [rows(which) for which in (slice(cut), slice(cut, None))]
-    found = [loss_and_gradient(piece) for piece in pieces if len(piece.group)]
-    whole = loss_and_gradient(batch)
-    torch.testing.assert_close(torch.stack([loss for loss, _ in found]).sum(), whole[0])
-    torch.testing.assert_close(torch.cat([gradient for _, gradient in found]), whole[1])
 
 
 def test_equation_lists_parts_and_required_data() -> None:

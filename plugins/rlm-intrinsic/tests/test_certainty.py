@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from rlm_intrinsic import cross_entropy, probability_disparity, self_certainty, token_entropy
-from rlm_intrinsic.certainty import unified
 from rlm_testing import conformance
 from torch.distributions import Categorical, kl_divergence
 
@@ -64,20 +63,6 @@ def test_shapers_match_torch_distributions() -> None:
     }
     for name, values in found.items():
         assert (values - REWARDS).tolist() == pytest.approx([by_hand(row)[name] for row in range(ROWS)]), name
-
-
-def test_unified_form_with_explicit_target_distributions() -> None:
-    """H(q, π) with q as a vector over the vocabulary equals the shapers' scalar form."""
-    z = LOGITS.log_softmax(-1)
-    targets = {
-        "self_certainty": (torch.full_like(z, 1 / WORDS), 1, lambda x, n: x - torch.tensor(WORDS).log()),
-        "likelihood": (torch.nn.functional.one_hot(TOKENS, WORDS), -1, None),
-        "entropy": (z.exp(), -1, None),
-        "probability": (torch.nn.functional.one_hot(TOKENS, WORDS), -1, lambda x, n: (n * x).exp()),
-    }
-    for name, (q, sigma, outer) in targets.items():
-        found = unified(-(q * z).sum(-1), MASK, sigma=sigma, outer=outer)
-        assert found.tolist() == pytest.approx([by_hand(row)[name] for row in range(ROWS)]), name
 
 
 def test_last_tokens_with_masked_gaps() -> None:

@@ -269,15 +269,6 @@ trainer: {max_steps: 2, per_device_train_batch_size: 8, num_generations: 4, max_
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["tree_rl", "{name: attn_rl, rollouts: {attention_tree: {steps: {every: 1}}}}"])
-def test_algorithms_train(tmp_path: Path, algorithm: str) -> None:
-    file = tmp_path / "recipe.yaml"
-    file.write_text(f"{SUMS}algorithm: {algorithm}\n")
-    run = train(recipe.load(file), Registry(), tmp_path / "run")
-    assert [record["step"] for record in run.records() if "loss" in record] == [1, 2]
-
-
 TALK = """
 environment: {name: nim, highest: 9}
 rewards: [episode_return]
