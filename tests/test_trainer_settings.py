@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,34 +18,16 @@ from rlm_plugins.recipe.ranges import Generation
 from rlm_plugins.recipe.trainer_settings import check, check_installed, validate
 
 
-class Color(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-@dataclass
-class Inner:
-    depth: int = 1
-
-
 @dataclass
 class Config:
-    """Substitute for a TRL config: fields of every kind, and checks of its own."""
+    """Substitute for a TRL config with checks of its own; `test_parts.py` has the errors of each type."""
 
     output_dir: str | None = None
     steps: int = 1
     learning_rate: float = 1e-6
-    dry: bool = False
     title: str = ""
-    colour: Color | str = Color.RED
-    kind: Literal["k1", "k2"] = "k1"
-    maybe: float | None = None
     old_style: Optional[Union[int, str]] = None  # noqa: UP007, UP045
     names: list[str] = field(default_factory=list)
-    table: dict[str, int] | str | None = None
-    pair: tuple[int, str] | None = None
-    inner: Inner | None = None
-    anything: Any = None
     secret: int = 0
     made: int = field(default=0, init=False)
 
@@ -56,16 +37,7 @@ class Config:
             raise ValueError("steps must not be 13")
 
 
-RIGHT: list[dict[str, Any]] = [
-    {},
-    {"steps": 3, "learning_rate": 1, "dry": True, "title": "x"},
-    {"colour": "blue", "kind": "k2", "maybe": None, "old_style": "x"},
-    {"names": ["a", "b"], "table": {"a": 1}, "pair": [1, "x"], "inner": {"depth": 2}, "anything": [{}]},
-    {"learning_rate": 0},
-]
-
-
-@pytest.mark.parametrize("values", RIGHT, ids=str)
+@pytest.mark.parametrize("values", [{}, {"steps": 3, "learning_rate": 1, "title": "x", "old_style": "x"}], ids=str)
 def test_right_settings_make_the_config(values: dict[str, Any]) -> None:
     config = check(Config, values, "trainer", project_defaults={"title": "house", "unknown_to_this_class": 1})
     assert isinstance(config, Config)
@@ -76,25 +48,10 @@ def test_right_settings_make_the_config(values: dict[str, Any]) -> None:
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"learning_rat": 1}, "trainer.learning_rat", "did you mean 'learning_rate'?"),
     ({"made": 1}, "trainer.made", "unknown field 'made' of"),
-    ({"learning_rate": "1e-6"}, "trainer.learning_rate", "remove the quotes"),
     ({"learning_rate": "fast"}, "trainer.learning_rate", "expected a number, got the string 'fast'"),
-    ({"learning_rate": True}, "trainer.learning_rate", "expected a number, got true"),
-    ({"learning_rate": math.nan}, "trainer.learning_rate", "got the number nan"),
     ({"learning_rate": -1}, "trainer.learning_rate", "expected 0 or more, got the number -1"),
-    ({"steps": 1.0}, "trainer.steps", "expected a whole number, got the number 1.0"),
-    ({"dry": "yes"}, "trainer.dry", "write true or false"),
-    ({"title": 1e-6}, "trainer.title", "expected a string"),
-    (
-        {"colour": "rad"},
-        "trainer.colour",
-        "expected 'red' or 'blue', got the string 'rad'\n  hint: did you mean 'red'?",
-    ),
-    ({"kind": "k3"}, "trainer.kind", "expected 'k1' or 'k2', got the string 'k3'"),
     ({"old_style": 1.5}, "trainer.old_style", "expected a whole number or a string, got the number 1.5"),
     ({"names": ["a", 1]}, "trainer.names[1]", "expected a string, got the number 1"),
-    ({"table": {"a": "x"}}, "trainer.table.a", "expected a whole number, got the string 'x'"),
-    ({"pair": [1]}, "trainer.pair", "expected 2 or more entries, got a list"),
-    ({"inner": 3}, "trainer.inner", "expected a mapping, got the number 3"),
     ({"secret": 1}, "trainer.secret", "`secret` cannot be set here\n  hint: say it elsewhere"),
     ({"steps": 13}, "trainer.steps", "Config refuses: steps must not be 13"),
 ]
