@@ -16,11 +16,10 @@ from trl.chat_template_utils import is_chat_template_prefix_preserving
 from trl.data_utils import apply_chat_template
 
 from rlm_plugins.builtin.environments import addition
-from rlm_plugins.builtin.models import pretrained, rlm_models, scratch
+from rlm_plugins.builtin.models import pretrained, scratch
 from rlm_plugins.data.text_lengths import check_texts, check_tokenizer, positions_of, warn_of_long_texts
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.models.scratch import CHARACTERS, TAGS
-from rlm_plugins.registry.part import Part
 
 SMALL: dict[str, Any] = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
 ROW = addition(train_rows=1, test_rows=0).train[0]
@@ -40,9 +39,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def damaged(saved: Path, tmp_path: Path) -> Path:
     """Return a copy of the saved model, from which a test removes files."""
     return Path(shutil.copytree(saved, tmp_path / "damaged"))
-
-
-# ---- scratch: the tokenizer
 
 
 @pytest.mark.parametrize("row", addition(train_rows=20, test_rows=0, slip=0.5, min_digits=1, digits=6).train)
@@ -96,9 +92,6 @@ def test_the_chat_template_serves_trl() -> None:
     assert whole.count(tokenizer.eos_token_id) == 1
 
 
-# ---- scratch: the weights
-
-
 @pytest.mark.parametrize("architecture", ["qwen3", "llama"])
 def test_weights_depend_on_the_seed_alone(architecture: Any) -> None:
     first = scratch(**SMALL, architecture=architecture, seed=5)
@@ -142,9 +135,6 @@ def test_scratch_model_generates_and_stops() -> None:
     assert output.tolist() == [[4, tokenizer.eos_token_id]]
 
 
-# ---- pretrained: a folder
-
-
 def test_saved_model_round_trips(saved: Path) -> None:
     source = pretrained(path=str(saved))
     before, after = scratch(**SMALL, seed=3).load().state_dict(), source.load().state_dict()
@@ -173,9 +163,6 @@ def test_a_tokenizer_without_pad_token_pads_with_the_end(damaged: Path) -> None:
     _change(damaged / "tokenizer_config.json", pad_token=None)
     tokenizer = pretrained(path=str(damaged)).tokenizer()
     assert tokenizer.pad_token == tokenizer.eos_token == "<|end|>"
-
-
-# ---- pretrained: what can be missing
 
 
 def test_no_such_folder(saved: Path) -> None:
@@ -248,28 +235,12 @@ def test_the_offline_switch_is_respected(monkeypatch: pytest.MonkeyPatch) -> Non
         pretrained(path="someone/something", revision="v1")
 
 
-# ---- model and world together
-
-
 def test_a_conversation_needs_a_chat_template() -> None:
     tokenizer = scratch().tokenizer()
     tokenizer.chat_template = None
     with pytest.raises(RecipeError, match=r"no chat template\n  hint: start from an instruct model"):
         check_tokenizer(tokenizer, ROW)
     check_tokenizer(tokenizer, {"prompt": "1+1="})
-
-
-# ---- the contract
-
-
-@pytest.mark.parametrize("name", sorted(rlm_models()))
-def test_every_part_passes_conformance(name: str) -> None:
-    part = Part("rlm_models", name, "builtin", rlm_models()[name])
-    part.check()
-    part.bind({"path": "x"} if name == "pretrained" else {})
-
-
-# ---- lengths
 
 
 def test_prompts_longer_than_the_positions_are_refused() -> None:

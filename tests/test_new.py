@@ -116,9 +116,6 @@ def test_a_package_alone_runs_its_tests_without_being_installed(tmp_path: Path) 
     assert "passed" in result.stdout
 
 
-# ------------------------------------------------------------------ what is refused
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -92,12 +92,6 @@ def test_a_budget_cuts_between_trees() -> None:
     torch.testing.assert_close(packed(adapted("Qwen2"), RAGGED, budget=20), packed(adapted("Qwen2"), RAGGED))
 
 
-def test_the_layout_holds_each_prompt_once() -> None:
-    (whole,) = layouts(*RAGGED, min_saved=1)
-    assert whole.ids.numel() == (5 + 2 + 6 + 0 + 3) + (2 + 5 + 5) + (9 + 0)
-    assert len(whole.target) == 3 + 1 + 7 + 4 + 6 + 6 + 1
-
-
 def spelled(*sequences: tuple[str, str]) -> Rows:
     """Return a padded batch from prompts and completions in which each letter is a token."""
     pairs = [tuple([ord(letter) - ord("a") + 3 for letter in text] for text in pair) for pair in sequences]
@@ -150,11 +144,6 @@ def test_a_common_prefix_occurs_once(name: str, relative: bool, tokens: int) -> 
     (layout,) = layouts(*PREFIXES[name], relative=relative, min_saved=1)
     assert layout.ids.numel() == tokens
     assert len(layout.index) == int(PREFIXES[name][1][:, -PREFIXES[name][2] :].sum())
-
-
-def test_equal_log_probs_are_computed_once() -> None:
-    (layout,) = layouts(*PREFIXES["equal completions"])
-    assert len(layout.target) == len("yesyes" + "no")
 
 
 @pytest.mark.parametrize(("family", "relative"), [("Llama", True), ("Qwen3", True), ("Phi3", True), ("GPT2", False)])
@@ -246,9 +235,6 @@ def test_passes_without_a_layout_are_unchanged() -> None:
 )
 def test_padding_around_a_sequence_is_removed(there: list[int], packable: bool) -> None:
     assert is_packable(torch.tensor([there]), 3) is packable
-
-
-# ------------------------------------------------------------------ who is read padded
 
 
 def reader(lm: Any) -> Any:

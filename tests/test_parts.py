@@ -44,9 +44,6 @@ def knob(annotation: Any, default: Any = ...) -> Part:
     return part(target)
 
 
-# ------------------------------------------------------------------ reading a signature
-
-
 def test_positional_arguments_are_data_and_keywords_knobs() -> None:
     def target(rewards: Any, group: Any, ratio: Any = None, *, eps: float = 1e-4, scale: Mode) -> None: ...
 
@@ -128,9 +125,6 @@ def test_logged_values_are_prefixed_with_the_recipe_key() -> None:
     bound(SimpleNamespace(ratio=1.5, log=lambda *entry: written.append(entry)))
     bound(SimpleNamespace(ratio=1.5, log=None))
     assert written == [("policy_loss/clipped", 1.5)]
-
-
-# ------------------------------------------------------------------ the contract
 
 
 class HalfMemory:
@@ -323,9 +317,6 @@ def test_update_with_unknown_data_is_rejected(update: str, words: str) -> None:
     exec(f"class Part:\n    def __call__(self, ratio): ...\n    def update({update}): ...", namespace)
     with pytest.raises(PluginError, match=f"(?s){words}"):
         part(namespace["Part"], "rlm_policy_losses").check()
-
-
-# ------------------------------------------------------------------ turning knobs
 
 
 RIGHT: list[tuple[Any, Any, Any]] = [

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from rlm_testing import batches
 
-from rlm_plugins.builtin.advantages import group_relative, per_reward
+from rlm_plugins.builtin.advantages import per_reward
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.statistics import whiten
 
@@ -48,24 +48,6 @@ def test_token_average_weights_long_completions_more(batch: Batch) -> None:
     knobs = {"weights": {"format": 0.5}, "over": "tokens", "eps": 1e-6}
     found = per_reward(batch.named_rewards, batch.group, batch.mask, **knobs)
     torch.testing.assert_close(found, whiten(total.unsqueeze(1).expand(batch.mask.shape), batch.mask))
-
-
-def test_per_reward_separates_equal_sums() -> None:
-    """Higher in two rewards or in one, the standard score of the sum is the same."""
-    right, tidy = torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0.0, 0.0, 1.0, 0.0])
-    group, mask = torch.tensor([0, 0, 1, 1]), torch.ones(4, 1, dtype=torch.bool)
-    together = group_relative(right + tidy, group, eps=0.0)
-    found = per_reward({"right": right, "tidy": tidy}, group, mask, eps=0.0)
-    assert together[2] == pytest.approx(together[0])
-    assert found[2] == pytest.approx(2 * found[0])
-
-
-def test_reward_with_large_range_does_not_dominate() -> None:
-    """Multiplying one reward by a thousand changes almost nothing."""
-    right, long = torch.tensor([1.0, 0.0, 0.0, 1.0]), torch.tensor([0.0, 1.0, 2.0, 3.0])
-    group, mask = torch.tensor([0, 0, 0, 0]), torch.ones(4, 1, dtype=torch.bool)
-    now, then = (per_reward({"right": right, "long": x * long}, group, mask) for x in (1, 1000))
-    torch.testing.assert_close(now, then, rtol=0, atol=1e-3)
 
 
 def test_a_group_in_which_nothing_varies_is_exactly_zero() -> None:

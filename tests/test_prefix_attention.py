@@ -52,9 +52,6 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return found
 
 
-# ------------------------------------------------------------------ the same logits
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("groups", [(1, 5, 3), (6,), (1, 1, 1)], ids=["several", "one prompt", "one row each"])
 @pytest.mark.parametrize("lengths", [(6, 3, 5), (4, 4, 4)], ids=["ragged", "equal"])
@@ -119,9 +116,6 @@ def test_both_parts_are_one_softmax(sizes: tuple[int, ...]) -> None:
     torch.testing.assert_close(found, usual.float(), rtol=1e-5, atol=1e-6)
 
 
-# ------------------------------------------------------------------ the same samples, and less memory
-
-
 @pytest.mark.parametrize("least", [0, 50])
 @pytest.mark.parametrize("lengths", [(1,), (4, 4), (9, 1), (3, 1, 5)])
 def test_the_samples_are_those_of_transformers(
@@ -162,9 +156,6 @@ def test_small_groups_copy_the_prompt_cache() -> None:
     assert not sharing_pays(0, keys)
     assert sharing_pays(4 - 2, keys, torch.empty(1, 2, 400, 64)), "with what all prompts start with"
     assert not sharing_pays(16 - 2, keys.to("meta"))
-
-
-# ------------------------------------------------------------------ what all prompts start with
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -60,9 +60,6 @@ def test_different_keys_share_no_prefix() -> None:
     assert last == [0, 1, 0]
 
 
-# ------------------------------------------------------------------ attention
-
-
 @settings(max_examples=40, deadline=None)
 @given(sequences=SEQUENCES, min_saved=st.sampled_from([1, 4]), pairs=st.sampled_from([0, 20, 10**6]))
 @pytest.mark.parametrize("key_heads", [4, 2])

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from accelerate.data_loader import BatchSamplerShard, DataLoaderShard, SkipBatchSampler
 from torch.utils.data import BatchSampler
 from trl.trainer.utils import RepeatSampler
@@ -24,15 +25,23 @@ def ours(size: int, prompts: int, generations: int, repeats: int, seed: int) -> 
     )
 
 
-@pytest.mark.parametrize(("size", "prompts", "generations", "repeats"), [(8, 2, 4, 1), (7, 3, 2, 4), (5, 5, 1, 2)])
-def test_layout_and_order_are_trls_in_every_epoch(size: int, prompts: int, generations: int, repeats: int) -> None:
-    stock = RepeatSampler(range(size), generations, prompts, repeats, shuffle=True, seed=11)
-    mine = ours(size, prompts, generations, repeats, seed=11)
+@pytest.mark.parametrize("seed", [0, 42])
+@pytest.mark.parametrize(
+    ("size", "prompts", "generations", "repeats"),
+    [(8, 2, 4, 1), (7, 3, 2, 4), (5, 5, 1, 2), (1, 1, 1, 1), (100, 1, 1, 1)],
+)
+def test_layout_and_order_are_trls_in_every_epoch(
+    size: int, prompts: int, generations: int, repeats: int, seed: int
+) -> None:
+    stock = RepeatSampler(range(size), generations, prompts, repeats, shuffle=True, seed=seed)
+    mine = ours(size, prompts, generations, repeats, seed=seed)
+    before = torch.get_rng_state()
     for epoch in range(3):
         mine.set_epoch(epoch)
         expected = list(stock)
         assert list(mine) == expected
         assert len(mine) == len(expected) == len(stock)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_the_epoch_reaches_a_run_resumed_on_several_processes() -> None:

@@ -118,9 +118,6 @@ def test_the_order_of_a_recipe_without_sampler_is_trls() -> None:
     assert list(order_of(None, shuffle=False)(4, 2, 5)) == [0, 1, 2, 3]
 
 
-# ------------------------------------------------------------------ who needs one
-
-
 def sieve(**beside: Any) -> Bound:
     part = REGISTRY.find("rlm_filters", "nonzero_std")
     return Bound(part, part.bind({}).knobs, part.target, options=beside)

@@ -55,11 +55,6 @@ def test_a_misspelled_member_is_an_error(name: str, meant: str, make: Any) -> No
         make(name).check()
 
 
-def test_every_part_of_the_tree_passes() -> None:
-    assert not REGISTRY.broken()
-    assert len(list(REGISTRY)) > 100
-
-
 def test_every_optional_member_belongs_to_a_protocol_and_every_protocol_has_a_sentence() -> None:
     declared = {
         value for value in vars(protocols).values() if inspect.isclass(value) and hasattr(value, "_is_protocol")

@@ -66,28 +66,6 @@ def test_second_journey_writes_a_recipe(tmp_path: Path, monkeypatch: pytest.Monk
     assert (tmp_path / "runs" / "mine" / "summary.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "place", "word"),
-    [
-        ("rewards: [accuracy]", "rewards: [acuracy]", "rewards[0]", "did you mean 'accuracy'"),
-        ("algorithm: grpo", "algoritm: grpo", "algoritm", "did you mean 'algorithm'"),
-        ("digits: 2", 'digits: "2"', "environment.digits", "remove the quotes"),
-        ("num_generations: 4", "num_generations: 3", "trainer", "num_generations"),
-        ("algorithm: grpo", "algorithm: {name: grpo, advantage: gae}", "advantage", "critic"),
-    ],
-)
-def test_second_broken_in_five_ways(tmp_path: Path, right: str, wrong: str, place: str, word: str) -> None:
-    assert right in FROM_NOTHING
-    file = tmp_path / "mine.yaml"
-    file.write_text(FROM_NOTHING.replace(right, wrong))
-    result = rlm("check", str(file))
-    printed = " ".join(result.stderr.split())
-    assert result.exit_code == 2, result.output
-    assert place in printed
-    assert word in printed
-    assert "Traceback" not in printed
-
-
 @pytest.mark.full
 @pytest.mark.slow
 def test_third_a_new_variant_in_a_file(tmp_path: Path) -> None:

@@ -90,9 +90,6 @@ def test_every_recent_convention_has_a_test() -> None:
     assert recorded | {"dppo_tv@skyrl", "dppo_tv@prime_rl", "max_rl@prime_rl", "topr@roll"} == RECENT
 
 
-# ---------------------------------------------------------------- formulas, completion by completion
-
-
 def rows_of(batch: Batch) -> list[list[int]]:
     """Return the indices of the completions of each group."""
     return [(batch.group == label).nonzero().flatten().tolist() for label in batch.group.unique()]
@@ -244,8 +241,6 @@ def test_max_rl_is_the_gradient_of_a_mixture_of_pass_at_k() -> None:
     expected = sum((1 - p) ** (k - 1) for k in range(1, n)) * p * (1 - p)
     assert total == pytest.approx(expected)
 
-
-# ---------------------------------------------------------------- what is refused, and what has no effect
 
 RECIPE = """
 environment: {name: addition, digits: 2}

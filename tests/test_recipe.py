@@ -45,9 +45,6 @@ def read(folder: Path, text: str, *overrides: str) -> Recipe:
     return recipe.load(path, overrides)
 
 
-# ------------------------------------------------------------------ right recipes
-
-
 def test_bare_names_become_mappings_and_values_keep_their_line(tmp_path: Path) -> None:
     found = read(tmp_path, SMALL)
     assert found.name == "recipe"
@@ -112,8 +109,6 @@ def test_every_key_has_a_description() -> None:
     assert bare == []
     assert {"Critic", "Evaluation", "Reward", "Plugins"} <= set(sections)
 
-
-# ------------------------------------------------------------------ overrides
 
 OVERRIDES: list[tuple[str, str, Any]] = [
     ("algorithm.policy_loss.epsilon=0.3", "algorithm.policy_loss", {"epsilon": 0.3}),
@@ -216,8 +211,6 @@ def test_override_without_effect_is_reported(tmp_path: Path) -> None:
         read(tmp_path, STAGES, "stages.0.name=x", "stages.1.name=x", "stages.x.trainer.max_steps=1")
 
 
-# ------------------------------------------------------------------ wrong recipes
-
 WRONG = [
     # unknown keys
     (SMALL + "enviroment: x\n", "enviroment (recipe.yaml line 6)", "did you mean 'environment'?"),
@@ -295,8 +288,6 @@ def test_invalid_recipe_is_reported_with_place_and_fix(text: str, place: str, wo
     assert place in str(caught.value).partition("\n")[0]
     assert words in str(caught.value)
 
-
-# ------------------------------------------------------------------ anything
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.sampled_from(["", "none", "grpo", "0"]),

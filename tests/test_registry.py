@@ -30,9 +30,6 @@ def file(folder: Path, source: str, name: str = "mine") -> Path:
     return path
 
 
-# ------------------------------------------------------------------ what is built in
-
-
 def test_built_in_parts_are_a_plugin() -> None:
     registry = Registry()
     assert registry.plugins[BUILTIN].origin == f"rlm-plugins {__version__}"
@@ -50,9 +47,6 @@ def test_every_built_in_part_is_valid() -> None:
     for part in Registry():
         part.check()
         assert Path(part.file).is_file() or isinstance(part.target, Algorithm)
-
-
-# ------------------------------------------------------------------ an installed plugin
 
 
 def test_plugin_is_found_through_its_entry_point(install: Installer) -> None:
@@ -117,9 +111,6 @@ def test_two_plugins_of_one_name_are_an_error_that_names_both_packages(install: 
     assert not Registry(block=["guest"]).broken()
 
 
-# ------------------------------------------------------------------ look-ups that find nothing
-
-
 @pytest.mark.parametrize(
     ("hook", "name", "expected"),
     [
@@ -148,9 +139,6 @@ def test_a_part_of_a_blocked_or_disabled_package_is_not_to_be_installed(monkeypa
     monkeypatch.setattr("rlm_plugins.registry.registry.disabled", lambda: {"algorithms"})
     with pytest.raises(RecipeError, match="rlm-algorithms is disabled: `rlm doctor --enable algorithms`"):
         Registry().find("rlm_advantages", "gpg")
-
-
-# ------------------------------------------------------------------ plugins that cannot be imported
 
 
 BROKEN = {
@@ -185,9 +173,6 @@ def test_an_interrupt_is_not_swallowed(install: Installer) -> None:
     install("slow", "import signal, time, os\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(1)")
     with pytest.raises(KeyboardInterrupt):
         Registry().load_all()
-
-
-# ------------------------------------------------------------------ plugins that break the contract
 
 
 OFFER = "@hookimpl\ndef rlm_rewards():\n    return {}"  # to be formatted
@@ -230,9 +215,6 @@ def test_a_broken_contract_leaves_one_plugin_out(
     for text in [*expected, "plugin 'guest'", path.name]:
         assert text in str(caught.value.__cause__)
     assert "`rlm doctor --disable guest`" in caplog.text
-
-
-# ------------------------------------------------------------------ single files
 
 
 def test_a_single_file_is_a_plugin(tmp_path: Path) -> None:
@@ -303,9 +285,6 @@ def test_a_file_with_the_name_of_a_plugin(install: Installer, tmp_path: Path) ->
     with pytest.raises(RecipeError, match=r"there is a plugin 'mine' already: rlm-mine 1.0"):
         Registry(load=[path])
     assert "mine" in Registry(load=[path], block=["mine"]).plugins, "a blocked plugin makes room"
-
-
-# ------------------------------------------------------------------ block, trace, once
 
 
 def test_a_blocked_plugin_is_not_even_imported(install: Installer) -> None:

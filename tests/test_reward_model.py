@@ -70,9 +70,6 @@ def policy(base: Path, dropout: float = 0.5) -> Any:
     return lm.train()
 
 
-# ---- training
-
-
 def test_loss_equals_bradley_terry(tmp_path: Path) -> None:
     """Value and gradient are compared with scores of single completions, without padding."""
     judge = get_peft_model(with_head(tiny.model()), LoraConfig(**{**LORA, "task_type": "SEQ_CLS"}))
@@ -128,9 +125,6 @@ def test_pairs_are_tokenized_as_in_trl(tmp_path: Path, adapter: Path, prompt: An
     if not isinstance(prompt, str):  # also where a data set repeats the prompt in its answers
         whole = row | {kind: [*prompt, {"role": "assistant", "content": row[kind]}] for kind in ("chosen", "rejected")}
         assert tokens_of_pair(tokenizer, whole) == expected
-
-
-# ---- scores
 
 
 def test_scores_equal_transformers_on_both_bases(base: Path, adapter: Path) -> None:
@@ -196,9 +190,6 @@ def test_a_whole_model_is_a_reward_model_too(base: Path, tmp_path: Path, adapter
     assert reward_files.load_on_policy_base(tmp_path, policy(base)) is None
 
 
-# ---- a run of the pipeline
-
-
 def test_the_pipeline(done: Path) -> None:
     records = [json.loads(line) for line in (done / "metrics.jsonl").read_text().splitlines()]
     (first, last) = [r for r in records if r["stage"] == "02-reward" and "held_out/rows" in r]
@@ -249,9 +240,6 @@ def test_resumed_reward_model_equals_uninterrupted(tmp_path: Path) -> None:
     assert expected[HEAD].any()
     assert expected.keys() == found_now.keys()
     assert all(torch.equal(x, found_now[name]) for name, x in expected.items())
-
-
-# ---- what is refused
 
 
 def broken(adapter: Path, folder: Path) -> Path:
@@ -346,9 +334,6 @@ def test_invalid_settings_are_rejected_before_loading(
     more = ["stages.2.evaluation.metric=reward_model"] if wrong in ("folder", "no model") else []
     with pytest.raises(RecipeError, match=message):
         compose(recipe.load(PIPELINE, [*SHORT, change, *more]), Registry())
-
-
-# ---- the laws of its hooks
 
 
 JUDGE = Path(__file__).parent / "no such folder"

@@ -18,9 +18,6 @@ def one(text: str, answer: object, **knobs: Any) -> float | None:
     return accuracy([text], [answer], **knobs)[0]
 
 
-# ---- accuracy
-
-
 @pytest.mark.parametrize("answer", ["632", 632, 632.0, " 632 ", Decimal(632)])
 def test_correct_answer_scores_in_any_notation(answer: object) -> None:
     assert one("<think>7+5+0=12</think><answer>632</answer>", answer) == 1.0
@@ -114,13 +111,6 @@ def test_normalized_is_the_exact_match_of_squad() -> None:
     assert accuracy(texts, ["beatles", "The Beatles.", "(a)", "The", "Beatles"], mode="normalized") == [1, 1, 1, 1, 0]
 
 
-def test_completions_are_scored_independently() -> None:
-    assert accuracy(["<answer>1</answer>", "<answer>1</answer>", "x"], ["1", "2", None]) == [1.0, 0.0, None]
-
-
-# ---- format
-
-
 @pytest.mark.parametrize(
     ("text", "score"),
     [
@@ -155,16 +145,10 @@ def test_format_when_the_template_opens_the_thought() -> None:
     assert format(["a</think><answer>b</answer>", "<think>a</think><answer>b</answer>"], prefilled=True) == [1.0, 0.0]
 
 
-# ---- length
-
-
 def test_length_counts_tokens_from_the_target() -> None:
     rows = [[0] * n for n in (0, 5, 10, 15, 40)]
     assert length(rows, limit=10, target=10) == [-1.0, -0.5, 0.0, -0.5, -1.0]
     assert length(rows, limit=20) == [0.0, -0.25, -0.5, -0.75, -1.0]
-
-
-# ---- all of them
 
 
 @pytest.mark.parametrize("wrap", ["{}", "<think>{}", "<answer>{}</answer>", "<think>a</think><answer>{}"])
@@ -175,17 +159,6 @@ def test_hostile_texts_score_zero_and_do_not_hang(piece: str, wrap: str) -> None
         for untagged in ("last_line", "last_number", "boxed", "wrong"):
             assert accuracy([text], ["1"], untagged=untagged) == [0.0]  # type: ignore[arg-type]
         assert format([text]) == format([text], prefilled=True) == [0.0]
-
-
-HOSTS = {"trl", "verl", "openrlhf", "verifiers", "reward_model"}
-"""What has nothing to say without somebody else's function, or a model: tested in files of their own."""
-
-
-@pytest.mark.parametrize("name", sorted({*rlm_rewards()} - HOSTS))
-def test_every_part_passes_conformance(name: str) -> None:
-    part = Part("rlm_rewards", name, "builtin", rlm_rewards()[name])
-    part.check()
-    part.bind({})
 
 
 @pytest.mark.parametrize(

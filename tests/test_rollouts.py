@@ -83,9 +83,6 @@ def logits(equation_trainer: EquationTrainer, ids: list[int]) -> torch.Tensor:
         return equation_trainer.model(input_ids=torch.tensor([ids])).logits
 
 
-# ------------------------------------------------------------------ what the trainer offers them
-
-
 def test_greedy_is_the_most_likely_token_each_time(idle: EquationTrainer) -> None:
     prompts, usual = ["1+2=", "7+7="], idle.generation_config
     (ids, others), _ = idle.generate(prompts, greedy=True)
@@ -158,9 +155,6 @@ def test_an_answer_in_a_conversation_is_its_turn(template: str | None) -> None:
     assert words == ["4", "2", "<|end|>"]
 
 
-# ------------------------------------------------------------------ demonstrations
-
-
 def shown(values: list[Any], place: list[int], **knobs: Any) -> list[Any]:
     part = Demonstrations(**knobs)
     substitute = SimpleNamespace(answer_ids=lambda prompt, text: (prompt, text))
@@ -174,9 +168,6 @@ def test_completion_without_demonstration_is_sampled() -> None:
     assert Demonstrations(column="solutions").columns == ("solutions",)
     with pytest.raises(PartError, match="got int in the column 'demonstration'"):
         shown([[3]], [0])
-
-
-# ------------------------------------------------------------------ replay
 
 
 def pool(folder: Path, *lines: Any) -> str:
@@ -220,9 +211,6 @@ def test_invalid_replay_pool_is_an_error(tmp_path: Path, lines: Any, knobs: Any,
     path = str(tmp_path / "nowhere.jsonl") if lines is None else pool(tmp_path, *lines)
     with pytest.raises(RecipeError, match=words):
         Replay(path=path, **knobs).check()
-
-
-# ------------------------------------------------------------------ branches
 
 
 def unique_tokens(prompts: list[str], prefixes: list[list[int]] | None = None) -> list[list[int]]:
@@ -272,9 +260,6 @@ def test_branches_of_branches(knobs: dict[str, Any], parents: list[int | None]) 
             assert start == before + (6 - before) // 2
             assert rows[row][:start] == rows[parent][:start]
             assert rows[row][start] != rows[parent][start]
-
-
-# ------------------------------------------------------------------ two steps of training
 
 
 def last_batch() -> Any:

@@ -29,9 +29,6 @@ from rlm_plugins.run.launch import launch
 REGISTRY = Registry()
 
 
-# ---- the function
-
-
 @given(st.floats(-9, 9), st.floats(-9, 9), st.integers(1, 50), st.integers(0, 9), st.sampled_from(knobs.SHAPES))
 def test_schedule_is_monotonic(start: float, end: float, over: int, after: int, shape: str) -> None:
     way = Schedule(start, end, over, after, shape)
@@ -56,9 +53,6 @@ def test_integer_schedule_stays_integer() -> None:
     values = [knobs.value_at(bound.knobs["tokens"], step) for step in range(9)]
     assert values == [8, 8, 9, 10, 10, 10, 11, 12, 12]
     assert all(isinstance(value, int) for value in values)
-
-
-# ---- at the recipe's wall
 
 
 @pytest.mark.parametrize(
@@ -118,9 +112,6 @@ def test_a_class_and_the_order_of_an_epoch_take_none() -> None:
         part("rlm_samplers", by_epoch, power=moving)
     on_demand = OnDemand(part("rlm_samplers", by_count, power=moving), size=9, seed=0)
     assert [on_demand.take(2, step) for step in (0, 3)] == [[1, 2], [2, 3]]
-
-
-# ---- in a run
 
 
 def test_a_part_gets_the_value_of_its_step() -> None:

@@ -68,8 +68,6 @@ def test_lengths_that_are_none_are_refused(knobs: dict[str, Any]) -> None:
         part("rlm_shapers", overlong, **knobs)
 
 
-# ---- from the named rewards
-
 named_scores = st.lists(st.tuples(st.floats(-30, 30), st.sampled_from([0.0, 1.0])), min_size=1, max_size=5)
 
 

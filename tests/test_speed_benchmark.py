@@ -99,9 +99,6 @@ def test_limit_counts_the_required_work() -> None:
     assert seen["scoring"] * 1e9 == pytest.approx(2 * 2 * layer * 2 * tokens + 2 * 64 * 32 * 2 * scored)
 
 
-# ------------------------------------------------------------------ its page
-
-
 def test_readme_equals_the_measurements() -> None:
     """The committed table equals the generated one."""
     text, file = (ROOT / "README.md").read_text(), ROOT / "benchmarks/results/grpo_speed.json"

@@ -12,16 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
-from rlm_plugins.builtin import advantages, aggregators, filters, importance, penalties, policy_losses, shapers
+from rlm_plugins.builtin import advantages, filters, importance, penalties, policy_losses, shapers
 from rlm_plugins.builtin import token_weights as weights
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.step import objective, score
 from rlm_plugins.errors import PartError
 
 NAN = torch.nan
-
-
-# ---------------------------------------------------------------- score: rewards and shapers
 
 
 def test_reward_is_on_the_last_trained_token() -> None:
@@ -76,9 +73,6 @@ def test_sequence_shaper_keeps_dense_rewards() -> None:
     assert found.token_rewards.tolist() == [[-0.5, -1.0]]  # 1 − 1 (KL) − 1 (length) on the last token
     assert found.dense_rewards.tolist() == [[-0.5, -1.0]], "the KL: what came token by token, wherever else is paid"
     assert found.rewards.tolist() == [-1.5]
-
-
-# ---------------------------------------------------------------- score: who is compared
 
 
 def test_unscored_completions_are_excluded_and_keep_their_index() -> None:
@@ -160,9 +154,6 @@ def test_score_does_not_change_its_batch() -> None:
     assert torch.equal(batch.mask, before[1])
 
 
-# ---------------------------------------------------------------- objective
-
-
 def test_loss_weights_penalties_and_counts_by_hand() -> None:
     def constant(logp):
         return torch.full_like(logp, 10.0)
@@ -232,8 +223,6 @@ def test_logged_values_have_the_key_of_their_part() -> None:
     assert not any(x.requires_grad for x in seen.values())
 
 
-# ---------------------------------------------------------------- padding
-
 EVERYTHING = {
     "importance": part("rlm_importance", importance.sequence),
     "policy_loss": part("rlm_policy_losses", policy_losses.clip),
@@ -284,36 +273,6 @@ def test_inf_and_nan_in_the_padding_change_no_advantage(batch: Batch, value: flo
         assert torch.equal(getattr(clean, name), getattr(dirty, name)), name
 
 
-# ---------------------------------------------------------------- micro-batches
-
-
-@given(batches(), st.data())
-def test_the_sum_over_micro_batches_is_the_whole(batch: Batch, data: Any) -> None:
-    """Value and gradient are compared for every aggregator that divides by global counts."""
-    names = ("token_mean", "sequence_mean", "sequence_sum", "fixed_length")
-    kind = part("rlm_aggregators", getattr(aggregators, data.draw(st.sampled_from(names))))
-    parts = equation(**EVERYTHING | {"aggregator": kind})
-    cut = data.draw(st.integers(0, len(batch.group)))
-
-    def rows(which: slice) -> Batch:
-        fields = {k: v[which] for k, v in vars(batch).items() if isinstance(v, torch.Tensor) and v.dim()}
-        return replace(batch, **fields)
-
-    def loss_and_gradient(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        logp = batch.logp.clone().requires_grad_()
-        loss = objective(replace(batch, logp=logp), parts)
-        return loss.detach(), torch.autograd.grad(loss, logp)[0]
-
-    pieces = [rows(which) for which in (slice(cut), slice(cut, None))]
-    found = [loss_and_gradient(piece) for piece in pieces if len(piece.group)]
-    whole = loss_and_gradient(batch)
-    torch.testing.assert_close(torch.stack([loss for loss, _ in found]).sum(), whole[0])
-    torch.testing.assert_close(torch.cat([gradient for _, gradient in found]), whole[1])
-
-
-# ---------------------------------------------------------------- the equation
-
-
 def test_equation_lists_parts_and_required_data() -> None:
     parts = equation(**EVERYTHING)
     names = [bound.part.name for bound in parts.parts()]
@@ -323,9 +282,6 @@ def test_equation_lists_parts_and_required_data() -> None:
     assert parts.requires("ref_logp")
     assert not parts.requires("rollout_logp")
     assert not parts.requires("log")  # welcome, not needed
-
-
-# ---------------------------------------------------------------- a loss without gradient
 
 
 def error_of(**slots: Any) -> str:

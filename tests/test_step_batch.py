@@ -47,9 +47,6 @@ def equation_with_term(name: str) -> Equation:
     )
 
 
-# ---- through `objective`
-
-
 def loss_and_gradient(batch: Batch, parts: Equation) -> tuple[torch.Tensor, torch.Tensor]:
     logp = batch.logp.clone().requires_grad_()
     loss = objective(replace(batch, logp=logp, rollout_weight=None), parts)
@@ -127,9 +124,6 @@ def test_micro_batches_keep_the_order_of_generation() -> None:
 def test_quantile_is_torchs(values: list[float], share: float) -> None:
     x = torch.tensor(values, dtype=torch.float32)
     assert quantile(x, share) == x.quantile(share)
-
-
-# ---- through the trainer
 
 
 def eighths(completions: list[str]) -> list[float]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
-from fixtures_equations import equation, loss_batch, part
 from hypothesis import given
 from hypothesis import strategies as st
 from rlm_algorithms.entropy_control import clip_cov
@@ -16,26 +14,9 @@ from rlm_algorithms.importance_ratios import truncated_importance, trust_gate
 from rlm_testing import batches
 from trl import GRPOTrainer
 
-from rlm_plugins.builtin.token_weights import mask_truncated, top_entropy
+from rlm_plugins.builtin.token_weights import top_entropy
 from rlm_plugins.equation.batch import Batch
-from rlm_plugins.equation.step import objective, with_own_step_batch
-
-
-def test_truncated_completion_has_weight_zero() -> None:
-    assert mask_truncated(torch.tensor([True, False, True])).tolist() == [[0.0], [1.0], [0.0]]
-
-
-def test_truncated_completion_stays_in_the_denominator() -> None:
-    """Overlong filtering removes the loss of a completion, not its tokens."""
-    batch = loss_batch()
-    filtered = equation(token_weights=[part("rlm_token_weights", mask_truncated)])
-    whole, rest = objective(batch, equation()), objective(batch, filtered)
-    assert whole.item() == (6 - 8) / 4
-    assert rest.item() == 6 / 4
-    assert torch.autograd.grad(rest, batch.logp)[0][1].tolist() == [0.0, 0.0, 0.0]
-
-
-# ---- the 80/20 rule
+from rlm_plugins.equation.step import with_own_step_batch
 
 
 def test_top_entropy_is_trls_mask_bit_by_bit() -> None:
@@ -52,53 +33,12 @@ def test_top_entropy_is_trls_mask_bit_by_bit() -> None:
         assert torch.equal(top_entropy(window, torch.arange(8), mask, share=share), theirs.float())
 
 
-@pytest.mark.parametrize(("share", "kept"), [(0.2, 20), (0.5, 50), (1.0, 100), (0.0, 1)])
-def test_entropy_mask_keeps_its_share(share: float, kept: int) -> None:
-    entropy = torch.randperm(100).reshape(4, 25).float()
-    window = Batch(entropy=entropy, mask=torch.ones(4, 25, dtype=torch.bool))
-    weight = top_entropy(window, torch.arange(4), window.mask, share=share)
-    assert weight.sum() == kept
-    assert entropy[weight == 1].min() > entropy[weight == 0].max() if kept < 100 else weight.all()
-
-
-# ---- completions of another engine
-
-
-def ratio(batch: Batch, row: int) -> list[float]:
-    pairs = zip(batch.old_logp[row].tolist(), batch.rollout_logp[row].tolist(), batch.mask[row].tolist(), strict=True)
-    return [math.exp(old - rollout) if live else 1.0 for old, rollout, live in pairs]
-
-
-@given(batches(), st.floats(0.5, 3.0))
-def test_truncate_caps_the_weight(batch: Batch, cap: float) -> None:
-    data = batch.old_logp, batch.rollout_logp, batch.mask
-    tokens, rows = truncated_importance(*data, cap=cap), truncated_importance(*data, cap=cap, level="sequence")
-    assert tokens.max() <= cap
-    assert rows.max() <= cap
-    for i in range(len(batch.group)):
-        assert tokens[i].tolist() == pytest.approx([min(w, cap) for w in ratio(batch, i)])
-        assert rows[i].item() == pytest.approx(min(math.prod(ratio(batch, i)), cap))
-
-
-@given(batches(), st.floats(0.8, 1.0), st.floats(1.0, 1.2))
-def test_mask_weights_are_zero_or_one(batch: Batch, low: float, high: float) -> None:
-    data = batch.old_logp, batch.rollout_logp, batch.mask
-    tokens, rows = (trust_gate(*data, low=low, high=high, level=level) for level in ("token", "sequence"))
-    for i in range(len(batch.group)):
-        assert tokens[i].tolist() == pytest.approx([w if low <= w <= high else 0.0 for w in ratio(batch, i)])
-        whole = math.prod(ratio(batch, i))
-        assert rows[i].item() == pytest.approx(whole if low <= whole <= high else 0.0)
-
-
 def test_equal_or_missing_rollout_logprobs_have_weight_one() -> None:
     old, mask = torch.tensor([[-1.0, -2.0]]), torch.tensor([[True, True]])
     silent = torch.tensor([[-1.0, torch.nan]])
     for weight in (truncated_importance, trust_gate):
         assert weight(old, silent, mask).tolist() == [[1.0, 1.0]]
         assert weight(old, silent, mask, level="sequence").tolist() == [[1.0]]
-
-
-# ---- Clip-Cov
 
 
 def band(batch: Batch, low: float, high: float) -> set[tuple[int, int]]:

@@ -123,9 +123,6 @@ def test_algorithm_value_and_gradient() -> None:
     assert gradient[1, 0] == 0
 
 
-# ------------------------------------------------------------------ samplers
-
-
 def test_prioritized_samples_by_weight() -> None:
     sampler = Prioritized(floor=0.05)
     sampler.tracker.pairs = {0: (1.0, 1.0), 1: (9.0, 1.0), 2: (1.0, 0.0), 3: (2.0, -0.4)}

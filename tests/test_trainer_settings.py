@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,34 +18,16 @@ from rlm_plugins.recipe.ranges import Generation
 from rlm_plugins.recipe.trainer_settings import check, check_installed, validate
 
 
-class Color(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-@dataclass
-class Inner:
-    depth: int = 1
-
-
 @dataclass
 class Config:
-    """Substitute for a TRL config: fields of every kind, and checks of its own."""
+    """Substitute for a TRL config with checks of its own; `test_parts.py` has the errors of each type."""
 
     output_dir: str | None = None
     steps: int = 1
     learning_rate: float = 1e-6
-    dry: bool = False
     title: str = ""
-    colour: Color | str = Color.RED
-    kind: Literal["k1", "k2"] = "k1"
-    maybe: float | None = None
     old_style: Optional[Union[int, str]] = None  # noqa: UP007, UP045
     names: list[str] = field(default_factory=list)
-    table: dict[str, int] | str | None = None
-    pair: tuple[int, str] | None = None
-    inner: Inner | None = None
-    anything: Any = None
     secret: int = 0
     made: int = field(default=0, init=False)
 
@@ -56,16 +37,7 @@ class Config:
             raise ValueError("steps must not be 13")
 
 
-RIGHT: list[dict[str, Any]] = [
-    {},
-    {"steps": 3, "learning_rate": 1, "dry": True, "title": "x"},
-    {"colour": "blue", "kind": "k2", "maybe": None, "old_style": "x"},
-    {"names": ["a", "b"], "table": {"a": 1}, "pair": [1, "x"], "inner": {"depth": 2}, "anything": [{}]},
-    {"learning_rate": 0},
-]
-
-
-@pytest.mark.parametrize("values", RIGHT, ids=str)
+@pytest.mark.parametrize("values", [{}, {"steps": 3, "learning_rate": 1, "title": "x", "old_style": "x"}], ids=str)
 def test_right_settings_make_the_config(values: dict[str, Any]) -> None:
     config = check(Config, values, "trainer", project_defaults={"title": "house", "unknown_to_this_class": 1})
     assert isinstance(config, Config)
@@ -76,25 +48,10 @@ def test_right_settings_make_the_config(values: dict[str, Any]) -> None:
 WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"learning_rat": 1}, "trainer.learning_rat", "did you mean 'learning_rate'?"),
     ({"made": 1}, "trainer.made", "unknown field 'made' of"),
-    ({"learning_rate": "1e-6"}, "trainer.learning_rate", "remove the quotes"),
     ({"learning_rate": "fast"}, "trainer.learning_rate", "expected a number, got the string 'fast'"),
-    ({"learning_rate": True}, "trainer.learning_rate", "expected a number, got true"),
-    ({"learning_rate": math.nan}, "trainer.learning_rate", "got the number nan"),
     ({"learning_rate": -1}, "trainer.learning_rate", "expected 0 or more, got the number -1"),
-    ({"steps": 1.0}, "trainer.steps", "expected a whole number, got the number 1.0"),
-    ({"dry": "yes"}, "trainer.dry", "write true or false"),
-    ({"title": 1e-6}, "trainer.title", "expected a string"),
-    (
-        {"colour": "rad"},
-        "trainer.colour",
-        "expected 'red' or 'blue', got the string 'rad'\n  hint: did you mean 'red'?",
-    ),
-    ({"kind": "k3"}, "trainer.kind", "expected 'k1' or 'k2', got the string 'k3'"),
     ({"old_style": 1.5}, "trainer.old_style", "expected a whole number or a string, got the number 1.5"),
     ({"names": ["a", 1]}, "trainer.names[1]", "expected a string, got the number 1"),
-    ({"table": {"a": "x"}}, "trainer.table.a", "expected a whole number, got the string 'x'"),
-    ({"pair": [1]}, "trainer.pair", "expected 2 or more entries, got a list"),
-    ({"inner": 3}, "trainer.inner", "expected a mapping, got the number 3"),
     ({"secret": 1}, "trainer.secret", "`secret` cannot be set here\n  hint: say it elsewhere"),
     ({"steps": 13}, "trainer.steps", "Config refuses: steps must not be 13"),
 ]
@@ -106,9 +63,6 @@ def test_invalid_settings_are_reported(values: dict[str, Any], place: str, words
         check(Config, values, "trainer", refused={"secret": "say it elsewhere"})
     assert caught.value.where == place
     assert words in str(caught.value)
-
-
-# ------------------------------------------------------------------ types
 
 
 def accepts(value: Any, hint: Any) -> bool:
@@ -125,9 +79,6 @@ def test_placeholders_in_literals_are_filled() -> None:
     assert accepts("pissa_niter_16", hint)
     assert not accepts("pissa_niter_", hint)
     assert not accepts("pissa_niter_[number of iters]", hint)
-
-
-# ------------------------------------------------------------------ the arithmetic of a generation
 
 
 @dataclass
@@ -210,8 +161,6 @@ def test_every_remedy_that_is_offered_works(micro: int, processes: int, pieces: 
     assert all(Generation(micro, processes, int(s), group, "pieces").completions % group == 0 for s in steps)
 
 
-# ------------------------------------------------------------------ TRL and PEFT themselves
-
 CPU = {"use_cpu": True, "bf16": False, "report_to": "none"}
 
 GRPO_WRONG: list[tuple[dict[str, Any], str, str]] = [
@@ -227,6 +176,12 @@ GRPO_WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"accelerator_config": "{bad"}, "trainer", "GRPOConfig refuses"),
     ({"loss_type": "dapo"}, "trainer.loss_type", "algorithm.aggregator"),
     ({"output_dir": "/tmp/x"}, "trainer.output_dir", "cannot be set here"),
+    ({"max_steps": 0}, "trainer.max_steps", "expected 1 or more or -1, got the number 0"),
+    ({"temperature": 101}, "trainer.temperature", "expected 100 or less, got the number 101"),
+    ({"top_p": 0}, "trainer.top_p", "expected more than 0, got the number 0"),
+    ({"seed": 2**32}, "trainer.seed", "expected less than 4294967296, got the number 4294967296"),
+    ({"adam_beta2": 1.48}, "trainer.adam_beta2", "expected less than 1, got the number 1.48"),
+    ({"adam_beta1": math.nan}, "trainer.adam_beta1", "expected a finite number, got the number nan"),
 ]
 
 
@@ -258,6 +213,9 @@ def test_trl_accepts_valid_settings(grpo: Any) -> None:
     config = check(grpo.config_class(), values, "trainer", refused=grpo.refused, project_defaults=CPU)
     assert config.learning_rate == 1e-6
     assert config.use_cpu
+    ends = {"max_steps": -1, "temperature": 100, "top_p": 1, "seed": 2**32 - 1, "learning_rate": 0}
+    config = check(grpo.config_class(), ends, "trainer", refused=grpo.refused, project_defaults=CPU)
+    assert {key: getattr(config, key) for key in ends} == ends, "a range includes its ends"
 
 
 def test_every_default_of_trl_fits_its_own_annotation(grpo: Any) -> None:

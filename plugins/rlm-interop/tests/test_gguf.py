@@ -185,9 +185,6 @@ def test_license_and_source_before_and_after_the_conversion(gguf_file: Path) -> 
         source = model_of(path=str(gguf_file))
 
 
-# ---- what can go wrong
-
-
 @pytest.mark.parametrize("size", [0, 40, -64])
 def test_damaged_file_is_an_error_and_leaves_no_files(gguf_file: Path, cache: Path, tmp_path: Path, size: int) -> None:
     file = tmp_path / "half.gguf"
@@ -228,9 +225,6 @@ def test_contradictory_knobs_are_rejected(gguf_file: Path, knobs: dict[str, str]
     knobs = {key: value.replace("{folder}", str(gguf_file.parent)) for key, value in knobs.items()}
     with pytest.raises(RecipeError, match=message):
         model_of(**knobs)
-
-
-# ---- packages
 
 
 @pytest.fixture

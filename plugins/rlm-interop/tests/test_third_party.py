@@ -28,8 +28,6 @@ def test_trl() -> None:
     assert scores_of("trl", knobs, completions=chats(r"\boxed{4}", r"\boxed{5}"), solution=["$4$"] * 2)[0] == [1.0, 0.0]
 
 
-# ------------------------------------------------------------------ verl
-
 SCORED = [  # data source, ground truth, an answer that is right, one that is not
     ("openai/gsm8k", "4", "2+2\n#### 4", "#### 5"),
     ("DigitalLearningGmbH/MATH-lighteval", r"\frac{1}{2}", r"So \boxed{\frac12}.", r"So \boxed{2}."),
@@ -75,9 +73,6 @@ def test_verl(source: str, truth: Any, right: str, wrong: str) -> None:
     assert scores[0] > (scores[1] or 0.0), "and they mean something"
 
 
-# ------------------------------------------------------------------ OpenRLHF
-
-
 def test_openrlhf(tmp_path: Path) -> None:
     """The `reward_func` of OpenRLHF's page has the same result here and in its own executor."""
     agent = pytest.importorskip("openrlhf.utils.agent", reason="OpenRLHF, or what it imports, is not installed")
@@ -97,8 +92,6 @@ def test_openrlhf(tmp_path: Path) -> None:
         seen.update(scores)
     assert seen == {0.0, 1.0}
 
-
-# ------------------------------------------------------------------ verifiers
 
 ENVIRONMENT = """
 import verifiers as vf

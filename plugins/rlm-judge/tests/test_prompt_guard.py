@@ -9,7 +9,6 @@ from rlm_judge import verdict_parsing
 from rlm_judge.prompt_builder import PromptBuilder
 from rlm_judge.prompt_guard import fill_template, has_content, make_mark, sanitize
 
-PLAIN = PromptBuilder("", None, True, "hide", 20_000)
 NUMBER = functools.partial(verdict_parsing.number, lowest=1, highest=10)
 
 MARKERS = """

@@ -37,16 +37,10 @@ def words(text: str) -> str:
     return re.sub(r"(?<=_) (?=\w)", "", " ".join(text.split()))
 
 
-# ---- the place of an algorithm
-
-
 @every_algorithm
 def test_file_of_an_algorithm_is_where_it_is_defined(part: Part) -> None:
     line = Path(part.file).read_text().splitlines()[part.target.line - 1]
     assert line in (f'["{part.name}"]', f"{part.name} = Algorithm(")
-
-
-# ---- the table
 
 
 @pytest.mark.parametrize("width", [112, 120])
@@ -85,9 +79,6 @@ def test_the_table_as_data() -> None:
     assert set(found[0]) == {"name", "full_name", "family", "about", "source", "year", "trainer", "slots"}
 
 
-# ---- rlm explain
-
-
 @every_algorithm
 def test_the_equation_names_every_part_with_its_file(part: Part) -> None:
     entry = part_entry(part, REGISTRY)
@@ -103,9 +94,6 @@ def test_the_equation_names_every_part_with_its_file(part: Part) -> None:
         assert not re.search(r"ε_high|ε_low|(?<!\w)ε(?!\w)", symbol["formula"]), "every ε has its value"
     for name in part.target.names.values():
         assert f"in the source: {name}" in text
-
-
-# ---- two algorithms
 
 
 def test_grpo_and_dapo() -> None:

@@ -9,7 +9,6 @@ from rlm_lab.recipe_keys import recipe_keys
 
 from rlm_plugins.equation import batch, glossary
 from rlm_plugins.equation.hooks import HOOKS
-from rlm_plugins.errors import RlmError
 from rlm_plugins.registry import Registry
 
 REGISTRY = Registry()
@@ -89,8 +88,3 @@ def test_kind_prefix_selects_the_entry() -> None:
 
 def test_a_symbol_of_the_equation_is_explained_by_its_hook() -> None:
     assert [entry["name"] for entry in explain("Â", REGISTRY)] == ["rlm_advantages"]
-
-
-def test_an_unknown_name() -> None:
-    with pytest.raises(RlmError, match="unknown name 'qqqqqqqq'"):
-        explain("qqqqqqqq", REGISTRY)

@@ -31,9 +31,6 @@ from rlm_plugins.specs import Environment, EnvironmentSpec
 _registered = registered("process", "worlds", autouse=True)
 
 
-END = 0
-
-
 class Trainer:
     """Generates numbered tokens, so that each completion shows what it kept; `scores` are looked up by token."""
 
@@ -128,9 +125,6 @@ def test_tokens_after_until_are_never_forked() -> None:
     assert [point.kept for point in points] == [1, 2]
 
 
-# ---- attention
-
-
 def test_influence_equals_explicit_loops() -> None:
     generator = torch.Generator().manual_seed(0)
     attention = torch.rand(2, 9, 9, generator=generator, dtype=torch.float64).tril()
@@ -187,9 +181,6 @@ def test_points_are_the_most_influential_steps_at_a_distance() -> None:
     free = AttentionTree(steps=Pattern(pattern=";"), share=0.6)
     assert [point.kept for point in free._points(row, 0, ends, scores, None)] == [4, 6, 8]
     assert [point.kept for point in free._points(row, 5, ends, scores, None)] == [6, 8]
-
-
-# ---- episodes
 
 
 class Chain(Environment):
@@ -270,23 +261,12 @@ def test_branches_branch_again_in_the_next_round() -> None:
     assert {row.episode.prompt for row in rows[:5]} != {row.episode.prompt for row in rows[5:]}
 
 
-# ---- whole runs
-
 SUMS = """
 environment: {name: addition, digits: 1, train_rows: 16, test_rows: 0}
 rewards: [accuracy]
 model: {name: scratch, layers: 1, hidden: 16, heads: 2, intermediate: 32, lora: {r: 2, target_modules: all-linear}}
 trainer: {max_steps: 2, per_device_train_batch_size: 8, num_generations: 4, max_completion_length: 8}
 """
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["tree_rl", "{name: attn_rl, rollouts: {attention_tree: {steps: {every: 1}}}}"])
-def test_algorithms_train(tmp_path: Path, algorithm: str) -> None:
-    file = tmp_path / "recipe.yaml"
-    file.write_text(f"{SUMS}algorithm: {algorithm}\n")
-    run = train(recipe.load(file), Registry(), tmp_path / "run")
-    assert [record["step"] for record in run.records() if "loss" in record] == [1, 2]
 
 
 TALK = """

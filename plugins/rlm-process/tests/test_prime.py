@@ -129,9 +129,6 @@ def test_ranking_accuracy_by_hand() -> None:
     assert ranking_accuracy(x, torch.zeros(5), group) is None
 
 
-# ---------------------------------------------------------------- the advantage
-
-
 def by_loops(o: list[float], rho: list[list[float]], gamma: float, stretched: bool) -> list[list[float]]:
     """Compute PRIME's advantage of one group with explicit loops."""
     n, mean_values = len(o), [sum(row) / len(row) for row in rho]

@@ -119,13 +119,3 @@ def test_full_fine_tuning_is_rejected_before_loading(tmp_path: Path) -> None:
     assert done.exit_code != 0
     assert "requires a frozen base" in done.output
     assert "shapers[0]" in done.output
-
-
-def test_recipe_passes_check_and_explain() -> None:
-    done = CliRunner().invoke(app, ["check", str(RECIPE), "--full"])
-    assert done.exit_code == 0, done.output
-    assert "ρᵢₜ = 0.05 (log π_φ(yₜ) − log π_ref(yₜ))" in done.output
-    done = CliRunner().invoke(app, ["explain", "prime"])
-    assert done.exit_code == 0, done.output
-    assert "2502.01456" in done.output
-    assert "½ is guessing" in " ".join(done.output.split())

@@ -71,9 +71,6 @@ def test_observations_separate_nodes_and_get_no_advantage():
     assert found.tolist() == [[0.0, 0.0, 1.0], [0.0, 0.0, -1.0]]
 
 
-# ------------------------------------------------------------------ the rollout source
-
-
 class LetterPolicy:
     """A policy that generates four steps of three tokens, with a letter of its own per completion."""
 

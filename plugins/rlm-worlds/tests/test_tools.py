@@ -83,9 +83,6 @@ def test_episode_with_tool_call(tool: Any, call_text: str, result_text: str) -> 
     )
 
 
-# ------------------------------------------------------------------ Python
-
-
 @pytest.fixture
 def data_set(tmp_path: Path) -> dict[str, Any]:
     file = tmp_path / "problems.jsonl"
