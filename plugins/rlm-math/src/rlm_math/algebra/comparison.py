@@ -97,7 +97,7 @@ def _are_same_words(words: str, others: str) -> bool:
 
 
 _DENIALS = {"no", "not", "nor", "never", "neither", "none"}
-_FUNCTION_WORDS = {*"a an the at in on of is are be has have for when if with and so then to".split()}
+_FUNCTION_WORDS = {*re.findall("[a-z]+", "a an the at in on of is are be has have for when if with and so then to")}
 
 
 def _with_constant_of(gold: Node, answer: Node) -> Node:
