@@ -4,6 +4,7 @@ from rlm_judge.checklists import judge_checklist
 from rlm_judge.critique_score import CritiqueScore
 from rlm_judge.critique_trainer import CritiquePreferences, critique_reward_model
 from rlm_judge.critiqued_sums import critiqued_sums
+from rlm_judge.equivalence import JudgedEquality, answer_pairs
 from rlm_judge.judge_training import judge_pairs, judge_verdict
 from rlm_judge.learned_reward import LearnedReward
 from rlm_judge.pairwise import judge_pairwise
@@ -29,13 +30,19 @@ def rlm_rewards() -> dict[str, object]:
         "judge_verdict": judge_verdict,
         "critique_score": CritiqueScore,
         "reward_model": LearnedReward,
+        "judged_equality": JudgedEquality,
     }
 
 
 @hookimpl
 def rlm_environments() -> dict[str, object]:
     """Return the environments of this package by name."""
-    return {"sums_and_verdicts": sums_and_verdicts, "judge_pairs": judge_pairs, "critiqued_sums": critiqued_sums}
+    return {
+        "sums_and_verdicts": sums_and_verdicts,
+        "judge_pairs": judge_pairs,
+        "critiqued_sums": critiqued_sums,
+        "answer_pairs": answer_pairs,
+    }
 
 
 @hookimpl
