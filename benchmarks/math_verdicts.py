@@ -57,7 +57,9 @@ def references(path: Path) -> Iterator[Row]:
     for row in rows:
         answer = row.get("answer", row.get("final_answer"))
         for each in answer if isinstance(answer, list) else [answer]:
-            yield Row(str(each), f"\\boxed{{{str(each).strip().strip('$')}}}", expected=True)
+            text = str(each).strip()
+            formula = text.strip("$")
+            yield Row(text, f"\\boxed{{{text if '$' in formula else formula}}}", expected=True)
 
 
 def main() -> None:

@@ -253,6 +253,25 @@ def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: str, mess
         dataset(path=str(tmp_path / name), prompt="question")
 
 
+@pytest.mark.parametrize("way", ["../secret.jsonl", "{}/secret.jsonl", "link"])
+def test_a_data_folder_adds_no_file_of_another_folder(tmp_path: Path, way: str) -> None:
+    (tmp_path / "secret.jsonl").write_text('{"prompt": "secret"}\n')
+    folder = tmp_path / "data"
+    folder.mkdir()
+    if way == "link":
+        (folder / "train.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    else:
+        (folder / "README.md").write_text(
+            f"---\nconfigs:\n- config_name: x\n  data_files: {way.format(tmp_path)}\n---\n"
+        )
+    with pytest.raises(RecipeError, match=r"data' has a file outside of it: .*secret"):
+        dataset(path=str(folder))
+    (folder / "train.jsonl").unlink(missing_ok=True)
+    (folder / "README.md").unlink(missing_ok=True)
+    (folder / "train.jsonl").write_text('{"prompt": "mine"}\n')
+    assert [row["prompt"][0]["content"] for row in dataset(path=str(folder)).train] == ["mine"]
+
+
 def test_unreachable_hub_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)

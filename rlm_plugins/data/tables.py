@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,17 +30,14 @@ def locate(path: str, *, where: str, suffixes: tuple[str, ...] = ()) -> Path | N
     Raises:
         RecipeError: It can only be a path, which does not exist.
     """
-    local = Path(path).expanduser()
-    if local.exists():
+    if (local := Path(path).expanduser()).exists():
         return local
     if _NAME.fullmatch(path) and local.suffix not in suffixes:
         _check_connection()
         return None
-    folder = local.parent
+    folder = local.parent.resolve()
     close = nearest(local.name, [p.name for p in folder.iterdir()]) if folder.is_dir() else ""
-    raise RecipeError(
-        f"there is no file or folder '{path}'", where=where, hint=close or f"looked in {folder.resolve()}"
-    )
+    raise RecipeError(f"there is no file or folder '{path}'", where=where, hint=close or f"looked in {folder}")
 
 
 def advice(local: Path | None) -> str:
@@ -74,9 +71,7 @@ def _check_connection() -> None:
 
 
 READERS: dict[str, dict[str, str]] = {
-    ".json": {"path": "json"},
-    ".jsonl": {"path": "json"},
-    ".ndjson": {"path": "json"},
+    **{suffix: {"path": "json"} for suffix in (".json", ".jsonl", ".ndjson")},
     ".csv": {"path": "csv"},
     ".tsv": {"path": "csv", "sep": "\t"},
     ".parquet": {"path": "parquet"},
@@ -124,6 +119,8 @@ def _load(path: str, local: Path | None, **settings: Any) -> Dataset | IterableD
     if local is not None:
         # otherwise each load, of local files too, is reported to the hub, and waits for it
         datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
+    if local is not None and local.is_dir():
+        _check_inside(local, datasets.load_dataset_builder(str(local), settings["name"]).config.data_files or {})
     if local is None or local.is_dir():
         return datasets.load_dataset(str(local or path), **settings)
     suffix = next((s for s in reversed(local.suffixes) if s not in (".gz", ".bz2", ".xz", ".zst")), "")
@@ -139,6 +136,16 @@ def _load(path: str, local: Path | None, **settings: Any) -> Dataset | IterableD
     return rows
 
 
+def _check_inside(folder: Path, files: Mapping[str, Sequence[str]]) -> None:
+    """Raise RecipeError if the README or a link of a folder adds a file of another one; a hub snapshot has links."""
+    roots = [folder.resolve(), folder.resolve().parent.parent / "blobs"]
+    for file in (Path(name).resolve() for group in files.values() for name in group):
+        if not any(map(file.is_relative_to, roots)):
+            raise RecipeError(
+                f"'{folder}' has a file outside of it: {file}", where=WHERE, hint="move it into the folder"
+            )
+
+
 def _saved(local: Path, split: str, streaming: bool) -> Dataset | IterableDataset:
     import datasets
 
@@ -151,15 +158,14 @@ def _saved(local: Path, split: str, streaming: bool) -> Dataset | IterableDatase
             allowed=", ".join(splits),
             hint=nearest(split, splits),
         )
-    examples = splits[split]
-    return examples.to_iterable_dataset() if streaming else examples
+    return splits[split].to_iterable_dataset() if streaming else splits[split]
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, StopIteration) or "corresponds to no data" in str(error):
         return "it has no examples"
     root = error.__cause__ if type(error).__name__ == "DatasetGenerationError" and error.__cause__ else error
-    return " ".join(str(root).split())
+    return " ".join(str(root).split()) or type(root).__name__
 
 
 def row_address(path: str, number: int) -> str:

@@ -234,11 +234,7 @@ def check_sharded(trainer: Any) -> None:
 
 
 def _passes(stage: Stage) -> PassesFactory:
-    """Return the builder of the forward passes: that of the section which has one, else TRL's passes.
-
-    Raises:
-        RecipeError: Two sections have one.
-    """
+    """Return the builder of the forward passes: of the one section which may have one, else TRL's passes."""
     builders = {key: section.passes for key, section in stage.sections.items() if section.passes is not None}
     if len(builders) > 1:
         problem = f"the sections {' and '.join(f'`{key}`' for key in builders)} both replace the forward passes"

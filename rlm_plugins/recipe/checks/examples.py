@@ -346,11 +346,7 @@ def _is_missing(answer: Any) -> bool:
 
 
 def _check_share(numbers: Sequence[int], total: int, title: Title, defect: str, where: str) -> None:
-    """Warn about a defect of few examples.
-
-    Raises:
-        RecipeError: More than `TOLERATED` have it.
-    """
+    """Warn about a defect of few examples; raise RecipeError if more than the share `TOLERATED` has it."""
     if len(numbers) > TOLERATED * total:
         problem = f"{len(numbers)} of {total} {title} {defect}: {title.numbers(numbers)}"
         raise RecipeError(problem, where=where, hint=f"correct or remove them; up to {TOLERATED:.0%} are tolerated")

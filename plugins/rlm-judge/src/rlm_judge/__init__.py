@@ -2,6 +2,7 @@
 
 from rlm_judge.critique_score import CritiqueScore
 from rlm_judge.critique_trainer import CritiquePreferences, critique_reward_model
+from rlm_judge.equivalence import JudgedEquality, answer_pairs
 from rlm_judge.learned_reward import LearnedReward
 from rlm_judge.pairwise import judge_pairwise
 from rlm_judge.preferences import Preferences, reward_model
@@ -24,13 +25,18 @@ def rlm_rewards() -> dict[str, object]:
         "judge_pairwise": judge_pairwise,
         "critique_score": CritiqueScore,
         "reward_model": LearnedReward,
+        "judged_equality": JudgedEquality,
     }
 
 
 @hookimpl
 def rlm_environments() -> dict[str, object]:
     """Return the environments of this package by name."""
-    return {"sums_and_verdicts": sums_and_verdicts, "critiqued_sums": critiqued_sums}
+    return {
+        "sums_and_verdicts": sums_and_verdicts,
+        "critiqued_sums": critiqued_sums,
+        "answer_pairs": answer_pairs,
+    }
 
 
 @hookimpl

@@ -50,7 +50,7 @@ _INTRODUCTION = re.compile(
     r"(?:(?: is| are)?\s*:|(?: is| are)?(?=\s*[\\\d]))\s*\}?\s*",
     re.I,
 )
-_NOUN = re.compile(r"^\\text\s*\{[^{}]+\}\s*(?=[(\[])")
+_NOUN = re.compile(r"^\\text\s*\{[^{}]+\}\s*(?=[(\[](?!.*\\text))", re.S)
 """What a point is, before its coordinates."""
 _SIGN = re.compile(r"^\s*(?:=(?!=)|\\(?:approx|simeq|sim|implies|Rightarrow)(?![A-Za-z]))\s*")
 _NAMED = re.compile(r"((?:^|[,;])\s*[A-Za-z](?:_\w|_\{\w+\})?\s*)\\(?:approx|simeq)(?![A-Za-z])")
@@ -144,7 +144,9 @@ def parse_reference(answer: str) -> Reference | None:
             return Reference(text, kind, value=value_text)
     name, value_text = split_name(text)
     sides = split_equation(value_text)
-    if len(sides) > 1 and not has_variables(value_text):
+    if len(sides) > 1 and not (
+        has_variables(value_text) if not name else any(split_name(f"{s}=0").name for s in sides)
+    ):
         value_text = sides[-1]  # i^5 = i^4 i = i
     without_unit, unit = units.split(value_text, is_reference=True)
     exact = parse_number(without_unit)

@@ -66,6 +66,9 @@ _PATTERNS = [
     (rf"^{_TEXT}(?:all )(?:the )?real(?:s| numbers?)\.?\s*\}}?\s*$", r"\\mathbb{R}"),
     (rf"^{_TEXT}(?:does not exist|DNE)\.?\s*\}}?\s*$", r"\\text{does not exist}"),
     (r"\\(?:textdegree|degree)(?![A-Za-z])", r"^\\circ"),
+    (r"(?<=[A-Za-z}])\s*\^\s*\{\s*\\prime\s*\}", "'"),
+    (r"^\s*\\bigcup_\{\s*([a-z])\s*=\s*-\\infty\s*\}\s*\^\s*\{\s*\\infty\s*\}(.*)$", r"\2, \1 \\in \\mathbb{Z}"),
+    (r"\\(max|min)(?=\s*(?:\.|\\text))", r"\\text{\1.}"),
     (r"\\big(cup|cap)(?![A-Za-z])", r"\\\1"),
     (r"(?<!\\)\\(?=-?\d)", r"\\\\"),
     (r"\{,\}", ","),
@@ -100,6 +103,7 @@ _OUTER = [
     re.compile(r"\\text\s*\{([^{}A-Za-z]*|[^{}]*=[^{}]*)\}"),
 ]
 """What is put around a whole formula: delimiters, braces, a font."""
+_PLAIN_WORDS = re.compile(r"^(?![^$]*\\).*?(?<!\S)(?!(?:and|or)\b)[A-Za-z]{2,}", re.S)
 _QUANTITY = re.compile(r"\\text\s*\{\s*(-?\d[\d.,/]*)\s*([A-Za-z%][^{}\\]*)\}")
 
 
@@ -142,7 +146,7 @@ def normalize_latex(text: str) -> str:
     >>> normalize_latex(r"$\\left(\\dfrac12,\\ \\sqrt3\\right)$."), normalize_latex(r"0.1666\\ldots")
     ('(\\\\frac{1}{2}, \\\\sqrt{3} )', '0.1\\\\overline{6}')
     """
-    text = _unescaped(text)
+    text = _unescaped(_with_words(text))
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     text = _SCALE.sub(lambda m: f"\\times 10^{{{_SCALES[m[2]]}}}{m[1] or '' if not m[3] else ''}", text)
@@ -153,6 +157,19 @@ def normalize_latex(text: str) -> str:
             text = _without_ending(match[1] or (match.re.groups > 1 and match[2]) or "")
     quantity = _QUANTITY.fullmatch(text)
     return f"{quantity[1]}\\text{{ {quantity[2]}}}" if quantity else text
+
+
+def _with_words(text: str) -> str:
+    """Return a text with the words between its formulas in a command for text.
+
+    >>> _with_words(r"min. at $x=1$, max. at $2$"), _with_words("$1$ and $2$")
+    ('\\\\text{min. at} $x=1$, \\\\text{max. at} $2$', '$1$ and $2$')
+    """
+    parts = re.split(r"(?<!\\\\)(\$+)", text)
+    if len(parts) == 1 or len(parts) % 4 != 1 or not _PLAIN_WORDS.search(" ".join(parts[::4])):
+        return text
+    parts[::4] = [re.sub(r"[A-Za-z](?:[^\\0-9]*[A-Za-z)])?", r"\\text{\g<0>}", each) for each in parts[::4]]
+    return "".join(parts)
 
 
 def _unescaped(text: str) -> str:

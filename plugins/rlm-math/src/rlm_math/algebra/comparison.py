@@ -49,6 +49,12 @@ def is_right(gold: Value, answer: Value, rules: Rules) -> bool:
 def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
     """Return True if an answer is the reference in another notation."""
     gold, answer = map(_simplified, (gold, answer))
+    if isinstance(answer, Items) and answer.opened == "chain":
+        return all(are_same(gold, side, rules) for side in answer.items)
+    if isinstance(gold, Items) and gold.opened == "chain":
+        return are_same(gold.items[-1], answer, rules)
+    if isinstance(gold, Items) and gold.opened == "prose":
+        return _are_same_prose(gold, answer, rules)
     if isinstance(gold, Node) and isinstance(answer, Node):
         return are_equal(gold, _with_constant_of(gold, answer), rules.nearness)
     gold, answer = _in_notation_of(answer, gold), _in_notation_of(gold, answer)
@@ -63,6 +69,35 @@ def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
     if isinstance(gold, Relation) and isinstance(answer, Relation):
         return gold.kind == answer.kind and _are_proportional(gold, answer)
     return False
+
+
+def _are_same_prose(gold: Items, answer: Value, rules: Rules) -> bool:
+    """Compare formulas with words between them; an answer without words has the formulas alone, in their order."""
+    named = [item for item in gold.items if isinstance(item, Named)]
+    values = tuple(item.value for item in named if item.value != DOTS)
+    if not isinstance(answer, Items) or answer.opened != "prose":
+        is_denied = bool(_DENIALS & {*" ".join(item.name for item in named).split()})
+        right = values[0] if len(values) == 1 else Items("(", values, ")")
+        given = _in_order(answer) if isinstance(answer, Items) and len(values) > 1 else answer
+        return bool(values) and not is_denied and are_same(right, given, rules)
+    others = [item for item in answer.items if isinstance(item, Named)]
+    return len(named) == len(others) and all(
+        _are_same_words(one.name, two.name) and are_same(one.value, two.value, rules)
+        for one, two in zip(named, others, strict=True)
+    )
+
+
+def _are_same_words(words: str, others: str) -> bool:
+    """Return True for the same words but for articles, prepositions and abbreviations: ``min.`` for ``minimum at``."""
+    first, second = ([word for word in each.split() if word not in _FUNCTION_WORDS] for each in (words, others))
+    pairs = list(zip(first, second, strict=False))
+    return len(first) == len(second) and all(
+        a == b or (min(len(a), len(b)) > 2 and (a.startswith(b) or b.startswith(a))) for a, b in pairs
+    )
+
+
+_DENIALS = {"no", "not", "nor", "never", "neither", "none"}
+_FUNCTION_WORDS = {*re.findall("[a-z]+", "a an the at in on of is are be has have for when if with and so then to")}
 
 
 def _with_constant_of(gold: Node, answer: Node) -> Node:

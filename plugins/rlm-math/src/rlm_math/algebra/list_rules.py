@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 from rlm_math.algebra.nodes import INFINITY, MINUS_INFINITY, Node, UnreadableError, number
 from rlm_math.algebra.real_sets import REALS, Interval, without
@@ -16,12 +16,39 @@ from rlm_math.algebra.splitting import (
     is_mark,
     kinds_of,
     split,
+    with_depth,
 )
 from rlm_math.algebra.tokens import Token
-from rlm_math.algebra.values import Items, Named, Numbers, Value, as_numbers, as_solution, combined, listed
+from rlm_math.algebra.values import DOTS, Items, Named, Numbers, Value, as_numbers, as_solution, combined, listed
 
 MAX_SIGNS = 3
 """Signs ± of one answer."""
+
+
+def prose(tokens: Tokens, parse: Parse) -> Value | None:
+    """Parse formulas with words between them: the words before a formula are its name."""
+    outside = [token for token, depth in with_depth(tokens) if depth == 0]
+    is_named = any(one.kind == "word" and (two.kind == "number" or two.text == ":") for one, two in pairwise(outside))
+    if not is_named and not any(each.kind == "text" or is_mark(each, "if", "\\leftrightarrow") for each in outside):
+        return None
+    parts: list[tuple[str, list[Token]]] = [("", [])]
+    for token, depth in with_depth(tokens):
+        is_first = not parts[-1][1] or is_mark(parts[-1][1][-1], ",", ";", ".")
+        is_word = token.kind == "text" or (token.kind == "word" and is_first and ":" not in token.text)
+        if depth or not (is_word or is_mark(token, "if", "\\leftrightarrow")):
+            parts[-1][1].append(token)
+        elif parts[-1][1]:
+            parts.append((token.text, []))
+        else:
+            parts[-1] = (f"{parts[-1][0]} {token.text}", [])
+    items = [Named(words.strip().lower(), parse(plain)) for words, each in parts if (plain := _without_marks(each))]
+    return Items("prose", (*items, Named(parts[-1][0], DOTS)) if not parts[-1][1] else tuple(items), "")
+
+
+def _without_marks(tokens: Tokens) -> Tokens:
+    marks = [is_mark(token, ",", ";", ".", ":") for token in tokens]
+    start = marks.index(False) if False in marks else len(marks)
+    return tokens[start : len(marks) - marks[::-1].index(False)] if start < len(marks) else []
 
 
 def alternatives(tokens: Tokens, parse: Parse) -> Value | None:

@@ -74,6 +74,8 @@ def relation(tokens: Tokens, parse: Parse) -> Value | None:
         return Named(name, parse(parts[1])) if name else _equation(parts)
     if {*kinds} == {"="} and (named := _equal_names(parts, parse)):
         return named
+    if {*kinds} == {"="}:
+        return Items("chain", tuple(parse(part) for part in parts[bool(_name(parts[0])) :]), "")
     if "=" in kinds or ("!=" in kinds and len(kinds) > 1):
         raise UnreadableError("a chain of equations")
     if kinds == ["!="] and (name := lone_name(parts[0])):

@@ -131,4 +131,6 @@ def _wrapped(wrapper: str, inside: str) -> list[Token]:
         return [Token("word", inside)]
     if wrapper in ("vec", "hat", "bar", "overline", "mathcal") and inside.isalpha():
         return [Token("word", f"{wrapper}:{inside}")]
+    if wrapper == "text" and re.fullmatch(r"[A-Za-z\s.,:;'()-]*", inside):
+        return [Token("text", " ".join(re.findall("[a-z]+", inside.lower())))]
     raise UnreadableError(inside or wrapper)

@@ -38,6 +38,7 @@ def _parse(tokens: Tokens) -> Value:
 
 
 _RULES: tuple[Callable[[Tokens, Parse], Value | None], ...] = (
+    list_rules.prose,
     relation_rules.congruence,
     relation_rules.approximation,
     list_rules.alternatives,
