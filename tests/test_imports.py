@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 import textwrap
 
 import pytest
@@ -82,8 +83,11 @@ OF_SHAPES = {"jaxtyping", "numpy", "cython_runtime", "wadler_lindig"}
     ("arguments", "allowed"),
     [(["--help"], OF_TYPER), (["explain", "plugins"], OF_TYPER | OF_PYDANTIC | OF_SHAPES | {"yaml", "packaging"})],
 )
-def test_start_up_imports_few_packages(arguments: list[str], allowed: set[str]) -> None:
+def test_start_up_imports_few_packages(
+    arguments: list[str], allowed: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Start-up time is held by what is imported: seconds depend on the machine."""
+    monkeypatch.setenv("RLM_CACHE", str(tmp_path))  # no other process writes this index
     imported_by(call(arguments))  # the first command on a machine writes the index of all parts
     foreign = {
         name for name in imported_by(call(arguments)) - imported_by("pass") if name not in sys.stdlib_module_names
