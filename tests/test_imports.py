@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 import textwrap
+from pathlib import Path
 
 import pytest
 
