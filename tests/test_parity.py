@@ -20,7 +20,8 @@ from rlm_plugins.equation.equation import Equation
 from rlm_plugins.registry import Registry
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
-from rlm_plugins.trainer import EquationTrainer, TrainerOptions
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer.options import TrainerOptions
 
 REGISTRY = Registry()
 LOGGED = ("loss", "grad_norm", "reward", "reward_std", "entropy", "learning_rate", "completions/mean_length")

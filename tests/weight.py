@@ -16,8 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "rlm_plugins"
 LIMITS = {
-    "lines of the core": 26_900,
-    "files of the core": 148,
+    "lines of the core": 26_950,
+    "files of the core": 150,
     "packages and modules directly under the core": 22,
     "imports among the core's lines of code, in percent": 11.2,
     "lines of core and packages": 70_250,
