@@ -24,7 +24,8 @@ from rlm_plugins.registry.part import Part
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
 from rlm_plugins.stage import Reward
-from rlm_plugins.trainer import EquationTrainer, TrainerOptions
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer.options import TrainerOptions
 
 REGISTRY = Registry()
 USUAL, FASTEST = "transformers", "fast"

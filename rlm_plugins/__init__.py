@@ -44,7 +44,7 @@ _LAZY = {
     "PPOTrainer": "api.trl_trainers",
     "SFTTrainer": "api.trl_trainers",
     "RewardTrainer": "api.trl_trainers",
-    "GRPOConfig": "trainer.options",
+    "GRPOConfig": "trainer.config",
     "Equation": "equation.equation",
     "Run": "api.functions",
     "load": "api.functions",
@@ -69,7 +69,7 @@ if TYPE_CHECKING:  # not `__getattr__`: to a type checker it would have every na
     from rlm_plugins.api.trl_trainers import RLOOTrainer as RLOOTrainer
     from rlm_plugins.api.trl_trainers import SFTTrainer as SFTTrainer
     from rlm_plugins.equation.equation import Equation as Equation
-    from rlm_plugins.trainer.options import GRPOConfig as GRPOConfig
+    from rlm_plugins.trainer.config import GRPOConfig as GRPOConfig
 else:
 
     def __getattr__(name: str) -> object:

@@ -17,9 +17,10 @@ from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.rollout.prompt_source import order_of, prompt_source_for
 from rlm_plugins.stage import Reward
-from rlm_plugins.trainer import EquationTrainer, TrainerOptions
+from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.checkpoint import SaveWhenBufferIsEmpty, checkpoints
-from rlm_plugins.trainer.options import GRPOConfig, observers_of_settings
+from rlm_plugins.trainer.config import GRPOConfig
+from rlm_plugins.trainer.options import TrainerOptions, observers_of_settings
 
 REGISTRY = Registry()
 OFTEN = {"save_strategy": "steps", "save_steps": 1}

@@ -21,7 +21,8 @@ from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train
 from rlm_plugins.stage import RunState
-from rlm_plugins.trainer.options import GRPOConfig, arguments
+from rlm_plugins.trainer.config import GRPOConfig
+from rlm_plugins.trainer.options import arguments
 
 PAGE = Path(__file__).parents[1] / "docs" / "writing-parts.md"
 PACKAGE = """

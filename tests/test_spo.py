@@ -15,7 +15,7 @@ from rlm_algorithms.tracked_values import TrackedBaseline
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer.options import GRPOConfig
+from rlm_plugins.trainer.config import GRPOConfig
 
 REGISTRY = Registry()
 

@@ -28,7 +28,8 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.trl_adapter import trl_reward
 from rlm_plugins.stage import Reward
-from rlm_plugins.trainer import EquationTrainer, TrainerOptions
+from rlm_plugins.trainer import EquationTrainer
+from rlm_plugins.trainer.options import TrainerOptions
 
 REGISTRY = Registry()
 TERMS = {

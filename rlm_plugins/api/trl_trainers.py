@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack
 
 import trl
 
-from rlm_plugins.api.arguments import AlgorithmLike, Extras, as_list, is_model, lora_of, stage_from
 from rlm_plugins.equation.knobs import value_at
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.resolve import Plan
-from rlm_plugins.recipe.trl_fields import GRPO, RLOO, decided
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Stateful
-from rlm_plugins.rewards.fault import FaultLog
-from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
-from rlm_plugins.rollout.group_layout import check_whole_groups
+from rlm_plugins.rewards.trl_adapter import setup_parts
 from rlm_plugins.trainer.checkpoint import DurableCheckpoints, save_when_buffer_is_empty
 from rlm_plugins.trainer.equation_trainer import EquationTrainer
-from rlm_plugins.trainer.options import GRPOConfig, options_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,26 +30,7 @@ if TYPE_CHECKING:
         TrainerCallback,
     )
 
-    from rlm_plugins.api.arguments import Data, RewardLike
-
-
-def converted(args: Any, plan: Plan, fixed: Mapping[str, Any]) -> GRPOConfig:
-    """Return our config with the values of TRL's: what the equation decides has TRL's default there."""
-    result = object.__new__(GRPOConfig)  # the values are checked and derived already: no second `__post_init__`
-    defaults = {f.name: f.default for f in dataclasses.fields(GRPOConfig)}
-    result.__dict__.update(
-        {"added": {}, **defaults, **vars(args), **{name: defaults[name] for name in decided(GRPO)}, **fixed}
-    )
-    slots = [slot if isinstance(slot, list) else [slot] for slot in plan.slots.values()]
-    parts = [bound for bound in chain.from_iterable(slots) if bound]
-    reads_reference = any(bound.part.requires("ref_logp") for bound in parts)
-    result.beta = 1.0 if reads_reference else 0.0  # TRL's switch for the reference pass, not a coefficient
-    result.reward_weights = (
-        [reward.weight for reward in plan.stage.rewards] if args.reward_weights is not None else None
-    )
-    if any("rollout_logp" in weight.part.required_data for weight in plan.slots["token_weights"]):
-        result.vllm_importance_sampling_correction = False  # TRL's would weigh again
-    return result
+    from rlm_plugins.api.arguments import AlgorithmLike, Data, RewardLike
 
 
 class SupervisedArguments(TypedDict, total=False):
@@ -160,7 +133,6 @@ class GRPOTrainer(EquationTrainer):
         stage: The stage that is equivalent to the arguments.
     """
 
-    _kind: ClassVar[str] = GRPO
     _config: ClassVar[type] = trl.GRPOConfig
     _default_algorithm: ClassVar[str | None] = None
     _name = "GRPO"
@@ -193,35 +165,21 @@ class GRPOTrainer(EquationTrainer):
         if not isinstance(args, self._config):
             expected = f"expected a trl.{self._config.__name__}, got {type(args).__name__}"
             raise RecipeError(expected, where="args")
+        from rlm_plugins.api.trainer_arguments import Extras, prepared  # they load what reads and checks a recipe
+
         algorithm = self._default_algorithm if algorithm is None else algorithm
         extras = Extras(algorithm, speed, critic, generator, plugins)
-        adapter = lora_of(peft_config, model)
-        stage, trainer_config = stage_from(extras, self._kind, args, converted, reward_funcs, adapter, train_dataset)
-        if stage.equation is None:
-            raise RecipeError(
-                "expected an algorithm with an equation", where="algorithm", hint="see `rlm explain algorithms`"
-            )
+        generates = rollout_func is None and environment_factory is None
+        stage, trainer_config, options, reward_functions = prepared(
+            extras, args, model, reward_funcs, peft_config, train_dataset, generates=generates
+        )
         if stage.rollouts and rollout_func is not None:
             raise RecipeError("`rollout_func` and `rollouts` of the algorithm exclude each other", where="rollout_func")
-        local_batch_size = trainer_config.generation_batch_size // trainer_config.world_size
-        check_whole_groups(stage.rollouts, trainer_config.num_generations, local_batch_size)
-        functions = as_list(reward_funcs)
-        columns = getattr(train_dataset, "column_names", None)
-        if isinstance(columns, list) and rollout_func is None and environment_factory is None:
-            from rlm_plugins.builtin.rewards import check_trl_columns
-
-            for number, function in enumerate(f for f in functions if callable(f) and not is_model(f)):
-                check_trl_columns(function, columns, where=f"reward_funcs[{number}]")
-        faults = FaultLog()
-        reward_functions = [
-            function if is_model(function) else trl_reward(reward, faults)
-            for function, reward in zip(functions, stage.rewards, strict=True)
-        ]
         if stage.critic is not None and stage.critic.kind == "separate" and isinstance(model, str):
             model = trl.trainer.utils.create_model_from_path(model, **(trainer_config.model_init_kwargs or {}))
         self.stage = stage
         super().__init__(
-            options_of(stage, trainer_config, train_dataset, faults),
+            options,
             model=model,
             args=trainer_config,
             reward_funcs=reward_functions,
@@ -277,7 +235,6 @@ class RLOOTrainer(GRPOTrainer):
     Without `algorithm` it is the algorithm `rloo@trl` with the values of the config. Arguments as :class:`GRPOTrainer`.
     """
 
-    _kind = RLOO
     _config = trl.RLOOConfig
     _name = "RLOO"
     _tag_names: tuple[str, ...] = ("trl", "rloo", "rlm-plugins")

@@ -32,7 +32,7 @@ class GRPO:
 
     def config_class(self) -> type[GRPOConfig]:
         """``trl.GRPOConfig`` with `target_kl`, and groups may be of one."""
-        from rlm_plugins.trainer.options import GRPOConfig
+        from rlm_plugins.trainer.config import GRPOConfig
 
         return GRPOConfig
 

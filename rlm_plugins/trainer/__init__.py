@@ -10,6 +10,5 @@ micro-batches → loss. `tests/test_trl_interface.py` fails by name if TRL chang
 from __future__ import annotations
 
 from rlm_plugins.trainer.equation_trainer import EquationTrainer
-from rlm_plugins.trainer.options import TrainerOptions
 
-__all__ = ["EquationTrainer", "TrainerOptions"]
+__all__ = ["EquationTrainer"]
