@@ -17,15 +17,20 @@ ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "rlm_plugins"
 LIMITS = {
     "lines of the core": 26_900,
-    "files of the core": 148,
+    "files of the core": 150,
     "packages and modules directly under the core": 22,
-    "imports among the core's lines of code, in percent": 11.2,
-    "lines of core and packages": 70_250,
-    "lines of tests": 49_800,
-    "modules behind `from rlm_plugins import GRPOTrainer`": 94,
+    "imports among the core's lines of code, in percent": 11.3,
+    "lines of core and packages": 68_250,
+    "lines of tests": 45_500,
+    "modules behind `from rlm_plugins import GRPOTrainer`": 62,
+    "lines of the core behind it": 11_350,
     "packages": 18,
 }
-DOOR = "import sys; from rlm_plugins import GRPOTrainer; print(sum(x.startswith('rlm_') for x in sys.modules))"
+DOOR = """
+import sys
+from rlm_plugins import GRPOTrainer
+print(*(module.__file__ for name, module in sys.modules.items() if name.startswith("rlm_") and module.__file__))
+"""
 BLANK = (tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.COMMENT)
 
 
@@ -55,6 +60,7 @@ def weights() -> dict[str, float]:
     counts = [code_and_imports(file) for file in core]
     tests = [ROOT / "tests", *ROOT.glob("plugins/*/tests")]
     door = subprocess.run([sys.executable, "-c", DOOR], cwd=ROOT, capture_output=True, text=True, check=True)
+    behind = [Path(name) for name in door.stdout.split()]
     figures = [
         lines(iter(core)),
         len(core),
@@ -62,7 +68,8 @@ def weights() -> dict[str, float]:
         round(100 * sum(count for _, count in counts) / sum(count for count, _ in counts), 1),
         lines(iter(core)) + lines(ROOT.glob("plugins/*/src/**/*.py")),
         sum(lines(folder.rglob("*.py")) for folder in tests),
-        int(door.stdout),
+        len(behind),
+        lines(file for file in behind if CORE in file.parents),
         len(list(ROOT.glob("plugins/*/pyproject.toml"))),
     ]
     return dict(zip(LIMITS, figures, strict=True))

@@ -12,15 +12,7 @@ from typing import Any
 import trl
 
 from rlm_plugins import recipe
-from rlm_plugins.api.arguments import (
-    add,
-    as_list,
-    is_model,
-    name_only_reward,
-    named_algorithm,
-    of_environment,
-    reward_entries,
-)
+from rlm_plugins.api import arguments
 from rlm_plugins.builtin.rewards import check_trl_columns
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.checks.group_size import check_groups
@@ -78,13 +70,15 @@ def prepared(
         hint = "see `rlm explain algorithms`"
         raise RecipeError("expected an algorithm with an equation", where="algorithm", hint=hint)
     check_whole_groups(stage.rollouts, config.num_generations, config.generation_batch_size // config.world_size)
-    functions, columns = as_list(reward_funcs), getattr(data, "column_names", None)
+    functions, columns = arguments.as_list(reward_funcs), getattr(data, "column_names", None)
     if isinstance(columns, list) and generates:
-        for number, function in enumerate(f for f in functions if callable(f) and not is_model(f)):
+        for number, function in enumerate(f for f in functions if callable(f) and not arguments.is_model(f)):
             check_trl_columns(function, columns, where=f"reward_funcs[{number}]")
     faults = FaultLog()
     rewards = zip(functions, stage.rewards, strict=True)
-    reward_functions = [function if is_model(function) else trl_reward(reward, faults) for function, reward in rewards]
+    reward_functions = [
+        function if arguments.is_model(function) else trl_reward(reward, faults) for function, reward in rewards
+    ]
     return stage, config, options_of(stage, config, data, faults), reward_functions
 
 
@@ -95,19 +89,19 @@ def _stage_from(extras: Extras, args: Any, reward_funcs: Any, adapter: Any, data
         RecipeError: The arguments do not fit together.
     """
     kind, registry = _kind(args), Registry(load=extras.plugins)
-    rewards = reward_entries(registry, reward_funcs, args.reward_weights)
+    rewards = arguments.reward_entries(registry, reward_funcs, args.reward_weights)
     weights = {entry["as"]: entry["weight"] for entry in rewards}
     default = algorithm_of_config(kind, args, weights)
-    section = named_algorithm(registry, extras.algorithm, default)
-    name_only_reward(registry, section, list(weights))
-    model: dict[str, Any] = {"name": add(registry, "model", _in_memory, "model")}
+    section = arguments.named_algorithm(registry, extras.algorithm, default)
+    arguments.name_only_reward(registry, section, list(weights))
+    model: dict[str, Any] = {"name": arguments.add(registry, "model", _in_memory, "model")}
     if adapter is not None:
         model["lora"] = adapter
-    data_part = {"name": add(registry, "environment", _in_memory, "train_dataset")}
+    data_part = {"name": arguments.add(registry, "environment", _in_memory, "train_dataset")}
     mapping = {
         "model": model,
         "environment": data_part,
-        "rewards": rewards or [{"name": add(registry, "rewards", of_environment, "environment")}],
+        "rewards": rewards or [{"name": arguments.add(registry, "rewards", arguments.of_environment, "environment")}],
         "algorithm": section,
         "trainer": {"use_vllm": args.use_vllm},
         **_sections(extras),
