@@ -20,7 +20,7 @@ LIMITS = {
     "files of the core": 150,
     "packages and modules directly under the core": 22,
     "imports among the core's lines of code, in percent": 11.3,
-    "lines of core and packages": 68_250,
+    "lines of core and packages": 68_000,
     "lines of tests": 45_500,
     "modules behind `from rlm_plugins import GRPOTrainer`": 62,
     "lines of the core behind it": 11_350,

@@ -1,8 +1,9 @@
 """Contract tests of PRIME's parts and algorithm."""
 
 import pytest
+from rlm_process import rlm_algorithms
 from rlm_process.implicit_reward import ImplicitReward
-from rlm_process.prime import outcome_and_process, prime
+from rlm_process.prime import outcome_and_process
 from rlm_testing import conformance
 
 test_implicit_reward = conformance("rlm_shapers", ImplicitReward, knobs={"learning_rate": 0.1, "beta": 1.0})
@@ -14,4 +15,4 @@ test_whitened = conformance(
     knobs={"whitened": True},
     exceptions={"isolation": "whitened over the batch: other groups move mean and std"},
 )
-test_prime = pytest.mark.usefixtures("registered")(conformance("rlm_algorithms", prime))
+test_prime = pytest.mark.usefixtures("registered")(conformance("rlm_algorithms", rlm_algorithms()["prime"]))

@@ -1,15 +1,17 @@
 """Dense rewards: the contribution of each step or token of a completion."""
 
+from pathlib import Path
+
 from rlm_plugins import hookimpl
-from rlm_process import algorithms
+from rlm_plugins.specs import Algorithm, read_algorithms
 from rlm_process.attention_tree import AttentionTree
 from rlm_process.entropy_tree import EntropyTree
 from rlm_process.implicit_reward import ImplicitReward
-from rlm_process.prime import outcome_and_process, prime
+from rlm_process.prime import outcome_and_process
 from rlm_process.process_model import ProcessReward, ProcessRewards
 from rlm_process.sampled_labels import step_labels
 from rlm_process.step_relative import step_relative
-from rlm_process.step_supervision import StepSupervision, process_reward_model
+from rlm_process.step_supervision import StepSupervision
 from rlm_process.sums import right_lines, sums
 from rlm_process.tool_rewards import tool_calls, tool_format
 from rlm_process.tree_advantage import tree
@@ -73,18 +75,9 @@ def rlm_rollouts() -> dict[str, object]:
 
 
 @hookimpl
-def rlm_algorithms() -> dict[str, object]:
+def rlm_algorithms() -> dict[str, Algorithm]:
     """Return the algorithms of this package by name."""
-    return {
-        "prime": prime,
-        "vine_ppo": algorithms.vine_ppo,
-        "tree": algorithms.tree,
-        "gigpo": algorithms.gigpo,
-        "tree_rl": algorithms.tree_rl,
-        "attn_rl": algorithms.attn_rl,
-        "arpo": algorithms.arpo,
-        "process_reward_model": process_reward_model,
-    }
+    return read_algorithms(Path(__file__).parent / "algorithms.toml")
 
 
 @hookimpl

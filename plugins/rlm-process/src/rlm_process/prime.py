@@ -10,7 +10,6 @@ from pydantic import Field
 from rlm_plugins.builtin.advantages import leave_one_out
 from rlm_plugins.equation.statistics import Groups, discounted, whiten
 from rlm_plugins.lazy import torch
-from rlm_plugins.specs import Algorithm
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -50,29 +49,3 @@ def outcome_and_process(
     outcome = leave_one_out(rewards - dense.sum(1), group)
     advantages = (discounted(relative, gamma, mask) + outcome.unsqueeze(1)).where(mask, 0.0)
     return whiten(advantages, mask) if whitened else advantages
-
-
-prime = Algorithm(
-    about="Outcome reward and an implicit reward per token: the log-ratio of an adapter trained on outcomes alone to "
-    "its base.",
-    source="PRIME, arXiv 2502.01456; the implicit process reward: 2412.01981; entropy: verl's recipe",
-    pitfalls="φ is updated once per generation batch, after its rewards are computed (the paper's single forward; its "
-    "double forward is not supported), so the first step is RLOO. Its learning rate is for an adapter, the paper's "
-    "1e-6 for all weights; if it is too small, the algorithm stays RLOO: monitor `shapers/implicit_reward/pairs`, ½ is "
-    "guessing. It requires a frozen base, `model: {lora: …}`, and an `outcome` reward between 0 and 1. A policy can "
-    "exploit errors of φ; φ keeps training on the policy's completions. The authors' code and verl's recipe have "
-    "another baseline and whiten: `advantage: {stretched: true, whitened: true}`. The authors' code also drops ρ of "
-    "the last token, and its `prime_norm: batch_norm` divides ρ by the largest return of a batch; neither is here.",
-    shapers=({"name": "implicit_reward", "beta": 0.05},),
-    filters=({"name": "accuracy_band", "low": 0.2, "high": 0.8}, "no_truncated_groups"),
-    advantage="outcome_and_process",
-    importance="token",
-    policy_loss={"name": "clip", "epsilon": 0.2},
-    penalties=({"name": "entropy", "beta": 0.001},),
-    aggregator="token_mean",
-    names={
-        "shapers": "r_φ(y_t), the implicit process reward with β",
-        "advantage": "A_t, RLOO of outcome and process reward",
-        "filters": "online prompt filtering",
-    },
-)

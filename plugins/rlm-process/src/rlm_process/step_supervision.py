@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.builtin.sft_trainer import RUN, dataset
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.specs import Algorithm
 from rlm_plugins.stage import RunState, Stage
 
 if TYPE_CHECKING:
@@ -77,14 +76,3 @@ class StepSupervision:
         from rlm_process import prm_evaluation
 
         return prm_evaluation.evaluate(stage, rows, model)
-
-
-process_reward_model = Algorithm(
-    about="A process reward model, trained on the columns `steps` and `labels`.",
-    source="Lightman et al., arXiv 2305.20050; Math-Shepherd, 2312.08935",
-    pitfalls="It inherits the errors of its labels. Sampled labels (`step_labels`) reject a correct step from which "
-    "the policy never succeeds, and accept a wrong one after which it succeeds by luck; a stronger policy gives better "
-    "labels. It is accurate near its training distribution, and a policy trained with it leaves that distribution.",
-    trainer="step_supervision",
-    family="off-policy and supervised",
-)

@@ -1,7 +1,9 @@
 """Self-play: two players with one policy, and tasks that the policy proposes and solves."""
 
+from pathlib import Path
+
 from rlm_plugins import hookimpl
-from rlm_selfplay import algorithms
+from rlm_plugins.specs import Algorithm, read_algorithms
 from rlm_selfplay.both_seats import BothSeats
 from rlm_selfplay.duel import duel
 from rlm_selfplay.propose_and_solve import ProposeAndSolve
@@ -36,6 +38,6 @@ def rlm_advantages() -> dict[str, object]:
 
 
 @hookimpl
-def rlm_algorithms() -> dict[str, object]:
+def rlm_algorithms() -> dict[str, Algorithm]:
     """Return the algorithms of this package by name."""
-    return {name: getattr(algorithms, name) for name in ("spiral", "absolute_zero", "r_zero")}
+    return read_algorithms(Path(__file__).parent / "algorithms.toml")
