@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from rlm_selfplay import RoleBaseline, algorithms, role_whitened
+from rlm_selfplay import RoleBaseline, rlm_algorithms, role_whitened
 from rlm_selfplay.proposer_rewards import REWARDS, repetition
 from rlm_testing import conformance
 
@@ -20,6 +20,7 @@ from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.specs import Algorithm
 
 test_whitened = conformance("rlm_advantages", role_whitened, knobs={"role": "format"})
+ALGORITHMS = rlm_algorithms()
 ROLES = [0.0, 1.0, 0.0, 1.0, 2.0, 0.0]
 REWARDS_OF = [1.0, -1.0, 0.0, 1.0, 0.5, -0.5]
 
@@ -58,7 +59,7 @@ def found_loss(algorithm: Algorithm, data: Batch) -> tuple[torch.Tensor, torch.T
 def test_spiral_is_reinforce_with_a_baseline_per_role() -> None:
     """Before the first update every baseline is 0: L = −mean over completions of r · mean log π."""
     data = batch()
-    value, gradient = found_loss(algorithms.spiral, data)
+    value, gradient = found_loss(ALGORITHMS["spiral"], data)
     expected = torch.zeros_like(data.logp)
     total = 0.0
     for i, length in enumerate(data.mask.sum(1).tolist()):
@@ -70,7 +71,7 @@ def test_spiral_is_reinforce_with_a_baseline_per_role() -> None:
 
 def test_absolute_zero_standardizes_per_role() -> None:
     data = batch()
-    value, gradient = found_loss(algorithms.absolute_zero, data)
+    value, gradient = found_loss(ALGORITHMS["absolute_zero"], data)
     total, tokens = 0.0, int(data.mask.sum())
     expected = torch.zeros_like(data.logp)
     for i in range(6):
@@ -103,9 +104,9 @@ def assert_equal(algorithm: Algorithm, data: Batch, expected: torch.Tensor, logp
 
 
 KL = {"name": "kl", "beta": 1e-3}
-SQLM = replace(algorithms.r_zero, penalties=(KL,), aggregator="token_mean")
+SQLM = replace(ALGORITHMS["r_zero"], penalties=(KL,), aggregator="token_mean")
 SERL = replace(
-    algorithms.r_zero,
+    ALGORITHMS["r_zero"],
     shapers=({"name": "kl_in_reward", "beta": 1e-3},),
     advantage="batch_whitened",
     aggregator="token_mean",
