@@ -1,4 +1,4 @@
-"""The reward that asks a trained model only where the rule cannot read, and its pairs."""
+"""The reward with a trained model where the rule cannot read, and the pairs that train it."""
 
 from __future__ import annotations
 
