@@ -25,6 +25,7 @@ from rlm_plugins.report.objective_text import doc
 NAVIGATION: Mapping[str, Sequence[str]] = {
     "Start": ["README.md"],
     "Lessons": [
+        "docs/lessons.md",
         "recipes/lessons/04-from-grpo-to-ppo/README.md",
         "docs/python.md",
         "docs/your-data.md",

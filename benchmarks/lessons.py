@@ -1,0 +1,325 @@
+"""Five symbols, five experiments: ``python benchmarks/lessons.py [--seeds 10] [--only reward]`` writes docs/lessons.md.
+
+Each experiment trains a small policy (`small_policy.py`) with the parts of the project, and the same with one symbol
+changed. Only a whole run of ten seeds writes the page's tables and picture; and only if every experiment passes its
+gate: the effect has the same sign on every seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, stdev
+
+import torch
+from small_policy import Measure, Tokens, World, equation, sample, train
+
+from rlm_plugins.equation.equation import Equation
+from rlm_plugins.registry.part import Part
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, PICTURE = ROOT / "docs/lessons.md", ROOT / "docs/lessons.png"
+T_QUANTILE = {2: 12.706, 3: 4.303, 5: 2.776, 10: 2.262}
+"""Seeds → the 97.5 % quantile of Student's t with one degree of freedom less."""
+FIRST_SEED = 100
+"""The reported seeds begin here; sizes and rates were chosen with seeds below."""
+NEVER = -30.0
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One training of an experiment: its label, and seed → curves of its measures."""
+
+    label: str
+    run: Callable[[int], dict[str, list[float]]]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Arms that differ in one symbol.
+
+    Args:
+        title: Of its table and panel.
+        arms: The first one is the control.
+        measures: Name of a measure → its description.
+        shown: The measure whose difference to the control decides.
+        sign: Sign that the difference of every other arm in `decided` has to have on every seed.
+        decided: Labels of the arms that the gate compares with the control.
+    """
+
+    title: str
+    arms: Sequence[Arm]
+    measures: dict[str, str]
+    shown: str
+    sign: int
+    decided: Sequence[str]
+
+
+def reward() -> Experiment:
+    """Compare a reward that pays the answer anywhere with one that pays the last number."""
+    hint, end = 0, 2
+
+    def right(prompt: int, completion: Tokens) -> list[bool]:
+        """Return for each number whether it is the answer: of prompts from 9 the hint, else the n-th other number."""
+        found, others = [], -1
+        for token in completion:
+            if token != end:
+                others += token != hint
+                found.append(prompt >= 9 if token == hint else others == prompt)
+        return found
+
+    def anywhere(prompt: int, completion: Tokens) -> float:
+        return float(any(right(prompt, completion)))
+
+    def last(prompt: int, completion: Tokens) -> float:
+        return float((right(prompt, completion) or [False])[-1])
+
+    def world(paid: Callable[[int, Tokens], float]) -> World:
+        return World(torch.zeros(6, 3, dtype=torch.float64), 6, end, 22, lambda _, prefix: len(prefix), paid)
+
+    def mean_of(paid: Callable[[int, Tokens], float]) -> Measure:
+        prompts = torch.randint(22, (500,), generator=torch.Generator().manual_seed(5)).tolist()
+
+        def measure(logits: torch.Tensor) -> float:
+            written = sample(world(paid), logits, prompts, torch.Generator().manual_seed(99))
+            return fmean(map(paid, prompts, written))
+
+        return measure
+
+    parts = equation(advantage={"name": "group_relative", "scale": "none"})
+    measures = {"last": mean_of(last), "anywhere": mean_of(anywhere)}
+    arms = [
+        Arm("pays the last number", lambda seed: train(world(last), parts, measures, seed=seed)),
+        Arm("pays a number anywhere", lambda seed: train(world(anywhere), parts, measures, seed=seed)),
+    ]
+    names = {"last": "last number right", "anywhere": "answer anywhere"}
+    return Experiment("r: what is paid", arms, names, "last", -1, ["pays a number anywhere"])
+
+
+def words(bias: float) -> tuple[World, Measure]:
+    """Return a task of three tokens with one right completion for each of four prompts, and its exact accuracy."""
+    contexts, length, vocabulary = 4, 3, 4
+    start = torch.zeros(contexts * length, vocabulary + 1, dtype=torch.float64)
+    start[:, vocabulary] = NEVER
+    rights = [(prompt * length + n, (prompt + n) % vocabulary) for prompt in range(contexts) for n in range(length)]
+    for place in rights:
+        start[place] = bias
+
+    def accuracy(logits: torch.Tensor) -> float:
+        table = logits.softmax(1)
+        probabilities = torch.stack([table[place] for place in rights]).view(contexts, length)
+        return probabilities.prod(1).mean().item()
+
+    def paid(prompt: int, completion: Tokens) -> float:
+        return float(all(token == (prompt + n) % vocabulary for n, token in enumerate(completion)))
+
+    def state(prompt: int, prefix: Tokens) -> int:
+        return prompt * length + len(prefix)
+
+    return World(start, length, vocabulary, contexts, state, paid), accuracy
+
+
+def advantage() -> Experiment:
+    """Compare the reward itself with the reward less the mean of its group, where all completions are paid 2 more."""
+    world, accuracy = words(1.0)
+    shifted = replace(world, reward=lambda prompt, completion: 2 + world.reward(prompt, completion))
+
+    def plain(rewards: torch.Tensor) -> torch.Tensor:
+        """Âᵢ = rᵢ."""
+        return rewards
+
+    less_mean = equation(advantage={"name": "group_relative", "scale": "none"})
+    no_baseline = replace(less_mean, advantage=Part("rlm_advantages", "plain", "lessons", plain).bind({}))
+
+    def arm(label: str, task: World, parts: Equation) -> Arm:
+        measures = {"accuracy": accuracy}
+        return Arm(label, lambda seed: train(task, parts, measures, seed=seed, steps=40, prompts=4, group_size=4))
+
+    arms = [
+        arm("r − mean, paid 2 or 3", shifted, less_mean),
+        arm("r − mean, paid 0 or 1", world, less_mean),
+        arm("r, paid 2 or 3", shifted, no_baseline),
+    ]
+    return Experiment("Â: better than what", arms, {"accuracy": "accuracy"}, "accuracy", -1, ["r, paid 2 or 3"])
+
+
+def loss() -> Experiment:
+    """Compare 16 updates per batch with and without the clip; the verifier errs in 30 % of its verdicts."""
+    world, accuracy = words(1.0)
+
+    def noisy(seed: int) -> World:
+        draw = random.Random(seed)
+        return replace(world, reward=lambda p, c: float(draw.random() < (0.7 if world.reward(p, c) else 0.3)))
+
+    def arm(label: str, policy_loss: str, updates: int) -> Arm:
+        parts = equation(advantage="group_relative", importance="token", policy_loss=policy_loss)
+        measures = {"accuracy": accuracy}
+        return Arm(
+            label,
+            lambda seed: train(noisy(seed), parts, measures, seed=seed, group_size=4, updates=updates, rate=0.2),
+        )
+
+    arms = [
+        arm("clip, 16 updates", "clip", 16),
+        arm("w · Â, 16 updates", "unclipped", 16),
+        arm("w · Â, 1 update", "unclipped", 1),
+    ]
+    title = "ℓ: how far one batch may lead"
+    return Experiment(title, arms, {"accuracy": "accuracy"}, "accuracy", -1, ["w · Â, 16 updates"])
+
+
+def aggregator() -> Experiment:
+    """Compare aggregators on an answer with idle tokens, whose number may depend on whether it was right."""
+    stay = math.log(15)
+    rows = [[0.0, 0.0, NEVER, NEVER], [NEVER, NEVER, stay, 0.0], [NEVER, NEVER, stay, 0.0]]
+    world = World(
+        start=torch.tensor(rows, dtype=torch.float64),
+        limit=64,
+        end=3,
+        contexts=1,
+        state=lambda _, prefix: 1 + prefix[0] if prefix else 0,
+        reward=lambda _, completion: float(completion[0] == 0),
+    )
+
+    def length_after(row: int) -> Measure:
+        def measure(logits: torch.Tensor) -> float:
+            end = logits[row].softmax(0)[3].item()
+            return (1 - (1 - end) ** 63) / end
+
+        return measure
+
+    measures = {"wrong": length_after(2), "right": length_after(1)}
+
+    def arm(label: str, name: str) -> Arm:
+        parts = equation(advantage={"name": "group_relative", "scale": "none"}, aggregator=name)
+        return Arm(label, lambda seed: train(world, parts, measures, seed=seed, prompts=12, rate=0.02))
+
+    arms = [
+        arm("fixed_length (Dr. GRPO)", "fixed_length"),
+        arm("token_mean (DAPO)", "token_mean"),
+        arm("sequence_mean (GRPO)", "sequence_mean"),
+    ]
+    names = {"wrong": "tokens after a wrong answer", "right": "tokens after a right answer"}
+    return Experiment("1/Z: what a token weighs", arms, names, "wrong", 1, ["sequence_mean (GRPO)"])
+
+
+def penalty() -> Experiment:
+    """Compare three estimators of the divergence in a KL penalty of the same coefficient."""
+    world, accuracy = words(0.5)
+    start = world.start.log_softmax(1)
+
+    def divergence(logits: torch.Tensor) -> float:
+        table = logits.log_softmax(1)
+        return (table.exp() * (table - start)).sum().item() / world.contexts
+
+    def arm(label: str, estimator: str | None) -> Arm:
+        penalties = [{"name": "kl", "beta": 0.3, "estimator": estimator}] if estimator else []
+        parts = equation(advantage="leave_one_out", aggregator="sequence_sum", penalties=penalties)
+        measures = {"kl": divergence, "accuracy": accuracy}
+        return Arm(label, lambda seed: train(world, parts, measures, seed=seed, rate=0.05, steps=100))
+
+    arms = [arm("no penalty", None), arm("k1 as a loss", "k1"), arm("k2", "k2"), arm("k3", "k3")]
+    names = {"kl": "exact KL to the start, nats", "accuracy": "accuracy"}
+    return Experiment("Ω: what a penalty holds", arms, names, "kl", -1, ["k2", "k3"])
+
+
+EXPERIMENTS = {
+    "reward": reward,
+    "advantage": advantage,
+    "loss": loss,
+    "aggregator": aggregator,
+    "penalty": penalty,
+}
+
+
+def interval(values: Sequence[float]) -> str:
+    """Return mean and half-width of the 95 % interval over seeds."""
+    half = T_QUANTILE[len(values)] * stdev(values) / math.sqrt(len(values))
+    return f"{fmean(values):.2f} ± {half:.2f}"
+
+
+Curves = dict[str, list[dict[str, list[float]]]]
+
+
+def gate(experiment: Experiment, curves: Curves) -> list[str]:
+    """Return the seeds on which an effect has not its sign."""
+    control = [run[experiment.shown][-1] for run in curves[experiment.arms[0].label]]
+    failed = []
+    for label in experiment.decided:
+        for seed, (run, other) in enumerate(zip(curves[label], control, strict=True)):
+            if (run[experiment.shown][-1] - other) * experiment.sign <= 0:
+                failed.append(f"{label}: seed {seed} has {run[experiment.shown][-1]:.3f}, the control {other:.3f}")
+    return failed
+
+
+def table(experiment: Experiment, curves: Curves, seconds: float) -> str:
+    """Return the table of an experiment as Markdown."""
+    seeds = len(next(iter(curves.values())))
+    control = [run[experiment.shown][-1] for run in curves[experiment.arms[0].label]]
+    head = [*experiment.measures.values(), f"less the control: {experiment.measures[experiment.shown]}"]
+    lines = [f"| | {' | '.join(head)} |", "|---|" + "--:|" * len(head)]
+    for arm in experiment.arms:
+        runs = curves[arm.label]
+        cells = [interval([run[name][-1] for run in runs]) for name in experiment.measures]
+        differences = [run[experiment.shown][-1] - other for run, other in zip(runs, control, strict=True)]
+        lines.append(f"| {arm.label} | {' | '.join(cells)} | {interval(differences) if any(differences) else '0'} |")
+    first = next(iter(curves.values()))[0]
+    starts = " · ".join(f"{name} {first[key][0]:.2f}" for key, name in experiment.measures.items())
+    return "\n".join([*lines, "", f"Start: {starts}. {seeds} seeds, {seconds:.0f} s of CPU time in all."])
+
+
+def draw(found: dict[str, tuple[Experiment, Curves]], file: Path) -> None:
+    """Write a panel per experiment: the mean over seeds of the deciding measure, and a line per seed."""
+    from matplotlib import pyplot as plt
+
+    figure, panels = plt.subplots(1, len(found), figsize=(3.1 * len(found), 3.2))
+    for panel, (experiment, curves) in zip(panels, found.values(), strict=True):
+        for number, (label, runs) in enumerate(curves.items()):
+            lines = [run[experiment.shown] for run in runs]
+            for line in lines:
+                panel.plot(line, color=f"C{number}", alpha=0.15, linewidth=0.7)
+            panel.plot([fmean(values) for values in zip(*lines, strict=True)], color=f"C{number}", label=label)
+        panel.set_title(experiment.title, fontsize=9)
+        panel.set_ylabel(experiment.measures[experiment.shown], fontsize=8)
+        panel.set_xlabel("step", fontsize=8)
+        panel.tick_params(labelsize=7)
+        panel.legend(fontsize=6.5, frameon=False)
+    figure.tight_layout()
+    figure.savefig(file, dpi=110)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the experiments; write the page if all of them are run on ten seeds and pass."""
+    parser = argparse.ArgumentParser(description="Run the experiments of docs/lessons.md.")
+    parser.add_argument("--seeds", type=int, default=10, choices=sorted(T_QUANTILE))
+    parser.add_argument("--only", choices=sorted(EXPERIMENTS))
+    given = parser.parse_args(arguments)
+    found, failed, tables = {}, [], {}
+    for name in [given.only] if given.only else EXPERIMENTS:
+        experiment, begin = EXPERIMENTS[name](), time.process_time()
+        curves = {arm.label: [arm.run(FIRST_SEED + seed) for seed in range(given.seeds)] for arm in experiment.arms}
+        tables[name] = table(experiment, curves, time.process_time() - begin)
+        found[name] = (experiment, curves)
+        failed += gate(experiment, curves)
+        print(f"{experiment.title}\n{tables[name]}\n", flush=True)
+    for line in failed:
+        print(f"gate: {line}", file=sys.stderr)
+    if not failed and not given.only and given.seeds == max(T_QUANTILE):
+        text = PAGE.read_text(encoding="utf-8")
+        for name, content in tables.items():
+            opened, closed = f"<!-- {name}: written by benchmarks/lessons.py -->", f"<!-- /{name} -->"
+            before, after = text.index(opened) + len(opened), text.index(closed)
+            text = f"{text[:before]}\n{content}\n{text[after:]}"
+        PAGE.write_text(text, encoding="utf-8")
+        draw(found, PICTURE)
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
