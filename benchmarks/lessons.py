@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
 import torch
+from foundations.page import T95, interval, with_block
 from small_policy import Measure, Tokens, World, equation, sample, train
 
 from rlm_plugins.equation.equation import Equation
@@ -25,8 +26,6 @@ from rlm_plugins.registry.part import Part
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, PICTURE = ROOT / "docs/lessons.md", ROOT / "docs/lessons.png"
-T_QUANTILE = {2: 12.706, 3: 4.303, 5: 2.776, 10: 2.262}
-"""Seeds → the 97.5 % quantile of Student's t with one degree of freedom less."""
 FIRST_SEED = 100
 """The reported seeds begin here; sizes and rates were chosen with seeds below."""
 NEVER = -30.0
@@ -49,7 +48,7 @@ class Experiment:
         arms: The first one is the control.
         measures: Name of a measure → its description.
         shown: The measure whose difference to the control decides.
-        sign: Sign that the difference of every other arm in `decided` has to have on every seed.
+        sign: Expected sign of that difference, on every seed.
         decided: Labels of the arms that the gate compares with the control.
     """
 
@@ -238,21 +237,20 @@ EXPERIMENTS = {
 }
 
 
-def interval(values: Sequence[float]) -> str:
+def cell(values: Sequence[float]) -> str:
     """Return mean and half-width of the 95 % interval over seeds."""
-    half = T_QUANTILE[len(values)] * stdev(values) / math.sqrt(len(values))
-    return f"{fmean(values):.2f} ± {half:.2f}"
+    return f"{fmean(values):.2f} ± {interval(values)[1] - fmean(values):.2f}"
 
 
 Curves = dict[str, list[dict[str, list[float]]]]
 
 
 def gate(experiment: Experiment, curves: Curves) -> list[str]:
-    """Return the seeds on which an effect has not its sign."""
+    """Return the seeds on which an effect has another sign than expected."""
     control = [run[experiment.shown][-1] for run in curves[experiment.arms[0].label]]
     failed = []
     for label in experiment.decided:
-        for seed, (run, other) in enumerate(zip(curves[label], control, strict=True)):
+        for seed, (run, other) in enumerate(zip(curves[label], control, strict=True), FIRST_SEED):
             if (run[experiment.shown][-1] - other) * experiment.sign <= 0:
                 failed.append(f"{label}: seed {seed} has {run[experiment.shown][-1]:.3f}, the control {other:.3f}")
     return failed
@@ -266,9 +264,9 @@ def table(experiment: Experiment, curves: Curves, seconds: float) -> str:
     lines = [f"| | {' | '.join(head)} |", "|---|" + "--:|" * len(head)]
     for arm in experiment.arms:
         runs = curves[arm.label]
-        cells = [interval([run[name][-1] for run in runs]) for name in experiment.measures]
+        cells = [cell([run[name][-1] for run in runs]) for name in experiment.measures]
         differences = [run[experiment.shown][-1] - other for run, other in zip(runs, control, strict=True)]
-        lines.append(f"| {arm.label} | {' | '.join(cells)} | {interval(differences) if any(differences) else '0'} |")
+        lines.append(f"| {arm.label} | {' | '.join(cells)} | {cell(differences) if any(differences) else '0'} |")
     first = next(iter(curves.values()))[0]
     starts = " · ".join(f"{name} {first[key][0]:.2f}" for key, name in experiment.measures.items())
     return "\n".join([*lines, "", f"Start: {starts}. {seeds} seeds, {seconds:.0f} s of CPU time in all."])
@@ -297,7 +295,7 @@ def draw(found: dict[str, tuple[Experiment, Curves]], file: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the experiments; write the page if all of them are run on ten seeds and pass."""
     parser = argparse.ArgumentParser(description="Run the experiments of docs/lessons.md.")
-    parser.add_argument("--seeds", type=int, default=10, choices=sorted(T_QUANTILE))
+    parser.add_argument("--seeds", type=int, default=10, choices=sorted(T95))
     parser.add_argument("--only", choices=sorted(EXPERIMENTS))
     given = parser.parse_args(arguments)
     found, failed, tables = {}, [], {}
@@ -310,12 +308,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{experiment.title}\n{tables[name]}\n", flush=True)
     for line in failed:
         print(f"gate: {line}", file=sys.stderr)
-    if not failed and not given.only and given.seeds == max(T_QUANTILE):
+    if not failed and not given.only and given.seeds == max(T95):
         text = PAGE.read_text(encoding="utf-8")
         for name, content in tables.items():
-            opened, closed = f"<!-- {name}: written by benchmarks/lessons.py -->", f"<!-- /{name} -->"
-            before, after = text.index(opened) + len(opened), text.index(closed)
-            text = f"{text[:before]}\n{content}\n{text[after:]}"
+            text = with_block(text, name, content)
         PAGE.write_text(text, encoding="utf-8")
         draw(found, PICTURE)
     return int(bool(failed))

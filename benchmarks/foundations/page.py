@@ -22,7 +22,7 @@ ORDER = (
     "collapse",
 )
 """The experiments, in the order of the page."""
-T95 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}
+T95 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 10: 2.262}
 """Student's t for a 95 % interval of the mean of so many numbers."""
 
 
@@ -37,11 +37,19 @@ def write(experiment: Experiment, records: Sequence[Record], out: Path) -> None:
     draw(experiment, records, out / "foundations" / f"{experiment.name}.png")
     text, page = block(experiment, records), out / "foundations.md"
     if page.exists():
-        page_text = page.read_text(encoding="utf-8")
-        before, start, rest = page_text.partition(f"<!-- {experiment.name} -->")
-        _, end, after = rest.partition(f"<!-- /{experiment.name} -->")
-        page.write_text(f"{before}{start}\n\n{text}\n\n{end}{after}" if end else page_text, encoding="utf-8")
+        page.write_text(with_block(page.read_text(encoding="utf-8"), experiment.name, text), encoding="utf-8")
     print(text)
+
+
+def with_block(page_text: str, name: str, text: str) -> str:
+    """Return a page with `text` between the comments ``<!-- NAME -->`` and ``<!-- /NAME -->``, if it has them.
+
+    >>> with_block("<!-- a -->old<!-- /a --> rest", "a", "new")
+    '<!-- a -->\\n\\nnew\\n\\n<!-- /a --> rest'
+    """
+    before, start, rest = page_text.partition(f"<!-- {name} -->")
+    _, end, after = rest.partition(f"<!-- /{name} -->")
+    return f"{before}{start}\n\n{text}\n\n{end}{after}" if end else page_text
 
 
 def block(experiment: Experiment, records: Sequence[Record]) -> str:
