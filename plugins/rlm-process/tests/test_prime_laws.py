@@ -1,7 +1,7 @@
 """Contract tests of PRIME's parts and algorithm."""
 
 import pytest
-from rlm_process import rlm_algorithms
+from rlm_process import ALGORITHMS
 from rlm_process.implicit_reward import ImplicitReward
 from rlm_process.prime import outcome_and_process
 from rlm_testing import conformance
@@ -15,4 +15,4 @@ test_whitened = conformance(
     knobs={"whitened": True},
     exceptions={"isolation": "whitened over the batch: other groups move mean and std"},
 )
-test_prime = pytest.mark.usefixtures("registered")(conformance("rlm_algorithms", rlm_algorithms()["prime"]))
+test_prime = pytest.mark.usefixtures("registered")(conformance("rlm_algorithms", ALGORITHMS["prime"]))

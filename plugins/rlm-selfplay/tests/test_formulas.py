@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from rlm_selfplay import RoleBaseline, rlm_algorithms, role_whitened
+from rlm_selfplay import ALGORITHMS, RoleBaseline, role_whitened
 from rlm_selfplay.proposer_rewards import REWARDS, repetition
 from rlm_testing import conformance
 
@@ -20,7 +20,6 @@ from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.specs import Algorithm
 
 test_whitened = conformance("rlm_advantages", role_whitened, knobs={"role": "format"})
-ALGORITHMS = rlm_algorithms()
 ROLES = [0.0, 1.0, 0.0, 1.0, 2.0, 0.0]
 REWARDS_OF = [1.0, -1.0, 0.0, 1.0, 0.5, -0.5]
 

@@ -21,6 +21,9 @@ from rlm_process.turn_and_step_rewards import PerStep, PerTurn
 from rlm_process.turn_branches import TurnBranches
 from rlm_process.vine import vine
 
+ALGORITHMS = read_algorithms(Path(__file__).parent / "algorithms.toml")
+"""Name → algorithm."""
+
 
 @hookimpl
 def rlm_environments() -> dict[str, object]:
@@ -77,7 +80,7 @@ def rlm_rollouts() -> dict[str, object]:
 @hookimpl
 def rlm_algorithms() -> dict[str, Algorithm]:
     """Return the algorithms of this package by name."""
-    return read_algorithms(Path(__file__).parent / "algorithms.toml")
+    return ALGORITHMS
 
 
 @hookimpl

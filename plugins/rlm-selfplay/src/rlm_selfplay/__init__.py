@@ -12,6 +12,9 @@ from rlm_selfplay.task_environment import proposed_tasks, role, self_play
 
 __all__ = ["BothSeats", "ProposeAndSolve", "RoleBaseline", "duel", "proposed_tasks", "role_whitened"]
 
+ALGORITHMS = read_algorithms(Path(__file__).parent / "algorithms.toml")
+"""Name → algorithm."""
+
 
 @hookimpl
 def rlm_environments() -> dict[str, object]:
@@ -40,4 +43,4 @@ def rlm_advantages() -> dict[str, object]:
 @hookimpl
 def rlm_algorithms() -> dict[str, Algorithm]:
     """Return the algorithms of this package by name."""
-    return read_algorithms(Path(__file__).parent / "algorithms.toml")
+    return ALGORITHMS
