@@ -116,13 +116,13 @@ def open_split(
 def _load(path: str, local: Path | None, **settings: Any) -> Dataset | IterableDataset:
     import datasets
 
-    if local is not None:
-        # otherwise each load, of local files too, is reported to the hub, and waits for it
-        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
-    if local is not None and local.is_dir():
+    if local is None:
+        return datasets.load_dataset(path, **settings)
+    # otherwise each load, of local files too, is reported to the hub, and waits for it
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
+    if local.is_dir():
         _check_inside(local, datasets.load_dataset_builder(str(local), settings["name"]).config.data_files or {})
-    if local is None or local.is_dir():
-        return datasets.load_dataset(str(local or path), **settings)
+        return datasets.load_dataset(str(local), **settings)
     suffix = next((s for s in reversed(local.suffixes) if s not in (".gz", ".bz2", ".xz", ".zst")), "")
     if suffix not in READERS:
         raise RecipeError(f"unsupported file suffix '{suffix}' of '{path}'", where=WHERE, allowed=", ".join(READERS))
