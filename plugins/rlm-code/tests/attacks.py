@@ -203,7 +203,7 @@ ACTS = {
     "own_error": "MyError = AssertionError\ndef f(x): return 0\n",
 }
 
-FIFTH = {**VALUES, **OPERATORS, **MESSAGES, **ACTS}
+IN_EVERY_WAY = {**VALUES, **OPERATORS, **MESSAGES, **ACTS}
 """Name → program."""
 
 SEPARATORS = ("\v", "\f", "\x1c", "\x85", "\u2028", "\r", " ")

@@ -10,8 +10,8 @@ import pytest
 from attacks import (
     ATTACKS,
     COMPLETIONS,
-    FIFTH,
     FURTHER,
+    IN_EVERY_WAY,
     LARGE,
     NEAR,
     SCRIPT_TESTS,
@@ -45,13 +45,13 @@ def test_an_honest_program_passes(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_no_selected_attack_passes(way: str) -> None:
-    assert passing({name: FIFTH[name] for name in QUICK}, WAYS[way]) == set()
+    assert passing({name: IN_EVERY_WAY[name] for name in QUICK}, WAYS[way]) == set()
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("way", [*WAYS, *TESTS])
 def test_no_attack_passes(way: str) -> None:
-    assert passing(FIFTH | (ATTACKS | FURTHER if way in TESTS else {}), (WAYS | TESTS)[way]) == set()
+    assert passing(IN_EVERY_WAY | (ATTACKS | FURTHER if way in TESTS else {}), (WAYS | TESTS)[way]) == set()
 
 
 def test_no_number_near_the_right_one_passes() -> None:
@@ -83,7 +83,7 @@ def test_no_completion_hides_a_program() -> None:
 def test_a_value_costs_the_trainer_little(name: str) -> None:
     """At first decoding took 5 s and 4 s of the trainer's own process."""
     start = time.process_time()
-    scores([FIFTH[name]], TESTS["calls"], 4.0)
+    scores([IN_EVERY_WAY[name]], TESTS["calls"], 4.0)
     assert time.process_time() - start < 2.0
 
 
