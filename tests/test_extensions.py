@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from rlm_plugins import recipe
 from rlm_plugins.cli import app
+from rlm_plugins.cli.output import plugin_commands
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
@@ -106,7 +107,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setenv("RLM_CACHE", str(tmp_path / "cache"))
     monkeypatch.syspath_prepend(install(tmp_path))
     (tmp_path / "recipe.yaml").write_text(RECIPE)
+    plugin_commands.cache_clear()  # another test of this process may have listed the commands
     yield tmp_path
+    plugin_commands.cache_clear()
     sys.modules.pop("scratch_package", None)
 
 
