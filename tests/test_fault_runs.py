@@ -86,6 +86,8 @@ def test_stopped_and_resumed_equals_uninterrupted(tmp_path: Path, monkeypatch: p
     (kept,) = [json.loads(line) for line in (tmp_path / "run" / "faults.jsonl").read_text().splitlines()]
     assert (kept["stage"], kept["step"], kept["sample"], kept["value"]) == ("01-grpo", 2, 7, "nan")
     assert kept["columns"]["answer"]
+    state = json.loads((tmp_path / "run" / "01-grpo" / "checkpoint-2" / "trainer_state.json").read_text())
+    assert [line["step"] for line in state["log_history"]] == [2]  # the others are in metrics.jsonl
     monkeypatch.delenv("TOUCHY")
     again = launch(tmp_path / "run", [], out=tmp_path / "run", resume=True).folder
     one, other = weights(whole), weights(again)

@@ -195,6 +195,14 @@ def test_no_weights(damaged: Path) -> None:
         source.load()
 
 
+@pytest.mark.parametrize("change", [-1, 3])
+def test_another_vocabulary_than_that_of_the_weights(damaged: Path, change: int) -> None:
+    found = json.loads((damaged / "config.json").read_text())["vocab_size"]
+    _change(damaged / "config.json", vocab_size=found + change)
+    with pytest.raises(RecipeError, match=rf"of shape \({found + change}, .* by config.json, got \({found}, "):
+        pretrained(path=str(damaged)).load()
+
+
 def test_no_tokenizer(damaged: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         (damaged / name).unlink()

@@ -7,6 +7,7 @@ import errno
 import importlib.metadata
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterator
@@ -219,6 +220,9 @@ def as_message(error: Exception) -> RlmError | None:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         keep_going("stdout")  # or the end of the process would raise the error again
         return file_error(error, "standard output, or a file that the system does not name")
+    if isinstance(error, UnicodeEncodeError) and error.reason.startswith("surrogates"):
+        word = re.split(r'["\s]', error.object[: error.end])[-1]  # the system's way to hand over bytes
+        return RlmError("a path is not UTF-8", where=visible(word), hint="rename the folder or file")
     if type(error).__module__ == "jinja2.exceptions":
         return RlmError(f"the chat template failed: {error}", hint="see `chat_template.jinja` beside the tokenizer")
     return None

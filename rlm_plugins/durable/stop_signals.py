@@ -123,7 +123,7 @@ class StopSignals:
                 self._raise()
             return
         elapsed = time.monotonic() - self._since
-        is_launched = int(os.environ.get("WORLD_SIZE", "1")) > 1
+        is_launched = os.environ.get("WORLD_SIZE", "1") != "1"
         window = SAME_NOTICE_OF_LAUNCHER if is_launched else SAME_NOTICE
         if self.number and elapsed < window and (is_launched or number != self.number):
             return

@@ -160,7 +160,12 @@ class Checkpoint:
 
     def model(self, **options: Any) -> PreTrainedModel:
         """Load the weights; `options` are passed to ``from_pretrained``."""
-        return self._load("model", auto_class(self.config()).from_pretrained, **options)
+        load = auto_class(self.config()).from_pretrained
+        model, info = self._load("model", load, ignore_mismatched_sizes=True, output_loading_info=True, **options)
+        for name, found, expected in sorted(info["mismatched_keys"]):
+            problem = f"expected '{name}' of shape {tuple(expected)} by config.json, got {tuple(found)} in the weights"
+            raise RecipeError(problem, where=f"{WHERE} '{self.path}'", hint="restore the config.json of these weights")
+        return model  # type: ignore[no-any-return]
 
     def _load(self, component: str, load: Callable[..., Any], **options: Any) -> Any:
         from safetensors import SafetensorError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -11,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rlm_plugins.errors import RecipeError, either
+from rlm_plugins.workers.distributed import num_launched
 
 _COUNT = Annotated[int, Field(ge=1, le=1_000_000)]
 _BELOW_ONE = Annotated[float, Field(ge=0, lt=1)]
@@ -121,7 +121,7 @@ def generation(settings: Mapping[str, Any]) -> Generation | None:
     key = "steps_per_generation" if settings.get("steps_per_generation") else "gradient_accumulation_steps"
     return Generation(
         micro_batch=settings["per_device_train_batch_size"],
-        processes=int(os.environ.get("WORLD_SIZE", "1")),
+        processes=num_launched(),
         micro_batches=settings[key],
         group=settings["num_generations"],
         micro_batches_key=key,

@@ -41,7 +41,7 @@ from rlm_plugins.recipe.paths import PATH_KNOBS, format_path, leaves
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.folder import DONE, Run
 from rlm_plugins.stage import Stage
-from rlm_plugins.workers.distributed import gather_lists
+from rlm_plugins.workers.distributed import gather_lists, num_launched
 
 PACKAGES = (
     *("rlm-plugins", "torch", "trl", "transformers", "peft", "accelerate", "datasets"),
@@ -162,7 +162,7 @@ def manifest_of(stages: Sequence[Stage], recipe: Recipe, registry: Registry) -> 
     entries = {
         "id": uuid.uuid4().hex,
         **provenance(),
-        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "processes": num_launched(),
         "overrides": list(recipe.overrides),
         "given": [address for address, origin in recipe.origins.items() if "line" in origin],
         "recipe": portable(resolved(stages, recipe)),

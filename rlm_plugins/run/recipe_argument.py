@@ -24,6 +24,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import Limits, canonical, limit
 from rlm_plugins.report.text_layout import columns, printable, titled
 from rlm_plugins.run.manifest import check_code, check_links
+from rlm_plugins.workers.distributed import num_launched
 
 VARIABLE = "RLM_TRUST"
 _granted: set[str] = set()
@@ -86,8 +87,7 @@ def _name(code: ForeignCode) -> str:
 
 def _confirmed(recipe: Recipe) -> bool:
     """Ask, if there is a terminal and one process."""
-    is_single_process = os.environ.get("WORLD_SIZE", "1") == "1"
-    if not (is_single_process and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+    if not (num_launched() == 1 and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     return typer.confirm(f"\nDoes {printable(recipe.path.name)} have your trust to run this code?", err=True)
 

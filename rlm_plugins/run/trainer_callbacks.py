@@ -170,7 +170,7 @@ class SampleLog(ScoredCompletions):
 
 
 class MetricsLog(TrainerCallback):  # type: ignore[misc]
-    """Writes every metric that the trainer logs to metrics.jsonl."""
+    """Writes every metric that the trainer logs to metrics.jsonl; the state of the trainer keeps the last line only."""
 
     def __init__(self, run: Run, stage: Stage) -> None:
         self._run, self._stage = run, stage
@@ -178,6 +178,7 @@ class MetricsLog(TrainerCallback):  # type: ignore[misc]
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **kwargs: Any) -> None:
         """Append one line."""
         self._run.log(stage=self._stage.name, step=state.global_step, **logs)
+        del state.log_history[:-1]  # every checkpoint would hold all of them
 
 
 class StopAtSafePoint(TrainerCallback):  # type: ignore[misc]

@@ -180,7 +180,7 @@ def saving(target: Path, staged: Path | None = None) -> Iterator[None]:
     except OSError as error:
         raise file_error(error, target) from None
     except Exception as error:
-        if isinstance(error, RlmError):
+        if isinstance(error, RlmError | UnicodeEncodeError):
             raise
         reason = str(error).partition("\n")[0] or type(error).__name__
         is_write_error = any(word in f"{type(error).__name__} {reason}" for word in _WRITE_ERRORS)

@@ -22,7 +22,24 @@ def processes() -> PartialState:
     import torch
     from accelerate import PartialState
 
-    return PartialState(cpu=not torch.accelerator.is_available())
+    try:
+        return PartialState(cpu=not torch.accelerator.is_available())
+    except (ValueError, KeyError) as error:
+        hint = "unset the variables of a launcher that is not there (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, …)"
+        raise RlmError(f"accelerate cannot start: {error}", where="environment", hint=hint) from None
+
+
+def num_launched() -> int:
+    """Return the number of processes that a launcher has started, of which this is one: `WORLD_SIZE`.
+
+    Raises:
+        RlmError: It is not a number, or left over from another command: the other variables are not set.
+    """
+    text = os.environ.get("WORLD_SIZE", "1")
+    if text == "1" or (text.isdecimal() and int(text) > 1 and {"RANK", "MASTER_ADDR"} <= os.environ.keys()):
+        return int(text)
+    problem = f"expected RANK and MASTER_ADDR beside a number of processes, got WORLD_SIZE={text!r}"
+    raise RlmError(problem, where="environment", hint="unset WORLD_SIZE, or start with `accelerate launch`")
 
 
 def rank_slice(count: int) -> slice:
@@ -47,7 +64,7 @@ def from_main_process(choose: Callable[[], T]) -> T:
     Raises:
         RlmError: Raised by the main process; re-raised on every process.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if num_launched() == 1:
         return choose()
     from accelerate.utils import broadcast_object_list
 

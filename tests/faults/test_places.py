@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fault_cases import recipe
+from fault_cases import recipe, run
 from repetition import one_in
 from typer.testing import CliRunner
 
@@ -87,6 +87,31 @@ def test_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Non
     assert result.exit_code == (0 if not name else 2), result.output
     assert "Traceback" not in result.stderr
     assert not (tmp_path.parent.parent / "escape").exists()
+
+
+def rlm(*arguments: str | bytes, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rlm_plugins", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+
+
+@pytest.mark.parametrize("left", one_in(5, ["WORLD_SIZE=2", "WORLD_SIZE=two", "WORLD_SIZE=", "LOCAL_RANK=0"]))
+def test_left_over_variables_of_a_launcher(tmp_path: Path, left: str) -> None:
+    name, _, value = left.partition("=")
+    done = rlm("train", str(recipe(tmp_path)), "--out", str(tmp_path / "run"), **{name: value})
+    assert done.returncode == 2, done.stderr
+    assert "error: environment: " in done.stderr
+    assert name in done.stderr.partition("hint: unset ")[2]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", one_in(2, ["train", "export"]))
+def test_a_path_that_is_not_utf8(tmp_path: Path, command: str) -> None:
+    out = os.fsencode(tmp_path) + b"/\xff"
+    source, option = (recipe(tmp_path), "--out") if command == "train" else (run(tmp_path, max_steps=1), "--to")
+    done = rlm(command, str(source), option, out)
+    assert done.returncode == 2, done.stderr
+    assert "udcff: a path is not UTF-8" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("command", one_in(3, ["train", "doctor", "explain"]))
