@@ -96,6 +96,10 @@ def rewards(ask: Callable[..., Bound]) -> None:
     assert ask(characters=4).call({"completions": ["", "ab", "abcdefgh"]}) == [1.0, 0.5, 0.0]
 
 
+def teachers(ask: Callable[..., Bound]) -> None:
+    assert ask(logp=-2.0).call({"completion_ids": [[1, 2], [3]]}) == [[-2.0, -2.0], [-2.0]]
+
+
 def shapers(ask: Callable[..., Bound]) -> None:
     half = 1 / (1 + math.exp(-0.5))
     close(ask(temperature=2.0).call({"rewards": torch.tensor([0.0, 1.0])}), 0.5, half)
@@ -177,6 +181,7 @@ CALLED: dict[str, Callable[[Callable[..., Bound]], None]] = {
     "rlm_generators": generators,
     "rlm_engines": engines,
     "rlm_rewards": rewards,
+    "rlm_teachers": teachers,
     "rlm_shapers": shapers,
     "rlm_filters": filters,
     "rlm_advantages": advantages,
@@ -285,7 +290,7 @@ def test_every_slot_is_the_key_of_a_hook() -> None:
     assert len({hook.key for hook in HOOKS.values()}) == len(HOOKS)
 
 
-MACHINE = {"rlm_rollouts", "rlm_trainers", "rlm_models", "rlm_engines"}
+MACHINE = {"rlm_rollouts", "rlm_trainers", "rlm_models", "rlm_engines", "rlm_teachers"}
 MACHINE |= {"rlm_commands", "rlm_observers", "rlm_sections", "rlm_settings"}
 
 

@@ -23,6 +23,7 @@ from rlm_algorithms.prompt_aggregator import prompt_mean
 from rlm_algorithms.replay_rollouts import Replay
 from rlm_algorithms.reward_combinations import product, sigmoid_shaping
 from rlm_algorithms.teacher import Teacher
+from rlm_algorithms.teacher_endpoint import Endpoint
 from rlm_algorithms.tracked_values import Curriculum, Prioritized, TrackedBaseline
 from rlm_algorithms.tree_rollouts import Branches
 from rlm_algorithms.wrapped_environments import budgets, held_out_questions
@@ -57,6 +58,12 @@ def rlm_rollouts() -> dict[str, object]:
 def rlm_rewards() -> dict[str, object]:
     """Return the rewards of this package by name."""
     return {"l1_exact": length_control.l1_exact, "l1_max": length_control.l1_max}
+
+
+@hookimpl
+def rlm_teachers() -> dict[str, object]:
+    """Return the teachers of this package by name."""
+    return {"endpoint": Endpoint}
 
 
 @hookimpl
@@ -113,6 +120,8 @@ def rlm_policy_losses() -> dict[str, object]:
         "correctness": imitation_losses.correctness,
         "trajectory_balance": trajectory_balance,
         "sampled_distillation": distillation.sampled_distillation,
+        "divergence": distillation.divergence,
+        "top_divergence": distillation.top_divergence,
         "dppo": trust_regions.dppo,
         "dro": trust_regions.dro,
         "topr": trust_regions.topr,
