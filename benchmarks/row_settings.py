@@ -111,6 +111,7 @@ LEFT_OUT: dict[str, str] = {
         ("opd", "iw_opd", "mopd", "gkd", "gkd_top", "sdft", "opsd", "sdpo", "rlsd", "sdar"),
         "needs a teacher: see the README of rlm-algorithms",
     ),
+    **dict.fromkeys(("dpo", "kto"), "needs preferences: see the README of rlm-algorithms"),
     "vine_ppo": "generates seven times as many completions for its values: measured in plugins/rlm-process",
 }
 """Algorithms without a result on this task, with the reason."""

@@ -19,6 +19,7 @@ from rlm_algorithms.adaptive_kl import AdaptiveKL, AdaptiveKLInReward
 from rlm_algorithms.demonstrations import Demonstrations, greedy, prefixes
 from rlm_algorithms.entropy_control import clip_cov, kl_cov
 from rlm_algorithms.policy_losses import gradient_preserving, trajectory_balance
+from rlm_algorithms.preference_trainers import DPO, KTO
 from rlm_algorithms.prompt_aggregator import prompt_mean
 from rlm_algorithms.replay_rollouts import Replay
 from rlm_algorithms.reward_combinations import product, sigmoid_shaping
@@ -159,6 +160,12 @@ def rlm_penalties() -> dict[str, object]:
 def rlm_aggregators() -> dict[str, object]:
     """Return the aggregators of this package by name."""
     return {"prompt_mean": prompt_mean}
+
+
+@hookimpl
+def rlm_trainers() -> dict[str, object]:
+    """Return the trainers of this package by name."""
+    return {"dpo": DPO, "kto": KTO}
 
 
 @hookimpl

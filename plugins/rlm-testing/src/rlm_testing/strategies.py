@@ -89,6 +89,8 @@ def at_two_tokens(batch: Batch) -> Batch:
         mixture = torch.logaddexp(policy + math.log(1 - beta), teacher + math.log(beta))
         return beta * kl(teacher, mixture) + (1 - beta) * kl(policy, mixture)
 
+    if batch.teacher_logp is None:
+        return batch
     policy, teacher = both(batch.logp), both(batch.teacher_logp)
     batch = replace(batch, teacher_top_ids=torch.arange(2).expand(teacher.shape), teacher_top_logp=teacher)
     return replace(batch, top_logp=policy, divergence_of=divergence_of)
