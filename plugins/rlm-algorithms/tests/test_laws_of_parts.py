@@ -185,6 +185,7 @@ def test_algorithms(row: Algorithm) -> None:
 
 
 ELSEWHERE = {
+    **dict.fromkeys(("dpo", "kto"), "trainers: test_preference_stages"),
     "endpoint": "test_teachers",
     "test_time": "trains on its held-out examples: test_wrapped_environments",
     "prefixes": "test_demonstrations_and_balance",
