@@ -107,7 +107,11 @@ LEFT_OUT: dict[str, str] = {
     "process_reward_model": "trains a process reward model, not a policy",
     "gigpo": "needs an environment of several turns: measured in plugins/rlm-process",
     "arpo": "branches after tool calls, so it needs an environment of several turns: measured in plugins/rlm-process",
-    **dict.fromkeys(("opd", "iw_opd", "sdpo", "rlsd", "sdar"), "needs a teacher: see the README of rlm-algorithms"),
+    **dict.fromkeys(
+        ("opd", "iw_opd", "mopd", "gkd", "gkd_top", "sdft", "opsd", "sdpo", "rlsd", "sdar"),
+        "needs a teacher: see the README of rlm-algorithms",
+    ),
+    **dict.fromkeys(("dpo", "kto"), "needs preferences: see the README of rlm-algorithms"),
     "vine_ppo": "generates seven times as many completions for its values: measured in plugins/rlm-process",
 }
 """Algorithms without a result on this task, with the reason."""

@@ -183,6 +183,19 @@ def rlm_rewards() -> Parts:
 
 
 @hookspec
+def rlm_teachers() -> Parts:
+    """π_T: log-probs of a teacher for completions of the policy: a server, a model in another framework.
+
+    The section ``teacher`` of rlm-algorithms names one as its ``model``, and gives its knobs as ``options``. It returns
+    per completion the log-prob of each token, in nats: a tensor ``(n, T)``, or lists::
+
+        def steady(completion_ids, *, logp: float = -1.0):
+            \"\"\"log π_T = `logp` for every token.\"\"\"
+            return [[logp] * len(ids) for ids in completion_ids]
+    """
+
+
+@hookspec
 def rlm_shapers() -> Parts:
     """r′: reward shaping, before completions are compared. Shapers run in the order of the recipe.
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from rlm_testing.strategies import at_two_tokens
 
 from rlm_plugins.builtin import advantages, aggregators, policy_losses
 from rlm_plugins.equation.batch import Batch
@@ -103,7 +104,7 @@ def scored(batch: Batch, symbols: Equation) -> Batch:
 def loss_and_gradient(batch: Batch, symbols: Equation) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the loss of a scored batch and its gradient with respect to log π."""
     logp = batch.logp.detach().clone().requires_grad_()
-    loss = objective(replace(batch, logp=logp, rollout_weight=None), symbols)
+    loss = objective(at_two_tokens(replace(batch, logp=logp, rollout_weight=None)), symbols)
     return loss.detach(), torch.autograd.grad(loss, logp)[0]
 
 

@@ -34,6 +34,7 @@ from rlm_plugins.equation.step import score
 TABLE = [p for p in REGISTRY if p.hook == "rlm_algorithms" and p.target.trainer == "grpo"]
 ROWS = [p.name for p in TABLE if "@" not in p.name]
 """Conventions of other libraries are compared with their numbers in `test_conventions`, not with these laws."""
+WITHOUT_REWARD = ("opd", "iw_opd", "mopd", "gkd", "gkd_top", "sdft", "opsd")
 SMALL: dict[str, dict[str, Any]] = {
     "clip_cov": {"token_weights": {"share": 0.2, "low": 0.0}},
     "gfpo": {"filters": {"k": 2}},
@@ -164,7 +165,7 @@ def test_empty_unscored_completion_changes_nothing(name: str) -> None:
         "srft": "its samples are judged, not compared",
         "spo": "its baseline is the past of the problem, not its group",
         "flowrl": "its loss is a squared flow, in which the advantage is one term",
-        **dict.fromkeys(("opd", "iw_opd", "sdpo"), "the teacher decides, and no reward is compared"),
+        **dict.fromkeys((*WITHOUT_REWARD, "sdpo"), "the teacher decides, and no reward is compared"),
         "flash_reinforce": "one mean for the whole batch",
         "dro": "the square of the log-ratio remains",
         **dict.fromkeys(("topr", "psr", "nsr", "w_reinforce"), "outcomes are weighted, not compared"),
@@ -200,7 +201,7 @@ def test_a_group_of_one_is_defined(name: str) -> None:
         "vapo": "right rows are imitated as well",
         "flowrl": "its loss is a squared flow, in which the advantage is one term",
         "relift": "demonstrations are imitated",
-        "sdpo": "the advantage is not read: the teacher decides",
+        **dict.fromkeys(("sdpo", "gkd", "gkd_top", "sdft", "opsd"), "the advantage is not read: the teacher decides"),
         "rlsd": "tokens are weighted by the teacher",
         "sdar": "tokens that the teacher prefers are pulled up as well",
         "chord": "demonstrations are imitated",

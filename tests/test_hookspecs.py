@@ -93,6 +93,10 @@ def rewards(ask: Callable[..., Bound]) -> None:
     assert ask(characters=4).call({"completions": ["", "ab", "abcdefgh"]}) == [1.0, 0.5, 0.0]
 
 
+def teachers(ask: Callable[..., Bound]) -> None:
+    assert ask(logp=-2.0).call({"completion_ids": [[1, 2], [3]]}) == [[-2.0, -2.0], [-2.0]]
+
+
 VALUES: dict[str, tuple[dict[str, float], dict[str, Any], Any]] = {
     "rlm_shapers": ({"temperature": 2.0}, {"rewards": [0.0, 1.0]}, [0.5, 1 / (1 + math.exp(-0.5))]),
     "rlm_filters": ({"at_least": 0.4}, {"rewards": REWARDS, "group": GROUP}, [True] * 3 + [False] * 3),
@@ -155,7 +159,19 @@ def commands(ask: Callable[..., Bound]) -> None:
         assert CliRunner().invoke(app, [folder]).output == "2.0\n"
 
 
-OTHERS = (environments, samplers, rollouts, generators, engines, rewards, callbacks, observers, sections, commands)
+OTHERS = (
+    environments,
+    samplers,
+    rollouts,
+    generators,
+    engines,
+    rewards,
+    teachers,
+    callbacks,
+    observers,
+    sections,
+    commands,
+)
 CALLED: dict[str, Callable[[Callable[..., Bound]], None]] = {f"rlm_{other.__name__}": other for other in OTHERS}
 ELSEWHERE = {"rlm_algorithms", "rlm_models", "rlm_trainers", "rlm_settings"}
 
@@ -252,7 +268,7 @@ def test_every_slot_is_the_key_of_a_hook() -> None:
     assert len({hook.key for hook in HOOKS.values()}) == len(HOOKS)
 
 
-MACHINE = {"rlm_rollouts", "rlm_trainers", "rlm_models", "rlm_engines"}
+MACHINE = {"rlm_rollouts", "rlm_trainers", "rlm_models", "rlm_engines", "rlm_teachers"}
 MACHINE |= {"rlm_commands", "rlm_observers", "rlm_sections", "rlm_settings"}
 
 

@@ -31,9 +31,9 @@ CANNED = Path(__file__).parent / "fake_rollouts.py"
 FILES = sorted(FOLDER.glob("*.yaml"))
 PACKAGES = Path(__file__).parent / "paper_packages.py"
 REGISTRY, WITH_CANNED = Registry([PACKAGES]), Registry([CANNED, PACKAGES])
-WITH_TEACHER = {"opd", "iw_opd", "sdpo", "rlsd", "sdar"}
-MISSING = {"process_reward_model", "critique_reward_model", "ettrl", *WITH_TEACHER}
-"""Without a recipe here: two train no policy, `ettrl` is in survey/, those with a teacher are in rlm-algorithms."""
+WITH_TEACHER = {"opd", "iw_opd", "mopd", "gkd", "gkd_top", "sdft", "opsd", "sdpo", "rlsd", "sdar"}
+MISSING = {"dpo", "kto", "process_reward_model", "critique_reward_model", "ettrl", *WITH_TEACHER}
+"""Without a recipe here: two train no policy, `ettrl` is in survey/, teachers and preferences are in rlm-algorithms."""
 
 SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|(script|ours|TRL|verl|OpenRLHF|ROLL|DAPO): ?\S")
 """What a comment must say about a number."""

@@ -31,6 +31,9 @@ Generate = Callable[..., list[list[int]]]
 RewardsOf = Callable[[Sequence[Any], Sequence[Sequence[int]], Sequence[Any]], Any]
 """``rewards_of(prompts, completion_ids, inputs)`` → (n,): weighted sum of the recipe's rewards, unshaped."""
 
+DivergenceOf = Callable[[float], Any]
+"""``divergence_of(beta)`` → (B, T) in nats, with gradient: KL(teacher ‖ policy) at 0, KL(policy ‖ teacher) at 1."""
+
 
 def _field(shape: str, meaning: str, *phases: str) -> Any:
     return field(default=None, metadata={"shape": shape, "meaning": meaning, "phases": phases})
@@ -84,6 +87,12 @@ class Batch:
     rollout_weight: Tensor = _field("B T or B 1", "TRL's importance weight for vLLM's log-probs", LOSS)
     teacher_logp: Tensor = _field("B T", "log-probs under a teacher (a section `teacher`)", SCORING, LOSS)
     has_teacher: Tensor = _field("B", "True where `teacher_logp` exists; it is 0 elsewhere", SCORING, LOSS)
+    teacher_top_ids: Tensor = _field("B T K", "token ids at which teacher and policy are compared", SCORING, LOSS)
+    teacher_top_logp: Tensor = _field("B T K", "log-probs of `teacher_top_ids` under the teacher", SCORING, LOSS)
+    top_logp: Tensor = _field("B T K", "log-probs of `teacher_top_ids` under the current policy, with gradient", LOSS)
+    divergence_of: DivergenceOf = _field(
+        "→ B T", "divergence_of(beta): Jensen–Shannon divergence of teacher and policy over the vocabulary", LOSS
+    )
     policy_version: Tensor = _field(
         "B",
         "optimizer steps done by the policy that sampled the completion; `step` less this is its age",

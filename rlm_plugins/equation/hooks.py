@@ -18,6 +18,9 @@ GENERATING = ("generate", "model", "inputs", "config", "return_logprobs", "on_fi
 API = 1
 """Version of the hooks. A plugin module that needs a later one says so: ``rlm_api = 2``."""
 
+TEACHING = ("prompt_ids", "completion_ids", "tokenizer", "temperature")
+"""Data of a teacher: see :func:`rlm_plugins.hookspecs.rlm_teachers`."""
+
 
 @dataclass(frozen=True)
 class Hook:
@@ -51,6 +54,7 @@ HOOKS: dict[str, Hook] = {
     "rlm_generators": Hook("generator", "y", GENERATING),
     "rlm_engines": Hook("engine", "y", ()),
     "rlm_rewards": Hook("rewards", "r", None, many=True, options=_OF_A_REWARD),
+    "rlm_teachers": Hook("teachers", "π_T", TEACHING),
     "rlm_shapers": Hook("shapers", "r′", SCORING, many=True),
     "rlm_filters": Hook("filters", "—", SCORING, many=True, options=("refill",)),
     "rlm_advantages": Hook("advantage", "Â", SCORING),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -122,3 +122,20 @@ def causal_model(model: Any) -> Any:
     """Return the transformers model inside DDP and PEFT wrappers."""
     model = getattr(model, "module", model)
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def sequence_logprobs(
+    model: Any, sequences: Sequence[Sequence[int]], *, batch_size: int = 1, temperature: float = 1.0
+) -> list[torch.Tensor]:
+    """Return log π of each token but the first, (length − 1,) per sequence, without gradient."""
+    rows = [torch.tensor(sequence, device=model.device) for sequence in sequences]
+    result = []
+    for first in range(0, len(rows), batch_size):
+        batch = rows[first : first + batch_size]
+        ids = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True)
+        mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in batch], batch_first=True)
+        with torch.no_grad():
+            logits = model(input_ids=ids, attention_mask=mask).logits[:, :-1].float() / temperature
+        logp = logits.log_softmax(-1).gather(2, ids[:, 1:, None]).squeeze(2)
+        result += [x[: len(row) - 1] for x, row in zip(logp, batch, strict=True)]
+    return result

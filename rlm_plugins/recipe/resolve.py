@@ -151,6 +151,7 @@ def _sections(finder: Finder, raw: Mapping[str, Any], *, has_equation: bool) -> 
         if getattr(part.target, "needs_equation", False) and not has_equation:
             continue
         sections[key] = part.bind(raw.get(key) or {}, where=finder.address(key))
+        sections[key].target.find_parts(finder.registry, finder.address(key))  # type: ignore[attr-defined]
         resolved[key] = pydantic_core.to_jsonable_python(sections[key].knobs, fallback=repr)
         finder.record_origin(resolved[key], (key,), f"default of {key}")
     return sections, resolved
@@ -199,7 +200,9 @@ def _provided(finder: Finder, trainer: Part, body: Mapping[str, Any], slots: Map
     owners: list[Any] = list(_settings(finder, trainer.bind({}), settings).values())
     keys = [key for key in body if key not in KEYS and body[key] is not None]
     keys = [key for key in keys if finder.registry.offers("rlm_sections", key)]
-    owners += [finder.registry.find("rlm_sections", key, where=finder.address(key)).target for key in keys]
+    for key in keys:
+        part = finder.registry.find("rlm_sections", key, where=finder.address(key))
+        owners.append(part.bind(body[key], where=finder.address(key)).target)
     return provided_data(owners, settings, slots["rollouts"])
 
 

@@ -113,10 +113,6 @@ class PluginIndex:
         """Return the plugins that may offer a part: by their entry, or since they have none."""
         return [p for p in self._keys if p not in self.names or name in self.names[p].get(hook, ())]
 
-    def named(self, hook: str, name: str) -> list[str]:
-        """Return the plugins that offer a part, by their entries."""
-        return [plugin for plugin, names in self.names.items() if name in names.get(hook, ())]
-
     def failure(self, plugin: str) -> str:
         """Return why the import of a plugin is not tried again; empty if it is."""
         reason = self.names.get(plugin, {}).get(_FAILURE, {}).get("import", "")

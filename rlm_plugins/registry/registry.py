@@ -93,7 +93,6 @@ class Registry:
             for part in self._parts_of(BUILTIN, module):
                 self.add(part)
         self._pending: dict[str, Callable[[], Any]] = {}
-        self._told: set[tuple[str, str]] = set()
         self._find_installed()
         for path in load:
             self._add_file(Path(path))
@@ -233,10 +232,6 @@ class Registry:
         """Import the installed plugins that may offer a part: by the index, or because it does not know them."""
         plugin, _, bare = name.rpartition("/")
         if any(part.plugin == BUILTIN for part in self.parts.get((hook, bare), ())) and plugin in ("", BUILTIN):
-            if not plugin and (others := self.index.named(hook, bare)) and (hook, bare) not in self._told:
-                self._told.add((hook, bare))
-                text = "'%s' is the built-in part; that of the plugin '%s' is '%s/%s'\n  hint: %s"
-                _LOG.warning(text, bare, others[0], others[0], bare, _leave_out(others[0]))
             return
         for candidate in [plugin] if plugin else self.index.offering(hook, bare):
             self._load(candidate)
@@ -259,7 +254,7 @@ class Registry:
             self.index.record(name, self._names_of(name))
             return
         reason = f"{type(plugin.error).__name__}: {plugin.error}".partition("\n")[0]
-        _LOG.warning("the plugin '%s' is left out: %s\n  hint: %s", name, reason, _leave_out(name))
+        _warn_of(name, reason)
 
     def names_of(self, hook: str) -> set[str]:
         """Return the bare names of all parts of a hook; only plugins that the index does not know are imported."""
@@ -344,6 +339,9 @@ class Registry:
                 parts += [Part(hook, part, name, target, hook_file=file) for part, target in targets]
         for part in parts:
             part.check()
+            if any(other.plugin == BUILTIN for other in self.parts.get((part.hook, part.name), ())):
+                problem = f"'{part.name}' is the reserved name of a built-in part"
+                raise PluginError(problem, where=part.where, hint="rename it")
         return parts
 
     def broken(self) -> list[Plugin]:
@@ -352,8 +350,11 @@ class Registry:
         return [plugin for plugin in self.plugins.values() if plugin.error is not None]
 
 
-def _leave_out(plugin: str) -> str:
-    return f"`rlm doctor --disable {plugin}` leaves it out without this line"
+@cache
+def _warn_of(plugin: str, reason: str) -> None:
+    """Say once per process that a plugin is left out, and how to do so for good."""
+    hint = f"`rlm doctor --disable {plugin}` leaves it out without this line"
+    _LOG.warning("the plugin '%s' is left out: %s\n  hint: %s", plugin, reason, hint)
 
 
 def _trace(outcome: Any, hook: str, implementations: Sequence[Any], _arguments: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ import pydantic_core
 from rlm_plugins.errors import RecipeError, either, expected, nearest, text_number
 
 if TYPE_CHECKING:
+    from rlm_plugins.registry.registry import Registry
     from rlm_plugins.stage import Stage
     from rlm_plugins.trainer.observer import StepObserver
 
@@ -196,6 +197,9 @@ class Section:
     provides: Sequence[str] = ()
     columns: Sequence[str] = ()
     passes: Callable[..., Any] | None = None
+
+    def find_parts(self, registry: Registry, where: str) -> None:
+        """Find parts that its keys name, at the address `where`."""
 
     def settings(self, stage: Stage, args: Any) -> Mapping[str, Any]:
         """Return settings under ``trainer:`` for a stage whose recipe does not set them.

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from rlm_plugins.equation.hooks import HOOKS
-from rlm_plugins.recipe.checks.part_needs import provided_data, unavailable_data, warnings_of
+from rlm_plugins.recipe.checks.part_needs import TEACHER, provided_data, unavailable_data, warnings_of
 from rlm_plugins.recipe.ranges import Generation, generation
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
@@ -215,8 +215,9 @@ SUPPLIERS = {
     "top2_margin": "the policy, before the update, from all its logits",
     "sum_pi_squared": "the policy, before the update, from all its logits",
     "expected_logp": "the policy, before the update, over whole groups",
-    "teacher_logp": "the teacher, for each generation batch",
-    "has_teacher": "the teacher, for each generation batch",
+    **dict.fromkeys(TEACHER, "the teacher, for each generation batch"),
+    "top_logp": "the policy, now",
+    "divergence_of": "policy and teacher, now, in chunks of the vocabulary",
     "ref_logp": "the frozen reference, by one more forward pass over each generation batch",
     "rollout_logp": "the inference engine",
     "rollout_weight": "the inference engine",

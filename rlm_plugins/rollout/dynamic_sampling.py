@@ -121,14 +121,15 @@ def _concatenate(values: Sequence[Any], *, left: bool = False, pad_value: int = 
         return list(chain.from_iterable(values))
     if not has_batch_dim(first):
         return first
-    width = max(x.shape[1] for x in values) if first.dim() == 2 else 0
+    width = max(x.shape[1] for x in values) if first.dim() > 1 else 0
     return torch.cat([pad_to_width(x, width, left, pad_value) if width else x for x in values])
 
 
 def pad_to_width(x: torch.Tensor, width: int, left: bool = False, value: int = 0) -> torch.Tensor:
-    """Pad a (B, T) tensor to (B, width)."""
+    """Pad a (B, T, …) tensor to (B, width, …)."""
     padding = width - x.shape[1]
-    return torch.nn.functional.pad(x, (padding, 0) if left else (0, padding), value=value)
+    later = (0, 0) * (x.dim() - 2)
+    return torch.nn.functional.pad(x, (*later, padding, 0) if left else (*later, 0, padding), value=value)
 
 
 def has_batch_dim(x: Any) -> bool:

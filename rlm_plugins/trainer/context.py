@@ -21,6 +21,8 @@ TRL_COLUMNS = {
     "rollout_logp": "sampling_per_token_logps",
     "teacher_logp": "teacher_logp",
     "has_teacher": "has_teacher",
+    "teacher_top_ids": "teacher_top_ids",
+    "teacher_top_logp": "teacher_top_logp",
     "policy_version": "policy_version",
 }
 """Field of the batch → its column in TRL's dictionary, in both phases."""
@@ -159,7 +161,7 @@ class TrainerContext:
         """Gather a tensor over all processes, padded to the longest sequence as TRL pads `name`."""
         if x is None or self.accelerator.num_processes == 1:
             return x
-        if x.dim() == 2:
+        if x.dim() > 1:
             filling = self.tokenizer.pad_token_id if name in ("prompt_ids", "completion_ids") else 0
             x = self.accelerator.pad_across_processes(x, dim=1, pad_index=filling, pad_first=name in LEFT_PADDED)
         return self.accelerator.gather(x)

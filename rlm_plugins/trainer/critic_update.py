@@ -84,7 +84,7 @@ class CriticUpdate:
         if self.critic is None:
             return None
         if hidden is not None:
-            values = self.passes.values_of_hidden(self.critic, torch.cat(hidden), prompt_completion(inputs))
+            values = self.passes.of_hidden(self.critic.values_of, torch.cat(hidden), prompt_completion(inputs))
         elif self._is_unchanged and self.context.is_training:
             values = inputs["old_values"]
         else:

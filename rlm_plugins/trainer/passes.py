@@ -149,9 +149,11 @@ class ForwardPasses:
         ids, mask, width = rows
         return critic.values(ids[part], mask[part], width)
 
-    def values_of_hidden(self, critic: Critic, hidden: torch.Tensor, rows: Rows) -> torch.Tensor:
-        """Return the values (B, T) of the hidden states that a pass of :meth:`compute` over `rows` has left."""
-        return critic.values_of(hidden[:, -rows[2] - 1 : -1])
+    def of_hidden(
+        self, function: Callable[[torch.Tensor], torch.Tensor], hidden: torch.Tensor, rows: Rows
+    ) -> torch.Tensor:
+        """Return `function` (B, T, …) of the hidden states before each token, left by a pass of :meth:`compute`."""
+        return function(hidden[:, -rows[2] - 1 : -1])
 
     # -- micro-batches
 

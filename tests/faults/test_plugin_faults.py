@@ -41,6 +41,10 @@ HOOKS: dict[str, tuple[str, str]] = {
     "returns a number": ("return 3", "got int"),
     "returns a name that is none": ("return {3: len}", "registers a part called 3"),
     "returns a part that is none": ("return {'x': 3}", "'x'"),
+    "names a part like a built-in one": (
+        "return {'accuracy': lambda completions: []}",
+        "the reserved name of a built-in",
+    ),
 }
 """Body of a hook, and a word of its error."""
 MODULES: dict[str, tuple[str, str]] = {
@@ -230,18 +234,3 @@ def test_an_import_that_hung_is_not_tried_again(
             start = time.monotonic()
             assert told in error_of(point)
             assert least <= time.monotonic() - start < least + 0.5
-
-
-@pytest.mark.faults(group="F9")
-def test_a_part_named_like_a_built_in_one_is_told(
-    offered: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cases: Any, caplog: Any
-) -> None:
-    (tmp_path / "guest.py").write_text(SOUND.replace("sound_reward", "accuracy"))
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("RLM_CACHE", str(tmp_path / "cache"))
-    offered(Point("guest", SOUND.replace("sound_reward", "accuracy")))
-    with cases("accuracy"):
-        Registry().load_all()  # which fills the index
-        assert Registry().find("rlm_rewards", "accuracy").plugin == "builtin"
-        assert "that of the plugin 'guest' is 'guest/accuracy'" in caplog.text
-        assert "`rlm doctor --disable guest`" in caplog.text

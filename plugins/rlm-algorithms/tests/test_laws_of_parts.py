@@ -67,6 +67,11 @@ test_discounted_ratio = conformance(
     "rlm_advantages", distillation.teacher_log_ratio, knobs={"future": 0.9, "position": 0.5}, exceptions=TEACHER
 )
 test_sampled_distillation = conformance("rlm_policy_losses", distillation.sampled_distillation)
+test_divergence = conformance("rlm_policy_losses", distillation.divergence, knobs={"beta": 0.5, "cap": 2.0})
+test_top_divergence = conformance("rlm_policy_losses", distillation.top_divergence, knobs={"beta": 0.0})
+test_top_renormalized = conformance(
+    "rlm_policy_losses", distillation.top_divergence, knobs={"beta": 0.5, "rest": "renormalize"}
+)
 test_capped_distillation = conformance("rlm_policy_losses", distillation.sampled_distillation, knobs={"cap": 2.0})
 test_teacher_reweighting = conformance("rlm_token_weights", distillation.teacher_reweighting)
 test_self_distillation = conformance("rlm_penalties", distillation.self_distillation)
@@ -180,6 +185,8 @@ def test_algorithms(row: Algorithm) -> None:
 
 
 ELSEWHERE = {
+    **dict.fromkeys(("dpo", "kto"), "trainers: test_preference_stages"),
+    "endpoint": "test_teachers",
     "test_time": "trains on its held-out examples: test_wrapped_environments",
     "prefixes": "test_demonstrations_and_balance",
     "teacher": "a section: test_teachers",

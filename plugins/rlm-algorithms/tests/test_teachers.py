@@ -13,13 +13,17 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from rlm_algorithms import distillation
+from rlm_algorithms.running_average import RunningAverage, average_config
 from rlm_algorithms.teacher import Teacher
-from rlm_algorithms.teacher_scoring import RunningAverage, TeacherScoring, average_config
-from transformers import LlamaConfig, LlamaForCausalLM
+from rlm_algorithms.teacher_endpoint import Endpoint
+from rlm_algorithms.teacher_scoring import TeacherScoring
+from rlm_algorithms.vocabulary import Head, likeliest, logprobs_at, vocabulary_divergence
+from teacher_server import serving
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from rlm_plugins import recipe
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.models.adapters import new_adapter
+from rlm_plugins.models.adapters import new_adapter, sequence_logprobs
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train
@@ -84,6 +88,50 @@ def test_opd_equals_trl() -> None:
     loss.backward()
     close(loss.detach(), record["out"]["loss"])
     close(logits.grad, record["out"]["grad_logits"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("record", [*records("gkd"), *records("gkd_top")], ids=lambda record: str(record["args"]))
+def test_gkd_equals_trl(record: dict[str, Any]) -> None:
+    """Value and gradient of the whole vocabulary, by TRL's kernel in float32, and of the policy's top 4."""
+    beta, top = record["args"]["beta"], record["args"].get("top")
+    student, teacher = CASE["student_logits"].clone().requires_grad_(), CASE["teacher_logits"]
+    zero = torch.zeros(MASK.shape, dtype=torch.float64)
+    if top is None:
+        head = Head(torch.eye(student.shape[-1]), None, 1.0, None)
+
+        def divergence_of(beta: float) -> torch.Tensor:
+            return vocabulary_divergence(student.float(), head, teacher, head, beta=beta, temperature=1.0)
+
+        loss = distillation.divergence(divergence_of, zero, zero, ALL, beta=beta)
+    else:
+        ids = student.topk(top, -1).indices
+        top_logp, teacher_top = (x.log_softmax(-1).gather(2, ids) for x in (student, teacher))
+        rest: Any = "tail" if record["args"]["tail"] else "renormalize"
+        loss = distillation.top_divergence(top_logp, teacher_top, zero, zero, ALL, beta=beta, rest=rest)
+    loss = loss[MASK].mean()
+    loss.backward()
+    atol = 2e-6 if top is None else 1e-9
+    for actual, name in ((loss.detach().double(), "loss"), (student.grad, "grad_logits")):
+        expected = torch.tensor(record["out"][name], dtype=torch.float64)
+        torch.testing.assert_close(actual, expected, rtol=1e-9, atol=atol)
+
+
+def test_divergence_of_states_equals_the_definition() -> None:
+    """Hidden states of unequal widths, a bias, a soft cap, a scale and a temperature; both ways of computing it."""
+    torch.manual_seed(0)
+    hidden, other = torch.randn(2, 300, 8, requires_grad=True), torch.randn(2, 300, 6)
+    policy, teacher = Head(torch.randn(11, 8), torch.randn(11), 0.5, 3.0), Head(torch.randn(11, 6), None, 2.0, None)
+    ids = likeliest(other, teacher, 11)
+    top, teacher_top = logprobs_at(hidden, policy, ids, 0.7), logprobs_at(other, teacher, ids, 0.7)
+    expected = policy.log_softmax(hidden[1, 299:], 0.7)[0, ids[1, 299].long()]
+    torch.testing.assert_close(top[1, 299], expected)
+    zero, one = torch.zeros(2, 300), torch.ones(2, dtype=torch.bool)
+    for beta in (0.0, 0.3, 1.0):
+        whole = vocabulary_divergence(hidden, policy, other, teacher, beta=beta, temperature=0.7)
+        of_top = distillation.top_divergence(top, teacher_top, zero, zero, one, beta=beta, rest="ignore")
+        torch.testing.assert_close(whole, of_top, rtol=1e-4, atol=1e-5)
+        gradients = [torch.autograd.grad(x.sum(), hidden, retain_graph=True)[0] for x in (whole, of_top)]
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
 def test_weight_of_early_tokens() -> None:
@@ -151,12 +199,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(folder: Path, name: str, *overrides: str) -> list[dict[str, Any]]:
     """Train, and return the lines of metrics of the steps."""
-    result = train(recipe.load(folder / "recipe.yaml", overrides), Registry(), folder / name)
+    loaded = recipe.load(folder / "recipe.yaml", overrides)
+    result = train(loaded, Registry(load=loaded.load), folder / name)
     return [line for line in result.records() if "loss" in line]
 
 
 def build(folder: Path, *overrides: str) -> Any:
-    (stage,) = compose(recipe.load(folder / "recipe.yaml", overrides), Registry())
+    loaded = recipe.load(folder / "recipe.yaml", overrides)
+    (stage,) = compose(loaded, Registry(load=loaded.load))
     return stage.trainer.build(stage, RunState())
 
 
@@ -178,6 +228,29 @@ def test_a_model_teaches_without_a_reward(folder: Path) -> None:
     assert all(line["reward"] == 0 for line in lines)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("algorithm", ["opd", "gkd"])
+def test_a_model_that_adds_teaches_one_that_does_not(tmp_path: Path, algorithm: str) -> None:
+    """The reverse KL falls by half, and accuracy rises; with a learning rate of almost 0 neither does."""
+    recipes = Path(__file__).parents[1] / "recipes"
+    train(recipe.load(recipes / "distillation_teacher.yaml", []), Registry(), tmp_path / "teacher")
+    top = "all" if algorithm == "gkd" else 0
+    teacher = f"stages[1].teacher={{model: {tmp_path}/teacher/01-sft/model, top: {top}}}"
+    falls, gains = [], []
+    for rate in (5e-4, 1e-9):
+        settings = [teacher, f"stages[1].algorithm={algorithm}", f"stages[1].trainer.learning_rate={rate}"]
+        loaded = recipe.load(recipes / "distillation.yaml", settings)
+        result = train(loaded, Registry(), tmp_path / str(rate))
+        lines = [line for line in result.records() if "advantage/reverse_kl" in line]
+        gaps = [line["advantage/reverse_kl"] for line in lines]
+        falls.append(sum(gaps[-5:]) / sum(gaps[:5]))
+        curve = [line for line in result.records() if "held_out/accuracy" in line and line["stage"].endswith("opd")]
+        gains.append(curve[-1]["held_out/accuracy"] - curve[0]["held_out/accuracy"])
+    assert falls[0] < 0.5 < falls[1]
+    assert gains[0] > 0.3
+    assert abs(gains[1]) < 0.1
+
+
 @pytest.mark.parametrize("model", ["live", "ema"])
 def test_privileged_prompt_changes_the_log_probs(folder: Path, model: str) -> None:
     section = {"model": model, "prompt": "{prompt} {answer}", "ema": 1.0}
@@ -196,7 +269,8 @@ def test_group_best_shows_another_right_completion() -> None:
     scoring._trainer = SimpleNamespace(components=components)
     texts = [[{"role": "assistant", "content": f"c{row}"}] for row in range(8)]
     scoring.completions([{"prompt": f"p{row // 4}"} for row in range(8)], SimpleNamespace(completions=texts))
-    assert scoring._prompts() == ["p0|c1", "p0|c3", "p0|c1", "p0|c1", "p1|c7", "p1|c7", "p1|c7", None]
+    shown = ["p0|c1", "p0|c3", "p0|c1", "p0|c1", "p1|c7", "p1|c7", "p1|c7"]
+    assert scoring._prompts(scoring._teacher, range(8)) == dict(enumerate(shown)), "the last has no right one beside it"
 
 
 def test_resume_has_the_same_average(folder: Path) -> None:
@@ -216,6 +290,11 @@ def test_resume_has_the_same_average(folder: Path) -> None:
         ("teacher=none", r"requires `teacher_logp`: .* comes from a teacher"),
         ('teacher={prompt: "{prompt} {solution}"}', "no column 'solution'"),
         ("model.lora=null", "all weights are trained"),
+        ("algorithm=gkd", "requires `divergence_of`: .*\n.*top: all"),
+        ("algorithm=gkd_top", "requires `top_logp`: .*\n.*top: 32"),
+        ("teacher={model: base, options: {a: 1}}", "`base` has no options"),
+        ("teacher={by: answer}", "`by` and `of` belong together"),
+        ("teacher={by: answer, of: {a: {tops: 3}}}", "the teacher 'a' is a model, or a mapping"),
         ("algorithm={name: opd, advantage: group_relative}", "requires rewards"),
     ],
 )
@@ -234,3 +313,152 @@ def test_a_teacher_with_another_tokenizer_is_refused(folder: Path) -> None:
     tokenizer.write_text(json.dumps(table))
     with pytest.raises(RlmError, match="is not the policy's"):
         run(folder, "run", f"teacher={{model: {folder}/teacher/01-sft/model}}")
+
+
+# -- several tokens, several teachers, other sources
+
+
+@pytest.fixture(scope="module")
+def teacher_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a model with the policy's tokenizer and other weights."""
+    folder = tmp_path_factory.mktemp("teacher")
+    (folder / "recipe.yaml").write_text(RECIPE)
+    overrides = ["algorithm=sft", "model={name: scratch, hidden: 24, layers: 1}", "trainer={max_steps: 3}"]
+    train(recipe.load(folder / "recipe.yaml", overrides), Registry(), folder / "run")
+    return folder / "run/01-sft/model"
+
+
+TOP = {"top": "algorithm={name: gkd_top, policy_loss: {rest: tail}}", "all": "algorithm=gkd"}
+
+
+@pytest.mark.parametrize("speed", ["speed=none", "speed={}"])
+def test_all_tokens_equal_the_whole_vocabulary(folder: Path, teacher_folder: Path, speed: str) -> None:
+    """The likeliest 10,000 tokens are all of them: values of both ways agree, with packed and padded passes."""
+    teacher = f"model: {teacher_folder}"
+    whole = run(folder, "all", TOP["all"], f"teacher={{{teacher}, top: all}}", speed)
+    of_top = run(folder, "top", TOP["top"], f"teacher={{{teacher}, top: 10000, support: policy}}", speed)
+    sampled = run(folder, "sampled", "algorithm=opd", f"teacher={{{teacher}}}", speed)
+    for one, other in zip(whole, of_top, strict=True):
+        assert one["policy_loss/divergence"] == pytest.approx(other["policy_loss/divergence"], abs=1e-5)
+        assert one["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
+        assert one["grad_norm"] > 1e-3
+    assert whole[0]["advantage/reverse_kl"] == pytest.approx(sampled[0]["advantage/reverse_kl"], abs=1e-5)
+
+
+def test_the_base_is_at_no_distance_from_a_fresh_adapter(folder: Path) -> None:
+    for name, top in (("all", "all"), ("top", 3)):
+        first, second = run(
+            folder, name, TOP[name], f"teacher={{model: base, top: {top}}}", "trainer.learning_rate=0.1"
+        )
+        assert first["policy_loss/divergence"] == pytest.approx(0, abs=1e-6)
+        assert second["policy_loss/divergence"] > 1e-6
+
+
+def test_a_column_selects_the_teacher(folder: Path, teacher_folder: Path) -> None:
+    rows = [{"prompt": f"{n}+1=", "answer": str(n + 1), "kind": "ab"[n % 2]} for n in range(8)]
+    (folder / "rows.jsonl").write_text("".join(map("{}\n".format, map(json.dumps, rows))))
+    data = f"environment={{name: dataset, path: {folder}/rows.jsonl}}"
+    both = {"by": "kind", "of": {"a": {"model": "base"}, "b": str(teacher_folder)}}
+    trainer = build(folder, data, f"teacher={json.dumps(both)}")
+    scoring = TeacherScoring(Teacher(**both))
+    trainer.observe([scoring])
+    ids = {"prompt_ids": torch.tensor([[5, 6]] * 2), "completion_ids": torch.tensor([[7, 8]] * 2)}
+    ids |= {name.replace("ids", "mask"): torch.ones_like(x) for name, x in ids.items()}
+    scoring.completions([rows[0], rows[1]], SimpleNamespace(completions=["", ""]))
+    of_base, of_other = scoring.sampled(ids)["teacher_logp"]
+    base, other = (source.logp([[5, 6]], [[7, 8]])[0] for source in scoring._sources)
+    torch.testing.assert_close(torch.stack([of_base, of_other]), torch.stack([base, other]))
+    assert not torch.allclose(of_base, of_other, atol=1e-3)
+    with pytest.raises(RecipeError, match="has the value 'b', for which there is no teacher"):
+        build(folder, data, "teacher={by: kind, of: {a: base}}")
+
+
+def local_score(folder: Path) -> Any:
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    return lambda ids: sequence_logprobs(model, [ids])[0].tolist()
+
+
+def test_an_endpoint_equals_the_model_that_it_serves_and_its_end_loses_nothing(
+    folder: Path, teacher_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = ["trainer.max_steps=4", "trainer.save_steps=1", "trainer.learning_rate=0.1"]
+    local = run(folder, "local", f"teacher={{model: {teacher_folder}}}", *steps)
+    keys = "advantage/reverse_kl", "loss", "grad_norm"
+    with serving(local_score(teacher_folder)) as server:
+        section = {"model": f"http://127.0.0.1:{server.server_port}/v1", "options": {"retries": 0}}
+        teacher = f"teacher={json.dumps({**section, 'same_as': str(teacher_folder)})}"
+        server.fails_at = 4  # one request more for the test of eight sequences
+        with pytest.raises(RlmError, match=r"it answers 503(.|\n)*no step is lost"):
+            run(folder, "remote", teacher, *steps)
+        server.fails_at = 10**9
+        loaded = recipe.load(folder / "recipe.yaml", [teacher, *steps])
+        lines = [x for x in train(loaded, Registry(), folder / "remote", resume=True).records() if "loss" in x]
+    assert len(lines) == 4
+    for line, expected in zip(lines, local, strict=True):
+        assert [line[key] for key in keys] == pytest.approx([expected[key] for key in keys], abs=1e-5)
+    # the batch that was scored and not trained on is found in the folder of the stage: the server is not needed
+    shutil.rmtree(folder / "remote/01-opd/checkpoint-4")
+    again = [x for x in train(loaded, Registry(), folder / "remote", resume=True).records() if "loss" in x]
+    assert [x["loss"] for x in again] == [x["loss"] for x in lines]
+
+
+LIES = {
+    "other numbers for the same text": (lambda ids: [-1.0 - 0.1 * len(ids)] * (len(ids) - 1), None, "differ by"),
+    "one number": (lambda ids: [-1.0] * (len(ids) - 1), None, "every token has the log-prob -1"),
+    "probabilities": (lambda ids: [0.5] * (len(ids) - 1), None, "above 0 or not finite"),
+    "not numbers": (lambda ids: [float("nan")] * (len(ids) - 1), None, "above 0 or not finite"),
+    "other tokens": (lambda ids: [-1.0] * (len(ids) - 1), "tokens", "it scored token_id:99 where"),
+    "other lengths": (lambda ids: [-1.0] * (len(ids) + 3), None, "log-probs for"),
+    "no log-probs": (lambda ids: [-1.0] * (len(ids) - 1), "logprobs", "no log-probs of the prompt"),
+    "no completions": (lambda ids: [-1.0] * (len(ids) - 1), "choices", "no log-probs of the prompt"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lying_endpoint_is_named(lie: str) -> None:
+    score, removed, problem = LIES[lie]
+
+    def change(answer: dict[str, Any]) -> None:
+        if removed == "choices":
+            answer.clear()
+        if removed == "logprobs":
+            answer["choices"][0]["logprobs"] = None
+        if removed == "tokens":
+            answer["choices"][0]["logprobs"]["tokens"][-2] = "token_id:99"
+
+    with serving(score) as server:
+        server.change = change
+        endpoint = Endpoint(url=f"http://127.0.0.1:{server.server_port}/v1", retries=0)
+        with pytest.raises(RlmError, match=problem):
+            endpoint([[1, 2], [3]], [[4, 5, 6], [7, 8, 9]], 1.0)
+    with pytest.raises(RlmError, match=r"ConnectionRefusedError|URLError"):  # after its end
+        endpoint([[1, 2]], [[4, 5, 6]], 1.0)
+    with pytest.raises(RlmError, match="temperature 1"):
+        endpoint([[1, 2]], [[4, 5, 6]], 0.7)
+
+
+PART = """
+from rlm_plugins import hookimpl
+
+def steady(completion_ids, *, logp: float = -2.0):
+    \"\"\"The same log-prob for every token.\"\"\"
+    return [[logp] * len(ids) for ids in completion_ids]
+
+@hookimpl
+def rlm_teachers():
+    return {"steady": steady}
+"""
+
+
+def test_a_part_may_be_the_teacher(folder: Path) -> None:
+    (folder / "part.py").write_text(PART)
+    (folder / "recipe.yaml").write_text("plugins: {load: [./part.py]}\n" + RECIPE)
+    gaps = []
+    for logp in (-1.5, -2.5):
+        lines = run(folder, str(logp), f"teacher={{model: steady, options: {{logp: {logp}}}}}")
+        gaps.append(lines[0]["advantage/reverse_kl"])
+    assert gaps[1] - gaps[0] == pytest.approx(1.0, abs=1e-5)
+    with pytest.raises(RecipeError, match="scores the sampled tokens only"):
+        build(folder, "teacher={model: steady, top: 3}")
+    with pytest.raises(RecipeError, match="unknown knob 'lgp'"):
+        build(folder, "teacher={model: steady, options: {lgp: 1}}")

@@ -116,3 +116,10 @@ def test_the_command_measures_a_part_of_a_file(tmp_path: Path) -> None:
     row = json.loads(result.stdout)["gradients"][0]
     assert 0.5 < row["scale"] < 1
     assert "r − E[r]  mean Â" in RUNNER.invoke(app, command).stdout
+
+
+def test_explain_prints_the_same_tables() -> None:
+    tables = RUNNER.invoke(app, ["explain", "rloo", "grpo", "--bias"]).stdout
+    alone = [RUNNER.invoke(app, ["oracle", name]).stdout.strip() for name in ("rloo", "grpo")]
+    assert tables.strip() == "\n\n".join(alone)
+    assert "measures algorithms and parts by name" in RUNNER.invoke(app, ["explain", "--bias"]).output

@@ -17,6 +17,8 @@ from rlm_plugins.rollout.group_layout import assign_sources, labels
 
 REWARDS = ("rewards", "named_rewards", "token_rewards", "turn_rewards", "dense_rewards", "rewards_of")
 """Data of the batch that exists only with rewards."""
+TEACHER = ("teacher_logp", "has_teacher", "teacher_top_ids", "teacher_top_logp", "top_logp", "divergence_of")
+"""Data of the batch that a section `teacher` provides, some of it by its key `top`."""
 _NO_RATIO = "comes from an importance part, which this algorithm lacks"
 _NO_ENGINE = "comes from the inference engine, and transformers reports none"
 
@@ -39,8 +41,7 @@ def unavailable_data(
         missing["dense_rewards"] = "shapers add it per token, and there are none"
     if "rollout_logp" not in provided:
         missing |= {name: f"{name} {_NO_ENGINE}" for name in ("rollout_logp", "rollout_weight")}
-    if "teacher_logp" not in provided:
-        missing |= {name: f"{name} comes from a teacher, and there is none" for name in ("teacher_logp", "has_teacher")}
+    missing |= {name: f"{name} comes from a teacher, and none gives it" for name in TEACHER if name not in provided}
     if slot != "aggregator":
         missing["loss"] = "only an aggregator gets the loss per token"
     return missing
@@ -58,13 +59,13 @@ def provided_data(owners: Iterable[Any], settings: Mapping[str, Any], rollouts: 
     return provided | ({"rollout_logp"} if rollouts or settings.get("use_vllm") else set())
 
 
-_REMEDIES = {
+_REMEDIES = dict.fromkeys(TEACHER, "add the section `teacher: {model: …}`; it is in rlm-algorithms") | {
+    **dict.fromkeys(("teacher_top_ids", "teacher_top_logp", "top_logp"), "set `teacher: {top: 32}`"),
+    "divergence_of": "set `teacher: {top: all}`",
     "ratio": "add `importance: token`, or choose a part that needs no ratio",
     "log_ratio": "add `importance: token`, or choose a part that needs no ratio",
     "dense_rewards": "add a shaper with a reward per token or step",
     "rollout_logp": "set `trainer: {use_vllm: true}` or, with rlm-engines, `{stale: 1}`, or choose a rollouts part",
-    "teacher_logp": "add the section `teacher: {model: …}`; it is in rlm-algorithms",
-    "has_teacher": "add the section `teacher: {model: …}`; it is in rlm-algorithms",
     "rollout_weight": "set `trainer: {use_vllm: true}`, or choose a rollouts part",
 }
 

@@ -19,10 +19,12 @@ from rlm_algorithms.adaptive_kl import AdaptiveKL, AdaptiveKLInReward
 from rlm_algorithms.demonstrations import Demonstrations, greedy, prefixes
 from rlm_algorithms.entropy_control import clip_cov, kl_cov
 from rlm_algorithms.policy_losses import gradient_preserving, trajectory_balance
+from rlm_algorithms.preference_trainers import DPO, KTO
 from rlm_algorithms.prompt_aggregator import prompt_mean
 from rlm_algorithms.replay_rollouts import Replay
 from rlm_algorithms.reward_combinations import product, sigmoid_shaping
 from rlm_algorithms.teacher import Teacher
+from rlm_algorithms.teacher_endpoint import Endpoint
 from rlm_algorithms.tracked_values import Curriculum, Prioritized, TrackedBaseline
 from rlm_algorithms.tree_rollouts import Branches
 from rlm_algorithms.wrapped_environments import budgets, held_out_questions
@@ -57,6 +59,12 @@ def rlm_rollouts() -> dict[str, object]:
 def rlm_rewards() -> dict[str, object]:
     """Return the rewards of this package by name."""
     return {"l1_exact": length_control.l1_exact, "l1_max": length_control.l1_max}
+
+
+@hookimpl
+def rlm_teachers() -> dict[str, object]:
+    """Return the teachers of this package by name."""
+    return {"endpoint": Endpoint}
 
 
 @hookimpl
@@ -113,6 +121,8 @@ def rlm_policy_losses() -> dict[str, object]:
         "correctness": imitation_losses.correctness,
         "trajectory_balance": trajectory_balance,
         "sampled_distillation": distillation.sampled_distillation,
+        "divergence": distillation.divergence,
+        "top_divergence": distillation.top_divergence,
         "dppo": trust_regions.dppo,
         "dro": trust_regions.dro,
         "topr": trust_regions.topr,
@@ -150,6 +160,12 @@ def rlm_penalties() -> dict[str, object]:
 def rlm_aggregators() -> dict[str, object]:
     """Return the aggregators of this package by name."""
     return {"prompt_mean": prompt_mean}
+
+
+@hookimpl
+def rlm_trainers() -> dict[str, object]:
+    """Return the trainers of this package by name."""
+    return {"dpo": DPO, "kto": KTO}
 
 
 @hookimpl

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import math
+from typing import Annotated, Literal
 
 from jaxtyping import Bool, Float
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from rlm_plugins.equation.batch import Log
+from rlm_plugins.equation.batch import DivergenceOf, Log
 from rlm_plugins.equation.statistics import discounted
 from rlm_plugins.lazy import torch
 
@@ -68,6 +69,90 @@ def sampled_distillation(
         log("reverse_kl", -gap)
     weight = 1.0 if cap is None else (logp - old_logp).detach().exp().clamp(max=cap)
     return -weight * gap * logp
+
+
+def divergence(
+    divergence_of: DivergenceOf,
+    logp: Float[torch.Tensor, "B T"],
+    old_logp: Float[torch.Tensor, "B T"],
+    has_teacher: Bool[torch.Tensor, "B"],
+    log: Log | None = None,
+    *,
+    beta: Share = 1.0,
+    cap: PositiveFloat | None = None,
+) -> Float[torch.Tensor, "B T"]:
+    """ℓ = min(w, cap) · D_β(π_T, π): the divergence of teacher and policy over the whole vocabulary.
+
+    D is KL(π_T ‖ π) at β = 0, KL(π ‖ π_T) at β = 1, else β KL(π_T ‖ M) + (1 − β) KL(π ‖ M), M = (1 − β) π + β π_T. GKD,
+    arXiv 2306.13649, with TRL 1.16's β (older releases of TRL have the other order). Its gradient has no noise of the
+    token that was drawn. `cap` (default: no ratio) bounds the ratio w to the policy that sampled. The advantage is not
+    read. No teacher: 0.
+    """
+    return _weighted(divergence_of(beta), logp, old_logp, has_teacher, log, cap)
+
+
+def top_divergence(
+    top_logp: Float[torch.Tensor, "B T K"],
+    teacher_top_logp: Float[torch.Tensor, "B T K"],
+    logp: Float[torch.Tensor, "B T"],
+    old_logp: Float[torch.Tensor, "B T"],
+    has_teacher: Bool[torch.Tensor, "B"],
+    log: Log | None = None,
+    *,
+    beta: Share = 1.0,
+    rest: Literal["tail", "renormalize", "ignore"] = "tail",
+    cap: PositiveFloat | None = None,
+) -> Float[torch.Tensor, "B T"]:
+    """ℓ = min(w, cap) · D_β(π_T, π) over K tokens: those that the section `teacher` selects with `top`.
+
+    The formula is that of `divergence`. `rest` says what becomes of the other tokens: one more token with their
+    probability ("tail", a lower bound of the whole divergence), both distributions divided by their sum ("renormalize":
+    TRL, ms-swift), or nothing ("ignore": verl, whose sum may be negative). No teacher: 0.
+
+    >>> half = torch.tensor([[[0.5, 0.25]]]).log()
+    >>> zero, one = torch.zeros(1, 1), torch.tensor([True])
+    >>> round(top_divergence(half, half.flip(2), zero, zero, one, beta=0.0).item(), 4)  # ¼ log 2
+    0.1733
+    """
+    policy, teacher = (_with_rest(x, rest) for x in (top_logp, teacher_top_logp))
+    return _weighted(_divergence(policy, teacher, beta), logp, old_logp, has_teacher, log, cap)
+
+
+def _with_rest(logp: Float[torch.Tensor, "B T K"], rest: str) -> Float[torch.Tensor, "B T J"]:
+    if rest == "ignore":
+        return logp
+    total = logp.logsumexp(-1, keepdim=True)
+    if rest == "renormalize":
+        return logp - total
+    return torch.cat([logp, (-total.clamp(max=-1e-7).expm1()).log()], -1)
+
+
+def _divergence(
+    logp: Float[torch.Tensor, "B T K"], teacher: Float[torch.Tensor, "B T K"], beta: float
+) -> Float[torch.Tensor, "B T"]:
+    """Return D_β of distributions in log space."""
+    if beta == 0:
+        return (teacher.exp() * (teacher - logp)).sum(-1)
+    if beta == 1:
+        return (logp.exp() * (logp - teacher)).sum(-1)
+    mixture = torch.logaddexp(logp + math.log(1 - beta), teacher + math.log(beta))
+    of_teacher, of_policy = teacher.exp() * (teacher - mixture), logp.exp() * (logp - mixture)
+    return (beta * of_teacher + (1 - beta) * of_policy).sum(-1)
+
+
+def _weighted(
+    loss: torch.Tensor,
+    logp: torch.Tensor,
+    old_logp: torch.Tensor,
+    has_teacher: torch.Tensor,
+    log: Log | None,
+    cap: float | None,
+) -> torch.Tensor:
+    """Return a loss (B, T) times min(w, cap), without gradient in w; 0 without a teacher."""
+    loss = loss * has_teacher.unsqueeze(1)
+    if log is not None:
+        log("divergence", loss.detach())
+    return loss if cap is None else (logp - old_logp).detach().exp().clamp(max=cap) * loss
 
 
 def teacher_reweighting(

@@ -1,9 +1,10 @@
-"""Log-probs of a teacher for each generation batch: adapters on the policy's base, their average, or a model."""
+"""Scores of the teachers for each generation batch, and the policy's at the same tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,22 @@ import torch
 from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
-from rlm_algorithms.teacher import GROUP_BEST, Teacher, is_adapter
+from rlm_algorithms.teacher import GROUP_BEST, ON_POLICY_BASE, Teacher, is_adapter
+from rlm_algorithms.teacher_sources import Checkpoint, Ids, Part, SameBase, trunk_of
+from rlm_algorithms.vocabulary import likeliest, logprobs_at, vocabulary_divergence
+from rlm_plugins.durable.files import make_folder, whole
 from rlm_plugins.errors import RlmError
 from rlm_plugins.evaluation.completions import unpadded
-from rlm_plugins.models.adapters import Adapter, load_adapter, new_adapter
-from rlm_plugins.models.auxiliary_lm import adapter_config_like
 from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.rollout.dynamic_sampling import pad_to_width
 from rlm_plugins.trainer.observer import StepObserver
+from rlm_plugins.trainer.passes import prompt_completion
 
-PROBES = 64
-"""Prompts on which the tokenizer of a model is compared with the policy's."""
+Columns = dict[str, torch.Tensor]
+PROBES = 8
+"""Sequences on which `same_as` compares two teachers."""
+TOLERANCE = 0.05
+"""Mean difference in nats, per token, that `same_as` allows."""
 
 
 class TeacherScoring(StepObserver, TrainerCallback):  # type: ignore[misc]
@@ -29,31 +35,38 @@ class TeacherScoring(StepObserver, TrainerCallback):  # type: ignore[misc]
 
     Args:
         teacher: The section of the recipe.
+        folder: Folder for the scores of teachers that do not change, so that a run resumes without them.
     """
 
     name = "teacher"
 
-    def __init__(self, teacher: Teacher) -> None:
-        self._teacher = teacher
-        self._adapter: Adapter | None = None
-        self._model: Any = None
+    def __init__(self, teacher: Teacher, folder: Path | None = None) -> None:
+        self._teacher, self._folder = teacher, folder
+        self._sources: list[Any] = []
         self._examples: Sequence[Mapping[str, Any]] = ()
         self._texts: Sequence[Any] = ()
+        self._stored: list[Path] = []
+        self._before: list[Path] = []
+        self._states: torch.Tensor | None = None
+        self._unchecked: set[int] = set()
 
     def attach(self, trainer: Any) -> None:
-        """Create or load the teacher beside the policy."""
+        """Create the teachers beside the policy."""
         self._trainer = trainer
-        policy, path = trainer.accelerator.unwrap_model(trainer.model), self._teacher.model
-        if path == "ema":
-            self._adapter = new_adapter(policy, "teacher", average_config(policy), trainable=False)
-            self._average = RunningAverage(policy, self._adapter)
-            self._average.update(1.0)
-        elif path in ("base", "live"):
-            return
-        elif is_adapter(path):
-            self._adapter = load_adapter(policy, "teacher", Path(path))
-        else:
-            self._model = load_model(path, trainer)
+        self._sources = [self._source(one, one.model, f"teacher{n}") for n, one in enumerate(self._teacher.teachers())]
+        self._unchecked = {n for n, one in enumerate(self._teacher.teachers()) if one.same_as}
+        if self._teacher.top:
+            context = trainer.components.context
+            context.refuse_sharding("policy and teacher cannot be compared at several tokens", "teacher.top")
+            self._policy = SameBase(trainer, "live", "")
+            trunk_of(self._policy.policy).register_forward_hook(self._capture)
+
+    def _source(self, teacher: Teacher, model: str, name: str) -> Any:
+        if teacher.part is not None and model == teacher.model:
+            return Part(self._trainer, teacher.part)
+        if model in ON_POLICY_BASE or is_adapter(model):
+            return SameBase(self._trainer, model, name, teacher.ema)
+        return Checkpoint(self._trainer, model)
 
     # -- a generation batch
 
@@ -61,58 +74,143 @@ class TeacherScoring(StepObserver, TrainerCallback):  # type: ignore[misc]
         """Keep the examples and the texts of this process for the teacher's prompts."""
         self._examples, self._texts = inputs, view.completions
 
-    def sampled(self, out: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        """Return `teacher_logp` (B, T) and `has_teacher` (B,)."""
-        prompts = self._prompts()
-        width = out["completion_ids"].shape[1]
+    def sampled(self, out: Mapping[str, torch.Tensor]) -> Columns:
+        """Return `teacher_logp` (B, T), `has_teacher` (B,) and, by `top`, further columns."""
         completion_ids = unpadded(out["completion_ids"], out["completion_mask"])
-        given = [row for row, prompt in enumerate(prompts) if prompt is not None]
         prompt_ids = unpadded(out["prompt_ids"], out["prompt_mask"])
-        if self._teacher.prompt is not None:
-            for row, ids in zip(given, self._trainer.prompt_ids([prompts[row] for row in given]), strict=True):
-                prompt_ids[row] = ids
-        logp = self._logp(prompt_ids, completion_ids)
-        has_teacher = torch.zeros(len(prompts), dtype=torch.bool, device=logp.device)
-        has_teacher[given] = True
-        is_scored = out["completion_mask"].bool() & has_teacher.unsqueeze(1)
-        result = pad_to_width(logp[:, :width], width).where(is_scored, 0.0)
-        if not result.isfinite().all() or (result > 1e-4).any():
-            problem = f"the teacher {self._teacher.model} returned log-probabilities that are not finite or above 0"
+        count, width = out["completion_ids"].shape
+        has_teacher = torch.zeros(count, dtype=torch.bool, device=out["completion_ids"].device)
+        result: Columns = {}
+        for number, (one, rows) in enumerate(zip(self._teacher.teachers(), self._rows(), strict=True)):
+            prompts = self._prompts(one, rows)
+            rows = [row for row in rows if row in prompts]
+            if one.prompt is not None and rows:
+                own = self._trainer.prompt_ids([prompts[row] for row in rows])
+                for row, ids in zip(rows, own, strict=True):
+                    prompt_ids[row] = ids
+            if rows:
+                has_teacher[rows] = True
+                scores = self._scores(number, [prompt_ids[row] for row in rows], [completion_ids[row] for row in rows])
+                for name, x in scores.items():
+                    x = pad_to_width(x[:, :width], width)
+                    result.setdefault(name, x.new_zeros(count, *x.shape[1:]))[rows] = x
+        result = result or {"teacher_logp": torch.zeros(count, width, device=has_teacher.device)}
+        logp = result["teacher_logp"] = result["teacher_logp"].where(out["completion_mask"].bool(), 0.0)
+        if not logp.isfinite().all() or (logp > 1e-4).any():
+            problem = "a teacher returned log-probabilities that are not finite or above 0"
             raise RlmError(problem, where="teacher", hint="check its weights, and that its tokenizer is the policy's")
-        return {"teacher_logp": result, "has_teacher": has_teacher}
+        return {**result, "has_teacher": has_teacher}
 
-    def _logp(self, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]]) -> torch.Tensor:
-        if self._model is not None:
-            return logprobs(self._model, prompt_ids, completion_ids, self._trainer)
-        with self._active():
-            logp: torch.Tensor = self._trainer.token_statistics(prompt_ids, completion_ids)[0]
-        return logp
+    def _rows(self) -> list[list[int]]:
+        """Return the completions of each teacher."""
+        rows = list(range(len(self._examples)))
+        if not self._teacher.of:
+            return [rows]
+        return [[row for row in rows if str(self._examples[row][str(self._teacher.by)]) == x] for x in self._teacher.of]
 
-    def _active(self) -> AbstractContextManager[Any]:
-        """Return a context in which the policy is the teacher."""
-        if self._adapter is not None:
-            return self._adapter.active()
-        policy = self._trainer.accelerator.unwrap_model(self._trainer.model)
-        return policy.disable_adapter() if self._teacher.model == "base" else nullcontext()
+    def _scores(self, number: int, prompt_ids: Ids, completion_ids: Ids) -> Columns:
+        """Return the columns of some completions, from the folder if they were scored before."""
+        one, source = self._teacher.teachers()[number], self._sources[number]
+        is_fixed = one.model not in ("base", "live", "ema") and self._teacher.top != "all"
+        if not is_fixed or self._folder is None:
+            return self._computed(source, prompt_ids, completion_ids)
+        content = [
+            one.model,
+            _version(one.model),
+            self._teacher.top,
+            self._trainer.temperature,
+            list(prompt_ids),
+            list(completion_ids),
+        ]
+        path = self._folder / f"{hashlib.sha256(json.dumps(content).encode()).hexdigest()}.pt"
+        self._stored.append(path)
+        if path.is_file():
+            device = self._trainer.accelerator.device
+            stored: Columns = torch.load(path, weights_only=True, map_location=device)
+            return stored
+        columns = self._computed(source, prompt_ids, completion_ids)
+        if number in self._unchecked:
+            self._check_same(one, prompt_ids[:PROBES], completion_ids[:PROBES], columns["teacher_logp"])
+            self._unchecked.remove(number)
+        make_folder(self._folder)
+        with whole(path) as staged:
+            torch.save({name: x.cpu() for name, x in columns.items()}, staged)
+        return columns
 
-    def _prompts(self) -> list[Any]:
-        """Return the teacher's prompt of each completion of this process; None: it has none."""
-        best = self._group_best() if self._teacher.reads_group else [""] * len(self._examples)
-        return [self._prompt(example, shown) for example, shown in zip(self._examples, best, strict=True)]
+    def _computed(self, source: Any, prompt_ids: Ids, completion_ids: Ids) -> Columns:
+        """Return the columns of some completions."""
+        if not self._teacher.top:
+            return {"teacher_logp": source.logp(prompt_ids, completion_ids)}
+        size, width, chunks = self._trainer.args.per_device_train_batch_size, max(map(len, completion_ids)), []
+        for first in range(0, len(prompt_ids), size):
+            rows = slice(first, first + size)
+            columns = self._at_top(source, prompt_ids[rows], completion_ids[rows])
+            chunks.append({name: pad_to_width(x, width) for name, x in columns.items()})
+        return {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
-    def _prompt(self, example: Mapping[str, Any], shown: str | None) -> Any:
-        template, prompt = self._teacher.prompt, example["prompt"]
-        if template is None:
-            return prompt
-        if shown is None:
-            return None
-        columns = {name: example[name] for name in self._teacher.columns} | {GROUP_BEST: shown}
-        if isinstance(prompt, str):
-            return template.format(prompt=prompt, **columns)
-        last = {**prompt[-1], "content": template.format(prompt=prompt[-1]["content"], **columns)}
-        return [*prompt[:-1], last]
+    @torch.no_grad()
+    def _at_top(self, source: Any, prompt_ids: Ids, completion_ids: Ids) -> Columns:
+        """Return the log-probs of the sampled tokens and of the likeliest; of `top: all` the hidden states."""
+        hidden, temperature = source.states(prompt_ids, completion_ids), self._trainer.temperature
+        tokens = torch.zeros(*hidden.shape[:2], 1, dtype=torch.long, device=hidden.device)
+        for row, ids in enumerate(completion_ids):
+            tokens[row, : len(ids), 0] = torch.tensor(ids)
+        columns = {"teacher_logp": logprobs_at(hidden, source.head, tokens, temperature).squeeze(-1)}
+        if self._teacher.top == "all":
+            return {**columns, "teacher_states": hidden}
+        of_policy = self._teacher.support == "policy"
+        chooser = self._policy if of_policy else source
+        states = chooser.states(prompt_ids, completion_ids) if of_policy else hidden
+        top_ids = likeliest(states, chooser.head, int(self._teacher.top))
+        return {
+            **columns,
+            "teacher_top_ids": top_ids,
+            "teacher_top_logp": logprobs_at(hidden, source.head, top_ids, temperature),
+        }
 
-    def _group_best(self) -> list[str | None]:
+    def _check_same(self, one: Teacher, prompt_ids: Ids, completion_ids: Ids, logp: torch.Tensor) -> None:
+        """Raise RlmError if local weights give other log-probs than the teacher."""
+        local = self._source(one, str(one.same_as), "same_as").logp(prompt_ids, completion_ids)
+        gaps = [(local[n, : len(ids)] - logp[n, : len(ids)]).abs() for n, ids in enumerate(completion_ids)]
+        gap = torch.cat(gaps).mean().item()
+        if not gap <= TOLERANCE:
+            problem = f"the teacher {one.model} differs from {one.same_as} by {gap:.2g} nats per token"
+            raise RlmError(problem, where="teacher.same_as", hint="it serves other weights, or another tokenizer")
+
+    # -- the policy in the loss phase
+
+    def _capture(self, module: Any, inputs: Any, output: Any) -> None:
+        self._states = output.last_hidden_state
+
+    def portion(self, inputs: Mapping[str, Any], batch: Any, *, has_old_logp: bool) -> None:
+        """Add the policy's log-probs at the teacher's tokens, or the divergence, from the states of this pass."""
+        states, self._states = self._states, None
+        needed = [x for x in ("top_logp", "divergence_of") if self._trainer.equation.requires(x)]
+        if not needed or not self._teacher.top:
+            return
+        temperature, head = self._trainer.temperature, self._policy.head
+        assert states is not None  # of the pass that has just run
+        passes = self._trainer.components.passes
+        states = passes.of_hidden(lambda x: x, states, prompt_completion(dict(inputs)))
+        if self._teacher.top != "all":
+            batch.top_logp = logprobs_at(states, head, batch.teacher_top_ids, temperature)
+            return
+        of_teacher, other = inputs["teacher_states"][:, : states.shape[1]], self._sources[0].head
+
+        def divergence_of(beta: float) -> torch.Tensor:
+            return vocabulary_divergence(states, head, of_teacher, other, beta=beta, temperature=temperature)
+
+        batch.divergence_of = divergence_of
+
+    # -- prompts
+
+    def _prompts(self, teacher: Teacher, rows: Sequence[int]) -> dict[int, Any]:
+        """Return row → the teacher's prompt; without those that have none."""
+        best = self._group_best(teacher.success) if teacher.reads_group else [""] * len(self._examples)
+        shown = {row: best[row] for row in rows}
+        return {row: _prompt(teacher, self._examples[row], text) for row, text in shown.items() if text is not None}
+
+    def _group_best(self, success: float) -> list[str | None]:
         """Return for each completion the first other one of its group with the reward `success` or more."""
         components = self._trainer.components
         context, rewards = components.context, components.rewards.total().tolist()
@@ -122,129 +220,50 @@ class TeacherScoring(StepObserver, TrainerCallback):  # type: ignore[misc]
         shown: list[str | None] = []
         for row in range(local.start, local.stop):
             first = row - row % size
-            others = [j for j in range(first, first + size) if j != row and rewards[j] >= self._teacher.success]
+            others = [j for j in range(first, first + size) if j != row and rewards[j] >= success]
             shown.append(texts[others[0]] if others else None)
         return shown
 
-    # -- the running average
+    # -- steps and checkpoints
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Move the average by one step."""
-        if self._teacher.model == "ema":
-            self._average.update(self._teacher.ema)
+        """Move the averages by one step."""
+        for source in self._sources:
+            if isinstance(source, SameBase):
+                source.step()
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Delete the scores of batches before the last checkpoint but one, which no run resumes at."""
+        old, self._before, self._stored = self._before, self._stored, []
+        for path in old:
+            path.unlink(missing_ok=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the weights of the average."""
-        return dict(self._adapter.state_dict()) if self._teacher.model == "ema" and self._adapter is not None else {}
+        """Return the weights of the averages."""
+        averages = [(n, x.state_dict()) for n, x in enumerate(self._sources) if isinstance(x, SameBase)]
+        return {f"{n}.{name}": x for n, state in averages for name, x in state.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the weights of the average."""
-        if self._adapter is not None and self._teacher.model == "ema":
-            self._adapter.load_state_dict(state)
+        """Restore the weights of the averages."""
+        for n, source in enumerate(self._sources):
+            if isinstance(source, SameBase):
+                own = {name.partition(".")[2]: x for name, x in state.items() if name.startswith(f"{n}.")}
+                source.load_state_dict(own)
 
 
-def average_config(policy: Any) -> Any:
-    """Return the policy's LoRA config with twice its rank and the scale 1, for products of two adapters."""
-    config = adapter_config_like(policy)
-    config.r, config.rank_pattern = 2 * config.r, {name: 2 * rank for name, rank in config.rank_pattern.items()}
-    config.lora_alpha, config.alpha_pattern = config.r, dict(config.rank_pattern)
-    config.use_rslora = False
-    return config
+def _version(model: str) -> list[Any]:
+    """Return names, sizes and times of the files of a folder."""
+    folder = Path(model)
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
 
 
-class RunningAverage:
-    """Running average of ΔW = s B A of a LoRA adapter: ΔW_T ← (1 − τ) ΔW_T + τ ΔW, of twice the rank.
-
-    The average of A and of B is not that of B A. The sum has the rank of both, and is cut by a singular value
-    decomposition to the largest values that the average can hold.
-
-    Args:
-        policy: A PEFT model.
-        adapter: The average.
-    """
-
-    def __init__(self, policy: Any, adapter: Adapter) -> None:
-        self._policy, self._adapter = policy, adapter
-
-    def update(self, rate: float) -> None:
-        """Take a step with τ = `rate`; 1: copy the policy's."""
-        with torch.no_grad():
-            for module, own, average in self._layers():
-                a, b = module.lora_A[own].weight.float(), module.lora_B[own].weight.float()
-                a_mean, b_mean = module.lora_A[average].weight, module.lora_B[average].weight
-                left = torch.cat([(1 - rate) * b_mean.float(), rate * module.scaling[own] * b], 1)
-                right = torch.cat([a_mean.float(), a])
-                left, right = truncated(left, right, a_mean.shape[0])
-                b_mean.copy_(left)
-                a_mean.copy_(right)
-
-    def _layers(self) -> Iterator[tuple[Any, str, str]]:
-        own, name = self._policy.active_adapter, next(iter(self._adapter.weights())).split(".lora_")[1].split(".")[1]
-        for module in self._policy.modules():
-            if name in getattr(module, "lora_A", {}):
-                yield module, own, name
-
-
-def truncated(left: torch.Tensor, right: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return factors (out, rank) and (rank, in) of the product `left` (out, n) · `right` (n, in), the closest ones.
-
-    >>> left, right = truncated(torch.eye(3)[:, :2], torch.eye(3)[:2], 2)
-    >>> torch.allclose(left @ right, torch.diag(torch.tensor([1.0, 1.0, 0.0])), atol=1e-6)
-    True
-    """
-    q_left, r_left = torch.linalg.qr(left)
-    q_right, r_right = torch.linalg.qr(right.T)
-    u, values, v = torch.linalg.svd(r_left @ r_right.T)
-    rank = min(rank, len(values))
-    root = values[:rank].sqrt()
-    return q_left @ (u[:, :rank] * root), (root.unsqueeze(1) * v[:rank]) @ q_right.T
-
-
-# -- a model of its own
-
-
-def load_model(path: str, trainer: Any) -> Any:
-    """Load a frozen causal language model, and compare its tokenizer with the policy's.
-
-    Raises:
-        RlmError: It cannot be loaded, or splits texts into other tokens.
-    """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    try:
-        dtype = next(trainer.model.parameters()).dtype
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise RlmError(f"the teacher '{path}' cannot be loaded: {error}", where="teacher.model") from error
-    own = trainer.tokenizer
-    rows = range(min(PROBES, len(trainer.train_dataset)))
-    texts = [text_of(trainer.train_dataset[row]["prompt"]) for row in rows]
-    different = [text for text in texts if own(text)["input_ids"] != tokenizer(text)["input_ids"]]
-    if different or own.eos_token_id != tokenizer.eos_token_id:
-        problem = f"the tokenizer of the teacher '{path}' is not the policy's"
-        found = repr(different[0])[:60] if different else "the end token"
-        hint = f"choose a teacher of the same family; they differ in {found}"
-        raise RlmError(problem, where="teacher.model", hint=hint)
-    return model.to(trainer.accelerator.device).eval().requires_grad_(False)
-
-
-def logprobs(
-    model: Any, prompt_ids: Sequence[Sequence[int]], completion_ids: Sequence[Sequence[int]], trainer: Any
-) -> torch.Tensor:
-    """Return log-probs (n, longest) of completions under a model, at the temperature of the policy."""
-    size, device = trainer.args.per_device_train_batch_size, trainer.accelerator.device
-    result = torch.zeros(len(prompt_ids), max(map(len, completion_ids), default=0), device=device)
-    for first in range(0, len(prompt_ids), size):
-        rows = range(first, min(first + size, len(prompt_ids)))
-        sequences = [torch.tensor([*prompt_ids[i], *completion_ids[i]]) for i in rows]
-        ids = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True).to(device)
-        lengths = torch.tensor([len(x) for x in sequences], device=device)
-        mask = torch.arange(ids.shape[1], device=device) < lengths.unsqueeze(1)
-        with torch.no_grad():
-            logits = model(input_ids=ids, attention_mask=mask.long()).logits[:, :-1] / trainer.temperature
-            logp = logits.float().log_softmax(-1).gather(2, ids[:, 1:].unsqueeze(2)).squeeze(2)
-        for i, row in zip(rows, logp, strict=True):
-            start, count = len(prompt_ids[i]) - 1, len(completion_ids[i])
-            result[i, :count] = row[start : start + count]
-    return result
+def _prompt(teacher: Teacher, example: Mapping[str, Any], shown: str) -> Any:
+    template, prompt = teacher.prompt, example["prompt"]
+    if template is None:
+        return prompt
+    columns = {name: example[name] for name in teacher.own_columns} | {GROUP_BEST: shown}
+    if isinstance(prompt, str):
+        return template.format(prompt=prompt, **columns)
+    last = {**prompt[-1], "content": template.format(prompt=prompt[-1]["content"], **columns)}
+    return [*prompt[:-1], last]

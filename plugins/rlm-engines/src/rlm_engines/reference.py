@@ -74,10 +74,9 @@ class Reference:
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
         """Return log π of each token but the first."""
-        rows = [torch.tensor([sequence]) for sequence in sequences]
-        with torch.no_grad():
-            logps = [self._model(input_ids=row).logits.float().log_softmax(2)[:, :-1] for row in rows]
-        return [x.gather(2, row[:, 1:, None]).flatten().tolist() for x, row in zip(logps, rows, strict=True)]
+        from rlm_plugins.models.adapters import sequence_logprobs
+
+        return [x.tolist() for x in sequence_logprobs(self._model, sequences)]
 
     def sleep(self) -> None:
         """Do nothing: there is no memory of a device to free."""

@@ -45,10 +45,11 @@ class Layout:
     index: Int[torch.Tensor, "M"]  # noqa: F821
     shape: tuple[int, int]
 
-    def unpack(self, x: Float[torch.Tensor, "N"]) -> Float[torch.Tensor, "B C"]:  # noqa: F821
-        """Scatter one number per target to the padded batch; 0 elsewhere."""
+    def unpack(self, x: Float[torch.Tensor, "N *H"]) -> Float[torch.Tensor, "B C *H"]:  # noqa: F821
+        """Scatter one number or vector per target to the padded batch; 0 elsewhere."""
         batch_size, width = self.shape
-        return x.new_zeros(batch_size * width).index_put((self.index,), x[self.source]).view(batch_size, width)
+        empty = x.new_zeros(batch_size * width, *x.shape[1:])
+        return empty.index_put((self.index,), x[self.source]).unflatten(0, (batch_size, width))
 
 
 TOKEN_IDS = 2**32

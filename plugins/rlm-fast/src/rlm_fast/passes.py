@@ -119,12 +119,14 @@ class PackedPasses(ForwardPasses):
             hidden = critic.trunk(**model_inputs(layout)).last_hidden_state
         return layout.unpack(critic.values_of(hidden[0, layout.logits_to_keep]))
 
-    def values_of_hidden(self, critic: Critic, hidden: torch.Tensor, rows: Rows) -> torch.Tensor:
-        """Return the values (B, T) of the hidden states of a pass over `rows`."""
+    def of_hidden(
+        self, function: Callable[[torch.Tensor], torch.Tensor], hidden: torch.Tensor, rows: Rows
+    ) -> torch.Tensor:
+        """Return `function` (B, T, …) of the hidden states before each token, left by a pass over `rows`."""
         if not self.is_padding_free(*rows):
-            return super().values_of_hidden(critic, hidden, rows)
+            return super().of_hidden(function, hidden, rows)
         (layout,) = self._layouts(rows)
-        return layout.unpack(critic.values_of(hidden[0, layout.logits_to_keep]))
+        return layout.unpack(function(hidden[0, layout.logits_to_keep]))
 
     # -- micro-batches
 

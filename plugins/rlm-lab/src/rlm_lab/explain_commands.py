@@ -26,6 +26,9 @@ def explain(
         Path | None,
         typer.Option(metavar="FILE", help="Write the JSON Schema of recipes, for an editor; `-` prints it."),
     ] = None,
+    bias: Annotated[
+        bool, typer.Option("--bias", help="Print the table of `rlm oracle` for each algorithm or part.")
+    ] = False,
     load: Load = None,
     as_json: AsJson = False,
 ) -> None:
@@ -36,11 +39,20 @@ def explain(
     `rlm explain skill` a SKILL.md for coding agents.
 
     JSON: a list of entries; `kind` is part, algorithm, hook, key, batch, knob, metric, finding, setting or
-    term. Of two algorithms: {algorithms, changes, same}. Without a name: {key: [name]}.
+    term. Of two algorithms: {algorithms, changes, same}. Without a name: {key: [name]}. With --bias: {name: as of
+    `rlm oracle`}.
     """
     from rlm_plugins.registry import Registry
 
     registry = Registry(load or [])
+    if bias:
+        from rlm_lab import oracle as lab
+
+        if not names:
+            raise RlmError("`--bias` measures algorithms and parts by name", hint="`rlm explain grpo --bias`")
+        tables = {name: lab.oracle(lab.equation_of(name, registry)) for name in names}
+        print_result(tables, "\n\n".join(lab.render(table, name) for name, table in tables.items()), as_json)
+        return
     if schema is None:
         print_result(*explanation(names or [], registry, terminal_width()), as_json)
         return

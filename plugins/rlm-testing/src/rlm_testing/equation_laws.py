@@ -14,6 +14,7 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Stateful
 from rlm_testing.law import LOSS, SCORING, STEP, Draw, LawBroken, Subject, failure, law, load_checkpoint
 from rlm_testing.strategies import (
+    at_two_tokens,
     batches_for,
     cast,
     copied,
@@ -47,6 +48,8 @@ def _evaluate(subject: Subject, batch: Batch) -> Evaluation:
     """Evaluate a new instance of the part on a copy of `batch`."""
     batch = copied(batch)
     leaves = {name: getattr(batch, name).requires_grad_() for name in LEAVES if subject.part.hook in LOSS}
+    if subject.names("top_logp", "divergence_of"):
+        batch = at_two_tokens(batch)
     values = tuple(_on_mask(x, batch.mask) for x in _call_part(subject, batch))
     sums = [x.sum() for x in values if x.requires_grad]
     gradients: dict[str, torch.Tensor] = {}

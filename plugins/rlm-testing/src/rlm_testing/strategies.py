@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -70,6 +71,29 @@ def widened(batch: Batch, columns: int) -> Batch:
         return x if x.dim() != 2 or thin else torch.nn.functional.pad(x, (0, columns))
 
     return each(batch, change)
+
+
+def at_two_tokens(batch: Batch) -> Batch:
+    """Return the batch with a teacher in a vocabulary of two tokens: the sampled one, and one for all others."""
+
+    def both(logp: torch.Tensor) -> torch.Tensor:
+        logp = logp.where(batch.mask, -1.0).clamp(max=-1e-3)
+        return torch.stack([logp, (-logp.expm1()).log()], -1)
+
+    def kl(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        return (p.exp() * (p - q)).sum(-1)
+
+    def divergence_of(beta: float) -> torch.Tensor:
+        if beta in (0, 1):
+            return kl(policy, teacher) if beta else kl(teacher, policy)
+        mixture = torch.logaddexp(policy + math.log(1 - beta), teacher + math.log(beta))
+        return beta * kl(teacher, mixture) + (1 - beta) * kl(policy, mixture)
+
+    if batch.teacher_logp is None:
+        return batch
+    policy, teacher = both(batch.logp), both(batch.teacher_logp)
+    batch = replace(batch, teacher_top_ids=torch.arange(2).expand(teacher.shape), teacher_top_logp=teacher)
+    return replace(batch, top_logp=policy, divergence_of=divergence_of)
 
 
 def select_in_order(batch: Batch, order: torch.Tensor) -> Batch:
@@ -172,7 +196,8 @@ def batches(
 
 def batches_for(subject: Subject, **sizes: Any) -> st.SearchStrategy[Batch]:
     """Return `batches` of these sizes, with `step_batch` if the part takes it: that doubles the work."""
-    return batches(step_batch=subject.names("step_batch", "step_batch_rows"), **sizes)
+    found = batches(step_batch=subject.names("step_batch", "step_batch_rows"), **sizes)
+    return found.map(at_two_tokens) if subject.names("top_logp", "divergence_of") else found
 
 
 def _filled(
