@@ -54,10 +54,11 @@ def _read_table() -> dict[str, tuple[Fraction, dict[str, int]]]:
 
 
 UNITS = _read_table()
+_SPELLINGS = Counter(name.lower() for name in UNITS)
 _LOWER = {
     name.lower(): name
     for name in UNITS
-    if len(name) > 1 and name[-1] != "B" and name != "pm" and sum(n.lower() == name.lower() for n in UNITS) == 1
+    if len(name) > 1 and name[-1] != "B" and name != "pm" and _SPELLINGS[name.lower()] == 1
 }
 _CURRENCIES = {"\\$": "dollar", "USD": "dollar", "€": "euro", "EUR": "euro", "£": "gbp", "GBP": "gbp", "¥": "yen"}
 _CURRENCIES |= {"₹": "rupee", "Rs.": "rupee", "¢": "cent"}
