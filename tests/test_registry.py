@@ -82,7 +82,7 @@ def test_bare_names_of_built_ins_are_reserved(install: Installer) -> None:
     install("guest", reward("accuracy"))
     registry = Registry()
     assert registry.find("rlm_rewards", "accuracy").plugin == BUILTIN
-    with pytest.raises(RecipeError, match="not loaded: guest .*'accuracy' is the reserved name of a built-in part"):
+    with pytest.raises(RecipeError, match=r"not loaded: guest .*'accuracy' is the reserved name of a built-in part"):
         registry.find("rlm_rewards", "guest/accuracy")
 
 
