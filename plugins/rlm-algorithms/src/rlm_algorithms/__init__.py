@@ -18,6 +18,7 @@ from rlm_algorithms import (
 from rlm_algorithms.adaptive_kl import AdaptiveKL, AdaptiveKLInReward
 from rlm_algorithms.demonstrations import Demonstrations, greedy, prefixes
 from rlm_algorithms.entropy_control import clip_cov, kl_cov
+from rlm_algorithms.kept_set import KeptSet
 from rlm_algorithms.policy_losses import gradient_preserving, trajectory_balance
 from rlm_algorithms.preference_trainers import DPO, KTO
 from rlm_algorithms.prompt_aggregator import prompt_mean
@@ -177,4 +178,4 @@ def rlm_algorithms() -> dict[str, Algorithm]:
 @hookimpl
 def rlm_sections() -> dict[str, object]:
     """Return the sections of this package by key."""
-    return {"teacher": Teacher}
+    return {"teacher": Teacher, "kept_set": KeptSet}

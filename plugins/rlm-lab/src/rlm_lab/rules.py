@@ -32,6 +32,7 @@ _CONDITIONS: Mapping[str, Callable[[StageSettings, str], bool]] = {
     "leading_reward": lambda settings, label: abs(settings.weights.get(label, 0.0)) == settings.largest_weight > 0,
     "other_trained_reward": lambda settings, label: 0 < abs(settings.weights.get(label, 0.0)) < settings.largest_weight,
     "trained_main_reward": lambda settings, label: label == settings.main_reward and bool(settings.weights.get(label)),
+    "no_kept_set": lambda settings, label: settings["kept_set"] is None,
     "top_k_of_one": lambda settings, label: settings["trainer.top_k"] == 1,
     "many_updates_per_batch": lambda settings, label: settings.updates_per_batch > 4,
     "other_source": lambda settings, label: label != "policy",
