@@ -62,15 +62,24 @@ def on_last_token(rewards: Float[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B
     return rewards.unsqueeze(1) * last
 
 
-def call_part(part: Bound, batch: Batch, *shapes: str) -> torch.Tensor:
+def call_part(part: Bound, batch: Batch, *shapes: str, neutral: float | None = None) -> torch.Tensor:
     """Return the result of `part` on `batch`: a tensor of one of `shapes` (``B``, ``B 1``, ``B T``; none: a scalar).
+
+    Args:
+        part: The part.
+        batch: Its data.
+        *shapes: The allowed shapes.
+        neutral: Of a term of the loss, (B, 1) or (B, T), the value for completions to which it does not apply.
 
     Raises:
         PartError: The part failed, requires data that is not available, or returned another shape.
     """
     with attribute_errors(part):
-        x = part(batch)
-    return check_shape(part, x, batch, *shapes)
+        x = part.target(**part.arguments(batch))
+    if neutral is None:
+        return check_shape(part, x, batch, *shapes)
+    x, rows = check_shape(part, x, batch, "B 1", "B T"), term_mask(batch, part)
+    return x if rows is None else x.where(rows.unsqueeze(1), neutral)
 
 
 def update_part(part: Bound, batch: Batch) -> None:
@@ -131,12 +140,6 @@ def term_mask(batch: Batch, term: Bound) -> Bool[torch.Tensor, "B"] | None:
         return from_source
     is_rewarded = batch.rewards >= min_reward
     return is_rewarded if from_source is None else from_source & is_rewarded
-
-
-def call_term(batch: Batch, term: Bound, neutral: float) -> torch.Tensor:
-    """Return the values of a term, (B, 1) or (B, T), with `neutral` for completions to which it does not apply."""
-    x, rows = call_part(term, batch, "B 1", "B T"), term_mask(batch, term)
-    return x if rows is None else x.where(rows.unsqueeze(1), neutral)
 
 
 def aggregate_term(batch: Batch, term: Bound, loss: torch.Tensor) -> Float[torch.Tensor, ""]:
