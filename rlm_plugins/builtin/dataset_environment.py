@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rlm_plugins.data.images import with_loaded_images
 from rlm_plugins.data.presets import Count, Natural, hold_out, prompt_builder, with_columns, without
 from rlm_plugins.data.tables import open_split
-from rlm_plugins.data.trl_formats import is_plain_text, to_recipe_columns
+from rlm_plugins.data.trl_formats import to_recipe_columns
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
 
@@ -67,7 +68,8 @@ def dataset(
             raise RecipeError(f"split '{split}' of '{path}' is empty", where="environment.path")
         table = with_loaded_images(with_columns(table, columns or {}), Path(image_folder or "."), path)
         table = to_recipe_columns(table, path) if prompt is template is None else table
-        return table if is_plain_text(table) else add_prompt(table, path)
+        first: Mapping[str, Any] = next(iter(table), {})
+        return table if first.get("prompt") == "" else add_prompt(table, path)  # it was a `text`
 
     train = load(source, split, max_rows)
     if test_path is not None or test_split is not None:

@@ -65,11 +65,7 @@ def on_last_token(rewards: Float[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B
 def call_part(part: Bound, batch: Batch, *shapes: str, neutral: float | None = None) -> torch.Tensor:
     """Return the result of `part` on `batch`: a tensor of one of `shapes` (``B``, ``B 1``, ``B T``; none: a scalar).
 
-    Args:
-        part: The part.
-        batch: Its data.
-        *shapes: The allowed shapes.
-        neutral: Of a term of the loss, (B, 1) or (B, T), the value for completions to which it does not apply.
+    That of a term of the loss, (B, 1) or (B, T), is `neutral` for completions to which the term does not apply.
 
     Raises:
         PartError: The part failed, requires data that is not available, or returned another shape.
@@ -143,12 +139,9 @@ def term_mask(batch: Batch, term: Bound) -> Bool[torch.Tensor, "B"] | None:
 
 
 def aggregate_term(batch: Batch, term: Bound, loss: torch.Tensor) -> Float[torch.Tensor, ""]:
-    """Return the per-token loss of a term, normalized by its own aggregator over its own completions.
+    """Return the loss of a term, (B, T) or (B, 1), normalized by its own aggregator over its own completions.
 
-    Args:
-        batch: Completions of one micro-batch. Without `term_counts` it counts as a whole optimizer step.
-        term: A policy loss or penalty with the key ``aggregator``.
-        loss: (B, T) or (B, 1).
+    A batch without `term_counts` counts as a whole optimizer step.
     """
     rows = term_mask(batch, term)
     term_batch = replace(batch, loss=loss.expand(batch.mask.shape).where(batch.mask, 0.0))
@@ -177,12 +170,7 @@ def flatten_counts(counts: Mapping[str, Counts]) -> dict[str, torch.Tensor]:
 
 
 def unflatten_counts(inputs: Mapping[str, Any], share: float) -> dict[str, Counts]:
-    """Return `term_counts` from the entries of :func:`flatten_counts` in a micro-batch.
-
-    Args:
-        inputs: The micro-batch, TRL's dictionary.
-        share: Share of the generation batch that one optimizer step trains on.
-    """
+    """Return `term_counts` from the entries of :func:`flatten_counts` in a micro-batch, times the share of a step."""
     counts: dict[str, Counts] = {}
     for entry, count in inputs.items():
         prefix, _, rest = entry.partition("|")

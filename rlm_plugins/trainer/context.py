@@ -30,13 +30,7 @@ TRL_COLUMNS = {
 
 @dataclass(frozen=True)
 class DataNeeds:
-    """Data needed by the scoring phase, and where old log-probs may come from.
-
-    Args:
-        equation: The parts of the algorithm.
-        args: Config of the trainer.
-        learners: Every part that may be stateful.
-    """
+    """Data needed by the scoring phase, and where old log-probs may come from."""
 
     equation: Equation
     args: Any

@@ -31,11 +31,10 @@ from rlm_plugins.trainer.engine import in_place_of_vllm
 from rlm_plugins.trainer.generation import Completions, PolicyGeneration, Prompts, PromptTokens
 from rlm_plugins.trainer.loss import Loss, LossBatches, MicroBatches, StepMeans
 from rlm_plugins.trainer.observer import ObservedSteps, StepObserver
-from rlm_plugins.trainer.passes import ForwardPasses, LogpsAndEntropies, OldLogProbs
+from rlm_plugins.trainer.passes import ForwardPasses, FusedHead, LogpsAndEntropies, OldLogProbs
 from rlm_plugins.trainer.rewards import RewardPrefetch, Rewards
 from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.trainer.scoring import PartTools, Scoring
-from rlm_plugins.trainer.trl_seams import FusedHead
 
 if TYPE_CHECKING:
     from rlm_plugins.trainer.options import TrainerOptions
