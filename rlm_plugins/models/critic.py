@@ -190,9 +190,7 @@ class SharedCritic(Critic):
         from safetensors.torch import save_file
 
         self._adapter.config.save_pretrained(folder)
-        save_file(
-            {self._adapter.file_key(name): x.detach().cpu() for name, x in self.trunk_weights().items()}, folder / FILE
-        )
+        save_file(self._adapter.state_dict(), folder / FILE)
 
     def _load_trunk(self, folder: Path) -> dict[str, torch.Tensor]:
         from safetensors.torch import load_file

@@ -248,11 +248,7 @@ class PartState:
             return target.state_dict()
 
     def check(self) -> None:
-        """Check that a checkpoint with its state can be loaded.
-
-        Raises:
-            PartError: The state holds objects that checkpoints cannot hold.
-        """
+        """Check that a checkpoint with its state can be loaded."""
         file = io.BytesIO()
         try:
             torch.save(self.state_dict(), file)
@@ -274,12 +270,7 @@ class PartState:
 
 
 class PartStates:
-    """States that a checkpoint holds beside weights and optimizer.
-
-    Args:
-        parts: Every part that may have a state.
-        others: Name → object with a state, or None.
-    """
+    """States that a checkpoint holds beside weights and optimizer: of parts, and of others by name (or None)."""
 
     def __init__(self, parts: list[Bound], others: Mapping[str, Any]) -> None:
         stateful = [(number, part) for number, part in enumerate(parts) if hasattr(part.target, "state_dict")]
@@ -289,11 +280,7 @@ class PartStates:
         self._epoch: StepSnapshot | None = None
 
     def check(self) -> None:
-        """Check that a checkpoint with the states can be loaded.
-
-        Raises:
-            PartError: The state of a part cannot be saved.
-        """
+        """Check that a checkpoint with the states can be loaded."""
         for state in self.by_name.values():
             if isinstance(state, PartState):
                 state.check()
@@ -305,11 +292,7 @@ class PartStates:
             torch.save({name: state.state_dict() for name, state in self.by_name.items()}, folder / PARTS_FILE)
 
     def load(self, checkpoint: str) -> None:
-        """Restore the states of a checkpoint.
-
-        Raises:
-            RlmError: The file is damaged, or lacks the critic or a part that is trained.
-        """
+        """Restore the states of a checkpoint; raise if the file is damaged, or lacks the critic or a trained part."""
         if not self.by_name:
             return
         try:

@@ -122,11 +122,7 @@ def _is_overridden(trainer: Any, method: str) -> bool:
 
 
 def _refuse_unused_overrides(trainer: Any) -> None:
-    """Check that every method of TRL that a subclass overrides is called.
-
-    Raises:
-        RlmError: It names the method, and the slot of the algorithm that replaces it.
-    """
+    """Check that every method of TRL that a subclass overrides is called; a slot of the algorithm replaces some."""
     unused = [] if _is_overridden(trainer, "_compute_loss") else list(_NOT_CALLED)
     for method in (method for method in unused if _is_overridden(trainer, method)):
         where, slot = f"{type(trainer).__name__}.{method}", _NOT_CALLED[method]

@@ -194,8 +194,7 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
         try:
             check_weights(self._weights, self._initial_max, "the policy", state.global_step)
         except Divergence as error:
-            for observer in self._trainer.observers:
-                observer.fault(error)
+            self._trainer.report_fault(error)
             raise
 
 

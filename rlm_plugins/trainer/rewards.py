@@ -13,6 +13,7 @@ from accelerate.utils import gather_object
 from jaxtyping import Bool, Float, Int
 
 from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.statistics import Groups
 from rlm_plugins.errors import PartError
 from rlm_plugins.rewards.columns import as_messages, groups_of, reward_columns
 from rlm_plugins.rewards.fault import Fault, FaultLog, raise_on_all_processes
@@ -219,11 +220,8 @@ def equal_groups(rewards: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"
     >>> equal_groups(torch.tensor([0.2, 0.2, 0.2, 0.0, 1.0]), torch.tensor([0, 0, 0, 1, 1]))
     0.6000000238418579
     """
-    in_same_group = group.unsqueeze(0) == group.unsqueeze(1)
-    different = in_same_group & (rewards.unsqueeze(0) != rewards.unsqueeze(1)) & ~rewards.isnan().unsqueeze(0)
-    differs = (different & ~rewards.isnan().unsqueeze(1)).any(1)
-    in_different_group = (in_same_group & differs.unsqueeze(0)).any(1)
-    return (~in_different_group).float().mean().item()
+    groups = Groups(rewards, group)
+    return (~groups.flatten(groups.has_spread())).float().mean().item()
 
 
 def _centered(x: torch.Tensor) -> torch.Tensor:
