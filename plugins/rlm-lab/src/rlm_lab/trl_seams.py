@@ -1,7 +1,7 @@
 """TRL's internals that the core depends on: the table of them, and what an installed release changed.
 
 `rlm_plugins/trainer/trl_seams.toml` lists every method that is overridden and every function that is not exported by
-``trl``, with the file that uses it and a digest per release, of the source code without comments and docstrings.
+``trl``, with the file that uses it. It has a digest per release, of the source code without comments and docstrings.
 ``rlm doctor`` and the tests name what the installed release has changed. `add_release` adds its digests.
 """
 
