@@ -158,7 +158,7 @@ def test_training_and_held_out_examples_in_two_files(tmp_path: Path) -> None:
     found = spec(tmp_path, rows, test_path=str(tmp_path / "test.jsonl"))
     assert [row["answer"] for row in found.test] == ["2", "6"]
     assert [row["answer"] for row in found.train] == ["1", "3", "4"], "a held-out prompt is not trained on"
-    with pytest.raises(RlmError, match="dataset.path: expected a string of at least one character"):
+    with pytest.raises(RlmError, match=r"dataset\.path: expected a string of at least one character"):
         spec(tmp_path, rows, path="")
 
 
