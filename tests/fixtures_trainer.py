@@ -86,8 +86,7 @@ def trainer(
     usual |= pieces
     options = TrainerOptions(**{f.name: usual.pop(f.name) for f in fields(TrainerOptions) if f.name in usual})
     equation_trainer = EquationTrainer(options, **usual)
-    micro = args.steps_per_generation * args.num_iterations
-    equation_trainer.add_callback(SaveWhenBufferIsEmpty(micro, args.gradient_accumulation_steps))
+    equation_trainer.add_callback(SaveWhenBufferIsEmpty())
     return equation_trainer
 
 

@@ -95,7 +95,7 @@ def save_pictures(folder: Path, count: int, seed: int, *, demonstrations: bool =
 
 RECIPE = """
 model: {name: ./model}
-environment: {name: dataset, train_path: ./1.jsonl, test_path: ./2.jsonl}
+environment: {name: dataset, path: ./1.jsonl, test_path: ./2.jsonl}
 rewards: ["./reward.py:color"]
 algorithm: grpo
 trainer: {max_steps: 2, per_device_train_batch_size: 16, num_generations: 8, max_completion_length: 2}

@@ -13,12 +13,12 @@ import tiny
 import torch
 from fixtures_critic import LORA
 from peft import LoraConfig, PeftModel, get_peft_model
+from rlm_algorithms.auxiliary_lm import AuxiliaryLM, load_adapter
+from rlm_algorithms.auxiliary_part import AuxiliaryPart, policy_gradient_loss
 from safetensors.torch import load_file, save_file
 
 from rlm_plugins.errors import PartError, RecipeError, RlmError
-from rlm_plugins.models.adapters import FILE, load_adapter
-from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
-from rlm_plugins.models.auxiliary_part import AuxiliaryPart, policy_gradient_loss
+from rlm_plugins.models.adapters import FILE
 from rlm_plugins.models.critic import SharedCritic
 from rlm_plugins.workers import distributed as processes
 
@@ -133,7 +133,7 @@ def test_the_gradient_is_that_of_all_processes(monkeypatch: pytest.MonkeyPatch) 
     for State.process_index in range(4):
         with monkeypatch.context() as patch:
             patch.setattr(processes, "processes", lambda: State)
-            patch.setattr("rlm_plugins.models.auxiliary_lm.processes", lambda: State)
+            patch.setattr("rlm_algorithms.auxiliary_lm.processes", lambda: State)
             auxiliary.train_step(reader(host), PROMPTS, COMPLETIONS, 3, _remembers(auxiliary, found), 0)
     total = torch.stack(found).mean(0)
     assert total.norm().item() == pytest.approx(norm, rel=1e-5)
@@ -147,7 +147,7 @@ def _remembers(auxiliary: AuxiliaryLM, found: list[torch.Tensor]) -> Any:
 
 
 def test_sharded_weights_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlm_plugins.models.auxiliary_lm._sharding", lambda: "FSDP")
+    monkeypatch.setattr("rlm_algorithms.auxiliary_lm._sharding", lambda: "FSDP")
     with pytest.raises(RlmError, match="cannot be trained with FSDP"):
         AuxiliaryLM(policy(), "second", learning_rate=1.0)
 

@@ -46,11 +46,12 @@ def test_oldest_checkpoints_beyond_the_limit_are_deleted(tmp_path: Path) -> None
 
 
 def test_saves_wait_until_the_buffer_is_empty() -> None:
-    callback = SaveWhenBufferIsEmpty(micro_steps=4, accumulation=1)
+    callback = SaveWhenBufferIsEmpty()
+    args = SimpleNamespace(steps_per_generation=4, num_iterations=1, gradient_accumulation_steps=1)
     saved = []
     for step in range(1, 11):
         control = SimpleNamespace(should_save=step in (1, 6))
-        callback.on_step_end(None, SimpleNamespace(global_step=step), control)
+        callback.on_step_end(args, SimpleNamespace(global_step=step), control)
         saved += [step] if control.should_save else []
     assert saved == [4, 8]
 

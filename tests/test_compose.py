@@ -145,7 +145,7 @@ WRONG: list[tuple[list[str], str, str]] = [
     (["environment.digit=3"], "environment.digit (command line)", "unknown knob 'digit' | did you mean 'digits'?"),
     (["rewards.0.wieght=3"], "rewards[0].wieght (", "untagged, weight, as | did you mean 'weight'?"),
     (["environment.digits='3'"], "environment.digits (command line)", "remove the quotes"),
-    (["environment=dataset"], "environment (command line)", "requires the knob 'path'"),
+    (["environment=dataset"], "environment.path (command line)", "requires the knob 'path'"),
     # rows
     (
         ["algorithm=rloo", "algorithm.importance.x=1"],

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rlm_algorithms.filters import accuracy_band, no_truncated_groups
 from rlm_testing import batches
 
-from rlm_plugins.builtin.filters import nonzero_std
+from rlm_plugins.builtin.shapers import nonzero_std
 from rlm_plugins.equation.batch import Batch
 
 

@@ -30,7 +30,7 @@ EDITS = {
     "equation/step.py": [
         (
             "    if batch.rollout_weight is not None:\n        loss = loss",
-            "    for scale in equation.loss_scales:\n        loss = loss * call_term(batch, scale, 1.0).detach()\n",
+            "    for x in equation.loss_scales:\n        loss = loss * call_part(x, batch, neutral=1.0).detach()\n",
         )
     ],
     "specs.py": [("    penalties: Sequence[Spec] = ()\n", "    loss_scales: Sequence[Spec] = ()\n")],

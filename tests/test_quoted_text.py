@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rlm_algorithms.auxiliary_part import without_special_tokens
 from rlm_judge.reward_files import conversation_ids
 from tiny import tokenizer as tiny_tokenizer
-
-from rlm_plugins.models.auxiliary_part import without_special_tokens
 
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
 ROLES = ["<|user|>", "<|assistant|>", "<|system|>", "<|end|>"]

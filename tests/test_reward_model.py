@@ -14,6 +14,7 @@ import torch
 from fixtures_critic import LORA
 from fixtures_reward_model import PIPELINE, SHORT, run
 from peft import LoraConfig, PeftModel, get_peft_model
+from rlm_algorithms.score_head import with_head
 from rlm_judge import learned_reward, reward_files
 from rlm_judge.preferences import tokens_of_pair
 from rlm_judge.reward_files import conversation_ids
@@ -27,7 +28,6 @@ from trl import RewardConfig, RewardTrainer
 from rlm_plugins import recipe
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.models.adapters import without_auxiliary
-from rlm_plugins.models.score_head import with_head
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.train import train

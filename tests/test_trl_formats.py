@@ -155,15 +155,11 @@ def test_sft_takes_the_preferred_completion(tmp_path: Path) -> None:
 def test_training_and_held_out_examples_in_two_files(tmp_path: Path) -> None:
     (tmp_path / "test.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n{"prompt": "5+1=", "answer": "6"}\n')
     rows = [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(4)]
-    found = spec(
-        tmp_path, rows, path=None, train_path=str(tmp_path / "data.jsonl"), test_path=str(tmp_path / "test.jsonl")
-    )
+    found = spec(tmp_path, rows, test_path=str(tmp_path / "test.jsonl"))
     assert [row["answer"] for row in found.test] == ["2", "6"]
     assert [row["answer"] for row in found.train] == ["1", "3", "4"], "a held-out prompt is not trained on"
-    with pytest.raises(RlmError, match="`path` and `train_path` are the same thing"):
-        spec(tmp_path, rows, train_path="data.jsonl")
-    with pytest.raises(RlmError, match="requires the knob 'path'"):
-        spec(tmp_path, rows, path=None)
+    with pytest.raises(RlmError, match=r"dataset\.path: expected a string of at least one character"):
+        spec(tmp_path, rows, path="")
 
 
 def test_columns_are_renamed_before_the_format_is_read(tmp_path: Path) -> None:

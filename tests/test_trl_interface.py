@@ -14,11 +14,11 @@ import torch
 import transformers
 import trl
 from packaging.requirements import Requirement
+from rlm_lab import trl_seams
 from trl import GRPOConfig, GRPOTrainer, SFTTrainer
 from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
 
 from rlm_plugins import trainer as trainer_package
-from rlm_plugins.trainer import trl_seams
 
 PACKAGE = Path(trainer_package.__file__).parent
 GENERATING = {
@@ -139,9 +139,7 @@ def test_the_release_is_that_of_the_pin() -> None:
 
 
 def test_no_seam_has_changed() -> None:
-    assert trl_seams.changed() == [], (
-        "read the release, run `make test-trl`, then `python -m rlm_plugins.trainer.trl_seams`"
-    )
+    assert trl_seams.changed() == [], "read the release, run `make test-trl`, then `rlm_lab.trl_seams.add_release()`"
 
 
 def test_a_changed_seam_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.registry.protocols import Stateful
 from rlm_plugins.rewards.trl_adapter import setup_parts
-from rlm_plugins.trainer.checkpoint import DurableCheckpoints, save_when_buffer_is_empty
+from rlm_plugins.trainer.checkpoint import DurableCheckpoints, SaveWhenBufferIsEmpty
 from rlm_plugins.trainer.equation_trainer import EquationTrainer
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class GRPOTrainer(EquationTrainer):
             environment_factory=environment_factory,
         )
         setup_parts(stage.parts(), self.model, {}, self.tokenizer)
-        self.add_callback(save_when_buffer_is_empty(trainer_config))
+        self.add_callback(SaveWhenBufferIsEmpty())
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log TRL's metrics, and the coefficient of an entropy bonus under TRL's name."""

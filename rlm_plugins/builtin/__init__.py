@@ -1,7 +1,7 @@
 """Built-in parts, which require torch and TRL only: one file per hook, of the same name.
 
 The file of a hook with many parts imports some of them from files named by their subject. `rollouts` has the hooks of
-samplers and generators as well.
+samplers and generators as well, `shapers` that of filters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ FILES = (
     "rollouts",
     "rewards",
     "shapers",
-    "filters",
     "advantages",
     "importance",
     "policy_losses",

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from rlm_plugins.data.images import with_loaded_images
 from rlm_plugins.data.presets import Count, Natural, hold_out, prompt_builder, with_columns, without
 from rlm_plugins.data.tables import open_split
-from rlm_plugins.data.trl_formats import is_plain_text, to_recipe_columns
+from rlm_plugins.data.trl_formats import to_recipe_columns
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
+
+Name = Annotated[str, Field(min_length=1)]
 
 
 def dataset(
     *,
-    path: str | None = None,
-    train_path: str | None = None,
+    path: Name,
     test_path: str | None = None,
     config: str | None = None,
     revision: str | None = None,
@@ -53,10 +57,8 @@ def dataset(
     examples of `split`, drawn with `seed`. A held-out prompt is removed from the training set wherever it occurs,
     and a warning says how many examples that are.
     `max_rows`: use only the first examples of `split`. `streaming` loads a large set on demand: then the first
-    `test_rows` examples are held out. `train_path` is another name of `path`, beside `test_path`. A relative path
-    starts at the folder of the recipe.
+    `test_rows` examples are held out. A relative path starts at the folder of the recipe.
     """
-    source = _source(path, train_path)
     add_prompt = prompt_builder(prompt, template, system, chat)
 
     def load(path: str, split: str, limit: int | None) -> Any:
@@ -67,11 +69,12 @@ def dataset(
             raise RecipeError(f"split '{split}' of '{path}' is empty", where="environment.path")
         table = with_loaded_images(with_columns(table, columns or {}), Path(image_folder or "."), path)
         table = to_recipe_columns(table, path) if prompt is template is None else table
-        return table if is_plain_text(table) else add_prompt(table, path)
+        first: Mapping[str, Any] = next(iter(table), {})
+        return table if first.get("prompt") == "" else add_prompt(table, path)  # it was a `text`
 
-    train = load(source, split, max_rows)
+    train = load(path, split, max_rows)
     if test_path is not None or test_split is not None:
-        test = load(test_path or source, test_split or "train", test_rows or None)
+        test = load(test_path or path, test_split or "train", test_rows or None)
         test = list(test) if streaming else test
         return EnvironmentSpec(train=without(train, test), test=test)
     if not test_rows:
@@ -80,15 +83,3 @@ def dataset(
         first = list(train.take(test_rows))
         return EnvironmentSpec(train=without(train.skip(test_rows), first), test=first)
     return EnvironmentSpec(*hold_out(train, test_rows, seed))
-
-
-def _source(path: str | None, train_path: str | None) -> str:
-    """Return the path of the training examples: it has two names, of which one is given."""
-    if path is not None and train_path is not None:
-        problem = "`path` and `train_path` are the same thing"
-        raise RecipeError(problem, where="environment.train_path", hint="keep one of them")
-    source = path or train_path
-    if not source:
-        hint = "a file, a folder, or a name on the hub"
-        raise RecipeError("`dataset` requires the knob 'path'", where="environment", hint=hint)
-    return source

@@ -42,7 +42,7 @@ class GRPO:
         from rlm_plugins.rewards.trl_adapter import setup_parts, trl_reward
         from rlm_plugins.rollout.group_layout import check_whole_groups, columns_read
         from rlm_plugins.trainer import EquationTrainer
-        from rlm_plugins.trainer.checkpoint import save_when_buffer_is_empty
+        from rlm_plugins.trainer.checkpoint import SaveWhenBufferIsEmpty
         from rlm_plugins.trainer.options import (
             arguments,
             check_sharding,
@@ -83,7 +83,7 @@ class GRPO:
                 peft_config=lora,
             )
         setup_parts(stage.parts(), trainer.model, stage.place.results, trainer.tokenizer)
-        trainer.add_callback(save_when_buffer_is_empty(args))
+        trainer.add_callback(SaveWhenBufferIsEmpty())
         return trainer
 
     def complete(self, trainer: Any, stage: Stage, folder: Path) -> None:

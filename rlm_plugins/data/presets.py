@@ -6,7 +6,7 @@ import inspect
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from string import Formatter
@@ -231,10 +231,14 @@ def environment_from(
             table = table.select(range(min(limit, len(table)))) if limit else table
             return builder(read(preset, table, path, **reader_knobs))
 
-        spec = split_environment(
-            load, split=split, test_split=test_split, test_rows=test_rows, max_rows=max_rows, seed=seed
-        )
-        return replace(spec, paid_by=getattr(preset, "paid_by", ()))
+        train, test = load(split, max_rows), ()
+        if test_split is not None:
+            test = load(test_split, None)
+            test = test.select(range(min(test_rows or len(test), len(test))))
+            train = without(train, test)
+        elif test_rows:
+            train, test = hold_out(train, test_rows, seed)
+        return EnvironmentSpec(train=train, test=test, paid_by=getattr(preset, "paid_by", ()))
 
     environment.__name__ = environment.__qualname__ = name
     environment.__doc__ = f"{preset.about}\n\n    {knobs}\n    "
@@ -261,30 +265,3 @@ def prompt_builder_for(column: str, instruction: str, system: str | None, chat: 
     closing = f"\n\n{instruction}" if instruction else ""
     template = f"{{{column}}}" + closing.replace("{", "{{").replace("}", "}}")
     return prompt_builder(None, template, system, chat)
-
-
-def split_environment(
-    load: Callable[[str, int | None], Any],
-    *,
-    split: str,
-    test_split: str | None,
-    test_rows: int,
-    max_rows: int | None,
-    seed: int,
-) -> EnvironmentSpec:
-    """Return an environment with held-out examples, whose prompts are removed from the training examples.
-
-    Args:
-        load: (split, number of first examples to read; None: all) → examples with a prompt.
-        split: The training split.
-        test_split: The evaluation split; None: examples of `split` are held out.
-        test_rows: Examples of `test_split` (0: all), or examples of `split` drawn with `seed` (0: none).
-        max_rows: Examples of `split` at most; None: all.
-        seed: Of the draw.
-    """
-    train = load(split, max_rows)
-    if test_split is None:
-        return EnvironmentSpec(*hold_out(train, test_rows, seed)) if test_rows else EnvironmentSpec(train=train)
-    test = load(test_split, None)
-    test = test.select(range(min(test_rows or len(test), len(test))))
-    return EnvironmentSpec(train=without(train, test), test=test)

@@ -53,12 +53,6 @@ def to_recipe_columns(rows: Any, path: str = "") -> Any:
     return rows
 
 
-def is_plain_text(rows: Any) -> bool:
-    """Return True if examples of :func:`to_recipe_columns` had a ``text`` in place of a prompt."""
-    first: Example = next(iter(rows), {})
-    return first.get("prompt") == ""
-
-
 def _located(convert: Callable[[Example], dict[str, Any]], path: str) -> Callable[[Example, int], dict[str, Any]]:
     """Return a conversion whose errors name the row."""
 

@@ -62,15 +62,20 @@ def on_last_token(rewards: Float[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B
     return rewards.unsqueeze(1) * last
 
 
-def call_part(part: Bound, batch: Batch, *shapes: str) -> torch.Tensor:
+def call_part(part: Bound, batch: Batch, *shapes: str, neutral: float | None = None) -> torch.Tensor:
     """Return the result of `part` on `batch`: a tensor of one of `shapes` (``B``, ``B 1``, ``B T``; none: a scalar).
+
+    That of a term of the loss, (B, 1) or (B, T), is `neutral` for completions to which the term does not apply.
 
     Raises:
         PartError: The part failed, requires data that is not available, or returned another shape.
     """
     with attribute_errors(part):
-        x = part(batch)
-    return check_shape(part, x, batch, *shapes)
+        x = part.target(**part.arguments(batch))
+    if neutral is None:
+        return check_shape(part, x, batch, *shapes)
+    x, rows = check_shape(part, x, batch, "B 1", "B T"), term_mask(batch, part)
+    return x if rows is None else x.where(rows.unsqueeze(1), neutral)
 
 
 def update_part(part: Bound, batch: Batch) -> None:
@@ -133,19 +138,10 @@ def term_mask(batch: Batch, term: Bound) -> Bool[torch.Tensor, "B"] | None:
     return is_rewarded if from_source is None else from_source & is_rewarded
 
 
-def call_term(batch: Batch, term: Bound, neutral: float) -> torch.Tensor:
-    """Return the values of a term, (B, 1) or (B, T), with `neutral` for completions to which it does not apply."""
-    x, rows = call_part(term, batch, "B 1", "B T"), term_mask(batch, term)
-    return x if rows is None else x.where(rows.unsqueeze(1), neutral)
-
-
 def aggregate_term(batch: Batch, term: Bound, loss: torch.Tensor) -> Float[torch.Tensor, ""]:
-    """Return the per-token loss of a term, normalized by its own aggregator over its own completions.
+    """Return the loss of a term, (B, T) or (B, 1), normalized by its own aggregator over its own completions.
 
-    Args:
-        batch: Completions of one micro-batch. Without `term_counts` it counts as a whole optimizer step.
-        term: A policy loss or penalty with the key ``aggregator``.
-        loss: (B, T) or (B, 1).
+    A batch without `term_counts` counts as a whole optimizer step.
     """
     rows = term_mask(batch, term)
     term_batch = replace(batch, loss=loss.expand(batch.mask.shape).where(batch.mask, 0.0))
@@ -174,12 +170,7 @@ def flatten_counts(counts: Mapping[str, Counts]) -> dict[str, torch.Tensor]:
 
 
 def unflatten_counts(inputs: Mapping[str, Any], share: float) -> dict[str, Counts]:
-    """Return `term_counts` from the entries of :func:`flatten_counts` in a micro-batch.
-
-    Args:
-        inputs: The micro-batch, TRL's dictionary.
-        share: Share of the generation batch that one optimizer step trains on.
-    """
+    """Return `term_counts` from the entries of :func:`flatten_counts` in a micro-batch, times the share of a step."""
     counts: dict[str, Counts] = {}
     for entry, count in inputs.items():
         prefix, _, rest = entry.partition("|")

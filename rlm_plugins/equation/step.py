@@ -25,7 +25,6 @@ from rlm_plugins.equation.dispatch import (
     aggregate_term,
     attribute_errors,
     call_part,
-    call_term,
     check_finite,
     check_shape,
     location,
@@ -314,11 +313,11 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
     batch = with_ratio(batch, equation)
     # Autograd adds gradients in reverse order of creation. Penalties are created first, so that the sum has
     # TRL's order, and the two trainers agree to the last bit.
-    terms = [(p, _log_penalty(batch, p, call_term(batch, p, 0.0))) for p in equation.penalties]
+    terms = [(p, _log_penalty(batch, p, call_part(p, batch, neutral=0.0))) for p in equation.penalties]
     costs = [value_at(p.beta, batch.step) * x for p, x in terms if "aggregator" not in p.options]
-    loss = call_term(batch, equation.policy_loss, 0.0)
+    loss = call_part(equation.policy_loss, batch, neutral=0.0)
     for weight in equation.token_weights:
-        loss = loss * call_term(batch, weight, 1.0).detach()
+        loss = loss * call_part(weight, batch, neutral=1.0).detach()
     if batch.rollout_weight is not None:
         loss = loss * batch.rollout_weight
     total = _aggregate(batch, equation, loss, costs)

@@ -24,13 +24,7 @@ from rlm_plugins.workers.distributed import processes
 
 
 class EngineModel(torch.nn.Module):
-    """A model that generates with an inference engine. It has no weights of its own.
-
-    Args:
-        model: A causal language model, for its configs.
-        pad_token_id: Fills completions on the right.
-        complete: Prompts and sampling (fields of vLLM's ``SamplingParams``) → completions of the engine.
-    """
+    """A model without weights that generates with an inference engine; `complete` calls it, `model` has the configs."""
 
     def __init__(self, model: Any, pad_token_id: int, complete: Callable[..., EngineCompletions]) -> None:
         super().__init__()

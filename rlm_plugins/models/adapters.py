@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -72,22 +71,6 @@ class Adapter:
         with torch.no_grad():
             for name, x in weights.items():
                 x.copy_(state[name])
-
-
-def load_adapter(policy: Any, name: str, folder: Path) -> Adapter:
-    """Load an adapter that PEFT saved in a folder; it is not trainable, and no RNG state is used."""
-    from peft import LoraConfig
-    from safetensors.torch import load_file
-
-    config = LoraConfig.from_pretrained(folder)
-    config.task_type, config.modules_to_save, config.inference_mode = "CAUSAL_LM", None, True
-    adapter = new_adapter(policy, name, config, trainable=False)
-    saved = {name: x for name, x in load_file(folder / FILE).items() if ".lora_" in name}
-    try:
-        adapter.load_state_dict(saved)
-    except RlmError as error:
-        raise RlmError(error.problem, where=str(folder)) from None
-    return adapter
 
 
 def new_adapter(policy: Any, name: str, config: Any, *, trainable: bool, seed: int = 0) -> Adapter:

@@ -33,11 +33,7 @@ def digest_of_path(path: Path) -> str:
 
 
 def digest_of_tokenizer(processing_class: Any) -> str:
-    """Return a digest of what turns text into tokens: vocabulary, rules, special tokens, chat template.
-
-    Args:
-        processing_class: A tokenizer, or a processor with one; of its images the settings count.
-    """
+    """Return a digest of what turns text, or an image, into tokens: vocabulary, rules, chat template, settings."""
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     fast = getattr(tokenizer, "backend_tokenizer", None)
     rules = json.loads(fast.to_str()) if fast is not None else {"vocab": tokenizer.get_vocab()}

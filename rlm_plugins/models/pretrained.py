@@ -162,8 +162,8 @@ class Checkpoint:
         """Load the weights; `options` are passed to ``from_pretrained``."""
         load = auto_class(self.config()).from_pretrained
         model, info = self._load("model", load, ignore_mismatched_sizes=True, output_loading_info=True, **options)
-        for name, stored, expected in sorted(info["mismatched_keys"]):
-            problem = f"expected '{name}' of shape {tuple(expected)} by config.json, got {tuple(stored)} in the weights"
+        for name, actual, expected in sorted(info["mismatched_keys"]):
+            problem = f"expected '{name}' of shape {tuple(expected)} by config.json, got {tuple(actual)} in the weights"
             raise RecipeError(problem, where=f"{WHERE} '{self.path}'", hint="restore the config.json of these weights")
         return model  # type: ignore[no-any-return]
 

@@ -80,7 +80,7 @@ def entry_name(entry: Any) -> str:
     return str(entry.get("as") or entry.get("name") or "") if isinstance(entry, dict) else ""
 
 
-PATH_KNOBS = ("path", "train_path", "test_path")
+PATH_KNOBS = ("path", "test_path")
 """Names of the knobs that hold a file or folder, or a name on the hub."""
 FOLDER_KNOB = "image_folder"
 """Name of the knob that holds a folder, by default that of the recipe."""

@@ -44,7 +44,7 @@ _PYTHON = "`rlm_plugins.GRPOTrainer` takes it, in Python"
 ARGUMENTS = {
     "reward_funcs": "`rewards:`",
     "reward_processing_classes": f"the reward `reward_model` loads the tokenizer of its model; {_PYTHON}",
-    "train_dataset": "`environment: {name: dataset, train_path: …}`",
+    "train_dataset": "`environment: {name: dataset, path: …}`",
     "eval_dataset": "`environment: {name: dataset, test_path: …}`, and `evaluation: {suite: …}` for further ones",
     "processing_class": "it is loaded with `model:`",
     "peft_config": "`model: {lora: …}`",

@@ -260,8 +260,12 @@ class Bound:
 
     def __call__(self, record: object) -> Any:
         """Call the part with the fields of `record` that it names."""
-        knobs = self._knobs_at(getattr(record, "step", None))
-        return self.target(**self._fields(record, self.part.required_data, self.part.optional_data), **knobs)
+        return self.target(**self.arguments(record))
+
+    def arguments(self, record: object) -> dict[str, Any]:
+        """Return the fields of `record` that the part names, and its knobs."""
+        fields = self._fields(record, self.part.required_data, self.part.optional_data)
+        return fields | self._knobs_at(getattr(record, "step", None))
 
     def call(self, data: Mapping[str, Any], step: int | None = None) -> Any:
         """Call the part with the data, name → value, and its knobs after `step` optimizer steps."""

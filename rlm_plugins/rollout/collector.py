@@ -35,11 +35,7 @@ class CollectedBatch:
 
 
 class RolloutCollector:
-    """Generates each completion of a batch with its source.
-
-    Raises:
-        RecipeError: The sources require more completions than a group has, or two share a label.
-    """
+    """Generates each completion of a batch with its source."""
 
     def __init__(self, sources: Sequence[Bound], generations: int, *, plays: bool = False) -> None:
         self.sources, self._plays = sources, plays

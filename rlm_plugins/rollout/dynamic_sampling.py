@@ -21,13 +21,7 @@ LEFT_PADDED = ("prompt_ids", "prompt_mask")
 
 @dataclass
 class SamplingRound:
-    """One generation batch, gathered over all processes.
-
-    Args:
-        out: TRL's dictionary; every tensor with a batch dimension holds all completions.
-        batch: The same completions, after the filters.
-        columns: Columns of the completions table, one entry per completion.
-    """
+    """One generation batch of all processes: TRL's dictionary, the batch after the filters, columns of the log."""
 
     out: dict[str, Any]
     batch: Batch

@@ -14,7 +14,6 @@ from numbers import Real
 from typing import Any, TypeVar
 
 from rlm_plugins.errors import RlmError
-from rlm_plugins.registry.part import Part
 from rlm_plugins.rollout.chat_tokens import ChatTokens, EpisodeTokens, Fork
 from rlm_plugins.specs import Environment, EnvironmentSpec, Episode, Message, has_step
 from rlm_plugins.workers.time_limit import CallTimeout, resolved, time_limit
@@ -28,11 +27,6 @@ def tools_of(environment: Any) -> list[Callable[..., Any]]:
         return []
     members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # of the class: runs no property
     return [getattr(environment, name) for name, _ in members if name not in _NO_TOOLS and not name.startswith("_")]
-
-
-def requires_episodes(part: Part) -> bool:
-    """Return True if a reward takes `episodes`, so that it raises their faults."""
-    return "episodes" in part.data
 
 
 def accepted_columns(function: Callable[..., Any], columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,11 +105,7 @@ def is_called_per_generation(part: Bound) -> bool:
 
 
 class InOrder:
-    """Prompts in the order of the epochs, as the data loader yields them.
-
-    Args:
-        order: Epoch → indices. The rest of an epoch is dropped where it is shorter than a generation batch.
-    """
+    """Prompts in the order of the epochs; the rest of one is dropped where it is shorter than a generation batch."""
 
     sampler: Bound | None = None
 

@@ -217,27 +217,16 @@ def latest_step(folder: Path) -> int:
     return int(folders[-1].name.split("-")[1]) if folders else -1
 
 
-def save_when_buffer_is_empty(args: Any) -> SaveWhenBufferIsEmpty:
-    """Return the callback for a config of :class:`rlm_plugins.trainer.EquationTrainer`."""
-    return SaveWhenBufferIsEmpty(args.steps_per_generation * args.num_iterations, args.gradient_accumulation_steps)
-
-
 class SaveWhenBufferIsEmpty(TrainerCallback):  # type: ignore[misc]
-    """Delays a save until every buffered completion has been trained on; only then a resume is exact.
+    """Delays a save until every buffered completion has been trained on; only then a resume is exact."""
 
-    Args:
-        micro_steps: Micro-batches that one generation batch serves (`steps_per_generation` × `num_iterations`).
-        accumulation: Micro-batches per optimizer step.
-    """
-
-    def __init__(self, micro_steps: int, accumulation: int) -> None:
-        self._micro_steps, self._accumulation = micro_steps, accumulation
-        self._is_save_due = False
+    _is_save_due = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Save if a save is due and the buffer is empty."""
         self._is_save_due |= control.should_save
-        empty = state.global_step * self._accumulation % self._micro_steps == 0
+        micro_steps = args.steps_per_generation * args.num_iterations  # that one generation batch serves
+        empty = state.global_step * args.gradient_accumulation_steps % micro_steps == 0
         control.should_save = self._is_save_due and empty
         self._is_save_due &= not empty
 
@@ -247,11 +236,7 @@ CRITIC = "critic"
 
 
 class PartState:
-    """State of a part with `state_dict` and `load_state_dict`; errors name the part.
-
-    Args:
-        part: A class part.
-    """
+    """State of a part with `state_dict` and `load_state_dict`; errors name the part."""
 
     def __init__(self, part: Bound) -> None:
         self._part = part
@@ -263,11 +248,7 @@ class PartState:
             return target.state_dict()
 
     def check(self) -> None:
-        """Check that a checkpoint with its state can be loaded.
-
-        Raises:
-            PartError: The state holds objects that checkpoints cannot hold.
-        """
+        """Check that a checkpoint with its state can be loaded."""
         file = io.BytesIO()
         try:
             torch.save(self.state_dict(), file)
@@ -289,12 +270,7 @@ class PartState:
 
 
 class PartStates:
-    """States that a checkpoint holds beside weights and optimizer.
-
-    Args:
-        parts: Every part that may have a state.
-        others: Name → object with a state, or None.
-    """
+    """States that a checkpoint holds beside weights and optimizer: of parts, and of others by name (or None)."""
 
     def __init__(self, parts: list[Bound], others: Mapping[str, Any]) -> None:
         stateful = [(number, part) for number, part in enumerate(parts) if hasattr(part.target, "state_dict")]
@@ -304,11 +280,7 @@ class PartStates:
         self._epoch: StepSnapshot | None = None
 
     def check(self) -> None:
-        """Check that a checkpoint with the states can be loaded.
-
-        Raises:
-            PartError: The state of a part cannot be saved.
-        """
+        """Check that a checkpoint with the states can be loaded."""
         for state in self.by_name.values():
             if isinstance(state, PartState):
                 state.check()
@@ -320,11 +292,7 @@ class PartStates:
             torch.save({name: state.state_dict() for name, state in self.by_name.items()}, folder / PARTS_FILE)
 
     def load(self, checkpoint: str) -> None:
-        """Restore the states of a checkpoint.
-
-        Raises:
-            RlmError: The file is damaged, or lacks the critic or a part that is trained.
-        """
+        """Restore the states of a checkpoint; raise if the file is damaged, or lacks the critic or a trained part."""
         if not self.by_name:
             return
         try:
@@ -369,12 +337,7 @@ class PartStates:
 
 
 class StepSnapshot:
-    """RNG and states at the end of an optimizer step, restored if the next one fails.
-
-    Args:
-        step: Optimizer steps done.
-        states: Name → object with a `state_dict`.
-    """
+    """RNG and states (name → object with a `state_dict`) after `step` steps, restored if the next one fails."""
 
     def __init__(self, step: int, states: Mapping[str, Any]) -> None:
         self.step, self._targets = step, states

@@ -30,13 +30,7 @@ TRL_COLUMNS = {
 
 @dataclass(frozen=True)
 class DataNeeds:
-    """Data needed by the scoring phase, and where old log-probs may come from.
-
-    Args:
-        equation: The parts of the algorithm.
-        args: Config of the trainer.
-        learners: Every part that may be stateful.
-    """
+    """Data needed by the scoring phase, and where old log-probs may come from."""
 
     equation: Equation
     args: Any
@@ -167,11 +161,7 @@ class TrainerContext:
         return self.accelerator.gather(x)
 
     def refuse_sharding(self, problem: str, where: str) -> None:
-        """Raise if there is a problem where the trainer cannot share, clip or drop gradients itself.
-
-        Raises:
-            RlmError: FSDP, DeepSpeed or fp16 is on.
-        """
+        """Raise if there is a problem, and FSDP, DeepSpeed or fp16 keeps the trainer from changing gradients itself."""
         trainer = self.trainer
         modes = {"FSDP": trainer.is_fsdp_enabled, "DeepSpeed": trainer.is_deepspeed_enabled, "fp16": self.args.fp16}
         enabled = [name for name, is_enabled in modes.items() if is_enabled]

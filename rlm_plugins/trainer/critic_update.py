@@ -13,8 +13,7 @@ import torch
 from rlm_plugins import stage
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.auxiliary_lm import AuxiliaryOptimizer
-from rlm_plugins.models.critic import Critic, HeadCritic, SeparateCritic, SharedCritic
+from rlm_plugins.models.critic import AuxiliaryOptimizer, Critic, HeadCritic, SeparateCritic, SharedCritic
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.observer import drop_gradients
 from rlm_plugins.trainer.passes import ForwardPasses, prompt_completion

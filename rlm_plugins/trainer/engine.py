@@ -109,11 +109,7 @@ class EngineGeneration:
             self.engine.sleep()
 
     def generate(self, prompts: list[list[int]], images: Any, num_generations: int, profiler: Any = None) -> Any:
-        """Return prompts, completions and their log-probs (B, T, 1), as TRL's engine returns them.
-
-        Raises:
-            RlmError: A prompt has images.
-        """
+        """Return prompts, without images, completions and their log-probs (B, T, 1), as TRL's engine returns them."""
         if images is not None and any(images):
             problem = "an engine generates from text, but the prompts have images"
             raise RlmError(problem, where="trainer.use_vllm", hint="`use_vllm: false`")

@@ -31,11 +31,10 @@ from rlm_plugins.trainer.engine import in_place_of_vllm
 from rlm_plugins.trainer.generation import Completions, PolicyGeneration, Prompts, PromptTokens
 from rlm_plugins.trainer.loss import Loss, LossBatches, MicroBatches, StepMeans
 from rlm_plugins.trainer.observer import ObservedSteps, StepObserver
-from rlm_plugins.trainer.passes import ForwardPasses, LogpsAndEntropies, OldLogProbs
+from rlm_plugins.trainer.passes import ForwardPasses, FusedHead, LogpsAndEntropies, OldLogProbs
 from rlm_plugins.trainer.rewards import RewardPrefetch, Rewards
 from rlm_plugins.trainer.rollout import Rollout
 from rlm_plugins.trainer.scoring import PartTools, Scoring
-from rlm_plugins.trainer.trl_seams import FusedHead
 
 if TYPE_CHECKING:
     from rlm_plugins.trainer.options import TrainerOptions
@@ -123,11 +122,7 @@ def _is_overridden(trainer: Any, method: str) -> bool:
 
 
 def _refuse_unused_overrides(trainer: Any) -> None:
-    """Check that every method of TRL that a subclass overrides is called.
-
-    Raises:
-        RlmError: It names the method, and the slot of the algorithm that replaces it.
-    """
+    """Check that every method of TRL that a subclass overrides is called; a slot of the algorithm replaces some."""
     unused = [] if _is_overridden(trainer, "_compute_loss") else list(_NOT_CALLED)
     for method in (method for method in unused if _is_overridden(trainer, method)):
         where, slot = f"{type(trainer).__name__}.{method}", _NOT_CALLED[method]

@@ -130,11 +130,7 @@ ZERO_GRAD_STEPS = 20
 
 
 class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
-    """Raises :class:`Divergence` before an update, or before the updated weights count as a step.
-
-    Args:
-        trainer: A transformers `Trainer` with the mixin `ObservedSteps`.
-    """
+    """Raises :class:`Divergence` before an update, or before the updated weights count as a step."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -152,11 +148,7 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
         self._losses.append(loss.detach())
 
     def check_step(self, norm: Any) -> None:
-        """Check the gradient and the losses of an optimizer step.
-
-        Raises:
-            Divergence: One of them is not finite, or beyond its limit.
-        """
+        """Check the gradient and the losses of an optimizer step."""
         losses, self._losses = self._losses, []
         try:
             self._check(norm, losses)
@@ -202,8 +194,7 @@ class DivergenceMonitor(TrainerCallback):  # type: ignore[misc]
         try:
             check_weights(self._weights, self._initial_max, "the policy", state.global_step)
         except Divergence as error:
-            for observer in self._trainer.observers:
-                observer.fault(error)
+            self._trainer.report_fault(error)
             raise
 
 

@@ -88,15 +88,7 @@ def _environment_reward(completions: Any) -> Any:
 
 
 def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog, run: RunState | None = None) -> TrainerOptions:
-    """Return the options of :class:`rlm_plugins.trainer.EquationTrainer` for a stage.
-
-    Args:
-        stage: With an equation.
-        args: Config of the trainer.
-        data: Training examples; only those of known length can be sampled by index.
-        faults: Log of failed rewards.
-        run: The run that trains it; None: none.
-    """
+    """Return the options of the trainer of a stage with an equation; examples without a length are a stream."""
     run = run or RunState()
     assert stage.equation is not None
     for warning in warnings_of(vars(stage.equation), {**vars(args), **stage.settings}):
@@ -126,15 +118,7 @@ def options_of(stage: Stage, args: Any, data: Any, faults: FaultLog, run: RunSta
 
 
 def check_sharding(stage: Stage, args: Any) -> None:
-    """Check that what a stage trains can be sharded, before a weight is loaded.
-
-    Args:
-        stage: The stage.
-        args: Config of its trainer.
-
-    Raises:
-        RlmError: FSDP or DeepSpeed is requested, and it names what cannot be.
-    """
+    """Check that what a stage trains can be sharded, if FSDP or DeepSpeed is requested, before a weight is loaded."""
     refused = [("", "") if stage.critic is None else refused_critic(stage.critic)]
     named = {"target_kl": "`target_kl` cannot be kept", "stale": "`stale` cannot be simulated"}
     refused += [(problem, f"trainer.{name}") for name, problem in named.items() if getattr(args, name, None)]
@@ -149,11 +133,7 @@ def check_sharding(stage: Stage, args: Any) -> None:
 
 
 def check_sharded(trainer: Any) -> None:
-    """Check that accelerate shards where a config requests it.
-
-    Raises:
-        RlmError: It does not, as on CPUs with FSDP.
-    """
+    """Check that accelerate shards where a config requests it; on CPUs it does not with FSDP."""
     title = sharding(trainer.args)
     if title and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
         problem = f"{title} is requested, but accelerate does not shard on {trainer.accelerator.device.type.upper()}"

@@ -5,19 +5,24 @@ A section of a recipe (hook ``rlm_sections``) with a member `passes` builds a :c
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from operator import itemgetter
+from types import MethodType
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from trl import GRPOTrainer
+from trl.trainer.utils import add_fused_lm_head
 
 from rlm_plugins.equation.rng_state import temporary_rng_state
 from rlm_plugins.errors import PartError
+from rlm_plugins.models.adapters import causal_model
 from rlm_plugins.models.critic import Critic
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import PolicyGeneration
@@ -200,6 +205,34 @@ def loss_mask(out: dict[str, Any]) -> torch.Tensor:
     return mask
 
 
+class FusedHead:
+    """TRL's fused LM head of a model, whose temperature can change during training.
+
+    TRL fixes the temperature when it adds the head. A new head is added on top of TRL's, which then only calls the
+    forward pass of the model. Wrappers that accelerate adds later stay in place.
+    """
+
+    def __init__(self, model: Any, accelerator: Any, cast_to_fp32: bool) -> None:
+        self._model = base = causal_model(accelerator.unwrap_model(model))
+        self._trl, self._cast_to_fp32 = base.forward, cast_to_fp32
+        self._current = base.forward.__func__
+        autocast = accelerator.autocast if hasattr(base, "_original_forward") else nullcontext
+
+        @functools.wraps(type(base).forward)
+        def forward(module: Any, *args: Any, **kwargs: Any) -> Any:
+            with autocast():
+                return self._current(module, *args, **kwargs)
+
+        base.forward = MethodType(forward, base)
+
+    def set_temperature(self, temperature: float) -> None:
+        """Divide the logits by `temperature` from now on."""
+        wrapped, self._model.forward = self._model.forward, self._trl
+        outputs = ("log_probs", "entropy")
+        add_fused_lm_head(self._model, temperature, cast_lm_head_to_fp32=self._cast_to_fp32, outputs=outputs)
+        self._current, self._model.forward = self._model.forward.__func__, wrapped
+
+
 PassesFactory = Callable[[TrainerContext, Callable[..., LogpsAndEntropies]], ForwardPasses]
 """Builds the passes of a trainer."""
 
@@ -267,9 +300,6 @@ class OldLogProbs:
         """Return log-probs and entropies (B, T) of completions, recorded while decoding.
 
         None: they were not recorded, or an optimizer step has changed the policy since.
-
-        Args:
-            inputs: TRL's dictionary for some completions of this process.
         """
         if self._generated_at != self.context.step:
             return None
@@ -321,12 +351,6 @@ class OldLogProbs:
         """Return name → (B, T) of log-prob statistics that scoring parts name, from one forward pass before the update.
 
         Old log-probs are added to `out` if scoring parts name them and TRL did not compute them.
-
-        Args:
-            out: TRL's dictionary for the completions of this process.
-
-        Raises:
-            PartError: Statistics of the whole vocabulary are needed for completions with images.
         """
         lacks_old = self.context.needs.old_for_scoring and "old_per_token_logps" not in out
         names = [name for name in ("entropy", *VOCAB_STATISTICS) if self.context.needs.for_scoring(name)]

@@ -13,10 +13,10 @@ from accelerate.utils import gather_object
 from jaxtyping import Bool, Float, Int
 
 from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.statistics import Groups
 from rlm_plugins.errors import PartError
 from rlm_plugins.rewards.columns import as_messages, groups_of, reward_columns
 from rlm_plugins.rewards.fault import Fault, FaultLog, raise_on_all_processes
-from rlm_plugins.rollout.episodes import requires_episodes
 from rlm_plugins.rollout.generator_call import OnFinished
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.generation import Prompts
@@ -104,13 +104,9 @@ class Rewards:
         return rewards
 
     def _check_episodes(self) -> None:
-        """Raise the first failure of an episode if no reward names `episodes`: it would report it.
-
-        Raises:
-            Fault: On every process.
-        """
+        """Raise the first failure of an episode on every process if no reward names `episodes`: it would report it."""
         episodes = self.rollout.episodes
-        if episodes is None or any(requires_episodes(reward.part.part) for reward in self.context.rewards):
+        if episodes is None or any("episodes" in reward.part.part.data for reward in self.context.rewards):
             return
         hint = "`on_error: skip` on a reward that names `episodes` (`episode_return`) skips such completions"
         failed = [item.episode.fault for item in episodes if item.episode.fault is not None]
@@ -118,11 +114,7 @@ class Rewards:
         raise_on_all_processes(faults[0] if faults else None)
 
     def _share_faults(self, faults: FaultLog, count: int) -> None:
-        """Gather failures and durations of all processes.
-
-        Raises:
-            Fault: Of a reward that stops the run; on every process, before any of them waits for the others.
-        """
+        """Gather failures and durations of all processes; a reward that stops the run raises on each of them."""
         labels, accelerator = [reward.label for reward in self.context.rewards], self.context.accelerator
         failed = torch.zeros(count, len(labels) + 1, device=accelerator.device)
         for column, label in enumerate(labels):
@@ -228,11 +220,8 @@ def equal_groups(rewards: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"
     >>> equal_groups(torch.tensor([0.2, 0.2, 0.2, 0.0, 1.0]), torch.tensor([0, 0, 0, 1, 1]))
     0.6000000238418579
     """
-    in_same_group = group.unsqueeze(0) == group.unsqueeze(1)
-    different = in_same_group & (rewards.unsqueeze(0) != rewards.unsqueeze(1)) & ~rewards.isnan().unsqueeze(0)
-    differs = (different & ~rewards.isnan().unsqueeze(1)).any(1)
-    in_different_group = (in_same_group & differs.unsqueeze(0)).any(1)
-    return (~in_different_group).float().mean().item()
+    groups = Groups(rewards, group)
+    return (~groups.flatten(groups.has_spread())).float().mean().item()
 
 
 def _centered(x: torch.Tensor) -> torch.Tensor:

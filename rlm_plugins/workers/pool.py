@@ -119,12 +119,7 @@ class _Task:
 
 
 class Pool:
-    """Pool of workers, which start when they are first needed; one thread per busy worker waits for its reply.
-
-    Args:
-        program: Of all workers.
-        size: Maximum number of busy workers.
-    """
+    """Pool of workers, which start when needed; one thread per busy worker, `size` at most, waits for its reply."""
 
     def __init__(self, program: Program, size: int) -> None:
         self.program, self.size = program, size
@@ -221,11 +216,7 @@ class Pool:
         return worker
 
     def _becomes_ready(self, worker: Worker) -> bool:
-        """Wait until a worker is ready; return False if it has ended or takes too long.
-
-        Raises:
-            PartError: It reports a failure, or too many workers have ended.
-        """
+        """Wait until a worker is ready; False: it ended or takes too long. Raise if it failed, or too many ended."""
         if worker.is_ready:
             return True
         line = worker.read_line(START_TIMEOUT)

@@ -34,13 +34,7 @@ _SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else None
 
 
 class CallTimeout(TimeoutError):
-    """No result within the limit.
-
-    Args:
-        problem: The message.
-        stack: Last calls at that moment, where known.
-        hint: What to do.
-    """
+    """No result within the limit; `stack` has the last calls at that moment, where known."""
 
     def __init__(self, problem: str, stack: str = "", hint: str = "") -> None:
         super().__init__(problem)
@@ -213,9 +207,6 @@ class LoopThread:
     """Event loop in a thread of its own, so that calls that block it block nothing else.
 
     It is started when it is first needed, and replaced when it is blocked.
-
-    Args:
-        name: Of the thread.
     """
 
     def __init__(self, name: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import datasets
 import pytest
 import torch
+from rlm_algorithms.score_head import with_head
 from rlm_process.labelled_steps import UNLABELLED, cross_entropy, tokenize_example, tokenize_examples
 from rlm_process.prm_evaluation import pairwise_wins
 from rlm_process.prm_inputs import PRMTokenizer
@@ -19,7 +20,6 @@ from typer.testing import CliRunner
 
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.cli import app
-from rlm_plugins.models.score_head import with_head
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SMALL = ["trainer.per_device_train_batch_size=8"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from rlm_algorithms.auxiliary_lm import adapter_config_like
 from rlm_plugins.models.adapters import Adapter
-from rlm_plugins.models.auxiliary_lm import adapter_config_like
 
 
 def average_config(policy: Any) -> Any:

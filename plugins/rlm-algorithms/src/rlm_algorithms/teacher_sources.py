@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from rlm_algorithms.auxiliary_lm import load_adapter
 from rlm_algorithms.running_average import RunningAverage, average_config
 from rlm_algorithms.vocabulary import Head, head_of
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.adapters import Adapter, load_adapter, new_adapter, sequence_logprobs
+from rlm_plugins.models.adapters import Adapter, new_adapter, sequence_logprobs
 from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.rollout.dynamic_sampling import pad_sequences, stack

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat, PositiveInt
+from rlm_algorithms.auxiliary_part import AuxiliaryPart, policy_gradient_loss
 
 from rlm_intrinsic.vote_counting import (
     Answer,
@@ -22,7 +23,6 @@ from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.data.answer_extraction import Untagged
 from rlm_plugins.equation.batch import Log, LogprobsOf
 from rlm_plugins.lazy import torch
-from rlm_plugins.models.auxiliary_part import AuxiliaryPart, policy_gradient_loss
 
 
 class Ballot(NamedTuple):

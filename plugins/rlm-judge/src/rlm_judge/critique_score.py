@@ -60,8 +60,9 @@ class CritiqueScore(LearnedReward):
         self._critic = checkpoint.model().to(device).requires_grad_(False).eval(), checkpoint.tokenizer()
 
     def __call__(self, prompt_messages: Sequence[Any], completion_messages: Sequence[Any]) -> list[float]:
+        from rlm_algorithms.auxiliary_part import messages_without_special_tokens
+
         from rlm_plugins.evaluation.completions import complete
-        from rlm_plugins.models.auxiliary_part import messages_without_special_tokens
 
         if self._critic is None:
             raise PartError("requires `setup(policy, results)` first", where="critique_score")

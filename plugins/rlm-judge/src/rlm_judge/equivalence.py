@@ -100,8 +100,7 @@ class JudgedEquality:
     def probability(self, reference: str, answer: str) -> float:
         """Return the probability that the model gives to "equal"."""
         import torch
-
-        from rlm_plugins.models.auxiliary_part import messages_without_special_tokens
+        from rlm_algorithms.auxiliary_part import messages_without_special_tokens
 
         self._parts = self._parts or self._load()
         _, model, tokenizer = self._parts

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+from rlm_algorithms.auxiliary_part import messages_without_special_tokens
+
 from rlm_judge.records import Answer, ModelHandle, Query, Usage
 from rlm_judge.spec import LocalSpec, PolicySpec
 from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
-from rlm_plugins.models.auxiliary_part import messages_without_special_tokens
 
 _model_lock = threading.Lock()
 """Disabling adapters affects the whole model, and two judges may share it."""

@@ -49,10 +49,10 @@ class Preferences:
     def build(self, stage: Stage, run: RunState) -> Any:
         """Return the trainer of adapter and head, with all pairs."""
         from peft import LoraConfig
+        from rlm_algorithms.score_head import with_head
         from trl import RewardTrainer
 
         from rlm_judge import reward_files
-        from rlm_plugins.models.score_head import with_head
         from rlm_plugins.trainer import options
         from rlm_plugins.trainer.observer import ObservedSteps
 

@@ -26,12 +26,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rlm_algorithms.auxiliary_lm import load_adapter
+from rlm_algorithms.auxiliary_part import messages_without_special_tokens, without_special_tokens
+from rlm_algorithms.score_head import ScoreHead
 
 from rlm_plugins.data import tables
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.adapters import FILE, evaluation_mode, load_adapter
-from rlm_plugins.models.auxiliary_part import messages_without_special_tokens, without_special_tokens
-from rlm_plugins.models.score_head import ScoreHead
+from rlm_plugins.models.adapters import FILE, evaluation_mode
 
 Context = Callable[[], Any]
 

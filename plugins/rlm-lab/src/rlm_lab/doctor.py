@@ -95,7 +95,7 @@ def _versions() -> Rows:
 def _changed_seams() -> list[str]:
     """Return a line for each internal of TRL that another release has changed; importing TRL takes seconds."""
     try:
-        from rlm_plugins.trainer import trl_seams
+        from rlm_lab import trl_seams
     except ImportError as error:
         return [f"trl: {error}"]
     return trl_seams.changed()

@@ -164,7 +164,7 @@ def _batch(rows: Sequence[int], policy: torch.Tensor, sampler: torch.Tensor, ref
 
 def _penalty(part: Bound) -> Entry:
     """Return the mean of a penalty per completion beside the exact KL to the reference policy, and the gradients."""
-    from rlm_plugins.equation.dispatch import call_term
+    from rlm_plugins.equation.dispatch import call_part
 
     policy, reference = logits().requires_grad_(), logits(0.6)
     logp = token_logp(policy)
@@ -172,7 +172,7 @@ def _penalty(part: Bound) -> Entry:
     kl = probability @ (logp - token_logp(reference)).sum(1)
     (exact,) = torch.autograd.grad(kl, policy, retain_graph=True)
     batch = _batch(range(len(COMPLETIONS)), policy, policy.detach(), reference)
-    terms = call_term(batch, part, 0.0).where(batch.mask, 0.0).sum(1)
+    terms = call_part(part, batch, neutral=0.0).where(batch.mask, 0.0).sum(1)
     mean = probability.detach() @ terms
     gradient = torch.zeros_like(exact)
     if mean.requires_grad:

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from rlm_algorithms.auxiliary_part import AuxiliaryPart
 
 from rlm_plugins.equation.batch import Log, LogprobsOf
 from rlm_plugins.equation.knobs import RewardName, named
 from rlm_plugins.lazy import torch
-from rlm_plugins.models.auxiliary_part import AuxiliaryPart
 
 Ids = Sequence[Sequence[int]]
 _WHERE = "shapers: implicit_reward.outcome"

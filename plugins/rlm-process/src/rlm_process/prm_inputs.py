@@ -47,7 +47,8 @@ class PRMTokenizer:
             steps: Their texts. Trailing white space follows the separator, or is dropped if the separator is white
                 space.
         """
-        from rlm_plugins.models.auxiliary_part import without_special_tokens
+        from rlm_algorithms.auxiliary_part import without_special_tokens
+
         from rlm_plugins.rewards.columns import text_of
 
         if isinstance(prompt, str) or self.tokenizer.chat_template is None:

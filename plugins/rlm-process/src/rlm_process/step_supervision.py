@@ -44,9 +44,9 @@ class StepSupervision:
 
     def build(self, stage: Stage, run: RunState) -> Any:
         """Return the trainer of all weights and the head, with every labelled step."""
+        from rlm_algorithms.score_head import with_head
         from transformers import Trainer as Stock
 
-        from rlm_plugins.models.score_head import with_head
         from rlm_plugins.trainer import options
         from rlm_plugins.trainer.observer import ObservedSteps
         from rlm_process.labelled_steps import PadCollator, cross_entropy, tokenize_examples

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
+from rlm_algorithms.auxiliary_part import AuxiliaryPart, policy_gradient_loss
 
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.equation.batch import Log, LogprobsOf
 from rlm_plugins.lazy import torch
-from rlm_plugins.models.auxiliary_part import AuxiliaryPart, policy_gradient_loss
 from rlm_plugins.workers.distributed import gather_lists, processes
 from rlm_selfplay.task_scoring import Turn
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
     from jaxtyping import Float
 
-    from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
+    from rlm_algorithms.auxiliary_lm import AuxiliaryLM
     from rlm_plugins.stage import Stage
 
 
@@ -26,7 +26,7 @@ class AuxiliaryPart:
     Args:
         name: Name of the part in a recipe, of the adapters, and of the models in errors.
         seeds: Seed of the initialization of each model.
-        settings: The other keyword arguments of :class:`~rlm_plugins.models.auxiliary_lm.AuxiliaryLM`.
+        settings: The other keyword arguments of :class:`~rlm_algorithms.auxiliary_lm.AuxiliaryLM`.
     """
 
     def __init__(self, name: str, *, seeds: Sequence[int] = (0,), **settings: Any) -> None:
@@ -45,7 +45,7 @@ class AuxiliaryPart:
 
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
         """Create each model as an adapter beside the policy's."""
-        from rlm_plugins.models.auxiliary_lm import AuxiliaryLM
+        from rlm_algorithms.auxiliary_lm import AuxiliaryLM
 
         self._models = [AuxiliaryLM(policy, self._name, seed=seed, **self._settings) for seed in self._seeds]
 
@@ -89,7 +89,7 @@ def policy_gradient_loss(
     lengths: Sequence[int],
     aggregation: Literal["token_mean", "sequence_mean"] = "token_mean",
 ) -> Callable[[torch.Tensor, list[int]], torch.Tensor]:
-    """Return −Σᵢ cᵢ Aᵢ Σₜ log π(yᵢₜ) as the `loss` of :meth:`~rlm_plugins.models.auxiliary_lm.AuxiliaryLM.train_step`.
+    """Return −Σᵢ cᵢ Aᵢ Σₜ log π(yᵢₜ) as the `loss` of :meth:`~rlm_algorithms.auxiliary_lm.AuxiliaryLM.train_step`.
 
     c is 1 / Σⱼ |yⱼ| for `token_mean`, and 1 / (N |yᵢ|) for `sequence_mean`. REINFORCE, or GRPO's first update on a
     generation batch, where the ratio is 1.

@@ -1,8 +1,8 @@
-"""TRL's internals that this package depends on: the table of them, what an installed release changed, the fused head.
+"""TRL's internals that the core depends on: the table of them, and what an installed release changed.
 
-`trl_seams.toml` lists every method that is overridden and every function that is not exported by ``trl``, with the
-file that uses it. It has a digest per release, of the source code without comments and docstrings. ``rlm doctor`` and
-the tests name what the installed release has changed. `add_release` adds its digests.
+`rlm_plugins/trainer/trl_seams.toml` lists every method that is overridden and every function that is not exported by
+``trl``, with the file that uses it. It has a digest per release, of the source code without comments and docstrings.
+``rlm doctor`` and the tests name what the installed release has changed. `add_release` adds its digests.
 """
 
 from __future__ import annotations
@@ -14,18 +14,14 @@ import importlib
 import inspect
 import textwrap
 import tomllib
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import MethodType
-from typing import Any
 
 import trl
-from trl.trainer.utils import add_fused_lm_head
 
-from rlm_plugins.models.adapters import causal_model
+import rlm_plugins
 
-TABLE = Path(__file__).with_name("trl_seams.toml")
+TABLE = Path(rlm_plugins.__file__).with_name("trainer") / "trl_seams.toml"
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Seam:
 
     Args:
         name: Module and qualified name, with a colon between them.
-        used_by: The file of this package that overrides or calls it.
+        used_by: The file of the core that overrides or calls it.
         digests: Release of TRL → digest of the source code there.
     """
 
@@ -79,37 +75,9 @@ def changed() -> list[str]:
     return lines
 
 
-class FusedHead:
-    """TRL's fused LM head of a model, whose temperature can change during training.
-
-    TRL fixes the temperature when it adds the head. A new head is added on top of TRL's, which then only calls the
-    forward pass of the model. Wrappers that accelerate adds later stay in place.
-    """
-
-    def __init__(self, model: Any, accelerator: Any, cast_to_fp32: bool) -> None:
-        self._model = base = causal_model(accelerator.unwrap_model(model))
-        self._trl, self._cast_to_fp32 = base.forward, cast_to_fp32
-        self._current = base.forward.__func__
-        autocast = accelerator.autocast if hasattr(base, "_original_forward") else nullcontext
-
-        @functools.wraps(type(base).forward)
-        def forward(module: Any, *args: Any, **kwargs: Any) -> Any:
-            with autocast():
-                return self._current(module, *args, **kwargs)
-
-        base.forward = MethodType(forward, base)
-
-    def set_temperature(self, temperature: float) -> None:
-        """Divide the logits by `temperature` from now on."""
-        wrapped, self._model.forward = self._model.forward, self._trl
-        outputs = ("log_probs", "entropy")
-        add_fused_lm_head(self._model, temperature, cast_lm_head_to_fp32=self._cast_to_fp32, outputs=outputs)
-        self._current, self._model.forward = self._model.forward.__func__, wrapped
-
-
 def add_release() -> None:
     """Write the table with the digests of the installed release."""
-    lines = ["# `digests` are written by `rlm_plugins.trainer.trl_seams.add_release()`."]
+    lines = ["# `digests` are written by `rlm_lab.trl_seams.add_release()`."]
     for seam in seams():
         digests = {**seam.digests, release(): digest(seam.name) or "absent"}
         shown = ", ".join(f'"{version}" = "{value}"' for version, value in sorted(digests.items()))

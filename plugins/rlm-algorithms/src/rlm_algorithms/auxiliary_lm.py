@@ -7,98 +7,21 @@ training its output equals the base's.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
-from typing import Any, Generic, Protocol, TypeVar
+from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
 
 from rlm_plugins.equation.batch import LogprobsOf
-from rlm_plugins.equation.knobs import Schedule, value_at
-from rlm_plugins.equation.step import check_number, check_weights, max_abs
 from rlm_plugins.errors import RlmError
-from rlm_plugins.models.adapters import new_adapter
+from rlm_plugins.models.adapters import FILE, Adapter, new_adapter
+from rlm_plugins.models.critic import AuxiliaryOptimizer
 from rlm_plugins.rollout.dynamic_sampling import pad_to_width
 from rlm_plugins.workers.distributed import gather_lists, processes, rank_slice
-
-Mean = Callable[[torch.Tensor], torch.Tensor]
-"""Mean of a tensor over the ranks."""
-
-
-class Trainable(Protocol):
-    """A model with its own optimizer: a critic or an auxiliary language model."""
-
-    def parameters(self) -> list[torch.Tensor]:
-        """Return the trained parameters."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any], /) -> None: ...
-
-
-P = TypeVar("P", bound=Trainable)
-
-
-class AuxiliaryOptimizer(Generic[P]):
-    """AdamW without weight decay for the trained parameters of one model.
-
-    Early gradients of such a model are large; clipped together with the policy's, they would scale those down. Its
-    learning rate is independent of the policy's schedule. `mean` averages the gradients over the ranks.
-    """
-
-    def __init__(
-        self,
-        model: P,
-        *,
-        name: str,
-        learning_rate: float | Schedule,
-        max_grad_norm: float,
-        mean: Mean,
-        adam: dict[str, Any] | None = None,
-    ) -> None:
-        self.model, self._name, self._learning_rate, self._mean = model, name, learning_rate, mean
-        self._max_grad_norm = max_grad_norm or math.inf
-        self._initial_max = max_abs(model.parameters())
-        self._optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, **(adam or {}))
-
-    def step(self, step: int) -> tuple[float, float]:
-        """Take an optimizer step; return ‖gradient‖₂ before clipping, and the learning rate."""
-        weights, rate = self.model.parameters(), float(value_at(self._learning_rate, step))
-        self._average_gradients(weights)
-        norm = torch.nn.utils.clip_grad_norm_(weights, self._max_grad_norm).item()
-        check_number(norm, f"the norm of the gradient of the {self._name}", step)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        self._optimizer.step()
-        check_weights(weights, self._initial_max, f"the {self._name}", step)
-        self._optimizer.zero_grad(set_to_none=True)  # before the trainer measures the policy's gradient
-        return norm, rate
-
-    def _average_gradients(self, weights: list[torch.Tensor]) -> None:
-        """Average the gradients over the ranks; DDP does not handle these weights."""
-        if processes().num_processes == 1:
-            return  # saves the concatenation, which is as large as the model
-        with_grad = [x for x in weights if x.grad is not None]
-        if not with_grad:
-            return
-        gradients = self._mean(torch.cat([x.grad.flatten() for x in with_grad if x.grad is not None]))
-        for x, gradient in zip(with_grad, gradients.split([x.numel() for x in with_grad]), strict=True):
-            x.grad = gradient.view_as(x)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**self.model.state_dict(), "optimizer": self._optimizer.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state of model and optimizer."""
-        self.model.load_state_dict({name: x for name, x in state.items() if name != "optimizer"})
-        if "optimizer" not in state:
-            problem = f"the checkpoint has no optimizer state of the {self._name}: training cannot resume exactly"
-            raise RlmError(problem, where=self._name)
-        self._optimizer.load_state_dict(state["optimizer"])
-
 
 Ids = Sequence[Sequence[int]]
 Loss = Callable[[torch.Tensor, list[int]], torch.Tensor]
@@ -231,6 +154,22 @@ def adapter_config_like(policy: Any) -> Any:
     config.lora_dropout, config.bias, config.modules_to_save = 0.0, "none", None
     config.init_lora_weights = True  # so that its output equals the base's
     return config
+
+
+def load_adapter(policy: Any, name: str, folder: Path) -> Adapter:
+    """Load an adapter that PEFT saved in a folder; it is not trainable, and no RNG state is used."""
+    from peft import LoraConfig
+    from safetensors.torch import load_file
+
+    config = LoraConfig.from_pretrained(folder)
+    config.task_type, config.modules_to_save, config.inference_mode = "CAUSAL_LM", None, True
+    adapter = new_adapter(policy, name, config, trainable=False)
+    saved = {name: x for name, x in load_file(folder / FILE).items() if ".lora_" in name}
+    try:
+        adapter.load_state_dict(saved)
+    except RlmError as error:
+        raise RlmError(error.problem, where=str(folder)) from None
+    return adapter
 
 
 def _sharding() -> str:
