@@ -176,8 +176,7 @@ def build_environment(
 ) -> EnvironmentSpec:
     """Return the data sets and the environment of a stage, with their examples checked.
 
-    Environments in `built` are reused. With `held_out_only` training examples may be missing, and without held-out
-    examples those of training are evaluated.
+    Environments in `built` are reused; with `held_out_only` one kind of examples may stand in for the other.
     """
     key, name = json.dumps(plan.stage.body["environment"]), plan.environment.part.name
     where = plan.address("environment")
@@ -279,9 +278,6 @@ def resolved(stages: Sequence[Stage], recipe: Recipe) -> dict[str, Any]:
 
 
 def explain_origins(recipe: Recipe, stage: Stage, place: Path) -> list[dict[str, Any]]:
-    """Return ``path``, ``value`` and ``origin`` of every value of a composed stage, in the order of the recipe.
-
-    Origins: ``recipe.yaml line 12``, ``command line``, ``algorithm grpo``, ``default of clip``, ….
-    """
+    """Return ``path``, ``value`` and ``origin`` (``recipe.yaml line 12``, …) of every value of a composed stage."""
     values = ((format_path(path), value) for path, value in leaves(dict(stage.body), place))
     return [{"path": path, "value": value, "origin": recipe.origins.get(path, "default")} for path, value in values]

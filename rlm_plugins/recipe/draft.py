@@ -70,10 +70,7 @@ def _complete(draft: Draft, stage_path: Path, stage: dict[str, Any]) -> dict[str
 
 
 def inherited(draft: Draft, stage_path: Path, section: str) -> Any:
-    """Return a copy of the section that the stage at `stage_path` inherits; None without one, and for `trainer:`.
-
-    A later stage starts from the weights of the one before, so of `model:` it inherits the adapter only.
-    """
+    """Return a copy of the section that a stage inherits, if any; of `model:` a later one inherits the adapter."""
     is_inherited = len(stage_path) == 2 and (section in SECTIONS or section not in KEYS)
     is_inherited = is_inherited and section != "trainer"
     value = draft.data.get(section) if is_inherited else None
@@ -143,7 +140,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 def apply(draft: Draft, text: str) -> Path:
     """Set one value, in place, and return its address; missing mappings are created, entries of lists must exist.
 
-    Entries of lists go by position or name: ``rewards.0.weight=2``, ``rewards.accuracy.weight=2``.
+    Entries go by position or name: ``rewards.0.weight=2``, ``rewards.accuracy.weight=2``.
     """
     address, value = parse_override(text)
     *parents, last = parse_path(address)

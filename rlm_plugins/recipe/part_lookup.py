@@ -159,9 +159,8 @@ FILES = (".gguf",)
 def resolve_model_name(spec: Mapping[str, Any], registry: Registry, folder: pathlib.Path, where: str) -> dict[str, Any]:
     """Return the section `model` with the name of a part, and what that part pins.
 
-    A name that finds a part is that part. Otherwise a folder (relative to the recipe or to the working directory), and
-    any name with a slash, is short for ``{name: pretrained, path: …}``. A file is short for the part that is called
-    like its suffix: ``model.gguf`` for ``{name: gguf, path: model.gguf}``.
+    A name without a part is short for ``{name: pretrained, path: …}`` if it is a folder or has a slash, and for
+    ``{name: gguf, path: model.gguf}`` if it is a file.
     """
     name = spec["name"]
     try:

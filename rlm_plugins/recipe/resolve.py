@@ -132,10 +132,7 @@ def resolve_rewards(recipe: Recipe, registry: Registry) -> list[Reward]:
 
 
 def _sections(finder: Finder, raw: Mapping[str, Any], *, has_equation: bool) -> tuple[dict[str, Bound], dict[str, Any]]:
-    """Return the sections that packages own, and the same as plain data: those of the recipe, and default ones.
-
-    One that needs an equation is left out of a stage without one.
-    """
+    """Return the sections that packages own, as parts and as plain data; one that needs an equation only with one."""
     sections: dict[str, Bound] = {}
     resolved: dict[str, Any] = {}
     owned = [key for key in raw if key not in KEYS]

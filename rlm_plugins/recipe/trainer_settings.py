@@ -206,10 +206,7 @@ def check_tracker(name: str, where: str) -> None:
 
 
 def trainer_defaults() -> dict[str, Any]:
-    """Return our values for settings that a recipe does not set: quiet, and float32 without an accelerator.
-
-    TRL's default, bf16 autocast, is slower than float32 on most CPUs.
-    """
+    """Return our defaults of settings: quiet, and float32 without an accelerator, where bf16 autocast is slower."""
     import torch
 
     quiet = {"report_to": "none", "disable_tqdm": True, "logging_steps": 1}

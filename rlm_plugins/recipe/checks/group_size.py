@@ -25,18 +25,7 @@ TOO_SMALL = {
 
 
 def check_groups(slots: Mapping[str, Any], size: int, rewards: Sequence[str], where: str, registry: Registry) -> None:
-    """Check that advantages and filters give a signal for groups of `size`.
-
-    Args:
-        slots: Key of ``algorithm:`` → part, None, or list of parts.
-        size: Completions per prompt.
-        rewards: The labels of the rewards.
-        where: Address of the section, for errors.
-        registry: The parts to suggest.
-
-    Raises:
-        RecipeError: It names the part, and the smallest group size.
-    """
+    """Check that advantages and filters give a signal for groups of `size`; the error suggests other parts."""
     for slot, bound, address in iter_parts(slots, where):
         is_checked = slot in TOO_SMALL and (slot != "advantage" or _reads_advantages(slots["policy_loss"]))
         if is_checked and (minimum := min_group_size(bound, size, rewards, slots["rollouts"])):
@@ -64,11 +53,7 @@ def _has_required_knob(part: Part) -> bool:
 
 
 def check_refills(filters: Sequence[Bound], where: str) -> None:
-    """Check that filters that refill agree on the number of sampling rounds.
-
-    Raises:
-        RecipeError: Two bounds.
-    """
+    """Check that filters that refill agree on the number of sampling rounds."""
     bounds = [(part.part.name, part.options["refill"]) for part in filters if part.options.get("refill")]
     if len({bound for _, bound in bounds}) > 1:
         refills = " and ".join(f"`{name}` has `refill: {bound}`" for name, bound in bounds)
@@ -83,11 +68,7 @@ LARGE = 64
 def min_group_size(part: Bound, size: int, rewards: Sequence[str], sources: Sequence[Bound] = ()) -> int:
     """Return the smallest group size for which a part gives a signal, if `size` gives none; otherwise 0.
 
-    Args:
-        part: An advantage (a signal is not 0) or a filter (a signal is a kept completion).
-        size: Completions per prompt.
-        rewards: The labels of the rewards.
-        sources: Rollout sources beside the policy.
+    The signal of an advantage is a value other than 0, that of a filter a kept completion.
     """
     if size >= LARGE or has_signal(part, size, rewards, sources) or not has_signal(part, LARGE, rewards, sources):
         return 0

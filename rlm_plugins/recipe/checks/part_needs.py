@@ -26,13 +26,9 @@ _NO_ENGINE = "comes from the inference engine, and transformers reports none"
 def unavailable_data(
     slot: str, *, has_importance: bool, has_shapers: bool, provided: Collection[str]
 ) -> dict[str, str]:
-    """Return the fields of the batch that are unavailable to a part in `slot`, each with the reason.
+    """Return the fields of the batch that a part in `slot` cannot have, each with the reason.
 
-    Args:
-        slot: That of the part (a key of ``algorithm:``).
-        has_importance: True if the algorithm has an importance part.
-        has_shapers: True if it has a shaper.
-        provided: Data that sections, settings, vLLM or a rollout source provide: ``rollout_logp``, ``teacher_logp``.
+    `provided` are the data that sections, settings, vLLM or a rollout source provide.
     """
     missing: dict[str, str] = {}
     if not has_importance or slot == "importance":
@@ -48,13 +44,7 @@ def unavailable_data(
 
 
 def provided_data(owners: Iterable[Any], settings: Mapping[str, Any], rollouts: Any) -> set[str]:
-    """Return the data of the batch that settings, sections, vLLM and rollout sources provide.
-
-    Args:
-        owners: The settings and sections of packages that a stage has, each with `provides`.
-        settings: ``trainer:`` of the recipe.
-        rollouts: Rollout sources beside the policy.
-    """
+    """Return the data of the batch that settings and sections (with `provides`), vLLM and rollout sources provide."""
     provided = {name for owner in owners for name in owner.provides}
     return provided | ({"rollout_logp"} if rollouts or settings.get("use_vllm") else set())
 
@@ -71,16 +61,7 @@ _REMEDIES = dict.fromkeys(TEACHER, "add the section `teacher: {model: …}`; it 
 
 
 def check_needs(slots: Mapping[str, Any], where: str, *, provided: Collection[str]) -> None:
-    """Check that all data that the parts of an algorithm require are provided.
-
-    Args:
-        slots: Key of ``algorithm:`` → part, None, or list of parts.
-        where: Address of the section, for errors.
-        provided: See :func:`unavailable_data`.
-
-    Raises:
-        RecipeError: It names the part, the data, and what would provide it.
-    """
+    """Check that all data that the parts of an algorithm require are provided."""
     has = {"has_importance": slots.get("importance") is not None, "has_shapers": bool(slots.get("shapers"))}
     for slot, bound, address in iter_parts(slots, where):
         missing = unavailable_data(slot, **has, provided=provided)
@@ -99,17 +80,7 @@ def iter_parts(slots: Mapping[str, Any], where: str) -> Iterator[tuple[str, Boun
 
 
 def check_unused_slots(algorithm: Part, trainer: Part, merged: Mapping[str, Any], where: str) -> None:
-    """Check that a trainer with a loss of its own gets no parts of the equation, which it would ignore.
-
-    Args:
-        algorithm: Its algorithm; if it has parts itself, its trainer supports them.
-        trainer: Its trainer.
-        merged: Key of ``algorithm:`` → the merged choice.
-        where: Address of the section, for errors.
-
-    Raises:
-        RecipeError: It names the trainer and the slot.
-    """
+    """Check that a trainer with a loss of its own, and an algorithm without parts, gets no parts of the equation."""
     if needs_equation(trainer.target) or any(algorithm.target.slots().values()):
         return
     for slot in (slot for slot, spec in merged.items() if spec and slot != "rollouts"):
@@ -120,17 +91,7 @@ def check_unused_slots(algorithm: Part, trainer: Part, merged: Mapping[str, Any]
 
 
 def check_symbols(slots: Mapping[str, Any], num_rewards: int, stage_path: Path, registry: Registry) -> None:
-    """Check that the equation has its three required symbols, and that there are rewards.
-
-    Args:
-        slots: Key of ``algorithm:`` → part, None, or list of parts.
-        num_rewards: Number of rewards of the stage.
-        stage_path: Address of the stage.
-        registry: The parts to suggest.
-
-    Raises:
-        RecipeError: It names the slot and the parts for it.
-    """
+    """Check that the equation has its three required symbols, and that there are rewards."""
     for slot in ("advantage", "policy_loss", "aggregator"):
         if slots[slot] is None:
             where, allowed = format_path((*stage_path, "algorithm", slot)), ", ".join(registry.names(HOOK_OF[slot]))
@@ -141,14 +102,9 @@ def check_symbols(slots: Mapping[str, Any], num_rewards: int, stage_path: Path, 
 
 
 def names_in(bound: Bound, kind: str) -> Iterator[tuple[str, str]]:
-    """Yield the names that the knobs of a part hold, by their annotations (:class:`rlm_plugins.equation.knobs.NameOf`).
+    """Yield the names that the knobs of a part hold by their annotation :class:`~rlm_plugins.equation.knobs.NameOf`.
 
-    Args:
-        bound: A part with its knobs.
-        kind: ``reward`` or ``source``.
-
-    Yields:
-        Address inside the part (``.of[1]``), and the name.
+    The kind is ``reward`` or ``source``; each name comes after its address inside the part (``.of[1]``).
     """
     for knob, field in bound.part.knobs.model_fields.items():
         yield from _names(field.rebuild_annotation(), bound.knobs[knob], NameOf(kind), f".{knob}")
@@ -174,15 +130,7 @@ def _names(hint: Any, value: Any, name_of: NameOf, where: str) -> Iterator[tuple
 
 
 def check_reward_names(parts: Iterable[tuple[Bound, str]], labels: Sequence[str]) -> None:
-    """Check that every reward that a knob names exists.
-
-    Args:
-        parts: Each with its address.
-        labels: The labels of the rewards.
-
-    Raises:
-        RecipeError: It names the part and the rewards.
-    """
+    """Check that every reward that a knob of `parts` (with their addresses) names exists."""
     for bound, address in parts:
         for suffix, name in names_in(bound, "reward"):
             if name not in labels:
@@ -195,17 +143,7 @@ def check_reward_names(parts: Iterable[tuple[Bound, str]], labels: Sequence[str]
 
 
 def check_sources(slots: Mapping[str, Any], stage_path: Path) -> None:
-    """Check that labels of sources are unique, and that every named source exists.
-
-    A term names it by the key ``source``; a shaper, filter or advantage by a knob.
-
-    Args:
-        slots: Key of ``algorithm:`` → part, None, or list of parts.
-        stage_path: Address of the stage.
-
-    Raises:
-        RecipeError: It names the term and the sources.
-    """
+    """Check that labels of sources are unique, and that every source that a term or a knob names exists."""
     where = format_path((*stage_path, "algorithm"))
     valid = labels(slots["rollouts"], f"{where}.rollouts")
     for _, term, address in iter_parts(slots, where):
@@ -221,16 +159,7 @@ def check_sources(slots: Mapping[str, Any], stage_path: Path) -> None:
 
 
 def check_rows_fit(slots: Mapping[str, Any], config: Any, stage_path: Path) -> None:
-    """Check that the sources fit into a group.
-
-    Args:
-        slots: Key of ``algorithm:`` → part, None, or list of parts.
-        config: The trainer's; one without ``num_generations`` has no groups.
-        stage_path: Address of the stage.
-
-    Raises:
-        RecipeError: They take more completions than a group has, or the trainer generates none.
-    """
+    """Check that the sources fit into a group of the completions that the trainer generates."""
     where = format_path((*stage_path, "algorithm", "rollouts"))
     if slots["rollouts"] and not hasattr(config, "num_generations"):
         raise RecipeError("this trainer generates no completions", where=where, hint="leave `rollouts` out")
@@ -239,12 +168,7 @@ def check_rows_fit(slots: Mapping[str, Any], config: Any, stage_path: Path) -> N
 
 
 def warnings_of(slots: Mapping[str, Any], trainer: Mapping[str, Any]) -> list[str]:
-    """Return warnings about valid combinations of parts, and of parts and settings, that are rarely intended.
-
-    Args:
-        slots: Key of ``algorithm:`` → part, None, or list of parts.
-        trainer: Field of the trainer's config, or setting of a package → value.
-    """
+    """Return warnings about valid combinations of parts, and of parts and settings, that are rarely intended."""
     warnings = []
     for slot, bound, _ in iter_parts(slots, ""):
         target: Any = bound.target
@@ -262,16 +186,7 @@ def warnings_of(slots: Mapping[str, Any], trainer: Mapping[str, Any]) -> list[st
 
 
 def check_config_rules(slots: Mapping[str, Any], config: Any, where: str) -> None:
-    """Call `validate(config, **knobs)` of every part that has it; a schedule is checked at both ends.
-
-    Args:
-        slots: Key of ``algorithm:`` → part, None, or list of parts.
-        config: The trainer's.
-        where: Address of the section, for errors.
-
-    Raises:
-        RecipeError: As raised by the part, with its address.
-    """
+    """Call `validate(config, **knobs)` of every part that has it; a schedule is checked at both ends."""
     for _, bound, address in iter_parts(slots, where):
         target: Any = bound.target
         for end in ("start", "end") if isinstance(target, ValidatesConfig) else ():

@@ -31,18 +31,7 @@ def columns(rows: Any) -> list[str]:
 def check_columns(
     environment_spec: EnvironmentSpec, kind: str, rewards: Sequence[Reward], name: str, where: str
 ) -> None:
-    """Check that the data set has the columns that rewards require.
-
-    Args:
-        environment_spec: The data sets.
-        kind: ``training`` or ``held-out``.
-        rewards: In the order of the recipe.
-        name: Of the environment, for errors.
-        where: Address of the rewards.
-
-    Raises:
-        RecipeError: It names the reward, the column, and the columns there are.
-    """
+    """Check that the `training` or `held-out` examples (`kind`) have the columns that rewards require."""
     rows = environment_spec.train if kind == "training" else environment_spec.test
     names = [column for column in columns(rows) if column not in NOT_FOR_REWARDS]
     for number, reward in enumerate(rewards if columns(rows) else ()):
@@ -64,11 +53,7 @@ def check_columns(
 def check_trainer_columns(
     environment_spec: EnvironmentSpec, required: Sequence[str], name: str, where: str, *, held_out: bool = False
 ) -> None:
-    """Check that the examples (or the held-out examples) have the columns that the trainer requires.
-
-    Raises:
-        RecipeError: It names the column and those there are.
-    """
+    """Check that the examples (or the held-out examples) have the columns that the trainer requires."""
     rows, kind = (environment_spec.test, "held-out") if held_out else (environment_spec.train, "training")
     names = columns(rows)
     for column in (column for column in required if column not in names and (names or not held_out)):
@@ -82,17 +67,7 @@ def check_parts(
     environment_spec: EnvironmentSpec,
     rewards: Sequence[Reward] = (),
 ) -> None:
-    """Call the method `check` of every part that has one.
-
-    Args:
-        parts: Rewards and parts of the equation, with their addresses.
-        lora: The policy's adapter (None: all weights are trained), which a `check` may name.
-        environment_spec: The data sets; a `check` may name `columns`, those of the training set.
-        rewards: Those of the stage, with their weights, which a `check` may name, beside its own knobs.
-
-    Raises:
-        RecipeError: As raised by the part, with its address.
-    """
+    """Call the method `check` of every part that has one, with the knobs, adapter, columns and rewards it names."""
     available = {"lora": lora, "columns": columns(environment_spec.train), "rewards": rewards}
     for part, where in parts:
         if isinstance(part.target, ChecksItself):
@@ -104,9 +79,6 @@ def check_source_columns(environment_spec: EnvironmentSpec, sources: Sequence[Bo
     """Check that the data set has the columns that rollout sources require, and call their `check`.
 
     A `check` that names ``prompts`` gets those of the training set.
-
-    Raises:
-        RecipeError: It names the source, the column, and the columns there are.
     """
     names = columns(environment_spec.train)
     for number, source in enumerate(sources):
@@ -130,17 +102,7 @@ def _check_source(check: Callable[..., None], environment_spec: EnvironmentSpec)
 
 
 def check_environment(environment_spec: EnvironmentSpec, name: str, where: str) -> None:
-    """Check that an environment can be created and reset with the columns of its data set, and has actions.
-
-    Args:
-        environment_spec: The data sets and the environment.
-        name: Of the environment, for errors.
-        where: Its address.
-
-    Raises:
-        RecipeError: It cannot be created, has neither `step` nor tools, has invalid limits, or requires a column that
-            is missing.
-    """
+    """Check that an environment can be created and reset with the columns of its data set, and has actions."""
     if environment_spec.environment is None:
         return
     try:
@@ -178,17 +140,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def check_multi_turn_parts(environment_spec: EnvironmentSpec, slots: Mapping[str, Any], name: str, where: str) -> None:
-    """Check that the parts of an algorithm fit the environment: single-turn or multi-turn.
-
-    Args:
-        environment_spec: That of the stage.
-        slots: Key of ``algorithm:`` → part, None, or list of parts.
-        name: Of the environment, for errors.
-        where: Address of the algorithm.
-
-    Raises:
-        RecipeError: A part requires turn rewards, or generates whole completions, where the environment does not.
-    """
+    """Check that the parts of an algorithm fit the environment: single-turn or multi-turn."""
     for number, source in enumerate(slots["rollouts"]):
         _check_turns(environment_spec, source, name, f"{where}.rollouts[{number}]")
     for _, part, address in iter_parts(slots, where):
@@ -214,18 +166,7 @@ def _check_turns(environment_spec: EnvironmentSpec, source: Bound, name: str, wh
 
 
 def check_images(environment_spec: EnvironmentSpec, source: ModelSpec, produces: str, critic: Any, where: str) -> None:
-    """Check that a model sees the images of its examples, and that the stage can train on them.
-
-    Args:
-        environment_spec: The data sets.
-        source: The model.
-        produces: Kind of model that the trainer produces; only a `policy` is trained on images.
-        critic: The critic, or None.
-        where: Address of the environment.
-
-    Raises:
-        RecipeError: It names the column and what to change.
-    """
+    """Check that a model sees the images of its examples, and that the stage can train on them."""
     names = image_columns(columns(environment_spec.train))
     if not names:
         return
