@@ -15,8 +15,7 @@ from rlm_plugins import recipe
 from rlm_plugins.api import arguments
 from rlm_plugins.builtin.rewards import check_trl_columns
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.checks.group_size import check_groups
-from rlm_plugins.recipe.checks.part_needs import check_config_rules, check_rows_fit
+from rlm_plugins.recipe.checks.part_needs import check_with_config
 from rlm_plugins.recipe.compose import stage_of
 from rlm_plugins.recipe.resolve import Plan, located, plans_of
 from rlm_plugins.recipe.trainer_settings import check_installed
@@ -113,11 +112,8 @@ def _stage_from(extras: Extras, args: Any, reward_funcs: Any, adapter: Any, data
             check_consistency(kind, args, plan)
         fixed = {name: value for name, value in plan.stage.settings.items() if name != "use_vllm" or value}
         trainer_config = converted(args, plan, fixed)
-        check_rows_fit(plan.slots, trainer_config, ())
-        check_config_rules(plan.slots, trainer_config, "algorithm")
+        check_with_config(plan, trainer_config, registry)
         check_installed(trainer_config, "args")
-        labels = [reward.label for reward in plan.stage.rewards]
-        check_groups(plan.slots, trainer_config.num_generations, labels, "algorithm", registry)
     environment = EnvironmentSpec(train=() if data is None else data)
     source: Any = ModelSpec(config=None, tokenizer=_in_memory, load=_in_memory)  # type: ignore[arg-type]
     stage = stage_of(plan, environment, source, {})

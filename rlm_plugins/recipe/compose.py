@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from rlm_plugins.data.successes import described
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe.checks.examples import check_indexable, check_refill, check_rows, check_size, check_stage_texts
-from rlm_plugins.recipe.checks.group_size import check_groups
-from rlm_plugins.recipe.checks.part_needs import check_config_rules, check_rows_fit, iter_parts
+from rlm_plugins.recipe.checks.part_needs import check_with_config, iter_parts
 from rlm_plugins.recipe.checks.required_columns import (
     check_columns,
     check_environment,
@@ -24,7 +23,7 @@ from rlm_plugins.recipe.checks.required_columns import (
 )
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.paths import Path, format_path, leaves, prefixed_address
-from rlm_plugins.recipe.resolve import Plan, located, plans_of, symbols
+from rlm_plugins.recipe.resolve import Plan, located, plans_of
 from rlm_plugins.recipe.stage_sections import check_quantized
 from rlm_plugins.recipe.trainer_settings import (
     LORA,
@@ -135,11 +134,7 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
         project_defaults=trainer_defaults(),
         added=stage.extensions.settings,
     )
-    check_rows_fit(plan.slots, config, plan.stage_path)
-    check_config_rules(plan.slots, config, plan.address("algorithm"))
-    if hasattr(config, "num_generations") and any(symbols(plan).values()):
-        labels, where = [reward.label for reward in stage.rewards], plan.address("algorithm")
-        check_groups(plan.slots, config.num_generations, labels, where, registry)
+    check_with_config(plan, config, registry)
     return config
 
 
@@ -156,7 +151,7 @@ def _check_prompt_source(plan: Plan, environment_spec: EnvironmentSpec) -> None:
 def stage_of(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, earlier: Mapping[str, Any]) -> Stage:
     """Return a resolved stage with its data and its weights."""
     equation = None
-    if any(symbols(plan).values()):
+    if plan.has_symbols:
         from rlm_plugins.equation.equation import Equation
 
         equation = Equation.from_slots(plan.slots)

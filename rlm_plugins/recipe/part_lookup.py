@@ -12,8 +12,7 @@ import pydantic_core
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.equation.knobs import Schedule, as_recipe_value, read
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.document import Recipe
-from rlm_plugins.recipe.draft import COMMAND_LINE
+from rlm_plugins.recipe.document import COMMAND_LINE, Recipe
 from rlm_plugins.recipe.paths import Path, absolute_knobs, format_path, leaves, position
 from rlm_plugins.recipe.sections import MANY
 from rlm_plugins.registry import Registry
