@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from rlm_plugins.data.successes import described
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.checks.examples import check_indexable, check_refill, check_rows, check_size, check_stage_texts
-from rlm_plugins.recipe.checks.part_needs import check_with_config, iter_parts
+from rlm_plugins.recipe.checks.examples import check_prompt_source, check_rows, check_size, check_stage_texts
+from rlm_plugins.recipe.checks.part_needs import check_with_config
 from rlm_plugins.recipe.checks.required_columns import (
     check_columns,
+    check_data,
     check_environment,
     check_images,
-    check_multi_turn_parts,
-    check_parts,
-    check_source_columns,
-    check_trainer_columns,
     columns,
 )
 from rlm_plugins.recipe.document import Recipe
@@ -38,7 +35,7 @@ from rlm_plugins.recipe.trainer_settings import (
 )
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.registry.protocols import Evaluates, PreparesExamples, columns_of, product_of, refused_by
+from rlm_plugins.registry.protocols import PreparesExamples, columns_of, product_of, refused_by
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Place, Stage
 
@@ -106,7 +103,7 @@ def _check_built(plan: Plan, stage: Stage, config: Any, held_out_only: bool) -> 
         check_size(stage.environment_spec, config, where)
         for section in stage.sections.values():
             section.check_stage(stage, plan.address("rewards"))
-    _check_prompt_source(plan, stage.environment_spec)
+    check_prompt_source(plan, stage.environment_spec)
     check_images(stage.environment_spec, stage.source, product_of(stage.trainer), stage.critic, where)
     check_stage_texts(stage, None if held_out_only else config, where)
     check_quantized(stage, plan.address("critic"), plan.address("model"))
@@ -136,16 +133,6 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
     )
     check_with_config(plan, config, registry)
     return config
-
-
-def _check_prompt_source(plan: Plan, environment_spec: EnvironmentSpec) -> None:
-    """Check that prompts can be sampled by index, if a part selects them during training."""
-    from rlm_plugins.rollout.prompt_source import reason
-
-    where = plan.address("algorithm")
-    parts = [part for _, part, _ in iter_parts(plan.slots, where)]
-    check_indexable(environment_spec, reason(parts), plan.stage.body["environment"]["name"], where)
-    check_refill(environment_spec, reason([part for part in parts if part.options.get("refill")]), f"{where}.filters")
 
 
 def stage_of(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, earlier: Mapping[str, Any]) -> Stage:
@@ -182,20 +169,9 @@ def build_environment(
         if held_out_only:
             built[key] = _with_held_out(built[key])
     trainer: Any = plan.stage.trainer
-    environment_spec, rewards = _prepared(built[key], trainer, plan.stage_path), plan.address("rewards")
+    environment_spec = _prepared(built[key], trainer, plan.stage_path)
     check_rows(environment_spec, name, where, with_text="demonstration" in columns_of(trainer))
-    check_environment(environment_spec, name, where)
-    check_trainer_columns(environment_spec, columns_of(trainer), name, where)
-    if plan.stage.evaluation is not None and isinstance(trainer, Evaluates):  # it requires the same columns
-        check_trainer_columns(environment_spec, columns_of(trainer), name, where, held_out=True)
-    if any(plan.slots.values()):
-        check_multi_turn_parts(environment_spec, plan.slots, name, plan.address("algorithm"))
-    check_source_columns(environment_spec, plan.slots["rollouts"], name, plan.address("algorithm", "rollouts"))
-    if any(plan.slots.values()) and not plan.slots["rollouts"]:  # a rollout source may add any column
-        check_columns(environment_spec, "training", plan.stage.rewards, name, rewards)
-    check_parts(_named_parts(plan, rewards), plan.stage.lora, environment_spec, plan.stage.rewards)
-    if plan.stage.evaluation is not None:  # the policy alone answers held-out prompts
-        check_columns(environment_spec, "held-out", plan.stage.rewards, name, rewards)
+    check_data(plan, environment_spec)
     return environment_spec
 
 
@@ -228,16 +204,6 @@ def _prepared(environment_spec: EnvironmentSpec, trainer: Any, stage_path: Path)
     if train is environment_spec.train and test is environment_spec.test:
         return environment_spec
     return replace(environment_spec, train=train, test=test)
-
-
-def _named_parts(plan: Plan, rewards: str) -> Iterator[tuple[Bound, str]]:
-    """Yield rewards, parts of the equation and the engine with their addresses; rollout sources are checked before."""
-    yield from ((reward.part, f"{rewards}[{number}]") for number, reward in enumerate(plan.stage.rewards))
-    for slot, bound, where in iter_parts(plan.slots, plan.address("algorithm")):
-        if slot != "rollouts":
-            yield bound, where
-    if plan.stage.engine is not None:
-        yield plan.stage.engine, plan.address("engine")
 
 
 def build_source(plan: Plan) -> ModelSpec:

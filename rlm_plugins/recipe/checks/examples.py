@@ -12,17 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlm_plugins.data.images import image_columns, image_ids, undecoded, without_images
 from rlm_plugins.data.text_columns import SAMPLED, Examples, TextColumn
 from rlm_plugins.equation.batch import SAMPLE
 from rlm_plugins.errors import RecipeError, RlmError, expected, is_out_of_memory, nearest
+from rlm_plugins.recipe.checks.part_needs import iter_parts
 from rlm_plugins.recipe.checks.required_columns import columns
 from rlm_plugins.registry.protocols import columns_of, gold_column_of
 from rlm_plugins.rollout.group_layout import columns_read
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward, Stage
+
+if TYPE_CHECKING:
+    from rlm_plugins.recipe.resolve import Plan
 
 
 def check_rows(
@@ -90,23 +94,22 @@ def _refuse_other_columns(rows: Sequence[Mapping[str, Any]], names: list[str], t
     raise RecipeError(f"{title.format(number)} {problem} column '{column}'", where=where)
 
 
-def check_indexable(environment_spec: EnvironmentSpec, reason: str, name: str, where: str) -> None:
-    """Check that the training set is no stream, if there is a `reason` for sampling prompts by index."""
-    if reason and not (hasattr(environment_spec.train, "__len__") and hasattr(environment_spec.train, "__getitem__")):
-        raise RecipeError(
-            f"{reason}, but the training set of '{name}' is a stream: prompts cannot be sampled by index",
-            where=where,
-            hint="load it without `streaming`",
-        )
+def check_prompt_source(plan: Plan, environment_spec: EnvironmentSpec) -> None:
+    """Check that parts need no index into a stream, and refill no batch with images."""
+    from rlm_plugins.rollout.prompt_source import reason
 
-
-def check_refill(environment_spec: EnvironmentSpec, reason: str, where: str) -> None:
-    """Check that no batch with images is to be refilled, for a `reason`."""
-    if reason and (image_columns := {"image", "images"} & {*columns(environment_spec.train)}):
-        problem = (
-            f"{reason}, but the examples have a column '{min(image_columns)}': a batch with images cannot be refilled"
-        )
-        raise RecipeError(problem, where=where, hint="remove `refill`; the filter then leaves the batch smaller")
+    where, rows = plan.address("algorithm"), environment_spec.train
+    parts = [part for _, part, _ in iter_parts(plan.slots, where)]
+    is_stream = not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__"))
+    if is_stream and (index := reason(parts)):
+        name = plan.stage.body["environment"]["name"]
+        problem = f"{index}, but the training set of '{name}' is a stream: prompts cannot be sampled by index"
+        raise RecipeError(problem, where=where, hint="load it without `streaming`")
+    refill = reason([part for part in parts if part.options.get("refill")])
+    if refill and (names := {"image", "images"} & {*columns(rows)}):
+        problem = f"{refill}, but the examples have a column '{min(names)}': a batch with images cannot be refilled"
+        hint = "remove `refill`; the filter then leaves the batch smaller"
+        raise RecipeError(problem, where=f"{where}.filters", hint=hint)
 
 
 def check_size(environment_spec: EnvironmentSpec, config: Any, where: str) -> None:

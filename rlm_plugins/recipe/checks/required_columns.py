@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.data.images import image_columns, images_of, messages_of, undecoded
 from rlm_plugins.data.tables import column_hint
@@ -13,11 +13,14 @@ from rlm_plugins.recipe.checks.part_needs import iter_parts
 from rlm_plugins.recipe.paths import prefixed_address
 from rlm_plugins.registry.loading import call_with_accepted
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.registry.protocols import ChecksItself, PlaysEpisodes, columns_of
+from rlm_plugins.registry.protocols import ChecksItself, Evaluates, PlaysEpisodes, columns_of
 from rlm_plugins.rewards.columns import NOT_FOR_REWARDS
 from rlm_plugins.rollout.episodes import tools_of
 from rlm_plugins.specs import Environment, EnvironmentSpec, ModelSpec, has_step
 from rlm_plugins.stage import Reward
+
+if TYPE_CHECKING:
+    from rlm_plugins.recipe.resolve import Plan
 
 
 def columns(rows: Any) -> list[str]:
@@ -26,6 +29,24 @@ def columns(rows: Any) -> list[str]:
     if hasattr(rows, "__len__") and len(rows) == 0:
         return []
     return list(named) if named else list(next(iter(rows), {}))
+
+
+def check_data(plan: Plan, environment_spec: EnvironmentSpec) -> None:
+    """Check the data sets and the environment of a stage against its trainer, parts and rewards."""
+    stage, name = plan.stage, plan.environment.part.name
+    where, rewards = plan.address("environment"), plan.address("rewards")
+    check_environment(environment_spec, name, where)
+    _check_trainer_columns(environment_spec, columns_of(stage.trainer), name, where)
+    if stage.evaluation is not None and isinstance(stage.trainer, Evaluates):  # it requires the same columns
+        _check_trainer_columns(environment_spec, columns_of(stage.trainer), name, where, held_out=True)
+    if any(plan.slots.values()):
+        check_multi_turn_parts(environment_spec, plan.slots, name, plan.address("algorithm"))
+    _check_source_columns(environment_spec, plan.slots["rollouts"], name, plan.address("algorithm", "rollouts"))
+    if any(plan.slots.values()) and not plan.slots["rollouts"]:  # a rollout source may add any column
+        check_columns(environment_spec, "training", stage.rewards, name, rewards)
+    _check_parts(plan, environment_spec)
+    if stage.evaluation is not None:  # the policy alone answers held-out prompts
+        check_columns(environment_spec, "held-out", stage.rewards, name, rewards)
 
 
 def check_columns(
@@ -50,7 +71,7 @@ def check_columns(
                 raise RecipeError(problem, where=f"{where}[{number}]")
 
 
-def check_trainer_columns(
+def _check_trainer_columns(
     environment_spec: EnvironmentSpec, required: Sequence[str], name: str, where: str, *, held_out: bool = False
 ) -> None:
     """Check that the examples (or the held-out examples) have the columns that the trainer requires."""
@@ -61,21 +82,21 @@ def check_trainer_columns(
         raise RecipeError(problem, where=where, allowed=", ".join(names), hint=column_hint(column, names))
 
 
-def check_parts(
-    parts: Iterable[tuple[Bound, str]],
-    lora: Mapping[str, Any] | None,
-    environment_spec: EnvironmentSpec,
-    rewards: Sequence[Reward] = (),
-) -> None:
-    """Call the method `check` of every part that has one, with the knobs, adapter, columns and rewards it names."""
-    available = {"lora": lora, "columns": columns(environment_spec.train), "rewards": rewards}
+def _check_parts(plan: Plan, environment_spec: EnvironmentSpec) -> None:
+    """Call the method `check` of rewards, parts and engine that have one; that of a source is called before."""
+    stage = plan.stage
+    available = {"lora": stage.lora, "columns": columns(environment_spec.train), "rewards": stage.rewards}
+    parts = [(reward.part, plan.address("rewards", number)) for number, reward in enumerate(stage.rewards)]
+    slots = iter_parts(plan.slots, plan.address("algorithm"))
+    parts += [(bound, where) for slot, bound, where in slots if slot != "rollouts"]
+    parts += [] if stage.engine is None else [(stage.engine, plan.address("engine"))]
     for part, where in parts:
         if isinstance(part.target, ChecksItself):
             with prefixed_address(where):
                 call_with_accepted(part.target.check, {**part.knobs, **available})
 
 
-def check_source_columns(environment_spec: EnvironmentSpec, sources: Sequence[Bound], name: str, where: str) -> None:
+def _check_source_columns(environment_spec: EnvironmentSpec, sources: Sequence[Bound], name: str, where: str) -> None:
     """Check that the data set has the columns that rollout sources require, and call their `check`.
 
     A `check` that names ``prompts`` gets those of the training set.
