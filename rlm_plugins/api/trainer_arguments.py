@@ -59,10 +59,7 @@ def prepared(
 ) -> tuple[Stage, GRPOConfig, TrainerOptions, list[Any]]:
     """Return the stage of a trainer with TRL's arguments, its config, its options, and TRL's reward functions.
 
-    `generates` is True if the policy completes the prompts: the rewards receive the columns of the data.
-
-    Raises:
-        RecipeError: The arguments do not fit together.
+    With `generates` the policy completes the prompts: the rewards receive the columns of the data.
     """
     stage, config = _stage_from(extras, args, reward_funcs, lora_of(peft_config, model), data)
     if stage.equation is None:
@@ -82,11 +79,7 @@ def prepared(
 
 
 def _stage_from(extras: Extras, args: Any, reward_funcs: Any, adapter: Any, data: Any) -> tuple[Stage, GRPOConfig]:
-    """Return the stage of a trainer, and its config.
-
-    Raises:
-        RecipeError: The arguments do not fit together.
-    """
+    """Return the stage of a trainer, and its config."""
     kind, registry = _kind(args), Registry(load=extras.plugins)
     rewards = arguments.reward_entries(registry, reward_funcs, args.reward_weights)
     weights = {entry["as"]: entry["weight"] for entry in rewards}

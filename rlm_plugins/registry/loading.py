@@ -217,10 +217,7 @@ def _fail(problem: str) -> NoReturn:
 
 
 def required_version(origin: str) -> str:
-    """Return the first requirement of a distribution that an installed package does not meet; empty if there is none.
-
-    A package that is not installed is none: the import shows whether it is needed.
-    """
+    """Return the first requirement of a distribution that an installed package does not meet; empty without."""
     with contextlib.suppress(Exception):
         for text in importlib.metadata.requires(origin.split()[0]) or ():
             if not re.search("[<>=!~]=?", text.partition(";")[0]):

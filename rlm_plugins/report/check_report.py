@@ -352,10 +352,7 @@ def render(stage: Entry) -> str:
 
 
 def summary(stages: Sequence[Entry], width: int) -> str:
-    """Return all stages in at most eight lines of `width` columns and the warnings, with the verdict in the last one.
-
-    What matters less gives way if there are many stages, code or warnings; each stage keeps a line.
-    """
+    """Return all stages in at most eight lines of `width` columns (one each at least), the warnings and a verdict."""
     ranked = [list(_summary_rows(stage)) for stage in stages]
     code = [f"{entry['name']} ({entry['kind']})" for entry in stages[0].get("code", ())]
     ending = [("code", f"runs {', '.join(code)}")] if code else []

@@ -25,11 +25,7 @@ WEIGHTS, SCORE = "weights.safetensors", "score.json"
 
 
 class BestModel:
-    """Saves the best weights in the folder of a stage, from where a resumed stage loads their score.
-
-    Attributes:
-        score: ``step``, ``score``, ``low`` and ``high`` of the best evaluation; None before the first one.
-    """
+    """Saves the best weights and their `score` in the folder of a stage, from where a resumed stage loads the score."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -102,10 +102,7 @@ def processor() -> str:
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """Return the commit of a working tree, and True if tracked files differ from it; empty outside of one.
-
-    Without the second if the tree has filters of its own, which git would run to compare files.
-    """
+    """Return commit of a working tree, and True if it has changes, unless filters would run; empty outside of one."""
     # a configuration in the tree could name programs that git would start
     no_programs = (
         "core.fsmonitor=false",

@@ -56,10 +56,7 @@ class TextConsole(Console):
 
 
 def valid_checkpoint(stage: Path, log_line: Callable[[str], None], *, owner: str = "") -> Path | None:
-    """Return the newest valid checkpoint of a stage; damaged ones are renamed and reported.
-
-    Without `owner`, the run and stage that checkpoints record, any is valid.
-    """
+    """Return the newest valid checkpoint of a stage (of run and stage `owner`); damaged ones are renamed."""
     damages_found: list[str] = []
     for checkpoint in reversed(checkpoints(stage)):
         reasons = reasons_against(checkpoint, owner=owner)
