@@ -17,7 +17,7 @@ from rlm_plugins.durable.files import whole
 from rlm_plugins.errors import short, visible
 from rlm_plugins.evaluation.scores import SampledScores, compared, score_text, verdict
 from rlm_plugins.run.folder import EVALUATIONS, Run
-from rlm_plugins.run.learning_curve import LearningCurve
+from rlm_plugins.run.trainer_callbacks import LearningCurve
 from rlm_plugins.stage import Stage
 
 
