@@ -66,34 +66,30 @@ def compose(
         PluginError: A plugin breaks the contract of its hook.
     """
     with located(recipe):
-        return _compose(recipe, registry, build_environment, held_out_only, source)
-
-
-def _compose(
-    recipe: Recipe, registry: Registry, build: bool, held_out_only: bool, source: ModelSpec | None
-) -> list[Stage]:
-    plans = plans_of(recipe, registry)
-    configs = [_check_settings(plan, registry) for plan in plans]
-    source = source or (build_source(plans[0]) if build else plans[0].stage.source)
-    environments: dict[str, EnvironmentSpec] = {}
-    earlier: dict[str, Stage] = {}
-    stages = []
-    for plan, config in zip(plans, configs, strict=True):
-        adapters = {name: stage.lora for name, stage in earlier.items()}
-        stage = stage_of(plan, EnvironmentSpec(train=()), source, adapters)
-        if build:
-            named = {name: stage.environment_spec for name, stage in earlier.items()}
-            environment_spec = build_environment(plan, environments, named, held_out_only=held_out_only)
-            stage = replace(stage, environment_spec=environment_spec, suite=build_suite(plan))
-            _check_built(plan, stage, config, held_out_only)
-            if not len(environment_spec.test):
-                stage = replace(stage, evaluation=None, body={**stage.body, "evaluation": None})
-            for setting in stage.extensions.settings.values():
-                if setting.check_stage is not None:
-                    setting.check_stage(stage, config, plan.address("trainer"))
-        stages.append(stage)
-        earlier |= dict.fromkeys((stage.name, stage.name[3:]), stage)
-    return stages
+        plans = plans_of(recipe, registry)
+        configs = [_check_settings(plan, registry) for plan in plans]
+        if source is None and build_environment:
+            assert plans[0].model is not None
+            source = _call(plans[0].model, ModelSpec, plans[0].stage_path, "model")
+        environments: dict[str, EnvironmentSpec] = {}
+        earlier: dict[str, Stage] = {}
+        stages = []
+        for plan, config in zip(plans, configs, strict=True):
+            adapters = {name: stage.lora for name, stage in earlier.items()}
+            stage = stage_of(plan, EnvironmentSpec(train=()), source or plan.stage.source, adapters)
+            if build_environment:
+                named = {name: stage.environment_spec for name, stage in earlier.items()}
+                environment_spec = _environment_of(plan, environments, named, held_out_only=held_out_only)
+                stage = replace(stage, environment_spec=environment_spec, suite=build_suite(plan))
+                _check_built(plan, stage, config, held_out_only)
+                if not len(environment_spec.test):
+                    stage = replace(stage, evaluation=None, body={**stage.body, "evaluation": None})
+                for setting in stage.extensions.settings.values():
+                    if setting.check_stage is not None:
+                        setting.check_stage(stage, config, plan.address("trainer"))
+            stages.append(stage)
+            earlier |= dict.fromkeys((stage.name, stage.name[3:]), stage)
+        return stages
 
 
 def _check_built(plan: Plan, stage: Stage, config: Any, held_out_only: bool) -> None:
@@ -149,7 +145,7 @@ def stage_of(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, e
 Spec = TypeVar("Spec")
 
 
-def build_environment(
+def _environment_of(
     plan: Plan,
     built: dict[str, EnvironmentSpec],
     earlier: Mapping[str, EnvironmentSpec],
@@ -204,12 +200,6 @@ def _prepared(environment_spec: EnvironmentSpec, trainer: Any, stage_path: Path)
     if train is environment_spec.train and test is environment_spec.test:
         return environment_spec
     return replace(environment_spec, train=train, test=test)
-
-
-def build_source(plan: Plan) -> ModelSpec:
-    """Return the source of the first stage's weights; nothing is loaded yet."""
-    assert plan.model is not None
-    return _call(plan.model, ModelSpec, plan.stage_path, "model")
 
 
 def _call(bound: Bound, spec_class: type[Spec], stage_path: Path, section: str) -> Spec:

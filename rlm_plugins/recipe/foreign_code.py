@@ -67,7 +67,9 @@ def foreign_code(recipe: Recipe, *, is_run: bool = False) -> list[ForeignCode]:
         version = _version(name, f"plugins.packages[{position}]")
         sources.append(ForeignCode("package", name, version, package_addresses(recipe.bodies, name)))
     sources += [ForeignCode("model", name, version) for name, version in _remote(recipe.bodies)]
-    sources += [ForeignCode("kernel", name, "of the hub") for name in _kernels(recipe.bodies)]
+    for steps, entry in nodes(recipe.bodies):  # transformers downloads `owner/name` as compiled code
+        if steps[-1:] == ("attn_implementation",) and "/" in str(entry):
+            sources.append(ForeignCode("kernel", str(entry), "of the hub"))
     sources += receivers(recipe.bodies)
     return list(dict.fromkeys(sources))
 
@@ -133,13 +135,6 @@ def _is_this_machine(address: str) -> bool:
     except ValueError:
         return False
     return host in ("localhost", "127.0.0.1", "::1", "0.0.0.0")
-
-
-def _kernels(value: Any) -> Iterator[str]:
-    """Yield every attention implementation that transformers would download as compiled code: ``owner/name``."""
-    for path, entry in nodes(value):
-        if path and path[-1] == "attn_implementation" and "/" in str(entry):
-            yield str(entry)
 
 
 def _code_of_folder(folder: Path) -> str:

@@ -96,13 +96,6 @@ class Finder:
         hint = f"'{unknown}' is a knob of {', '.join(parts_with_knob)}"
         return RecipeError(error.problem, where=error.where, allowed=error.allowed, hint=hint)
 
-    def is_same_part(self, key: str, first: str, second: str, steps: Path) -> bool:
-        """Return True if two names find the same part."""
-        where = self.address(*steps)
-        return self.registry.find(HOOK_OF[key], first, where=where) == self.registry.find(
-            HOOK_OF[key], second, where=where
-        )
-
     # -- addresses and origins
 
     def address(self, *steps: str | int) -> str:
@@ -236,8 +229,9 @@ def _merged_part(slot: str, default: PartSpec | None, override: PartSpec | None,
             where=finder.address("algorithm", slot),
             hint=f"name one: `{slot}: {{name: …}}`",
         )
-    steps = ("algorithm", slot)
-    if override.get("name") is None or finder.is_same_part(slot, default["name"], override["name"], steps):
+    name, find = override.get("name") or default["name"], finder.registry.find
+    where = finder.address("algorithm", slot)
+    if find(HOOK_OF[slot], default["name"], where=where) == find(HOOK_OF[slot], name, where=where):
         return {**default, **override, "name": default["name"]}
     return override
 

@@ -139,8 +139,8 @@ def _check_value(key: str, value: Any, where: str, settings: Mapping[str, Any]) 
     setting = f"{key}: {str(value).lower()}"
     if setting in UNSUPPORTED:
         raise RecipeError(f"`{setting}` is not supported", where=where, hint=UNSUPPORTED[setting])
-    if key == "deepspeed" and value:
-        require("deepspeed", where)
+    if key == "deepspeed" and value and importlib.util.find_spec("deepspeed") is None:
+        raise RecipeError("deepspeed is not installed", where=where, hint="pip install deepspeed")
     if key == "generation_kwargs" and not settings.get("use_vllm"):
         _check_generation(value or {}, where)
 
@@ -182,12 +182,6 @@ def check_installed(config: Any, where: str) -> None:
     for name in config.report_to or ():
         if name not in ("none", "all"):
             check_tracker(name, f"{where}.report_to")
-
-
-def require(module: str, where: str) -> None:
-    """Check that a package is installed."""
-    if importlib.util.find_spec(module) is None:
-        raise RecipeError(f"{module} is not installed", where=where, hint=f"pip install {module}")
 
 
 def check_tracker(name: str, where: str) -> None:

@@ -70,7 +70,12 @@ def import_object(address: str, *, where: str) -> Any:
     is_file = module_path.endswith(".py")
     package = module_path.partition(".")[0]
     if _limits is not None and not is_file and package not in _limits.packages:
-        raise _unlisted_package(package, where)
+        raise RecipeError(
+            f"'{package}' is no package that the recipe names",
+            where=where,
+            allowed="files in the folder of the recipe, and installed packages under `plugins.packages`",
+            hint=f"plugins: {{packages: [{package}]}}, if it is an installed package",
+        )
     try:
         module = _import_file(address, where) if is_file else importlib.import_module(module_path)
     except RecipeError:
@@ -91,15 +96,6 @@ def import_object(address: str, *, where: str) -> Any:
     if _limits is not None and not is_file:
         _require_same_package(target, address, where)
     return target
-
-
-def _unlisted_package(package: str, where: str) -> RecipeError:
-    return RecipeError(
-        f"'{package}' is no package that the recipe names",
-        where=where,
-        allowed="files in the folder of the recipe, and installed packages under `plugins.packages`",
-        hint=f"plugins: {{packages: [{package}]}}, if it is an installed package",
-    )
 
 
 def _require_same_package(target: Any, address: str, where: str) -> None:
@@ -191,10 +187,6 @@ class Plugin:
         return "" if self.error is None else required_version(self.origin)
 
 
-class LaterApiError(ImportError):
-    """A plugin whose attribute `rlm_api` is later than `hooks.API`."""
-
-
 PluginLoader = tuple[Plugin, Callable[[], Any]]
 """A plugin, and the function that imports its module."""
 
@@ -259,7 +251,7 @@ def line_of(error: BaseException, path: Path) -> str:
 def hooks_of(plugin: str, module: Any) -> dict[str, str]:
     """Return the hooks that a module implements, each with its file."""
     if (api := getattr(module, "rlm_api", API)) != API and not (isinstance(api, int) and api < API):
-        raise LaterApiError(f"its hooks are those of API {api}, and this is API {API} (rlm-plugins {__version__})")
+        raise ImportError(f"its hooks are those of API {api}, and this is API {API} (rlm-plugins {__version__})")
     hooks = {}
     for name, function in _functions(module):
         mark = getattr(function, "rlm_impl", None)

@@ -51,7 +51,7 @@ PACKAGES = (
 
 def provenance() -> dict[str, Any]:
     """Return the entries of the manifest that describe this process and machine."""
-    repositories = {name: git_state(path) for name, path in _repositories().items()}
+    repositories = {"working folder": git_state(Path.cwd()), "rlm-plugins": git_state(Path(__file__).parent)}
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": list(sys.argv),
@@ -125,10 +125,6 @@ def git_state(folder: Path) -> dict[str, Any]:
 def _output_of_git(*command: str) -> str:
     process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10, stdin=subprocess.DEVNULL)
     return process.stdout.strip()
-
-
-def _repositories() -> dict[str, Path]:
-    return {"working folder": Path.cwd(), "rlm-plugins": Path(__file__).parent}
 
 
 def _version(package: str) -> str:
