@@ -16,8 +16,8 @@ from rlm_plugins.equation.glossary import suggest
 from rlm_plugins.errors import RecipeError, RlmError, nearest
 from rlm_plugins.recipe.checks.part_needs import check_needs, check_plan, check_unused_slots, provided_data
 from rlm_plugins.recipe.document import Recipe
-from rlm_plugins.recipe.part_lookup import Finder, merge, resolve_model_name, stable_name
-from rlm_plugins.recipe.paths import Path, absolute_settings, format_path, prefixed_address
+from rlm_plugins.recipe.part_lookup import HOOK_OF, Finder, absolute_settings, resolve_model_name, stable_name
+from rlm_plugins.recipe.paths import Path, format_path, position, prefixed_address
 from rlm_plugins.recipe.sections import KEYS, MANY
 from rlm_plugins.recipe.stage_sections import (
     critic_of,
@@ -32,7 +32,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.protocols import Produces, needs_equation, product_of
 from rlm_plugins.registry.setting import Setting
-from rlm_plugins.specs import EnvironmentSpec, ModelSpec
+from rlm_plugins.specs import EnvironmentSpec, ModelSpec, Spec
 from rlm_plugins.stage import Extensions, Reward, Stage
 
 
@@ -177,7 +177,7 @@ def _algorithm(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str
     trainer = finder.registry.find("rlm_trainers", algorithm.target.trainer, where=where)
     slots: dict[str, Any] = {}
     resolved: dict[str, Any] = {"name": stable_name(algorithm)}
-    merged = merge(algorithm, body["algorithm"], finder)
+    merged = _merge(algorithm, body["algorithm"], finder)
     check_unused_slots(algorithm, trainer, merged, address)
     for slot, spec in merged.items():
         finder.record_origin(spec, ("algorithm", slot), f"algorithm {algorithm.name}")
@@ -185,6 +185,63 @@ def _algorithm(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str
         slots[slot], resolved[slot] = find(slot, spec, ("algorithm", slot))
     check_needs(slots, address, provided=_provided(finder, trainer, body, slots))
     return trainer.bind({}, where=address), slots, resolved
+
+
+PartSpec = dict[str, Any]
+"""``{name: …, knobs…}``"""
+
+
+def _merge(algorithm: Part, overrides: Mapping[str, Any], finder: Finder) -> dict[str, Any]:
+    """Return the parts of every slot, with the overrides applied: slot → part, None, or list of parts.
+
+    Null empties a slot. Another ``name`` replaces the part and drops its knobs; knobs alone (or with the same name)
+    override those of the algorithm's part. A list replaces the algorithm's list; a mapping overrides entries of it, by
+    position or name.
+    """
+    slots: dict[str, Any] = {}
+    for slot, choice in algorithm.target.slots().items():
+        if slot in MANY:
+            slots[slot] = _merged_list(slot, [_named(spec) for spec in _listed(choice)], overrides, finder)
+        else:
+            default = None if choice is None else _named(choice)
+            slots[slot] = _merged_part(slot, default, overrides[slot], finder) if slot in overrides else default
+    return slots
+
+
+def _merged_list(slot: str, defaults: list[PartSpec], overrides: Mapping[str, Any], finder: Finder) -> list[PartSpec]:
+    override = overrides.get(slot, {})
+    if not isinstance(override, dict):
+        return override or []
+    merged = list(defaults)
+    for step, part in override.items():
+        index = position(defaults, step, finder.address("algorithm", slot))
+        merged[index] = _merged_part(slot, defaults[index], part, finder)
+        finder.move(("algorithm", slot, step), ("algorithm", slot, index))
+    return merged
+
+
+def _merged_part(slot: str, default: PartSpec | None, override: PartSpec | None, finder: Finder) -> Any:
+    if override is None or (default is None and override.get("name")):
+        return override
+    if default is None:
+        raise RecipeError(
+            f"expected a part, got the knobs {', '.join(override) or '(none)'}: the algorithm has no part here",
+            where=finder.address("algorithm", slot),
+            hint=f"name one: `{slot}: {{name: …}}`",
+        )
+    name, find = override.get("name") or default["name"], finder.registry.find
+    where = finder.address("algorithm", slot)
+    if find(HOOK_OF[slot], default["name"], where=where) == find(HOOK_OF[slot], name, where=where):
+        return {**default, **override, "name": default["name"]}
+    return override
+
+
+def _listed(choice: Spec | Sequence[Spec]) -> list[Any]:
+    return list(choice) if isinstance(choice, Sequence) and not isinstance(choice, str) else [choice]
+
+
+def _named(spec: Any) -> PartSpec:
+    return {"name": spec} if isinstance(spec, str) else dict(spec)
 
 
 def _provided(finder: Finder, trainer: Part, body: Mapping[str, Any], slots: Mapping[str, Any]) -> set[str]:
