@@ -69,7 +69,9 @@ def _complete(draft: Draft, stage_path: Path, stage: dict[str, Any]) -> dict[str
     extensions = [key for key in (*draft.data, *stage) if key not in KEYS]
     for section in (*SECTIONS, *dict.fromkeys(extensions)):
         if section == "trainer":
-            body[section] = _trainer(draft, stage_path, stage)
+            own, shared = stage.get(section) or {}, draft.data.get(section) or {}
+            paths = {key: (section, key) for key in shared if key not in own}
+            body[section] = {key: draft.copy(shared[key], p, (*stage_path, *p)) for key, p in paths.items()} | own
         elif section in stage:
             body[section] = stage[section]
         elif section in draft.data:
@@ -85,16 +87,6 @@ def inherited(draft: Draft, stage_path: Path, section: str) -> Any:
     if isinstance(value, dict) and section == "model" and stage_path[1] != 0:
         value = {key: x for key, x in value.items() if key == "lora"}
     return None if value is None else draft.copy(value, (section,), (*stage_path, section))
-
-
-def _trainer(draft: Draft, stage_path: Path, stage: dict[str, Any]) -> dict[str, Any]:
-    settings, shared = stage.get("trainer") or {}, draft.data.get("trainer") or {}
-    inherited_settings = {
-        key: draft.copy(value, ("trainer", key), (*stage_path, "trainer", key))
-        for key, value in shared.items()
-        if key not in settings
-    }
-    return {**inherited_settings, **settings}
 
 
 _PART_SECTIONS = ("model", "environment", "rewards", "algorithm", "generator", "engine", "callbacks", "observers")

@@ -179,12 +179,11 @@ def check_installed(config: Any, where: str) -> None:
     if getattr(config, "use_liger_kernel", False) and importlib.util.find_spec("liger_kernel") is None:
         hint = "pip install liger-kernel, or leave the field out"
         raise RecipeError("liger-kernel is not installed", where=f"{where}.use_liger_kernel", hint=hint)
-    for name in config.report_to or ():
-        if name not in ("none", "all"):
-            check_tracker(name, f"{where}.report_to")
+    for name in sorted({*(config.report_to or ())} - {"none", "all"}):
+        _check_tracker(name, f"{where}.report_to")
 
 
-def check_tracker(name: str, where: str) -> None:
+def _check_tracker(name: str, where: str) -> None:
     """Check that transformers supports a tracker, and that its package is installed."""
     from transformers.integrations import get_available_reporting_integrations
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK

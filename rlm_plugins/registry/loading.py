@@ -129,12 +129,8 @@ def _import_file(address: str, where: str) -> ModuleType:
     return _module(f"rlm_borrowed_{path.stem}", path, source)
 
 
-def require_unchanged(path: Path, source: bytes, where: str) -> None:
-    """Return if the bytes of a plugin file are those that the user trusts, or if nothing limits it."""
-    _require_digest(path, source, None if _limits is None else _limits.files.get(path.resolve()), where)
-
-
 def _require_digest(path: Path, source: bytes, trusted: str | None, where: str) -> None:
+    """Check that the bytes of a file are those that the user trusts; None: nothing limits it."""
     if trusted is not None and hashlib.sha256(source).hexdigest() != trusted:
         raise RecipeError(f"'{path}' has changed since the command started", where=where, hint="run it again")
 
@@ -228,7 +224,7 @@ def required_version(origin: str) -> str:
 def single_file(path: Path) -> PluginLoader:
     """Return a Python file as a plugin of its own; the bytes that run are those that were hashed."""
     source = path.read_bytes()
-    require_unchanged(path, source, "plugins.load")
+    _require_digest(path, source, None if _limits is None else _limits.files.get(path.resolve()), "plugins.load")
     plugin = Plugin(path.stem, f"{path} sha256:{hashlib.sha256(source).hexdigest()[:12]}")
     return plugin, lambda: _module(f"rlm_file_{path.stem}", path, source)
 
