@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlm_plugins.recipe.checks.group_size import has_signal, min_group_size
+from rlm_plugins.recipe.checks.part_needs import has_signal, min_group_size
 from rlm_plugins.registry.part import Bound, Part
 
 

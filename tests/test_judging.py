@@ -19,9 +19,9 @@ from rlm_plugins.evaluation.scores import SampledScores, compared, verdict
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.run.folder import EVALUATIONS
 from rlm_plugins.run.judgement import as_data
-from rlm_plugins.run.learning_curve import BestModel
 from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.run.train import train
+from rlm_plugins.run.trainer_callbacks import BestModel
 
 REWARDS = """
 from rlm_plugins import hookimpl

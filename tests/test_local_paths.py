@@ -10,7 +10,7 @@ import pytest
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.recipe import load
 from rlm_plugins.recipe.compose import compose, resolved
-from rlm_plugins.recipe.paths import absolute_settings
+from rlm_plugins.recipe.part_lookup import absolute_settings
 from rlm_plugins.registry import Registry
 
 RECIPE = """

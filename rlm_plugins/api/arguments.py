@@ -42,11 +42,7 @@ def name_of(target: Any) -> str:
 
 
 def add(registry: Registry, key: str, target: Any, name: str = "") -> str:
-    """Register an object as a part and return its full name.
-
-    Raises:
-        PluginError: The signature breaks the contract of the hook.
-    """
+    """Register an object as a part and return its full name."""
     registry.plugins.setdefault(IN_MEMORY, Plugin(IN_MEMORY, "objects of the running Python process"))
     hook, name = HOOK_OF[key], name or name_of(target)
     used = {part.name for part in registry.parts_of(hook) if part.plugin == IN_MEMORY}
@@ -68,11 +64,7 @@ def named_entry(registry: Registry, key: str, entry: Any) -> Any:
 
 
 def named_algorithm(registry: Registry, algorithm: Any, default: Algorithm | None = None) -> dict[str, Any]:
-    """Return the section ``algorithm:`` for the argument of that name.
-
-    Raises:
-        RecipeError: It is something else, or names no algorithm.
-    """
+    """Return the section ``algorithm:`` for the argument of that name."""
     if algorithm is None or isinstance(algorithm, Mapping):
         section = dict(algorithm or {})
         section.setdefault("name", default)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from rlm_plugins import recipe
 from rlm_plugins.api import arguments
 from rlm_plugins.builtin.rewards import check_trl_columns
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.checks.group_size import check_groups
-from rlm_plugins.recipe.checks.part_needs import check_config_rules, check_rows_fit
+from rlm_plugins.recipe.checks.part_needs import check_with_config
 from rlm_plugins.recipe.compose import stage_of
 from rlm_plugins.recipe.resolve import Plan, located, plans_of
 from rlm_plugins.recipe.trainer_settings import check_installed
@@ -44,28 +42,22 @@ _NOT_FOR_A_CRITIC = (
 """Fields of the policy's adapter that do not apply to the critic's."""
 
 
-@dataclass(frozen=True)
-class Extras:
-    """Arguments of the trainers beside those of TRL, as :class:`~rlm_plugins.GRPOTrainer` documents them."""
-
-    algorithm: Any = None
-    speed: Any = None
-    critic: Any = None
-    generator: Any = None
-    plugins: Sequence[str | Path] = ()
-
-
 def prepared(
-    extras: Extras, args: Any, model: Any, reward_funcs: Any, peft_config: Any, data: Any, *, generates: bool
+    plugins: Sequence[str | Path],
+    sections: Mapping[str, Any],
+    args: Any,
+    model: Any,
+    reward_funcs: Any,
+    peft_config: Any,
+    data: Any,
+    *,
+    generates: bool,
 ) -> tuple[Stage, GRPOConfig, TrainerOptions, list[Any]]:
     """Return the stage of a trainer with TRL's arguments, its config, its options, and TRL's reward functions.
 
-    `generates` is True if the policy completes the prompts: the rewards receive the columns of the data.
-
-    Raises:
-        RecipeError: The arguments do not fit together.
+    With `generates` the policy completes the prompts: the rewards receive the columns of the data.
     """
-    stage, config = _stage_from(extras, args, reward_funcs, lora_of(peft_config, model), data)
+    stage, config = _stage_from(plugins, sections, args, reward_funcs, lora_of(peft_config, model), data)
     if stage.equation is None:
         hint = "see `rlm explain algorithms`"
         raise RecipeError("expected an algorithm with an equation", where="algorithm", hint=hint)
@@ -82,17 +74,20 @@ def prepared(
     return stage, config, options_of(stage, config, data, faults), reward_functions
 
 
-def _stage_from(extras: Extras, args: Any, reward_funcs: Any, adapter: Any, data: Any) -> tuple[Stage, GRPOConfig]:
-    """Return the stage of a trainer, and its config.
-
-    Raises:
-        RecipeError: The arguments do not fit together.
-    """
-    kind, registry = _kind(args), Registry(load=extras.plugins)
+def _stage_from(
+    plugins: Sequence[str | Path],
+    sections: Mapping[str, Any],
+    args: Any,
+    reward_funcs: Any,
+    adapter: Any,
+    data: Any,
+) -> tuple[Stage, GRPOConfig]:
+    """Return the stage of a trainer, and its config."""
+    kind, registry = RLOO if isinstance(args, trl.RLOOConfig) else GRPO, Registry(load=plugins)
     rewards = arguments.reward_entries(registry, reward_funcs, args.reward_weights)
     weights = {entry["as"]: entry["weight"] for entry in rewards}
     default = algorithm_of_config(kind, args, weights)
-    section = arguments.named_algorithm(registry, extras.algorithm, default)
+    section = arguments.named_algorithm(registry, sections.get("algorithm"), default)
     arguments.name_only_reward(registry, section, list(weights))
     model: dict[str, Any] = {"name": arguments.add(registry, "model", _in_memory, "model")}
     if adapter is not None:
@@ -102,22 +97,19 @@ def _stage_from(extras: Extras, args: Any, reward_funcs: Any, adapter: Any, data
         "model": model,
         "environment": data_part,
         "rewards": rewards or [{"name": arguments.add(registry, "rewards", arguments.of_environment, "environment")}],
-        "algorithm": section,
         "trainer": {"use_vllm": args.use_vllm},
-        **_sections(extras),
+        **sections,
+        "algorithm": section,
     }
     document = recipe.of_mapping(mapping)
     with located(document):
         (plan,) = plans_of(document, registry)
-        if extras.algorithm is not None:
+        if sections.get("algorithm") is not None:
             check_consistency(kind, args, plan)
         fixed = {name: value for name, value in plan.stage.settings.items() if name != "use_vllm" or value}
         trainer_config = converted(args, plan, fixed)
-        check_rows_fit(plan.slots, trainer_config, ())
-        check_config_rules(plan.slots, trainer_config, "algorithm")
+        check_with_config(plan, trainer_config, registry)
         check_installed(trainer_config, "args")
-        labels = [reward.label for reward in plan.stage.rewards]
-        check_groups(plan.slots, trainer_config.num_generations, labels, "algorithm", registry)
     environment = EnvironmentSpec(train=() if data is None else data)
     source: Any = ModelSpec(config=None, tokenizer=_in_memory, load=_in_memory)  # type: ignore[arg-type]
     stage = stage_of(plan, environment, source, {})
@@ -143,20 +135,13 @@ def converted(args: Any, plan: Plan, fixed: Mapping[str, Any]) -> GRPOConfig:
     return result
 
 
-def _kind(args: Any) -> str:
-    """Return the row of a config of TRL, or of a subclass, in the table of :mod:`rlm_plugins.recipe.trl_fields`."""
-    return RLOO if isinstance(args, trl.RLOOConfig) else GRPO
-
-
-def _sections(extras: Extras) -> dict[str, Any]:
-    """Return the sections of a recipe for the arguments that are not None."""
-    sections: dict[str, Any] = {}
-    if extras.speed is not None:
-        sections["speed"] = extras.speed
-    if extras.generator is not None or extras.speed == NO_SPEED:
-        sections["generator"] = extras.generator or "none"
-    if extras.critic is not None:
-        sections["critic"] = {"kind": extras.critic} if isinstance(extras.critic, str) else dict(extras.critic)
+def sections_of(algorithm: Any, speed: Any, critic: Any, generator: Any) -> dict[str, Any]:
+    """Return the sections of a recipe for the arguments that are not None, and the algorithm."""
+    sections = {"algorithm": algorithm, **({} if speed is None else {"speed": speed})}
+    if generator is not None or speed == NO_SPEED:
+        sections["generator"] = generator or "none"
+    if critic is not None:
+        sections["critic"] = {"kind": critic} if isinstance(critic, str) else dict(critic)
     return sections
 
 

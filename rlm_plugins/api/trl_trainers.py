@@ -165,13 +165,13 @@ class GRPOTrainer(EquationTrainer):
         if not isinstance(args, self._config):
             expected = f"expected a trl.{self._config.__name__}, got {type(args).__name__}"
             raise RecipeError(expected, where="args")
-        from rlm_plugins.api.trainer_arguments import Extras, prepared  # they load what reads and checks a recipe
+        from rlm_plugins.api.trainer_arguments import prepared, sections_of  # they load what reads and checks recipes
 
         algorithm = self._default_algorithm if algorithm is None else algorithm
-        extras = Extras(algorithm, speed, critic, generator, plugins)
+        sections = sections_of(algorithm, speed, critic, generator)
         generates = rollout_func is None and environment_factory is None
         stage, trainer_config, options, reward_functions = prepared(
-            extras, args, model, reward_funcs, peft_config, train_dataset, generates=generates
+            plugins, sections, args, model, reward_funcs, peft_config, train_dataset, generates=generates
         )
         if stage.rollouts and rollout_func is not None:
             raise RecipeError("`rollout_func` and `rollouts` of the algorithm exclude each other", where="rollout_func")

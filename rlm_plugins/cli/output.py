@@ -98,11 +98,7 @@ def plugin_commands() -> dict[str, tuple[str, str, str]]:
 
 
 def load_command(name: str) -> Any:
-    """Import the package of a command and return the command.
-
-    Raises:
-        PluginError: The package cannot be imported, or has no such command any more.
-    """
+    """Import the package of a command and return the command."""
     plugin, *_ = plugin_commands()[name]
     (point,) = (p for p in importlib.metadata.entry_points(group="rlm") if p.name == plugin)
     try:
@@ -154,11 +150,7 @@ class ErrorReportingGroup(TyperGroup):
         formatter.write(f"Usage: rlm COMMAND [ARGUMENTS]\n\n{self.help}\n\n{columns(rows)}\n\n{options}\n")
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return name, command and arguments.
-
-        Raises:
-            RlmError: There is no such command, or its package is not installed.
-        """
+        """Return name, command and arguments; an unknown command may be that of a package to install."""
         names = self.list_commands(ctx)
         if args[0] not in names and not args[0].startswith("-"):
             from rlm_plugins.registry.registry import package_of  # not at start-up
@@ -169,10 +161,7 @@ class ErrorReportingGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; report an `RlmError`, or a file or template that fails, as a message with exit code 2.
-
-        After a signal the message says how to go on, and the exit code is 128 + the signal.
-        """
+        """Run a command; report what a user can cause as a message with exit code 2, a signal with 128 + its number."""
         try:
             with printable_usage_errors():
                 return super().invoke(ctx)

@@ -27,10 +27,7 @@ class _Descriptor(io.FileIO):
         super().__init__(number, "wb", closefd=False)
 
     def write(self, data: object) -> int:
-        """Write bytes; return their number, also if nothing could be written.
-
-        It waits for a slow reader, or a terminal after Ctrl-S, but not once a signal is to end the run.
-        """
+        """Write bytes, dropped if they cannot be written; wait for a slow reader unless a signal came."""
         content = bytes(data)  # type: ignore[call-overload]
         try:
             while not stop_signals.current().number or select.select([], [self], [], 0)[1]:
@@ -76,10 +73,7 @@ def keep_going(name: str) -> None:
 
 @contextlib.contextmanager
 def unwatched() -> Iterator[None]:
-    """Let code run to its end whether or not its output can be written.
-
-    Standard output is restored, unless it was lost: it would raise an error as the process ends.
-    """
+    """Let code run to its end whether or not its output can be written; stdout is restored unless lost."""
     stdout = sys.stdout
     keep_going("stdout")
     keep_going("stderr")

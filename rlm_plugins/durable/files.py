@@ -40,10 +40,7 @@ _HINTS = {
 
 
 def file_error(error: OSError, path: Path | str = "", task: str = "written") -> RlmError:
-    """Return an error of the operating system as one that names the file, its reason and a remedy.
-
-    `task` is the past participle of what was tried.
-    """
+    """Return an OSError as an error with file, reason and remedy; `task` is the past participle of what was tried."""
     reason = error.strerror or str(error)
     where = path if error.filename is None else os.fsdecode(error.filename)
     return RlmError(f"cannot be {task}: {reason}", where=str(where), hint=_HINTS.get(error.errno or 0, ""))
@@ -61,11 +58,7 @@ def file_errors(path: Path, task: str = "written") -> Iterator[None]:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Replace a file by one with this content; a reader sees the old or the new content, never a part.
-
-    Raises:
-        RlmError: The file cannot be written; the old one is unchanged.
-    """
+    """Replace a file by one with this content; a reader sees the old or the new content, never a part."""
     staged = path.with_name(f".{path.name}.new")
     with file_errors(path):
         try:
@@ -122,11 +115,7 @@ def _discard(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and those above it.
-
-    Raises:
-        RlmError: A file is in its place, or its place is not writable.
-    """
+    """Create a folder and those above it."""
     with file_errors(folder, "created"):
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -177,11 +166,7 @@ class JsonLines:
         self._reported: set[int] = set()
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Append one line; an incomplete last line of an earlier process is removed first.
-
-        Raises:
-            RlmError: The file cannot be written; it keeps its complete lines.
-        """
+        """Append one line; an incomplete last line of an earlier process is removed first."""
         self.heal()
         line = (json.dumps(plain(record), ensure_ascii=False) + "\n").encode("utf-8", errors="replace")
         with file_errors(self.path), self._opened(os.O_WRONLY | os.O_APPEND | os.O_CREAT) as descriptor:

@@ -20,11 +20,7 @@ _HELD: dict[str, int] = {}
 
 @contextlib.contextmanager
 def locked(folder: Path, log_line: Callable[[str], None] = print) -> Iterator[None]:
-    """Hold the lock of a folder; it ends with the process, however that ends.
-
-    Raises:
-        RlmError: Another process holds it; the error has its host and process id.
-    """
+    """Hold the lock of a folder, which ends with the process; the error has host and number of another holder."""
     key = str(folder.resolve())
     if key in _HELD:
         yield

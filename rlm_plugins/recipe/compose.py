@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from rlm_plugins.data.successes import described
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.checks.examples import check_indexable, check_refill, check_rows, check_size, check_stage_texts
-from rlm_plugins.recipe.checks.group_size import check_groups
-from rlm_plugins.recipe.checks.part_needs import check_config_rules, check_rows_fit, iter_parts
+from rlm_plugins.recipe.checks.examples import check_prompt_source, check_rows, check_size, check_stage_texts
+from rlm_plugins.recipe.checks.part_needs import check_with_config
 from rlm_plugins.recipe.checks.required_columns import (
     check_columns,
+    check_data,
     check_environment,
     check_images,
-    check_multi_turn_parts,
-    check_parts,
-    check_source_columns,
-    check_trainer_columns,
     columns,
 )
 from rlm_plugins.recipe.document import Recipe
 from rlm_plugins.recipe.paths import Path, format_path, leaves, prefixed_address
-from rlm_plugins.recipe.resolve import Plan, located, plans_of, symbols
+from rlm_plugins.recipe.resolve import Plan, located, plans_of
 from rlm_plugins.recipe.stage_sections import check_quantized
 from rlm_plugins.recipe.trainer_settings import (
     LORA,
@@ -39,7 +35,7 @@ from rlm_plugins.recipe.trainer_settings import (
 )
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.registry.protocols import Evaluates, PreparesExamples, columns_of, product_of, refused_by
+from rlm_plugins.registry.protocols import PreparesExamples, columns_of, product_of, refused_by
 from rlm_plugins.specs import EnvironmentSpec, ModelSpec
 from rlm_plugins.stage import Place, Stage
 
@@ -70,34 +66,30 @@ def compose(
         PluginError: A plugin breaks the contract of its hook.
     """
     with located(recipe):
-        return _compose(recipe, registry, build_environment, held_out_only, source)
-
-
-def _compose(
-    recipe: Recipe, registry: Registry, build: bool, held_out_only: bool, source: ModelSpec | None
-) -> list[Stage]:
-    plans = plans_of(recipe, registry)
-    configs = [_check_settings(plan, registry) for plan in plans]
-    source = source or (build_source(plans[0]) if build else plans[0].stage.source)
-    environments: dict[str, EnvironmentSpec] = {}
-    earlier: dict[str, Stage] = {}
-    stages = []
-    for plan, config in zip(plans, configs, strict=True):
-        adapters = {name: stage.lora for name, stage in earlier.items()}
-        stage = stage_of(plan, EnvironmentSpec(train=()), source, adapters)
-        if build:
-            named = {name: stage.environment_spec for name, stage in earlier.items()}
-            environment_spec = build_environment(plan, environments, named, held_out_only=held_out_only)
-            stage = replace(stage, environment_spec=environment_spec, suite=build_suite(plan))
-            _check_built(plan, stage, config, held_out_only)
-            if not len(environment_spec.test):
-                stage = replace(stage, evaluation=None, body={**stage.body, "evaluation": None})
-            for setting in stage.extensions.settings.values():
-                if setting.check_stage is not None:
-                    setting.check_stage(stage, config, plan.address("trainer"))
-        stages.append(stage)
-        earlier |= dict.fromkeys((stage.name, stage.name[3:]), stage)
-    return stages
+        plans = plans_of(recipe, registry)
+        configs = [_check_settings(plan, registry) for plan in plans]
+        if source is None and build_environment:
+            assert plans[0].model is not None
+            source = _call(plans[0].model, ModelSpec, plans[0].stage_path, "model")
+        environments: dict[str, EnvironmentSpec] = {}
+        earlier: dict[str, Stage] = {}
+        stages = []
+        for plan, config in zip(plans, configs, strict=True):
+            adapters = {name: stage.lora for name, stage in earlier.items()}
+            stage = stage_of(plan, EnvironmentSpec(train=()), source or plan.stage.source, adapters)
+            if build_environment:
+                named = {name: stage.environment_spec for name, stage in earlier.items()}
+                environment_spec = _environment_of(plan, environments, named, held_out_only=held_out_only)
+                stage = replace(stage, environment_spec=environment_spec, suite=build_suite(plan))
+                _check_built(plan, stage, config, held_out_only)
+                if not len(environment_spec.test):
+                    stage = replace(stage, evaluation=None, body={**stage.body, "evaluation": None})
+                for setting in stage.extensions.settings.values():
+                    if setting.check_stage is not None:
+                        setting.check_stage(stage, config, plan.address("trainer"))
+            stages.append(stage)
+            earlier |= dict.fromkeys((stage.name, stage.name[3:]), stage)
+        return stages
 
 
 def _check_built(plan: Plan, stage: Stage, config: Any, held_out_only: bool) -> None:
@@ -107,7 +99,7 @@ def _check_built(plan: Plan, stage: Stage, config: Any, held_out_only: bool) -> 
         check_size(stage.environment_spec, config, where)
         for section in stage.sections.values():
             section.check_stage(stage, plan.address("rewards"))
-    _check_prompt_source(plan, stage.environment_spec)
+    check_prompt_source(plan, stage.environment_spec)
     check_images(stage.environment_spec, stage.source, product_of(stage.trainer), stage.critic, where)
     check_stage_texts(stage, None if held_out_only else config, where)
     check_quantized(stage, plan.address("critic"), plan.address("model"))
@@ -135,28 +127,14 @@ def _check_settings(plan: Plan, registry: Registry) -> Any:
         project_defaults=trainer_defaults(),
         added=stage.extensions.settings,
     )
-    check_rows_fit(plan.slots, config, plan.stage_path)
-    check_config_rules(plan.slots, config, plan.address("algorithm"))
-    if hasattr(config, "num_generations") and any(symbols(plan).values()):
-        labels, where = [reward.label for reward in stage.rewards], plan.address("algorithm")
-        check_groups(plan.slots, config.num_generations, labels, where, registry)
+    check_with_config(plan, config, registry)
     return config
-
-
-def _check_prompt_source(plan: Plan, environment_spec: EnvironmentSpec) -> None:
-    """Check that prompts can be sampled by index, if a part selects them during training."""
-    from rlm_plugins.rollout.prompt_source import reason
-
-    where = plan.address("algorithm")
-    parts = [part for _, part, _ in iter_parts(plan.slots, where)]
-    check_indexable(environment_spec, reason(parts), plan.stage.body["environment"]["name"], where)
-    check_refill(environment_spec, reason([part for part in parts if part.options.get("refill")]), f"{where}.filters")
 
 
 def stage_of(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, earlier: Mapping[str, Any]) -> Stage:
     """Return a resolved stage with its data and its weights."""
     equation = None
-    if any(symbols(plan).values()):
+    if plan.has_symbols:
         from rlm_plugins.equation.equation import Equation
 
         equation = Equation.from_slots(plan.slots)
@@ -167,7 +145,7 @@ def stage_of(plan: Plan, environment_spec: EnvironmentSpec, source: ModelSpec, e
 Spec = TypeVar("Spec")
 
 
-def build_environment(
+def _environment_of(
     plan: Plan,
     built: dict[str, EnvironmentSpec],
     earlier: Mapping[str, EnvironmentSpec],
@@ -176,8 +154,7 @@ def build_environment(
 ) -> EnvironmentSpec:
     """Return the data sets and the environment of a stage, with their examples checked.
 
-    Environments in `built` are reused. With `held_out_only` training examples may be missing, and without held-out
-    examples those of training are evaluated.
+    Environments in `built` are reused; with `held_out_only` one kind of examples may stand in for the other.
     """
     key, name = json.dumps(plan.stage.body["environment"]), plan.environment.part.name
     where = plan.address("environment")
@@ -188,20 +165,9 @@ def build_environment(
         if held_out_only:
             built[key] = _with_held_out(built[key])
     trainer: Any = plan.stage.trainer
-    environment_spec, rewards = _prepared(built[key], trainer, plan.stage_path), plan.address("rewards")
+    environment_spec = _prepared(built[key], trainer, plan.stage_path)
     check_rows(environment_spec, name, where, with_text="demonstration" in columns_of(trainer))
-    check_environment(environment_spec, name, where)
-    check_trainer_columns(environment_spec, columns_of(trainer), name, where)
-    if plan.stage.evaluation is not None and isinstance(trainer, Evaluates):  # it requires the same columns
-        check_trainer_columns(environment_spec, columns_of(trainer), name, where, held_out=True)
-    if any(plan.slots.values()):
-        check_multi_turn_parts(environment_spec, plan.slots, name, plan.address("algorithm"))
-    check_source_columns(environment_spec, plan.slots["rollouts"], name, plan.address("algorithm", "rollouts"))
-    if any(plan.slots.values()) and not plan.slots["rollouts"]:  # a rollout source may add any column
-        check_columns(environment_spec, "training", plan.stage.rewards, name, rewards)
-    check_parts(_named_parts(plan, rewards), plan.stage.lora, environment_spec, plan.stage.rewards)
-    if plan.stage.evaluation is not None:  # the policy alone answers held-out prompts
-        check_columns(environment_spec, "held-out", plan.stage.rewards, name, rewards)
+    check_data(plan, environment_spec)
     return environment_spec
 
 
@@ -236,22 +202,6 @@ def _prepared(environment_spec: EnvironmentSpec, trainer: Any, stage_path: Path)
     return replace(environment_spec, train=train, test=test)
 
 
-def _named_parts(plan: Plan, rewards: str) -> Iterator[tuple[Bound, str]]:
-    """Yield rewards, parts of the equation and the engine with their addresses; rollout sources are checked before."""
-    yield from ((reward.part, f"{rewards}[{number}]") for number, reward in enumerate(plan.stage.rewards))
-    for slot, bound, where in iter_parts(plan.slots, plan.address("algorithm")):
-        if slot != "rollouts":
-            yield bound, where
-    if plan.stage.engine is not None:
-        yield plan.stage.engine, plan.address("engine")
-
-
-def build_source(plan: Plan) -> ModelSpec:
-    """Return the source of the first stage's weights; nothing is loaded yet."""
-    assert plan.model is not None
-    return _call(plan.model, ModelSpec, plan.stage_path, "model")
-
-
 def _call(bound: Bound, spec_class: type[Spec], stage_path: Path, section: str) -> Spec:
     where, part = format_path((*stage_path, section)), f"{section} '{bound.part.full_name}'"
     try:
@@ -279,9 +229,6 @@ def resolved(stages: Sequence[Stage], recipe: Recipe) -> dict[str, Any]:
 
 
 def explain_origins(recipe: Recipe, stage: Stage, place: Path) -> list[dict[str, Any]]:
-    """Return ``path``, ``value`` and ``origin`` of every value of a composed stage, in the order of the recipe.
-
-    Origins: ``recipe.yaml line 12``, ``command line``, ``algorithm grpo``, ``default of clip``, ….
-    """
+    """Return ``path``, ``value`` and ``origin`` (``recipe.yaml line 12``, …) of every value of a composed stage."""
     values = ((format_path(path), value) for path, value in leaves(dict(stage.body), place))
     return [{"path": path, "value": value, "origin": recipe.origins.get(path, "default")} for path, value in values]

@@ -1,12 +1,13 @@
-"""A recipe file: one validated body per stage, and the origin of every value.
+"""A recipe file: read with the origin of every value, short names and overrides applied, one checked body per stage.
 
 The later checks need the registry (`compose`) and TRL (`trainer_settings`).
 """
 
 from __future__ import annotations
 
+import copy
 import pathlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,13 +16,161 @@ import pydantic_core
 
 from rlm_plugins.equation.glossary import suggest
 from rlm_plugins.equation.hooks import option_hint
-from rlm_plugins.errors import RecipeError, expected, mistyped, nearest
+from rlm_plugins.errors import RecipeError, describe, expected, mistyped, nearest
 from rlm_plugins.recipe import yaml_strict
-from rlm_plugins.recipe.draft import COMMAND_LINE, Draft, apply, expand, expand_names
-from rlm_plugins.recipe.paths import Path, absolute_addresses, format_path, nodes
+from rlm_plugins.recipe.paths import Path, absolute_addresses, format_path, nodes, parse_path, position
 from rlm_plugins.recipe.sections import KEYS, MANY, SECTIONS, Document, folder_name, keys_of_section
 from rlm_plugins.registry.setting import FieldError, most_specific_error
 from rlm_plugins.specs import SLOTS
+
+
+@dataclass
+class Draft:
+    """Plain data, and address → origin of every value: ``recipe.yaml line 12`` or ``command line``."""
+
+    data: dict[str, Any]
+    origins: dict[Path, str]
+
+    def bodies(self) -> list[tuple[Path, dict[str, Any]]]:
+        """Return the top level and every stage that is a mapping."""
+        stages = self.data.get("stages")
+        numbered = enumerate(stages) if isinstance(stages, list) else ()
+        return [((), self.data), *((("stages", i), stage) for i, stage in numbered if isinstance(stage, dict))]
+
+    def copy(self, value: Any, source: Path, target: Path) -> Any:
+        """Return a copy of `value` (at `source`) for the address `target`, with its origins."""
+        for path, origin in list(self.origins.items()):
+            if path[: len(source)] == source:
+                self.origins.setdefault(target + path[len(source) :], origin)
+        return copy.deepcopy(value)
+
+    def error(self, problem: str, path: Path, *, allowed: str = "", hint: str = "") -> RecipeError:
+        """Return an error about the value at `path`, with its address and its line."""
+        origin = next((self.origins[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.origins), "")
+        address = format_path(path) or "the recipe"
+        where = f"{address} ({origin})" if origin else address
+        return RecipeError(problem, where=where, allowed=allowed, hint=hint)
+
+
+def expand(draft: Draft) -> tuple[list[dict[str, Any]], list[Path]]:
+    """Return one complete body per stage, and its address: () if the top level is the only stage."""
+    if draft.data.get("stages") is None:
+        return [{key: value for key, value in draft.data.items() if key in SECTIONS or key not in KEYS}], [()]
+    stages = {stage_path: body for stage_path, body in draft.bodies() if stage_path}
+    return [_complete(draft, stage_path, body) for stage_path, body in stages.items()], list(stages)
+
+
+def _complete(draft: Draft, stage_path: Path, stage: dict[str, Any]) -> dict[str, Any]:
+    body = {"name": stage.get("name")}
+    if stage_path[1] != 0 and (extra := [key for key in stage.get("model") or {} if key != "lora"]):
+        problem = f"unknown key '{extra[0]}': a later stage starts from the model of the stage before"
+        hint = "leave it out, or make it a recipe of its own"
+        raise draft.error(problem, (*stage_path, "model", extra[0]), allowed="lora", hint=hint)
+    extensions = [key for key in (*draft.data, *stage) if key not in KEYS]
+    for section in (*SECTIONS, *dict.fromkeys(extensions)):
+        if section == "trainer":
+            own, shared = stage.get(section) or {}, draft.data.get(section) or {}
+            paths = {key: (section, key) for key in shared if key not in own}
+            body[section] = {key: draft.copy(shared[key], p, (*stage_path, *p)) for key, p in paths.items()} | own
+        elif section in stage:
+            body[section] = stage[section]
+        elif section in draft.data:
+            body[section] = inherited(draft, stage_path, section)
+    return body
+
+
+def inherited(draft: Draft, stage_path: Path, section: str) -> Any:
+    """Return a copy of the section that a stage inherits, if any; of `model:` a later one inherits the adapter."""
+    is_inherited = len(stage_path) == 2 and (section in SECTIONS or section not in KEYS)
+    is_inherited = is_inherited and section != "trainer"
+    value = draft.data.get(section) if is_inherited else None
+    if isinstance(value, dict) and section == "model" and stage_path[1] != 0:
+        value = {key: x for key, x in value.items() if key == "lora"}
+    return None if value is None else draft.copy(value, (section,), (*stage_path, section))
+
+
+_PART_SECTIONS = ("model", "environment", "rewards", "algorithm", "generator", "engine", "callbacks", "observers")
+
+
+def expand_names(draft: Draft) -> None:
+    """Replace every bare name by a mapping (``addition`` → ``{name: addition}``) and ``none`` by null, in place."""
+    for path, body in draft.bodies():
+        _expand_names(draft, body, path, _PART_SECTIONS)
+        if isinstance(section := body.get("algorithm"), dict):
+            _expand_names(draft, section, (*path, "algorithm"), SLOTS)
+
+
+def _expand_names(draft: Draft, section: dict[str, Any], path: Path, keys: tuple[str, ...]) -> None:
+    for key in keys:
+        value, address = section.get(key), (*path, key)
+        if value == "none":
+            section[key] = None
+        elif isinstance(value, str) and key not in MANY:
+            section[key] = _named(draft, value, address)
+        elif isinstance(value, list):
+            section[key] = [_named(draft, x, (*address, i)) if isinstance(x, str) else x for i, x in enumerate(value)]
+
+
+def _named(draft: Draft, name: str, path: Path) -> dict[str, str]:
+    draft.origins[(*path, "name")] = draft.origins[path]
+    return {"name": name}
+
+
+COMMAND_LINE = "command line"
+
+
+def parse_override(text: str) -> tuple[str, Any]:
+    """Return the address and the value of ``key=value``."""
+    address, equals, value = text.partition("=")
+    if not equals or "" in parse_path(address):
+        raise RecipeError("expected `key=value`", where=f"{COMMAND_LINE}: {text}")
+    return address, yaml_strict.parse(value, f"{COMMAND_LINE}: {address}").data
+
+
+def apply(draft: Draft, text: str) -> Path:
+    """Set one value, in place, and return its address; missing mappings are created, entries of lists must exist.
+
+    Entries go by position or name: ``rewards.0.weight=2``, ``rewards.accuracy.weight=2``.
+    """
+    address, value = parse_override(text)
+    *parents, last = parse_path(address)
+    container: Any = draft.data
+    path: Path = ()
+    for step in parents:
+        key = _key(draft, container, step, path)
+        if isinstance(container, dict) and key not in container:
+            _create_mapping(draft, container, (*path, key))
+        container, path = container[key], (*path, key)
+    key = _key(draft, container, last, path)
+    container[key], path = value, (*path, key)
+    draft.origins = {p: origin for p, origin in draft.origins.items() if p[: len(path)] != path}
+    draft.origins.update((inner, COMMAND_LINE) for inner, _ in nodes(value, path))
+    expand_names(draft)
+    return path
+
+
+def _create_mapping(draft: Draft, container: dict[str, Any], path: Path) -> None:
+    """Create the mapping at `path`: the section that a stage inherits, or an empty one."""
+    *parents, key = path
+    if parents[:1] == ["stages"] and (section := inherited(draft, tuple(parents), str(key))) is not None:
+        container[str(key)] = section
+        return
+    if key in ("stages", "rewards", "callbacks") and (not parents or parents[0] == "stages"):
+        raise draft.error("is not in this recipe", path, hint=f"give it as a whole: `{format_path(path)}=[…]`")
+    container[str(key)] = {}
+    draft.origins[path] = COMMAND_LINE
+
+
+def _key(draft: Draft, container: Any, step: str, path: Path) -> str | int:
+    if isinstance(container, dict):
+        return step
+    if not isinstance(container, list):
+        raise draft.error(f"unknown key '{step}' of {describe(container)}", path)
+    try:
+        return position(container, step)
+    except RecipeError as error:
+        raise draft.error(error.problem, path, allowed=error.allowed, hint=error.hint) from None
+
 
 _NONE = ("generator", "engine")
 """Keys that take `none` in place of a mapping."""
@@ -38,7 +187,7 @@ def check(draft: Draft) -> None:
 
 def _without_extensions(draft: Draft) -> dict[str, Any]:
     """Return a recipe without the sections that packages own: `resolve` checks them, with the registry."""
-    owned = extension_keys(draft)
+    owned = _extension_keys(draft)
     if not owned:
         return draft.data
     for path, body in draft.bodies():
@@ -46,18 +195,16 @@ def _without_extensions(draft: Draft) -> dict[str, Any]:
             body[key] = None if body[key] == "none" else body[key]
             if not isinstance(body[key], dict | None):
                 raise draft.error(expected("a mapping or none", body[key]), (*path, key))
-    stages = draft.data.get("stages")
-    plain = {key: value for key, value in draft.data.items() if key not in owned}
-    if isinstance(stages, list):
-        plain["stages"] = [_without(stage, owned) if isinstance(stage, dict) else stage for stage in stages]
-    return plain
+
+    def others(body: Any) -> Any:
+        return {key: x for key, x in body.items() if key not in owned} if isinstance(body, dict) else body
+
+    plain: dict[str, Any] = others(draft.data)
+    stages = plain.get("stages")
+    return {**plain, "stages": [*map(others, stages)]} if isinstance(stages, list) else plain
 
 
-def _without(body: dict[str, Any], keys: Collection[str]) -> dict[str, Any]:
-    return {key: value for key, value in body.items() if key not in keys}
-
-
-def extension_keys(draft: Draft) -> set[str]:
+def _extension_keys(draft: Draft) -> set[str]:
     """Return the keys of stages that are sections of installed packages, or of a plugin file that the recipe loads."""
     unknown = {str(key) for _, body in draft.bodies() for key in body if key not in KEYS}
     if not unknown:

@@ -45,10 +45,7 @@ class ForeignCode:
 
     @property
     def identity(self) -> str:
-        """Key in the list of trusted code: digest of a file and name of a function; else kind, name and version.
-
-        Consent to one function is none to another one: a module that a file imports has functions that run commands.
-        """
+        """Key in the list of trusted code; consent to one function of a file is none to another one."""
         if self.kind == "file":
             return f"sha256:{self.version}"
         if self.kind == "function":
@@ -59,8 +56,7 @@ class ForeignCode:
 def foreign_code(recipe: Recipe, *, is_run: bool = False) -> list[ForeignCode]:
     """Return the code that a recipe runs beside installed plugins, without running any.
 
-    With `is_run` the recipe is that of a run, whose files may be anywhere. Otherwise addresses of files outside its
-    folder are left out, and so refused.
+    Files outside its folder are left out, and so refused, unless the recipe is that of a run (`is_run`).
     """
     sources = [ForeignCode("file", str(path), _digest(path)) for path in recipe.load]
     folder = recipe.path.parent.resolve()
@@ -71,7 +67,9 @@ def foreign_code(recipe: Recipe, *, is_run: bool = False) -> list[ForeignCode]:
         version = _version(name, f"plugins.packages[{position}]")
         sources.append(ForeignCode("package", name, version, package_addresses(recipe.bodies, name)))
     sources += [ForeignCode("model", name, version) for name, version in _remote(recipe.bodies)]
-    sources += [ForeignCode("kernel", name, "of the hub") for name in _kernels(recipe.bodies)]
+    for steps, entry in nodes(recipe.bodies):  # transformers downloads `owner/name` as compiled code
+        if steps[-1:] == ("attn_implementation",) and "/" in str(entry):
+            sources.append(ForeignCode("kernel", str(entry), "of the hub"))
     sources += receivers(recipe.bodies)
     return list(dict.fromkeys(sources))
 
@@ -100,10 +98,9 @@ def _version(name: str, where: str) -> str:
 
 
 def _remote(value: Any, with_path: Mapping[str, Any] | None = None) -> Iterator[tuple[str, str]]:
-    """Yield model and revision of every mapping with `trust_remote_code`.
+    """Yield model and revision of every mapping with `trust_remote_code`; the path may be in an enclosing one.
 
-    The path may be in an enclosing mapping. Without any, the version is a digest of the settings, so that two models
-    without a name are never confused.
+    Without a path the version is a digest of the settings, so that two such models are never confused.
     """
     if isinstance(value, list):
         for entry in value:
@@ -121,10 +118,7 @@ def _remote(value: Any, with_path: Mapping[str, Any] | None = None) -> Iterator[
 
 
 def receivers(value: Any) -> Iterator[ForeignCode]:
-    """Yield the servers and repositories that receive data: texts of a judge's prompts, a key, or the model.
-
-    A server is the value of `url`, or of a key that ends in ``_url`` or ``_host``; those of this machine are left out.
-    """
+    """Yield the remote servers (`url`, `*_url`, `*_host`) and repositories that receive texts, keys or models."""
     for section in (node for _, node in nodes(value) if isinstance(node, dict)):
         keys = [str(name) for key, name in section.items() if str(key).endswith("_env") and name]
         for key, entry in section.items():
@@ -143,18 +137,8 @@ def _is_this_machine(address: str) -> bool:
     return host in ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
 
-def _kernels(value: Any) -> Iterator[str]:
-    """Yield every attention implementation that transformers would download as compiled code: ``owner/name``."""
-    for path, entry in nodes(value):
-        if path and path[-1] == "attn_implementation" and "/" in str(entry):
-            yield str(entry)
-
-
 def _code_of_folder(folder: Path) -> str:
-    """Return a digest of the code of a local model; empty if it is no folder.
-
-    It covers JSON files too: an `auto_map` may name code in another repository.
-    """
+    """Return a digest of code and JSON (an `auto_map` may name code) of a local model; empty if it is no folder."""
     if not folder.is_dir():
         return ""
     digest = hashlib.sha256()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,15 +12,12 @@ import pydantic_core
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.equation.knobs import Schedule, as_recipe_value, read
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe.document import Recipe
-from rlm_plugins.recipe.draft import COMMAND_LINE
-from rlm_plugins.recipe.paths import Path, absolute_knobs, format_path, leaves, position
-from rlm_plugins.recipe.sections import MANY
+from rlm_plugins.recipe.document import COMMAND_LINE, Recipe
+from rlm_plugins.recipe.paths import PATH_KNOBS, Path, absolute_path, format_path, leaves
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.protocols import PinsKnobs
 from rlm_plugins.registry.registry import BUILTIN
-from rlm_plugins.specs import Spec
 
 ORDERED = (
     ("low", "high"),
@@ -33,6 +30,32 @@ ORDERED = (
 """Pairs of knobs of one part of which the first is not larger than the second."""
 HOOK_OF = {hook.key: name for name, hook in HOOKS.items()}
 """Recipe key → hook."""
+
+
+FOLDER_KNOB = "image_folder"
+"""Name of the knob that holds a folder, by default that of the recipe."""
+
+
+def absolute_knobs(
+    knobs: Mapping[str, Any], folder_of: Callable[[str], pathlib.Path], declared: Container[str] = ()
+) -> dict[str, Any]:
+    """Return the knobs of a part with the paths absolute."""
+    paths = {name: knobs[name] for name in PATH_KNOBS if isinstance(knobs.get(name), str)}
+    absolute = {name: absolute_path(value, folder_of(name)) for name, value in paths.items()}
+    if FOLDER_KNOB in declared:
+        folder = pathlib.Path(knobs.get(FOLDER_KNOB) or ".").expanduser()
+        absolute[FOLDER_KNOB] = str((folder_of(FOLDER_KNOB) / folder).resolve())
+    return {**knobs, **absolute}
+
+
+def absolute_settings(settings: Mapping[str, Any], folder_of: Callable[[str], pathlib.Path]) -> dict[str, Any]:
+    """Return trainer settings in which paths that start with ``./`` or ``../`` are absolute (`deepspeed`, …)."""
+    paths = {
+        name: absolute_path(value, folder_of(name))
+        for name, value in settings.items()
+        if isinstance(value, str) and value.startswith(("./", "../"))
+    }
+    return {**settings, **paths}
 
 
 @dataclass(frozen=True)
@@ -97,13 +120,6 @@ class Finder:
         hint = f"'{unknown}' is a knob of {', '.join(parts_with_knob)}"
         return RecipeError(error.problem, where=error.where, allowed=error.allowed, hint=hint)
 
-    def is_same_part(self, key: str, first: str, second: str, steps: Path) -> bool:
-        """Return True if two names find the same part."""
-        where = self.address(*steps)
-        return self.registry.find(HOOK_OF[key], first, where=where) == self.registry.find(
-            HOOK_OF[key], second, where=where
-        )
-
     # -- addresses and origins
 
     def address(self, *steps: str | int) -> str:
@@ -159,9 +175,8 @@ FILES = (".gguf",)
 def resolve_model_name(spec: Mapping[str, Any], registry: Registry, folder: pathlib.Path, where: str) -> dict[str, Any]:
     """Return the section `model` with the name of a part, and what that part pins.
 
-    A name that finds a part is that part. Otherwise a folder (relative to the recipe or to the working directory), and
-    any name with a slash, is short for ``{name: pretrained, path: …}``. A file is short for the part that is called
-    like its suffix: ``model.gguf`` for ``{name: gguf, path: model.gguf}``.
+    A name without a part is short for ``{name: pretrained, path: …}`` if it is a folder or has a slash, and for
+    ``{name: gguf, path: model.gguf}`` if it is a file.
     """
     name = spec["name"]
     try:
@@ -194,59 +209,3 @@ def _checkpoint(name: str, registry: Registry, folder: pathlib.Path, where: str)
         raise RecipeError(f"there is no folder or file '{name}'", where=where, allowed=allowed)
     plugin, slash, _ = name.partition("/")
     return name if slash and plugin not in registry.plugins else None
-
-
-PartSpec = dict[str, Any]
-"""``{name: …, knobs…}``"""
-
-
-def merge(algorithm: Part, overrides: Mapping[str, Any], finder: Finder) -> dict[str, Any]:
-    """Return the parts of every slot, with the overrides applied: slot → part, None, or list of parts.
-
-    Null empties a slot. Another ``name`` replaces the part and drops its knobs; knobs alone (or with the same name)
-    override those of the algorithm's part. A list replaces the algorithm's list; a mapping overrides entries of it, by
-    position or name.
-    """
-    slots: dict[str, Any] = {}
-    for slot, choice in algorithm.target.slots().items():
-        if slot in MANY:
-            slots[slot] = _merged_list(slot, [_named(spec) for spec in _listed(choice)], overrides, finder)
-        else:
-            default = None if choice is None else _named(choice)
-            slots[slot] = _merged_part(slot, default, overrides[slot], finder) if slot in overrides else default
-    return slots
-
-
-def _merged_list(slot: str, defaults: list[PartSpec], overrides: Mapping[str, Any], finder: Finder) -> list[PartSpec]:
-    override = overrides.get(slot, {})
-    if not isinstance(override, dict):
-        return override or []
-    merged = list(defaults)
-    for step, part in override.items():
-        index = position(defaults, step, finder.address("algorithm", slot))
-        merged[index] = _merged_part(slot, defaults[index], part, finder)
-        finder.move(("algorithm", slot, step), ("algorithm", slot, index))
-    return merged
-
-
-def _merged_part(slot: str, default: PartSpec | None, override: PartSpec | None, finder: Finder) -> Any:
-    if override is None or (default is None and override.get("name")):
-        return override
-    if default is None:
-        raise RecipeError(
-            f"expected a part, got the knobs {', '.join(override) or '(none)'}: the algorithm has no part here",
-            where=finder.address("algorithm", slot),
-            hint=f"name one: `{slot}: {{name: …}}`",
-        )
-    steps = ("algorithm", slot)
-    if override.get("name") is None or finder.is_same_part(slot, default["name"], override["name"], steps):
-        return {**default, **override, "name": default["name"]}
-    return override
-
-
-def _listed(choice: Spec | Sequence[Spec]) -> list[Any]:
-    return list(choice) if isinstance(choice, Sequence) and not isinstance(choice, str) else [choice]
-
-
-def _named(spec: Any) -> PartSpec:
-    return {"name": spec} if isinstance(spec, str) else dict(spec)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -82,8 +82,6 @@ def entry_name(entry: Any) -> str:
 
 PATH_KNOBS = ("path", "test_path")
 """Names of the knobs that hold a file or folder, or a name on the hub."""
-FOLDER_KNOB = "image_folder"
-"""Name of the knob that holds a folder, by default that of the recipe."""
 
 
 def absolute_path(value: str, folder: pathlib.Path) -> str:
@@ -101,28 +99,6 @@ def absolute_path(value: str, folder: pathlib.Path) -> str:
         return str(path)
     is_path = value in (".", "..") or value.startswith(("./", "../")) or (bool(value) and (folder / path).exists())
     return str((folder / path).resolve()) if is_path else value
-
-
-def absolute_knobs(
-    knobs: Mapping[str, Any], folder_of: Callable[[str], pathlib.Path], declared: Container[str] = ()
-) -> dict[str, Any]:
-    """Return the knobs of a part with the paths absolute."""
-    paths = {name: knobs[name] for name in PATH_KNOBS if isinstance(knobs.get(name), str)}
-    absolute = {name: absolute_path(value, folder_of(name)) for name, value in paths.items()}
-    if FOLDER_KNOB in declared:
-        folder = pathlib.Path(knobs.get(FOLDER_KNOB) or ".").expanduser()
-        absolute[FOLDER_KNOB] = str((folder_of(FOLDER_KNOB) / folder).resolve())
-    return {**knobs, **absolute}
-
-
-def absolute_settings(settings: Mapping[str, Any], folder_of: Callable[[str], pathlib.Path]) -> dict[str, Any]:
-    """Return trainer settings in which paths that start with ``./`` or ``../`` are absolute (`deepspeed`, …)."""
-    paths = {
-        name: absolute_path(value, folder_of(name))
-        for name, value in settings.items()
-        if isinstance(value, str) and value.startswith(("./", "../"))
-    }
-    return {**settings, **paths}
 
 
 _FILE = re.compile(r"(?P<file>\S+\.py):(?P<name>[A-Za-z_][\w.]*)")

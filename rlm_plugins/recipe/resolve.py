@@ -14,19 +14,10 @@ import pydantic_core
 
 from rlm_plugins.equation.glossary import suggest
 from rlm_plugins.errors import RecipeError, RlmError, nearest
-from rlm_plugins.recipe.checks.group_size import check_refills
-from rlm_plugins.recipe.checks.part_needs import (
-    check_needs,
-    check_reward_names,
-    check_sources,
-    check_symbols,
-    check_unused_slots,
-    iter_parts,
-    provided_data,
-)
+from rlm_plugins.recipe.checks.part_needs import check_needs, check_plan, check_unused_slots, provided_data
 from rlm_plugins.recipe.document import Recipe
-from rlm_plugins.recipe.part_lookup import Finder, merge, resolve_model_name, stable_name
-from rlm_plugins.recipe.paths import Path, absolute_settings, format_path, prefixed_address
+from rlm_plugins.recipe.part_lookup import HOOK_OF, Finder, absolute_settings, resolve_model_name, stable_name
+from rlm_plugins.recipe.paths import Path, format_path, position, prefixed_address
 from rlm_plugins.recipe.sections import KEYS, MANY
 from rlm_plugins.recipe.stage_sections import (
     critic_of,
@@ -41,7 +32,7 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.registry.protocols import Produces, needs_equation, product_of
 from rlm_plugins.registry.setting import Setting
-from rlm_plugins.specs import EnvironmentSpec, ModelSpec
+from rlm_plugins.specs import EnvironmentSpec, ModelSpec, Spec
 from rlm_plugins.stage import Extensions, Reward, Stage
 
 
@@ -59,6 +50,11 @@ class Plan:
     def address(self, *steps: str | int) -> str:
         """Return the address of a value of this stage, from the top of the recipe."""
         return format_path((*self.stage_path, *steps))
+
+    @property
+    def has_symbols(self) -> bool:
+        """True if a slot is filled beside those of prompts and rollout sources."""
+        return any(choice for slot, choice in self.slots.items() if slot not in ("sampler", "rollouts"))
 
 
 def unbuilt_source() -> ModelSpec:
@@ -132,10 +128,7 @@ def resolve_rewards(recipe: Recipe, registry: Registry) -> list[Reward]:
 
 
 def _sections(finder: Finder, raw: Mapping[str, Any], *, has_equation: bool) -> tuple[dict[str, Bound], dict[str, Any]]:
-    """Return the sections that packages own, and the same as plain data: those of the recipe, and default ones.
-
-    One that needs an equation is left out of a stage without one.
-    """
+    """Return the sections that packages own, as parts and as plain data; one that needs an equation only with one."""
     sections: dict[str, Bound] = {}
     resolved: dict[str, Any] = {}
     owned = [key for key in raw if key not in KEYS]
@@ -184,7 +177,7 @@ def _algorithm(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str
     trainer = finder.registry.find("rlm_trainers", algorithm.target.trainer, where=where)
     slots: dict[str, Any] = {}
     resolved: dict[str, Any] = {"name": stable_name(algorithm)}
-    merged = merge(algorithm, body["algorithm"], finder)
+    merged = _merge(algorithm, body["algorithm"], finder)
     check_unused_slots(algorithm, trainer, merged, address)
     for slot, spec in merged.items():
         finder.record_origin(spec, ("algorithm", slot), f"algorithm {algorithm.name}")
@@ -192,6 +185,63 @@ def _algorithm(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[str
         slots[slot], resolved[slot] = find(slot, spec, ("algorithm", slot))
     check_needs(slots, address, provided=_provided(finder, trainer, body, slots))
     return trainer.bind({}, where=address), slots, resolved
+
+
+PartSpec = dict[str, Any]
+"""``{name: …, knobs…}``"""
+
+
+def _merge(algorithm: Part, overrides: Mapping[str, Any], finder: Finder) -> dict[str, Any]:
+    """Return the parts of every slot, with the overrides applied: slot → part, None, or list of parts.
+
+    Null empties a slot. Another ``name`` replaces the part and drops its knobs; knobs alone (or with the same name)
+    override those of the algorithm's part. A list replaces the algorithm's list; a mapping overrides entries of it, by
+    position or name.
+    """
+    slots: dict[str, Any] = {}
+    for slot, choice in algorithm.target.slots().items():
+        if slot in MANY:
+            slots[slot] = _merged_list(slot, [_named(spec) for spec in _listed(choice)], overrides, finder)
+        else:
+            default = None if choice is None else _named(choice)
+            slots[slot] = _merged_part(slot, default, overrides[slot], finder) if slot in overrides else default
+    return slots
+
+
+def _merged_list(slot: str, defaults: list[PartSpec], overrides: Mapping[str, Any], finder: Finder) -> list[PartSpec]:
+    override = overrides.get(slot, {})
+    if not isinstance(override, dict):
+        return override or []
+    merged = list(defaults)
+    for step, part in override.items():
+        index = position(defaults, step, finder.address("algorithm", slot))
+        merged[index] = _merged_part(slot, defaults[index], part, finder)
+        finder.move(("algorithm", slot, step), ("algorithm", slot, index))
+    return merged
+
+
+def _merged_part(slot: str, default: PartSpec | None, override: PartSpec | None, finder: Finder) -> Any:
+    if override is None or (default is None and override.get("name")):
+        return override
+    if default is None:
+        raise RecipeError(
+            f"expected a part, got the knobs {', '.join(override) or '(none)'}: the algorithm has no part here",
+            where=finder.address("algorithm", slot),
+            hint=f"name one: `{slot}: {{name: …}}`",
+        )
+    name, find = override.get("name") or default["name"], finder.registry.find
+    where = finder.address("algorithm", slot)
+    if find(HOOK_OF[slot], default["name"], where=where) == find(HOOK_OF[slot], name, where=where):
+        return {**default, **override, "name": default["name"]}
+    return override
+
+
+def _listed(choice: Spec | Sequence[Spec]) -> list[Any]:
+    return list(choice) if isinstance(choice, Sequence) and not isinstance(choice, str) else [choice]
+
+
+def _named(spec: Any) -> PartSpec:
+    return {"name": spec} if isinstance(spec, str) else dict(spec)
 
 
 def _provided(finder: Finder, trainer: Part, body: Mapping[str, Any], slots: Mapping[str, Any]) -> set[str]:
@@ -227,42 +277,30 @@ def plans_of(recipe: Recipe, registry: Registry) -> list[Plan]:
     """Resolve the stages of a recipe, and check their names and requirements."""
     plans = [resolve(recipe, registry, number) for number in range(len(recipe.bodies))]
     for plan in plans:
-        check_sources(plan.slots, plan.stage_path)
-        if any(symbols(plan).values()) or needs_equation(plan.stage.trainer):
-            check_symbols(plan.slots, len(plan.stage.rewards), plan.stage_path, registry)
-            check_refills(plan.slots["filters"], plan.address("algorithm", "filters"))
-        check_reward_names(_addressed(plan), [reward.label for reward in plan.stage.rewards])
-    no_critic = "no part of the algorithm requires `values`, so there is no critic"
-    remedy = "`algorithm: ppo`, or `advantage: gae` with the penalty `value_loss`"
-    _check_is_used(recipe, plans, "critic", [plan.stage.critic is not None for plan in plans], no_critic, remedy)
-    no_equation = "the trainer of this stage has a loss of its own, which this section does not support"
+        check_plan(plan, registry)
+    stages = [plan.stage for plan in plans]
+    _check_is_used(recipe, "critic", [stage.critic for stage in stages])
     for key in dict.fromkeys(key for body in recipe.bodies for key in body if key not in KEYS):
-        using = [key in plan.stage.extensions.sections for plan in plans]
-        _check_is_used(recipe, plans, key, using, no_equation, "leave it out here")
-    generating = [plan.stage.generator is not None for plan in plans]
-    _check_is_used(recipe, plans, "generator", generating, "this trainer generates nothing", "leave it out here")
-    sampling = [plan.stage.engine is not None for plan in plans]
-    _check_is_used(recipe, plans, "engine", sampling, "this trainer generates nothing", "leave it out here")
+        _check_is_used(recipe, key, [stage.extensions.sections.get(key) for stage in stages])
+    _check_is_used(recipe, "generator", [stage.generator for stage in stages])
+    _check_is_used(recipe, "engine", [stage.engine for stage in stages])
     check_earlier_stages(plans, registry)
     return plans
 
 
-def symbols(plan: Plan) -> dict[str, Any]:
-    """Return the slots of the equation, without prompts and rollout sources."""
-    return {slot: choice for slot, choice in plan.slots.items() if slot not in ("sampler", "rollouts")}
+_UNUSED = {
+    "critic": "no part of the algorithm requires `values`, so there is no critic",
+    **dict.fromkeys(("generator", "engine"), "this trainer generates nothing"),
+}
+"""Section → why a stage does not use it."""
+_OWN_LOSS = "the trainer of this stage has a loss of its own, which this section does not support"
 
 
-def _addressed(plan: Plan) -> Iterator[tuple[Bound, str]]:
-    """Yield the parts that may name rewards, each with its address."""
-    yield from ((bound, where) for _, bound, where in iter_parts(plan.slots, plan.address("algorithm")))
-    yield from ((bound, plan.address("callbacks", i)) for i, bound in enumerate(plan.stage.extensions.callbacks))
-
-
-def _check_is_used(
-    recipe: Recipe, plans: list[Plan], section: str, using: Sequence[bool], problem: str, hint: str
-) -> None:
-    """Check that a section has an effect; of a section that stages inherit, at least one of them must use it."""
-    origin = recipe.origins.get(section)
+def _check_is_used(recipe: Recipe, section: str, results: Sequence[object]) -> None:
+    """Check that a section has a result; of a section that stages inherit, in at least one of them."""
+    problem, origin = _UNUSED.get(section, _OWN_LOSS), recipe.origins.get(section)
+    is_critic, using = section == "critic", [result is not None for result in results]
+    hint = "`algorithm: ppo`, or `advantage: gae` with the penalty `value_loss`" if is_critic else "leave it out here"
     for stage_path, body, is_used in zip(recipe.stage_paths, recipe.bodies, using, strict=True):
         where = format_path((*stage_path, section))
         is_inherited = any(using) and origin is not None and recipe.origins.get(where) == origin

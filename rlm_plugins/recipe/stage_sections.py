@@ -81,8 +81,11 @@ def generator_of(finder: Finder, body: Mapping[str, Any]) -> tuple[Bound, dict[s
     installed = finder.registry.offers("rlm_generators", DEFAULT)
     name = DEFAULT if installed and "generator" not in body else REFERENCE
     spec = body.get("generator") or {"name": name}
-    if PLUGIN not in finder.registry.plugins and spec["name"] in (DEFAULT, DEFAULT.rpartition("/")[2]):
-        _refuse_missing(finder, spec["name"])
+    name = spec["name"]
+    is_default = PLUGIN not in finder.registry.plugins and name in (DEFAULT, DEFAULT.rpartition("/")[2])
+    if is_default and not (PLUGIN in finder.registry.blocked or finder.registry.offers("rlm_generators", name)):
+        problem = f"the generator '{name}' requires the package {PACKAGE}, which is not installed"
+        raise RecipeError(problem, where=finder.address("generator"), hint=f"{INSTALL}, or leave out `generator`")
     bound, resolved = finder.part("generator", spec, ("generator",))
     return bound, resolved, _with_fixed(finder, "generator", bound, body.get("trainer") or {})
 
@@ -113,14 +116,6 @@ def _with_fixed(finder: Finder, key: str, bound: Bound, settings: Mapping[str, A
             raise RecipeError(problem, where=where, hint=f"leave it out: it follows from the {key}")
         finder.record_origin(value, ("trainer", name), f"{key} {bound.part.name}")
     return merged
-
-
-def _refuse_missing(finder: Finder, name: str) -> None:
-    """Raise RecipeError if no other plugin has the default generator that a recipe names."""
-    if PLUGIN in finder.registry.blocked or finder.registry.offers("rlm_generators", name):
-        return
-    problem = f"the generator '{name}' requires the package {PACKAGE}, which is not installed"
-    raise RecipeError(problem, where=finder.address("generator"), hint=f"{INSTALL}, or leave out `generator`")
 
 
 def generates(trainer: Bound) -> bool:

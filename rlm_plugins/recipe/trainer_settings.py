@@ -139,8 +139,8 @@ def _check_value(key: str, value: Any, where: str, settings: Mapping[str, Any]) 
     setting = f"{key}: {str(value).lower()}"
     if setting in UNSUPPORTED:
         raise RecipeError(f"`{setting}` is not supported", where=where, hint=UNSUPPORTED[setting])
-    if key == "deepspeed" and value:
-        require("deepspeed", where)
+    if key == "deepspeed" and value and importlib.util.find_spec("deepspeed") is None:
+        raise RecipeError("deepspeed is not installed", where=where, hint="pip install deepspeed")
     if key == "generation_kwargs" and not settings.get("use_vllm"):
         _check_generation(value or {}, where)
 
@@ -179,18 +179,11 @@ def check_installed(config: Any, where: str) -> None:
     if getattr(config, "use_liger_kernel", False) and importlib.util.find_spec("liger_kernel") is None:
         hint = "pip install liger-kernel, or leave the field out"
         raise RecipeError("liger-kernel is not installed", where=f"{where}.use_liger_kernel", hint=hint)
-    for name in config.report_to or ():
-        if name not in ("none", "all"):
-            check_tracker(name, f"{where}.report_to")
+    for name in sorted({*(config.report_to or ())} - {"none", "all"}):
+        _check_tracker(name, f"{where}.report_to")
 
 
-def require(module: str, where: str) -> None:
-    """Check that a package is installed."""
-    if importlib.util.find_spec(module) is None:
-        raise RecipeError(f"{module} is not installed", where=where, hint=f"pip install {module}")
-
-
-def check_tracker(name: str, where: str) -> None:
+def _check_tracker(name: str, where: str) -> None:
     """Check that transformers supports a tracker, and that its package is installed."""
     from transformers.integrations import get_available_reporting_integrations
     from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
@@ -206,10 +199,7 @@ def check_tracker(name: str, where: str) -> None:
 
 
 def trainer_defaults() -> dict[str, Any]:
-    """Return our values for settings that a recipe does not set: quiet, and float32 without an accelerator.
-
-    TRL's default, bf16 autocast, is slower than float32 on most CPUs.
-    """
+    """Return our defaults of settings: quiet, and float32 without an accelerator, where bf16 autocast is slower."""
     import torch
 
     quiet = {"report_to": "none", "disable_tqdm": True, "logging_steps": 1}

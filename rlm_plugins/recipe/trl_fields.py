@@ -28,18 +28,18 @@ class Choice:
 
 @dataclass(frozen=True)
 class Knob:
-    """A field that is the value of a knob.
+    """A field that is the value of a knob, or of a key beside it (``beta``).
 
     Args:
         config: Class of the config.
         field: Name of the field.
         slot: Slot of the part.
         part: The part; of a slot with one part, the field counts only if this part is in it.
-        knob: The knob, or a key beside it (``beta``).
+        knob: The knob.
         absent: Value for which a slot with several parts has no such part.
-        values: Value of the field → value of the knob; empty: the same.
+        values: Value of the field → value of the knob; None: the same.
         offset: Number that is added to the field's.
-        fallback: Field that counts where this one is None; empty: the knob is None too.
+        fallback: Field that counts where this one is None.
         item: Position in the field's value, if that is a sequence.
     """
 

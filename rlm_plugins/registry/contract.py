@@ -144,10 +144,7 @@ def _annotation(knob: Parameter, target: Any, where: str) -> Any:
 
 
 def check_members(part: Part) -> None:
-    """Check that no public member is a misspelling of an optional member.
-
-    Of a class only the methods are compared with :data:`MEMBERS`: an attribute may well be called `column`.
-    """
+    """Check that no public member (of a class: method) is a misspelling of an optional member."""
     members = _members(part.target)
     for name in members:
         if inspect.isclass(part.target) and not callable(members[name]):

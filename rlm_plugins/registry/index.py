@@ -62,10 +62,7 @@ def origin_of(distribution: Distribution | None) -> str:
 
 
 def tolerate_damage() -> None:
-    """Patch importlib.metadata in this process: a distribution with a damaged ``entry_points.txt`` has no entry points.
-
-    Otherwise it raises for all distributions as soon as one is damaged, and pydantic, torch and fsspec read all.
-    """
+    """Patch importlib.metadata, which raises for all distributions if one has a damaged ``entry_points.txt``."""
     original = Distribution.entry_points
     if not isinstance(original, property) or original.fget is _entry_points:
         return
@@ -97,11 +94,7 @@ Names = dict[str, dict[str, str]]
 
 
 class PluginIndex:
-    """Names of the parts of installed plugins, without importing them.
-
-    Attributes:
-        names: Plugin → its names, of each plugin whose files are those of its entry.
-    """
+    """Names of the parts of installed plugins without importing them; `names` has those whose files are unchanged."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         """Read the index; `modules` maps the name of each plugin to origin and module of its entry point."""

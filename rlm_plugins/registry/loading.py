@@ -70,7 +70,12 @@ def import_object(address: str, *, where: str) -> Any:
     is_file = module_path.endswith(".py")
     package = module_path.partition(".")[0]
     if _limits is not None and not is_file and package not in _limits.packages:
-        raise _unlisted_package(package, where)
+        raise RecipeError(
+            f"'{package}' is no package that the recipe names",
+            where=where,
+            allowed="files in the folder of the recipe, and installed packages under `plugins.packages`",
+            hint=f"plugins: {{packages: [{package}]}}, if it is an installed package",
+        )
     try:
         module = _import_file(address, where) if is_file else importlib.import_module(module_path)
     except RecipeError:
@@ -91,15 +96,6 @@ def import_object(address: str, *, where: str) -> Any:
     if _limits is not None and not is_file:
         _require_same_package(target, address, where)
     return target
-
-
-def _unlisted_package(package: str, where: str) -> RecipeError:
-    return RecipeError(
-        f"'{package}' is no package that the recipe names",
-        where=where,
-        allowed="files in the folder of the recipe, and installed packages under `plugins.packages`",
-        hint=f"plugins: {{packages: [{package}]}}, if it is an installed package",
-    )
 
 
 def _require_same_package(target: Any, address: str, where: str) -> None:
@@ -133,12 +129,8 @@ def _import_file(address: str, where: str) -> ModuleType:
     return _module(f"rlm_borrowed_{path.stem}", path, source)
 
 
-def require_unchanged(path: Path, source: bytes, where: str) -> None:
-    """Return if the bytes of a plugin file are those that the user trusts, or if nothing limits it."""
-    _require_digest(path, source, None if _limits is None else _limits.files.get(path.resolve()), where)
-
-
 def _require_digest(path: Path, source: bytes, trusted: str | None, where: str) -> None:
+    """Check that the bytes of a file are those that the user trusts; None: nothing limits it."""
     if trusted is not None and hashlib.sha256(source).hexdigest() != trusted:
         raise RecipeError(f"'{path}' has changed since the command started", where=where, hint="run it again")
 
@@ -191,10 +183,6 @@ class Plugin:
         return "" if self.error is None else required_version(self.origin)
 
 
-class LaterApiError(ImportError):
-    """A plugin whose attribute `rlm_api` is later than `hooks.API`."""
-
-
 PluginLoader = tuple[Plugin, Callable[[], Any]]
 """A plugin, and the function that imports its module."""
 
@@ -217,10 +205,7 @@ def _fail(problem: str) -> NoReturn:
 
 
 def required_version(origin: str) -> str:
-    """Return the first requirement of a distribution that an installed package does not meet; empty if there is none.
-
-    A package that is not installed is none: the import shows whether it is needed.
-    """
+    """Return the first requirement of a distribution that an installed package does not meet; empty without."""
     with contextlib.suppress(Exception):
         for text in importlib.metadata.requires(origin.split()[0]) or ():
             if not re.search("[<>=!~]=?", text.partition(";")[0]):
@@ -239,7 +224,7 @@ def required_version(origin: str) -> str:
 def single_file(path: Path) -> PluginLoader:
     """Return a Python file as a plugin of its own; the bytes that run are those that were hashed."""
     source = path.read_bytes()
-    require_unchanged(path, source, "plugins.load")
+    _require_digest(path, source, None if _limits is None else _limits.files.get(path.resolve()), "plugins.load")
     plugin = Plugin(path.stem, f"{path} sha256:{hashlib.sha256(source).hexdigest()[:12]}")
     return plugin, lambda: _module(f"rlm_file_{path.stem}", path, source)
 
@@ -262,7 +247,7 @@ def line_of(error: BaseException, path: Path) -> str:
 def hooks_of(plugin: str, module: Any) -> dict[str, str]:
     """Return the hooks that a module implements, each with its file."""
     if (api := getattr(module, "rlm_api", API)) != API and not (isinstance(api, int) and api < API):
-        raise LaterApiError(f"its hooks are those of API {api}, and this is API {API} (rlm-plugins {__version__})")
+        raise ImportError(f"its hooks are those of API {api}, and this is API {API} (rlm-plugins {__version__})")
     hooks = {}
     for name, function in _functions(module):
         mark = getattr(function, "rlm_impl", None)

@@ -102,11 +102,7 @@ class Registry:
         self.parts.setdefault((part.hook, part.name), []).append(part)
 
     def find(self, hook: str, name: str, *, where: str = "") -> Part:
-        """Return the part called `name`: ``plugin/name``, or the bare name if only one plugin registers it.
-
-        Raises:
-            RecipeError: No plugin registers it, or several do; its cause is the error of a broken plugin.
-        """
+        """Return the part called `name`: ``plugin/name``, or the bare name if only one plugin registers it."""
         self.load_offering(hook, name)
         matches = self._matches(hook, name)
         if not matches:
@@ -173,10 +169,7 @@ class Registry:
         return f"pip install {package}"
 
     def _candidates(self, hook: str, name: str) -> tuple[list[str], list[str]]:
-        """Return the valid names to suggest for `name`; for an implementation variant also those of its library.
-
-        A variant (``algorithm@library``) of an existing algorithm is one of that algorithm.
-        """
+        """Return the names to suggest for `name`; of a variant (``algorithm@library``) also those of its library."""
         names, (algorithm, _, library) = self.names(hook), name.partition("@")
         if not library:
             return [candidate for candidate in names if "@" not in candidate], []

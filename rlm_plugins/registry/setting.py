@@ -132,12 +132,7 @@ _STRICT = pydantic.ConfigDict(strict=True, allow_inf_nan=False)
 
 @dataclass(frozen=True)
 class PolicyBytes:
-    """Memory of the policy.
-
-    Args:
-        trained: Bytes of the trained weights.
-        copy: Bytes of a further process that generates with a copy of the policy.
-    """
+    """Bytes of the trained weights of the policy, and of a further process that generates with a copy of it."""
 
     trained: int
     copy: int

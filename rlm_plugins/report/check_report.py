@@ -10,6 +10,7 @@ from typing import Any
 
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.recipe.checks.part_needs import TEACHER, provided_data, unavailable_data, warnings_of
+from rlm_plugins.recipe.part_lookup import HOOK_OF
 from rlm_plugins.recipe.ranges import Generation, generation
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
@@ -114,7 +115,8 @@ class BatchPlan:
             batches = math.ceil(steps / self.steps_per_generation)
             prompts = _count(batches * self.generation.prompts, "prompt")
             examples = f"{_count(batches, 'generation batch')} = {prompts}"
-        epochs = "" if self.steps_per_epoch is None else f": {_epochs(steps / self.steps_per_epoch)} of {self.examples}"
+        number = steps / self.steps_per_epoch if self.steps_per_epoch else 1
+        epochs = f": {number:.3g} epoch{'' if number == 1 else 's'} of {self.examples}" if self.steps_per_epoch else ""
         return f"{_count(steps, 'optimizer step')} = {examples}{epochs}"
 
 
@@ -154,10 +156,6 @@ def _count(number: float | Fraction, noun: str) -> str:
     return f"{number} {plural if number > 1 else noun}"
 
 
-def _epochs(number: float) -> str:
-    return f"{number:.3g} epoch{'' if number == 1 else 's'}"
-
-
 def sources(rollouts: Sequence[Bound], num_generations: int) -> list[str]:
     """Return a line with the completions that each source contributes to a group; empty without sources."""
     if not rollouts:
@@ -167,13 +165,10 @@ def sources(rollouts: Sequence[Bound], num_generations: int) -> list[str]:
     completions: dict[str, int] = {}
     for number, name in enumerate(names):
         completions[name] = completions.get(name, 0) + owned.count(number)
-    shares = " + ".join(f"{count} by {_source_name(name)}" for name, count in completions.items() if count)
+    shown = {POLICY: "the policy"}
+    shares = " + ".join(f"{count} by {shown.get(name, name)}" for name, count in completions.items() if count)
     fallback = "; the policy generates what a source lacks" if set(completions) != {POLICY} else ""
     return [f"{num_generations} completions per prompt = {shares}{fallback}"]
-
-
-def _source_name(name: str) -> str:
-    return "the policy" if name == POLICY else name
 
 
 def dynamic_sampling(filters: Sequence[Bound], completions: int) -> list[str]:
@@ -191,7 +186,6 @@ Entry = dict[str, Any]
 LINES = 8
 """Lines of the brief report, if there is no warning."""
 
-_HOOKS = {hook.key: name for name, hook in HOOKS.items()}
 SUPPLIERS = {
     "prompts": "the data set",
     "inputs": "the data set",
@@ -291,7 +285,7 @@ def _parts(stage: Stage, registry: Registry) -> Iterator[tuple[str, Part]]:
     used = [algorithm, trainer, *(bound.part for bound in stage.parts())]
     for key in ("environment", "model"):
         if name := (stage.body.get(key) or {}).get("name"):
-            used.append(registry.find(_HOOKS[key], name))
+            used.append(registry.find(HOOK_OF[key], name))
     for hook, info in HOOKS.items():
         yield from ((info.key, part) for part in used if part.hook == hook)
 
@@ -309,11 +303,6 @@ def data_of_parts(stage: Stage, parts: Sequence[tuple[str, Part]]) -> Iterator[d
         yield {"name": name, "needed_by": list(dict.fromkeys(part_names)), "supplied_by": supplier}
 
 
-def _owners(stage: Stage) -> list[Any]:
-    """Return the settings and sections of packages that a stage has."""
-    return [*stage.extensions.settings.values(), *stage.sections.values()]
-
-
 def _data_names(stage: Stage, slot: str, part: Part) -> list[str]:
     """Return the data that a part is given in this stage."""
     if slot == "trainer":
@@ -327,7 +316,9 @@ def _data_names(stage: Stage, slot: str, part: Part) -> list[str]:
         slot,
         has_importance=stage.equation.importance is not None,
         has_shapers=bool(stage.equation.shapers),
-        provided=provided_data(_owners(stage), stage.settings, stage.rollouts),
+        provided=provided_data(
+            [*stage.extensions.settings.values(), *stage.sections.values()], stage.settings, stage.rollouts
+        ),
     )
     names = (*part.data, *for_update)
     return [name for name in names if name not in unavailable and name != "log"]
@@ -352,10 +343,7 @@ def render(stage: Entry) -> str:
 
 
 def summary(stages: Sequence[Entry], width: int) -> str:
-    """Return all stages in at most eight lines of `width` columns and the warnings, with the verdict in the last one.
-
-    What matters less gives way if there are many stages, code or warnings; each stage keeps a line.
-    """
+    """Return all stages in at most eight lines of `width` columns (one each at least), the warnings and a verdict."""
     ranked = [list(_summary_rows(stage)) for stage in stages]
     code = [f"{entry['name']} ({entry['kind']})" for entry in stages[0].get("code", ())]
     ending = [("code", f"runs {', '.join(code)}")] if code else []

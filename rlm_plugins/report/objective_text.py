@@ -159,7 +159,8 @@ def formula(part: Part) -> str:
 def objective(slots: Slots) -> str:
     """Return the minimized loss on one line."""
     weights = "".join(f"{symbol} · " for symbol, _ in numbered("c", slots["token_weights"]))
-    terms = [(part, f" + {number(part.beta)} ".replace("+ -", "− "), symbol) for symbol, part in _penalties(slots)]
+    penalties = numbered("Ω", slots["penalties"])
+    terms = [(part, f" + {number(part.beta)} ".replace("+ -", "− "), symbol) for symbol, part in penalties]
     costs = "".join(f"{sign}{x}{_indicator(part)}" for part, sign, x in terms if "aggregator" not in part.options)
     separate = "".join(f"{sign}{_separate_term(part, x)}" for part, sign, x in terms if "aggregator" in part.options)
     loss = slots["policy_loss"]
@@ -168,10 +169,6 @@ def objective(slots: Slots) -> str:
         return f"loss = {_aggregated(slots['aggregator'], f'{policy}{_indicator(loss)}{costs}')}{separate}"
     shared = f" + {_aggregated(slots['aggregator'], costs.removeprefix(' + '))}" if costs else ""
     return f"loss = {_separate_term(loss, policy)}{shared}{separate}"
-
-
-def _penalties(slots: Slots) -> list[tuple[str, Bound]]:
-    return numbered("Ω", slots["penalties"])
 
 
 def _separate_term(part: Bound, token: str) -> str:

@@ -22,10 +22,7 @@ _GENERATES = "_generate_and_score_completions"
 
 @contextmanager
 def save_on_failure(trainer: Any) -> Iterator[None]:
-    """Save the last optimizer step if an error or a signal ends the run, unless a weight has changed since.
-
-    With several processes only if all of them raise.
-    """
+    """Save the last step if an error (on every process) or a signal ends the run, unless a weight has changed since."""
     try:
         yield
     except (Exception, Interrupted) as error:
@@ -65,12 +62,7 @@ def with_hints(run: Run, stage: Stage, fault: Fault) -> Fault:
 
 
 def repeated(run: Run, stage: Stage, error: Exception) -> Stage:
-    """Return the stage to train in place of one that failed, from its last checkpoint, as a section proposes it.
-
-    Raises:
-        RlmError: Memory ran out, and no section proposes one; with the advice of the sections.
-        Exception: `error`, otherwise.
-    """
+    """Return the stage to train in place of one that failed, as a section proposes it; raise the error if none does."""
     for section in stage.sections.values():
         other = section.retry(stage, error)
         if other is not None:

@@ -42,16 +42,13 @@ def evaluate(
     k: int = 0,
     log_line: Callable[[str], None] = lambda text: None,
 ) -> list[Judgement]:
-    """Evaluate the models of stages on their held-out examples; the model of the first one is loaded for all.
+    """Evaluate stages on their held-out examples and suites; the model of the first one is loaded for all.
 
     Args:
         stages: As :func:`judged_stage` returns them.
         rows: Maximum number of held-out examples of a set; 0: all; None: as in the recipe.
         k: Completions sampled per example, for pass@k and majority@k; 0: none.
         log_line: Called with progress.
-
-    Returns:
-        One entry per held-out set: the one of each stage, then those of its `evaluation.suite`.
     """
     judgements: list[Judgement] = []
     loaded: tuple[Any, Any] | None = None
@@ -109,10 +106,7 @@ def _load(stage: Stage, log_line: Callable[[str], None]) -> tuple[Any, Any]:
 
 
 def as_data(judged: Sequence[Judgement], samples: int) -> dict[str, Any]:
-    """Return the scores as plain data, with the first `samples` completions of each set.
-
-    The first set is at the top level; all of them, if there are several, are in ``sets``.
-    """
+    """Return the scores as plain data, with `samples` completions of each set; of several sets all are in ``sets``."""
     entries = [_entry(judgement, samples) for judgement in judged]
     return {**entries[0], **({"sets": entries} if len(entries) > 1 else {})}
 

@@ -68,13 +68,10 @@ def launch(
     Args:
         source: A recipe, or the folder of a run.
         overrides: ``key=value``.
-        name: Name of the run; by default the recipe's.
-        out: Run folder; by default ``runs/NAME``, or ``runs/NAME-2``, … if that exists.
+        name: Name of the run; None: the recipe's.
+        out: Run folder; None: ``runs/NAME``, or ``runs/NAME-2``, … if that exists.
         resume: Resume `out`, or `source` if it is a run, or the newest unfinished run of that name.
         allow_changed: Keys that may differ from the start of the run.
-
-    Raises:
-        RlmError: The recipe is invalid, or there is no run to resume.
     """
     recipe, registry = read(source, overrides, allow_changed)
     with ExitStack() as context:

@@ -51,7 +51,7 @@ PACKAGES = (
 
 def provenance() -> dict[str, Any]:
     """Return the entries of the manifest that describe this process and machine."""
-    repositories = {name: git_state(path) for name, path in _repositories().items()}
+    repositories = {"working folder": git_state(Path.cwd()), "rlm-plugins": git_state(Path(__file__).parent)}
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": list(sys.argv),
@@ -102,10 +102,7 @@ def processor() -> str:
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """Return the commit of a working tree, and True if tracked files differ from it; empty outside of one.
-
-    Without the second if the tree has filters of its own, which git would run to compare files.
-    """
+    """Return commit of a working tree, and True if it has changes, unless filters would run; empty outside of one."""
     # a configuration in the tree could name programs that git would start
     no_programs = (
         "core.fsmonitor=false",
@@ -128,10 +125,6 @@ def git_state(folder: Path) -> dict[str, Any]:
 def _output_of_git(*command: str) -> str:
     process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10, stdin=subprocess.DEVNULL)
     return process.stdout.strip()
-
-
-def _repositories() -> dict[str, Path]:
-    return {"working folder": Path.cwd(), "rlm-plugins": Path(__file__).parent}
 
 
 def _version(package: str) -> str:

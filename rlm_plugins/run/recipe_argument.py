@@ -118,17 +118,9 @@ def _remember(code: Sequence[ForeignCode]) -> None:
 
 
 def read(source: Path, overrides: Sequence[str] | None, allow_changed: Collection[str] = ()) -> tuple[Recipe, Registry]:
-    """Return a recipe and a registry with the plugins it loads.
+    """Return a recipe and a registry with the plugins it loads, once its code is trusted and, of a run, unchanged.
 
-    Args:
-        source: A YAML file, or a folder with a ``recipe.yaml``.
-        overrides: ``key=value``.
-        allow_changed: Keys that may differ from the start of a run.
-
-    Raises:
-        RecipeError: The recipe cannot be read.
-        PluginError: A plugin file that it loads cannot be imported.
-        RlmError: It runs code that the user does not trust, or that is not the code of the run.
+    The source is a YAML file, or a folder with a ``recipe.yaml``.
     """
     is_run = source.is_dir()
     if is_run:

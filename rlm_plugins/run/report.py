@@ -17,7 +17,7 @@ from rlm_plugins.durable.files import whole
 from rlm_plugins.errors import short, visible
 from rlm_plugins.evaluation.scores import SampledScores, compared, score_text, verdict
 from rlm_plugins.run.folder import EVALUATIONS, Run
-from rlm_plugins.run.learning_curve import LearningCurve
+from rlm_plugins.run.trainer_callbacks import LearningCurve
 from rlm_plugins.stage import Stage
 
 
@@ -66,11 +66,7 @@ def _chart(file: Path, title: str, **labels: str) -> Iterator[Any]:
 
 
 def learning_curve(records: Sequence[dict[str, Any]], stage: str, metric: str, file: Path) -> bool:
-    """Draw the held-out score of a stage with its 95 % interval over its steps, and the same score in training.
-
-    Returns:
-        False if there is no score.
-    """
+    """Draw the held-out score of a stage with its 95 % interval, and that of training; return False without any."""
     lines = [r for r in records if r.get("stage") == stage]
     held_out = [r for r in lines if r.get(f"held_out/{metric}") is not None and "held_out/kept_step" not in r]
     in_training = f"rewards/{metric}/mean"
@@ -200,10 +196,7 @@ def _at_k(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _examples(curve: LearningCurve | None, metric: str) -> list[dict[str, str]]:
-    """Return the held-out prompts whose scores rose most, with their completions before and after.
-
-    Empty if the stage was resumed, or if no prompt has both.
-    """
+    """Return the held-out prompts whose scores rose most, with both completions; none if the stage was resumed."""
     if curve is None or not curve.from_start or curve.before is None or curve.now is None:
         return []
     old = {sample["prompt"]: sample for sample in curve.before.samples}

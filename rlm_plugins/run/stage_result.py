@@ -59,14 +59,10 @@ _VISION = {"model": "AutoModelForImageTextToText", "processing": "AutoProcessor"
 def write_model_card(
     stage: Stage, folder: Path, base: str, *, is_adapter: bool | None = None, address: str = ""
 ) -> None:
-    """Write the model card of a stage over those that TRL and PEFT write.
+    """Write the model card of a stage into a folder with its adapter or model, over those that TRL and PEFT write.
 
-    Args:
-        stage: Its source has the notice of the base weights.
-        folder: The adapter or model, before it is moved to `stage.output`.
-        base: Path or hub name of the base as it was loaded; empty: it was initialized at random.
-        is_adapter: True if the folder has an adapter; None: as the stage has saved it.
-        address: Path or hub name for its code and heading (default: the result of the stage; run and stage).
+    `base` is the path or hub name of the base as it was loaded (empty: random weights), and `address` that of the
+    result for code and heading (empty: the stage's). `is_adapter` is None where the stage says it.
     """
     get_notice = stage.source.notice
     notice = WeightsNotice(base or "none, made from nothing") if get_notice is None else get_notice()
@@ -100,10 +96,7 @@ NOT_UPLOADED = ("training_args.bin", CHECKSUMS)
 
 
 def upload_result(trainer: Any, stage: Stage, result: ModelSpec) -> str:
-    """Upload the result of a stage, and return the name of its repository.
-
-    An adapter on a base that the run created is merged, because only the run has that base.
-    """
+    """Upload the result of a stage, an adapter on a base of the run alone as a model, and return its repository."""
     from huggingface_hub import HfApi
 
     args, base = trainer.args, str(trainer.model.config._name_or_path or "")
@@ -158,10 +151,7 @@ def connected(stages: Sequence[Stage], run: Path) -> list[Stage]:
 
 
 def result_of(stage: Stage) -> ModelSpec:
-    """Return the policy that a finished stage produced, its adapter merged into the base.
-
-    A trainer that produces something else (declared by `produces`) does not change the policy.
-    """
+    """Return the policy that a finished stage left, its adapter merged into the base; of another product the source."""
     if product_of(stage.trainer) != "policy":
         return stage.source
 

@@ -35,11 +35,10 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.fault import Fault
 from rlm_plugins.run.failures import repeated, save_on_failure, with_hints, with_remedy
 from rlm_plugins.run.folder import SUMMARY, Run
-from rlm_plugins.run.learning_curve import LearningCurve
 from rlm_plugins.run.manifest import check_processes, manifest_of
 from rlm_plugins.run.report import report
 from rlm_plugins.run.stage_result import connected, save_result
-from rlm_plugins.run.trainer_callbacks import MetricsLog, ProgressDisplay, SampleLog, StopAtSafePoint
+from rlm_plugins.run.trainer_callbacks import LearningCurve, MetricsLog, ProgressDisplay, SampleLog, StopAtSafePoint
 from rlm_plugins.stage import RunState, Stage
 from rlm_plugins.trainer.checkpoint import STATE, checkpoints, latest_step
 from rlm_plugins.trainer.options import check_sharded, integration_errors
@@ -56,10 +55,7 @@ class TextConsole(Console):
 
 
 def valid_checkpoint(stage: Path, log_line: Callable[[str], None], *, owner: str = "") -> Path | None:
-    """Return the newest valid checkpoint of a stage; damaged ones are renamed and reported.
-
-    Without `owner`, the run and stage that checkpoints record, any is valid.
-    """
+    """Return the newest valid checkpoint of a stage (of run and stage `owner`); damaged ones are renamed."""
     damages_found: list[str] = []
     for checkpoint in reversed(checkpoints(stage)):
         reasons = reasons_against(checkpoint, owner=owner)

@@ -12,17 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlm_plugins.data.images import image_columns, image_ids, undecoded, without_images
 from rlm_plugins.data.text_columns import SAMPLED, Examples, TextColumn
 from rlm_plugins.equation.batch import SAMPLE
 from rlm_plugins.errors import RecipeError, RlmError, expected, is_out_of_memory, nearest
+from rlm_plugins.recipe.checks.part_needs import iter_parts
 from rlm_plugins.recipe.checks.required_columns import columns
 from rlm_plugins.registry.protocols import columns_of, gold_column_of
 from rlm_plugins.rollout.group_layout import columns_read
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Reward, Stage
+
+if TYPE_CHECKING:
+    from rlm_plugins.recipe.resolve import Plan
 
 
 def check_rows(
@@ -33,17 +37,9 @@ def check_rows(
     with_text: bool = False,
     count: int | None = SAMPLED,
 ) -> None:
-    """Check that the examples have valid prompts: each is neither empty nor blank, and those of a sample are looked at.
+    """Check that every prompt is valid, by whole columns and in a sample of `count` examples (None: all).
 
-    Args:
-        environment_spec: Its training set must not be empty.
-        name: Of the environment, for errors.
-        where: Address of the environment.
-        with_text: True if training examples may have an empty prompt: texts without a prompt.
-        count: Size of the sample; None: all examples.
-
-    Raises:
-        RecipeError: It names the example, counted from 0.
+    With `with_text` training examples may have an empty prompt: texts without a prompt.
     """
     if columns(environment_spec.train) == []:
         raise RecipeError(f"the environment '{name}' has no training examples", where=where)
@@ -98,56 +94,28 @@ def _refuse_other_columns(rows: Sequence[Mapping[str, Any]], names: list[str], t
     raise RecipeError(f"{title.format(number)} {problem} column '{column}'", where=where)
 
 
-def check_indexable(environment_spec: EnvironmentSpec, reason: str, name: str, where: str) -> None:
-    """Check that prompts can be sampled by index.
+def check_prompt_source(plan: Plan, environment_spec: EnvironmentSpec) -> None:
+    """Check that parts need no index into a stream, and refill no batch with images."""
+    from rlm_plugins.rollout.prompt_source import reason
 
-    Args:
-        environment_spec: Its training set must support indices.
-        reason: The reason for sampling by index, as a clause; empty: none.
-        name: Of the environment, for errors.
-        where: Address of the algorithm.
-
-    Raises:
-        RecipeError: The training set is a stream.
-    """
-    if reason and not (hasattr(environment_spec.train, "__len__") and hasattr(environment_spec.train, "__getitem__")):
-        raise RecipeError(
-            f"{reason}, but the training set of '{name}' is a stream: prompts cannot be sampled by index",
-            where=where,
-            hint="load it without `streaming`",
-        )
-
-
-def check_refill(environment_spec: EnvironmentSpec, reason: str, where: str) -> None:
-    """Check that batches of these examples can be refilled: those with images cannot.
-
-    Args:
-        environment_spec: Its training set is checked.
-        reason: The filter that refills, as a clause; empty: none.
-        where: Address of the filters.
-
-    Raises:
-        RecipeError: The data set has a column of images.
-    """
-    if reason and (image_columns := {"image", "images"} & {*columns(environment_spec.train)}):
-        problem = (
-            f"{reason}, but the examples have a column '{min(image_columns)}': a batch with images cannot be refilled"
-        )
-        raise RecipeError(problem, where=where, hint="remove `refill`; the filter then leaves the batch smaller")
+    where, rows = plan.address("algorithm"), environment_spec.train
+    parts = [part for _, part, _ in iter_parts(plan.slots, where)]
+    is_stream = not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__"))
+    if is_stream and (index := reason(parts)):
+        name = plan.stage.body["environment"]["name"]
+        problem = f"{index}, but the training set of '{name}' is a stream: prompts cannot be sampled by index"
+        raise RecipeError(problem, where=where, hint="load it without `streaming`")
+    refill = reason([part for part in parts if part.options.get("refill")])
+    if refill and (names := {"image", "images"} & {*columns(rows)}):
+        problem = f"{refill}, but the examples have a column '{min(names)}': a batch with images cannot be refilled"
+        hint = "remove `refill`; the filter then leaves the batch smaller"
+        raise RecipeError(problem, where=f"{where}.filters", hint=hint)
 
 
 def check_size(environment_spec: EnvironmentSpec, config: Any, where: str) -> None:
     """Check that there are enough prompts for one generation batch.
 
     TRL drops an incomplete generation batch: with fewer examples it trains nothing, and reports success.
-
-    Args:
-        environment_spec: Its training set, of known length.
-        config: The trainer's; one without ``num_generations`` takes any number of examples.
-        where: Address of the environment.
-
-    Raises:
-        RecipeError: With both numbers.
     """
     if not hasattr(config, "num_generations") or not hasattr(environment_spec.train, "__len__"):
         return
@@ -215,18 +183,9 @@ def check_content(
     generated: bool,
     count: int | None = SAMPLED,
 ) -> None:
-    """Check the content of training and held-out examples, as whole columns where Arrow has a type for them.
+    """Check the content of all examples, as whole columns where Arrow has a type for them, else of `count` (None: all).
 
-    Args:
-        environment_spec: The data sets; of a stream nothing is read.
-        rewards: The columns that they require are gold answers.
-        name: Of the environment, for messages.
-        where: Its address.
-        generated: True if the environment computes its examples, and may repeat them.
-        count: Size of the sample that is checked of other columns; None: all examples.
-
-    Raises:
-        RecipeError: Examples that cannot be used; it names the first of them, counted from 0.
+    With `generated` the environment computes its examples, and may repeat them. Nothing of a stream is read.
     """
     keys: dict[str, TextColumn] = {}  # equal for examples that differ in case and blanks alone
     gold = _gold_columns(environment_spec, rewards)
@@ -296,10 +255,7 @@ def _check_texts(texts: TextColumn, title: Title, where: str) -> None:
 def _check_answers(
     examples: Examples, column: str, rewards: Sequence[Reward], title: Title, where: str, *, generated: bool
 ) -> None:
-    """Check a column of gold answers for missing ones, and one that is compared with for objects.
-
-    Answers of one simple type are checked as a whole column, others in the sample.
-    """
+    """Check a column of gold answers for missing ones, and one that is compared with for objects."""
     missing, nested, total = examples.missing(column, _NO_ANSWER), list[int](), len(examples)
     if missing is None:
         answers, total = [(number, example.get(column)) for number, example in examples.sample], len(examples.sample)
@@ -361,14 +317,7 @@ def _warn(numbers: Sequence[int], total: int, title: Title, defect: str, where: 
 def check_stage_texts(stage: Stage, config: Any, where: str, count: int | None = SAMPLED) -> None:
     """Check the content of the examples of a stage, and their lengths by the tokenizer of the model.
 
-    Args:
-        stage: With its data sets.
-        config: The trainer's; None if nothing is trained.
-        where: Address of the environment.
-        count: Size of the sample that is checked where a column is not read as a whole; None: all examples.
-
-    Raises:
-        RecipeError: It names the example, counted from 0.
+    The config is None if nothing is trained; `count` is that of :func:`check_content`.
     """
     from rlm_plugins.data.text_lengths import check_texts, positions_of, warn_of_long_texts
 
@@ -393,12 +342,7 @@ def check_stage_texts(stage: Stage, config: Any, where: str, count: int | None =
 def named_example(stage: Stage) -> Iterator[None]:
     """Raise an error of a stage that trains as that of the example that caused it, if one is invalid.
 
-    Before training, whole columns are checked where Arrow has text, messages or numbers for them, and otherwise a
-    sample (:data:`rlm_plugins.data.text_columns.SAMPLED`). An invalid example that neither of them shows fails when a
-    trainer or a part reads it: then every example is checked, and the first invalid one is named by its number.
-
-    Raises:
-        RecipeError: In place of the error; it names the example, counted from 0.
+    Before training only whole columns and a sample are checked; now all are, and the first invalid one is named.
     """
     try:
         yield

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.data.images import image_columns, images_of, messages_of, undecoded
 from rlm_plugins.data.tables import column_hint
@@ -13,11 +13,14 @@ from rlm_plugins.recipe.checks.part_needs import iter_parts
 from rlm_plugins.recipe.paths import prefixed_address
 from rlm_plugins.registry.loading import call_with_accepted
 from rlm_plugins.registry.part import Bound
-from rlm_plugins.registry.protocols import ChecksItself, PlaysEpisodes, columns_of
+from rlm_plugins.registry.protocols import ChecksItself, Evaluates, PlaysEpisodes, columns_of
 from rlm_plugins.rewards.columns import NOT_FOR_REWARDS
 from rlm_plugins.rollout.episodes import tools_of
 from rlm_plugins.specs import Environment, EnvironmentSpec, ModelSpec, has_step
 from rlm_plugins.stage import Reward
+
+if TYPE_CHECKING:
+    from rlm_plugins.recipe.resolve import Plan
 
 
 def columns(rows: Any) -> list[str]:
@@ -28,21 +31,28 @@ def columns(rows: Any) -> list[str]:
     return list(named) if named else list(next(iter(rows), {}))
 
 
+def check_data(plan: Plan, environment_spec: EnvironmentSpec) -> None:
+    """Check the data sets and the environment of a stage against its trainer, parts and rewards."""
+    stage, name = plan.stage, plan.environment.part.name
+    where, rewards = plan.address("environment"), plan.address("rewards")
+    check_environment(environment_spec, name, where)
+    _check_trainer_columns(environment_spec, columns_of(stage.trainer), name, where)
+    if stage.evaluation is not None and isinstance(stage.trainer, Evaluates):  # it requires the same columns
+        _check_trainer_columns(environment_spec, columns_of(stage.trainer), name, where, held_out=True)
+    if any(plan.slots.values()):
+        check_multi_turn_parts(environment_spec, plan.slots, name, plan.address("algorithm"))
+    _check_source_columns(environment_spec, plan.slots["rollouts"], name, plan.address("algorithm", "rollouts"))
+    if any(plan.slots.values()) and not plan.slots["rollouts"]:  # a rollout source may add any column
+        check_columns(environment_spec, "training", stage.rewards, name, rewards)
+    _check_parts(plan, environment_spec)
+    if stage.evaluation is not None:  # the policy alone answers held-out prompts
+        check_columns(environment_spec, "held-out", stage.rewards, name, rewards)
+
+
 def check_columns(
     environment_spec: EnvironmentSpec, kind: str, rewards: Sequence[Reward], name: str, where: str
 ) -> None:
-    """Check that the data set has the columns that rewards require.
-
-    Args:
-        environment_spec: The data sets.
-        kind: ``training`` or ``held-out``.
-        rewards: In the order of the recipe.
-        name: Of the environment, for errors.
-        where: Address of the rewards.
-
-    Raises:
-        RecipeError: It names the reward, the column, and the columns there are.
-    """
+    """Check that the `training` or `held-out` examples (`kind`) have the columns that rewards require."""
     rows = environment_spec.train if kind == "training" else environment_spec.test
     names = [column for column in columns(rows) if column not in NOT_FOR_REWARDS]
     for number, reward in enumerate(rewards if columns(rows) else ()):
@@ -61,14 +71,10 @@ def check_columns(
                 raise RecipeError(problem, where=f"{where}[{number}]")
 
 
-def check_trainer_columns(
+def _check_trainer_columns(
     environment_spec: EnvironmentSpec, required: Sequence[str], name: str, where: str, *, held_out: bool = False
 ) -> None:
-    """Check that the examples (or the held-out examples) have the columns that the trainer requires.
-
-    Raises:
-        RecipeError: It names the column and those there are.
-    """
+    """Check that the examples (or the held-out examples) have the columns that the trainer requires."""
     rows, kind = (environment_spec.test, "held-out") if held_out else (environment_spec.train, "training")
     names = columns(rows)
     for column in (column for column in required if column not in names and (names or not held_out)):
@@ -76,37 +82,24 @@ def check_trainer_columns(
         raise RecipeError(problem, where=where, allowed=", ".join(names), hint=column_hint(column, names))
 
 
-def check_parts(
-    parts: Iterable[tuple[Bound, str]],
-    lora: Mapping[str, Any] | None,
-    environment_spec: EnvironmentSpec,
-    rewards: Sequence[Reward] = (),
-) -> None:
-    """Call the method `check` of every part that has one.
-
-    Args:
-        parts: Rewards and parts of the equation, with their addresses.
-        lora: The policy's adapter (None: all weights are trained), which a `check` may name.
-        environment_spec: The data sets; a `check` may name `columns`, those of the training set.
-        rewards: Those of the stage, with their weights, which a `check` may name, beside its own knobs.
-
-    Raises:
-        RecipeError: As raised by the part, with its address.
-    """
-    available = {"lora": lora, "columns": columns(environment_spec.train), "rewards": rewards}
+def _check_parts(plan: Plan, environment_spec: EnvironmentSpec) -> None:
+    """Call the method `check` of rewards, parts and engine that have one; that of a source is called before."""
+    stage = plan.stage
+    available = {"lora": stage.lora, "columns": columns(environment_spec.train), "rewards": stage.rewards}
+    parts = [(reward.part, plan.address("rewards", number)) for number, reward in enumerate(stage.rewards)]
+    slots = iter_parts(plan.slots, plan.address("algorithm"))
+    parts += [(bound, where) for slot, bound, where in slots if slot != "rollouts"]
+    parts += [] if stage.engine is None else [(stage.engine, plan.address("engine"))]
     for part, where in parts:
         if isinstance(part.target, ChecksItself):
             with prefixed_address(where):
                 call_with_accepted(part.target.check, {**part.knobs, **available})
 
 
-def check_source_columns(environment_spec: EnvironmentSpec, sources: Sequence[Bound], name: str, where: str) -> None:
+def _check_source_columns(environment_spec: EnvironmentSpec, sources: Sequence[Bound], name: str, where: str) -> None:
     """Check that the data set has the columns that rollout sources require, and call their `check`.
 
     A `check` that names ``prompts`` gets those of the training set.
-
-    Raises:
-        RecipeError: It names the source, the column, and the columns there are.
     """
     names = columns(environment_spec.train)
     for number, source in enumerate(sources):
@@ -130,17 +123,7 @@ def _check_source(check: Callable[..., None], environment_spec: EnvironmentSpec)
 
 
 def check_environment(environment_spec: EnvironmentSpec, name: str, where: str) -> None:
-    """Check that an environment can be created and reset with the columns of its data set, and has actions.
-
-    Args:
-        environment_spec: The data sets and the environment.
-        name: Of the environment, for errors.
-        where: Its address.
-
-    Raises:
-        RecipeError: It cannot be created, has neither `step` nor tools, has invalid limits, or requires a column that
-            is missing.
-    """
+    """Check that an environment can be created and reset with the columns of its data set, and has actions."""
     if environment_spec.environment is None:
         return
     try:
@@ -178,17 +161,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def check_multi_turn_parts(environment_spec: EnvironmentSpec, slots: Mapping[str, Any], name: str, where: str) -> None:
-    """Check that the parts of an algorithm fit the environment: single-turn or multi-turn.
-
-    Args:
-        environment_spec: That of the stage.
-        slots: Key of ``algorithm:`` → part, None, or list of parts.
-        name: Of the environment, for errors.
-        where: Address of the algorithm.
-
-    Raises:
-        RecipeError: A part requires turn rewards, or generates whole completions, where the environment does not.
-    """
+    """Check that the parts of an algorithm fit the environment: single-turn or multi-turn."""
     for number, source in enumerate(slots["rollouts"]):
         _check_turns(environment_spec, source, name, f"{where}.rollouts[{number}]")
     for _, part, address in iter_parts(slots, where):
@@ -214,18 +187,7 @@ def _check_turns(environment_spec: EnvironmentSpec, source: Bound, name: str, wh
 
 
 def check_images(environment_spec: EnvironmentSpec, source: ModelSpec, produces: str, critic: Any, where: str) -> None:
-    """Check that a model sees the images of its examples, and that the stage can train on them.
-
-    Args:
-        environment_spec: The data sets.
-        source: The model.
-        produces: Kind of model that the trainer produces; only a `policy` is trained on images.
-        critic: The critic, or None.
-        where: Address of the environment.
-
-    Raises:
-        RecipeError: It names the column and what to change.
-    """
+    """Check that a model sees the images of its examples, and that the stage can train on them."""
     names = image_columns(columns(environment_spec.train))
     if not names:
         return

@@ -11,7 +11,7 @@ from rlm_audit.audit import Audit
 from rlm_audit.case import Case, Family, Scorer
 from rlm_audit.reward_call import call_reward
 from rlm_plugins.errors import RlmError
-from rlm_plugins.recipe.draft import parse_override
+from rlm_plugins.recipe.document import parse_override
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.loading import import_object
 from rlm_plugins.stage import Reward

@@ -14,7 +14,7 @@ from rlm_audit.reward_call import Example, RewardCall, Scores, call_reward
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.checks.required_columns import check_columns, columns
 from rlm_plugins.recipe.compose import compose
-from rlm_plugins.recipe.draft import parse_override
+from rlm_plugins.recipe.document import parse_override
 from rlm_plugins.registry import BUILTIN, Registry
 from rlm_plugins.rewards.columns import reads_messages
 from rlm_plugins.run.recipe_argument import read

@@ -21,8 +21,8 @@ from rlm_plugins.recipe import Recipe
 from rlm_plugins.recipe.yaml_strict import dump
 from rlm_plugins.run.folder import DONE, SUMMARY
 from rlm_plugins.run.launch import launch
-from rlm_plugins.run.learning_curve import SCORE
 from rlm_plugins.run.recipe_argument import read
+from rlm_plugins.run.trainer_callbacks import SCORE
 from rlm_plugins.trainer.checkpoint import STATE, checkpoints
 
 STEPS = 4
