@@ -28,9 +28,7 @@ class Diagnosis(Section):
         return [live.LiveDiagnosis(stage, console, run)]
 
 
-@hookimpl
-def rlm_sections() -> Mapping[str, object]:
-    return {"diagnosis": Diagnosis}
+rlm_sections = hookimpl(lambda: {"diagnosis": Diagnosis})
 
 
 PANELS: dict[str, dict[str, Any]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -31,11 +31,5 @@ class Capsules(Section):
         return [CapsuleRecorder(stage, self._every)]
 
 
-@hookimpl
-def rlm_sections() -> dict[str, object]:
-    return {"capsule": Capsules}
-
-
-@hookimpl
-def rlm_commands() -> dict[str, Callable[..., None]]:
-    return {"view": commands.view}
+rlm_sections = hookimpl(lambda: {"capsule": Capsules})
+rlm_commands = hookimpl(lambda: {"view": commands.view})
