@@ -58,7 +58,6 @@ class CompletionCache:
         return {index: (c.prompt, c.completion, c.mask, c.logp) for index, c in self._completions.items()}
 
     def load_state_dict(self, state: dict[int, tuple[torch.Tensor, ...]]) -> None:
-        """Restore the cache of a checkpoint."""
         self._completions = {index: CachedCompletion(*tensors) for index, tensors in state.items()}
 
 
@@ -114,15 +113,12 @@ class PolicyDrift(StepObserver):
         self._out: Mapping[str, Any] = {}
 
     def state_dict(self) -> dict[int, tuple[torch.Tensor, ...]]:
-        """Return the completions as plain tensors."""
         return self.cache.state_dict()
 
     def load_state_dict(self, state: dict[int, tuple[torch.Tensor, ...]]) -> None:
-        """Restore the completions of a checkpoint."""
         self.cache.load_state_dict(state)
 
     def attach(self, trainer: Any) -> None:
-        """Store the collaborators of the trainer."""
         self._components = trainer.components
 
     def sampled(self, out: Mapping[str, Any]) -> dict[str, torch.Tensor]:

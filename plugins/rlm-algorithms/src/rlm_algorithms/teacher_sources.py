@@ -83,11 +83,9 @@ class SameBase:
             self._average.update(self._rate)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the weights of the average."""
         return dict(self._adapter.state_dict()) if self._model == "ema" and self._adapter is not None else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the weights of the average."""
         if state and self._adapter is not None:
             self._adapter.load_state_dict(state)
 

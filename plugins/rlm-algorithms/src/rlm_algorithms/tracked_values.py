@@ -78,11 +78,9 @@ class ValueTracker:
             self.pairs[prompt] = rho * alpha + total, rho * beta + len(visit) - total
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for a checkpoint."""
         return {"problems": list(self.pairs), "pairs": [list(pair) for pair in self.pairs.values()]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state of a checkpoint."""
         pairs = [(alpha, beta) for alpha, beta in state["pairs"]]
         self.pairs = dict(zip(state["problems"], pairs, strict=True))
 

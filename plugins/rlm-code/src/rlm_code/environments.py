@@ -29,11 +29,7 @@ _KNOBS = """Columns: ``prompt`` (question, empty line, `instruction`), ``questio
 
 
 def _read(preset: Preset, table: Any, path: str, *, tried: Natural = 16, skip: Natural = 0) -> Any:
-    """Return `table` with the columns `question` and `tests`, each question once.
-
-    Raises:
-        RecipeError: An unusable row, or a missing column.
-    """
+    """Return `table` with the columns `question` and `tests`, each question once."""
     by_question: dict[str, tuple[int, str, str | None]] = {}
     problems = []
     for number, example in enumerate(table):

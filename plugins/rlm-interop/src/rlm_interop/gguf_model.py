@@ -58,11 +58,7 @@ def _checkpoint(
     revision: str | None,
     dtype: str,
 ) -> GgufFile:
-    """Return the file that the knobs name.
-
-    Raises:
-        RecipeError: The knobs name none or two, or the file does not exist.
-    """
+    """Return the file that the knobs name."""
     if (path is None) == (package is None):
         problem = "`gguf` requires `path` or `package`"
         if package is not None:

@@ -37,7 +37,6 @@ class Preferences:
     refused: Mapping[str, str] = RUN
 
     def config_class(self) -> type[RewardConfig]:
-        """Return ``trl.RewardConfig``."""
         from trl import RewardConfig
 
         return RewardConfig

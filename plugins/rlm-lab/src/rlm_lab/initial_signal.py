@@ -110,7 +110,6 @@ class Signal(ScoredCompletions, TrainerCallback):  # type: ignore[misc]
         self._start = time.perf_counter()
 
     def scored(self, batch: Batch, turn_ends: Any) -> None:
-        """Add the groups of a generation batch."""
         prompts, completions, columns, batch = self.local(batch)
         for number in batch.group.unique().tolist():
             rows = (batch.group == number).nonzero().flatten()

@@ -34,11 +34,7 @@ _KNOBS = """Columns: ``prompt`` (the problem, an empty line, `instruction`), ``p
 
 
 def _read(preset: Preset, table: Any, path: str, *, check: bool = True, unreadable: Share = 0.05) -> Any:
-    """Return `table` with the columns `problem` and `answer`, each problem once, without unusable answers.
-
-    Raises:
-        RecipeError: A column is missing, or no row has an answer.
-    """
+    """Return `table` with the columns `problem` and `answer`, each problem once, without unusable answers."""
     if len(table) == 0:
         raise RecipeError(f"'{path}' has no rows", where="environment.path")
     if preset.demonstration is not None and preset.trace in table.column_names:

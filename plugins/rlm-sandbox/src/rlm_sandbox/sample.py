@@ -96,11 +96,7 @@ class Sample:
         return connection
 
     def _deadline(self) -> float:
-        """Return the end of an input that starts now.
-
-        Raises:
-            SampleFailure: The program has used its total.
-        """
+        """Return the end of an input that starts now."""
         now = time.monotonic()
         if self._end is None:
             self._end = now + (self._limits.total or float("inf"))
@@ -132,11 +128,7 @@ _FORMS = [{kind, "heap", "forget"} for kind in ("value", "error", "end", "callba
 
 
 def _failure(reply: Message, final: str) -> Output | None:
-    """Return None for the message `final`, and the output of an error.
-
-    Raises:
-        SampleFailure: It is another message: a program that loads may send a value, which is no success.
-    """
+    """Return None for the message `final`, and the output of an error."""
     if reply == {final: True}:
         return None
     if "error" not in reply:

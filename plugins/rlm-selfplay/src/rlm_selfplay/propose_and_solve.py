@@ -153,12 +153,10 @@ class ProposeAndSolve:
         log("self_play/buffer", sum(map(self.buffer.count, self.language.kinds)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the buffer, and of a separate proposer."""
         buffer = self.buffer.state_dict()
         return buffer if self.proposer is None else {"buffer": buffer, "proposer": self.proposer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the buffer and the proposer."""
         self.buffer.load_state_dict(state if self.proposer is None else state["buffer"])
         if self.proposer is not None:
             self.proposer.load_state_dict(state["proposer"])

@@ -27,7 +27,6 @@ class Lines(CodeLanguage):
         return f"def f(s): return ({expression})"
 
     def arguments(self, text: str) -> tuple[Any, ...]:
-        """Return the text itself."""
         return (text,)
 
     def output(self, value: Any) -> str:
@@ -35,7 +34,6 @@ class Lines(CodeLanguage):
         return value if isinstance(value, str) else ""
 
     def proposal_prompt(self, kind: str, reference: Task) -> str:
-        """Return letter and reference."""
         return f"{kind[0]} {reference.program}" + ("" if kind == "induction" else f";{reference.inputs[0]}")
 
     def read_proposal(self, kind: str, text: str, reference: Task) -> Task | None:
@@ -47,11 +45,9 @@ class Lines(CodeLanguage):
         return Task(kind, program, (value,)) if separator and program and value else None
 
     def task_prompt(self, task: Task) -> str:
-        """Return letter and task."""
         if task.kind == "induction":
             return "I " + ",".join(f"{value}>{output}" for value, output in self.shown(task))
         return f"{task.kind[0].upper()} {task.program};{(task.inputs if task.kind == 'deduction' else task.outputs)[0]}"
 
     def read_answer(self, task: Task, text: str) -> str | None:
-        """Return the completion."""
         return text or None

@@ -25,7 +25,6 @@ class Capsules(Section):
         self._every = every
 
     def observers(self, stage: Any) -> Sequence[Any]:
-        """Return the recorder of the steps of a stage."""
         from rlm_view.recorder import CapsuleRecorder
 
         return [CapsuleRecorder(stage, self._every)]

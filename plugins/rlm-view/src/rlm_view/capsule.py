@@ -230,11 +230,7 @@ def read_capsule(folder: Path) -> Capsule:
 
 
 def _check(capsule: Capsule) -> None:
-    """Check the types of the sections that a replay uses.
-
-    Raises:
-        TypeError: One is of another type.
-    """
+    """Check the types of the sections that a replay uses."""
     kinds = {
         "step": int,
         "processes": int,

@@ -30,7 +30,6 @@ class Guess(Game):
         self.low, self.high, self.secret, self.left = low, high, secret, self.guesses
 
     def legal(self) -> list[str]:
-        """Return every number that the hints allow."""
         return [str(n) for n in range(self.low, self.high + 1)]
 
     def best(self) -> list[str]:
@@ -40,7 +39,6 @@ class Guess(Game):
         return [str(n) for n in safe] or self.legal()
 
     def move(self, move: str) -> tuple[str, float, bool]:
-        """Guess a number and return the hint."""
         number, self.left = int(move), self.left - 1
         if self.evasive:
             self.secret = self._evaded(number)

@@ -26,7 +26,6 @@ class Nim(Game):
         self.heap, self._rng = heap, random.Random(f"{heap} {luck}")
 
     def legal(self) -> list[str]:
-        """Return the numbers that may be taken."""
         return [str(n) for n in range(1, min(self.take, self.heap) + 1)]
 
     def best(self) -> list[str]:
@@ -35,7 +34,6 @@ class Nim(Game):
         return [str(remainder)] if remainder else self.legal()
 
     def move(self, move: str) -> tuple[str, float, bool]:
-        """Take from the heap, let the opponent take, and return what is left."""
         self.heap -= int(move)
         if self.heap == 0:
             return "", 1.0, True

@@ -33,7 +33,6 @@ class Walk(Game):
         return self.x + STEPS[move][0], self.y + STEPS[move][1]
 
     def legal(self) -> list[str]:
-        """Return the directions that stay on the grid."""
         return [move for move in STEPS if all(0 <= coordinate < self.size for coordinate in self._position_after(move))]
 
     def best(self) -> list[str]:
@@ -42,7 +41,6 @@ class Walk(Game):
         return [move for move in self.legal() if self._distance(*self._position_after(move)) < distance]
 
     def move(self, move: str) -> tuple[str, float, bool]:
-        """Take a step and return the new position."""
         self.x, self.y = self._position_after(move)
         nearest, self.left = min(self.nearest, self._distance(self.x, self.y)), self.left - 1
         reward, self.nearest = (self.nearest - nearest) / self.initial_distance, nearest
