@@ -49,10 +49,6 @@ def is_right(gold: Value, answer: Value, rules: Rules) -> bool:
 def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
     """Return True if an answer is the reference in another notation."""
     gold, answer = map(_simplified, (gold, answer))
-    if isinstance(answer, Items) and answer.opened == "chain":
-        return all(are_same(gold, side, rules) for side in answer.items)
-    if isinstance(gold, Items) and gold.opened == "chain":
-        return are_same(gold.items[-1], answer, rules)
     if isinstance(gold, Items) and gold.opened == "prose":
         return _are_same_prose(gold, answer, rules)
     if isinstance(gold, Node) and isinstance(answer, Node):
@@ -313,8 +309,6 @@ def _as_column(value: Value) -> Items | None:
     if isinstance(value, Matrix):
         is_column = not value.bars and len(value.rows) > 1 and len(value.rows[0]) == 1
         return Items("(", tuple(row[0] for row in value.rows), ")") if is_column else None
-    if isinstance(value, Items) and _is_assignment(value):
-        return _as_tuple(value)
     is_row = isinstance(value, Items) and value.opened + value.closed in ("()", "<>", "[]")
     return Items("(", value.items, ")") if is_row else None  # type: ignore[union-attr]
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import flint
 
 from rlm_math.algebra.balls import HIGH_PRECISION, Evaluation
-from rlm_math.algebra.exact import fold
 from rlm_math.algebra.nodes import Node, is_decimal
 
 MIN_DIGITS = 3
@@ -64,13 +63,9 @@ def _shows(decimal: Any, exact: Any, last: Any, *, is_noisy: bool = False) -> bo
 
 
 def _places(node: Node) -> int | None:
-    """Return the decimal places of a decimal, also of one times a power of ten; None for anything else."""
+    """Return the decimal places of a decimal; None for anything else."""
     if node.op == "-":
         return _places(node.args[0])
-    if node.op == "*" and node.args[1].op == "^" and node.args[1].args[0] == Node("number", value=flint.fmpq(10)):
-        exponent = fold(node.args[1].args[1])
-        places = _places(node.args[0])
-        return None if places is None or exponent.op != "number" else places - int(exponent.value.numerator)
     return node.places or None if node.op == "number" else None
 
 
