@@ -102,7 +102,10 @@ def prefixes(
     """
     starts = []
     for prompt, example, number in zip(prompts, inputs, source_index, strict=True):
-        answer = _answer_ids(trainer, prompt, example, number)
+        if COLUMN not in example:
+            raise PartError(f"no column '{COLUMN}'", allowed="text, or a list of texts")
+        text = demonstration_text(example[COLUMN], number, COLUMN)
+        answer = list(trainer.answer_ids(prompt, text)) if text else []
         share = random.Random(f"{seed}/{step}/{number}/{prompt}").uniform(min(low, high), high)
         starts.append(answer[: min(round(share * len(answer)), len(answer) - 1)])
     continuations = generate(prompts, starts)
@@ -115,14 +118,6 @@ def prefixes(
 
 
 prefixes.columns = (COLUMN,)  # type: ignore[attr-defined]
-
-
-def _answer_ids(trainer: Any, prompt: Any, example: Mapping[str, Any], number: int) -> list[int]:
-    """Return the token ids of a demonstration; empty if there is none."""
-    if COLUMN not in example:
-        raise PartError(f"no column '{COLUMN}'", allowed="text, or a list of texts")
-    text = demonstration_text(example[COLUMN], number, COLUMN)
-    return list(trainer.answer_ids(prompt, text)) if text else []
 
 
 def _entropy_mask(model: Any, prompt_ids: Sequence[int], start: Sequence[int], share: float) -> list[bool]:
