@@ -54,9 +54,6 @@ def demonstration_text(value: Any, number: int, column: str) -> str | None:
         value: Text, or a list of texts.
         number: Index of the completion among those of the source.
         column: Name of the column, for the error.
-
-    Raises:
-        PartError: The column holds something else.
     """
     texts = [value] if isinstance(value, str) or value is None else value
     if isinstance(texts, Sequence):

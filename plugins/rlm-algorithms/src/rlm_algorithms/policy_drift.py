@@ -67,9 +67,6 @@ def split_completions(out: Mapping[str, Any], mask: torch.Tensor) -> list[Cached
     Args:
         out: With ``old_per_token_logps``.
         mask: (B, T) tokens that are trained on.
-
-    Raises:
-        RecipeError: The prompts have images, which are not cached.
     """
     if "num_images" in out:
         problem = "`policy_drift` does not support prompts with images: their pixels are not cached"

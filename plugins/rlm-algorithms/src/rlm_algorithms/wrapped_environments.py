@@ -23,9 +23,6 @@ def held_out_questions(*, base: str, knobs: dict[str, Any] | None = None, rows: 
     that it is judged on: ``{name: test_time, base: dataset, knobs: {path: …, test_split: test}}``. `rows`: only
     the first of them. Their labels stay in the data set for ``evaluation.metric``; a reward of them with a `weight`
     would train on the test set.
-
-    Raises:
-        RecipeError: The environment has no held-out examples.
     """
     inner = _built(base, knobs)
     held_out = [dict(example) for example in inner.test][:rows]

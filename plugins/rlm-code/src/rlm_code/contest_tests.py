@@ -20,9 +20,6 @@ def contest_tests(cases: Any, metadata: Any = None) -> dict[str, Any]:
         cases: As JSON or plain data: a list of mappings with ``input`` and ``output``, of which one with a function has
             its name (``fn_name``, or ``func_name`` of the metadata); or a mapping with ``inputs`` and ``outputs``.
         metadata: Of the example; it may name the function.
-
-    Raises:
-        BadTests: They have another shape.
     """
     cases, metadata = _plain(cases), _plain(metadata) or {}
     if isinstance(cases, Mapping):

@@ -52,11 +52,7 @@ def livecode_tests(row: Example) -> dict[str, Any]:
 
 
 def unpack_cases(packed: str | None) -> list[dict[str, Any]]:
-    """Return the private cases. The pickle may only hold a string: one that needs any class is an error.
-
-    Raises:
-        BadTests: It is malformed, or is not a string.
-    """
+    """Return the private cases. The pickle may only hold a string: one that needs any class is an error."""
     if not packed:
         return []
     if packed.lstrip().startswith("["):

@@ -14,11 +14,7 @@ SOLUTION_LIMITS = Limits(seconds=20.0)
 
 
 def check_solutions(rows: Sequence[tuple[int, str, str | None]], path: str) -> None:
-    """Run each solution against its tests; `rows` are (row number, tests, solution).
-
-    Raises:
-        RecipeError: A solution fails, or programs cannot be run here.
-    """
+    """Run each solution against its tests; `rows` are (row number, tests, solution)."""
     failed = []
     try:
         for number, tests, solution in rows:

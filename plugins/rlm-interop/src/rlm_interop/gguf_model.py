@@ -119,9 +119,6 @@ def gguf_in(folder: Path, name: str | None, description: str) -> Path:
         folder: The folder.
         name: Name of the file; None: the only one there.
         description: Description of the folder, for errors.
-
-    Raises:
-        RecipeError: There is no such file, or several to choose from.
     """
     files = sorted(file.name for file in folder.glob("*.gguf"))
     if name is None and len(files) == 1:

@@ -173,9 +173,6 @@ def measure_signal(stage: Stage, prompts: int) -> Signal:
     Args:
         stage: One with an equation and rewards; connected to its earlier stages.
         prompts: Number of prompts to score.
-
-    Raises:
-        RlmError: No completion was scored.
     """
     settings = {**stage.settings, "learning_rate": 0.0, "save_strategy": "no", "report_to": "none", "weight_decay": 0.0}
     signal = Signal(stage, prompts=prompts)

@@ -121,11 +121,7 @@ class Turns:
             raise self._stopped_by
 
     def pass_on(self, name: str) -> None:
-        """Give the turn to the next task, and wait for the next turn.
-
-        Raises:
-            Interrupted: A signal ended the race.
-        """
+        """Give the turn to the next task, and wait for the next turn."""
         restore = process_state()
         with self._changed:
             self._waiting.append(self._waiting.pop(0))

@@ -84,9 +84,6 @@ def parseable_rows(answers: Sequence[str], *, where: str, max_share: float) -> l
         answers: Answer of each example.
         where: Name of the data set, for messages.
         max_share: Largest share of examples that may be removed.
-
-    Raises:
-        RecipeError: More than that would be removed.
     """
     parsed = {text: parse_reference(text) for text in dict.fromkeys(answers)}
     queries = {text: parse_query(gold) for text, gold in parsed.items() if gold is not None}

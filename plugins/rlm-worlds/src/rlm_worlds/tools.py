@@ -108,11 +108,7 @@ def interpreter(*, data: dict[str, Any]) -> EnvironmentSpec:
 
 
 def require_sandbox() -> None:
-    """Check that rlm-sandbox is installed, the only place where programs run.
-
-    Raises:
-        RecipeError: It is not installed.
-    """
+    """Check that rlm-sandbox is installed, the only place where programs run."""
     if find_spec("rlm_sandbox") is None:
         problem, hint = "running programs requires rlm-sandbox", "pip install 'rlm-worlds[interpreter]'"
         raise RecipeError(problem, where="environment", hint=hint)

@@ -101,11 +101,7 @@ class Evaluation:
 
 
 def magnitude(ball: Any) -> int:
-    """Return the binary exponent of a value, without its sign.
-
-    Raises:
-        UndecidedError: It is too large.
-    """
+    """Return the binary exponent of a value, without its sign."""
     upper = ball.abs_upper()
     if not upper.is_finite():
         raise UndecidedError("too large")

@@ -26,11 +26,7 @@ TERMS = 24
 
 
 def parse_expression(tokens: Sequence[Token]) -> Node:
-    """Parse a whole expression.
-
-    Raises:
-        UnreadableError: It is none, or has two readings.
-    """
+    """Parse a whole expression."""
     parser = _Parser(tokens)
     node = parser.sum()
     if parser.peek is not _END:
