@@ -40,10 +40,10 @@ def _read(preset: Preset, table: Any, path: str, *, check: bool = True, unreadab
     if preset.demonstration is not None and preset.trace in table.column_names:
         table = table.add_column("demonstration", list(map(preset.demonstration, table)))
     table = table.remove_columns([name for name in TRANSCRIPT_COLUMNS if name in table.column_names])
-    parsed: list[tuple[str, str | None]] = []
-    for example in table:
+    first: dict[str, tuple[int, str | None]] = {}
+    for number, example in enumerate(table):
         try:
-            parsed.append((preset.problem(example), preset.answer(example)))
+            first.setdefault(preset.problem(example), (number, preset.answer(example)))
         except KeyError as error:
             raise RecipeError(
                 f"this preset requires the column {error}, which '{path}' does not have",
@@ -51,19 +51,12 @@ def _read(preset: Preset, table: Any, path: str, *, check: bool = True, unreadab
                 allowed=", ".join(table.column_names),
                 hint="for other shapes: math_table, or dataset with `columns`",
             ) from None
-    first = {problem: example for example, (problem, _) in reversed(list(enumerate(parsed)))}
-    kept = [
-        example
-        for example, (problem, answer) in enumerate(parsed)
-        if answer and problem.strip() and first[problem] == example
-    ]
+    kept = {problem: entry for problem, entry in first.items() if entry[1] and problem.strip()}
     if not kept:
         raise RecipeError(f"no example of '{path}' has an answer", where="environment.path")
-    table = table.select(kept)
-    for index, name in enumerate(("problem", "answer")):
-        values = [str(parsed[example][index]) for example in kept]
-        table = table.add_column(f"_{name}", values)
-        table = table.remove_columns([name] if name in table.column_names else []).rename_column(f"_{name}", name)
+    table = table.select([number for number, _ in kept.values()])
+    for name, values in (("problem", list(kept)), ("answer", [str(answer) for _, answer in kept.values()])):
+        table = table.remove_columns([name] if name in table.column_names else []).add_column(name, values)
     return table.select(parseable_rows(table["answer"][:], where=f"'{path}'", max_share=unreadable)) if check else table
 
 

@@ -52,6 +52,7 @@ def math_accuracy(
     Only the text after the thinking counts. `box` selects the ``\\boxed{…}``: the last one, the first, all of them
     (each must be correct), or the "only" one. Numbers must be equal: 2^100 is not 2^100 − 1. An exact number also
     equals the decimal of three digits or more that it rounds to. `tolerance` and `relative_tolerance` allow more.
+    A decimal equals an exact value from `digits` digits on that are right.
     `units`: "compare" if both have one, "require" the reference's, or "ignore". `percent`: a sign on one side only has
     "either" meaning, or always means a "hundredth". `brackets`: "any" accepts [1, 2) for (1, 2]. Without `ordered` a
     tuple is a set. `finished`: a numeric reference requires a number, not 3·4.
@@ -60,24 +61,6 @@ def math_accuracy(
     `workers` processes, exactly where both sides are rational, else with ball arithmetic (Arb). They are killed after
     `seconds` per answer. An answer without a result by then scores 0 and is counted (``math_late``). An example whose
     own answer cannot be parsed is not scored: None.
-
-    Args:
-        completions: Text of each completion (B).
-        answer: Reference answer of each completion's example.
-        log_metric: Called with name and value of each metric.
-        box: The box or boxes that count.
-        units: Comparison of units.
-        percent: Meaning of a percent sign on one side only.
-        brackets: Comparison of interval brackets.
-        ordered: Whether tuples are ordered.
-        tolerance: Absolute tolerance of numbers.
-        relative_tolerance: Relative tolerance of numbers.
-        finished: Whether a numeric reference requires a plain number.
-        seconds: Time limit per answer.
-        workers: Number of worker processes; None: one per core, at most four.
-
-    Returns:
-        1, 0 or None per completion.
 
     >>> math_accuracy(["so \\\\boxed{0.5}", "\\\\boxed{3 = 4}", "it is 4"], ["\\\\frac{1}{2}", "4", "4"])
     [1.0, 0.0, 0.0]

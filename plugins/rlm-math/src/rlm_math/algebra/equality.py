@@ -25,7 +25,7 @@ from rlm_math.algebra.nodes import (
     variables,
     walk,
 )
-from rlm_math.algebra.rounding import EXACT, Nearness, is_near
+from rlm_math.algebra.rounding import EXACT, Rules, is_near
 
 LOW, HIGH = 128, HIGH_PRECISION
 """Bits of the first evaluation, and of the second beside four times the size of the expressions."""
@@ -39,7 +39,7 @@ _FARTHEST_INTEGER = 12
 """Binary exponent up to which an integer is chosen beyond all constants: its factorial is computed."""
 
 
-def are_equal(gold: Node, answer: Node, nearness: Nearness = EXACT) -> bool:
+def are_equal(gold: Node, answer: Node, rules: Rules = EXACT) -> bool:
     """Return True if both expressions are equal; False if they differ, or if neither can be shown."""
     if INFINITY in (*walk(gold), *walk(answer)):
         return gold == answer and gold in (INFINITY, MINUS_INFINITY)  # ∞ − ∞ is no number
@@ -47,7 +47,7 @@ def are_equal(gold: Node, answer: Node, nearness: Nearness = EXACT) -> bool:
         a, b = fold(gold), fold(answer)
         names = sorted(variables(a) | variables(b))
         if not names:
-            return _are_equal_constants(a, b) or is_near(gold, a, answer, b, nearness)
+            return _are_equal_constants(a, b) or is_near(gold, a, answer, b, rules)
         return _are_equal_functions(a, b, names)
     except (UndefinedError, ZeroDivisionError, OverflowError):
         return False
