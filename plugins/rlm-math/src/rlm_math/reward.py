@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import Field
 
@@ -67,7 +67,7 @@ def math_accuracy(
     """
     rules = Rules(units, percent, brackets, ordered, tolerance, relative_tolerance, digits, finished)
     cases = [_case(text, _text(gold), box, rules) for text, gold in zip(completions, answer, strict=True)]
-    queries = list(dict.fromkeys(query for case in cases if case for query in case.queries))
+    queries = list(dict.fromkeys(query for case in cases if case for query in case[1]))
     replies = dict(zip(queries, shared_workers(workers).run(queries, seconds), strict=True)) if queries else {}
     if log_metric is not None:
         log_metric("math_late", float(sum(reply == "late" for reply in replies.values())))
@@ -78,11 +78,8 @@ def math_accuracy(
 math_accuracy.gold_column = "answer"  # type: ignore[attr-defined]
 
 
-class Case(NamedTuple):
-    """One completion: True if rejected without evaluation, and the queries that decide otherwise."""
-
-    is_wrong: bool
-    queries: list[Query]
+Case = tuple[bool, list[Query]]
+"""One completion: True if rejected without evaluation, and the queries that decide otherwise."""
 
 
 def _case(text: str, answer: str, box: Box, rules: Rules) -> Case | None:
@@ -93,14 +90,15 @@ def _case(text: str, answer: str, box: Box, rules: Rules) -> Case | None:
     is_wrong = not comparisons or any(comparison is False for comparison in comparisons)
     queries = [] if is_wrong else [comparison for comparison in comparisons if isinstance(comparison, Query)]
     check = None if queries else parse_query(gold)  # a comparison also finds unparseable references
-    return Case(is_wrong, queries if check is None else [check])
+    return is_wrong, queries if check is None else [check]
 
 
 def _score(case: Case, replies: dict[Query, str]) -> float | None:
-    case_replies = [replies[query] for query in case.queries]
+    is_wrong, queries = case
+    case_replies = [replies[query] for query in queries]
     if "unreadable" in case_replies:
         return None
-    return float(not case.is_wrong and all(reply == "right" for reply in case_replies))
+    return float(not is_wrong and all(reply == "right" for reply in case_replies))
 
 
 def _text(gold: object) -> str:
