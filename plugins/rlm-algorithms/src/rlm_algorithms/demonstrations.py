@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
+from rlm_plugins.equation.knobs import Share
 from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
 
@@ -64,7 +63,6 @@ def demonstration_text(value: Any, number: int, column: str) -> str | None:
     raise PartError(f"got {type(value).__name__} in the column '{column}'", allowed="text, or a list of texts")
 
 
-Share = Annotated[float, Field(ge=0, le=1)]
 COLUMN = "demonstration"
 
 

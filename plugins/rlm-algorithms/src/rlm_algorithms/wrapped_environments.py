@@ -5,15 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
-from pydantic import Field
-
+from rlm_plugins.equation.knobs import Count
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.registry import Registry
 from rlm_plugins.specs import EnvironmentSpec
-
-Count = Annotated[int, Field(ge=1)]
 
 
 def held_out_questions(*, base: str, knobs: dict[str, Any] | None = None, rows: Count | None = None) -> EnvironmentSpec:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from rlm_code.cases import parse_tests
 from rlm_code.presets import PRESETS, Preset
 from rlm_code.solution_check import check_solutions
 from rlm_code.source import BadTests
 from rlm_plugins.data.presets import environment_from
+from rlm_plugins.equation.knobs import Natural
 from rlm_plugins.errors import RecipeError
-
-Natural = Annotated[int, Field(ge=0)]
 
 INSTRUCTION = "Write the program in one ```python block."
 _KNOBS = """Columns: ``prompt`` (question, empty line, `instruction`), ``question``, ``tests`` for `code_tests`, and

@@ -17,7 +17,6 @@ from rlm_plugins.models.auxiliary_part import AuxiliaryPart, policy_gradient_los
 
 Ids = list[list[int]]
 Generate = Callable[..., Ids]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class TrainedVerifier(AuxiliaryPart):

@@ -7,19 +7,16 @@ import logging
 import random
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from rlm_math.comparison import Query, parse_query, parse_reference
 from rlm_math.numbers import numeral
 from rlm_math.presets import PRESETS, TRANSCRIPT_COLUMNS, Preset
 from rlm_math.reward import shared_workers
 from rlm_plugins.data.presets import environment_from
+from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 INSTRUCTION = "Reason step by step, and put your final answer within \\boxed{}."
 _KNOBS = """Columns: ``prompt`` (the problem, an empty line, `instruction`), ``problem``, ``answer``, and the
@@ -99,8 +96,6 @@ def parseable_rows(answers: Sequence[str], *, where: str, max_share: float) -> l
         _LOG.warning("%s: %d of %d answers left out: %s", where, len(removed), len(answers), "; ".join(removed[:10]))
     return kept
 
-
-Count = Annotated[int, Field(ge=1)]
 
 DENOMINATORS = (2, 4, 5, 8)
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveInt
 
 from rlm_plugins.equation.batch import Log, LogprobsOf
+from rlm_plugins.equation.knobs import Share
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.workers.distributed import gather_lists
 from rlm_selfplay.languages import LANGUAGES
@@ -19,7 +20,6 @@ from rlm_selfplay.separate_proposer import ProposerSettings, SeparateProposer
 from rlm_selfplay.task_scoring import Labels, TaskScoring, Turn, as_message
 from rlm_selfplay.tasks import Language, TaskBuffer, read, role_number
 
-Share = Annotated[float, Field(ge=0, le=1)]
 Generate = Callable[..., list[list[int]]]
 
 

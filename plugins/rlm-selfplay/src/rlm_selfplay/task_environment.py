@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field
-
+from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_selfplay import string_programs
@@ -15,8 +14,6 @@ from rlm_selfplay.languages import LANGUAGES
 from rlm_selfplay.task_scoring import as_message
 from rlm_selfplay.tasks import JOBS, Task, read
 
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Kind = Literal["deduction", "abduction", "induction", "question"]
 IDENTITY = Task("deduction", "def f(x):\n    return x", ("'Hello World'",), ("'Hello World'",))
 """The only initial task of Absolute Zero."""

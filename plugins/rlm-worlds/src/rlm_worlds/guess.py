@@ -7,9 +7,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_worlds.game import Count, Game, Share, Show, environment_spec
+from rlm_worlds.game import Game, Show, environment_spec
 
 Turns = Annotated[int, Field(ge=1, le=10)]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from functools import partial
 
+from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_worlds.game import Count, Game, Share, Show, environment_spec
+from rlm_worlds.game import Game, Show, environment_spec
 
 
 class Nim(Game):

@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rlm_plugins.builtin.dataset_environment import dataset
+from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.errors import RecipeError, describe
 from rlm_plugins.specs import Environment, EnvironmentSpec
-from rlm_worlds.game import Count, Share, Show
+from rlm_worlds.game import Show
 
 MAX_LENGTH = 200
 MAX_MAGNITUDE = 10**50

@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from itertools import product
 
+from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_worlds.game import Count, Game, Share, Show, environment_spec
+from rlm_worlds.game import Game, Show, environment_spec
 
 STEPS = {"r": (1, 0), "l": (-1, 0), "u": (0, 1), "d": (0, -1)}
 
