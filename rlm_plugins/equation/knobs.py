@@ -12,13 +12,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import WithJsonSchema, WrapValidator
+from pydantic import Field, WithJsonSchema, WrapValidator
 
 from rlm_plugins.errors import RecipeError, RlmError, expected, nearest
 from rlm_plugins.lazy import torch
 
 if TYPE_CHECKING:
     from rlm_plugins.registry.part import Bound
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True)

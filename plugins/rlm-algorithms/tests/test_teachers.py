@@ -13,10 +13,10 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from rlm_algorithms import distillation
-from rlm_algorithms.running_average import RunningAverage, average_config
 from rlm_algorithms.teacher import Teacher
 from rlm_algorithms.teacher_endpoint import Endpoint
 from rlm_algorithms.teacher_scoring import TeacherScoring
+from rlm_algorithms.teacher_sources import RunningAverage, average_config
 from rlm_algorithms.vocabulary import Head, likeliest, logprobs_at, vocabulary_divergence
 from teacher_server import serving
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM

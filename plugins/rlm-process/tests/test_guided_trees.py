@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_process.attention_influence import forward_influence, influences
-from rlm_process.attention_tree import AttentionTree
+from rlm_process.attention_tree import AttentionTree, forward_influence, influences
 from rlm_process.entropy_tree import EntropyTree
 from rlm_process.knobs import Pattern
 from rlm_process.turn_branches import TurnBranches

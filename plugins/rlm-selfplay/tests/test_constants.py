@@ -6,7 +6,7 @@ import random
 
 import pytest
 from rlm_selfplay.languages import LANGUAGES, PythonBlocks
-from rlm_selfplay.string_programs import random_task
+from rlm_selfplay.string_expressions import random_task
 from rlm_selfplay.tasks import Task
 
 CONSTANTS = [

@@ -30,23 +30,14 @@ from rlm_algorithms.tracked_values import Curriculum, Prioritized, TrackedBaseli
 from rlm_algorithms.tree_rollouts import Branches
 from rlm_algorithms.wrapped_environments import budgets, held_out_questions
 from rlm_plugins import hookimpl
-from rlm_plugins.specs import Algorithm, read_algorithms
+from rlm_plugins.specs import read_algorithms
 
 FOLDER = Path(__file__).parent
 ALGORITHMS = read_algorithms(FOLDER / "algorithms.toml", FOLDER / "teachers.toml", FOLDER / "conventions.toml")
 """Name → algorithm, in the order of the survey (arXiv 2509.08827), then the variants of libraries."""
 
-
-@hookimpl
-def rlm_environments() -> dict[str, object]:
-    """Return the environments of this package by name."""
-    return {"test_time": held_out_questions, "budgets": budgets}
-
-
-@hookimpl
-def rlm_samplers() -> dict[str, object]:
-    """Return the samplers of this package by name."""
-    return {"prioritized": Prioritized, "curriculum": Curriculum}
+rlm_environments = hookimpl(lambda: {"test_time": held_out_questions, "budgets": budgets})
+rlm_samplers = hookimpl(lambda: {"prioritized": Prioritized, "curriculum": Curriculum})
 
 
 @hookimpl
@@ -56,40 +47,22 @@ def rlm_rollouts() -> dict[str, object]:
     return {**sources, "replay": Replay, "branches": Branches}
 
 
-@hookimpl
-def rlm_rewards() -> dict[str, object]:
-    """Return the rewards of this package by name."""
-    return {"l1_exact": length_control.l1_exact, "l1_max": length_control.l1_max}
-
-
-@hookimpl
-def rlm_teachers() -> dict[str, object]:
-    """Return the teachers of this package by name."""
-    return {"endpoint": Endpoint}
-
-
-@hookimpl
-def rlm_shapers() -> dict[str, object]:
-    """Return the shapers of this package by name."""
-    return {"adaptive_kl_in_reward": AdaptiveKLInReward, "sigmoid_shaping": sigmoid_shaping, "product": product}
-
-
-@hookimpl
-def rlm_filters() -> dict[str, object]:
-    """Return the filters of this package by name."""
-    return {
+rlm_rewards = hookimpl(lambda: {"l1_exact": length_control.l1_exact, "l1_max": length_control.l1_max})
+rlm_teachers = hookimpl(lambda: {"endpoint": Endpoint})
+rlm_shapers = hookimpl(
+    lambda: {"adaptive_kl_in_reward": AdaptiveKLInReward, "sigmoid_shaping": sigmoid_shaping, "product": product}
+)
+rlm_filters = hookimpl(
+    lambda: {
         "accuracy_band": filters.accuracy_band,
         "keep_k": filters.keep_k,
         "first_k": filters.first_k,
         "no_truncated_groups": filters.no_truncated_groups,
         "gate": filters.gate,
     }
-
-
-@hookimpl
-def rlm_advantages() -> dict[str, object]:
-    """Return the advantages of this package by name."""
-    return {
+)
+rlm_advantages = hookimpl(
+    lambda: {
         "batch_whitened": group_advantages.batch_whitened,
         "tracked_baseline": TrackedBaseline,
         "optimal_baseline": group_advantages.optimal_baseline,
@@ -103,21 +76,15 @@ def rlm_advantages() -> dict[str, object]:
         "batch_mean": outcome_advantages.batch_mean,
         "optimal_token_baseline": outcome_advantages.optimal_token_baseline,
     }
-
-
-@hookimpl
-def rlm_importance() -> dict[str, object]:
-    """Return the importance ratios of this package by name."""
-    return {
+)
+rlm_importance = hookimpl(
+    lambda: {
         "geometric_clipped": importance_ratios.geometric_clipped,
         "group_expectation": importance_ratios.group_expectation,
     }
-
-
-@hookimpl
-def rlm_policy_losses() -> dict[str, object]:
-    """Return the policy losses of this package by name."""
-    return {
+)
+rlm_policy_losses = hookimpl(
+    lambda: {
         "gradient_preserving": gradient_preserving,
         "correctness": imitation_losses.correctness,
         "trajectory_balance": trajectory_balance,
@@ -129,12 +96,9 @@ def rlm_policy_losses() -> dict[str, object]:
         "topr": trust_regions.topr,
         "real": trust_regions.real,
     }
-
-
-@hookimpl
-def rlm_token_weights() -> dict[str, object]:
-    """Return the token weights of this package by name."""
-    return {
+)
+rlm_token_weights = hookimpl(
+    lambda: {
         "clip_cov": clip_cov,
         "truncated_importance": importance_ratios.truncated_importance,
         "trust_gate": importance_ratios.trust_gate,
@@ -143,39 +107,17 @@ def rlm_token_weights() -> dict[str, object]:
         "m2po": token_gates.m2po,
         "teacher_reweighting": distillation.teacher_reweighting,
     }
-
-
-@hookimpl
-def rlm_penalties() -> dict[str, object]:
-    """Return the penalties of this package by name."""
-    return {
+)
+rlm_penalties = hookimpl(
+    lambda: {
         "kl_cov": kl_cov,
         "nll": imitation_losses.nll,
         "policy_shaping": imitation_losses.policy_shaping,
         "adaptive_kl": AdaptiveKL,
         "self_distillation": distillation.self_distillation,
     }
-
-
-@hookimpl
-def rlm_aggregators() -> dict[str, object]:
-    """Return the aggregators of this package by name."""
-    return {"prompt_mean": prompt_mean}
-
-
-@hookimpl
-def rlm_trainers() -> dict[str, object]:
-    """Return the trainers of this package by name."""
-    return {"dpo": DPO, "kto": KTO}
-
-
-@hookimpl
-def rlm_algorithms() -> dict[str, Algorithm]:
-    """Return the algorithms of this package by name."""
-    return ALGORITHMS
-
-
-@hookimpl
-def rlm_sections() -> dict[str, object]:
-    """Return the sections of this package by key."""
-    return {"teacher": Teacher, "kept_set": KeptSet}
+)
+rlm_aggregators = hookimpl(lambda: {"prompt_mean": prompt_mean})
+rlm_trainers = hookimpl(lambda: {"dpo": DPO, "kto": KTO})
+rlm_algorithms = hookimpl(lambda: ALGORITHMS)
+rlm_sections = hookimpl(lambda: {"teacher": Teacher, "kept_set": KeptSet})

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
+from rlm_plugins.equation.knobs import Share
 from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
 
@@ -54,9 +53,6 @@ def demonstration_text(value: Any, number: int, column: str) -> str | None:
         value: Text, or a list of texts.
         number: Index of the completion among those of the source.
         column: Name of the column, for the error.
-
-    Raises:
-        PartError: The column holds something else.
     """
     texts = [value] if isinstance(value, str) or value is None else value
     if isinstance(texts, Sequence):
@@ -67,7 +63,6 @@ def demonstration_text(value: Any, number: int, column: str) -> str | None:
     raise PartError(f"got {type(value).__name__} in the column '{column}'", allowed="text, or a list of texts")
 
 
-Share = Annotated[float, Field(ge=0, le=1)]
 COLUMN = "demonstration"
 
 
@@ -102,7 +97,10 @@ def prefixes(
     """
     starts = []
     for prompt, example, number in zip(prompts, inputs, source_index, strict=True):
-        answer = _answer_ids(trainer, prompt, example, number)
+        if COLUMN not in example:
+            raise PartError(f"no column '{COLUMN}'", allowed="text, or a list of texts")
+        text = demonstration_text(example[COLUMN], number, COLUMN)
+        answer = list(trainer.answer_ids(prompt, text)) if text else []
         share = random.Random(f"{seed}/{step}/{number}/{prompt}").uniform(min(low, high), high)
         starts.append(answer[: min(round(share * len(answer)), len(answer) - 1)])
     continuations = generate(prompts, starts)
@@ -115,14 +113,6 @@ def prefixes(
 
 
 prefixes.columns = (COLUMN,)  # type: ignore[attr-defined]
-
-
-def _answer_ids(trainer: Any, prompt: Any, example: Mapping[str, Any], number: int) -> list[int]:
-    """Return the token ids of a demonstration; empty if there is none."""
-    if COLUMN not in example:
-        raise PartError(f"no column '{COLUMN}'", allowed="text, or a list of texts")
-    text = demonstration_text(example[COLUMN], number, COLUMN)
-    return list(trainer.answer_ids(prompt, text)) if text else []
 
 
 def _entropy_mask(model: Any, prompt_ids: Sequence[int], start: Sequence[int], share: float) -> list[bool]:

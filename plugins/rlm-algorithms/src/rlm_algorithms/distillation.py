@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Literal
 
 from jaxtyping import Bool, Float
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import NonNegativeFloat, PositiveFloat
 
 from rlm_plugins.equation.batch import DivergenceOf, Log
+from rlm_plugins.equation.knobs import Share
 from rlm_plugins.equation.statistics import discounted
 from rlm_plugins.lazy import torch
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def teacher_log_ratio(

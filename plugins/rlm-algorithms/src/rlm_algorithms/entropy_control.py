@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from jaxtyping import Bool, Float, Int
-from pydantic import Field, NonNegativeFloat
+from pydantic import NonNegativeFloat
 
 from rlm_plugins.equation.batch import Batch, Log
+from rlm_plugins.equation.knobs import Share
 from rlm_plugins.equation.statistics import kl_estimate
 from rlm_plugins.lazy import torch
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def clip_cov(

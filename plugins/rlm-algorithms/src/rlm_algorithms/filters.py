@@ -76,11 +76,7 @@ def first_k(group: Int[torch.Tensor, "B"], *, k: PositiveInt) -> Bool[torch.Tens
 
 
 def _check_k(config: Any, *, k: int, **_: Any) -> None:
-    """Check that the filter drops at least one completion of each group.
-
-    Raises:
-        RecipeError: A group has at most k completions.
-    """
+    """Check that the filter drops at least one completion of each group."""
     size = config.num_generations
     if k >= size:
         problem = f"got {k}, but a group has {size} completions (`trainer.num_generations`): none would be filtered out"

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from jaxtyping import Bool, Float, Int
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveInt
 
 from rlm_plugins.builtin.advantages import group_relative
-from rlm_plugins.equation.knobs import SourceName, completions_of
+from rlm_plugins.equation.knobs import Share, SourceName, completions_of
 from rlm_plugins.equation.statistics import Groups, Singleton, discounted, nanstd, whiten
 from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def batch_whitened(

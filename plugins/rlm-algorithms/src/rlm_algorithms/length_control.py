@@ -10,8 +10,6 @@ from pydantic import Field
 
 from rlm_plugins.errors import PartError
 
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
 Slope = Annotated[float, Field(ge=0)]
 
 

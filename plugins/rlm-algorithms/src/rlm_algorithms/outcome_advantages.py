@@ -46,11 +46,7 @@ def max_rl(
 
 
 def _refuse_negative_weights(rewards: Sequence[Any], negative: str) -> None:
-    """Check that no reward is subtracted; whether one is negative by itself is known only when it is computed.
-
-    Raises:
-        RecipeError: A weight is negative.
-    """
+    """Check that no reward is subtracted; whether one is negative by itself is known only when it is computed."""
     for reward in rewards:
         if negative == "refuse" and reward.weight < 0:
             problem = (

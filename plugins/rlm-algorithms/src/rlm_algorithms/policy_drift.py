@@ -58,7 +58,6 @@ class CompletionCache:
         return {index: (c.prompt, c.completion, c.mask, c.logp) for index, c in self._completions.items()}
 
     def load_state_dict(self, state: dict[int, tuple[torch.Tensor, ...]]) -> None:
-        """Restore the cache of a checkpoint."""
         self._completions = {index: CachedCompletion(*tensors) for index, tensors in state.items()}
 
 
@@ -68,9 +67,6 @@ def split_completions(out: Mapping[str, Any], mask: torch.Tensor) -> list[Cached
     Args:
         out: With ``old_per_token_logps``.
         mask: (B, T) tokens that are trained on.
-
-    Raises:
-        RecipeError: The prompts have images, which are not cached.
     """
     if "num_images" in out:
         problem = "`policy_drift` does not support prompts with images: their pixels are not cached"
@@ -114,15 +110,12 @@ class PolicyDrift(StepObserver):
         self._out: Mapping[str, Any] = {}
 
     def state_dict(self) -> dict[int, tuple[torch.Tensor, ...]]:
-        """Return the completions as plain tensors."""
         return self.cache.state_dict()
 
     def load_state_dict(self, state: dict[int, tuple[torch.Tensor, ...]]) -> None:
-        """Restore the completions of a checkpoint."""
         self.cache.load_state_dict(state)
 
     def attach(self, trainer: Any) -> None:
-        """Store the collaborators of the trainer."""
         self._components = trainer.components
 
     def sampled(self, out: Mapping[str, Any]) -> dict[str, torch.Tensor]:

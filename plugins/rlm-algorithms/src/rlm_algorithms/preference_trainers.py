@@ -24,7 +24,6 @@ class DPO:
     kinds = ("DPOConfig", "DPOTrainer")
 
     def config_class(self) -> Any:
-        """Return TRL's config."""
         import trl
 
         return getattr(trl, self.kinds[0])

@@ -91,7 +91,6 @@ class Teacher(Section):
                 one.part = registry.find("rlm_teachers", name).bind(knobs, where=f"{where}.options")
 
     def settings(self, stage: Any, args: Any) -> Mapping[str, Any]:
-        """Check the section against the stage, before any weight is loaded."""
         for one in self.teachers():
             one.check_model(stage)
             if self.top and one.part is not None:
@@ -137,18 +136,13 @@ class Teacher(Section):
                 yield f"teacher: the weights of {one.model} are not part of the memory estimate"
 
     def observers(self, stage: Any) -> Sequence[Any]:
-        """Return the observer that scores the completions."""
         from rlm_algorithms.teacher_scoring import TeacherScoring
 
         return [TeacherScoring(self, stage.folder / "teacher")]
 
 
 def _entry(value: str, spec: Any) -> dict[str, Any]:
-    """Return an entry of `of` as keys of a teacher.
-
-    Raises:
-        RecipeError: It is neither a model nor a mapping, or has a key that all teachers share.
-    """
+    """Return an entry of `of` as keys of a teacher."""
     entry = {"model": spec} if isinstance(spec, str) else spec
     allowed = ("model", "prompt", "ema", "success", "options", "same_as")
     if not isinstance(entry, Mapping) or not {*entry} <= {*allowed}:

@@ -84,7 +84,10 @@ class Endpoint:
     def _score(self, rows: Sequence[list[int]]) -> list[list[float]]:
         """Return the log-prob of every token of every row; of a first token 0."""
         if self._served is None:
-            self._served = self._listed()
+            models = self._request("models", None).get("data") or []
+            if not models:
+                raise self._error("it lists no model", "give the model: `options: {served: …}`")
+            self._served = str(models[0]["id"])
         result = []
         for first in range(0, len(rows), self._batch):
             batch = rows[first : first + self._batch]
@@ -110,12 +113,6 @@ class Endpoint:
         if not all(math.isfinite(x) and x <= 1e-4 for x in numbers):
             raise self._error("a log-prob is above 0 or not finite", "it does not return log-probs")
         return numbers
-
-    def _listed(self) -> str:
-        models = self._request("models", None).get("data") or []
-        if not models:
-            raise self._error("it lists no model", "give the model: `options: {served: …}`")
-        return str(models[0]["id"])
 
     def _request(self, path: str, body: Mapping[str, Any] | None) -> Any:
         headers = {"Content-Type": "application/json"}

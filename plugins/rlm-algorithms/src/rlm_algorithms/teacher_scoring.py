@@ -227,7 +227,6 @@ class TeacherScoring(StepObserver, TrainerCallback):  # type: ignore[misc]
     # -- steps and checkpoints
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Move the averages by one step."""
         for source in self._sources:
             if isinstance(source, SameBase):
                 source.step()
@@ -239,12 +238,10 @@ class TeacherScoring(StepObserver, TrainerCallback):  # type: ignore[misc]
             path.unlink(missing_ok=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the weights of the averages."""
         averages = [(n, x.state_dict()) for n, x in enumerate(self._sources) if isinstance(x, SameBase)]
         return {f"{n}.{name}": x for n, state in averages for name, x in state.items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the weights of the averages."""
         for n, source in enumerate(self._sources):
             if isinstance(source, SameBase):
                 own = {name.partition(".")[2]: x for name, x in state.items() if name.startswith(f"{n}.")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from rlm_algorithms.auxiliary_lm import load_adapter
-from rlm_algorithms.running_average import RunningAverage, average_config
+from rlm_algorithms.auxiliary_lm import adapter_config_like, load_adapter
 from rlm_algorithms.vocabulary import Head, head_of
 from rlm_plugins.errors import RlmError
 from rlm_plugins.models.adapters import Adapter, new_adapter, sequence_logprobs
@@ -19,6 +18,64 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.rollout.dynamic_sampling import pad_sequences, stack
 from rlm_plugins.trainer.passes import prompt_completion
+
+
+def average_config(policy: Any) -> Any:
+    """Return the policy's LoRA config with twice its rank and the scale 1, for products of two adapters."""
+    config = adapter_config_like(policy)
+    config.r, config.rank_pattern = 2 * config.r, {name: 2 * rank for name, rank in config.rank_pattern.items()}
+    config.lora_alpha, config.alpha_pattern = config.r, dict(config.rank_pattern)
+    config.use_rslora = False
+    return config
+
+
+class RunningAverage:
+    """Running average of ΔW = s B A of a LoRA adapter: ΔW_T ← (1 − τ) ΔW_T + τ ΔW, of twice the rank.
+
+    The average of A and of B is not that of B A. The sum has the rank of both, and is cut by a singular value
+    decomposition to the largest values that the average can hold.
+
+    Args:
+        policy: A PEFT model.
+        adapter: The average.
+    """
+
+    def __init__(self, policy: Any, adapter: Adapter) -> None:
+        self._policy, self._adapter = policy, adapter
+
+    def update(self, rate: float) -> None:
+        """Take a step with τ = `rate`; 1: copy the policy's."""
+        with torch.no_grad():
+            for module, own, average in self._layers():
+                a, b = module.lora_A[own].weight.float(), module.lora_B[own].weight.float()
+                a_mean, b_mean = module.lora_A[average].weight, module.lora_B[average].weight
+                left = torch.cat([(1 - rate) * b_mean.float(), rate * module.scaling[own] * b], 1)
+                right = torch.cat([a_mean.float(), a])
+                left, right = truncated(left, right, a_mean.shape[0])
+                b_mean.copy_(left)
+                a_mean.copy_(right)
+
+    def _layers(self) -> Iterator[tuple[Any, str, str]]:
+        own, name = self._policy.active_adapter, next(iter(self._adapter.weights())).split(".lora_")[1].split(".")[1]
+        for module in self._policy.modules():
+            if name in getattr(module, "lora_A", {}):
+                yield module, own, name
+
+
+def truncated(left: torch.Tensor, right: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return factors (out, rank) and (rank, in) of the product `left` (out, n) · `right` (n, in), the closest ones.
+
+    >>> left, right = truncated(torch.eye(3)[:, :2], torch.eye(3)[:2], 2)
+    >>> torch.allclose(left @ right, torch.diag(torch.tensor([1.0, 1.0, 0.0])), atol=1e-6)
+    True
+    """
+    q_left, r_left = torch.linalg.qr(left)
+    q_right, r_right = torch.linalg.qr(right.T)
+    u, values, v = torch.linalg.svd(r_left @ r_right.T)
+    rank = min(rank, len(values))
+    root = values[:rank].sqrt()
+    return q_left @ (u[:, :rank] * root), (root.unsqueeze(1) * v[:rank]) @ q_right.T
+
 
 PROBES = 64
 """Prompts on which the tokenizer of a model is compared with the policy's."""
@@ -84,11 +141,9 @@ class SameBase:
             self._average.update(self._rate)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the weights of the average."""
         return dict(self._adapter.state_dict()) if self._model == "ema" and self._adapter is not None else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the weights of the average."""
         if state and self._adapter is not None:
             self._adapter.load_state_dict(state)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Any
 
 from jaxtyping import Float, Int
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import NonNegativeFloat, PositiveFloat
 
-from rlm_plugins.equation.knobs import RewardName, named
+from rlm_plugins.equation.knobs import RewardName, Share, named
 from rlm_plugins.lazy import torch
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class ValueTracker:
@@ -78,11 +76,9 @@ class ValueTracker:
             self.pairs[prompt] = rho * alpha + total, rho * beta + len(visit) - total
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for a checkpoint."""
         return {"problems": list(self.pairs), "pairs": [list(pair) for pair in self.pairs.values()]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state of a checkpoint."""
         pairs = [(alpha, beta) for alpha, beta in state["pairs"]]
         self.pairs = dict(zip(state["problems"], pairs, strict=True))
 

@@ -41,11 +41,7 @@ class Head:
 
 
 def head_of(model: Any, size: int | None = None) -> Head:
-    """Return the head of a causal language model, cut to the first `size` tokens.
-
-    Raises:
-        RlmError: Its head is no plain linear layer, its logits are computed in another way, or it has fewer tokens.
-    """
+    """Return the head of a causal language model, cut to the first `size` tokens."""
     base = causal_model(model)
     layer, config = base.get_output_embeddings(), base.config.get_text_config()
     if type(layer) is not torch.nn.Linear or layer.weight.shape[0] < (size or 0):

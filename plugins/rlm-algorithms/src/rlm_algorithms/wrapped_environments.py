@@ -5,15 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
-from pydantic import Field
-
+from rlm_plugins.equation.knobs import Count
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.registry import Registry
 from rlm_plugins.specs import EnvironmentSpec
-
-Count = Annotated[int, Field(ge=1)]
 
 
 def held_out_questions(*, base: str, knobs: dict[str, Any] | None = None, rows: Count | None = None) -> EnvironmentSpec:
@@ -23,9 +20,6 @@ def held_out_questions(*, base: str, knobs: dict[str, Any] | None = None, rows: 
     that it is judged on: ``{name: test_time, base: dataset, knobs: {path: …, test_split: test}}``. `rows`: only
     the first of them. Their labels stay in the data set for ``evaluation.metric``; a reward of them with a `weight`
     would train on the test set.
-
-    Raises:
-        RecipeError: The environment has no held-out examples.
     """
     inner = _built(base, knobs)
     held_out = [dict(example) for example in inner.test][:rows]

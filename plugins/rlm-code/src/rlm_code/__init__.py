@@ -7,14 +7,5 @@ from rlm_plugins import hookimpl
 
 __all__ = ["code_tests"]
 
-
-@hookimpl
-def rlm_rewards() -> dict[str, object]:
-    """Return the rewards of this package by name."""
-    return {"code_tests": code_tests}
-
-
-@hookimpl
-def rlm_environments() -> dict[str, object]:
-    """Return the environments of this package by name."""
-    return {**ENVIRONMENTS, "code_drills": code_drills}
+rlm_rewards = hookimpl(lambda: {"code_tests": code_tests})
+rlm_environments = hookimpl(lambda: {**ENVIRONMENTS, "code_drills": code_drills})

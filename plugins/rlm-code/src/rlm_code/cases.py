@@ -52,11 +52,7 @@ class Tests:
 
 
 def parse_tests(value: object) -> Tests:
-    """Parse the tests of an example.
-
-    Raises:
-        BadTests: They are malformed.
-    """
+    """Parse the tests of an example."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

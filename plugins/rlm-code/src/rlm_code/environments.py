@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Any
 
-from pydantic import Field
+from rlm_sandbox import Limits, SandboxError, shared
 
 from rlm_code.cases import parse_tests
+from rlm_code.grading import grade
 from rlm_code.presets import PRESETS, Preset
-from rlm_code.solution_check import check_solutions
 from rlm_code.source import BadTests
 from rlm_plugins.data.presets import environment_from
+from rlm_plugins.equation.knobs import Natural
 from rlm_plugins.errors import RecipeError
 
-Natural = Annotated[int, Field(ge=0)]
+SOLUTION_LIMITS = Limits(seconds=20.0)
+
+
+def check_solutions(rows: Sequence[tuple[int, str, str | None]], path: str) -> None:
+    """Run each solution against its tests; `rows` are (row number, tests, solution)."""
+    failed = []
+    try:
+        for number, tests, solution in rows:
+            end = grade(shared(), solution or "", parse_tests(tests), SOLUTION_LIMITS, every_case=False).end
+            failed += [f"row {number} ({end})"] if end != "passed" else []
+    except SandboxError as error:
+        raise RecipeError(str(error), where="environment") from None
+    if failed:
+        raise RecipeError(
+            f"the data set's own solution fails its tests in {', '.join(failed[:5])} of '{path}'",
+            where="environment.path",
+            hint="correct or remove these rows; `tried: 0` skips this check",
+        )
+
 
 INSTRUCTION = "Write the program in one ```python block."
 _KNOBS = """Columns: ``prompt`` (question, empty line, `instruction`), ``question``, ``tests`` for `code_tests`, and
@@ -29,11 +49,7 @@ _KNOBS = """Columns: ``prompt`` (question, empty line, `instruction`), ``questio
 
 
 def _read(preset: Preset, table: Any, path: str, *, tried: Natural = 16, skip: Natural = 0) -> Any:
-    """Return `table` with the columns `question` and `tests`, each question once.
-
-    Raises:
-        RecipeError: An unusable row, or a missing column.
-    """
+    """Return `table` with the columns `question` and `tests`, each question once."""
     by_question: dict[str, tuple[int, str, str | None]] = {}
     problems = []
     for number, example in enumerate(table):

@@ -7,8 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlm_code.contest_tests import code_r1_tests, contest_tests, leetcode_tests, starter_question
-from rlm_code.livecode import livecode_question, livecode_tests
+from rlm_code.contest_tests import (
+    code_r1_tests,
+    contest_tests,
+    leetcode_tests,
+    livecode_question,
+    livecode_tests,
+    starter_question,
+)
 from rlm_code.program_names import class_names, imported_names, program_names, test_functions
 from rlm_code.source import BadTests, parse_source
 

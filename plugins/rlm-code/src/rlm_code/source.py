@@ -10,11 +10,7 @@ class BadTests(Exception):
 
 
 def parse_source(source: str, what: str) -> ast.Module:
-    """Parse test code.
-
-    Raises:
-        BadTests: It is not Python.
-    """
+    """Parse test code."""
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError) as error:

@@ -7,14 +7,9 @@ import json
 import random
 from collections.abc import Callable
 from itertools import product
-from typing import Annotated
 
-from pydantic import Field
-
+from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.specs import EnvironmentSpec
-
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 STEPS: dict[str, tuple[str, Callable[[int, int], int]]] = {
     "add": ("x+{n}", lambda x, n: x + n),

@@ -9,12 +9,5 @@ from rlm_plugins import hookimpl
 
 __all__ = ["rlm_generators", "rlm_sections"]
 
-
-@hookimpl
-def rlm_generators() -> dict[str, object]:
-    return {"fast": generator.fast}
-
-
-@hookimpl
-def rlm_sections() -> dict[str, object]:
-    return {"speed": Speed, "memory": Memory}
+rlm_generators = hookimpl(lambda: {"fast": generator.fast})
+rlm_sections = hookimpl(lambda: {"speed": Speed, "memory": Memory})

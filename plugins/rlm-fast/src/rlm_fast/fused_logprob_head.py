@@ -50,7 +50,8 @@ class _FusedLogprobs(torch.autograd.Function):
         entropy_gradient: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         inputs = hidden, weight, bias
-        ctx.dtype = _product_dtype(hidden)
+        device_type = hidden.device.type
+        ctx.dtype = torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else hidden.dtype
         hidden, weight, bias = _cast(ctx.dtype, *inputs)
         logp = torch.empty(len(hidden), device=hidden.device)
         entropy = torch.zeros_like(logp)
@@ -106,12 +107,6 @@ class _FusedLogprobs(torch.autograd.Function):
             g_weight += (g_z.to(h.dtype).T @ h[chunk]).float()
             del g_z
         return g_hidden, g_weight.to(weight.dtype), None if bias is None else g_bias.to(bias.dtype), *[None] * 4
-
-
-def _product_dtype(hidden: torch.Tensor) -> torch.dtype:
-    """Return the dtype of products: that of autocast if it is on."""
-    device_type = hidden.device.type
-    return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else hidden.dtype
 
 
 def _cast(dtype: torch.dtype, *tensors: torch.Tensor | None) -> list[Any]:

@@ -47,11 +47,7 @@ class UnsupportedModel(Exception):
 
 
 def decoder_and_head(model: Any) -> tuple[Any, Any]:
-    """Return the decoder and the language head of a Llama-type model.
-
-    Raises:
-        UnsupportedModel: The model is of another type, under autocast, or cast by accelerate.
-    """
+    """Return the decoder and the language head of a Llama-type model."""
     base = check_submodules(causal_model(check_hooks(model)), "model")
     if torch.is_autocast_enabled(base.device.type) or is_cast(base):
         raise UnsupportedModel

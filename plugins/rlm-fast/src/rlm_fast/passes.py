@@ -147,7 +147,6 @@ class PackedPasses(ForwardPasses):
         )
 
     def portions(self, inputs: dict[str, Any]) -> list[dict[str, Any]] | None:
-        """Return the parts of a micro-batch that have a backward pass each; None: it is not split."""
         return inputs.get(PORTIONS)
 
     def with_gradient(self, inputs: dict[str, Any], steps: range) -> torch.Tensor | None:
@@ -189,7 +188,6 @@ class PackedPasses(ForwardPasses):
     # -- a copy of the policy
 
     def preparation(self) -> Preparation:
-        """Return a function that prepares a copy of the policy in another process."""
         kernels = {key: choice.value for key, choice in tuning.CHOICES.items()}
         return Preparation(self.features.fused_lora.on, kernels)
 

@@ -107,11 +107,7 @@ def sample_inverse_cdf(
 
 
 def _checked(p: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
-    """Return `token` if its probability is positive.
-
-    Raises:
-        RuntimeError: The logits hold NaN or infinity; transformers raises here too.
-    """
+    """Return `token` if its probability is positive."""
     if not (p.gather(-1, token.unsqueeze(-1)) > 0).all():
         raise RuntimeError("expected finite logits, got NaN or infinity: no token can be sampled")
     return token

@@ -133,7 +133,6 @@ class Memory(Section):
         self._latest: Forecast | None = None
 
     def settings(self, stage: Stage, args: Any) -> Mapping[str, Any]:
-        """Return the settings under `trainer:` that follow from the estimate."""
         from rlm_fast.workload import KEY
 
         if not hasattr(args, KEY) or self._forecast(stage, args).needs_checkpointing():
@@ -186,13 +185,11 @@ class Memory(Section):
         return self._latest
 
     def check_lines(self, data: Mapping[str, Any]) -> list[str]:
-        """Return the lines of ``rlm check`` on memory."""
         from rlm_fast.speed_report import memory_lines
 
         return memory_lines(data)
 
     def check_brief(self, data: Mapping[str, Any]) -> str:
-        """Return the peak, and the memory of this machine."""
         from rlm_fast.speed_report import peak
 
         return peak(data)

@@ -70,7 +70,6 @@ class FastPathLine(TrainerCallback):  # type: ignore[misc]
         self._stage, self._console = stage, console
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Print the line; none for a trainer without an equation."""
         if self._stage.equation is None:
             return
         try:

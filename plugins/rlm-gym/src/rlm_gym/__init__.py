@@ -6,14 +6,5 @@ from rlm_plugins import hookimpl
 
 __all__ = ["gym", "gym_score"]
 
-
-@hookimpl
-def rlm_environments() -> dict[str, object]:
-    """Return the environments of this package by name."""
-    return {"gym": gym}
-
-
-@hookimpl
-def rlm_rewards() -> dict[str, object]:
-    """Return the rewards of this package by name."""
-    return {"gym_score": gym_score}
+rlm_environments = hookimpl(lambda: {"gym": gym})
+rlm_rewards = hookimpl(lambda: {"gym_score": gym_score})

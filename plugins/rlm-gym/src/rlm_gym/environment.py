@@ -12,12 +12,10 @@ from pydantic import Field
 
 from rlm_gym import tasks as gym_tasks
 from rlm_gym.serialization import serialize
+from rlm_plugins.equation.knobs import Count, Natural, Share
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
 
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Example = dict[str, Any]
 
 INSTRUCTION = "Think first. Then write your final answer, and nothing else, between <answer> and </answer>."

@@ -20,9 +20,6 @@ def create_once(folder: Path, create: Callable[[Path], None], message: str) -> P
         folder: A folder of the cache.
         create: Called with an empty folder, which it fills.
         message: Line on standard error before `create` is called, which may take a minute.
-
-    Raises:
-        RlmError: The folder cannot be written.
     """
     if folder.is_dir():
         return folder

@@ -53,7 +53,7 @@ class Verl:
             "extra_info": [_extra(info) for info in extra_info or [None] * count],
         }
         plural = {f"{name}s": column for name, column in columns.items()}
-        if "solution_strs" in _parameters(self._function):
+        if "solution_strs" in set(inspect.signature(self._function).parameters):
             results = await_all([call_with_accepted(self._function, {**plural, **self._options})])[0]
         else:
             samples = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
@@ -105,10 +105,6 @@ def _first(name: str, *columns: Any) -> Any:
 def _extra(info: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return `info` with the keys that verl's reward manager adds, for one turn."""
     return {"num_turns": None, "rollout_reward_scores": {}, **(info or {})}
-
-
-def _parameters(function: Callable[..., Any]) -> set[str]:
-    return set(inspect.signature(function).parameters)
 
 
 def _score(result: Any) -> Any:

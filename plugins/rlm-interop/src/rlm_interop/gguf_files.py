@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from functools import cached_property
 from pathlib import Path
@@ -98,7 +98,13 @@ class GgufFile:
         with redirect_stderr(io.StringIO()):  # the progress bars of each tensor
             options = {"dtype": self._dtype, "output_loading_info": True, "ignore_mismatched_sizes": True}
             model, loading_info = self._load(load, **options, **unpacked)
-        self._require_complete(loading_info)
+        if missing := sorted(loading_info["missing_keys"]):
+            more = f" and {len(missing) - 1} more" if missing[1:] else ""
+            raise RecipeError(f"'{self.file}' lacks the weight {missing[0]}{more}", where=WHERE)
+        if different := sorted(loading_info["mismatched_keys"]):
+            name, shape, expected_shape = different[0]
+            problem = f"the weight {name} has the shape {list(shape)}, and its header means {list(expected_shape)}"
+            raise RecipeError(f"'{self.file}': {problem}", where=WHERE)
         if getattr(model, "hf_quantizer", None) is not None:
             model.hf_quantizer.remove_quantization_config(model)
         notice = self.notice()
@@ -107,16 +113,6 @@ class GgufFile:
         header = front_matter(license=notice.license.lower(), base_model=notice.source, model_name=notice.name)
         card = f"{header}\n# {notice.name}\n\nConverted from GGUF. {notice}.\n"
         (folder / CARD).write_text(card, encoding="utf-8")
-
-    def _require_complete(self, loading_info: Mapping[str, Any]) -> None:
-        """Raise an error if weights are missing, or have other shapes than those in the header."""
-        if missing := sorted(loading_info["missing_keys"]):
-            more = f" and {len(missing) - 1} more" if missing[1:] else ""
-            raise RecipeError(f"'{self.file}' lacks the weight {missing[0]}{more}", where=WHERE)
-        if different := sorted(loading_info["mismatched_keys"]):
-            name, shape, expected_shape = different[0]
-            problem = f"the weight {name} has the shape {list(shape)}, and its header means {list(expected_shape)}"
-            raise RecipeError(f"'{self.file}': {problem}", where=WHERE)
 
     def _load(self, load: Callable[..., Any], **options: Any) -> Any:
         self._require_reader()

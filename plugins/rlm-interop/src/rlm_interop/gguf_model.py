@@ -58,11 +58,7 @@ def _checkpoint(
     revision: str | None,
     dtype: str,
 ) -> GgufFile:
-    """Return the file that the knobs name.
-
-    Raises:
-        RecipeError: The knobs name none or two, or the file does not exist.
-    """
+    """Return the file that the knobs name."""
     if (path is None) == (package is None):
         problem = "`gguf` requires `path` or `package`"
         if package is not None:
@@ -123,9 +119,6 @@ def gguf_in(folder: Path, name: str | None, description: str) -> Path:
         folder: The folder.
         name: Name of the file; None: the only one there.
         description: Description of the folder, for errors.
-
-    Raises:
-        RecipeError: There is no such file, or several to choose from.
     """
     files = sorted(file.name for file in folder.glob("*.gguf"))
     if name is None and len(files) == 1:

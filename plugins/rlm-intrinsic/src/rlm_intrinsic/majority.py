@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from rlm_intrinsic.vote_counting import answer, count_votes, group_indices, majority_of, matches_label
 from rlm_plugins.data.answer_extraction import Untagged
+from rlm_plugins.equation.knobs import Share
 
-Share = Annotated[float, Field(ge=0, le=1)]
 Log = Callable[[str, float], None]
 Scores = list[float | None]
 

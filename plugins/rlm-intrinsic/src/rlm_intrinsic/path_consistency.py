@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from rlm_intrinsic.answer_likelihoods import AnswerLikelihoods, Regex, step_ends
 from rlm_intrinsic.vote_counting import Answer, answer, group_indices
 from rlm_plugins.data.answer_extraction import Untagged, final_answers
+from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.errors import PartError
-
-Share = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
 
 
 class PathConsistency:

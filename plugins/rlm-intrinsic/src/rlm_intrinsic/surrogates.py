@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-Share = Annotated[float, Field(ge=0, le=1)]
+from rlm_plugins.equation.knobs import Share
 
 
 def random_reward(

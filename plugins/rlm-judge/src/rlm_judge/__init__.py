@@ -14,11 +14,8 @@ from rlm_plugins import hookimpl
 
 __all__ = ["judge_pairwise", "judge_rubric", "judge_score", "judge_verify"]
 
-
-@hookimpl
-def rlm_rewards() -> dict[str, object]:
-    """Return the rewards of this package by name."""
-    return {
+rlm_rewards = hookimpl(
+    lambda: {
         "judge_score": judge_score,
         "judge_verify": judge_verify,
         "judge_rubric": judge_rubric,
@@ -27,31 +24,14 @@ def rlm_rewards() -> dict[str, object]:
         "reward_model": LearnedReward,
         "judged_equality": JudgedEquality,
     }
-
-
-@hookimpl
-def rlm_environments() -> dict[str, object]:
-    """Return the environments of this package by name."""
-    return {
+)
+rlm_environments = hookimpl(
+    lambda: {
         "sums_and_verdicts": sums_and_verdicts,
         "critiqued_sums": critiqued_sums,
         "answer_pairs": answer_pairs,
     }
-
-
-@hookimpl
-def rlm_shapers() -> dict[str, object]:
-    """Return the shapers of this package by name."""
-    return {"trained_verifier": TrainedVerifier}
-
-
-@hookimpl
-def rlm_trainers() -> dict[str, object]:
-    """Return the trainers of this package by name."""
-    return {"reward_model": Preferences, "critique_preferences": CritiquePreferences}
-
-
-@hookimpl
-def rlm_algorithms() -> dict[str, object]:
-    """Return the algorithms of this package by name."""
-    return {"reward_model": reward_model, "critique_reward_model": critique_reward_model}
+)
+rlm_shapers = hookimpl(lambda: {"trained_verifier": TrainedVerifier})
+rlm_trainers = hookimpl(lambda: {"reward_model": Preferences, "critique_preferences": CritiquePreferences})
+rlm_algorithms = hookimpl(lambda: {"reward_model": reward_model, "critique_reward_model": critique_reward_model})

@@ -96,11 +96,7 @@ def _generated(stage: Stage, requests: Sequence[Messages], seed: int | None) -> 
 
 
 def _conversation(stage: Stage, row: Mapping[str, Any], kind: str) -> Messages:
-    """Return prompt, answer and request.
-
-    Raises:
-        RecipeError: The answer is no conversation that ends with a request.
-    """
+    """Return prompt, answer and request."""
     messages = _messages(row[kind])
     if isinstance(row["prompt"], str) or not messages or messages[-1].get("role") != "user":
         problem = f"expected messages in `{kind}` that end with a request for a critique, got {str(row[kind])[:60]!r}"

@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from rlm_plugins.data.answer_extraction import final_answers
+from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
 
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
 ITEMS = "ABCDEFGH"
 FORMS = ("{a}{c} at {b}", "{c} x {a} @ ${b}", "{b} each for {a} {c}", "{a} {c} for {b} each")
 

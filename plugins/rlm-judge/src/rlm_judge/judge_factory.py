@@ -51,9 +51,6 @@ async def query_judge(
         votes: Number of votes per query.
         log: Called with name and value of each metric.
         state: The trainer's state; None outside training, where a policy without adapters gives no verdicts.
-
-    Raises:
-        PartError: Several votes of a deterministic judge; a judge that cannot be reached at all.
     """
     if votes > 1 and (not isinstance(spec, ServerSpec) or spec.temperature == 0):
         hint = "set the server's temperature above 0, or use one vote"

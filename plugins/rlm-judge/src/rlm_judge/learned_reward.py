@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.data import tables
+from rlm_plugins.equation.knobs import Count
 from rlm_plugins.errors import PartError, RecipeError, RlmError
 from rlm_plugins.recipe.trainer_settings import LORA, kind_of
 
 if TYPE_CHECKING:
     from rlm_judge.reward_files import RewardModel
     from rlm_plugins.stage import Stage
-
-Count = Annotated[int, Field(ge=1)]
 
 
 class LearnedReward:

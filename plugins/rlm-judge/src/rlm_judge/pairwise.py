@@ -6,9 +6,7 @@ import functools
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple
-
-from pydantic import Field
+from typing import Literal, NamedTuple
 
 from rlm_judge import verdict_parsing
 from rlm_judge.judge_factory import Log, query_judge
@@ -16,6 +14,7 @@ from rlm_judge.prompt_builder import PromptBuilder, column
 from rlm_judge.prompt_guard import has_content
 from rlm_judge.records import Query
 from rlm_judge.spec import Instructions, Judge, MaxCharacters, Reason, Template, Thinking, Votes
+from rlm_plugins.equation.knobs import Count
 
 
 class Candidate(NamedTuple):
@@ -84,9 +83,6 @@ def win_rates(group: Group, outcomes: Mapping[Pair, float]) -> dict[tuple[str, s
                 won, played = won + outcome * group.counts[other], played + group.counts[other]
         rates[group.task, text] = won / played if played else None
     return rates
-
-
-Count = Annotated[int, Field(ge=1)]
 
 
 async def judge_pairwise(

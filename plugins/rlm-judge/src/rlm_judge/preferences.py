@@ -37,7 +37,6 @@ class Preferences:
     refused: Mapping[str, str] = RUN
 
     def config_class(self) -> type[RewardConfig]:
-        """Return ``trl.RewardConfig``."""
         from trl import RewardConfig
 
         return RewardConfig
@@ -164,9 +163,6 @@ def pairs_of(rows: Any) -> list[dict[str, Any]]:
 
     Args:
         rows: Examples of an unpaired preference.
-
-    Raises:
-        RecipeError: They are a stream, or no prompt has both labels.
     """
     if not hasattr(rows, "__len__"):
         problem = "pairs are made from all completions of a prompt, and the examples are a stream"

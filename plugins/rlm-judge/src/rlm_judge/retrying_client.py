@@ -61,11 +61,7 @@ class RetryingClient:
         return {"model": spec.model, "messages": query.messages, **token_limit, **temperature, **vote, **spec.extra}
 
     async def _send_with_retries(self, request: Mapping[str, Any]) -> Reply:
-        """Send a request until it succeeds, with waits between attempts.
-
-        Raises:
-            RequestFailed: The last attempt failed, or another one would be useless.
-        """
+        """Send a request until it succeeds, with waits between attempts."""
         attempt = 0
         while True:
             try:

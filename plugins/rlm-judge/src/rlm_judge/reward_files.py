@@ -120,11 +120,7 @@ def save_base_reference(folder: Path, base: str, trunk_digest: str) -> None:
 
 
 def check_files(folder: Path | str) -> None:
-    """Check that a folder or hub name is a reward model, before its weights are loaded.
-
-    Raises:
-        RlmError: It is not; the message names the missing file.
-    """
+    """Check that a folder or hub name is a reward model, before its weights are loaded."""
     if isinstance(folder, str):
         try:
             _is_classifier(folder)
@@ -178,11 +174,7 @@ def load_on_policy_base(folder: Path, policy: Any) -> RewardModel | None:
 
 
 def load_with_own_base(path: str | Path, device: Any) -> RewardModel:
-    """Load a reward model of a folder or hub name with a base of its own in memory.
-
-    Raises:
-        RlmError: It has no head of one label, or its base is missing.
-    """
+    """Load a reward model of a folder or hub name with a base of its own in memory."""
     folder, adapter = Path(path), None
     base: str | Path = path
     if _is_adapter(folder):

@@ -93,11 +93,7 @@ class Rubric:
 
 
 def parse_rubric(entry: Any, criteria: Mapping[str, float] | None, index: int) -> Rubric | None:
-    """Return the rubric of an example: its own, or else the recipe's; None if there is neither.
-
-    Raises:
-        PartError: It is malformed, or none of its weights is positive.
-    """
+    """Return the rubric of an example: its own, or else the recipe's; None if there is neither."""
     weights = dict(criteria or {})
     if entry:
         try:

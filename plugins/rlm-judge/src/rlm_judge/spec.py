@@ -12,6 +12,7 @@ from pydantic import Discriminator, Field, PrivateAttr, Tag
 from pydantic_core import PydanticCustomError
 
 from rlm_judge.records import ModelHandle
+from rlm_plugins.equation.knobs import Count, Natural
 
 Instructions = Annotated[str, Field(description="Criteria for the judge, in words.")]
 Template = Annotated[str | None, Field(description="Replacement of the whole prompt, with named fields in braces.")]
@@ -22,8 +23,6 @@ MaxCharacters = Annotated[int, Field(ge=100, description="Longest text in the pr
 
 
 Positive = Annotated[float, Field(gt=0)]
-Natural = Annotated[int, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
 
 
 class _JudgeSection(pydantic.BaseModel):

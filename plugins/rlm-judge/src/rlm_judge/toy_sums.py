@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import random
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field
-
+from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.specs import EnvironmentSpec
-
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 MAX_SUMMAND = 20
 

@@ -17,7 +17,6 @@ from rlm_plugins.lazy import torch
 
 Ids = list[list[int]]
 Generate = Callable[..., Ids]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class TrainedVerifier(AuxiliaryPart):
@@ -137,11 +136,9 @@ class TrainedVerifier(AuxiliaryPart):
         return [True if text.endswith(self.accept) else False if text.endswith(self.reject) else None for text in texts]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the number of batches, and the state of the verifier and its optimizer."""
         return {"batches": self._batches, "model": super().state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the number of batches, and the state of the verifier and its optimizer."""
         self._batches, self._verdicts = state["batches"], {}
         super().load_state_dict(state["model"])
 

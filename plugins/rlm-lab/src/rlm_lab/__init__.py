@@ -16,21 +16,17 @@ class Diagnosis(Section):
     on_by_default = True
 
     def warnings(self, stage: Any) -> Sequence[str]:
-        """Return the findings that follow from the settings and the data set of a stage."""
         from rlm_lab import live
 
         return live.warnings(stage)
 
     def callbacks(self, stage: Any, run: Any, console: Any) -> Sequence[Any]:
-        """Return the diagnosis of a stage that runs."""
         from rlm_lab import live
 
         return [live.LiveDiagnosis(stage, console, run)]
 
 
-@hookimpl
-def rlm_sections() -> Mapping[str, object]:
-    return {"diagnosis": Diagnosis}
+rlm_sections = hookimpl(lambda: {"diagnosis": Diagnosis})
 
 
 PANELS: dict[str, dict[str, Any]] = {

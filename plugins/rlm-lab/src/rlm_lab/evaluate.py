@@ -270,11 +270,7 @@ def chat(sampler: Sampler, ask: Callable[[], str], **options: Any) -> Iterator[s
 
 
 def open_images(files: Sequence[Path]) -> list[Any]:
-    """Return the images in files.
-
-    Raises:
-        RlmError: Pillow is not installed, or a file is no image; it names the file.
-    """
+    """Return the images in files."""
     if not files:
         return []
     require_pillow()

@@ -156,11 +156,7 @@ def _write(run: Path, stage: Stage, folder: Path, registry: Registry, merge: boo
 
 
 def _base_of(stage: Stage) -> str:
-    """Return the base of an adapter: a name or a path outside the run.
-
-    Raises:
-        RlmError: The base was made by this run, so the adapter alone cannot be loaded elsewhere.
-    """
+    """Return the base of an adapter: a name or a path outside the run."""
     config = json.loads((stage.output / "adapter_config.json").read_text())
     base = config["base_model_name_or_path"] or ""
     run = stage.folder.parent.resolve()

@@ -110,7 +110,6 @@ class Signal(ScoredCompletions, TrainerCallback):  # type: ignore[misc]
         self._start = time.perf_counter()
 
     def scored(self, batch: Batch, turn_ends: Any) -> None:
-        """Add the groups of a generation batch."""
         prompts, completions, columns, batch = self.local(batch)
         for number in batch.group.unique().tolist():
             rows = (batch.group == number).nonzero().flatten()
@@ -174,9 +173,6 @@ def measure_signal(stage: Stage, prompts: int) -> Signal:
     Args:
         stage: One with an equation and rewards; connected to its earlier stages.
         prompts: Number of prompts to score.
-
-    Raises:
-        RlmError: No completion was scored.
     """
     settings = {**stage.settings, "learning_rate": 0.0, "save_strategy": "no", "report_to": "none", "weight_decay": 0.0}
     signal = Signal(stage, prompts=prompts)

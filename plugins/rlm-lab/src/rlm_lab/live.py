@@ -58,13 +58,11 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
         self.findings: dict[tuple[str, str], Finding] = {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Compute the facts of the data set."""
         tokenizer = getattr(kwargs.get("processing_class"), "tokenizer", kwargs.get("processing_class"))
         if state.global_step == 0 and self._is_main and tokenizer is not None:
             self._facts = data_facts(self._stage.environment_spec, tokenizer)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **kwargs: Any) -> None:
-        """Diagnose the last steps."""
         if "grad_norm" not in logs:
             return
         logs |= self._facts

@@ -121,11 +121,7 @@ class Turns:
             raise self._stopped_by
 
     def pass_on(self, name: str) -> None:
-        """Give the turn to the next task, and wait for the next turn.
-
-        Raises:
-            Interrupted: A signal ended the race.
-        """
+        """Give the turn to the next task, and wait for the next turn."""
         restore = process_state()
         with self._changed:
             self._waiting.append(self._waiting.pop(0))
@@ -159,7 +155,6 @@ class TurnPerStep(TrainerCallback):  # type: ignore[misc]
         self._turns, self._name = turns, name
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Give the turn to the next trainer."""
         self._turns.pass_on(self._name)
 
 
@@ -240,11 +235,7 @@ def _folders(out: Path, algorithm: str, seeds: int) -> list[Path]:
 
 
 def _racer(path: Path, overrides: Sequence[str]) -> Racer:
-    """Return a recipe and its registry.
-
-    Raises:
-        RlmError: The recipe is invalid, trains no adapter, or has a second process that generates.
-    """
+    """Return a recipe and its registry."""
     recipe, registry = read(path, overrides)
     (stage,) = compose(recipe, registry, build_environment=False)
     if stage.lora is None:
@@ -257,12 +248,7 @@ def _racer(path: Path, overrides: Sequence[str]) -> Racer:
 
 
 def _run(racers: Mapping[Path, Racer], echo: Callable[[str], None]) -> None:
-    """Train all runs in turns.
-
-    Raises:
-        RlmError: Of the first run that failed; the others are complete.
-        Interrupted: A signal arrived; every run is saved.
-    """
+    """Train all runs in turns."""
     base = SharedBase()
 
     def task(folder: Path, recipe: Recipe, registry: Registry) -> None:

@@ -78,11 +78,7 @@ def sweep(
 
 
 def _exit_code(command: Sequence[str]) -> int:
-    """Run a command and return its exit code.
-
-    Raises:
-        Interrupted: A signal arrived, which was passed on; the command has ended.
-    """
+    """Run a command and return its exit code."""
     with current() as signals:
         signals.command, stop = "the same command", None
         # a group of its own: the terminal sends Ctrl-C to this process alone, which passes on each signal once

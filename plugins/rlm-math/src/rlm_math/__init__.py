@@ -6,14 +6,5 @@ from rlm_plugins import hookimpl
 
 __all__ = ["math_accuracy"]
 
-
-@hookimpl
-def rlm_rewards() -> dict[str, object]:
-    """Return the rewards of this package by name."""
-    return {"math_accuracy": math_accuracy}
-
-
-@hookimpl
-def rlm_environments() -> dict[str, object]:
-    """Return the environments of this package by name."""
-    return {**ENVIRONMENTS, "fraction_sums": fraction_sums}
+rlm_rewards = hookimpl(lambda: {"math_accuracy": math_accuracy})
+rlm_environments = hookimpl(lambda: {**ENVIRONMENTS, "fraction_sums": fraction_sums})

@@ -23,8 +23,6 @@ _JOINED = re.compile(r"[^\w=]*(?:(?:and|or|possibly|maybe|perhaps)[^\w=]*)*", re
 _OR = re.compile(r"\b(?:or|possibly|maybe|perhaps)\b|\\l?or\b", re.I)
 _SENTENCE = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{3,}")
 _LIST_NUMBER = re.compile(r"^[ \t]*\d+[.)](?=\s)", re.M)
-MAX_BETWEEN = 80
-"""Characters between two boxes of one answer."""
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 _DELIMITERS = re.compile(r"\$+|\\[()\[\]]")
@@ -136,8 +134,6 @@ def _without_box(text: str, box: Box) -> list[str]:
 
 def _are_joined(text: str, first: BoxedAnswer, second: BoxedAnswer) -> bool:
     between = text[first.end : second.start]
-    if len(between) > MAX_BETWEEN:
-        return False
     plain = _MARKUP.sub(" ", _LIST_NUMBER.sub(" ", _NAME.sub("", between)))
     is_named = plain != between and "=" in between and not re.search(r"\w|[,;]", plain)
     is_joined = _JOINED.fullmatch(plain) is not None and not is_named
@@ -157,8 +153,6 @@ def _is_touched(text: str, start: int, end: int) -> bool:
     if (mark := _EMPHASIS.search(before)) and after.startswith(mark[1]):
         before, after = before[: mark.start()], after[len(mark[1]) :]
     left, right = re.sub(r"(?:\$+|\\[(\[])\s*$", "", before), re.sub(r"^\s*(?:\$+|\\[)\]])", "", after)
-    if left.count("**") % 2 == 0:  # the end of a heading in bold
-        left = re.sub(r"\*\*\s*$", "", left)
     if is_math and left == before:
         left = left.rstrip()
     if is_math and right == after:

@@ -12,7 +12,7 @@ from rlm_math import units
 from rlm_math.boxes import final_answers
 from rlm_math.names import are_different, has_variables, is_in_order, split_equation, split_name
 from rlm_math.notation import normalize_latex, strip_spaces, to_ascii
-from rlm_math.numbers import is_near, numeral, parse_number
+from rlm_math.numbers import numeral, parse_number
 from rlm_math.restated import MAX_ANSWER_LENGTH, rejection_reason
 from rlm_math.text_kinds import NOTATIONS, WRAPPED, Kind, choice_letter
 from rlm_math.units import PERCENT
@@ -79,15 +79,11 @@ class Rules:
 
 
 class Query(NamedTuple):
-    """A query to the workers: are all `answers` equal to `gold`? The last fields are rules of the comparison."""
+    """A query to the workers: are all `answers` equal to `gold`, by the rules of `algebra.rounding`?"""
 
     gold: str
     answers: tuple[str, ...]
-    tolerance: float = 0.0
-    relative: float = 0.0
-    ordered: bool = True
-    ends_count: bool = True
-    digits: int = 6
+    rules: tuple[float | bool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -325,8 +321,6 @@ def _same_unit(gold: str | None, unit: str | None, policy: Units) -> bool:
     gold, unit = (None if name == PERCENT else name for name in (gold, unit))
     if policy == "ignore" or gold == unit:
         return True
-    if gold and unit and not {gold, unit} & {*units.UNITS}:  # apples may be red apples
-        return bool({*gold.split()} <= {*unit.split()} or {*unit.split()} <= {*gold.split()})
     return unit is None and policy == "compare" if gold else True
 
 
@@ -336,7 +330,9 @@ def _same_number(gold: Reference, value: Fraction, *, percent: bool, rules: Rule
     expected = gold.exact
 
     def is_equal(number: Fraction, other: Fraction) -> bool:
-        return is_near(number, other, rules.tolerance, rules.relative)
+        # via decimal notation, so that 0.01 is exactly a hundredth and not the nearest float
+        tolerance, relative = (Fraction(repr(each)) for each in (rules.tolerance, rules.relative))
+        return abs(number - other) <= max(tolerance, relative * abs(other))
 
     if (gold.unit == PERCENT) == percent:
         return is_equal(value, expected)
@@ -348,8 +344,8 @@ def _same_number(gold: Reference, value: Fraction, *, percent: bool, rules: Rule
 
 
 def _query(gold: str, answer: str, rules: Rules) -> Query:
-    ends_count = rules.brackets == "strict"
-    return Query(gold, (answer,), rules.tolerance, rules.relative, rules.ordered, ends_count, rules.digits)
+    knobs = (rules.tolerance, rules.relative, rules.digits, rules.ordered, rules.brackets == "strict")
+    return Query(gold, (answer,), knobs)
 
 
 def parse_query(gold: Reference) -> Query | None:

@@ -7,19 +7,16 @@ import logging
 import random
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from rlm_math.comparison import Query, parse_query, parse_reference
 from rlm_math.numbers import numeral
 from rlm_math.presets import PRESETS, TRANSCRIPT_COLUMNS, Preset
 from rlm_math.reward import shared_workers
 from rlm_plugins.data.presets import environment_from
+from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 INSTRUCTION = "Reason step by step, and put your final answer within \\boxed{}."
 _KNOBS = """Columns: ``prompt`` (the problem, an empty line, `instruction`), ``problem``, ``answer``, and the
@@ -34,20 +31,16 @@ _KNOBS = """Columns: ``prompt`` (the problem, an empty line, `instruction`), ``p
 
 
 def _read(preset: Preset, table: Any, path: str, *, check: bool = True, unreadable: Share = 0.05) -> Any:
-    """Return `table` with the columns `problem` and `answer`, each problem once, without unusable answers.
-
-    Raises:
-        RecipeError: A column is missing, or no row has an answer.
-    """
+    """Return `table` with the columns `problem` and `answer`, each problem once, without unusable answers."""
     if len(table) == 0:
         raise RecipeError(f"'{path}' has no rows", where="environment.path")
     if preset.demonstration is not None and preset.trace in table.column_names:
         table = table.add_column("demonstration", list(map(preset.demonstration, table)))
     table = table.remove_columns([name for name in TRANSCRIPT_COLUMNS if name in table.column_names])
-    parsed: list[tuple[str, str | None]] = []
-    for example in table:
+    first: dict[str, tuple[int, str | None]] = {}
+    for number, example in enumerate(table):
         try:
-            parsed.append((preset.problem(example), preset.answer(example)))
+            first.setdefault(preset.problem(example), (number, preset.answer(example)))
         except KeyError as error:
             raise RecipeError(
                 f"this preset requires the column {error}, which '{path}' does not have",
@@ -55,19 +48,12 @@ def _read(preset: Preset, table: Any, path: str, *, check: bool = True, unreadab
                 allowed=", ".join(table.column_names),
                 hint="for other shapes: math_table, or dataset with `columns`",
             ) from None
-    first = {problem: example for example, (problem, _) in reversed(list(enumerate(parsed)))}
-    kept = [
-        example
-        for example, (problem, answer) in enumerate(parsed)
-        if answer and problem.strip() and first[problem] == example
-    ]
+    kept = {problem: entry for problem, entry in first.items() if entry[1] and problem.strip()}
     if not kept:
         raise RecipeError(f"no example of '{path}' has an answer", where="environment.path")
-    table = table.select(kept)
-    for index, name in enumerate(("problem", "answer")):
-        values = [str(parsed[example][index]) for example in kept]
-        table = table.add_column(f"_{name}", values)
-        table = table.remove_columns([name] if name in table.column_names else []).rename_column(f"_{name}", name)
+    table = table.select([number for number, _ in kept.values()])
+    for name, values in (("problem", list(kept)), ("answer", [str(answer) for _, answer in kept.values()])):
+        table = table.remove_columns([name] if name in table.column_names else []).add_column(name, values)
     return table.select(parseable_rows(table["answer"][:], where=f"'{path}'", max_share=unreadable)) if check else table
 
 
@@ -88,9 +74,6 @@ def parseable_rows(answers: Sequence[str], *, where: str, max_share: float) -> l
         answers: Answer of each example.
         where: Name of the data set, for messages.
         max_share: Largest share of examples that may be removed.
-
-    Raises:
-        RecipeError: More than that would be removed.
     """
     parsed = {text: parse_reference(text) for text in dict.fromkeys(answers)}
     queries = {text: parse_query(gold) for text, gold in parsed.items() if gold is not None}
@@ -113,8 +96,6 @@ def parseable_rows(answers: Sequence[str], *, where: str, max_share: float) -> l
         _LOG.warning("%s: %d of %d answers left out: %s", where, len(removed), len(answers), "; ".join(removed[:10]))
     return kept
 
-
-Count = Annotated[int, Field(ge=1)]
 
 DENOMINATORS = (2, 4, 5, 8)
 

@@ -75,13 +75,3 @@ def numeral(value: Fraction) -> str:
     if value.denominator == 1:
         return str(value.numerator)
     return f"{'-' if value < 0 else ''}\\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
-
-
-def is_near(a: Fraction, b: Fraction, tolerance: float, relative: float) -> bool:
-    """Return True if `a` is within the absolute `tolerance`, or the share `relative` of `b`, of `b`.
-
-    >>> is_near(Fraction("3.14"), Fraction("3.15"), 0.01, 0.0), is_near(Fraction(99), Fraction(100), 0.0, 0.005)
-    (True, False)
-    """
-    # via decimal notation, so that 0.01 is exactly a hundredth and not the nearest float
-    return abs(a - b) <= max(Fraction(repr(tolerance)), Fraction(repr(relative)) * abs(b))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import Field
 
@@ -52,6 +52,7 @@ def math_accuracy(
     Only the text after the thinking counts. `box` selects the ``\\boxed{…}``: the last one, the first, all of them
     (each must be correct), or the "only" one. Numbers must be equal: 2^100 is not 2^100 − 1. An exact number also
     equals the decimal of three digits or more that it rounds to. `tolerance` and `relative_tolerance` allow more.
+    A decimal equals an exact value from `digits` digits on that are right.
     `units`: "compare" if both have one, "require" the reference's, or "ignore". `percent`: a sign on one side only has
     "either" meaning, or always means a "hundredth". `brackets`: "any" accepts [1, 2) for (1, 2]. Without `ordered` a
     tuple is a set. `finished`: a numeric reference requires a number, not 3·4.
@@ -61,30 +62,12 @@ def math_accuracy(
     `seconds` per answer. An answer without a result by then scores 0 and is counted (``math_late``). An example whose
     own answer cannot be parsed is not scored: None.
 
-    Args:
-        completions: Text of each completion (B).
-        answer: Reference answer of each completion's example.
-        log_metric: Called with name and value of each metric.
-        box: The box or boxes that count.
-        units: Comparison of units.
-        percent: Meaning of a percent sign on one side only.
-        brackets: Comparison of interval brackets.
-        ordered: Whether tuples are ordered.
-        tolerance: Absolute tolerance of numbers.
-        relative_tolerance: Relative tolerance of numbers.
-        finished: Whether a numeric reference requires a plain number.
-        seconds: Time limit per answer.
-        workers: Number of worker processes; None: one per core, at most four.
-
-    Returns:
-        1, 0 or None per completion.
-
     >>> math_accuracy(["so \\\\boxed{0.5}", "\\\\boxed{3 = 4}", "it is 4"], ["\\\\frac{1}{2}", "4", "4"])
     [1.0, 0.0, 0.0]
     """
     rules = Rules(units, percent, brackets, ordered, tolerance, relative_tolerance, digits, finished)
     cases = [_case(text, _text(gold), box, rules) for text, gold in zip(completions, answer, strict=True)]
-    queries = list(dict.fromkeys(query for case in cases if case for query in case.queries))
+    queries = list(dict.fromkeys(query for case in cases if case for query in case[1]))
     replies = dict(zip(queries, shared_workers(workers).run(queries, seconds), strict=True)) if queries else {}
     if log_metric is not None:
         log_metric("math_late", float(sum(reply == "late" for reply in replies.values())))
@@ -95,11 +78,8 @@ def math_accuracy(
 math_accuracy.gold_column = "answer"  # type: ignore[attr-defined]
 
 
-class Case(NamedTuple):
-    """One completion: True if rejected without evaluation, and the queries that decide otherwise."""
-
-    is_wrong: bool
-    queries: list[Query]
+Case = tuple[bool, list[Query]]
+"""One completion: True if rejected without evaluation, and the queries that decide otherwise."""
 
 
 def _case(text: str, answer: str, box: Box, rules: Rules) -> Case | None:
@@ -110,14 +90,15 @@ def _case(text: str, answer: str, box: Box, rules: Rules) -> Case | None:
     is_wrong = not comparisons or any(comparison is False for comparison in comparisons)
     queries = [] if is_wrong else [comparison for comparison in comparisons if isinstance(comparison, Query)]
     check = None if queries else parse_query(gold)  # a comparison also finds unparseable references
-    return Case(is_wrong, queries if check is None else [check])
+    return is_wrong, queries if check is None else [check]
 
 
 def _score(case: Case, replies: dict[Query, str]) -> float | None:
-    case_replies = [replies[query] for query in case.queries]
+    is_wrong, queries = case
+    case_replies = [replies[query] for query in queries]
     if "unreadable" in case_replies:
         return None
-    return float(not case.is_wrong and all(reply == "right" for reply in case_replies))
+    return float(not is_wrong and all(reply == "right" for reply in case_replies))
 
 
 def _text(gold: object) -> str:

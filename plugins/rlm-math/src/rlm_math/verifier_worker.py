@@ -1,6 +1,6 @@
 """Worker process: reads one query per line and compares the answers with the reference. Run by path; killed when late.
 
-A query is ``[gold, answers, tolerance, relative, ordered, ends_count, digits, seconds]`` as JSON, a reply one of the
+A query is ``[gold, answers, rules, seconds]`` as JSON, a reply one of the
 words ``right``, ``wrong`` and ``unreadable``. It exits when its input ends, so it never outlives its trainer. Each one
 has a limit of processor time, which bounds the work in progress at that point.
 """
@@ -24,40 +24,33 @@ def main() -> None:
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of libraries must not be read as replies
     try:
-        from rlm_math.algebra.comparison import Rules
-        from rlm_math.algebra.comparison import is_right as is_same
-        from rlm_math.algebra.nodes import UndefinedError, UnreadableError
-        from rlm_math.algebra.rounding import Nearness
+        from rlm_math.algebra.comparison import is_right
+        from rlm_math.algebra.rounding import Rules
         from rlm_math.algebra.value_parser import parse_value
     except ImportError as error:
         print(f"failed {error}", file=output, flush=True)
         return
 
-    def is_right(gold: str, answers: Sequence[str], rules: Rules) -> bool | None:
+    def verdict(gold: str, answers: Sequence[str], rules: Rules) -> str:
         try:
             expected = parse_value(gold)
-        except (UnreadableError, UndefinedError):
-            return None
+        except Exception:
+            return "unreadable"
         try:
             # no answers: the query was only whether the reference can be parsed
-            return all(is_same(expected, parse_value(answer), rules) for answer in answers)
-        except (UnreadableError, UndefinedError):
-            return False
+            return "right" if all(is_right(expected, parse_value(answer), rules) for answer in answers) else "wrong"
+        except Exception:  # also RecursionError, MemoryError: an undecidable answer is not correct
+            return "wrong"
 
     sys.setrecursionlimit(RECURSION)
     sys.set_int_max_str_digits(0)
-    is_right(r"\\sqrt{8}", [r"2\\sqrt{2}"], Rules())
+    verdict(r"\\sqrt{8}", [r"2\\sqrt{2}"], Rules())
     _limit_resources()
     print("ready", file=output, flush=True)
     for line in sys.stdin:
-        gold, answers, tolerance, relative, ordered, ends_count, digits, seconds = json.loads(line)
+        gold, answers, rules, seconds = json.loads(line)
         _limit_time(seconds)
-        try:
-            rules = Rules(Nearness(tolerance, relative, digits), ordered, ends_count)
-            verdict = is_right(gold, answers, rules)
-        except Exception:  # also RecursionError, MemoryError: an undecidable answer is not correct
-            verdict = False if answers else None
-        print({True: "right", False: "wrong", None: "unreadable"}[verdict], file=output, flush=True)
+        print(verdict(gold, answers, Rules(*rules)), file=output, flush=True)
 
 
 def _limit_resources() -> None:

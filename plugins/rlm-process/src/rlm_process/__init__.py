@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rlm_plugins import hookimpl
-from rlm_plugins.specs import Algorithm, read_algorithms
+from rlm_plugins.specs import read_algorithms
 from rlm_process.attention_tree import AttentionTree
 from rlm_process.entropy_tree import EntropyTree
 from rlm_process.implicit_reward import ImplicitReward
@@ -24,66 +24,40 @@ from rlm_process.vine import vine
 ALGORITHMS = read_algorithms(Path(__file__).parent / "algorithms.toml")
 """Name → algorithm."""
 
-
-@hookimpl
-def rlm_environments() -> dict[str, object]:
-    """Return the environments of this package by name."""
-    return {"sums": sums}
-
-
-@hookimpl
-def rlm_rewards() -> dict[str, object]:
-    """Return the rewards of this package by name."""
-    return {
+rlm_environments = hookimpl(lambda: {"sums": sums})
+rlm_rewards = hookimpl(
+    lambda: {
         "process_model": ProcessReward,
         "tool_format": tool_format,
         "tool_calls": tool_calls,
         "right_lines": right_lines,
     }
-
-
-@hookimpl
-def rlm_shapers() -> dict[str, object]:
-    """Return the shapers of this package by name."""
-    return {
+)
+rlm_shapers = hookimpl(
+    lambda: {
         "implicit_reward": ImplicitReward,
         "process_model": ProcessRewards,
         "step_labels": step_labels,
         "per_turn": PerTurn,
         "per_step": PerStep,
     }
-
-
-@hookimpl
-def rlm_advantages() -> dict[str, object]:
-    """Return the advantages of this package by name."""
-    return {
+)
+rlm_advantages = hookimpl(
+    lambda: {
         "outcome_and_process": outcome_and_process,
         "vine": vine,
         "step_relative": step_relative,
         "tree": tree,
         "turn_relative": turn_relative,
     }
-
-
-@hookimpl
-def rlm_rollouts() -> dict[str, object]:
-    """Return the rollout sources of this package by name."""
-    return {
+)
+rlm_rollouts = hookimpl(
+    lambda: {
         "tree": Tree,
         "entropy_tree": EntropyTree,
         "attention_tree": AttentionTree,
         "turn_branches": TurnBranches,
     }
-
-
-@hookimpl
-def rlm_algorithms() -> dict[str, Algorithm]:
-    """Return the algorithms of this package by name."""
-    return ALGORITHMS
-
-
-@hookimpl
-def rlm_trainers() -> dict[str, object]:
-    """Return the trainers of this package by name."""
-    return {"step_supervision": StepSupervision}
+)
+rlm_algorithms = hookimpl(lambda: ALGORITHMS)
+rlm_trainers = hookimpl(lambda: {"step_supervision": StepSupervision})

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from jaxtyping import Bool, Float, Int
-from pydantic import Field
 
 from rlm_plugins.builtin.advantages import leave_one_out
+from rlm_plugins.equation.knobs import Share
 from rlm_plugins.equation.statistics import Groups, discounted, whiten
 from rlm_plugins.lazy import torch
-
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def outcome_and_process(

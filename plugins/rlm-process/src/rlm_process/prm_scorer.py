@@ -20,11 +20,7 @@ TOKENS, WORDS = "TokenClassification", "CausalLM"
 
 
 def model_kind(path: str | Path) -> str:
-    """Return the kind of a model, by its config.
-
-    Raises:
-        RecipeError: Neither kind, or no config.
-    """
+    """Return the kind of a model, by its config."""
     from transformers import AutoConfig
 
     try:

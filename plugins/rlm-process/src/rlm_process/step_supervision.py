@@ -37,7 +37,6 @@ class StepSupervision:
     refused: Mapping[str, str] = {**RUN, "remove_unused_columns": "this trainer tokenizes the columns itself"}
 
     def config_class(self) -> type[TrainingArguments]:
-        """Return ``transformers.TrainingArguments``."""
         from transformers import TrainingArguments
 
         return TrainingArguments

@@ -112,9 +112,6 @@ def check_named(by: str, provided: Collection[str], columns: Collection[str]) ->
         by: Its address.
         provided: Names of the arguments beside the columns.
         columns: Columns of the data set; empty: unknown.
-
-    Raises:
-        RecipeError: A parameter without a default is not available.
     """
     available = {*provided, *columns}
     if not columns:  # the columns of a stream are unknown before it is read

@@ -62,11 +62,7 @@ class Connection:
             raise SampleFailure("died", "its process has ended") from None
 
     def receive(self, deadline: float) -> Message:
-        """Return the next message.
-
-        Raises:
-            SampleFailure: It is late, too long, or malformed.
-        """
+        """Return the next message."""
         length = int.from_bytes(self._read(4, deadline), "big")
         if length > self._max_bytes:
             raise SampleFailure("garbled", "more output than allowed")

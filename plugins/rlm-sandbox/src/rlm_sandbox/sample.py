@@ -37,8 +37,15 @@ class Sample:
             SampleFailure: The program must not get further inputs.
         """
         if isinstance(item, Stdin):
-            return self._script(item)
-        self._ensure_loaded()
+            connection = self._start("script", stdin=item.text)
+            output = _output(connection.receive(self._deadline()))
+            if output.status == "ok" and type(output.value) is not str:  # the program holds the socket
+                raise SampleFailure("garbled", "the output of a script is no text")
+            self.close()
+            return output
+        if self._candidate is None:
+            self._candidate = self._start("calls")
+            self._load_error = _failure(self._candidate.receive(self._deadline()), "loaded")
         if self._load_error is not None:
             return self._load_error
         if isinstance(item, Call):
@@ -47,19 +54,6 @@ class Sample:
             message = {"plain": item.name, "args": args, "kwargs": kwargs}
             return _output(_require(self._candidate).request(message, self._deadline()))
         return self._check(item)
-
-    def _script(self, item: Stdin) -> Output:
-        connection = self._start("script", stdin=item.text)
-        output = _output(connection.receive(self._deadline()))
-        if output.status == "ok" and type(output.value) is not str:  # the program holds the socket
-            raise SampleFailure("garbled", "the output of a script is no text")
-        self.close()
-        return output
-
-    def _ensure_loaded(self) -> None:
-        if self._candidate is None:
-            self._candidate = self._start("calls")
-            self._load_error = _failure(self._candidate.receive(self._deadline()), "loaded")
 
     def _check(self, item: Check) -> Output:
         if self._examiner_key != (item.setup, item.names, item.classes):
@@ -96,11 +90,7 @@ class Sample:
         return connection
 
     def _deadline(self) -> float:
-        """Return the end of an input that starts now.
-
-        Raises:
-            SampleFailure: The program has used its total.
-        """
+        """Return the end of an input that starts now."""
         now = time.monotonic()
         if self._end is None:
             self._end = now + (self._limits.total or float("inf"))
@@ -132,11 +122,7 @@ _FORMS = [{kind, "heap", "forget"} for kind in ("value", "error", "end", "callba
 
 
 def _failure(reply: Message, final: str) -> Output | None:
-    """Return None for the message `final`, and the output of an error.
-
-    Raises:
-        SampleFailure: It is another message: a program that loads may send a value, which is no success.
-    """
+    """Return None for the message `final`, and the output of an error."""
     if reply == {final: True}:
         return None
     if "error" not in reply:

@@ -63,11 +63,7 @@ class Zygote:
         self.tasks = running_tasks(NOBODY if os.getuid() == 0 else os.getuid()) + THREADS
 
     def locks(self) -> dict[str, Any]:
-        """Return the active locks, once it is ready.
-
-        Raises:
-            SandboxError: It did not start.
-        """
+        """Return the active locks, once it is ready."""
         if self._locks is None:
             message = self._receive(self._deadline)
             if not message.startswith(b"ready "):

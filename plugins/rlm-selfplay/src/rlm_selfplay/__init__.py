@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rlm_plugins import hookimpl
-from rlm_plugins.specs import Algorithm, read_algorithms
+from rlm_plugins.specs import read_algorithms
 from rlm_selfplay.both_seats import BothSeats
 from rlm_selfplay.duel import duel
 from rlm_selfplay.propose_and_solve import ProposeAndSolve
@@ -15,32 +15,8 @@ __all__ = ["BothSeats", "ProposeAndSolve", "RoleBaseline", "duel", "proposed_tas
 ALGORITHMS = read_algorithms(Path(__file__).parent / "algorithms.toml")
 """Name → algorithm."""
 
-
-@hookimpl
-def rlm_environments() -> dict[str, object]:
-    """Return the environments of this package by name."""
-    return {"duel": duel, "proposed_tasks": proposed_tasks}
-
-
-@hookimpl
-def rlm_rollouts() -> dict[str, object]:
-    """Return the rollout sources of this package by name."""
-    return {"both_seats": BothSeats, "propose_and_solve": ProposeAndSolve}
-
-
-@hookimpl
-def rlm_rewards() -> dict[str, object]:
-    """Return the rewards of this package by name."""
-    return {"role": role, "self_play": self_play}
-
-
-@hookimpl
-def rlm_advantages() -> dict[str, object]:
-    """Return the advantages of this package by name."""
-    return {"role_baseline": RoleBaseline, "role_whitened": role_whitened}
-
-
-@hookimpl
-def rlm_algorithms() -> dict[str, Algorithm]:
-    """Return the algorithms of this package by name."""
-    return ALGORITHMS
+rlm_environments = hookimpl(lambda: {"duel": duel, "proposed_tasks": proposed_tasks})
+rlm_rollouts = hookimpl(lambda: {"both_seats": BothSeats, "propose_and_solve": ProposeAndSolve})
+rlm_rewards = hookimpl(lambda: {"role": role, "self_play": self_play})
+rlm_advantages = hookimpl(lambda: {"role_baseline": RoleBaseline, "role_whitened": role_whitened})
+rlm_algorithms = hookimpl(lambda: ALGORITHMS)

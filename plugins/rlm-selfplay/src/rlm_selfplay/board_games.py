@@ -21,13 +21,11 @@ class Nim(TwoPlayerGame):
         self.heap, self.take = heap, take
 
     def view(self) -> str:
-        """Return the heap."""
         return str(self.heap)
 
     public = view
 
     def legal(self) -> list[str]:
-        """Return the numbers that may be taken."""
         return [str(n) for n in range(1, min(self.take, self.heap) + 1)]
 
     def best(self) -> list[str]:
@@ -36,7 +34,6 @@ class Nim(TwoPlayerGame):
         return [str(remainder)] if remainder else self.legal()
 
     def move(self, move: str) -> None:
-        """Take from the heap."""
         self.heap -= int(move)
         if self.heap == 0:
             self.win(self.mover)
@@ -53,13 +50,11 @@ class TicTacToe(TwoPlayerGame):
         self.board = board
 
     def view(self) -> str:
-        """Return the board from the perspective of the player who moves next."""
         return self.board
 
     public = view
 
     def legal(self) -> list[str]:
-        """Return the free fields."""
         return [str(n) for n, mark in enumerate(self.board) if mark == FREE]
 
     def best(self) -> list[str]:
@@ -68,7 +63,6 @@ class TicTacToe(TwoPlayerGame):
         return [move for move in values if values[move] == max(values.values())]
 
     def move(self, move: str) -> None:
-        """Mark a field."""
         self.board = _after(self.board, int(move))
         if _has_line(self.board):
             self.win(self.mover)
@@ -114,7 +108,6 @@ class KuhnPoker(TwoPlayerGame):
         return f"{self.cards[self.mover]}:{self.moves}"
 
     def legal(self) -> list[str]:
-        """Return the moves that are allowed now."""
         return ["f", "c"] if self.moves.endswith("b") else ["c", "b"]
 
     def move(self, move: str) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import random
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field
-
+from rlm_plugins.equation.knobs import Count
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import Environment, EnvironmentSpec
 from rlm_selfplay.starts import begin, starts_of
 from rlm_selfplay.two_player import TwoPlayerGame
 
-Count = Annotated[int, Field(ge=1)]
 Opponent = Literal["random", "best"]
 ENOUGH = 8
 """Smallest number of starts of which some are held out."""

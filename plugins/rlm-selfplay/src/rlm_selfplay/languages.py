@@ -22,7 +22,6 @@ class PythonBlocks(CodeLanguage):
     }
 
     def proposal_prompt(self, kind: str, reference: Task) -> str:
-        """Return the request with the reference."""
         program = f"```python\n{reference.program}\n```"
         if kind == "induction":
             return (
@@ -43,7 +42,6 @@ class PythonBlocks(CodeLanguage):
         return Task(kind, programs[-1], (inputs[-1],)) if programs and inputs else None
 
     def task_prompt(self, task: Task) -> str:
-        """Return the question."""
         program, last = f"```python\n{task.program}\n```\n", "Think step by step, then write "
         if task.kind == "deduction":
             return f"{program}```input\n{task.inputs[0]}\n```\n{last}the output in a block that begins with ```output."
@@ -76,7 +74,6 @@ class Questions(Language):
     kinds = ("question",)
 
     def proposal_prompt(self, kind: str, reference: Task) -> str:
-        """Return the request with the reference."""
         return f"Write one new question like this one, harder and of another kind.\n\n{reference.program}"
 
     def read_proposal(self, kind: str, text: str, reference: Task) -> Task | None:
@@ -89,16 +86,13 @@ class Questions(Language):
         return task
 
     def task_prompt(self, task: Task) -> str:
-        """Return the question."""
         return task.program
 
     def read_answer(self, task: Task, text: str) -> str | None:
-        """Return the one final answer."""
         answers = final_answers(text, "answer", "last_line")
         return answers[0].strip() if len(answers) == 1 and answers[0].strip() else None
 
     def is_right(self, task: Task, answer: str) -> bool:
-        """Return True for the answer of the task."""
         return task.outputs == (answer,)
 
 

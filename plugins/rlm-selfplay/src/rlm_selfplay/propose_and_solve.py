@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveInt
 
 from rlm_plugins.equation.batch import Log, LogprobsOf
+from rlm_plugins.equation.knobs import Share
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.workers.distributed import gather_lists
 from rlm_selfplay.languages import LANGUAGES
@@ -19,7 +20,6 @@ from rlm_selfplay.separate_proposer import ProposerSettings, SeparateProposer
 from rlm_selfplay.task_scoring import Labels, TaskScoring, Turn, as_message
 from rlm_selfplay.tasks import Language, TaskBuffer, read, role_number
 
-Share = Annotated[float, Field(ge=0, le=1)]
 Generate = Callable[..., list[list[int]]]
 
 
@@ -153,12 +153,10 @@ class ProposeAndSolve:
         log("self_play/buffer", sum(map(self.buffer.count, self.language.kinds)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the buffer, and of a separate proposer."""
         buffer = self.buffer.state_dict()
         return buffer if self.proposer is None else {"buffer": buffer, "proposer": self.proposer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the buffer and the proposer."""
         self.buffer.load_state_dict(state if self.proposer is None else state["buffer"])
         if self.proposer is not None:
             self.proposer.load_state_dict(state["proposer"])

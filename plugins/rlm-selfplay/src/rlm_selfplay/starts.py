@@ -24,9 +24,6 @@ def starts_of(game: str, knobs: dict[str, Any]) -> list[str]:
     Args:
         game: Its name.
         knobs: Arguments of the function that returns its starts.
-
-    Raises:
-        RecipeError: The game is unknown or rejects its knobs.
     """
     if game not in GAMES:
         problem, allowed = f"unknown game '{game}'", ", ".join(GAMES)

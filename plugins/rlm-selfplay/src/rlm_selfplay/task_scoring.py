@@ -75,7 +75,11 @@ class TaskScoring:
             if turn.job == "solve":
                 turn.score = self._solution_score(turn.task, text)
             else:
-                self._read_proposal(turn, text, completed)
+                proposal = self.language.read_proposal(turn.kind, text, turn.task)
+                if proposal is not None and proposal not in completed:
+                    completed[proposal] = self.language.complete(proposal)
+                turn.proposal = None if proposal is None else completed[proposal]
+                turn.score = self.unreadable if proposal is None else self.wrong
         self._score_proposals([turn for turn in turns if turn.proposal is not None], write)
 
     def _solution_score(self, task: Task, text: str) -> float:
@@ -83,14 +87,6 @@ class TaskScoring:
         if answer is None:
             return self.unreadable
         return 1.0 if self.is_right(task, answer) else self.wrong
-
-    def _read_proposal(self, turn: Turn, text: str, completed: dict[Task, Task | None]) -> None:
-        """Set the proposal of a turn if it is valid, and the score that an invalid one has; each is executed once."""
-        proposal = self.language.read_proposal(turn.kind, text, turn.task)
-        if proposal is not None and proposal not in completed:
-            completed[proposal] = self.language.complete(proposal)
-        turn.proposal = None if proposal is None else completed[proposal]
-        turn.score = self.unreadable if proposal is None else self.wrong
 
     def _score_proposals(self, turns: Sequence[Turn], write: Write) -> None:
         """Set the score of each valid proposal from attempts at it, and remove those that are not kept."""

@@ -85,11 +85,9 @@ class TaskBuffer:
         return len(self._tasks.get(kind, ()))
 
     def state_dict(self) -> dict[str, list[str]]:
-        """Return the tasks of each kind, the oldest first."""
         return {kind: list(tasks) for kind, tasks in self._tasks.items()}
 
     def load_state_dict(self, state: Mapping[str, list[str]]) -> None:
-        """Restore the tasks of a checkpoint."""
         self._tasks = {kind: dict.fromkeys(tasks) for kind, tasks in state.items()}
 
 

@@ -321,17 +321,12 @@ def split(subject: Subject, draw: Draw) -> None:
     cut = draw(st.integers(1, max(1, len(batch.group) - 1)))
     rows = torch.arange(len(batch.group))
     pieces = [_evaluate(subject, select_in_order(batch, piece)) for piece in (rows[:cut], rows[cut:]) if len(piece)]
-    joined = _concatenate(pieces)
-    _check_same(subject, batch, _evaluate(subject, batch), joined, what=f"when split before completion {cut}")
-
-
-def _concatenate(pieces: list[Evaluation]) -> Evaluation:
-    """Return the evaluation of all pieces: values concatenated, scalars summed."""
     scalar = not pieces[0].values[0].dim()
     values = [p.values[0] for p in pieces]
     value = torch.stack(values).sum() if scalar else torch.cat(values)
     shared = set.intersection(*({*p.gradients} for p in pieces))
-    return Evaluation((value,), {name: torch.cat([p.gradients[name] for p in pieces]) for name in sorted(shared)})
+    joined = Evaluation((value,), {name: torch.cat([p.gradients[name] for p in pieces]) for name in sorted(shared)})
+    _check_same(subject, batch, _evaluate(subject, batch), joined, what=f"when split before completion {cut}")
 
 
 @law(*STEP, applies=lambda s: s.names("group"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -25,17 +25,10 @@ class Capsules(Section):
         self._every = every
 
     def observers(self, stage: Any) -> Sequence[Any]:
-        """Return the recorder of the steps of a stage."""
         from rlm_view.recorder import CapsuleRecorder
 
         return [CapsuleRecorder(stage, self._every)]
 
 
-@hookimpl
-def rlm_sections() -> dict[str, object]:
-    return {"capsule": Capsules}
-
-
-@hookimpl
-def rlm_commands() -> dict[str, Callable[..., None]]:
-    return {"view": commands.view}
+rlm_sections = hookimpl(lambda: {"capsule": Capsules})
+rlm_commands = hookimpl(lambda: {"view": commands.view})

@@ -203,11 +203,7 @@ def write_capsule(folder: Path, capsule: Capsule, recipe: str, plugins: Sequence
 
 
 def read_capsule(folder: Path) -> Capsule:
-    """Return a capsule, its checksums verified.
-
-    Raises:
-        RlmError: It is damaged, or of another version.
-    """
+    """Return a capsule, its checksums verified."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -230,11 +226,7 @@ def read_capsule(folder: Path) -> Capsule:
 
 
 def _check(capsule: Capsule) -> None:
-    """Check the types of the sections that a replay uses.
-
-    Raises:
-        TypeError: One is of another type.
-    """
+    """Check the types of the sections that a replay uses."""
     kinds = {
         "step": int,
         "processes": int,
@@ -267,9 +259,6 @@ def find_capsule(place: Path, step: int | None) -> Path:
     Args:
         place: The folder of a capsule, of a run, or of one stage of it.
         step: Number of the step; None: `place` is the capsule, or has only one.
-
-    Raises:
-        RlmError: There is none.
     """
     if (place / STEP_FILE).is_file():
         return place

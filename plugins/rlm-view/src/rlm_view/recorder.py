@@ -162,7 +162,6 @@ class CapsuleRecorder(StepObserver, TrainerCallback):  # type: ignore[misc]
         self._step_batch: tuple[Batch, Batch] | None = None
 
     def attach(self, trainer: Any) -> None:
-        """Store the trainer."""
         self._trainer = trainer
         self._context = trainer.components.context if hasattr(trainer, "components") else None
 
@@ -200,18 +199,15 @@ class CapsuleRecorder(StepObserver, TrainerCallback):  # type: ignore[misc]
     # -- generation and scoring
 
     def begin_generation(self) -> None:
-        """Forget the last generation batch."""
         if self.context.is_training:
             self._generation, self._micro_batch_rows, self._first_step = {"calls": []}, [], self.context.step
 
     def completions(self, inputs: Sequence[Mapping[str, Any]], view: CompletionView) -> None:
-        """Record what the rewards were called with."""
         if self.context.is_training:
             names = ("prompts", "completions", "completion_ids")
             self._generation["sampled"] = {"inputs": inputs, **{name: getattr(view, name) for name in names}}
 
     def scoring(self, batch: Batch, *, is_shaped: bool) -> None:
-        """Record the batch before the advantages, and the RNG."""
         if self.context.is_training:
             if self.is_generation_due:
                 self._generation["scoring_rng"] = rng_state()
@@ -223,7 +219,6 @@ class CapsuleRecorder(StepObserver, TrainerCallback):  # type: ignore[misc]
             self._generation["calls"].append((name, _detached(result)))
 
     def scored(self, batch: Batch, turn_ends: Sequence[Sequence[int]]) -> None:
-        """Record the advantages."""
         if self.context.is_training:
             self._generation |= {"scored": batch, "turns": turn_ends}
 
@@ -259,12 +254,10 @@ class CapsuleRecorder(StepObserver, TrainerCallback):  # type: ignore[misc]
         self._update["portions"].append(entry)
 
     def portion_loss(self, loss: torch.Tensor, skipped: tuple[torch.Tensor, ...] | None) -> None:
-        """Record the loss of the last portion."""
         if self._update and self.context.is_training:
             self._update["portions"][-1] |= {"loss": loss.detach(), "skipped": skipped}
 
     def gradient(self, norm: Any) -> None:
-        """Record the norm of the gradient."""
         self._grad_norm = norm
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -279,7 +272,6 @@ class CapsuleRecorder(StepObserver, TrainerCallback):  # type: ignore[misc]
     # -- files
 
     def fault(self, error: Exception) -> None:
-        """Write the step that an error ends."""
         where = getattr(error, "where", "")
         fault = {"kind": type(error).__name__, "problem": getattr(error, "problem", str(error)), "where": where}
         folder = self._store(partial(self._capsule, fault), main_only=getattr(error, "everywhere", False))

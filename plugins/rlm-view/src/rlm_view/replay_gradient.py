@@ -37,11 +37,7 @@ def replay_gradient(folder: Path, capsule: Capsule, recipe: Recipe, registry: Re
 
 
 def policy_gradient(folder: Path, capsule: Capsule, recipe: Recipe, registry: Registry) -> dict[str, torch.Tensor]:
-    """Return the gradient of each trained weight of the policy at a step, before clipping.
-
-    Raises:
-        RlmError: As :func:`replay_gradient`.
-    """
+    """Return the gradient of each trained weight of the policy at a step, before clipping."""
     run, stage_folder = folder.parent.parent.parent, folder.parent.parent
     if capsule.processes > 1 or not capsule.updates or "portions" not in capsule.updates[0]:
         problem = "the gradient can be replayed for steps of one process with an algorithm"

@@ -125,11 +125,7 @@ def _replay(capsule: Capsule, recipe: Recipe, registry: Registry, origin: Recipe
 
 
 def _refuse_other_losses(capsule: Capsule, recipe: Recipe, registry: Registry) -> None:
-    """Check that the algorithm of a recipe is an equation.
-
-    Raises:
-        RlmError: Its trainer has a loss of its own.
-    """
+    """Check that the algorithm of a recipe is an equation."""
     if resolve_algorithm(recipe, registry)[0].get("policy_loss") is None:
         problem = "the trainer of this stage has a loss of its own, which requires the model"
         hint = "its inputs are in the capsule: `rlm_view.capsule.read_capsule`"
@@ -143,11 +139,7 @@ def _reward_weights(recipe: Recipe) -> dict[str, float]:
 
 
 def _replay_rewards(capsule: Capsule, recipe: Recipe, registry: Registry) -> None:
-    """Call the rewards as the step called them; what they raised in the run is raised again.
-
-    Raises:
-        RlmError: A reward fails, or the step ended before the rewards.
-    """
+    """Call the rewards as the step called them; what they raised in the run is raised again."""
     sampled = capsule.sampled
     if not sampled:
         problem = f"the step ended before its completions were complete: {capsule.fault.get('problem', '')}"

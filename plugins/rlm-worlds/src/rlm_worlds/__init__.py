@@ -3,11 +3,9 @@
 from rlm_plugins import hookimpl
 from rlm_worlds.corpora import CORPUS_ENVIRONMENTS
 from rlm_worlds.gist import gist, gist_environment
-from rlm_worlds.guess import guess
-from rlm_worlds.nim import nim
+from rlm_worlds.one_player_games import guess, nim, walk
 from rlm_worlds.reward import token_f1
 from rlm_worlds.tools import calculator, interpreter
-from rlm_worlds.walk import walk
 
 __all__ = ["calculator", "guess", "interpreter", "nim", "token_f1", "walk"]
 
@@ -20,7 +18,4 @@ def rlm_environments() -> dict[str, object]:
     return {**games, **tools, "gist": gist_environment, **CORPUS_ENVIRONMENTS}
 
 
-@hookimpl
-def rlm_rewards() -> dict[str, object]:
-    """Return the rewards of this package by name."""
-    return {"token_f1": token_f1, "gist": gist}
+rlm_rewards = hookimpl(lambda: {"token_f1": token_f1, "gist": gist})

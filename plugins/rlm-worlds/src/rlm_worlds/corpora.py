@@ -138,11 +138,7 @@ _KNOBS = """License of the data: {license}. Columns: ``prompt`` (the question, a
 
 
 def _read(corpus: Corpus, table: Any, path: str) -> Any:
-    """Return a table of questions, answers and demonstrations.
-
-    Raises:
-        RecipeError: A column is missing, a text is no JSON, or no row is left.
-    """
+    """Return a table of questions, answers and demonstrations."""
     import datasets
 
     examples: dict[str, dict[str, Any]] = {}

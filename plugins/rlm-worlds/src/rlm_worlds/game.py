@@ -5,15 +5,11 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any, Literal
 
 from rlm_plugins.rollout.episodes import accepted_columns
 from rlm_plugins.specs import Environment, EnvironmentSpec
 
-Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Show = Literal["games", "moves"]
 ILLEGAL = "no"
 

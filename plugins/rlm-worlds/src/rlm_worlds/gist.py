@@ -14,10 +14,9 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from rlm_plugins.data.trl_formats import pairs_of_ranking
+from rlm_plugins.equation.knobs import Count, Natural
 from rlm_plugins.specs import EnvironmentSpec
 
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
 Length = Annotated[int, Field(ge=4, le=100)]
 PRICE = 0.15
 

@@ -12,9 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from rlm_plugins.builtin.dataset_environment import dataset
+from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.errors import RecipeError, describe
 from rlm_plugins.specs import Environment, EnvironmentSpec
-from rlm_worlds.game import Count, Share, Show
+from rlm_worlds.game import Show
 
 MAX_LENGTH = 200
 MAX_MAGNITUDE = 10**50
@@ -108,11 +109,7 @@ def interpreter(*, data: dict[str, Any]) -> EnvironmentSpec:
 
 
 def require_sandbox() -> None:
-    """Check that rlm-sandbox is installed, the only place where programs run.
-
-    Raises:
-        RecipeError: It is not installed.
-    """
+    """Check that rlm-sandbox is installed, the only place where programs run."""
     if find_spec("rlm_sandbox") is None:
         problem, hint = "running programs requires rlm-sandbox", "pip install 'rlm-worlds[interpreter]'"
         raise RecipeError(problem, where="environment", hint=hint)

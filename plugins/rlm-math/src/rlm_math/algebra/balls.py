@@ -74,10 +74,6 @@ class Evaluation:
             if base.contains(0) and integer <= 0:
                 raise UndefinedError("zero to a power that is not positive")
             return base ** int(integer)
-        if base.is_zero():
-            if exponent.real > 0:
-                return acb(0)
-            raise UndefinedError("zero to a power that is not positive")
         if _is_negative(base):
             if node.args[1].op == "number" and node.args[1].value.denominator % 2:
                 power = (-base) ** exponent
@@ -89,8 +85,6 @@ class Evaluation:
         integer = index.unique_fmpz() if index.is_exact() else None
         if integer is None or integer == 0:
             raise UndefinedError("a root with an index that is no integer")
-        if value.is_zero():
-            return value
         if _is_negative(value) and integer % 2:
             return -((-value) ** (1 / index))
         self.is_real = self.is_real and not _is_negative(value)
@@ -107,16 +101,10 @@ class Evaluation:
 
 
 def magnitude(ball: Any) -> int:
-    """Return the binary exponent of a value, without its sign.
-
-    Raises:
-        UndecidedError: It is too large.
-    """
+    """Return the binary exponent of a value, without its sign."""
     upper = ball.abs_upper()
     if not upper.is_finite():
         raise UndecidedError("too large")
-    if upper == 0:
-        return 0
     mantissa, exponent = upper.man_exp()
     result = abs(int(exponent) + int(mantissa).bit_length())
     if result > MAX_MAGNITUDE:
@@ -132,12 +120,6 @@ def _unknown_function(name: str, argument: Any) -> Any:
     """Return the value of a function of which only the name is known: a fixed generic polynomial."""
     digest = hashlib.sha256(name.encode()).digest()
     return sum((acb(fmpq(digest[k] + 1, digest[k + 9] + 2)) * argument**k for k in range(8)), acb(0))
-
-
-def _factorial(value: Any) -> Any:
-    if value.real < 0 and value.real.contains_integer():
-        raise UndefinedError("a factorial of a negative integer")
-    return (value + 1).gamma()
 
 
 def _integer(value: arb) -> arb | None:
@@ -164,7 +146,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "lg": lambda x: x.log() / acb(10).log(),
     "log": lambda x, base: x.log() / base.log(),
     "exp": lambda x: x.exp(),
-    "factorial": _factorial,
+    "factorial": lambda x: (x + 1).gamma(),
     "binomial": _binomial,
     "floor": lambda x: acb(x.real.floor() if (k := _integer(x.real)) is None else k),
     "ceil": lambda x: acb(x.real.ceil() if (k := _integer(x.real)) is None else k),

@@ -20,7 +20,6 @@ from rlm_math.algebra.splitting import (
 )
 from rlm_math.algebra.tokens import Token
 from rlm_math.algebra.values import (
-    DOTS,
     Items,
     Matrix,
     Named,
@@ -32,7 +31,6 @@ from rlm_math.algebra.values import (
     listed,
 )
 
-_MATRICES = {"matrix", "smallmatrix", "array", *(f"{letter}matrix" for letter in "pbBvV")}
 _OTHERWISE = Node("symbol", value="otherwise")
 _VECTORS = {"\\langle": "<", "\\rangle": ">"}
 
@@ -41,8 +39,6 @@ def brackets(tokens: Tokens, parse: Parse) -> Value | None:
     """Parse a set, a tuple, an interval, a vector or a matrix."""
     if len(tokens) == 1 and is_mark(tokens[0], "\\emptyset"):
         return Items("{", (), "}")
-    if len(tokens) == 1 and is_mark(tokens[0], "\\ldots"):
-        return DOTS
     if len(tokens) == 1 and tokens[0].text.startswith("\\mathbb"):
         return Node("symbol", value=tokens[0].text)
     if _is_point(tokens):
@@ -52,8 +48,6 @@ def brackets(tokens: Tokens, parse: Parse) -> Value | None:
     if is_mark(tokens[0], "\\begin"):
         return _piecewise(tokens, parse) if tokens[1].text == "cases" == tokens[-2].text else _matrix(tokens, parse)
     opened, closed, inside = tokens[0].text, tokens[-1].text, tokens[1:-1]
-    if (opened == "\\{") != (closed == "\\}"):
-        raise UnreadableError("brackets that do not match")
     if opened == "\\{":
         return _set(inside, parse)
     parts = split(inside, ",", ";")
@@ -82,26 +76,17 @@ def _grouped(opened: str, inside: Tokens, parse: Parse) -> Value | None:
         and (len(inside) == 1 or (len(inside) == 2 and is_mark(inside[0], "-")))
     ):
         return Items("[", (parse(inside),), "]")  # a list of one; [x] has other readings
-    if opened == "[":
-        raise UnreadableError("[x] may be x, its integer part, or a list")
     is_plain = opened == "{" or len(split(inside, *RELATIONS, *SET_OPERATIONS, "or", "\\pm")) > 1
     return parse(inside) if opened in ("(", "{") and inside and is_plain else None
 
 
 def _set(inside: Tokens, parse: Parse) -> Value:
-    if not inside:
-        return Items("{", (), "}")
     parts = split(inside, "\\mid", "|", ":")
     if len(parts) == 2 and (lone_name(parts[0]) or len(split(parts[0], "\\in")) == 2):
         conditions = [parse(part) for part in _conditions(parts[1])]
         domain = [] if lone_name(parts[0]) else [parse(parts[0])]
-        name = lone_name(split(parts[0], "\\in")[0])
         elements = combined("intersection", [as_numbers(each) for each in (*domain, *conditions)])
-        if elements.variable not in ("", name):
-            raise UnreadableError("a condition on another variable")
         return Numbers(elements.elements)  # {x | x > 2} is {y | y > 2}
-    if len(parts) == 2 and len(split(inside, "|")) == 1:
-        raise UnreadableError("a condition")
     values = listed([parse(part) for part in split(inside, ",", ";")])
     return Items("{", tuple(values), "}")
 
@@ -225,8 +210,6 @@ def _plain_cell(cell: Tokens) -> Tokens:
 
 
 def _matrix(tokens: Tokens, parse: Parse) -> Matrix:
-    if tokens[1].text != tokens[-2].text or tokens[1].text.rstrip("*") not in _MATRICES:
-        raise UnreadableError(tokens[1].text)
     start = 2
     if tokens[1].text == "array":  # the format of its columns
         start = next((i for i, token in enumerate(tokens) if is_mark(token, "}")), 1) + 1
@@ -248,8 +231,6 @@ def transposed(tokens: Tokens, parse: Parse) -> Value | None:
     if exponent[0] != "^" or not _MARKS & {*exponent[1:]} or not is_enclosed(tokens[:-size]):
         return None
     value = parse(tokens[:-size])
-    if isinstance(value, Matrix) and not value.bars:
-        return Matrix(tuple(zip(*value.rows, strict=True)))
     if isinstance(value, Items) and value.opened in ("(", "[", "<"):
         return Matrix(tuple((item,) for item in value.items))
     return None

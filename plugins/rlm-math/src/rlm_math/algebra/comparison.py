@@ -6,7 +6,6 @@ import random
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import flint
@@ -16,26 +15,11 @@ from rlm_math.algebra.equality import are_equal
 from rlm_math.algebra.exact import fold
 from rlm_math.algebra.nodes import Node, UndefinedError, number, substitute, variables
 from rlm_math.algebra.real_sets import are_same_sets
-from rlm_math.algebra.rounding import EXACT, Nearness
+from rlm_math.algebra.rounding import Rules
 from rlm_math.algebra.values import DOTS, Items, Matrix, Named, Numbers, Relation, Value, as_numbers
 
 MAX_UNORDERED = 40
 """Items of a list that are compared in any order, beside those that are written alike."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The knobs of the reward that define equality.
-
-    Args:
-        nearness: Tolerances of numbers.
-        ordered: Whether tuples are ordered.
-        ends_count: Whether (1, 2] and [1, 2) differ.
-    """
-
-    nearness: Nearness = EXACT
-    ordered: bool = True
-    ends_count: bool = True
 
 
 def is_right(gold: Value, answer: Value, rules: Rules) -> bool:
@@ -49,14 +33,10 @@ def is_right(gold: Value, answer: Value, rules: Rules) -> bool:
 def are_same(gold: Value, answer: Value, rules: Rules) -> bool:
     """Return True if an answer is the reference in another notation."""
     gold, answer = map(_simplified, (gold, answer))
-    if isinstance(answer, Items) and answer.opened == "chain":
-        return all(are_same(gold, side, rules) for side in answer.items)
-    if isinstance(gold, Items) and gold.opened == "chain":
-        return are_same(gold.items[-1], answer, rules)
     if isinstance(gold, Items) and gold.opened == "prose":
         return _are_same_prose(gold, answer, rules)
     if isinstance(gold, Node) and isinstance(answer, Node):
-        return are_equal(gold, _with_constant_of(gold, answer), rules.nearness)
+        return are_equal(gold, _with_constant_of(gold, answer), rules)
     gold, answer = _in_notation_of(answer, gold), _in_notation_of(gold, answer)
     if isinstance(gold, Items) and isinstance(answer, Items):
         return _are_same_items(gold, answer, rules)
@@ -313,8 +293,6 @@ def _as_column(value: Value) -> Items | None:
     if isinstance(value, Matrix):
         is_column = not value.bars and len(value.rows) > 1 and len(value.rows[0]) == 1
         return Items("(", tuple(row[0] for row in value.rows), ")") if is_column else None
-    if isinstance(value, Items) and _is_assignment(value):
-        return _as_tuple(value)
     is_row = isinstance(value, Items) and value.opened + value.closed in ("()", "<>", "[]")
     return Items("(", value.items, ")") if is_row else None  # type: ignore[union-attr]
 

@@ -80,8 +80,6 @@ def _power(base: Any, exponent: Any) -> Any:
         return None if root is None else _power(root, fmpq(exponent.numerator))
     if base == 0 and exponent <= 0:
         raise UndefinedError("zero to a power that is not positive")
-    if base in (0, 1, -1):
-        return base if base != -1 or exponent.numerator % 2 else fmpq(1)
     if abs(exponent.numerator) * bits(base) > 2 * MAX_BITS:
         raise UndecidedError("a power that is too large")
     return base ** int(exponent.numerator)
@@ -91,10 +89,6 @@ def _root(value: Any, index: Any) -> Any:
     if index.denominator != 1 or index == 0:
         raise UndefinedError("a root with an index that is no integer")
     n = abs(int(index.numerator))
-    if value == 0:
-        if index < 0:
-            raise UndefinedError("division by zero")
-        return value
     if (value < 0 and n % 2 == 0) or n > 10_000:
         return None
     above, below = abs(value.numerator).root(n), value.denominator.root(n)
@@ -124,8 +118,6 @@ def _of_integers(function: Callable[[Any, Any], Any], *values: Any) -> Any:
 
 
 def _modulo(a: Any, b: Any) -> Any:
-    if b == 0:
-        raise UndefinedError("division by zero")
     return a - b * fmpq((a / b).floor())
 
 

@@ -157,12 +157,8 @@ def with_each_sign(tokens: Tokens, parse: Parse) -> Items:
     places = [index for index, token in enumerate(tokens) if is_mark(token, "\\pm", "\\mp")]
     if len(places) > MAX_SIGNS:
         raise UnreadableError("too many signs ±")
-    choices = [list(signs) for signs in product("+-", repeat=len(places))]
-    if any(is_mark(token, "\\mp") for token in tokens):
-        upper = ["-" if is_mark(tokens[index], "\\mp") else "+" for index in places]
-        choices = [upper, ["+" if sign == "-" else "-" for sign in upper]]
     versions = []
-    for signs in choices:
+    for signs in product("+-", repeat=len(places)):
         chosen = dict(zip(places, signs, strict=True))
         versions.append([Token("mark", chosen[i]) if i in chosen else token for i, token in enumerate(tokens)])
     return Items("", tuple(map(parse, versions)), "")
@@ -174,8 +170,6 @@ def set_operation(tokens: Tokens, parse: Parse) -> Value | None:
         parts = split(tokens, operator)
         if len(parts) > 1 and split(tokens, *RELATIONS, "\\in") == [[*tokens]]:
             values = [parse(part) for part in parts]
-            if kind == "union" and all(isinstance(each, Items) and each.opened == "{" for each in values):
-                return Items("{", tuple(item for each in values for item in each.items), "}")  # type: ignore[union-attr]
             return combined(kind, [as_numbers(value) for value in values])
     if is_mark(tokens[0], "\\mathbb{R}") and len(tokens) > 2 and is_mark(tokens[1], "-"):
         return combined("difference", [Numbers(REALS), as_numbers(parse(tokens[2:]))])

@@ -47,13 +47,7 @@ MINUS_INFINITY = Node("-", (INFINITY,))
 
 
 def number(numerator: int, denominator: int = 1, places: int = 0) -> Node:
-    """Return a rational number.
-
-    Raises:
-        UndefinedError: The denominator is zero.
-    """
-    if denominator == 0:
-        raise UndefinedError("division by zero")
+    """Return a rational number."""
     return Node("number", value=flint.fmpq(numerator, denominator), places=places)
 
 

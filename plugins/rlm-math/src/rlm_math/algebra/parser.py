@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from rlm_math.algebra.nodes import DEGREE, INDEX, INFINITY, Node, UnreadableError, number, substitute
@@ -24,17 +23,10 @@ _OPERATORS = {"f", "g", "h"}
 _END = Token("end", "")
 TERMS = 24
 """Terms of an infinite series that are compared."""
-_LEADING_ZERO = re.compile(r"0\d")
 
 
 def parse_expression(tokens: Sequence[Token]) -> Node:
-    """Parse a whole expression.
-
-    Raises:
-        UnreadableError: It is none, or has two readings.
-    """
-    if len(tokens) > 2 and any(_LEADING_ZERO.match(token.text) for token in tokens if token.kind == "number"):
-        raise UnreadableError("a numeral with a leading zero in an operation may be part of a date")
+    """Parse a whole expression."""
     parser = _Parser(tokens)
     node = parser.sum()
     if parser.peek is not _END:
@@ -70,11 +62,9 @@ class _Parser:
 
     def _term(self) -> Node:
         if self._next_is("+", "-"):
-            node = self._take()
-            if self._next_is("+", "-"):
-                raise UnreadableError("two signs")
+            is_minus = self._take().text == "-"
             product = self._product()
-            return Node("-", (product,)) if node.text == "-" else product
+            return Node("-", (product,)) if is_minus else product
         return self._product()
 
     def _product(self) -> Node:
@@ -133,8 +123,6 @@ class _Parser:
     def _postfix(self, node: Node) -> Node:
         if self._next_is("!"):
             self._take()
-            if self._next_is("!"):
-                raise UnreadableError("!!")
             return Node("factorial", (node,))
         return node
 
@@ -146,8 +134,6 @@ class _Parser:
             self._at += 1 if self._next_is("\\circ") else 3
             return Node("*", (node, DEGREE))
         node = Node("^", (node, self._exponent()))
-        if self._next_is("^"):
-            raise UnreadableError("two exponents")
         return self._postfix(node)
 
     def _exponent(self) -> Node:
@@ -212,8 +198,6 @@ class _Parser:
         self._take("}")
         self._take("^")
         high = self._argument()
-        if index.kind != "letter":
-            raise UnreadableError("an index that is no letter")
         if high == INFINITY:  # two series with the same first terms are the same
             high = Node("+", (low, number(TERMS)))
         bound = Node("symbol", value=f"{INDEX}{index.text}")

@@ -17,7 +17,7 @@ from rlm_math.algebra.nodes import (
 )
 from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.real_sets import Combination, Interval, RealSet, without
-from rlm_math.algebra.rounding import Nearness
+from rlm_math.algebra.rounding import Rules
 from rlm_math.algebra.splitting import RELATIONS, Parse, Tokens, is_enclosed, is_mark, kinds_of, lone_name, split
 from rlm_math.algebra.tokens import Token
 from rlm_math.algebra.values import Items, Named, Numbers, Relation, Value, as_numbers, combined, listed
@@ -38,7 +38,7 @@ def approximation(tokens: Tokens, parse: Parse) -> Value | None:
 
 def _rounds_to(node: Node, decimal: Node) -> bool:
     places = decimal.places or (decimal.args[0].places if decimal.op == "-" else 0)
-    return places > 0 and are_equal(decimal, node, Nearness(absolute=0.5 / 10**places))
+    return places > 0 and are_equal(decimal, node, Rules(absolute=0.5 / 10**places))
 
 
 def membership(tokens: Tokens, parse: Parse) -> Value | None:
@@ -81,7 +81,10 @@ def relation(tokens: Tokens, parse: Parse) -> Value | None:
     if kinds == ["!="] and (name := lone_name(parts[0])):
         value = parse(parts[1])
         if isinstance(value, Items) and not value.opened:  # x ≠ ±1
-            return combined("intersection", [_excluded(each, name) for each in value.items])
+            return combined(
+                "intersection",
+                [Numbers(without(each), name) if isinstance(each, Node) else None for each in value.items],
+            )
     relations = [_inequality(parts[i], kind, parts[i + 1]) for i, kind in enumerate(kinds)]
     if len(relations) == 1:
         return relations[0]
@@ -188,10 +191,6 @@ def _zero(node: Node, name: str) -> Node | None:
     if are_equal(node, Node("+", (variable, at_zero))):
         return Node("-", (at_zero,))
     return at_zero if are_equal(node, Node("+", (at_zero, Node("-", (variable,))))) else None
-
-
-def _excluded(value: Value, name: str) -> Numbers | None:
-    return Numbers(without(value), name) if isinstance(value, Node) else None
 
 
 def _solutions(bound: Node, kind: str, is_low: bool) -> RealSet:

@@ -61,8 +61,6 @@ def kinds_of(tokens: Tokens) -> list[str]:
 
 def lone_name(tokens: Tokens) -> str:
     """Return the name of a variable that is all there is; empty for anything else."""
-    if not tokens or tokens[0].kind == "number":
-        return ""
     try:
         node = parse_expression(tokens)
     except UnreadableError:

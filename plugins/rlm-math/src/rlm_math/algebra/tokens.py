@@ -26,7 +26,6 @@ _TOKEN = re.compile(
   | (?P<matrix>\\(?:begin|end)\s*\{\s*[A-Za-z]+\*?\s*\})
   | (?P<wrapped>\\(?P<wrapper>operatorname\*?|mathrm|text|mathbb|mathbf|mathcal|mathit|overline|vec|hat|bar)
       \s*(?:\{(?P<inside>[^{}]*)\}|(?P<bare>[A-Za-z])))
-  | (?P<derivative>\\frac\s*\{\s*d\s*[A-Za-z]?\s*\}\s*\{\s*d\s*[A-Za-z]\s*\}|d[A-Za-z]\s*/\s*d[A-Za-z](?![A-Za-z]))
   | (?P<command>\\(?:[A-Za-z]+|.))
   | (?P<letters>[A-Za-z]+)
   | (?P<mark><=|>=|!=|.)
@@ -90,8 +89,6 @@ def _tokens(match: re.Match[str]) -> list[Token]:
         return tokens if command.startswith("\\begin") else tokens[::-1]
     if match["wrapped"]:
         return _wrapped(match["wrapper"], (match["inside"] or match["bare"] or "").strip())
-    if match["derivative"]:  # dy/dx is no quotient of products
-        return [Token("word", "derivative:" + "".join(re.findall(r"d\s*([A-Za-z]?)\s*(?=[}/]|$)", text)))]
     if match["command"]:
         name = text[1:]
         if name in _NAMES and name not in ("sqrt", "pi", "infty"):
@@ -121,8 +118,6 @@ def _wrapped(wrapper: str, inside: str) -> list[Token]:
         return [Token("word", "otherwise") if inside in ("otherwise", "else") else Token("mark", "if")]
     if _NUMERAL.fullmatch(inside) and wrapper in ("text", "mathrm", "mathbf", "mathit"):
         return tokenize(inside)
-    if inside == "i" and wrapper not in ("vec", "hat"):
-        return [Token("letter", inside)]
     if inside == "cis" or (inside in _NAMES and (wrapper != "text" or inside in _FUNCTIONS_IN_TEXT)):
         return _letters(inside)
     if wrapper in ("mathrm", "mathbf", "mathit", "operatorname") and len(inside) == 1 and inside.isalpha():

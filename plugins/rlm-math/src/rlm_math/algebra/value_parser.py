@@ -11,9 +11,6 @@ from rlm_math.algebra.splitting import Parse, Tokens
 from rlm_math.algebra.tokens import tokenize
 from rlm_math.algebra.values import Value
 
-MAX_LENGTH = 20_000
-"""Characters of a text."""
-
 
 def parse_value(text: str) -> Value:
     """Parse an answer.
@@ -22,8 +19,6 @@ def parse_value(text: str) -> Value:
         UnreadableError: It is no mathematics, or has two readings.
         UndefinedError: It contains a division of two numbers by zero.
     """
-    if len(text) > MAX_LENGTH:
-        raise UnreadableError("too long")
     return _parse(tokenize(text))
 
 

@@ -22,11 +22,7 @@ DEVICES = {
 
 
 def duplicate(descriptor: int) -> int:
-    """Return a copy of a descriptor. `os.dup` of Python calls `fcntl`, which is forbidden.
-
-    Raises:
-        OSError: There is no such descriptor.
-    """
+    """Return a copy of a descriptor. `os.dup` of Python calls `fcntl`, which is forbidden."""
     copied: int = _C.dup(int(descriptor))
     if copied < 0:
         number = ctypes.get_errno()

@@ -38,11 +38,7 @@ class ByValue:
         return encoder(value, depth + 1, self)
 
     def undeclared(self, value: Any, depth: int) -> Json:
-        """Encode a value that is not of a declared type.
-
-        Raises:
-            EncodingError: It cannot cross.
-        """
+        """Encode a value that is not of a declared type."""
         raise EncodingError(f"a value of type {type(value).__name__}")
 
 

@@ -142,7 +142,7 @@ class Exchange:
     def _object(self, content: Json) -> Any:
         number, kind, names = content
         if kind == "exception":
-            return self._exception(names)
+            return _harmless(self._exceptions.setdefault(names[0], class_of(names, self._exceptions)))
         remote = self._remote(number)
         return {"iterator": stream, "coroutine": awaited}.get(kind, lambda same: same)(remote)
 
@@ -151,10 +151,6 @@ class Exchange:
         if key not in self._remotes:
             self._remotes[key] = Remote(self, number, constructed=constructed, constructs=constructs)
         return self._remotes[key]
-
-    def _exception(self, names: list[str]) -> type[BaseException]:
-        """Return the tests' own class for an exception class of the program, derived from the nearest built-in one."""
-        return _harmless(self._exceptions.setdefault(names[0], class_of(names, self._exceptions)))
 
     def _rebuilt(self, content: Message) -> BaseException:
         origin = content.get("origin")

@@ -186,9 +186,6 @@ def _new(content: Json) -> Any:
 def overwrite(old: Any, new: Any) -> None:
     """Give a container the items of another one of its type.
 
-    Raises:
-        EncodingError: It is of another type.
-
     >>> row, counts = [1], Counter(a=1); overwrite(row, [2, 3]); overwrite(counts, Counter(b=2)); row, counts
     ([2, 3], Counter({'b': 2}))
     """

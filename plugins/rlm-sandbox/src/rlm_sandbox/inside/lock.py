@@ -50,11 +50,7 @@ def prepare() -> None:
 
 
 def lock_sample(limits: Mapping[str, Any], parent: int) -> None:
-    """Apply a sample's own locks: it dies with its zygote, has its own session, limits, and a system-call filter.
-
-    Raises:
-        OSError: The kernel rejected a lock.
-    """
+    """Apply a sample's own locks: it dies with its zygote, has its own session, limits, and a system-call filter."""
     kernel.die_with_parent()
     if os.getppid() != parent:
         os._exit(1)  # the zygote died before the request took effect
