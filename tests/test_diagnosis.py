@@ -223,8 +223,7 @@ def test_facts_of_the_data() -> None:
     chat = EnvironmentSpec(train=[{"prompt": [{"role": "user", "content": "1+1"}]}])
     assert data_facts(chat, tokenizer)["data/generation_prompt"] == 1.0
     assert data_facts(chat, tokenizer)["data/end_of_turn"] == 1.0
-    tokenizer.eos_token, end = tokenizer.pad_token, tokenizer.eos_token
-    tokenizer.add_special_tokens({"additional_special_tokens": [end]})
+    tokenizer.eos_token = tokenizer.pad_token
     assert data_facts(chat, tokenizer)["data/end_of_turn"] == 0.0
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     tokenizer.pad_token = tokenizer.eos_token

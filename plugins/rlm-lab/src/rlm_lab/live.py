@@ -26,8 +26,8 @@ WINDOW = max(rule.least_steps for rule in RULES)
 """Number of last steps by which the rules are checked."""
 MAX_EXAMPLES = 50_000
 """Maximum number of training examples that are read."""
-TINY = 1e-12
-"""Variance of a reward below which it is constant."""
+TINY = 1e-6
+"""Standard deviation of a reward, over its largest score, below which it is constant."""
 LABELS = 10
 """Different answers up to which they are labels, which a prompt may list."""
 
@@ -102,19 +102,19 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
 
 
 def noise_share(keys: Sequence[str], scores: Sequence[float]) -> float | None:
-    """Return the variance of the scores of equal completions over that of all; None without a pair, or if all are equal.
+    """Return the variance of the scores of equal completions over that of all; None without a pair or a difference.
 
     >>> noise_share(["a", "a", "b", "b"], [0.0, 0.0, 1.0, 1.0]), noise_share(["a", "a"], [0.0, 1.0])
     (0.0, 1.0)
     """
     known = [(key, score) for key, score in zip(keys, scores, strict=True) if math.isfinite(score)]
-    total = variance([score for _, score in known]) if len(known) > 1 else 0.0
+    total = variance(score for _, score in known) if len(known) > 1 else 0.0
     alike: dict[str, list[float]] = {}
     for key, score in known:
         alike.setdefault(key, []).append(score)
     repeated = [group for group in alike.values() if len(group) > 1]
     pairs = sum(len(group) - 1 for group in repeated)
-    if not pairs or total < TINY:
+    if not pairs or total <= (TINY * max(abs(score) for _, score in known)) ** 2:
         return None
     return sum(variance(group) * (len(group) - 1) for group in repeated) / pairs / total
 
@@ -175,8 +175,10 @@ def _ends_with_end_token(tokenizer: Any, prompt: Sequence[Mapping[str, Any]]) ->
     except Exception:  # a template that takes no such turn: the run reports what it needs
         return True
     end = text.rpartition(_ANSWER)[2]
-    special = [token for token in tokenizer.all_special_tokens if token in end]
-    return not special or tokenizer.eos_token in special
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()  # also those without a role, such as eos_token
+    special = [*tokenizer.all_special_tokens, *(token.content for token in added if token.special)]
+    ending = [token for token in special if token in end]
+    return not ending or tokenizer.eos_token in ending
 
 
 def _leaks(examples: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -250,7 +250,7 @@ class StepMetrics:
 
 
 def _agreement(step: Record) -> float | None:
-    """Return the correlation of the sum of rewards and the main one: 0 if only the sum is constant, None if both are."""
+    """Return the correlation of what is trained on and the main reward: 0 if only the former is constant."""
     if (logged := step.get("main/sum_correlation")) is not None:
         return float(logged)
     reward, spread = step.get("reward"), step.get("reward_std")

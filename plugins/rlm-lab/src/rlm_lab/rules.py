@@ -49,8 +49,7 @@ class Rule:
         healthy: Metric, or quantity of :mod:`rlm_lab.quantities` → its healthy range, ``low`` to ``high``. ``<label>``
             stands for a reward or a rollout source. All are violated if the rule is.
         evidence: Format string over the means of the metrics ({0}, {1}, …), `label` and `settings`.
-        advice: What mends the cause; empty if `multiply` does. Beside it: the other cause with the same symptoms, and how
-            to tell them apart.
+        advice: What mends the cause; beside `multiply`: another cause with these symptoms, and how to tell them apart.
         multiply: Path in the recipe → factor of its number.
         condition: Name of the condition under which the ranges hold; empty: always.
         steps: Optimizer steps in a row; 0: 1 if all metrics are known before the first step, else 3.
