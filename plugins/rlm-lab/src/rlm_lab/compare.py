@@ -67,8 +67,7 @@ def _table(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     if max(map(len, chain.from_iterable(map(str.splitlines, table)))) <= width:
         return table
     names, *cells = rows
-    texts = [[cell.replace("\n", "; ") for cell in row] for row in cells]
-    blocks = [[f"  {name}  {text}" for name, text in zip(names, row, strict=True)] for row in texts]
+    blocks = [[f"  {n}  {'; '.join(cell.splitlines())}" for n, cell in zip(names, row, strict=True)] for row in cells]
     lines = (line if line.strip() else "" for block in blocks for line in [block[0].strip(), *block[1:], ""])
     return [textwrap.fill(line, width, subsequent_indent="    ") for line in lines][:-1]
 

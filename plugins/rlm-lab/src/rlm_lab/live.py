@@ -26,8 +26,6 @@ WINDOW = max(rule.least_steps for rule in RULES)
 """Number of last steps by which the rules are checked."""
 MAX_EXAMPLES = 50_000
 """Maximum number of training examples that are read."""
-TINY = 1e-6
-"""Standard deviation of a reward, over its largest score, below which it is constant."""
 LABELS = 10
 """Different answers up to which they are labels, which a prompt may list."""
 
@@ -114,7 +112,7 @@ def noise_share(keys: Sequence[str], scores: Sequence[float]) -> float | None:
         alike.setdefault(key, []).append(score)
     repeated = [group for group in alike.values() if len(group) > 1]
     pairs = sum(len(group) - 1 for group in repeated)
-    if not pairs or total <= (TINY * max(abs(score) for _, score in known)) ** 2:
+    if not pairs or total <= (1e-6 * max(abs(score) for _, score in known)) ** 2:  # constant but for rounding
         return None
     return sum(variance(group) * (len(group) - 1) for group in repeated) / pairs / total
 
