@@ -71,8 +71,8 @@ def nearest(word: str, choices: Iterable[str]) -> str:
     "did you mean 'alpha'?"
     >>> nearest("GRPO", ["rloo", "grpo"])
     "did you mean 'grpo'?"
-    >>> nearest("zzz", ["alpha", "beta"])
-    ''
+    >>> nearest("adam", ["adalomo", "adamw_torch"])
+    "did you mean 'adamw_torch'?"
     """
     close = _close(word, choices)
     return f"did you mean '{close}'?" if close else ""
@@ -90,7 +90,8 @@ def mistyped(word: str, present: Iterable[str]) -> str:
 
 def _close(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
     by_casefold = {choice.casefold(): choice for choice in choices}
-    close = difflib.get_close_matches(word.casefold(), by_casefold, n=1, cutoff=cutoff)
+    longer = [name for name in by_casefold if len(word) > 3 and name.startswith(word.casefold())]
+    close = longer or difflib.get_close_matches(word.casefold(), by_casefold, n=1, cutoff=cutoff)
     return by_casefold[close[0]] if close else ""
 
 

@@ -56,8 +56,8 @@ def test_a_replaced_part_is_one_difference(tmp_path: Path) -> None:
         "stages.0.rewards.accuracy.weight": 2.0,
         "stages.0.algorithm.advantage": "y",
     }
-    longest = len(str(tmp_path)) + 2
-    assert max(map(len, render(comparison, longest + 70).splitlines())) <= longest + 70
+    for width in (30, 60, 90, len(str(tmp_path)) + 72):
+        assert max(map(len, render(comparison, width).splitlines())) <= width
 
 
 def test_seeds_form_a_group(tmp_path: Path) -> None:

@@ -80,7 +80,6 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
     "shrinking_completions": {"completions/mean_length": 3.0, "rewards/accuracy/mean": 0.1},
     "prompts_too_hard": {**UNIFORM, "reward": 0.1, "rewards/accuracy/mean": 0.01},
     "prompts_too_easy": {**UNIFORM, "reward": 1.2, "rewards/accuracy/mean": 0.99},
-    "reward_without_spread": {**UNIFORM, "reward_std": 0.0},
     "alike_completions": {"completions/distinct": 0.125},
     "tied_rewards": {"reward_ties": 0.97},
     "unscored_completions": {"rewards/accuracy/unscored": 1.0},
@@ -106,7 +105,10 @@ VIOLATIONS: dict[str, dict[str, Any]] = {
 }
 """Rule → metrics of all steps that violate it."""
 FROM_START: dict[str, dict[str, Any]] = {
-    "dead_reward": {"rewards/accuracy/mean": 0.0, "rewards/accuracy/std": 0.0},
+    "dead_reward": {"rewards/accuracy/mean": 0.0, "rewards/accuracy/std": 0.0, "held_out/accuracy": 0.0},
+    "training_below_held_out": {"rewards/accuracy/mean": 0.0, "rewards/accuracy/std": 0.0},
+    "reward_without_spread": {"frac_reward_zero_std": 1.0},
+    "noisy_reward": {"rewards/accuracy/noise": 0.5},
     "constant_reward": {"reward": 0.9, "reward_std": 0.0, "rewards/accuracy/std": 0.0, "rewards/format/std": 0.0},
     "ineffective_reward": {"rewards/format/mean": 0.0, "rewards/format/std": 0.0},
     "main_reward_opposed": {"rewards/accuracy/sum_correlation": -0.9},
@@ -122,6 +124,7 @@ DATA: dict[str, dict[str, float]] = {
     "no_generation_prompt": {"data/generation_prompt": 0.0},
     "wrong_end_token": {"data/end_of_turn": 0.0},
     "few_prompts": {"data/prompts": 1.0},
+    "ambiguous_prompts": {"data/contradicted": 1.0},
     "few_held_out_prompts": {"data/held_out": 2.0},
     "no_held_out_prompts": {"data/held_out": 0.0},
     "pad_is_end": {"data/pad_is_end": 1.0},
@@ -220,8 +223,7 @@ def test_facts_of_the_data() -> None:
     chat = EnvironmentSpec(train=[{"prompt": [{"role": "user", "content": "1+1"}]}])
     assert data_facts(chat, tokenizer)["data/generation_prompt"] == 1.0
     assert data_facts(chat, tokenizer)["data/end_of_turn"] == 1.0
-    tokenizer.eos_token, end = tokenizer.pad_token, tokenizer.eos_token
-    tokenizer.add_special_tokens({"additional_special_tokens": [end]})
+    tokenizer.eos_token = tokenizer.pad_token
     assert data_facts(chat, tokenizer)["data/end_of_turn"] == 0.0
     tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     tokenizer.pad_token = tokenizer.eos_token
@@ -277,7 +279,6 @@ def test_current_violations_depend_on_the_last_steps_only() -> None:
 def test_bounds_name_documented_metrics_or_quantities(metric: str) -> None:
     documented = f"{StepMetrics.__doc__}{of_settings.__doc__}".replace("<penalty>", "<label>").replace("…", metric[5:])
     known = f"`{metric}`" in documented or metric.removeprefix("settings/") in _OF_RECIPE
-    known |= metric == "settings/beta/kl"
     assert known or find(metric.replace("<label>", "accuracy")) is not None
 
 

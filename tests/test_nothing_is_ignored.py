@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import dis
 import functools
@@ -12,8 +13,9 @@ import json
 import logging
 import textwrap
 from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
@@ -28,9 +30,12 @@ from rlm_plugins import GRPOTrainer, RLOOTrainer, stage
 from rlm_plugins.builtin.dataset_environment import dataset
 from rlm_plugins.errors import PartError, RlmError
 from rlm_plugins.recipe.compose import compose
+from rlm_plugins.recipe.document import of_mapping
+from rlm_plugins.recipe.paths import leaves
 from rlm_plugins.recipe.trl_fields import GRPO, decided
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
+from rlm_plugins.trainer.options import arguments
 
 NEVER_CALLED = {"get_high_entropy_mask", "get_off_policy_mask", "get_gamma_weights"}
 IN_THE_BATCH = {"vllm_importance_sampling_correction": "importance_sampling_ratio"}
@@ -193,6 +198,68 @@ def test_every_knob_of_every_part_is_read() -> None:
 @pytest.mark.parametrize("section", [stage.Evaluation, stage.Critic, stage.Reward])
 def test_every_key_of_a_section_is_read(section: Any) -> None:
     assert {f.name for f in dataclasses.fields(section)} <= attributes_in("rlm_plugins")
+
+
+WALKED: dict[str, Any] = {
+    "model": {"name": "scratch", "hidden": 16, "layers": 1, "heads": 2, "intermediate": 16, "lora": {"r": 4}},
+    "environment": {"name": "addition", "digits": 2, "train_rows": 16, "test_rows": 4},
+    "rewards": ["accuracy", {"name": "format", "weight": 0.2}],
+    "algorithm": "ppo",
+    "critic": {"warmup_steps": 1},
+    "evaluation": {"every": 4},
+    "trainer": tiny.recipe()["trainer"],
+}
+
+
+def state_of(value: Any, outer: frozenset[int] = frozenset()) -> Any:
+    """Return what an object holds as plain data: fields, items, and what a function was closed over."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    inner = functools.partial(state_of, outer=outer | {id(value)})
+    if id(value) in outer or isinstance(value, type):
+        return repr(type(value))
+    if isinstance(value, Mapping):
+        return {repr(key): inner(x) for key, x in value.items() if key != "body"}
+    if isinstance(value, Sequence | Set):
+        return [inner(x) for x in value]
+    if isinstance(value, functools.partial):
+        return [inner(value.func), inner(value.args), inner(value.keywords)]
+    if isinstance(value, FunctionType):
+        return [value.__qualname__, *(inner(cell.cell_contents) for cell in value.__closure__ or ())]
+    return [type(value).__name__, inner(getattr(value, "__dict__", {}))]
+
+
+def built(overrides: Sequence[str] = ()) -> tuple[stage.Stage, dict[str, Any], str]:
+    """Return the stage of a recipe, the arguments of its trainer, and all that a run is built from, as text."""
+    (found,) = compose(of_mapping(WALKED, overrides), Registry())
+    arguments_of = arguments(found, stage.RunState()).to_dict()
+    held = {key: value for key, value in vars(found).items() if key not in ("body", "settings")}
+    return found, arguments_of, json.dumps([state_of(held), state_of(arguments_of)])
+
+
+def other(value: Any) -> Any:
+    """Return another value of the same type; None for a type without an evident one."""
+    if isinstance(value, bool):
+        return not value
+    return (2 * value or 1) if isinstance(value, int) else (value / 2 or 0.25) if isinstance(value, float) else None
+
+
+@pytest.mark.full
+def test_every_override_changes_what_is_built_or_is_refused() -> None:
+    found, used, unchanged = built()
+    assert built()[2] == unchanged
+    fields = {field.name: used.get(field.name, field.default) for field in dataclasses.fields(trl.GRPOConfig)}
+    addresses = {f"trainer.{name}": value for name, value in fields.items()}
+    addresses |= {".".join(map(str, path)): value for path, value in leaves(found.body)}
+    walked, ignored = 0, []
+    for address, value in addresses.items():
+        if (changed_value := other(value)) is not None:
+            walked += 1
+            with contextlib.suppress(RlmError):
+                if built([f"{address}={json.dumps(changed_value)}"])[2] == unchanged:
+                    ignored.append(address)
+    assert walked > 100
+    assert ignored == []
 
 
 def test_the_length_of_an_evaluation_is_its_own() -> None:

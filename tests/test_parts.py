@@ -366,7 +366,7 @@ REFUSED: list[tuple[Any, Any, str, str]] = [
     (float, math.nan, "k: expected a finite number, got the number nan", ""),
     (int, 1.0, "k: expected a whole number, got the number 1.0", ""),
     (bool, 1, "k: expected true or false, got the number 1", ""),
-    (bool, "yes", "k: expected true or false, got the string 'yes'", "write true or false"),
+    (bool, "yes", "k: expected true or false, got the string 'yes'", ""),
     (Mode, "bach", "k: expected 'group' or 'batch', got the string 'bach'", "did you mean 'batch'?"),
     (list[int], [1, "a"], "k[1]: expected a whole number, got the string 'a'", ""),
     (list[int], {"name": 1}, "k: expected a list, got a mapping", "write a list"),

@@ -28,6 +28,9 @@ RUNS: dict[str, dict[str, Any]] = yaml.safe_load((DATA / "sick_runs.yaml").read_
 RECORDED = DATA / "sick_runs.json"
 PARTS = """
 
+import random
+from functools import partial
+
 def boxed(completions, answer):
     return [float("boxed{%s}" % right in text) for text, right in zip(completions, answer)]
 
@@ -56,6 +59,23 @@ def half(completions):
     return [float("nan") if i % 2 else float(i % 4) for i, _ in enumerate(completions)]
 
 
+def neighbor(completions, answer):
+    return plain(completions, answer[1:] + answer[:1])
+
+
+def rare(completions, answer):
+    return [score * (sum(map(ord, text)) % 12 == 0) for score, text in zip(plain(completions, answer), completions)]
+
+
+def judge(completions, answer):
+    return [float(score != (random.random() < 0.4)) for score in plain(completions, answer)]
+
+
+def last(completions, answer):
+    scores, last.scores = getattr(last, "scores", []), plain(completions, answer)
+    return (scores + [0.0] * len(answer))[: len(answer)]
+
+
 def steps_written(completions):
     return [float(min(text.count("="), 1)) for text in completions]
 
@@ -76,9 +96,24 @@ def reworded(row):
     return {"prompt": [{"role": "user", "content": row["prompt"][-1]["content"].replace("=?", "+0+0=?")}]}
 
 
+def unasked(row):
+    return {"prompt": [{"role": "user", "content": "=?"}]}
+
+
+def solutions(row):
+    return {"answer": f"0+{row['answer']}={row['answer']}"}
+
+
 def tenfold():
     spec = addition(digits=2, train_rows=256, test_rows=32)
     spec.test = [{**row, "answer": f"{row['answer']}0"} for row in spec.test]
+    return spec
+
+
+def shuffled():
+    spec = addition(digits=2, train_rows=256, test_rows=32)
+    answers = [row["answer"] for row in spec.train]
+    spec.train = [{**row, "answer": answer} for row, answer in zip(spec.train, answers[7:] + answers[:7])]
     return spec
 
 
@@ -90,12 +125,13 @@ def everywhere(change):
 
 @hookimpl(specname="rlm_environments")
 def more_environments():
-    return {"shifted": lambda: everywhere(shifted), "reworded": lambda: everywhere(reworded), "tenfold": tenfold}
+    changes = {"shifted": shifted, "reworded": reworded, "unasked": unasked, "solutions": solutions}
+    return {name: partial(everywhere, x) for name, x in changes.items()} | {"tenfold": tenfold, "shuffled": shuffled}
 
 
 @hookimpl(specname="rlm_rewards")
 def more_rewards():
-    rewards = (boxed, rounded, messages, inverted, noise, long, half, steps_written)
+    rewards = (boxed, rounded, messages, inverted, noise, long, half, steps_written, neighbor, rare, judge, last)
     return {reward.__name__: reward for reward in rewards} | {"drift": Drift}
 """
 
@@ -104,7 +140,7 @@ def recipe(policy: Path, run: dict[str, Any]) -> dict[str, Any]:
     changes = dict(run.get("changes", {}))
     if own := run.get("own"):
         changes["rewards"] = [own, {"name": "accuracy", "weight": 0.0}]
-    evaluation = {"metric": "accuracy", "every": 4, "max_new_tokens": 48}
+    evaluation = {"metric": "accuracy", "every": 4, "max_new_tokens": 48, **changes.pop("evaluation", {})}
     trainer = {"max_steps": 14, **changes.pop("trainer", {})}
     stage = {
         "environment": {**test_clinic.ENVIRONMENT, "train_rows": 512, "test_rows": 32},
@@ -125,8 +161,14 @@ def test_right_cause_comes_first(name: str) -> None:
     rows = zip(*recorded["metrics"].values(), strict=True)
     steps = [{key: x for key, x in zip(recorded["metrics"], row, strict=True) if x != ""} for row in rows]
     settings = StageSettings(recorded["section"], recorded["max_steps"])
-    found = [finding.name for finding in diagnose([{"stage": "s", **step} for step in steps], "s", settings)]
+    records = [{"stage": "s", **step} for step in steps]
+    found, early = ([x.name for x in diagnose(part, "s", settings)] for part in (records, up_to_step(2, records)))
     assert found[:1] == list(filter(None, [RUNS[name].get("first")]))
+    assert early[:1] in ([], found[:1]), "after two steps a run is not accused of anything else"
+
+
+def up_to_step(last: int, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [record for record in records if record["step"] <= last]
 
 
 @pytest.mark.full
@@ -142,7 +184,14 @@ def record(folder: Path) -> dict[str, Any]:
     section = yaml.safe_load((folder / "recipe.yaml").read_text())
     section["model"].pop("path", None)
     read = [re.escape(name).replace("<label>", ".+") for rule in RULES for name in rule.healthy]
-    read += ["step", "grad_norm", "data/.+", "held_out/accuracy", "rewards/.+/(mean|std|sum_correlation)", "entropy"]
+    read += [
+        "step",
+        "grad_norm",
+        "data/.+",
+        "held_out/accuracy",
+        "rewards/.+/(mean|std|noise|sum_correlation)",
+        "entropy",
+    ]
     read += ["reward", "reward_std", "completions/(distinct|mean_length)", "policy_loss/clipped_.+"]
     pattern = re.compile("|".join(read))
     keys = [key for key in dict.fromkeys(chain.from_iterable(records)) if pattern.fullmatch(key)]

@@ -233,13 +233,10 @@ def _error(draft: Draft, field_error: FieldError) -> RecipeError:
 
 
 def _missing_hint(field_error: FieldError) -> str:
-    key, section = str(field_error.address[-1]), field_error.value
-    if not isinstance(section, dict):
-        return ""
-    if similar := mistyped(key, map(str, section)):
-        return similar
-    keys = ", ".join(f"{name}: …" for name in section)
-    return f"add the name: `{{name: …, {keys}}}`; `rlm explain` lists the names" if key == "name" else ""
+    key, section = str(field_error.address[-1]), field_error.value if isinstance(field_error.value, dict) else {}
+    is_name = f", or `{{name: {next(iter(section))}}}` if that is the name" if len(section) == 1 else ""
+    add = f"add the name: `{{name: …, {': …, '.join(section)}: …}}`{is_name}" if key == "name" and section else ""
+    return mistyped(key, map(str, section)) or add
 
 
 def _unknown_key(draft: Draft, address: Path) -> RecipeError:
@@ -250,7 +247,11 @@ def _unknown_key(draft: Draft, address: Path) -> RecipeError:
     if section in SECTIONS and key in SECTIONS:
         hint = hint or f"`{key}:` is a section of its own, beside `{section}:`"
     elif section == "algorithm":
-        hint = hint or option_hint(key) or "a knob belongs inside its slot: `policy_loss: {epsilon: 0.3}`"
+        hint = (
+            hint
+            or option_hint(key)
+            or f"a knob belongs in its slot: `policy_loss: {{epsilon: 0.3}}`, a part too: `{_EXAMPLES['penalties']}`"
+        )
     elif key in SLOTS:
         hint = hint or f"it belongs under `algorithm:`, as `algorithm: {{name: …, {key}: …}}`"
     else:
@@ -389,11 +390,9 @@ def _require_sections(draft: Draft, body: dict[str, Any], stage_path: Path) -> N
                 problem, hint = f"`{section}:` is empty", f"indent what belongs to it, or {hint}"
             raise draft.error(problem, (*stage_path, section), hint=hint)
     if is_first and body["model"].get("name") is None:
-        raise draft.error(
-            "the key 'name' is missing: the first stage requires a model",
-            (*stage_path, "model", "name"),
-            hint="a stage inherits a section of the top level as a whole or not at all",
-        )
+        hint = f"as in `{_EXAMPLES['model']}`; a stage inherits the section as a whole or not at all"
+        problem, address = "the key 'name' is missing: the first stage requires a model", (*stage_path, "model", "name")
+        raise draft.error(problem, address, hint=hint)
 
 
 def _plugin_file(draft: Draft, folder: pathlib.Path, position: int) -> pathlib.Path:

@@ -118,10 +118,10 @@ def _address(data: Any, error: Mapping[str, Any]) -> Address:
 
 def _hint(value: object, errors: Sequence[Mapping[str, Any]]) -> str:
     types = [error["type"] for error in errors]
-    if value in ("yes", "no", "on", "off") and "bool_type" in types:
-        return "write true or false"
-    if isinstance(value, dict) and types == ["list_type"]:
-        return "write a list: `- {name: …}`"
+    if value is None:
+        return "it is empty: add a value, or remove it"
+    if isinstance(value, float) and "int_type" in types:
+        return f"{value // 1:.0f} or {value // 1 + 1:.0f}"
     listed = " ".join(str(error["ctx"]["expected"]) for error in errors if error["type"] in ("literal_error", "enum"))
     choices = [choice for choice in re.findall(r"'([^']*)'", listed) if choice != value]
     return text_number(value) or nearest(str(value), choices)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import statistics
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +45,31 @@ def compare(folders: Sequence[Path]) -> Entry:
 
 
 def render(comparison: Entry, width: int) -> str:
-    """Return a comparison as text of at most `width` columns, if words allow it: each run, then each group of seeds."""
+    """Return a comparison as text of at most `width` columns: each run, then each group of seeds."""
     lines: list[Sequence[str]] = [("run", "before", "after", "95 % interval", "differs in", "findings")]
     for run in comparison["runs"]:
         interval = "" if run["low"] is None else f"{run['low']:.3f}–{run['high']:.3f}"
         cells = _settings_text(run["settings"]), "\n".join(run["findings"])
         lines.append((run["run"], number(run["before"]), number(run["after"]), interval, *cells))
-    text = fitted(lines, width)
+    text = _table(lines, width)
     if any(group["runs"] > 1 for group in comparison["groups"]):
         means: list[Sequence[str]] = [("settings", "seeds", "mean", "least", "largest")]
         for group in comparison["groups"]:
             scores = [number(group[name]) for name in ("mean", "least", "largest")]
             means.append((_settings_text(group["settings"]) or "all", str(group["runs"]), *scores))
-        text += ["", *fitted(means, width)]
+        text += ["", *_table(means, width)]
     return "\n".join(text)
+
+
+def _table(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return aligned columns; where they are wider than `width`, a block of lines per row."""
+    table = fitted(rows, width)
+    if max(map(len, chain.from_iterable(map(str.splitlines, table)))) <= width:
+        return table
+    names, *cells = rows
+    blocks = [[f"  {n}  {'; '.join(cell.splitlines())}" for n, cell in zip(names, row, strict=True)] for row in cells]
+    lines = (line if line.strip() else "" for block in blocks for line in [block[0].strip(), *block[1:], ""])
+    return [textwrap.fill(line, width, subsequent_indent="    ") for line in lines][:-1]
 
 
 def _settings(folder: Path) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
+from statistics import variance
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +17,7 @@ from transformers import TrainerCallback
 
 from rlm_lab.quantities import StageSettings, StepMetrics
 from rlm_lab.rules import RULES, Finding, causes, foresee, violations
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.run.folder import Run
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_plugins.stage import Stage
@@ -55,6 +58,8 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
         self._run = run
         self._starts: dict[tuple[str, str], int] = {}
         self._facts: dict[str, float] = {}
+        self._noise: dict[str, float] = {}
+        run.observers.append(self._scored)
         self.findings: dict[tuple[str, str], Finding] = {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -62,11 +67,19 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
         if state.global_step == 0 and self._is_main and tokenizer is not None:
             self._facts = data_facts(self._stage.environment_spec, tokenizer)
 
+    def _scored(
+        self, stage: Stage, step: int, prompts: Sequence[Any], completions: Sequence[Any], batch: Batch
+    ) -> None:
+        """Store the noise of each reward in a generation batch."""
+        keys = [repr(pair) for pair in zip(prompts, completions, strict=True)]
+        noise = {label: noise_share(keys, scores.tolist()) for label, scores in batch.named_rewards.items()}
+        self._noise = {f"rewards/{label}/noise": share for label, share in noise.items() if share is not None}
+
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **kwargs: Any) -> None:
         if "grad_norm" not in logs:
             return
-        logs |= self._facts
-        self._facts = {}
+        logs |= self._facts | self._noise
+        self._facts, self._noise = {}, {}
         settings = StageSettings(self._stage.body, state.max_steps)
         self._metrics = self._metrics or StepMetrics(settings)
         self._metrics.add({f"held_out/{label}": score for label, score in self._run.held_out.items()})
@@ -84,12 +97,31 @@ class LiveDiagnosis(TrainerCallback):  # type: ignore[misc]
             self.findings.setdefault(key, finding)
 
 
+def noise_share(keys: Sequence[str], scores: Sequence[float]) -> float | None:
+    """Return the variance of the scores of equal completions over that of all; None without a pair or a difference.
+
+    >>> noise_share(["a", "a", "b", "b"], [0.0, 0.0, 1.0, 1.0]), noise_share(["a", "a"], [0.0, 1.0])
+    (0.0, 1.0)
+    """
+    known = [(key, score) for key, score in zip(keys, scores, strict=True) if math.isfinite(score)]
+    total = variance(score for _, score in known) if len(known) > 1 else 0.0
+    alike: dict[str, list[float]] = {}
+    for key, score in known:
+        alike.setdefault(key, []).append(score)
+    repeated = [group for group in alike.values() if len(group) > 1]
+    pairs = sum(len(group) - 1 for group in repeated)
+    if not pairs or total <= (1e-6 * max(abs(score) for _, score in known)) ** 2:  # constant but for rounding
+        return None
+    return sum(variance(group) * (len(group) - 1) for group in repeated) / pairs / total
+
+
 def data_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[str, float]:
     """Return facts of a data set as metrics; of a stream, only those of the tokenizer.
 
     - `data/duplicated`: share of training prompts that occurred before
     - `data/prompts`, `data/held_out`: number of different training prompts, and of held-out examples
     - `data/overlap`: share of held-out prompts that are training prompts
+    - `data/contradicted`: share of training examples whose prompt occurs with another gold answer
     - `data/answer_in_prompt`: share of prompts with their gold answer at one place, the same in all of them; labels do
       not count
     - `data/generation_prompt`: 0 if the chat template ignores `add_generation_prompt`; of conversations only
@@ -108,6 +140,10 @@ def data_facts(environment_spec: EnvironmentSpec, tokenizer: Any) -> dict[str, f
     distinct = set(prompts)
     facts["data/duplicated"] = 1 - len(distinct) / max(len(prompts), 1)
     facts["data/prompts"] = float(len(distinct))
+    answers: dict[str, set[str]] = {}
+    for prompt, example in zip(prompts, examples, strict=True):
+        answers.setdefault(prompt, set()).add(repr(example.get("answer")))
+    facts["data/contradicted"] = sum(len(answers[prompt]) > 1 for prompt in prompts) / max(len(prompts), 1)
     facts["data/held_out"] = float(len(environment_spec.test))
     if len(environment_spec.test):
         in_training = [repr(example["prompt"]) in distinct for example in environment_spec.test]
@@ -135,8 +171,10 @@ def _ends_with_end_token(tokenizer: Any, prompt: Sequence[Mapping[str, Any]]) ->
     except Exception:  # a template that takes no such turn: the run reports what it needs
         return True
     end = text.rpartition(_ANSWER)[2]
-    special = [token for token in tokenizer.all_special_tokens if token in end]
-    return not special or tokenizer.eos_token in special
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()  # also those without a role, such as eos_token
+    special = [*tokenizer.all_special_tokens, *(token.content for token in added if token.special)]
+    ending = [token for token in special if token in end]
+    return not ending or tokenizer.eos_token in ending
 
 
 def _leaks(examples: Sequence[Mapping[str, Any]]) -> dict[str, float]:

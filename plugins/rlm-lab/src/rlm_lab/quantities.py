@@ -23,6 +23,8 @@ FORBIDDING = (
 """Settings of `generation_kwargs` that forbid tokens which the policy would sample."""
 RATIOS = {"entropy/of_start": "entropy", "completions/length_of_start": "completions/mean_length"}
 """Quantity → the metric that is divided by its mean over the first two steps."""
+LARGEST = {"kl": 2.0, "entropy": 0.2}
+"""Name of a penalty → a coefficient that no published recipe comes near."""
 ENOUGH = 6
 """Steps after which a mean correlation is known."""
 FORESEEN = ("settings/", "adapter/", "full/", "data/")
@@ -132,10 +134,13 @@ class StepMetrics:
     - `entropy/of_start`, `completions/length_of_start`: ratio to the mean of the first two steps
     - `reward/change`, `rewards/<label>/change`: difference from the mean of the first two steps
     - `rewards/<label>/largest_std`: largest standard deviation so far
+    - `rewards/<label>/mean_noise`: mean of `rewards/<label>/noise` so far
     - `main/mean`, `main/change`: those of the reward that is evaluated
-    - `main/agreement`, `main/disagreement`: mean of its `sum_correlation` so far, and 1 − the size of that
+    - `main/agreement`, `main/disagreement`: mean of its `sum_correlation` so far, and 1 − the size of that; a sum that
+      is constant where this reward varies counts as 0
     - `score/best`, `score/worst`: largest and smallest of the scores of a step (:func:`_scores`)
     - `reward/of_maximum`: reward over the sum of the positive weights
+    - `reward/tied`: mean so far of the share of groups with equal rewards
     - `reward/varied`: largest standard deviation of the reward so far, over its mean
     - `reward/contradicted`: distance between a reward that never varied and the scores
     - `reward/of_parts`: standard deviation of the reward over the largest of its weighted parts
@@ -143,6 +148,7 @@ class StepMetrics:
     - `completions/per_prompt`: different completions of a prompt
     - `held_out/start`: held-out score before the first step
     - `held_out/of_training`: held-out score over the score of the completions sampled by the same policy
+    - `held_out/over_training`: held-out score over the mean score of the completions so far
     - `policy_loss/clipped`: share of tokens clipped on either side, if any is
     - `policy/grad_norm`: that of the steps in which the policy is trained
     - `critic/gap`: |mean value − mean return| over the standard deviation of the advantages
@@ -154,7 +160,7 @@ class StepMetrics:
         self._settings, self._fixed = settings, of_settings(settings)
         self._starts: dict[str, list[float]] = {}
         self._largest: dict[str, float] = {}
-        self._agreement: list[float] = []
+        self._values: dict[str, list[float]] = {}
         self._held_out: dict[str, float] = {}
         self._is_new, self._count = False, 0
 
@@ -195,16 +201,27 @@ class StepMetrics:
         return added
 
     def _of_reward(self, step: Record) -> dict[str, float]:
-        """Return how much the rewards have varied so far."""
+        """Return how much the rewards have varied so far, and how much of that is noise."""
         added = {}
         for name, value in step.items():
             if name.endswith("/std") and name.startswith("rewards/") and value is not None:
                 added[name.replace("/std", "/largest_std")] = self._maximum(name, value)
+            if name.startswith("rewards/") and name.endswith("/noise"):
+                mean = self._mean_so_far(name, value)
+                added |= {} if mean is None else {name.replace("/noise", "/mean_noise"): min(mean, 1.0)}
+        if (tied := self._mean_so_far("tied", step.get("frac_reward_zero_std"), least=1)) is not None:
+            added["reward/tied"] = tied
         reward, spread = step.get("reward"), step.get("reward_std")
         if reward is not None and spread is not None:
             relative = spread / abs(reward) if reward else float(spread > 0)
             added["reward/varied"] = self._maximum("reward/varied", relative)
         return added
+
+    def _mean_so_far(self, name: str, value: float | None, least: int = ENOUGH) -> float | None:
+        """Return the mean of all values of a name that are not None; None until there are `least`."""
+        values = self._values.setdefault(name, [])
+        values += [] if value is None else [value]
+        return sum(values) / len(values) if len(values) >= least else None
 
     def _maximum(self, name: str, value: float) -> float:
         self._largest[name] = max(value, self._largest.get(name, 0.0))
@@ -222,15 +239,23 @@ class StepMetrics:
             against = [] if not scores else [best] * (not is_all) + [1 - worst] * (not is_none)
             added["reward/contradicted"] = min(against, default=float(not is_none and not is_all))
         held_out, value = self._held_out.get(f"held_out/{self._settings.main_reward}"), step.get("main/mean")
-        if step.get("main/sum_correlation") is not None:
-            self._agreement.append(step["main/sum_correlation"])
-            if len(self._agreement) >= ENOUGH:
-                added["main/agreement"] = sum(self._agreement) / len(self._agreement)
-                added["main/disagreement"] = 1 - abs(added["main/agreement"])
+        if (agreement := self._mean_so_far("agreement", _agreement(step))) is not None:
+            added |= {"main/agreement": agreement, "main/disagreement": 1 - abs(agreement)}
+        if (mean := self._mean_so_far("main", value, least=1)) is not None and held_out is not None:
+            added["held_out/over_training"] = held_out / max(mean, 0.01)
         if self._is_new and value is not None and held_out is not None:
             added["held_out/of_training"] = held_out / max(value, 0.01)
             self._is_new = False
         return added
+
+
+def _agreement(step: Record) -> float | None:
+    """Return the correlation of what is trained on and the main reward: 0 if only the former is constant."""
+    if (logged := step.get("main/sum_correlation")) is not None:
+        return float(logged)
+    reward, spread = step.get("reward"), step.get("reward_std")
+    is_constant = reward is not None and spread is not None and spread <= 1e-6 * max(abs(reward), 1.0)
+    return 0.0 if is_constant and (step.get("main/std") or 0.0) > 1e-6 else None
 
 
 def _scores(step: Record, settings: StageSettings) -> dict[str, float]:
@@ -252,7 +277,7 @@ def _is_mean_reward(name: str) -> bool:
 def _quantities(step: Record, settings: StageSettings) -> dict[str, float]:
     """Return the quantities of one step that follow from its metrics and the settings."""
     weights, added = settings.weights, {}
-    for name in ("mean", "change", "sum_correlation"):
+    for name in ("mean", "std", "change", "sum_correlation"):
         if (value := step.get(f"rewards/{settings.main_reward}/{name}")) is not None:
             added[f"main/{name}"] = value
     if (share := step.get("completions/distinct")) is not None:
@@ -289,7 +314,8 @@ def of_settings(settings: StageSettings) -> dict[str, float]:
     - `settings/warmup`: steps of warm-up over all steps
     - `settings/decay`: learning rate × weight decay, the share by which weights shrink in a step
     - `settings/total_weight`: sum of the sizes of the weights of all rewards
-    - `settings/beta/<penalty>`: coefficient of a penalty
+    - `settings/beta/<penalty>`, `settings/strength/<penalty>`: coefficient of a penalty; that over `LARGEST`
+    - `settings/evaluated_length`: `evaluation.max_new_tokens` over `trainer.max_completion_length`
     - `settings/main_weight`: weight of the reward that is evaluated
     - `settings/forbidden_tokens`: number of settings that forbid tokens in training
     - others below `settings/` (temperature, learning_rate, …): as in the recipe, where it has them
@@ -300,6 +326,9 @@ def of_settings(settings: StageSettings) -> dict[str, float]:
     weights = settings.weights
     values |= {"main_weight": weights.get(settings.main_reward), "forbidden_tokens": settings.forbidden_tokens}
     values |= {f"beta/{name}": beta for name, beta in settings.betas.items()}
+    values |= {f"strength/{name}": x / LARGEST[name] for name, x in settings.betas.items() if name in LARGEST}
+    evaluated, sampled = settings["evaluation.max_new_tokens"], settings["trainer.max_completion_length"]
+    values["evaluated_length"] = evaluated / sampled if _is_number(evaluated) and settings["rewards"] else None
     values["total_weight"] = sum(map(abs, weights.values())) if weights else None
     values["decay"] = rate * decay if _is_number(rate) and _is_number(decay) else None
     values["warmup"] = warmup / steps if _is_number(warmup) and steps else None

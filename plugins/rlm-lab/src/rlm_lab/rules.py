@@ -29,6 +29,7 @@ _CONDITIONS: Mapping[str, Callable[[StageSettings, str], bool]] = {
     "no_reward_of_length": lambda settings, label: not settings.rewards_length,
     "only_rewards": lambda settings, label: not settings["algorithm.shapers"] and not settings["teacher.model"],
     "clipped_gradients": lambda settings, label: settings["trainer.max_grad_norm"] != 0,
+    "trained_reward": lambda settings, label: bool(settings.weights.get(label)),
     "leading_reward": lambda settings, label: abs(settings.weights.get(label, 0.0)) == settings.largest_weight > 0,
     "other_trained_reward": lambda settings, label: 0 < abs(settings.weights.get(label, 0.0)) < settings.largest_weight,
     "trained_main_reward": lambda settings, label: label == settings.main_reward and bool(settings.weights.get(label)),
@@ -49,7 +50,7 @@ class Rule:
         healthy: Metric, or quantity of :mod:`rlm_lab.quantities` → its healthy range, ``low`` to ``high``. ``<label>``
             stands for a reward or a rollout source. All are violated if the rule is.
         evidence: Format string over the means of the metrics ({0}, {1}, …), `label` and `settings`.
-        advice: What mends the cause; empty if `multiply` does.
+        advice: What mends the cause; beside `multiply`: another cause with these symptoms, and how to tell them apart.
         multiply: Path in the recipe → factor of its number.
         condition: Name of the condition under which the ranges hold; empty: always.
         steps: Optimizer steps in a row; 0: 1 if all metrics are known before the first step, else 3.
@@ -100,8 +101,9 @@ class Rule:
             start: First step of the violation of this rule.
             other_start: First step of the violation of the other rule.
         """
-        is_late = other_start > start if self.explains_later else other_start + ENOUGH >= start
-        return other.name != self.name and is_late and not {other.name, other.layer}.isdisjoint(self.effects)
+        names = {other.name, other.layer} if other.name != self.name else set()
+        is_symptom = other_start + ENOUGH >= start and not names.isdisjoint(self.explains)
+        return is_symptom or (other_start > start and not names.isdisjoint(self.explains_later))
 
     def labels(self, steps: Sequence[Record]) -> list[str]:
         """Return the labels for which the first metric with a placeholder was logged; one empty label without any."""
@@ -139,14 +141,15 @@ class Rule:
             "evidence": re.sub(r"\{.*?\}", "…", evidence),
             "bounds": [f"`{metric}` {_outside(**limits)}" for metric, limits in self.healthy.items()],
             "when": when + (f", only with: {self.condition.replace('_', ' ')}" if self.condition else ""),
-            "remedy": self.advice or ", ".join(factors),
+            "remedy": "; ".join(filter(None, (", ".join(factors), self.advice))),
             "symptoms": [f"{name} (any)" if name in _TABLE_LAYERS else name for name in self.effects],
             "example": self.example,
         }
 
     def remedy(self, settings: StageSettings) -> str:
-        """Return an override of the recipe, or advice."""
-        return self.advice or " ".join(_scaled(path, factor, settings[path]) for path, factor in self.multiply.items())
+        """Return an override of the recipe, advice, or both."""
+        override = " ".join(_scaled(path, factor, settings[path]) for path, factor in self.multiply.items())
+        return "; ".join(filter(None, (override, self.advice)))
 
 
 def is_violated(value: float | None, low: float = -math.inf, high: float = math.inf) -> bool:
@@ -294,6 +297,11 @@ def _finding(rule: Rule, label: str, stage: str, violation: Sequence[Record], se
         remedy=rule.remedy(settings),
         label=label,
     )
+
+
+def is_of_scores(finding: Finding) -> bool:
+    """Return True if a finding is about what completions earn, rather than settings, data or updates."""
+    return _BY_NAME[finding.name].layer in _OF_SCORES
 
 
 def _mean(values: Sequence[float | None]) -> float:

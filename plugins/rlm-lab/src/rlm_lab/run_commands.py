@@ -42,7 +42,8 @@ def why(
 ) -> None:
     """Diagnose a run: what is wrong, the evidence, and the override that mends it.
 
-    JSON: a list of {stage, steps, findings: [{name, stage, step, until, severity, evidence, remedy, label, since}]}.
+    JSON: a list of {stage, steps, findings: [{name, stage, step, until, severity, evidence, remedy, label, since}],
+    sample: null or {step, prompt, completion, columns, rewards}}.
     """
     from rlm_lab import why as diagnosis
 

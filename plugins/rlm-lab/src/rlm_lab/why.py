@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlm_lab.quantities import StageSettings
-from rlm_lab.rules import SEVERITY, diagnose
+from rlm_lab.rules import SEVERITY, diagnose, is_of_scores
 from rlm_plugins.cli.output import echo
 from rlm_plugins.durable.files import JsonLines
+from rlm_plugins.errors import short
 from rlm_plugins.report.text_layout import printable
 from rlm_plugins.run.recipe_argument import recorded
 
@@ -26,7 +27,8 @@ def why(folder: Path, warn: Callable[[str], None] = _warn) -> list[dict[str, Any
         warn: Called with one line about each damage of the log.
 
     Returns:
-        One entry per stage: `stage`, `steps`, `findings` (see :class:`rlm_lab.rules.Finding`).
+        One entry per stage: `stage`, `steps`, `findings` (see :class:`rlm_lab.rules.Finding`) and `sample`: the last
+        stored completion with its prompt, columns and rewards, if a finding is about what completions earn.
 
     Raises:
         RlmError: The folder is not that of a run.
@@ -40,9 +42,25 @@ def why(folder: Path, warn: Callable[[str], None] = _warn) -> list[dict[str, Any
         section = sections[number - 1] if number <= len(sections) else {}
         planned = (section.get("trainer") or {}).get("max_steps") or 0
         settings = StageSettings(section, planned if isinstance(planned, int) else 0)
-        findings = [finding.as_data() for finding in diagnose(records, stage, settings)]
-        report.append({"stage": stage, "steps": len(steps), "findings": findings})
+        found = diagnose(records, stage, settings)
+        sample = _last_sample(folder, stage, warn) if any(is_of_scores(finding) for finding in found) else None
+        findings = [finding.as_data() for finding in found]
+        report.append({"stage": stage, "steps": len(steps), "findings": findings, "sample": sample})
     return report
+
+
+def _last_sample(folder: Path, stage: str, warn: Callable[[str], None]) -> dict[str, Any] | None:
+    kept = ("step", "prompt", "completion", "columns", "rewards")
+    samples = [x for x in JsonLines(folder / "samples.jsonl", warn).records() if x.get("stage") == stage]
+    return {key: samples[-1].get(key) for key in kept} if samples else None
+
+
+def _sample_text(sample: Mapping[str, Any]) -> str:
+    """Return a stored completion, its end if it is long, beside what it was compared with and what it earned."""
+    columns = "; ".join(f"{name} {short(repr(value), 100)}" for name, value in (sample["columns"] or {}).items())
+    earned = ", ".join(f"{label} {score}" for label, score in (sample["rewards"] or {}).items())
+    completion = repr(str(sample["completion"])[-100:])
+    return f"{completion} to {short(repr(sample['prompt']))}, step {sample['step']}; {columns}; earned: {earned}"
 
 
 def render(folder: Path, report: Sequence[dict[str, Any]]) -> str:
@@ -54,6 +72,8 @@ def render(folder: Path, report: Sequence[dict[str, Any]]) -> str:
             span = f"steps {finding['step']} to {finding['until']}"
             lines.append(f"  {finding['name']} ({SEVERITY[finding['severity']]}, {span})")
             lines += [f"    evidence  {finding['evidence']}", f"    try       {finding['remedy']}"]
+        if entry.get("sample"):
+            lines.append(f"  completion  {_sample_text(entry['sample'])}")
     if any(entry["findings"] for entry in report):
         lines.append("`rlm explain NAME` explains a finding: its bounds, its symptoms, and an example")
     return "\n".join(map(printable, lines)) or f"{folder}: no step was logged yet"
