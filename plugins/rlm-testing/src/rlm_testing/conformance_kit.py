@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -80,6 +81,14 @@ def check_law(law: Law, subject: Subject, reason: str | None) -> None:
         )
     if broken is not None and reason is None:
         pytest.fail(report(law, subject, broken), pytrace=False)
+
+
+def equality(reference: Subject) -> Law:
+    """Return the law that a part of the same hook equals `reference`: a reward, or a part of the equation."""
+    laws = reward_laws if reference.part.hook == "rlm_rewards" else equation_laws
+    check = partial(laws.check_equal_to, reference)
+    statement = f"equal to the reference `{reference.part.name}`, value and gradient"
+    return Law("equal", statement, (reference.part.hook,), check, lambda _: True, share=5.0)
 
 
 def find_violation(law: Law, subject: Subject, *, expected: bool = False) -> LawBroken | None:

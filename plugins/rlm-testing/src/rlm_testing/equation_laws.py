@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
@@ -44,10 +45,14 @@ class Evaluation:
     gradients: dict[str, torch.Tensor]
 
 
-def _evaluate(subject: Subject, batch: Batch) -> Evaluation:
-    """Evaluate a new instance of the part on a copy of `batch`."""
+def _evaluate(subject: Subject, batch: Batch, *, ratio_of_logp: bool = False) -> Evaluation:
+    """Evaluate a new instance of the part on a copy of `batch`; `ratio_of_logp`: w is π / π_old and no leaf."""
     batch = copied(batch)
-    leaves = {name: getattr(batch, name).requires_grad_() for name in LEAVES if subject.part.hook in LOSS}
+    names = [name for name in LEAVES if subject.part.hook in LOSS and not (ratio_of_logp and "ratio" in name)]
+    leaves = {name: getattr(batch, name).requires_grad_() for name in names}
+    if ratio_of_logp:
+        log_ratio = batch.logp - batch.old_logp
+        batch = replace(batch, log_ratio=log_ratio, ratio=log_ratio.exp())
     if subject.names("top_logp", "divergence_of"):
         batch = at_two_tokens(batch)
     values = tuple(_on_mask(x, batch.mask) for x in _call_part(subject, batch))
@@ -85,6 +90,29 @@ def _check_same(subject: Subject, batch: Batch, before: Evaluation, after: Evalu
     for name in before.gradients | after.gradients:
         x, y = (gradients.get(name, torch.tensor(0.0)) for gradients in (before.gradients, after.gradients))
         _check_equal(subject, batch, x, y, f"the gradient of {name} {what}")
+
+
+def check_equal_to(reference: Subject, subject: Subject, draw: Draw) -> None:
+    """Check that a part equals another one in value and gradient, where w = π / π_old is a function of log π.
+
+    Raises:
+        LawBroken: It does not, with both results.
+    """
+    batch = draw(batches_for(reference if reference.names("step_batch", "top_logp") else subject))
+    expected, found = (_evaluate(part, batch, ratio_of_logp=True) for part in (reference, subject))
+    pairs = [("the result", expected.values[0], found.values[0])]
+    zero = torch.zeros_like(batch.logp)
+    for name in expected.gradients | found.gradients:
+        pairs.append((f"the gradient in {name}", expected.gradients.get(name, zero), found.gradients.get(name, zero)))
+    for what, x, y in pairs:
+        if x.numel() > 1 and x.dim() == y.dim():
+            x, y = torch.broadcast_tensors(x, y)
+        if x.shape != y.shape or not torch.allclose(x.double(), y.double(), rtol=1e-7, atol=1e-9):
+            raise _broken(subject, batch, f"{what}: expected {_rounded(x)}, got {_rounded(y)}")
+
+
+def _rounded(x: torch.Tensor) -> list[Any]:
+    return x.double().round(decimals=6).tolist()  # type: ignore[no-any-return]
 
 
 def _check_equal(subject: Subject, batch: Batch, x: torch.Tensor, y: torch.Tensor, what: str) -> None:
