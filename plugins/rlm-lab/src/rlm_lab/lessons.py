@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ EXERCISES = (
         "rlm_advantages",
         "rewards, group",
         "Return for each completion its reward less the mean reward of the other completions of its group; 0 in a "
-        "group of one. `rewards` and `group` are (B,), and `group` holds a number per completion.",
+        "group of one. Equal rewards give exactly 0, also where a mean is rounded. `rewards` and `group` are (B,), and "
+        "`group` has the number of each completion's group.",
         "leave_one_out",
     ),
     Exercise(
@@ -184,26 +186,39 @@ def grade(number: int, file: Path) -> Entry:
             hint=f"`rlm lesson {number} --write FILE` writes a file to begin with",
         )
     try:
-        from rlm_testing.conformance_kit import battery, equality, find_violation, report
-        from rlm_testing.law import Subject
+        from rlm_testing.conformance_kit import equality, find_violation, report
+        from rlm_testing.law import Subject, battery
     except ImportError as error:
         raise RlmError(f"grading requires {error.name}", hint="pip install ./plugins/rlm-testing") from None
-    part, reference = parts[0], found.reference
-    named = isinstance(reference, str)
-    right = registry.find(found.hook, reference) if named else Part(found.hook, "reference", "lab", reference)
+    part, right = parts[0], reference_of(found, registry)
     subject = Subject(part, columns=found.columns)
     laws: dict[str, str | None] = {}
     for law in [*battery(subject), equality(Subject(right, found.knobs, found.columns))]:
         broken = find_violation(law, subject)
         laws[law.name] = report(law, subject, broken) if broken else None
-    result: Entry = {"lesson": number, "part": part.name, "laws": laws, "oracle": []}
-    if [name for name, text in laws.items() if text] == ["equal"] and named:
-        info = HOOKS[found.hook]
-        expected = lab.equation_of(reference, registry, found.knobs)
-        mine = replace(expected, **{info.key: (part.bind({}),) if info.many else part.bind({})})
-        rows = (lab.oracle(expected), lab.oracle(mine))
-        result["oracle"] = [(row["penalties"] or row["gradients"])[-1] for row in rows]
-    return result
+    broken_laws = [name for name, text in laws.items() if text]
+    measured = exact_gradients(found, part, registry) if broken_laws == ["equal"] else []
+    return {"lesson": number, "part": part.name, "laws": laws, "oracle": measured}
+
+
+def reference_of(found: Exercise, registry: Registry) -> Part:
+    """Return the part with the right values."""
+    if isinstance(found.reference, str):
+        return registry.find(found.hook, found.reference)
+    return Part(found.hook, "reference", "lab", found.reference)
+
+
+def exact_gradients(found: Exercise, part: Part, registry: Registry) -> list[Entry]:
+    """Return what the oracle finds of the gradients of the reference and of a part; nothing where none is defined."""
+    info = HOOKS[found.hook]
+    if not isinstance(found.reference, str):
+        return []
+    expected = lab.equation_of(found.reference, registry, found.knobs)
+    slot: dict[str, Any] = {info.key: (part.bind({}),) if info.many else part.bind({})}
+    with suppress(RlmError):  # a filter that keeps nothing has no gradient
+        rows = [lab.oracle(equation) for equation in (expected, replace(expected, **slot))]
+        return [(row["penalties"] or row["gradients"])[-1] for row in rows]
+    return []
 
 
 def render_grade(entry: Entry) -> str:
@@ -216,5 +231,6 @@ def render_grade(entry: Entry) -> str:
     lines += [f"  also     {', '.join(broken[1:])}"] if broken[1:] else []
     lines += [f"  holds    {holds}"] if holds else []
     for name, row in zip(("reference", "yours"), entry["oracle"], strict=False):
-        lines.append(f"  oracle   {name}: scale {row['scale']:.4g} of the exact gradient, bias {row['bias']:.2%}")
+        scale = round(row["scale"], 4) + 0.0  # no -0.0
+        lines.append(f"  oracle   {name}: scale {scale} of the exact gradient, bias {row['bias']:.2%}")
     return "\n".join(lines)
