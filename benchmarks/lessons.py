@@ -294,7 +294,7 @@ def penalty() -> Experiment:
 
 def expectation() -> Experiment:
     """Compare sets of prompts: prompt n asks for n + 1 right tokens in a row, and all prompts share their states."""
-    length, vocabulary = 8, 4
+    length, vocabulary = 10, 4
     start = torch.zeros(length, vocabulary + 1, dtype=torch.float64)
     start[:, vocabulary] = NEVER
 
@@ -308,7 +308,7 @@ def expectation() -> Experiment:
 
     def arm(label: str, asked: Sequence[int]) -> Arm:
         parts = equation(advantage="leave_one_out")
-        return Arm(label, lambda seed: train(world(asked), parts, measures, seed=seed, steps=120))
+        return Arm(label, lambda seed: train(world(asked), parts, measures, seed=seed, steps=200))
 
     arms = [
         arm("all prompts", range(length)),
