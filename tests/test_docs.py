@@ -247,12 +247,8 @@ def readme_recipe() -> str:
     return next(block for block in blocks("yaml") if "GRPO trains" in block)
 
 
-def test_readme_variant_equals_tutorial_two(tmp_path: Path) -> None:
-    def code(text: str) -> list[str]:
-        return [line for line in text.splitlines() if line and not line.startswith(("#", '"""Lesson'))]
-
+def test_readme_variant_is_a_part(tmp_path: Path) -> None:
     _, block = blocks("python")
-    assert sorted(code(block)) == sorted(code((ROOT / "recipes/lessons/median.py").read_text()))
     (tmp_path / "median.py").write_text(block)
     part = Registry([tmp_path / "median.py"]).find("rlm_advantages", "median_baseline")
     assert part.required_data == ("rewards", "group")
