@@ -293,7 +293,7 @@ def penalty() -> Experiment:
 
 
 def expectation() -> Experiment:
-    """Compare sets of prompts: prompt n asks for n + 1 right tokens in a row, and all prompts share their states."""
+    """Compare sets of prompts: prompt n has n + 1 right tokens in a row, and all prompts share their states."""
     length, vocabulary = 10, 4
     start = torch.zeros(length, vocabulary + 1, dtype=torch.float64)
     start[:, vocabulary] = NEVER

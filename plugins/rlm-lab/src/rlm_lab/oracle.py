@@ -192,8 +192,8 @@ def _compared(gradient: torch.Tensor, exact: torch.Tensor) -> Entry:
 def equation_of(name: str, registry: Registry, knobs: Mapping[str, Any] | None = None) -> Equation:
     """Return the equation of an algorithm, or that of `reinforce` with one part, and its knobs, in its slot.
 
-    A policy loss or a token weight is measured with the ratio of each token, a ratio by the loss −w Â, and one ratio
-    per completion by its mean over completions.
+    A policy loss or a token weight is measured with the ratio of each token. A ratio is measured by the loss −w Â; one
+    ratio per completion by the mean over completions.
 
     Raises:
         RlmError: The name is unknown, or it samples no completions for an advantage.
