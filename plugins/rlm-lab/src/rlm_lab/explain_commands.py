@@ -144,25 +144,22 @@ def lesson(
     Grading names the law that the part violates, with the smallest batch, what was expected and what it returned; the
     exit code is then 1. It requires rlm-testing.
 
-    JSON: {lesson, title, key, hook, task}, without a number a list of them; with --check {lesson, part, laws: {name:
-    report or null}, oracle: [{scale, bias, …} of the reference, of the part]}.
+    JSON: {title, hook, data, task, …}, without a number a list of them; with --check {lesson, part, laws: {name: report
+    or null}, oracle: [{scale, bias, …} of the reference, of the part]}.
     """
     from rlm_lab import lessons
 
     if number is None:
-        if check or write:
-            raise RlmError("expected the number of a lesson", hint="`rlm lesson` lists them")
-        entries = [lessons.described(n) for n in range(1, len(lessons.EXERCISES) + 1)]
-        print_result(entries, "\n".join(f"{x['lesson']}. {x['title']}" for x in entries), as_json)
+        titles = "\n".join(f"{n}. {found['title']}" for n, found in enumerate(lessons.LESSONS, 1))
+        print_result(lessons.LESSONS, titles, as_json)
     elif check:
         result = lessons.grade(number, check)
         print_result(result, lessons.render_grade(result), as_json)
         raise typer.Exit(int(any(result["laws"].values())))
     elif write:
         if write.exists():
-            raise RlmError(f"{write} exists", hint="name another file")
-        write.write_text(lessons.starter(lessons.exercise(number)), encoding="utf-8")
+            raise RlmError("the file exists", where=str(write), hint="name another one")
+        write.write_text(lessons.starter(number), encoding="utf-8")
         echo(f"{write}: edit it, then `rlm lesson {number} --check {write}`")
     else:
-        entry = lessons.described(number)
-        print_result(entry, lessons.render(entry), as_json)
+        print_result(lessons.lesson(number), lessons.render(number), as_json)

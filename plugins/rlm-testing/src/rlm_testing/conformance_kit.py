@@ -84,11 +84,10 @@ def check_law(law: Law, subject: Subject, reason: str | None) -> None:
 
 
 def equality(reference: Subject) -> Law:
-    """Return the law that a part of the same hook equals `reference`: a reward, or a part of the equation."""
+    """Return the law that a reward, or a part of the equation, equals `reference`."""
     laws = reward_laws if reference.part.hook == "rlm_rewards" else equation_laws
-    check = partial(laws.check_equal_to, reference)
-    statement = f"equal to the reference `{reference.part.name}`, value and gradient"
-    return Law("equal", statement, (reference.part.hook,), check, lambda _: True, share=5.0)
+    statement = "it equals the reference, value and gradient"
+    return Law("equal", statement, (), partial(laws.equals, reference), lambda _: True, share=5.0)
 
 
 def find_violation(law: Law, subject: Subject, *, expected: bool = False) -> LawBroken | None:

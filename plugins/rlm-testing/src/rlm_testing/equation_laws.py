@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from hypothesis import strategies as st
@@ -92,39 +91,23 @@ def _check_same(subject: Subject, batch: Batch, before: Evaluation, after: Evalu
         _check_equal(subject, batch, x, y, f"the gradient of {name} {what}")
 
 
-def check_equal_to(reference: Subject, subject: Subject, draw: Draw) -> None:
-    """Check that a part equals another one in value and gradient, where w = π / π_old is a function of log π.
-
-    Raises:
-        LawBroken: It does not, with both results.
-    """
+def equals(reference: Subject, subject: Subject, draw: Draw) -> None:
+    """Check that a part equals another one in value and gradient, where w = π / π_old."""
     batch = draw(batches_for(reference if reference.names("step_batch", "top_logp") else subject))
     expected, found = (_evaluate(part, batch, ratio_of_logp=True) for part in (reference, subject))
-    pairs = [("the result", expected.values[0], found.values[0])]
-    zero = torch.zeros_like(batch.logp)
-    for name in expected.gradients | found.gradients:
-        pairs.append((f"the gradient in {name}", expected.gradients.get(name, zero), found.gradients.get(name, zero)))
-    for what, x, y in pairs:
-        if x.numel() > 1 and x.dim() == y.dim():
-            x, y = torch.broadcast_tensors(x, y)
-        if x.shape != y.shape or not torch.allclose(x.double(), y.double(), rtol=1e-7, atol=1e-9):
-            raise _broken(subject, batch, f"{what}: expected {_rounded(x)}, got {_rounded(y)}")
-
-
-def _rounded(x: torch.Tensor) -> list[Any]:
-    return x.double().round(decimals=6).tolist()  # type: ignore[no-any-return]
+    _check_same(subject, batch, expected, found, what=f"beside `{reference.part.name}`")
 
 
 def _check_equal(subject: Subject, batch: Batch, x: torch.Tensor, y: torch.Tensor, what: str) -> None:
     """Check that two tensors are equal up to rounding."""
     if x.dim() and y.dim() and x.shape != y.shape:
-        raise _broken(subject, batch, f"{what}: shape {tuple(x.shape)} became {tuple(y.shape)}")
+        raise _broken(subject, batch, f"{what}: expected shape {tuple(x.shape)}, got {tuple(y.shape)}")
     x, y = torch.broadcast_tensors(x.double(), y.double())
     wrong = ~torch.isclose(x, y, rtol=1e-7, atol=1e-9, equal_nan=True)
     if wrong.any():
         place = tuple(wrong.nonzero()[0].tolist())
         where = f" at {list(place)}" if place else ""
-        raise _broken(subject, batch, f"{what}: {x[place].item():.6g} became {y[place].item():.6g}{where}")
+        raise _broken(subject, batch, f"{what}: expected {x[place].item():.6g}, got {y[place].item():.6g}{where}")
 
 
 def _check_finite(subject: Subject, batch: Batch, evaluation: Evaluation) -> None:
