@@ -27,12 +27,12 @@ FILE = "clock.jsonl"
 SKIPPED = 3
 """Steps at the start, in which self-checks run."""
 RECIPES = {
-    "lesson 1": (
+    "addition": (
         LESSONS / "01-addition.yaml",
         ["stages.0.trainer.max_steps=20", "stages.0.evaluation=null", "stages.1.evaluation=null"],
         "stages.1",
     ),
-    "lesson 5": (LESSONS / "05-a-language-model.yaml", ["evaluation=null"], ""),
+    "language model": (LESSONS / "05-a-language-model.yaml", ["evaluation=null"], ""),
 }
 
 
@@ -104,7 +104,7 @@ def interval(ratios: list[float], draws: int = 2000) -> dict[str, float]:
 def main() -> None:
     """Measure and print one line of JSON per recipe."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recipe", choices=[*RECIPES], default="lesson 1")
+    parser.add_argument("--recipe", choices=[*RECIPES], default="addition")
     parser.add_argument("--steps", type=int, default=41)
     options = parser.parse_args()
     print(json.dumps(measure(options.recipe, options.steps)))

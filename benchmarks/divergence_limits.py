@@ -32,7 +32,7 @@ from rlm_plugins.trainer import observer
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 RATES = (3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
-"""Learning rates of lesson 1, whose own is the first."""
+"""Learning rates of 01-addition.yaml, whose own is the first."""
 
 
 class AlternatingClock(StepClock):
@@ -111,7 +111,7 @@ def papers() -> dict[str, Any]:
 
 
 def growth(steps: int) -> list[dict[str, Any]]:
-    """Train the model of lesson 1 from scratch, at each rate."""
+    """Train the model of 01-addition.yaml from scratch, at each rate."""
     ratios = []
     for rate in RATES:
         with TemporaryDirectory() as name, recorded() as largest:
@@ -131,7 +131,7 @@ def growth(steps: int) -> list[dict[str, Any]]:
 
 
 def cost(steps: int) -> dict[str, Any]:
-    """Train stage 2 of lesson 1 with the checks in every second step; return the ratio of the steps."""
+    """Train stage 2 of 01-addition.yaml with the checks in every second step; return the ratio of the steps."""
     short = ["stages.0.trainer.max_steps=20", "stages.0.evaluation=null", "stages.1.evaluation=null"]
     own = ["callbacks=[alternating_clock]", f"trainer.max_steps={steps}", "trainer.save_strategy='no'"]
     with TemporaryDirectory() as name:

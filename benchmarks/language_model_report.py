@@ -29,7 +29,7 @@ possible likely: it sharpens. The base often begins an explanation that does not
 the results give the number in one short sentence. 12 steps on 48 prompts are no evidence on reasoning. With 64 (or 25)
 held-out prompts, seeds of algorithms whose intervals overlap give no ranking. PPO's critic starts from nothing.
 
-The second reward of lesson 6 pays for the number and nothing else. Almost no completion of the base earns it, so it is
+The second reward of products pays for the number and nothing else. Almost no completion of the base earns it, so it is
 found by luck: the column `format` shows which runs did. `rlm signal` tells so before training. One setting serves all
 algorithms here. It is too fast for `dr_grpo` on products: its second seed ends below the base.
 """
@@ -89,7 +89,7 @@ def _settings(records: Sequence[Record]) -> Iterator[str]:
     for section in ("model", "trainer"):
         values = {k: v for k, v in run["stage"][section].items() if v is not None and k != "seed"}
         yield f"- `{section}`: `{json.dumps(values, ensure_ascii=False)}`"
-    yield "- `format`: share of greedy completions that are the right number and nothing else (lesson 6 rewards it)."
+    yield "- `format`: share of greedy completions that are the right number and nothing else (products reward it)."
     yield f"- Versions: {', '.join(f'{name} {version}' for name, version in run['packages'].items())}."
     yield "- Everything else of a run is in `language_model.jsonl`, one line per run, with its resolved recipe."
 

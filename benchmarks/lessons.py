@@ -148,6 +148,41 @@ def advantage() -> Experiment:
     return Experiment("Â: better than what", arms, {"accuracy": "accuracy"}, "accuracy", -1, ["r, paid 2 or 3"])
 
 
+def importance() -> Experiment:
+    """Compare ratios where all samples are of the initial policy: it often writes an answer that is paid little."""
+    contexts, length, best, common = 1, 2, 1, 0
+    start = torch.zeros(contexts * length, 5, dtype=torch.float64)
+    start[:, common], start[:, best], start[:, 4] = 1.5, 0.5, NEVER
+
+    def paid(_: int, completion: Tokens) -> float:
+        return {(best, best): 1.0, (common, common): 0.2}.get(tuple(completion), 0.0)
+
+    def state(prompt: int, prefix: Tokens) -> int:
+        return prompt * length + len(prefix)
+
+    world = World(start, length, 4, contexts, state, paid)
+
+    def share(token: int) -> Measure:
+        return lambda logits: logits.softmax(1)[:, token].view(contexts, length).prod(1).mean().item()
+
+    measures = {"best": share(best), "common": share(common)}
+
+    def arm(label: str, ratio: str | None, refresh: int) -> Arm:
+        slots = {"policy_loss": "unclipped", "importance": ratio} if ratio else {}
+        slots |= {"aggregator": "sequence_mean"} if ratio == "sequence_sum" else {"aggregator": "sequence_sum"}
+        parts = equation(advantage="leave_one_out", **slots)
+        return Arm(label, lambda seed: train(world, parts, measures, seed=seed, steps=100, rate=0.05, refresh=refresh))
+
+    arms = [
+        arm("own samples", None, 1),
+        arm("samples of the start, w of the completion", "sequence_sum", 1000),
+        arm("samples of the start, w of the token", "token", 1000),
+        arm("samples of the start, no w", None, 1000),
+    ]
+    names = {"best": "answer that is paid 1", "common": "answer that is paid 0.2"}
+    return Experiment("w: samples of another policy", arms, names, "best", -1, ["samples of the start, no w"])
+
+
 def loss() -> Experiment:
     """Compare 16 updates per batch with and without the clip; the verifier errs in 30 % of its verdicts."""
     world, accuracy = words(1.0)
@@ -171,6 +206,35 @@ def loss() -> Experiment:
     ]
     title = "ℓ: how far one batch may lead"
     return Experiment(title, arms, {"accuracy": "accuracy"}, "accuracy", -1, ["w · Â, 16 updates"])
+
+
+def token_weights() -> Experiment:
+    """Compare truncated completions that count as wrong with the same masked; accuracy is that of a larger limit."""
+    needed, limit, later = [2, 8], 16, 64
+    start = torch.tensor([[math.log(10), 0.0]], dtype=torch.float64)
+
+    def paid(prompt: int, completion: Tokens) -> float:
+        return float(completion[-1] == 1 and len(completion) > needed[prompt])
+
+    world = World(start, limit, 1, len(needed), lambda _, prefix: 0, paid)
+
+    def accuracy(logits: torch.Tensor) -> float:
+        stay = logits[0].softmax(0)[0].item()
+        return fmean(stay**need - stay**later for need in [*needed, 24])
+
+    def tokens(logits: torch.Tensor) -> float:
+        stay = logits[0].softmax(0)[0].item()
+        return (1 - stay**later) / (1 - stay)
+
+    measures = {"accuracy": accuracy, "tokens": tokens}
+
+    def arm(label: str, *weights: str) -> Arm:
+        parts = equation(advantage="leave_one_out", aggregator="fixed_length", token_weights=list(weights))
+        return Arm(label, lambda seed: train(world, parts, measures, seed=seed, rate=0.05))
+
+    arms = [arm("c = 1"), arm("c = 0 if truncated", "mask_truncated")]
+    names = {"accuracy": "accuracy with 64 tokens", "tokens": "tokens with 64"}
+    return Experiment("c: which tokens count", arms, names, "accuracy", 1, ["c = 0 if truncated"])
 
 
 def aggregator() -> Experiment:
@@ -228,12 +292,42 @@ def penalty() -> Experiment:
     return Experiment("Ω: what a penalty holds", arms, names, "kl", -1, ["k2", "k3"])
 
 
+def expectation() -> Experiment:
+    """Compare sets of prompts: prompt n has n + 1 right tokens in a row, and all prompts share their states."""
+    length, vocabulary = 10, 4
+    start = torch.zeros(length, vocabulary + 1, dtype=torch.float64)
+    start[:, vocabulary] = NEVER
+
+    def world(asked: Sequence[int]) -> World:
+        def paid(prompt: int, completion: Tokens) -> float:
+            return float(not any(completion[: asked[prompt] + 1]))
+
+        return World(start, length, vocabulary, len(asked), lambda _, prefix: len(prefix), paid)
+
+    measures: dict[str, Measure] = {"hardest": lambda logits: logits.softmax(1)[:, 0].prod().item()}
+
+    def arm(label: str, asked: Sequence[int]) -> Arm:
+        parts = equation(advantage="leave_one_out")
+        return Arm(label, lambda seed: train(world(asked), parts, measures, seed=seed, steps=200))
+
+    arms = [
+        arm("all prompts", range(length)),
+        arm("the hardest alone", [length - 1]),
+        arm("the easiest alone", [0]),
+    ]
+    names = {"hardest": "accuracy on the hardest prompt"}
+    return Experiment("E: which prompts", arms, names, "hardest", -1, ["the hardest alone", "the easiest alone"])
+
+
 EXPERIMENTS = {
     "reward": reward,
     "advantage": advantage,
+    "importance": importance,
     "loss": loss,
+    "token_weights": token_weights,
     "aggregator": aggregator,
     "penalty": penalty,
+    "expectation": expectation,
 }
 
 

@@ -1,6 +1,6 @@
 """Time saved by generating during the update: ``python benchmarks/overlap_generation.py``.
 
-The arms train the stage GRPO of lesson 1 with `stale: 1`, each run in a process of its own, in alternating order: in
+The arms train GRPO of 01-addition.yaml with `stale: 1`, each run in a process of its own, in alternating order: in
 one process with two threads or one, and with `generation_device: cpu`, which has one thread in each of two processes.
 Every completion has full length, and rewards differ (`overlap_rewards.py`), so the update skips none. The weights of
 the overlapped run must equal those of one thread bit for bit. Seconds are wall-clock time per optimizer step without

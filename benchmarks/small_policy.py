@@ -105,6 +105,7 @@ def train(
     group_size: int = 8,
     updates: int = 1,
     rate: float = 0.1,
+    refresh: int = 1,
 ) -> dict[str, list[float]]:
     """Train a table and return each measure before training and after every step.
 
@@ -118,6 +119,7 @@ def train(
         group_size: Completions per group.
         updates: Optimizer steps per batch.
         rate: Of Adam.
+        refresh: Steps after which the sampling policy becomes the trained one.
     """
     generator = torch.Generator().manual_seed(seed)
     logits = world.start.clone().requires_grad_()
@@ -126,11 +128,14 @@ def train(
     for step in range(steps):
         drawn = torch.randint(world.contexts, (prompts,), generator=generator).tolist()
         asked = [prompt for prompt in drawn for _ in range(group_size)]
-        completions = sample(world, logits, asked, generator)
+        if step % refresh == 0:
+            sampler = logits.detach().clone()
+        completions = sample(world, sampler, asked, generator)
         batch, states, tokens = batch_of(world, asked, completions, group_size, step)
-        old = _logp(logits.detach(), states, tokens, batch.mask)
+        old = _logp(sampler, states, tokens, batch.mask)
         reference = _logp(world.start, states, tokens, batch.mask)
-        given = replace(batch, logp=old, old_logp=old, rollout_logp=old, ref_logp=reference)
+        now = _logp(logits.detach(), states, tokens, batch.mask)
+        given = replace(batch, logp=now, old_logp=old, rollout_logp=old, ref_logp=reference)
         scored = score(replace(given, entropy=_entropy(logits.detach(), states)), parts)
         for _ in range(updates):
             logp, entropy = _logp(logits, states, tokens, batch.mask), _entropy(logits, states)

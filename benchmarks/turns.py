@@ -1,4 +1,4 @@
-"""Lesson 4: from GRPO to PPO, one symbol at a time: ``python benchmarks/turns.py``.
+"""From GRPO to PPO, one symbol at a time: ``python benchmarks/turns.py``.
 
 The last stage of every recipe of the lesson is trained from the same supervised start, one per seed.
 

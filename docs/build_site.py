@@ -26,7 +26,7 @@ SETTINGS = ROOT / "docs" / "mkdocs.yml"
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.S | re.M)
 LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".json": "json"}
-COPIED = (".png", ".svg", ".css", ".js", ".ipynb")
+COPIED = (".png", ".svg", ".css", ".js")
 SHIM = "https://unpkg.com/iframe-worker/shim"
 """The script that mkdocs-material loads from another host; docs/file_worker.js takes its place."""
 

@@ -1,4 +1,4 @@
-"""The core without any package: it trains lesson 1, with TRL's passes and the decoding of transformers."""
+"""The core without any package: it trains `01-addition.yaml`, with TRL's passes and the decoding of transformers."""
 
 from __future__ import annotations
 

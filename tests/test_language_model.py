@@ -1,4 +1,4 @@
-"""A pre-trained language model from PyPI: two steps of lesson 5, smaller."""
+"""A pre-trained language model from PyPI: two steps of its recipe, smaller."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,11 +70,12 @@ def test_second_journey_writes_a_recipe(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.full
 @pytest.mark.slow
 def test_third_a_new_variant_in_a_file(tmp_path: Path) -> None:
-    part = ROOT / "recipes" / "lessons" / "median.py"
+    part, folder = tmp_path / "median.py", tmp_path / "run"
+    part.write_text(re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1])
     code = [line for line in part.read_text().splitlines() if line.strip()]
     assert len(code) <= 15, "the journey promises a short file"
-    folder = tmp_path / "run"
-    result = rlm("train", str(part.with_name("02-your-own-symbol.yaml")), "--out", str(folder), *SHORT_STAGES)
+    variant = ["stages.1.algorithm={name: grpo, advantage: median_baseline}", f"plugins={{load: [{part}]}}"]
+    result = rlm("train", str(LESSON), "--out", str(folder), *SHORT_STAGES, *variant)
     assert result.exit_code == 0, result.output
     document = yaml.safe_load((folder / "recipe.yaml").read_text())
     assert "median" in json.dumps(document)

@@ -1,4 +1,4 @@
-"""Lesson 4: every recipe changes one symbol of the previous one, and the last is `ppo`."""
+"""From GRPO to PPO: every recipe changes one symbol of the previous one, and the last is `ppo`."""
 
 from __future__ import annotations
 

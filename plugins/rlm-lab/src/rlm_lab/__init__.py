@@ -41,6 +41,7 @@ PANELS: dict[str, dict[str, Any]] = {
     "Extend": {
         "explain": explain_commands.explain,
         "oracle": explain_commands.oracle,
+        "lesson": explain_commands.lesson,
         "new": run_commands.new,
     },
     "Ship": {"doctor": run_commands.doctor, "export": model_commands.export},

@@ -1,4 +1,4 @@
-"""The commands ``rlm explain`` and ``rlm oracle``: what a name means, and what it computes on an exact example."""
+"""The commands ``rlm explain``, ``rlm oracle`` and ``rlm lesson``: a name, its exact gradient, exercises."""
 
 from __future__ import annotations
 
@@ -131,3 +131,35 @@ def oracle(
         equation = lab.equation_of(name, Registry(load or []))
     result = lab.oracle(equation, group_size)
     print_result(result, lab.render(result, name), as_json)
+
+
+def lesson(
+    number: Annotated[int | None, typer.Argument(metavar="[LESSON]", help="Its number; without one: the list.")] = None,
+    check: Annotated[Path | None, typer.Option(metavar="FILE", help="Grade the part of this file.")] = None,
+    write: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a file to begin with.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a part for a symbol of the equation, and have it graded.
+
+    Grading names the law that the part violates, with the smallest batch, what was expected and what it returned; the
+    exit code is then 1. It requires rlm-testing.
+
+    JSON: {title, hook, data, task, …}, without a number a list of them; with --check {lesson, part, laws: {name: report
+    or null}, oracle: [{scale, bias, …} of the reference, of the part]}.
+    """
+    from rlm_lab import lessons
+
+    if number is None:
+        titles = "\n".join(f"{n}. {found['title']}" for n, found in enumerate(lessons.LESSONS, 1))
+        print_result(lessons.LESSONS, titles, as_json)
+    elif check:
+        result = lessons.grade(number, check)
+        print_result(result, lessons.render_grade(result), as_json)
+        raise typer.Exit(int(any(result["laws"].values())))
+    elif write:
+        if write.exists():
+            raise RlmError("the file exists", where=str(write), hint="name another one")
+        write.write_text(lessons.starter(number), encoding="utf-8")
+        echo(f"{write}: edit it, then `rlm lesson {number} --check {write}`")
+    else:
+        print_result(lessons.lesson(number), lessons.render(number), as_json)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations_with_replacement
 from typing import Any
@@ -22,6 +22,7 @@ from rlm_plugins.errors import RlmError, nearest
 from rlm_plugins.lazy import torch
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound
+from rlm_plugins.registry.protocols import granularity_of
 from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.report.text_layout import columns, titled
 from rlm_plugins.specs import SLOTS, Algorithm
@@ -188,10 +189,11 @@ def _compared(gradient: torch.Tensor, exact: torch.Tensor) -> Entry:
     return {"scale": scale.item(), "bias": 0.0 if bias < EXACT else bias}
 
 
-def equation_of(name: str, registry: Registry) -> Equation:
-    """Return the equation of an algorithm, or that of `reinforce` with one part in its slot.
+def equation_of(name: str, registry: Registry, knobs: Mapping[str, Any] | None = None) -> Equation:
+    """Return the equation of an algorithm, or that of `reinforce` with one part, and its knobs, in its slot.
 
-    A policy loss, a ratio or a token weight is measured with the ratio of each token.
+    A policy loss or a token weight is measured with the ratio of each token. A ratio is measured by the loss −w Â; one
+    ratio per completion by the mean over completions.
 
     Raises:
         RlmError: The name is unknown, or it samples no completions for an advantage.
@@ -199,7 +201,7 @@ def equation_of(name: str, registry: Registry) -> Equation:
     if registry.offers("rlm_algorithms", name):
         algorithm = registry.find("rlm_algorithms", name, where="algorithm").target
     else:
-        algorithm = _around(name, registry)
+        algorithm = _around(name, registry, knobs or {})
     if algorithm.advantage is None or algorithm.aggregator is None:
         raise RlmError(
             f"'{name}' samples no completions for an advantage", hint="`rlm explain algorithms` lists others"
@@ -207,15 +209,19 @@ def equation_of(name: str, registry: Registry) -> Equation:
     return Equation.from_slots(slots_of(algorithm, registry))
 
 
-def _around(name: str, registry: Registry) -> Algorithm:
+def _around(name: str, registry: Registry, knobs: Mapping[str, Any]) -> Algorithm:
     """Return the algorithm `reinforce` with one part in its slot."""
     base: Algorithm = registry.find("rlm_algorithms", "reinforce", where="algorithm").target
     for hook, info in HOOKS.items():
         if info.key in SLOTS and registry.offers(hook, name):
-            spec: Any = {"name": name, "beta": 1.0} if "beta" in info.options else name
+            spec = {"name": name, **knobs, **({"beta": 1.0} if "beta" in info.options else {})}
             slots: dict[str, Any] = {info.key: [spec] if info.many else spec}
             if info.key in ("policy_loss", "token_weights"):
                 slots["importance"] = "token"
+            if info.key == "importance":
+                slots["policy_loss"] = "unclipped"
+                if granularity_of(registry.find(hook, name).target) == "sequence":
+                    slots["aggregator"] = "sequence_mean"
             return replace(base, **slots)
     known = [part.name for part in registry if HOOKS[part.hook].key in (*SLOTS, "algorithm")]
     raise RlmError(f"unknown algorithm or part '{name}'", hint=nearest(name, known) or "`rlm explain` lists the names")

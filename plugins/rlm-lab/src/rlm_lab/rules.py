@@ -58,7 +58,7 @@ class Rule:
         layer: What the rule observes: sampling, text, reward, signal, update or policy; empty for settings and data.
         explains: Layers and rules that are symptoms of this one, if they are violated at the same time.
         explains_later: The same of a rule that acts through updates: what is violated from its first step on is none.
-        example: Overrides of lesson 1 that violate the rule, or a description of such a run.
+        example: Overrides of `01-addition.yaml` that violate the rule, or a description of such a run.
         severity: 3: the run cannot learn, 2: it learns badly, 1: a note.
     """
 

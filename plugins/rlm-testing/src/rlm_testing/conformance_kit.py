@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -80,6 +81,13 @@ def check_law(law: Law, subject: Subject, reason: str | None) -> None:
         )
     if broken is not None and reason is None:
         pytest.fail(report(law, subject, broken), pytrace=False)
+
+
+def equality(reference: Subject) -> Law:
+    """Return the law that a reward, or a part of the equation, equals `reference`."""
+    laws = reward_laws if reference.part.hook == "rlm_rewards" else equation_laws
+    statement = "it equals the reference, value and gradient"
+    return Law("equal", statement, (), partial(laws.equals, reference), lambda _: True, share=5.0)
 
 
 def find_violation(law: Law, subject: Subject, *, expected: bool = False) -> LawBroken | None:

@@ -44,10 +44,14 @@ class Evaluation:
     gradients: dict[str, torch.Tensor]
 
 
-def _evaluate(subject: Subject, batch: Batch) -> Evaluation:
-    """Evaluate a new instance of the part on a copy of `batch`."""
+def _evaluate(subject: Subject, batch: Batch, *, ratio_of_logp: bool = False) -> Evaluation:
+    """Evaluate a new instance of the part on a copy of `batch`; `ratio_of_logp`: w is π / π_old and no leaf."""
     batch = copied(batch)
-    leaves = {name: getattr(batch, name).requires_grad_() for name in LEAVES if subject.part.hook in LOSS}
+    names = [name for name in LEAVES if subject.part.hook in LOSS and not (ratio_of_logp and "ratio" in name)]
+    leaves = {name: getattr(batch, name).requires_grad_() for name in names}
+    if ratio_of_logp:
+        log_ratio = batch.logp - batch.old_logp
+        batch = replace(batch, log_ratio=log_ratio, ratio=log_ratio.exp())
     if subject.names("top_logp", "divergence_of"):
         batch = at_two_tokens(batch)
     values = tuple(_on_mask(x, batch.mask) for x in _call_part(subject, batch))
@@ -87,16 +91,23 @@ def _check_same(subject: Subject, batch: Batch, before: Evaluation, after: Evalu
         _check_equal(subject, batch, x, y, f"the gradient of {name} {what}")
 
 
+def equals(reference: Subject, subject: Subject, draw: Draw) -> None:
+    """Check that a part equals another one in value and gradient, where w = π / π_old."""
+    batch = draw(batches_for(reference if reference.names("step_batch", "top_logp") else subject))
+    expected, found = (_evaluate(part, batch, ratio_of_logp=True) for part in (reference, subject))
+    _check_same(subject, batch, expected, found, what=f"beside `{reference.part.name}`")
+
+
 def _check_equal(subject: Subject, batch: Batch, x: torch.Tensor, y: torch.Tensor, what: str) -> None:
     """Check that two tensors are equal up to rounding."""
     if x.dim() and y.dim() and x.shape != y.shape:
-        raise _broken(subject, batch, f"{what}: shape {tuple(x.shape)} became {tuple(y.shape)}")
+        raise _broken(subject, batch, f"{what}: expected shape {tuple(x.shape)}, got {tuple(y.shape)}")
     x, y = torch.broadcast_tensors(x.double(), y.double())
     wrong = ~torch.isclose(x, y, rtol=1e-7, atol=1e-9, equal_nan=True)
     if wrong.any():
         place = tuple(wrong.nonzero()[0].tolist())
         where = f" at {list(place)}" if place else ""
-        raise _broken(subject, batch, f"{what}: {x[place].item():.6g} became {y[place].item():.6g}{where}")
+        raise _broken(subject, batch, f"{what}: expected {x[place].item():.6g}, got {y[place].item():.6g}{where}")
 
 
 def _check_finite(subject: Subject, batch: Batch, evaluation: Evaluation) -> None:

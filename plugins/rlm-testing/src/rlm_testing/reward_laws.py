@@ -114,9 +114,15 @@ def _call(reward: Any, columns: Columns) -> list[float | None]:
     return result
 
 
+def equals(reference: Subject, subject: Subject, draw: Draw) -> None:
+    """Check that a reward equals another one."""
+    columns = sample_columns(subject, draw)
+    _check_equal(columns, _scores(reference, columns), _scores(subject, columns), f"beside `{reference.part.name}`")
+
+
 def _check_equal(columns: Columns, x: list[float | None], y: list[float | None], what: str) -> None:
     if len(x) != len(y) or not all(map(_is_close, x, y)):
-        raise LawBroken(f"{x} became {y} {what}", _example_data(columns))
+        raise LawBroken(f"expected {x}, got {y} {what}", _example_data(columns))
 
 
 def _is_close(x: float | None, y: float | None) -> bool:
