@@ -91,7 +91,9 @@ class Algorithm:
 
 def variant(algorithm: Algorithm, *, about: str, source: str, pitfalls: str = "", **slots: Any) -> Algorithm:
     """Return `algorithm` as a library implements it: with other `slots`, and the paper's names for the rest."""
-    names = {slot: name for slot, name in algorithm.names.items() if slot not in slots}
+    parts = [part for slot in slots for part in getattr(algorithm, slot) or ()]
+    replaced = {*slots, *(part["name"] if isinstance(part, Mapping) else part for part in parts)}
+    names = {key: name for key, name in algorithm.names.items() if key not in replaced}
     return dataclasses.replace(algorithm, about=about, source=source, pitfalls=pitfalls, names=names, **slots)
 
 

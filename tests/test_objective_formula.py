@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 import pytest
+import torch
+from formula_evaluator import sides, symbols_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rlm_testing.strategies import at_two_tokens, batches
 
 from rlm_plugins.equation.hooks import HOOKS
+from rlm_plugins.equation.step import with_own_step_batch
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
 from rlm_plugins.report.objective_text import (
@@ -14,6 +21,7 @@ from rlm_plugins.report.objective_text import (
     formula,
     gist,
     legend,
+    meaning,
     objective,
     slots_of,
 )
@@ -49,7 +57,7 @@ def test_every_aggregator_docstring_starts_with_its_formula(part: Part) -> None:
         ("grpo", "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) + 0.04 Ω ] / nᵢ )"),
         ("dapo", "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.28) Â) ] / Σ n"),
         ("dapo@verl", "loss = Σ [ −min(min(w, 10) Â, clip(w, 1−0.2, 1+0.28) Â) ] / Σ n"),
-        ("gppo@klear", "loss = Σ [ −b(w; 1 (1−0.2), 1 (1+0.28), 3) · w/sg(w) · Â ] / Σ n"),
+        ("gppo@klear", "loss = Σ [ −min(b, 3) · Â where Â < 0, else −b · Â ] / Σ n"),
         ("cispo", "loss = Σ [ −sg(clip(w, 1−∞, 1+4)) · Â · log π ] / Σ n"),
         ("dr_grpo", "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] ) / L"),
         ("bnpo", "loss = micro_batch_token_mean[ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ]"),
@@ -121,3 +129,51 @@ def test_weights_and_costs_are_numbered_when_there_are_several() -> None:
 def test_algorithm_with_unknown_part_is_an_error() -> None:
     with pytest.raises(Exception, match="unknown part"):
         slots_of(Algorithm(about="", source="", advantage="nobody"), REGISTRY)
+
+
+# ---- a displayed formula gives the numbers of its part
+
+LOSS = ("importance", "policy_loss", "penalties")
+IN_WORDS = {"real", "top_divergence", "kl_cov", "adaptive_kl", "adaptive_entropy"}
+"""Parts whose formula selects tokens in words or has state."""
+EVALUATED = [part for part in REGISTRY if HOOKS[part.hook].key in LOSS and part.name not in IN_WORDS]
+
+
+def variants(part: Part) -> list[Bound]:
+    """Return a part with each value of each choice, and with a number for each knob that may be null."""
+    values: list[dict[str, Any]] = [{}]
+    required = {name: 0.3 for name, field in part.knobs.model_fields.items() if field.is_required()}
+    for name, field in part.knobs.model_fields.items():
+        kind = field.annotation
+        choices = [x for x in get_args(kind) if isinstance(x, str)]
+        choices += [True, False] if kind is bool else []
+        choices += [None, 0.4] if type(None) in get_args(kind) else []
+        values += [{name: value} for value in choices]
+    return [part.bind(required | value) for value in values]
+
+
+@pytest.mark.parametrize("part", EVALUATED, ids=lambda part: part.full_name)
+@given(data=st.data())
+@settings(max_examples=4)
+def test_a_displayed_formula_has_the_value_and_gradient_of_its_part(part: Part, data: st.DataObject) -> None:
+    batch = at_two_tokens(data.draw(batches(step_batch=False)))
+    columns = 1 if part.name == "trajectory_balance" else None  # its w and Â are of the completion
+    ratio, advantages = (x[:, :columns] for x in ((batch.logp - batch.old_logp).exp(), batch.advantages))
+    has_teacher = torch.ones(len(batch.mask), dtype=torch.bool)
+    batch = replace(batch, ratio=ratio, advantages=advantages, has_teacher=has_teacher)
+    q = ((batch.old_logp * batch.mask).sum(1) / batch.mask.sum(1).clamp(min=1)).exp() * batch.mask.any(1)
+    same = (batch.group.unsqueeze(1) == batch.group).double()
+    batch = with_own_step_batch(replace(batch, expected_logp=((same @ q**2) / (same @ q)).log()))
+    batch = at_two_tokens(replace(batch, logp=batch.logp.detach().clone().requires_grad_()))
+    for one in variants(part):
+        result = one(batch).exp() if HOOKS[part.hook].key == "importance" else one(batch)
+        keep = batch.mask if result.shape[1] == batch.mask.shape[1] else batch.mask.any(1, keepdim=True)
+        symbols = symbols_of(batch)
+        if part.name == "divergence":
+            symbols["D_β(π_T, π)"] = batch.divergence_of(one.knobs["beta"])
+        for value in sides(meaning(one), symbols):
+            shown = value.expand(result.shape)
+            assert torch.allclose(shown[keep], result[keep]), (meaning(one), one.knobs)
+            if result.requires_grad and shown.requires_grad and not one.knobs.get("straight_through"):
+                slopes = [torch.autograd.grad(x[keep].sum(), batch.logp, retain_graph=True)[0] for x in (shown, result)]
+                assert torch.allclose(*slopes), (meaning(one), one.knobs)

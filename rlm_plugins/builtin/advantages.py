@@ -33,7 +33,8 @@ def group_relative(
 ) -> Float[torch.Tensor, "B"]:
     """Reward standardized within its group (GRPO).
 
-    Âᵢ = (rᵢ − mean_g) / s, with s = std + eps, or 1 for the scale "none".
+    Âᵢ = (rᵢ − mean_g) / s, with s = {scale group → std_g + eps; batch → std + eps; centered_batch → std(rᵢ − mean_g) +
+    eps; none → 1}.
 
     `scale` selects the std: the group's (GRPO, arXiv 2402.03300 §4.1); that of all raw rewards of the batch (LitePPO,
     2508.08221); that of all centered rewards (ROLL's variant of LitePPO); or none, the centered reward (Dr. GRPO,
@@ -109,9 +110,10 @@ def gae(
 ) -> tuple[Float[torch.Tensor, "B T"], Float[torch.Tensor, "B T"]]:
     """Generalized advantage estimation: the exponentially weighted average of n-step TD errors.
 
-    δₜ = rₜ + γVₜ₊₁ − Vₜ ;  Âₜ = Σₗ (γλ)ˡ δₜ₊ₗ ;  Rₜ = Âₜ + Vₜ, with V = 0 after the last token. arXiv 1506.02438
-    eq. 16; then Â is whitened over the mask (PPO practice; `unbiased`: n − 1 in the variance, verl, or n, OpenRLHF and
-    ORZ). Returns the pair (advantages, returns).
+    Âₜ = {whitened true → (aₜ − mean(aₜ)) / √(var(aₜ) + 10⁻⁸); false → aₜ}, with aₜ = Σₗ (γ · Λ)ˡ δₜ₊ₗ, δₜ = rₜ + γ Vₜ₊₁
+    − Vₜ and Λ = {by_length null → lam; else → max(1 − 1/(by_length nᵢ), 0)}. V is 0 after the last token. arXiv
+    1506.02438 eq. 16; whitened over the mask (PPO practice; `unbiased`: n − 1 in the variance, verl, or n, OpenRLHF and
+    ORZ). Returns the pair (advantages, returns); Rₜ = aₜ + Vₜ.
 
     `lam_critic` (default: `lam`) is the λ of the returns only. λ = 1 trains the critic on Monte-Carlo returns, whatever
     the λ of the policy (decoupled GAE, VC-PPO, 2503.01491). `by_length` α takes λᵢ = 1 − 1/(α nᵢ), at least 0, in place

@@ -39,7 +39,7 @@ def sequence_sum(
 ) -> Float[torch.Tensor, "B 1"]:
     """One ratio per completion, the product of its token ratios: the completion is one action.
 
-    wᵢ = exp(Σₜ log wᵢₜ) = π(y) / π_old(y). TRL's RLOOTrainer clips it. The longer a completion, the further w is
+    wᵢ = exp(Σₜ log wᵢₜ). TRL's RLOOTrainer clips it. The longer a completion, the further w is
     from 1: after an update, a clip range chosen for tokens removes the gradient of long completions altogether. A
     completion without trained tokens has ratio 1.
 
@@ -55,9 +55,9 @@ def sequence_token(
 ) -> Float[torch.Tensor, "B T"]:
     """Ratio of the completion as value at every token, with the gradient of that token only (GSPO-token).
 
-    sᵢₜ = sg(sᵢ) · π(yₜ) / sg(π(yₜ)), with sᵢ of `sequence`. GSPO-token, arXiv 2507.18071 eq. 13–14: for advantages
-    that differ between the tokens of a completion. If they do not, and its tokens have equal weights, this is
-    `sequence`, value and gradient. (verl always computes this form.) A completion without trained tokens has ratio 1.
+    sᵢₜ = sg(sᵢ) · π(yₜ) / sg(π(yₜ)), with sᵢ = exp(1/nᵢ Σₜ log wᵢₜ). GSPO-token, arXiv 2507.18071 eq. 13–14: for
+    advantages that differ between the tokens of a completion. If they do not, and its tokens have equal weights, this
+    is `sequence`, value and gradient. A completion without trained tokens has ratio 1.
 
     >>> log_ratio = torch.tensor([[0.25, 0.75]])
     >>> sequence_token(log_ratio, torch.zeros(1, 2), torch.tensor([[True, True]])).tolist()

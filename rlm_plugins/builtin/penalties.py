@@ -26,9 +26,10 @@ def kl(
 ) -> Float[torch.Tensor, "B T"]:
     """KL divergence from the frozen reference policy, estimated from the sampled tokens.
 
-    Ω = d (k1), d²/2 (k2), exp(−d) + d − 1 (k3) or |d| (abs), with d = log π − log π_ref. Schulman, "Approximating KL
-    divergence", 2020; GRPO uses k3, arXiv 2402.03300 eq. 4. As a loss k1 has a gradient of zero mean: use k2 or k3. At
-    logp = ref_logp value and gradient of k2 and k3 are 0.
+    Ω = {importance_weighted true → w · k; false → k}, with {bound null → k; else → k = clip(e, −bound, bound), e} =
+    {estimator k1 → d; k2 → d²/2; k3 → exp(−d) + d − 1; abs → |d|} and d = log π − log π_ref. Schulman, "Approximating
+    KL divergence", 2020; GRPO uses k3, arXiv 2402.03300 eq. 4. As a loss k1 has a gradient of zero mean: use k2 or k3.
+    At logp = ref_logp value and gradient of k2 and k3 are 0.
 
     `straight_through` keeps the value and takes the gradient of k2, the only one whose mean is that of the divergence
     (verl's `k1+`, `k3+`; OpenRLHF's `unbiased_gradient`, which weights that gradient by w).
@@ -61,7 +62,7 @@ def kl_old(
 ) -> Float[torch.Tensor, "B T"]:
     """KL divergence from the policy at the start of this update: PPO with KL penalty, arXiv 1707.06347 eq. 8.
 
-    Ω = d, d²/2, exp(−d) + d − 1 or |d|, with d = log π − log π_old and the estimator names of `kl`.
+    Ω = {estimator k1 → d; k2 → d²/2; k3 → exp(−d) + d − 1; abs → |d|}, with d = log π − log π_old.
     """
     return kl_estimate(logp, old_logp, estimator)
 
@@ -85,9 +86,9 @@ def value_loss(
 ) -> Float[torch.Tensor, "B T"]:
     """PPO's clipped value loss; trains the critic only.
 
-    Ω = ½ max((V − R)², (V_old + clip(V − V_old, −ε, ε) − R)²). The code of arXiv 1707.06347, kept by RLHF libraries: no
-    gradient of this batch once V has moved by ε towards R. An `epsilon` of null clips nothing: ½ (V − R)². ε is in
-    units of reward: 0.2 in TRL and OpenRLHF, 0.5 in verl; use null for large rewards.
+    Ω = {epsilon null → ½ (V − R)²; else → ½ max((V − R)², (V_old + clip(V − V_old, −ε, ε) − R)²)}. The code of arXiv
+    1707.06347, kept by RLHF libraries: no gradient of this batch once V has moved by ε towards R. ε is in units of
+    reward: 0.2 in TRL and OpenRLHF, 0.5 in verl; use null for large rewards.
 
     The critic has its own optimizer, so `beta` has no effect on the policy: it scales the gradient that
     `critic.max_grad_norm` clips. V = R: value and gradient are 0.

@@ -97,8 +97,8 @@ def sapo(
 ) -> Float[torch.Tensor, "B #T"]:
     """Soft clip: the gradient of a token decays smoothly with the distance of w from 1, without reaching 0 (SAPO).
 
-    ℓ = −4/τ · σ(τ (w − 1)) · Â: τ is τ_positive where Â > 0 and τ_negative elsewhere. SAPO, arXiv 2511.20347. Its slope
-    in w, −4 σ (1 − σ) Â, is steepest at w = 1 and there REINFORCE's (the value, −2/τ · Â, is not that of `clip`).
+    ℓ = −4/τ · σ(τ (w − 1)) · Â, with τ = τ_positive where Â > 0, else τ_negative. SAPO, arXiv 2511.20347. Its slope in
+    w, −4 σ (1 − σ) Â, is steepest at w = 1 and there REINFORCE's (the value, −2/τ · Â, is not that of `clip`).
 
     A larger τ is a faster decay, by default faster for Â < 0. Â = 0: no gradient.
 
@@ -121,14 +121,14 @@ def vespo(
     k_negative: NonNegativeFloat = 3.0,
     lambda_negative: NonNegativeFloat = 2.0,
 ) -> Float[torch.Tensor, "B T"]:
-    """ℓ = −sg(φ(w)) · Â · log π.
+    """A smooth weight of the product ratio v of the completion, without a clip (VESPO).
 
-    φ is a smooth weight of the product ratio w of the completion, without a clip (VESPO).
-    φ(w) = w^k exp(λ (1 − w)), so φ(1) = 1: stale completions, with w far from 1 in either direction, fade out. k and λ
-    are those of positive advantages, or of negative ones. VESPO, arXiv 2602.10693; the default values are TRL 1.16's.
+    ℓ = −sg(φ) · Â · log π, with φ = v^k exp(λ (1 − v)), v = exp(Σₜ (log π − log π_old)), k = k_positive where Â ≥ 0,
+    else k_negative and λ = lambda_positive where Â ≥ 0, else lambda_negative. So φ is 1 at v = 1: stale completions,
+    with v far from 1 in either direction, fade out. VESPO, arXiv 2602.10693; the default values are TRL 1.16's.
 
-    w = Πₜ π / π_old, with log w clamped to [log 1e-8, 20]; λ is at least 1e-4. The longer a completion, the further w
-    is from 1. On policy the gradient is REINFORCE's. Â = 0: no gradient.
+    log v is clamped to [log 1e-8, 20]; λ is at least 1e-4. The longer a completion, the further v is from 1. On policy
+    the gradient is REINFORCE's. Â = 0: no gradient.
 
     >>> logp, mask = torch.tensor([[-1.0, -2.0]]), torch.ones(1, 2, dtype=torch.bool)
     >>> vespo(logp, logp, torch.tensor([[2.0]]), mask).tolist()

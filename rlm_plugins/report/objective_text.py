@@ -5,8 +5,9 @@ the docstring of its part: the knob in backquotes, then ``(default: …)`` with 
 
 The convention: the docstring of a part has one clause with its formula, ``symbol = …``, with the symbol of its hook. An
 aggregator begins with its operation on ``x``, the loss of a token. A clause ends at a full stop or a colon, so
-``ℓ = −min(w, cap) · Â: the weight is capped.`` is formula and meaning. The values of numeric knobs replace their names
-(:mod:`rlm_plugins.report.objective_text`).
+``ℓ = −min(w, cap) · Â: the weight is capped.`` is formula and meaning. Definitions follow after ``, with``. The values
+of numeric knobs replace their names, and of the cases of a knob, ``{gamma null → π; else → π / (π + γ)}``, the one in
+force is shown.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ DOWNWARDS = (*_LOSS, *(key for key in reversed(SLOTS) if key not in _LOSS))
 _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "lam": "λ", "mu": "μ", "tau": "τ"}
 _UNBOUNDED = re.compile(r"min\(([^(),]+), ∞\)")
 """A minimum with infinity, which is its other argument."""
+_CASES = re.compile(r"(\{(\w+) ([^{}]*→[^{}]*)\})")
 _DEFAULT = r"`{}` \(default: `([^`]+)`"
 
 
@@ -83,7 +85,10 @@ def effective(part: Bound, knob: str) -> Any:
 
 
 def with_values(text: str, part: Bound) -> str:
-    """Return `text` with the values of numeric knobs in place of their names."""
+    """Return `text` with the values of numeric knobs in place of their names, and of cases the one in force."""
+    for cases, choice, listed in _CASES.findall(text):
+        by_value = dict(case.split(" → ") for case in listed.split("; "))
+        text = text.replace(cases, by_value.get(_in_recipe(part.knobs[choice])) or by_value["else"])
     for knob, setting in part.knobs.items():
         value = effective(part, knob)
         if isinstance(setting, str | bool) or not isinstance(value, int | float | str | Schedule):
@@ -111,9 +116,12 @@ def number(value: float | Schedule) -> str:
 def call(part: Bound) -> str:
     """Return a part with its settings, with values as a recipe spells them: ``clip(epsilon=0.2, delta=null)``."""
     settings = settings_of(part)
-    values = ("null" if v is None else str(v).lower() if isinstance(v, bool) else v for v in settings.values())
-    listed = ", ".join(f"{knob}={value}" for knob, value in zip(settings, values, strict=True))
+    listed = ", ".join(f"{knob}={_in_recipe(value)}" for knob, value in settings.items())
     return f"{part.part.name}({listed})" if listed else part.part.name
+
+
+def _in_recipe(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def settings_of(part: Bound) -> dict[str, Any]:
@@ -238,7 +246,7 @@ def _right_side(part: Bound) -> str:
     text = formula(part.part)
     if not text:
         return f"{part.part.name}({', '.join(part.part.required_data)})"
-    return with_values(text.split("= ", 1)[1], part)
+    return with_values(text, part).split("= ", 1)[1].split(", with ")[0]
 
 
 def _clauses(part: Part) -> list[str]:

@@ -57,7 +57,7 @@ def sampled_distillation(
     *,
     cap: PositiveFloat | None = None,
 ) -> Float[torch.Tensor, "B T"]:
-    """ℓ = −sg(min(w, cap) · (log π_T − log π)) · log π: the sampled reverse KL at the current policy.
+    """ℓ = −sg({cap null → 1; else → min(w, cap)} · (log π_T − log π)) · log π: the sampled reverse KL at this policy.
 
     TRL 1.16's self-distillation (`sampled_token`, SDPO, arXiv 2601.20802), with the ratio w capped at `cap`
     (`distillation_is_clip`; default: no ratio). The advantage is not read. A loss log π − log π_T itself has a gradient
@@ -80,7 +80,7 @@ def divergence(
     beta: Share = 1.0,
     cap: PositiveFloat | None = None,
 ) -> Float[torch.Tensor, "B T"]:
-    """ℓ = min(w, cap) · D_β(π_T, π): the divergence of teacher and policy over the whole vocabulary.
+    """ℓ = {cap null → 1; else → min(w, cap)} · D_β(π_T, π): their divergence over the whole vocabulary.
 
     D is KL(π_T ‖ π) at β = 0, KL(π ‖ π_T) at β = 1, else β KL(π_T ‖ M) + (1 − β) KL(π ‖ M), M = (1 − β) π + β π_T. GKD,
     arXiv 2306.13649, with TRL 1.16's β (older releases of TRL have the other order). Its gradient has no noise of the
@@ -102,7 +102,7 @@ def top_divergence(
     rest: Literal["tail", "renormalize", "ignore"] = "tail",
     cap: PositiveFloat | None = None,
 ) -> Float[torch.Tensor, "B T"]:
-    """ℓ = min(w, cap) · D_β(π_T, π) over K tokens: those that the section `teacher` selects with `top`.
+    """ℓ = {cap null → 1; else → min(w, cap)} · D_β(π_T, π) over K tokens: those that `teacher: {top: …}` selects.
 
     The formula is that of `divergence`. `rest` says what becomes of the other tokens: one more token with their
     probability ("tail", a lower bound of the whole divergence), both distributions divided by their sum ("renormalize":
@@ -182,7 +182,7 @@ def self_distillation(
     *,
     sharpness: NonNegativeFloat = 5.0,
 ) -> Float[torch.Tensor, "B T"]:
-    """Ω = sg(σ(k Δ)) · Δ with Δ = log π_T − log π: pulls up tokens that the teacher prefers, more where it is sure.
+    """Ω = sg(σ(sharpness · Δ)) · Δ, with Δ = log π_T − log π: pulls up tokens that the teacher prefers.
 
     SDAR, arXiv 2605.15155, k is `sharpness`; the paper's coefficient is 0.1, in its ALFWorld 0.01. Its mean is over its
     own tokens: `aggregator: token_mean`. No teacher: 0.

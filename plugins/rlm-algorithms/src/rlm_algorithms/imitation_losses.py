@@ -22,9 +22,10 @@ def nll(
 ) -> Float[torch.Tensor, "B T"]:
     """Negative log-likelihood of the completion, as in supervised fine-tuning.
 
-    Ω = −v log π: v, without gradient, is 1, or by `weighted_by` one of three. "probability" is π: DFT (arXiv
-    2508.05629), small steps on unlikely tokens. "uncertainty" is π (1 − π): CHORD-φ (2508.11408), small steps on likely
-    ones too. "certainty" is e^−H, H the mean entropy of the completion: the supervised term of SRFT (2506.19767).
+    Ω = −{weighted_by nothing → log π; probability → sg(π) · log π; uncertainty → sg(π (1 − π)) · log π; certainty →
+    e^(−H̄) · log π}. "probability" is DFT (arXiv 2508.05629), small steps on unlikely tokens; "uncertainty" CHORD-φ
+    (2508.11408), small steps on likely ones too; "certainty" the supervised term of SRFT (2506.19767), H̄ the mean
+    entropy of the completion, without gradient.
 
     With ``{min_reward: 1.0, aggregator: token_mean, beta: 0.1}`` it is the positive-example term of VAPO (2504.05118),
     the mean over the tokens of right completions.
@@ -50,9 +51,9 @@ def policy_shaping(
 ) -> Float[torch.Tensor, "B T"]:
     """Policy gradient on completions whose sampling probability is unknown (LUFFY's policy shaping).
 
-    Ω = −π / (π + γ) · Â, the denominator left out for null. LUFFY, arXiv 2504.14945, with γ 0.1: the unknown
-    probability of the demonstrator counts as 1, and the slope γ / (π + γ)² gives unlikely tokens the largest gradient.
-    The slope of π itself, used by SRFT (2506.19767), gives them the smallest. Â = 0: no gradient.
+    Ω = −{gamma null → π; else → π / (π + γ)} · Â. LUFFY, arXiv 2504.14945, with γ 0.1: the unknown probability of the
+    demonstrator counts as 1, and the slope γ / (π + γ)² gives unlikely tokens the largest gradient. The slope of π
+    itself, used by SRFT (2506.19767), gives them the smallest. Â = 0: no gradient.
 
     >>> policy_shaping(torch.tensor([[0.1]]).log(), torch.tensor([[2.0]])).item()
     -1.0
@@ -73,9 +74,9 @@ def correctness(
 ) -> Float[torch.Tensor, "B T"]:
     """Likelihood of right completions up, of wrong ones down, without comparison within the group (SRFT).
 
-    ℓ = −s log π: s is positive_weight · e^H if the reward reaches the threshold and −1 otherwise, H the mean entropy of
-    the completion, without gradient. The self-rollout term of SRFT, arXiv 2506.19767: right completions weigh more
-    while the entropy is high, so that it does not collapse. The advantage is not used.
+    ℓ = −s log π, with s = positive_weight · e^H̄ where r ≥ threshold, else −1. H̄ is the mean entropy of the
+    completion, without gradient. The self-rollout term of SRFT, arXiv 2506.19767: right completions weigh more while
+    the entropy is high, so that it does not collapse. The advantage is not used.
 
     >>> logp, mask = torch.tensor([[-2.0], [-2.0]]), torch.tensor([[True], [True]])
     >>> correctness(logp, torch.tensor([1.0, 0.0]), torch.zeros(2, 1), mask, positive_weight=0.5).tolist()

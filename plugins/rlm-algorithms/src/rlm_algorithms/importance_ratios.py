@@ -23,7 +23,7 @@ def geometric_clipped(
 ) -> Float[torch.Tensor, "B 1"]:
     """One ratio per completion, the geometric mean of token ratios, each clipped first on one side (GMPO).
 
-    wᵢ = exp(1/nᵢ Σₜ dₜ), with dₜ = min(log wₜ, ε_high) where Â > 0 and max(log wₜ, −ε) elsewhere. GMPO, arXiv
+    wᵢ = exp(1/nᵢ Σₜ dₜ), with dₜ = min(log wₜ, ε_high) where Â > 0, else max(log wₜ, −ε). GMPO, arXiv
     2507.20673; combine it with the policy loss `unclipped`.
 
     `epsilon` and `epsilon_high` (default: `epsilon`) are distances in log space: 0.4 allows e^−0.4 to e^0.4. A clipped
@@ -43,9 +43,9 @@ def group_expectation(
 ) -> Float[torch.Tensor, "B 1"]:
     """Probability of a completion relative to its group's expectation, for less variance on stale samples (GEPO).
 
-    wᵢ = pᵢ / Ê[q], with pᵢ = exp(1/nᵢ Σₜ log π(yₜ)) and Ê[q] = Σⱼ qⱼ² / Σⱼ qⱼ over the group, q as p but under
-    the old policy. GEPO, arXiv 2508.17850; normalized by length as in its code. log Ê[q], our `expected_logp`, is
-    computed over complete groups, however micro-batches split them (the authors' code treats micro-batches as groups).
+    wᵢ = pᵢ / Ê[q], with pᵢ = exp(1/nᵢ Σₜ log π(yₜ)) and Ê[q] = Σⱼ qⱼ² / Σⱼ qⱼ over the group and qᵢ = exp(1/nᵢ Σₜ log
+    π_old(yₜ)). GEPO, arXiv 2508.17850; normalized by length as in its code. log Ê[q], our `expected_logp`, is computed
+    over complete groups, however micro-batches split them (the authors' code treats micro-batches as groups).
 
     On policy w is not 1. A group of one: `sequence`. A completion without trained tokens has no gradient.
 

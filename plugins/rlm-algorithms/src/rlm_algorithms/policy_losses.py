@@ -24,13 +24,13 @@ def gradient_preserving(
 ) -> Float[torch.Tensor, "B #T"]:
     """Clip that bounds the weight of a token and keeps its gradient (GPPO, CE-GPPO).
 
-    ℓ = −b(w; β_low (1−ε), β_high (1+ε_high), δ) · w/sg(w) · Â: b is its second argument where Â < 0 and w < 1−ε, its
-    third where Â > 0 and w > 1+ε_high; elsewhere sg(w). Where Â < 0 it is at most its fourth. Both betas 1: GPPO
+    ℓ = {delta null → −b · Â; else → −min(b, δ) · Â where Â < 0, else −b · Â}, with b = β_low · (1−ε) · w/sg(w) where Â
+    < 0 and w < 1−ε, β_high · (1+ε_high) · w/sg(w) where Â > 0 and w > 1+ε_high, else w. Both betas 1: GPPO
     (Klear-Reasoner, arXiv 2508.07629), in value the same as `clip`. Others: CE-GPPO (2509.20712; its β₁ is `beta_low`,
     its β₂ `beta_high`), in value scaled as well.
 
-    `epsilon_high` (default: `epsilon`) is the upper bound. `delta` (default: `∞`): where Â < 0, w counts as at most δ,
-    without gradient: dual clip, always on in both authors' code.
+    `epsilon_high` (default: `epsilon`) is the upper bound. `delta`: where Â < 0, w counts as at most δ, without
+    gradient: dual clip, always on in both authors' code.
     At w = 1 the gradient is REINFORCE's. Â = 0: no gradient.
 
     >>> ratio = torch.tensor([[1.5]], requires_grad=True)
@@ -63,14 +63,14 @@ def trajectory_balance(
 ) -> Float[torch.Tensor, "B 1"]:
     """Squared imbalance of a completion between the policy and the rewards.
 
-    ℓ = sg(clip(w, 1−ε, 1+ε)) · (log Z + mean log π − beta · Â − mean log π_ref)², where both means are over the tokens
-    of the completion. FlowRL, arXiv 2509.15207 eq. 6, with w of `sequence_sum`, Â of `group_relative`, and β 15. Every
-    completion has one loss: use the aggregator `sequence_mean`.
+    ℓ = sg(clip(w, 1−ε, 1+ε)) · (log Z + meanₜ log π − β · Â − meanₜ log π_ref)², with log Z = mean_g(β · Â + meanₜ log
+    π_ref − meanₜ log π_old). FlowRL, arXiv 2509.15207 eq. 6, with w of `sequence_sum`, Â of `group_relative`, and β 15.
+    Every completion has one loss: use the aggregator `sequence_mean`.
 
     The minimum for each prompt is π ∝ π_ref · exp(β r̂): completions in proportion to their reward, not only the best.
     The paper learns Z by a network on the prompt. Here log Z is its least-squares value before the update (VarGrad,
-    arXiv 2010.10436): the mean of beta · Â + mean log π_ref − mean log π_old over the group. The authors' code computes
-    the clip of w and does not use it. With equal rewards only the term of the reference remains.
+    arXiv 2010.10436). The authors' code computes the clip of w and does not use it. With equal rewards only the term of
+    the reference remains.
 
     >>> logp, mask = torch.tensor([[-1.0], [-1.0]]), torch.ones(2, 1, dtype=torch.bool)
     >>> inputs = {"ref_logp": logp, "advantages": torch.tensor([[1.0], [-1.0]]), "mask": mask}

@@ -50,12 +50,14 @@ def dppo(
 ) -> Float[torch.Tensor, "B T"]:
     """Policy gradient in which a token has no gradient once its probability has moved too far (DPPO).
 
-    ℓ = −sg(min(w, cap) · [D ≤ δ]) · Â · log π: w = π/μ, D = |π − μ| or the binary KL(μ ‖ π), compared only where π has
-    moved in the direction of Â. δ is `high` where Â > 0, `low` where Â < 0. DPPO, arXiv 2602.04879 eq. 13 and 14.
-    PPO's ratio clips rare tokens after tiny changes of probability, and likely ones almost never; D treats them alike.
+    ℓ = −sg(v) · Â · log π, with v = 0 where D > high and Â > 0 and π > μ, 0 where D > low and Â < 0 and π < μ, else
+    min(π/μ, cap), D = {divergence tv → |π − μ|; kl → μ log(μ/π) + (1 − μ) log((1 − μ)/(1 − π))} and μ = {sampler engine
+    → π_rollout; old → π_old}: no gradient only where π has moved in the direction of Â. DPPO, arXiv 2602.04879 eq. 13,
+    14. PPO's ratio clips rare tokens after tiny changes of probability, and likely ones almost never; D treats them
+    alike.
 
     μ is the inference engine where it reports log-probs, as in the paper's §5.2, or always π_old with the `sampler`
-    "old" (verl). `cap` (default: `∞`) bounds w, and so does e²⁰. On policy the gradient is REINFORCE's. Â = 0: none.
+    "old" (verl). `cap` (default: `∞`) bounds π/μ, and so does e²⁰. On policy the gradient is REINFORCE's. Â = 0: none.
 
     >>> old = torch.tensor([[0.5, 0.5]]).log()
     >>> dppo(torch.tensor([[0.6, 0.7]]).log(), old, torch.tensor([[1.0]])).gt(0).tolist()  # 0.7 − 0.5 > 0.15
@@ -100,9 +102,9 @@ def topr(
 ) -> Float[torch.Tensor, "B T"]:
     """Policy gradient with a truncated importance weight for negative advantages only (TOPR).
 
-    ℓ = −a · sg(min(v, 1)) · Â · log π: v is 1 where Â > 0 and w elsewhere, a is `positive` or `negative`. TOPR, arXiv
-    2503.14286 eq. 8, with w of `sequence_sum` and Â = ±1. A good completion is imitated however unlikely it has become;
-    a bad one that the policy no longer generates has no gradient, so its log-probability does not fall without bound.
+    ℓ = −sg(v) · Â · log π, with v = positive where Â > 0, else negative · min(w, 1). TOPR, arXiv 2503.14286 eq. 8, with
+    w of `sequence_sum` and Â = ±1. A good completion is imitated however unlikely it has become; a bad one that the
+    policy no longer generates has no gradient, so its log-probability does not fall without bound.
 
     ROLL decides by the sign of the reward, here that of Â counts. On policy the gradient is REINFORCE's. Â = 0: none.
 

@@ -18,9 +18,9 @@ def self_confidence(
 ) -> Float[torch.Tensor, "B T"]:
     """Raise the log-likelihood of a sample by its own probability, without a baseline.
 
-    ℓ = −(p_old + alpha) · log π, where p_old = Πₜ π_old(yₜ) is the probability of the whole completion, without
-    gradient. RLSC, arXiv 2506.06395 eq. 6, with α 0.1 (§2.2). Use the aggregator `sequence_sum`, which sums log π over
-    the completion. The advantage is not used.
+    ℓ = −(p_old + alpha) · log π, with p_old = exp(Σₜ log π_old), the probability of the completion. RLSC, arXiv
+    2506.06395 eq. 6, with α 0.1 (§2.2). Use the aggregator `sequence_sum`, which sums log π over the completion. The
+    advantage is not used.
 
     It ascends Σ_y π(y)² (α = 0), the probability that two samples agree. For completions of some hundred tokens p_old
     is 0, and α alone remains: every sample becomes more likely by the same weight, whose expected gradient is 0. A
