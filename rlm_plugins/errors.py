@@ -91,7 +91,7 @@ def mistyped(word: str, present: Iterable[str]) -> str:
 def _close(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
     by_casefold = {choice.casefold(): choice for choice in choices}
     longer = [name for name in by_casefold if len(word) > 3 and name.startswith(word.casefold())]
-    close = longer or difflib.get_close_matches(word.casefold(), by_casefold, n=1, cutoff=cutoff)
+    close = sorted(longer, key=len) or difflib.get_close_matches(word.casefold(), by_casefold, n=1, cutoff=cutoff)
     return by_casefold[close[0]] if close else ""
 
 

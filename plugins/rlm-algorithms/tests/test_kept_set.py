@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from rlm_algorithms.kept_set import KeptSetPasses
+from rlm_algorithms.kept_passes import KeptSetPasses
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlm_plugins import recipe

@@ -116,23 +116,6 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, module: str, source: 
     return Registry()
 
 
-def test_a_third_party_part_with_a_builtin_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = """
-def length(completions, *, characters: int = 200):
-    return [0.0] * len(completions)
-
-@hookimpl
-def rlm_rewards():
-    return {"length": length}
-"""
-    registry = install(tmp_path, monkeypatch, "guest_with_length", source)
-    parts = [entry for entry in explain("length", registry) if entry["kind"] == "part"]
-    assert [entry["full_name"] for entry in parts] == ["builtin/length", "acme/length"]
-    (guest,) = explain("acme/length", registry)
-    assert guest["origin"] == "rlm-acme 2.3"
-    assert "from acme (rlm-acme 2.3)" in render(guest)
-
-
 def test_a_setting_of_a_plugin_is_explained_like_a_field_of_the_config() -> None:
     (setting,) = explain("target_kl", REGISTRY)
     assert (setting["kind"], setting["address"], setting["type"]) == (

@@ -86,6 +86,8 @@ def _set(inside: Tokens, parse: Parse) -> Value:
         conditions = [parse(part) for part in _conditions(parts[1])]
         domain = [] if lone_name(parts[0]) else [parse(parts[0])]
         elements = combined("intersection", [as_numbers(each) for each in (*domain, *conditions)])
+        if elements.variable not in ("", lone_name(split(parts[0], "\\in")[0])):
+            raise UnreadableError("a condition on another variable")
         return Numbers(elements.elements)  # {x | x > 2} is {y | y > 2}
     values = listed([parse(part) for part in split(inside, ",", ";")])
     return Items("{", tuple(values), "}")
@@ -231,6 +233,8 @@ def transposed(tokens: Tokens, parse: Parse) -> Value | None:
     if exponent[0] != "^" or not _MARKS & {*exponent[1:]} or not is_enclosed(tokens[:-size]):
         return None
     value = parse(tokens[:-size])
+    if isinstance(value, Matrix) and not value.bars:
+        return Matrix(tuple(zip(*value.rows, strict=True)))
     if isinstance(value, Items) and value.opened in ("(", "[", "<"):
         return Matrix(tuple((item,) for item in value.items))
     return None
