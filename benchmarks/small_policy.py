@@ -5,6 +5,7 @@ Its expected reward is known or a mean over many samples, so that a curve is smo
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,8 @@ from rlm_plugins.specs import Algorithm
 
 Tokens = list[int]
 Measure = Callable[[torch.Tensor], float]
+NEVER = -30.0
+"""A logit of what is never sampled."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,9 @@ def train(
     group_size: int = 8,
     updates: int = 1,
     rate: float = 0.1,
+    stale: int = 0,
 ) -> dict[str, list[float]]:
-    """Train a table and return each measure before training and after every step.
+    """Train a table and return each measure, and the `tokens` sampled so far, before training and after every step.
 
     Args:
         world: The task.
@@ -118,19 +122,23 @@ def train(
         group_size: Completions per group.
         updates: Optimizer steps per batch.
         rate: Of Adam.
+        stale: The policy that samples is that of so many batches before; at first the initial one.
     """
     generator = torch.Generator().manual_seed(seed)
     logits = world.start.clone().requires_grad_()
     optimizer = torch.optim.Adam([logits], lr=rate)
     curves = {name: [measure(logits.detach())] for name, measure in measures.items()}
+    curves["tokens"] = [0.0]
+    behaviors = deque([world.start], maxlen=stale + 1)
     for step in range(steps):
         drawn = torch.randint(world.contexts, (prompts,), generator=generator).tolist()
         asked = [prompt for prompt in drawn for _ in range(group_size)]
-        completions = sample(world, logits, asked, generator)
+        completions = sample(world, behaviors[0], asked, generator)
         batch, states, tokens = batch_of(world, asked, completions, group_size, step)
-        old = _logp(logits.detach(), states, tokens, batch.mask)
+        now = _logp(logits.detach(), states, tokens, batch.mask)
+        old = _logp(behaviors[0], states, tokens, batch.mask)
         reference = _logp(world.start, states, tokens, batch.mask)
-        given = replace(batch, logp=old, old_logp=old, rollout_logp=old, ref_logp=reference)
+        given = replace(batch, logp=now, old_logp=old, rollout_logp=old, ref_logp=reference)
         scored = score(replace(given, entropy=_entropy(logits.detach(), states)), parts)
         for _ in range(updates):
             logp, entropy = _logp(logits, states, tokens, batch.mask), _entropy(logits, states)
@@ -139,6 +147,8 @@ def train(
             if loss.requires_grad:
                 loss.backward()
                 optimizer.step()
+        behaviors.append(logits.detach().clone())
+        curves["tokens"].append(curves["tokens"][-1] + sum(map(len, completions)))
         for name, measure in measures.items():
             curves[name].append(measure(logits.detach()))
     return curves
