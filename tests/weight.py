@@ -16,14 +16,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "rlm_plugins"
 LIMITS = {
-    "lines of the core": 26_900,
-    "files of the core": 150,
+    "lines of the core": 25_800,
+    "files of the core": 142,
     "packages and modules directly under the core": 22,
-    "imports among the core's lines of code, in percent": 11.3,
-    "lines of core and packages": 68_000,
-    "lines of tests": 45_500,
-    "modules behind `from rlm_plugins import GRPOTrainer`": 62,
-    "lines of the core behind it": 11_350,
+    "imports among the core's lines of code, in percent": 11.0,
+    "lines of core and packages": 67_900,
+    "lines of tests": 46_500,
+    "modules behind `from rlm_plugins import GRPOTrainer`": 60,
+    "lines of the core behind it": 11_000,
     "packages": 18,
 }
 DOOR = """

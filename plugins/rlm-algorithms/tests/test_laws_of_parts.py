@@ -190,6 +190,7 @@ ELSEWHERE = {
     "test_time": "trains on its held-out examples: test_wrapped_environments",
     "prefixes": "test_demonstrations_and_balance",
     "teacher": "a section: test_teachers",
+    "kept_set": "a section: test_kept_set",
     "trajectory_balance": "test_demonstrations_and_balance",
 }
 

@@ -327,8 +327,9 @@ def of_settings(settings: StageSettings) -> dict[str, float]:
     values |= {"main_weight": weights.get(settings.main_reward), "forbidden_tokens": settings.forbidden_tokens}
     values |= {f"beta/{name}": beta for name, beta in settings.betas.items()}
     values |= {f"strength/{name}": x / LARGEST[name] for name, x in settings.betas.items() if name in LARGEST}
-    evaluated, sampled = settings["evaluation.max_new_tokens"], settings["trainer.max_completion_length"]
-    values["evaluated_length"] = evaluated / sampled if _is_number(evaluated) and settings["rewards"] else None
+    evaluated = settings["evaluation.max_new_tokens"]
+    sampled = (settings.section.get("trainer") or {}).get("max_completion_length")  # a stage of SFT samples nothing
+    values["evaluated_length"] = evaluated / sampled if _is_number(evaluated) and _is_number(sampled) else None
     values["total_weight"] = sum(map(abs, weights.values())) if weights else None
     values["decay"] = rate * decay if _is_number(rate) and _is_number(decay) else None
     values["warmup"] = warmup / steps if _is_number(warmup) and steps else None
