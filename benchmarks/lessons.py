@@ -1,63 +1,29 @@
 """Five symbols, five experiments: ``python benchmarks/lessons.py [--seeds 10] [--only reward]`` writes docs/lessons.md.
 
 Each experiment trains a small policy (`small_policy.py`) with the parts of the project, and the same with one symbol
-changed. Only a whole run of ten seeds writes the page's tables and picture; and only if every experiment passes its
-gate: the effect has the same sign on every seed.
+changed. Only a run of ten seeds that passes the gate (`small_experiment.py`) writes the page's tables and picture:
+each effect has the same sign on every seed.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 import sys
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import torch
-from foundations.page import T95, interval, with_block
-from small_policy import Measure, Tokens, World, equation, sample, train
+from small_experiment import Arm, Experiment, main
+from small_policy import NEVER, Measure, Tokens, World, equation, sample, train
 
 from rlm_plugins.equation.equation import Equation
 from rlm_plugins.registry.part import Part
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, PICTURE = ROOT / "docs/lessons.md", ROOT / "docs/lessons.png"
-FIRST_SEED = 100
-"""The reported seeds begin here; sizes and rates were chosen with seeds below."""
-NEVER = -30.0
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One training of an experiment: its label, and seed → curves of its measures."""
-
-    label: str
-    run: Callable[[int], dict[str, list[float]]]
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """Arms that differ in one symbol.
-
-    Args:
-        title: Of its table and panel.
-        arms: The first one is the control.
-        measures: Name of a measure → its description.
-        shown: The measure whose difference to the control decides.
-        sign: Expected sign of that difference, on every seed.
-        decided: Labels of the arms that the gate compares with the control.
-    """
-
-    title: str
-    arms: Sequence[Arm]
-    measures: dict[str, str]
-    shown: str
-    sign: int
-    decided: Sequence[str]
 
 
 def reward() -> Experiment:
@@ -331,85 +297,5 @@ EXPERIMENTS = {
 }
 
 
-def cell(values: Sequence[float]) -> str:
-    """Return mean and half-width of the 95 % interval over seeds."""
-    return f"{fmean(values):.2f} ± {interval(values)[1] - fmean(values):.2f}"
-
-
-Curves = dict[str, list[dict[str, list[float]]]]
-
-
-def gate(experiment: Experiment, curves: Curves) -> list[str]:
-    """Return the seeds on which an effect has another sign than expected."""
-    control = [run[experiment.shown][-1] for run in curves[experiment.arms[0].label]]
-    failed = []
-    for label in experiment.decided:
-        for seed, (run, other) in enumerate(zip(curves[label], control, strict=True), FIRST_SEED):
-            if (run[experiment.shown][-1] - other) * experiment.sign <= 0:
-                failed.append(f"{label}: seed {seed} has {run[experiment.shown][-1]:.3f}, the control {other:.3f}")
-    return failed
-
-
-def table(experiment: Experiment, curves: Curves, seconds: float) -> str:
-    """Return the table of an experiment as Markdown."""
-    seeds = len(next(iter(curves.values())))
-    control = [run[experiment.shown][-1] for run in curves[experiment.arms[0].label]]
-    head = [*experiment.measures.values(), f"less the control: {experiment.measures[experiment.shown]}"]
-    lines = [f"| | {' | '.join(head)} |", "|---|" + "--:|" * len(head)]
-    for arm in experiment.arms:
-        runs = curves[arm.label]
-        cells = [cell([run[name][-1] for run in runs]) for name in experiment.measures]
-        differences = [run[experiment.shown][-1] - other for run, other in zip(runs, control, strict=True)]
-        lines.append(f"| {arm.label} | {' | '.join(cells)} | {cell(differences) if any(differences) else '0'} |")
-    first = next(iter(curves.values()))[0]
-    starts = " · ".join(f"{name} {first[key][0]:.2f}" for key, name in experiment.measures.items())
-    return "\n".join([*lines, "", f"Start: {starts}. {seeds} seeds, {seconds:.0f} s of CPU time in all."])
-
-
-def draw(found: dict[str, tuple[Experiment, Curves]], file: Path) -> None:
-    """Write a panel per experiment: the mean over seeds of the deciding measure, and a line per seed."""
-    from matplotlib import pyplot as plt
-
-    figure, panels = plt.subplots(1, len(found), figsize=(3.1 * len(found), 3.2))
-    for panel, (experiment, curves) in zip(panels, found.values(), strict=True):
-        for number, (label, runs) in enumerate(curves.items()):
-            lines = [run[experiment.shown] for run in runs]
-            for line in lines:
-                panel.plot(line, color=f"C{number}", alpha=0.15, linewidth=0.7)
-            panel.plot([fmean(values) for values in zip(*lines, strict=True)], color=f"C{number}", label=label)
-        panel.set_title(experiment.title, fontsize=9)
-        panel.set_ylabel(experiment.measures[experiment.shown], fontsize=8)
-        panel.set_xlabel("step", fontsize=8)
-        panel.tick_params(labelsize=7)
-        panel.legend(fontsize=6.5, frameon=False)
-    figure.tight_layout()
-    figure.savefig(file, dpi=110)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiments; write the page if all of them are run on ten seeds and pass."""
-    parser = argparse.ArgumentParser(description="Run the experiments of docs/lessons.md.")
-    parser.add_argument("--seeds", type=int, default=10, choices=sorted(T95))
-    parser.add_argument("--only", choices=sorted(EXPERIMENTS))
-    given = parser.parse_args(arguments)
-    found, failed, tables = {}, [], {}
-    for name in [given.only] if given.only else EXPERIMENTS:
-        experiment, begin = EXPERIMENTS[name](), time.process_time()
-        curves = {arm.label: [arm.run(FIRST_SEED + seed) for seed in range(given.seeds)] for arm in experiment.arms}
-        tables[name] = table(experiment, curves, time.process_time() - begin)
-        found[name] = (experiment, curves)
-        failed += gate(experiment, curves)
-        print(f"{experiment.title}\n{tables[name]}\n", flush=True)
-    for line in failed:
-        print(f"gate: {line}", file=sys.stderr)
-    if not failed and not given.only and given.seeds == max(T95):
-        text = PAGE.read_text(encoding="utf-8")
-        for name, content in tables.items():
-            text = with_block(text, name, content)
-        PAGE.write_text(text, encoding="utf-8")
-        draw(found, PICTURE)
-    return int(bool(failed))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(EXPERIMENTS, PAGE, PICTURE))

@@ -5,6 +5,7 @@ Its expected reward is known or a mean over many samples, so that a curve is smo
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +22,8 @@ from rlm_plugins.specs import Algorithm
 
 Tokens = list[int]
 Measure = Callable[[torch.Tensor], float]
+NEVER = -30.0
+"""A logit of what is never sampled."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +109,9 @@ def train(
     updates: int = 1,
     rate: float = 0.1,
     refresh: int = 1,
+    stale: int = 0,
 ) -> dict[str, list[float]]:
-    """Train a table and return each measure before training and after every step.
+    """Train a table and return each measure, and the `tokens` sampled so far, before training and after every step.
 
     Args:
         world: The task.
@@ -119,22 +123,25 @@ def train(
         group_size: Completions per group.
         updates: Optimizer steps per batch.
         rate: Of Adam.
-        refresh: Steps after which the sampling policy becomes the trained one.
+        refresh: Batches after which the policy that samples is renewed.
+        stale: It is renewed with the policy of so many renewals before; at first with the initial one.
     """
     generator = torch.Generator().manual_seed(seed)
     logits = world.start.clone().requires_grad_()
     optimizer = torch.optim.Adam([logits], lr=rate)
     curves = {name: [measure(logits.detach())] for name, measure in measures.items()}
+    curves["tokens"] = [0.0]
+    behaviors = deque([world.start], maxlen=stale + 1)
     for step in range(steps):
         drawn = torch.randint(world.contexts, (prompts,), generator=generator).tolist()
         asked = [prompt for prompt in drawn for _ in range(group_size)]
         if step % refresh == 0:
-            sampler = logits.detach().clone()
-        completions = sample(world, sampler, asked, generator)
+            behaviors.append(logits.detach().clone())
+        completions = sample(world, behaviors[0], asked, generator)
         batch, states, tokens = batch_of(world, asked, completions, group_size, step)
-        old = _logp(sampler, states, tokens, batch.mask)
-        reference = _logp(world.start, states, tokens, batch.mask)
         now = _logp(logits.detach(), states, tokens, batch.mask)
+        old = _logp(behaviors[0], states, tokens, batch.mask)
+        reference = _logp(world.start, states, tokens, batch.mask)
         given = replace(batch, logp=now, old_logp=old, rollout_logp=old, ref_logp=reference)
         scored = score(replace(given, entropy=_entropy(logits.detach(), states)), parts)
         for _ in range(updates):
@@ -144,6 +151,7 @@ def train(
             if loss.requires_grad:
                 loss.backward()
                 optimizer.step()
+        curves["tokens"].append(curves["tokens"][-1] + sum(map(len, completions)))
         for name, measure in measures.items():
             curves[name].append(measure(logits.detach()))
     return curves

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import experiment
 import page
 import pytest
+import small_experiment
+import stale_samples
 import tasks
-import torch
 from experiment import Experiment, Job
 
 from rlm_plugins.recipe.compose import compose
@@ -82,21 +84,25 @@ def test_wrong_label_is_the_sum_without_carries() -> None:
     assert tasks.wrong_label(texts, prompts) == [1.0, 0.0, 0.0], "71 forgets a carry; 27+32 has none to forget"
 
 
-def test_only_the_tokens_after_the_answer_are_trained() -> None:
-    class Tokenizer:
-        def convert_tokens_to_ids(self, token: str) -> int:
-            return {"</answer>": 9}[token]
-
-    rewards, group = torch.tensor([1.0, 0.0, 0.0, 0.0]), torch.zeros(4, dtype=torch.long)
-    ids = [[5, 9, 1, 1], [5, 9, 1], [5, 5], [9]]
-    mask = torch.tensor([[True] * len(row) + [False] * (4 - len(row)) for row in ids])
-    for scale, size in (("none", torch.ones(())), ("group", rewards.std() + 1e-4)):
-        actual = tasks.only_idle(rewards, group, mask, ids, Tokenizer(), scale=scale)
-        expected = torch.tensor([[0, 0, 0.75, 0.75], [0, 0, -0.25, 0], [0] * 4, [0] * 4]) / size
-        torch.testing.assert_close(actual, expected)
-
-
 def test_interval_is_students() -> None:
     low, high = page.interval([0.2, 0.4, 0.6])
     assert (low + high) / 2 == pytest.approx(0.4)
     assert (high - low) / 2 == pytest.approx(4.303 * 0.2 / 3**0.5)
+
+
+@pytest.mark.parametrize(("scale", "is_open"), [(1.0, True), (10.0, False)])
+def test_gate_closes_when_the_rate_is_multiplied_by_ten(scale: float, is_open: bool) -> None:
+    found = stale_samples.experiment(0.4, scale, steps=15)
+    control = found.arms[0]
+    curves = {control.label: [control.run(seed) for seed in (0, 1)]}
+    failed = small_experiment.gate(replace(found, arms=[control]), curves)
+    assert (not failed) is is_open, failed
+
+
+@pytest.mark.parametrize(
+    ("curve", "reason"), [([0.1, 0.3], "starts"), ([0.5, 0.4], "goes"), ([0.79, 1.2], "saturated")]
+)
+def test_gate_names_what_failed(curve: list[float], reason: str) -> None:
+    found = stale_samples.experiment(0.4)
+    arm = found.arms[0]
+    assert reason in " ".join(small_experiment.gate(replace(found, arms=[arm]), {arm.label: [{"accuracy": curve}]}))

@@ -17,7 +17,6 @@ ORDER = (
     "model_prior",
     "tricks",
     "process_and_outcome",
-    "length_bias",
     "discount",
     "collapse",
 )

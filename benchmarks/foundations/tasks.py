@@ -1,26 +1,15 @@
-"""Tasks of the experiments: functions of digit strings, mixtures, free lengths, wrong labels."""
+"""Tasks of the experiments: functions of digit strings, mixtures, wrong labels."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
-
-from jaxtyping import Bool, Float, Int
+from typing import Any
 
 from rlm_plugins import hookimpl
-from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.builtin.environments import addition
-from rlm_plugins.lazy import torch
 from rlm_plugins.specs import EnvironmentSpec
-
-if TYPE_CHECKING:
-    from transformers import TrainerCallback
-
-    from rlm_plugins.equation.batch import Batch
-    from rlm_plugins.run.folder import Run
-    from rlm_plugins.stage import Stage
 
 FUNCTIONS = {
     "a": lambda text: text[::-1],
@@ -102,33 +91,6 @@ def mixed(*, parts: Sequence[dict[str, Any]], seed: int = 0) -> EnvironmentSpec:
     return EnvironmentSpec(train=train, test=[row for spec in built for row in spec.test])
 
 
-def idle_sums(
-    *, slip: float = 0.5, stop: float = 0.08, most: int = 48, train_rows: int = 8192, seed: int = 0
-) -> EnvironmentSpec:
-    """Return sums of two digits above 9, ``7+8=?`` → 15, or 5 without the carry; idle tokens follow the answer.
-
-    Args:
-        slip: Share of demonstrations that omit the carry.
-        stop: Probability of the end after each idle token, ``;``. So their number is geometric, whatever the answer.
-        most: Largest number of idle tokens.
-        train_rows: Training examples.
-        seed: Of the training examples.
-    """
-    rng = random.Random(f"idle {seed}")
-    pairs = [(a, b) for a in range(1, 10) for b in range(1, 10) if a + b > 9]
-
-    def example() -> dict[str, Any]:
-        (a, b), idle = rng.choice(pairs), 0
-        while rng.random() > stop and idle < most:
-            idle += 1
-        said = a + b - (10 if rng.random() < slip else 0)
-        prompt = [{"role": "user", "content": f"{a}+{b}=?"}]
-        return {"prompt": prompt, "answer": str(a + b), "demonstration": f"<answer>{said}</answer>{';' * idle}"}
-
-    rows = [example() for _ in range(train_rows)]
-    return EnvironmentSpec(train=rows, test=rows[:64])
-
-
 TASKS: dict[str, Any] = {"addition": addition, "functions": functions}
 
 
@@ -144,60 +106,13 @@ def wrong_label(completions: Sequence[str], prompts: Sequence[Any]) -> list[floa
     return found
 
 
-def only_idle(
-    rewards: Float[torch.Tensor, "B"],
-    group: Int[torch.Tensor, "B"],
-    mask: Bool[torch.Tensor, "B T"],
-    completion_ids: list[list[int]],
-    tokenizer: Any,
-    *,
-    scale: Literal["group", "none"] = "group",
-) -> Float[torch.Tensor, "B T"]:
-    """Return Âᵢ of GRPO (or with the scale "none" of Dr. GRPO) on the tokens after the answer, 0 on all others.
-
-    So the length is trained while the answer is not: the share of wrong answers stays, and no length is better.
-    """
-    advantages = group_relative(rewards, group, scale=scale)
-    answered = tokenizer.convert_tokens_to_ids("</answer>")
-    chosen = torch.zeros_like(mask)
-    for row, ids in enumerate(completion_ids):
-        chosen[row, ids.index(answered) + 1 if answered in ids else len(ids) :] = True
-    return advantages.unsqueeze(1) * (chosen & mask)
-
-
-def lengths(run: Run) -> TrainerCallback:
-    """Log the mean length of right and of wrong completions, in tokens, of each generation batch, to lengths.jsonl."""
-    from transformers import TrainerCallback
-
-    def observe(stage: Stage, step: int, prompts: Any, completions: Any, batch: Batch) -> None:
-        right, tokens = batch.named_rewards["accuracy"] > 0.5, batch.mask.sum(1).float()
-        means = {"right": tokens[right].mean().item(), "wrong": tokens[~right].mean().item()}
-        known = {name: value for name, value in means.items() if value == value}
-        run.append("lengths.jsonl", {"stage": stage.name, "step": step, **known})
-
-    run.observers.append(observe)
-    return TrainerCallback()
-
-
 @hookimpl
 def rlm_environments() -> dict[str, object]:
     """Return the environments of this file."""
-    return {"functions": functions, "mixed": mixed, "idle_sums": idle_sums}
+    return {"functions": functions, "mixed": mixed}
 
 
 @hookimpl
 def rlm_rewards() -> dict[str, object]:
     """Return the rewards of this file."""
     return {"wrong_label": wrong_label}
-
-
-@hookimpl
-def rlm_advantages() -> dict[str, object]:
-    """Return the advantages of this file."""
-    return {"only_idle": only_idle}
-
-
-@hookimpl
-def rlm_callbacks() -> dict[str, object]:
-    """Return the callbacks of this file."""
-    return {"lengths": lengths}
