@@ -117,7 +117,7 @@ def draw(found: dict[str, tuple[Experiment, Curves]], file: Path) -> None:
         panel.tick_params(labelsize=7)
         panel.legend(fontsize=6.5, frameon=False)
     figure.tight_layout()
-    figure.savefig(file, dpi=110)
+    figure.savefig(file, dpi=80)
 
 
 def main(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from fixtures_equations import equation, loss_batch, part, scoring
 
-from rlm_plugins.builtin import advantages, filters
+from rlm_plugins.builtin import advantages, shapers
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.equation.step import objective, score
 from rlm_plugins.errors import PartError, RecipeError
@@ -89,7 +89,7 @@ def test_out_of_memory_is_not_reported_as_a_part_error() -> None:
 
 
 def test_error_of_a_part_keeps_its_message() -> None:
-    spread = part("rlm_filters", filters.nonzero_std, reward="acuracy")
+    spread = part("rlm_filters", shapers.nonzero_std, reward="acuracy")
     batch = scoring([1.0, 2.0], named_rewards={"accuracy": torch.zeros(2)})
     with pytest.raises(RecipeError, match="did you mean 'accuracy'"):
         score(batch, equation(filters=[spread]))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rlm_testing import batches
 
-from rlm_plugins.builtin import advantages, filters, importance, penalties, policy_losses, shapers
+from rlm_plugins.builtin import advantages, importance, penalties, policy_losses, shapers
 from rlm_plugins.builtin import token_weights as weights
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.step import objective, score
@@ -112,7 +112,7 @@ def test_advantage_gets_only_kept_completions() -> None:
 
 
 def test_filters_do_not_get_unscored_completions() -> None:
-    spread = part("rlm_filters", filters.nonzero_std)
+    spread = part("rlm_filters", shapers.nonzero_std)
     batch = scoring([1.0, 0.0, 1.0, NAN], group=[0, 0, 1, 1], named_rewards={})
     assert score(batch, equation(filters=[spread])).mask.any(1).tolist() == [True, True, False, True]
 
@@ -233,7 +233,7 @@ EVERYTHING = {
         part("rlm_penalties", penalties.entropy),
     ],
     "shapers": [part("rlm_shapers", shapers.kl_in_reward), part("rlm_shapers", shapers.overlong)],
-    "filters": [part("rlm_filters", filters.nonzero_std)],
+    "filters": [part("rlm_filters", shapers.nonzero_std)],
     "advantage": part("rlm_advantages", advantages.gae),
 }
 

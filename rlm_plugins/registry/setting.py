@@ -120,6 +120,8 @@ def _hint(value: object, errors: Sequence[Mapping[str, Any]]) -> str:
     types = [error["type"] for error in errors]
     if value is None:
         return "it is empty: add a value, or remove it"
+    if isinstance(value, dict) and types == ["list_type"]:
+        return "write a list: `- {name: …}`"
     if isinstance(value, float) and "int_type" in types:
         return f"{value // 1:.0f} or {value // 1 + 1:.0f}"
     listed = " ".join(str(error["ctx"]["expected"]) for error in errors if error["type"] in ("literal_error", "enum"))
