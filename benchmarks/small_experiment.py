@@ -59,8 +59,8 @@ Curves = dict[str, list[dict[str, list[float]]]]
 def gate(experiment: Experiment, curves: Curves) -> list[str]:
     """Return what forbids to write the page: a control that does not learn, or an effect with another sign.
 
-    With a `task`, its start must lie between 20 and 80 %, the control must gain on every seed, and no arm may be
-    saturated (a mean over its steps of 98 % or more: then no difference can show).
+    With a `task`, its start must lie between 20 and 80 %, and the control must gain on every seed. No arm may be
+    saturated: with a mean over its steps of 98 % or more no difference can show.
     """
     failed = []
     control = curves[experiment.arms[0].label]

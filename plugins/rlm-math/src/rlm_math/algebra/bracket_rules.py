@@ -236,5 +236,5 @@ def transposed(tokens: Tokens, parse: Parse) -> Value | None:
     if isinstance(value, Matrix) and not value.bars:
         return Matrix(tuple(zip(*value.rows, strict=True)))
     if isinstance(value, Items) and value.opened in ("(", "[", "<"):
-        return Matrix(tuple((item,) for item in value.items))
+        return Items("(", value.items, ")")  # `are_same` takes a column for the tuple of its entries
     return None
