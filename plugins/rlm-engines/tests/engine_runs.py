@@ -123,6 +123,14 @@ class Merging(EngineCheck):
         policy.unmerge_adapter()
 
 
+def saved_base(folder: Path, seed: int = 0) -> Path:
+    """Save a model of `SCRATCH` with its tokenizer, as a server loads it."""
+    spec = rlm.part("model", **SCRATCH, seed=seed)()
+    spec.load().save_pretrained(folder)
+    spec.tokenizer().save_pretrained(folder)
+    return folder
+
+
 def train(folder: Path, engine: Any, *, model: Mapping[str, Any] | None = None, **changes: Any) -> list[dict[str, Any]]:
     """Train with an engine, and return the lines of the recorder."""
     trainer = {"max_steps": 2, "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 6}
