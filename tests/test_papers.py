@@ -249,8 +249,11 @@ def sizes(file: Path) -> list[str]:
     return [f"trainer.{key}={value}" for key, value in TINY.items() if key in said]
 
 
-def two_steps(file: Path, folder: Path, *further: str) -> Run:
-    """Train two steps with `algorithm:` unchanged; the reward `accuracy` is random."""
+def two_steps(file: Path, folder: Path, *further: str, has_engine: bool = False) -> Run:
+    """Train two steps with `algorithm:` unchanged; the reward `accuracy` is random.
+
+    `has_engine`: `further` names an engine, which reports the log-probs that some recipes weigh by.
+    """
     torch.set_num_threads(1)
     changes = [
         f"plugins={{load: [{CANNED}]}}",
@@ -265,7 +268,9 @@ def two_steps(file: Path, folder: Path, *further: str) -> Run:
         changes += ["critic.warmup_steps=1"]
     if recipe.load(file).bodies[0].get("rewards"):
         changes += ["rewards=[{name: coin, as: accuracy}]"]
-    if file.stem == "flash_reinforce":
+    if has_engine:
+        pass
+    elif file.stem == "flash_reinforce":
         changes += ["trainer.stale=1"]  # its gate drops completions whose log-probs are far from the policy's
     elif file.stem in ELSEWHERE:
         changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]

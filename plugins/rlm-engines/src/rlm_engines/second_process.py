@@ -95,7 +95,7 @@ class SecondProcess:
         self._call("start", policy)
 
     def sync(self, weights: Weights, version: int) -> None:
-        """Send the folder of the adapter, or weights; after the first ones a `TrainerPolicy` needs the trained alone."""
+        """Send the folder of the adapter, or weights; of a `TrainerPolicy` first all, then those that are trained."""
         if isinstance(weights, Path):
             self._call("sync", weights, version)
         else:
