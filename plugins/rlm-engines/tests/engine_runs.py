@@ -11,6 +11,7 @@ import torch
 from rlm_engines.engine_check import EngineCheck
 from rlm_engines.reference import Reference
 from rlm_engines.vllm_engine import Vllm
+from rlm_engines.vllm_server import VllmServer
 
 import rlm_plugins as rlm
 from rlm_plugins import hookimpl
@@ -92,6 +93,13 @@ class WithoutAdapter(Vllm):
         self._request = None
 
 
+class ServerWithoutAdapter(VllmServer):
+    """A server that samples without the adapter."""
+
+    def _choice(self, body: Mapping[str, Any]) -> Any:
+        return super()._choice({**body, "model": self._base_name})
+
+
 class Brain(Vllm):
     """vLLM with its default, which replaces float32 by bfloat16."""
 
@@ -103,7 +111,7 @@ class Brain(Vllm):
 @hookimpl
 def rlm_engines() -> dict[str, object]:
     """Return the engines with a fault."""
-    sick = (IgnoresWeights, KeepsFirst, DropsQueries, Halves, Warm, WithoutAdapter, Brain)
+    sick = (IgnoresWeights, KeepsFirst, DropsQueries, Halves, Warm, WithoutAdapter, Brain, ServerWithoutAdapter)
     return {engine.__name__: engine for engine in sick}
 
 

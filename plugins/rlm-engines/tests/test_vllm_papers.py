@@ -12,9 +12,9 @@ from engine_runs import LORA, SCRATCH
 
 pytest.importorskip("vllm")
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
-import test_papers  # noqa: E402
+import test_papers
 
-from rlm_plugins import recipe  # noqa: E402
+from rlm_plugins import recipe
 
 FILES = [file for file in test_papers.FILES if recipe.load(file).bodies[0]["trainer"].get("use_vllm")]
 GAMES = {file.stem for file in test_papers.OF_GAMES}
