@@ -12,9 +12,11 @@ from rlm_engines.adapters import check_adapter
 from rlm_plugins.errors import RecipeError, RlmError
 
 
-@pytest.mark.parametrize("lora", [LORA, None])
-def test_an_engine_samples_from_the_policy_of_each_step(tmp_path: Path, lora: Any) -> None:
-    lines = train(tmp_path, "reference", model={**SCRATCH, **({"lora": lora} if lora else {})})
+@pytest.mark.parametrize(
+    ("engine", "lora"), [("reference", LORA), ("reference", None), ("second_process", LORA), ("second_process", None)]
+)
+def test_an_engine_samples_from_the_policy_of_each_step(tmp_path: Path, engine: str, lora: Any) -> None:
+    lines = train(tmp_path, engine, model={**SCRATCH, **({"lora": lora} if lora else {})})
     assert [line["versions"] for line in lines] == [[0] * 4, [1] * 4]
     assert max(line["max"] for line in lines) < 2e-6
     assert all(abs(line["ratio"] - 1) < 1e-5 for line in lines)
