@@ -1,4 +1,4 @@
-"""Server with the part of vLLM's OpenAI routes that an engine needs: the log-probs of a local copy of the model."""
+"""Server with the routes of vLLM that an engine needs, which has the true log-probs of a local copy of the model."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
+from peft import PeftModel
 from transformers import AutoModelForCausalLM
+
+MISSING = 404, {"detail": "Not Found"}
 
 
 class Server(ThreadingHTTPServer):
-    """Samples by the softmax of the copy in `folder`.
+    """Samples by the softmax of the model in `folder`.
 
     Args:
         faults: `ignores` the adapter; reports `raw` log-probs; has no route for adapters (`fixed`); refuses them
@@ -26,27 +28,26 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, folder: Path, *faults: str, ends_after: int = 10**9) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.base = AutoModelForCausalLM.from_pretrained(folder).eval()
-        self.faults, self.ends_after, self.lock = faults, ends_after, threading.Lock()
-        self.adapters: dict[str, Any] = {}
-        self.loaded, self.completed = list[str](), 0
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
+        self.folder, self.faults, self.rest, self.lock = folder, faults, ends_after, threading.Lock()
+        self.base, self.adapters, self.loaded = AutoModelForCausalLM.from_pretrained(folder), dict[str, Any](), []
 
-    def load(self, name: str, folder: str) -> tuple[int, str]:
-        """Load an adapter."""
+    def load_lora_adapter(self, lora_name: str, lora_path: str) -> tuple[int, Any]:
         if "without_lora" in self.faults:
-            return 500, "LoRA is not enabled. Use --enable-lora to enable LoRA."
-        if not Path(folder).is_dir():
-            return 404, f"Loading lora {name} failed: No adapter found for {folder}"
-        from peft import PeftModel
+            return 500, {"error": {"message": "LoRA is not enabled. Use --enable-lora to enable LoRA."}}
+        if not Path(lora_path).is_dir():
+            return 404, {"error": {"message": f"Loading lora {lora_name} failed: No adapter found for {lora_path}"}}
+        self.adapters[lora_name] = PeftModel.from_pretrained(
+            AutoModelForCausalLM.from_pretrained(self.folder), lora_path
+        )
+        self.loaded.append(lora_name)
+        return 200, {}
 
-        base = AutoModelForCausalLM.from_pretrained(self.base.config._name_or_path)
-        self.adapters[name] = PeftModel.from_pretrained(base, folder).eval()
-        self.loaded.append(name)
-        return 200, "Success"
+    def unload_lora_adapter(self, lora_name: str) -> tuple[int, Any]:
+        return (200, {}) if self.adapters.pop(lora_name, None) else (404, {"error": {"message": "not found"}})
 
     @torch.no_grad()
-    def complete(self, body: Any) -> dict[str, Any]:
-        """Return a choice."""
+    def completions(self, **body: Any) -> tuple[int, Any]:
         model = self.base if "ignores" in self.faults else self.adapters.get(body["model"], self.base)
         ids, random = list(body["prompt"]), torch.Generator().manual_seed(body.get("seed") or 0)
         logp = model(torch.tensor([ids])).logits[0].log_softmax(1)
@@ -59,58 +60,43 @@ class Server(ThreadingHTTPServer):
                 scaled = scaled.masked_fill(scaled < scaled.topk(k).values[-1], -torch.inf)
             tokens.append(int(torch.multinomial(scaled.softmax(0), 1, generator=random)))
             values.append(float((raw if "raw" in self.faults else scaled).log_softmax(0)[tokens[-1]]))
-        choice = {"token_ids": tokens, "logprobs": {"token_logprobs": values}}
-        return {"choices": [choice | ({"prompt_logprobs": prompt} if "prompt_logprobs" in body else {})]}
+        choice = {"token_ids": tokens, "logprobs": {"token_logprobs": values}, "prompt_logprobs": prompt}
+        return 200, {"choices": [choice]}
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        if self.path != "/v1/models":
-            self._send(404, {"detail": "Not Found"})
-            return
         names = ["base", "other"] if "several" in self.server.faults else ["base"]
-        adapters = [{"id": name, "parent": "base"} for name in self.server.adapters]
-        self._send(200, {"data": [*({"id": name} for name in names), *adapters]})
+        data = [*({"id": name} for name in names), *({"id": x, "parent": "base"} for x in self.server.adapters)]
+        self._send(*((200, {"data": data}) if self.path == "/v1/models" else MISSING))
 
     def do_POST(self) -> None:
+        route = self.path.removeprefix("/v1/")
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with self.server.lock:
-            self._answer(self.path.removeprefix("/v1/"), body)
-
-    def _answer(self, path: str, body: Any) -> None:
-        if path == "completions":
-            self.server.completed += 1
-            if self.server.completed <= self.server.ends_after:
-                self._send(200, self.server.complete(body))
-        elif "fixed" in self.server.faults:
-            self._send(404, {"detail": "Not Found"})
-        elif path == "load_lora_adapter":
-            status, message = self.server.load(body["lora_name"], body["lora_path"])
-            self._send(status, {"error": {"message": message}})
-        else:
-            known = self.server.adapters.pop(body["lora_name"], None)
-            self._send(200 if known else 404, {"error": {"message": "no such adapter"}})
+            self.server.rest -= route == "completions"
+            if self.server.rest >= 0:
+                fixed = "fixed" in self.server.faults and route != "completions"
+                self._send(*(MISSING if fixed else getattr(self.server, route)(**body)))
 
     def _send(self, status: int, answer: Any) -> None:
-        data = json.dumps(answer).encode()
         self.send_response(status)
-        self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(json.dumps(answer).encode())
 
     def log_message(self, *args: Any) -> None:
-        """Print nothing."""
+        pass
 
 
 @contextmanager
-def serving(folder: Path, *faults: str, **options: Any) -> Iterator[Any]:
-    """Run a server inside a ``with`` block; yield it with its address."""
+def serving(folder: Path, *faults: str, **options: Any) -> Iterator[Server]:
+    """Run a server inside a ``with`` block."""
     server = Server(folder, *faults, **options)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield SimpleNamespace(server=server, url=f"http://127.0.0.1:{server.server_address[1]}/v1")
+        yield server
     finally:
         server.shutdown()
         server.server_close()

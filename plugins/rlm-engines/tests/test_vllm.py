@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,35 +81,6 @@ def test_evaluation_equals_greedy_transformers(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr + ended.stdout
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Run `vllm serve` with a tiny base; yield its process, folder and address."""
-    base = saved_base(tmp_path_factory.mktemp("base"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ["--dtype", "float32", "--enable-lora", "--max-lora-rank", "8", "--logprobs-mode", "processed_logprobs"]
-    options += ["--enforce-eager", "--max-model-len", "128", "--host", "127.0.0.1", "--port", str(port)]
-    environment = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-    environment |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    command = [str(Path(sys.executable).with_name("vllm")), "serve", str(base), *options]
-    log = base / "server.log"
-    with log.open("w") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, **environment})
-    end = time.monotonic() + 500
-    while True:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
-            break
-        except OSError:
-            assert process.poll() is None, log.read_text()[-3000:]
-            assert time.monotonic() < end, log.read_text()[-3000:]
-            time.sleep(1)
-    yield SimpleNamespace(process=process, base=base, url=f"http://127.0.0.1:{port}/v1")
-    process.terminate()
-    process.wait(30)
-
-
 def with_server(folder: Path, server: Any, name: str = "vllm_server", **changes: Any) -> list[dict[str, Any]]:
     model = {"name": str(server.base), "dtype": "float32", "lora": LORA}
     return train(folder, {"name": name, "url": server.url}, model=model, **changes)
@@ -133,11 +99,3 @@ def test_a_server_with_a_fault_is_refused(tmp_path: Path, server: Any) -> None:
     other = SimpleNamespace(url=server.url, base=saved_base(tmp_path / "other", seed=1))
     with pytest.raises(RlmError, match="does not sample from the policy"):
         with_server(tmp_path / "b", other)
-
-
-def test_a_server_that_ends_stops_the_run(tmp_path: Path, server: Any) -> None:
-    """The last test of the server."""
-    server.process.terminate()
-    server.process.wait(60)
-    with pytest.raises(RlmError, match="does not answer"):
-        with_server(tmp_path, server)

@@ -36,8 +36,8 @@ def test_a_server_samples_from_the_policy_of_each_step(tmp_path: Path, base: Pat
         lines = run(tmp_path, base, at.url, engine={"folder": str(shared)}, trainer={"temperature": 0.8})
         assert [line["versions"] for line in lines] == [[0] * 4, [1] * 4]
         assert max(line["max"] for line in lines) < 2e-6
-        assert len({*at.server.loaded}) == len(at.server.loaded) >= 4, "a new name per sync"
-        assert not at.server.adapters, "the last adapter is unloaded at the end"
+        assert len({*at.loaded}) == len(at.loaded) >= 4, "a new name per sync"
+        assert not at.adapters, "the last adapter is unloaded at the end"
     assert not list(shared.iterdir())
 
 
