@@ -37,14 +37,6 @@ class Recorder(StepObserver):
             file.write(json.dumps(line) + "\n")
 
 
-class IgnoresWeights(Reference):
-    """Never loads an adapter or weights."""
-
-    def sync(self, weights: Weights, version: int) -> None:
-        """Load nothing."""
-        self._version = version
-
-
 class KeepsFirst(Reference):
     """Loads the first weights only."""
 
@@ -111,7 +103,7 @@ class Brain(Vllm):
 @hookimpl
 def rlm_engines() -> dict[str, object]:
     """Return the engines with a fault."""
-    sick = (IgnoresWeights, KeepsFirst, DropsQueries, Halves, Warm, WithoutAdapter, Brain, ServerWithoutAdapter)
+    sick = (KeepsFirst, DropsQueries, Halves, Warm, WithoutAdapter, Brain, ServerWithoutAdapter)
     return {engine.__name__: engine for engine in sick}
 
 

@@ -26,7 +26,6 @@ def test_an_engine_samples_from_the_policy_of_each_step(tmp_path: Path, engine: 
 @pytest.mark.parametrize(
     ("engine", "fault"),
     [
-        ("IgnoresWeights", "keeps the weights of an earlier sync"),
         ("KeepsFirst", "keeps the weights of an earlier sync"),
         ("DropsQueries", "drops what is trained in `q_proj`"),
         ("Halves", "computes in another type than the policy's float32"),
