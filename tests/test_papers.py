@@ -250,10 +250,7 @@ def sizes(file: Path) -> list[str]:
 
 
 def two_steps(file: Path, folder: Path, *further: str, has_engine: bool = False) -> Run:
-    """Train two steps with `algorithm:` unchanged; the reward `accuracy` is random.
-
-    `has_engine`: `further` names an engine, which reports the log-probs that some recipes weigh by.
-    """
+    """Train two steps with `algorithm:` unchanged; the reward `accuracy` is random. An engine reports log-probs."""
     torch.set_num_threads(1)
     changes = [
         f"plugins={{load: [{CANNED}]}}",
@@ -268,11 +265,9 @@ def two_steps(file: Path, folder: Path, *further: str, has_engine: bool = False)
         changes += ["critic.warmup_steps=1"]
     if recipe.load(file).bodies[0].get("rewards"):
         changes += ["rewards=[{name: coin, as: accuracy}]"]
-    if has_engine:
-        pass
-    elif file.stem == "flash_reinforce":
+    if file.stem == "flash_reinforce" and not has_engine:
         changes += ["trainer.stale=1"]  # its gate drops completions whose log-probs are far from the policy's
-    elif file.stem in ELSEWHERE:
+    elif file.stem in ELSEWHERE and not has_engine:
         changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
     if file.stem == "prime":
         changes += ["algorithm.filters=[accuracy_band]"]  # its other filter drops truncated ones, here all

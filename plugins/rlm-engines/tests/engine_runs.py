@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +68,6 @@ class Halves(Reference):
         super().start(EnginePolicy(**{**vars(policy), "dtype": "bfloat16"}))
 
 
-class Warm(Reference):
-    """Samples and scores at temperature 2."""
-
-    def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return half of each log-prob."""
-        return [[x / 2 for x in row] for row in super().score(sequences)]
-
-
 class WithoutAdapter(Vllm):
     """vLLM that samples without the adapter."""
 
@@ -103,7 +95,7 @@ class Brain(Vllm):
 @hookimpl
 def rlm_engines() -> dict[str, object]:
     """Return the engines with a fault."""
-    sick = (KeepsFirst, DropsQueries, Halves, Warm, WithoutAdapter, Brain, ServerWithoutAdapter)
+    sick = (KeepsFirst, DropsQueries, Halves, WithoutAdapter, Brain, ServerWithoutAdapter)
     return {engine.__name__: engine for engine in sick}
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,19 +16,18 @@ MISSING = 404, {"detail": "Not Found"}
 
 
 class Server(ThreadingHTTPServer):
-    """Samples by the softmax of the model in `folder`.
-
-    Args:
-        faults: `ignores` the adapter; reports `raw` log-probs; has no route for adapters (`fixed`); refuses them
-            (`without_lora`); lists `several` bases.
-        ends_after: Completions before it closes every connection.
-    """
+    """Samples by the softmax of a model, with `faults`; closes connections after `ends_after` requests."""
 
     def __init__(self, folder: Path, *faults: str, ends_after: int = 10**9) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}/v1"
         self.folder, self.faults, self.rest, self.lock = folder, faults, ends_after, threading.Lock()
         self.base, self.adapters, self.loaded = AutoModelForCausalLM.from_pretrained(folder), dict[str, Any](), []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def server_close(self) -> None:
+        self.shutdown()
+        super().server_close()
 
     def load_lora_adapter(self, lora_name: str, lora_path: str) -> tuple[int, Any]:
         if "without_lora" in self.faults:
@@ -88,15 +85,3 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *args: Any) -> None:
         pass
-
-
-@contextmanager
-def serving(folder: Path, *faults: str, **options: Any) -> Iterator[Server]:
-    """Run a server inside a ``with`` block."""
-    server = Server(folder, *faults, **options)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -29,7 +29,6 @@ def test_an_engine_samples_from_the_policy_of_each_step(tmp_path: Path, engine: 
         ("KeepsFirst", "keeps the weights of an earlier sync"),
         ("DropsQueries", "drops what is trained in `q_proj`"),
         ("Halves", "computes in another type than the policy's float32"),
-        ("Warm", "does not sample from the policy"),
     ],
 )
 def test_a_fault_of_an_engine_is_named_before_the_first_step(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from engine_runs import LORA, saved_base, train
-from openai_server import serving
+from openai_server import Server
 from rlm_engines import vllm_server
 
 from rlm_plugins.errors import RlmError
@@ -32,7 +32,7 @@ def run(folder: Path, base: Path, url: str, **changes: Any) -> list[dict[str, An
 def test_a_server_samples_from_the_policy_of_each_step(tmp_path: Path, base: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
-    with serving(base) as at:
+    with Server(base) as at:
         lines = run(tmp_path, base, at.url, engine={"folder": str(shared)}, trainer={"temperature": 0.8})
         assert [line["versions"] for line in lines] == [[0] * 4, [1] * 4]
         assert max(line["max"] for line in lines) < 2e-6
@@ -52,13 +52,13 @@ def test_a_server_samples_from_the_policy_of_each_step(tmp_path: Path, base: Pat
     ],
 )
 def test_a_fault_of_a_server_is_named(tmp_path: Path, base: Path, faults: list[str], problem: str) -> None:
-    with serving(base, *faults) as at, pytest.raises(RlmError, match=re.escape(problem)):
+    with Server(base, *faults) as at, pytest.raises(RlmError, match=re.escape(problem)):
         run(tmp_path, base, at.url)
 
 
 def test_a_server_of_another_base_is_named(tmp_path: Path, base: Path) -> None:
     other = saved_base(tmp_path / "other", seed=1)
-    with serving(other) as at, pytest.raises(RlmError, match="does not sample from the policy"):
+    with Server(other) as at, pytest.raises(RlmError, match="does not sample from the policy"):
         run(tmp_path, base, at.url)
 
 
@@ -66,21 +66,21 @@ def test_a_server_that_cannot_be_reached_is_an_error_before_the_weights(tmp_path
     with pytest.raises(RlmError, match=r"does not answer \(URLError.*refused") as caught:
         run(tmp_path, base, "http://127.0.0.1:9/v1")
     assert "vllm serve" in str(caught.value)
-    with serving(base) as at, pytest.raises(RlmError, match="is the address that of a vLLM server"):
+    with Server(base) as at, pytest.raises(RlmError, match="is the address that of a vLLM server"):
         run(tmp_path, base, at.url.removesuffix("/v1"))
-    with serving(base) as at, pytest.raises(RlmError, match="a server gets adapters, but all weights are trained"):
+    with Server(base) as at, pytest.raises(RlmError, match="a server gets adapters, but all weights are trained"):
         run(tmp_path, base, at.url, model={"lora": None})
 
 
 def test_a_folder_that_the_server_cannot_read(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_server, "WAITS", (0.0,))
-    with serving(base) as at, pytest.raises(RlmError, match="No adapter found") as caught:
+    with Server(base) as at, pytest.raises(RlmError, match="No adapter found") as caught:
         run(tmp_path, base, at.url, engine={"server_folder": "/elsewhere"})
     assert "can it read `/elsewhere/" in str(caught.value)
 
 
 def test_a_server_that_ends_stops_the_run_and_the_last_step_is_saved(tmp_path: Path, base: Path) -> None:
-    with serving(base, ends_after=20) as at:
+    with Server(base, ends_after=20) as at:
         with pytest.raises(RlmError, match="does not answer"):
             run(tmp_path, base, at.url, trainer={"max_steps": 9, "save_strategy": "steps", "save_steps": 100})
         assert list((tmp_path / "run").rglob("checkpoint-*/trainer_state.json"))
