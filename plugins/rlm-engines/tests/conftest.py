@@ -41,6 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             break
         time.sleep(1)
     else:
+        process.kill()
         raise AssertionError(log.read_text()[-3000:])
     yield SimpleNamespace(base=base, url=f"http://127.0.0.1:{port}/v1")
     process.terminate()
