@@ -214,6 +214,14 @@ def test_the_page_on_python_runs(tmp_path: Path) -> None:
     assert (tmp_path / "critic").is_dir()
 
 
+def test_the_measurements_of_the_traps_hold() -> None:
+    known: dict[str, Any] = {}
+    measurements = blocks("python", (ROOT / "docs" / "traps.md").read_text())
+    for block in measurements:
+        exec(block, known)
+    assert sum("assert" in block for block in measurements) == 5
+
+
 # ---- README
 
 
