@@ -13,12 +13,11 @@ from itertools import count
 from typing import Any
 
 import torch
-from rlm_lab.convention_card import step_loss
 
 from rlm_plugins.equation.batch import Batch
-from rlm_plugins.equation.dispatch import update_part
+from rlm_plugins.equation.dispatch import term_counts, update_part
 from rlm_plugins.equation.equation import Equation
-from rlm_plugins.equation.step import score
+from rlm_plugins.equation.step import objective, score, with_own_step_batch
 from rlm_plugins.registry import Registry
 from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.specs import Algorithm
@@ -59,9 +58,14 @@ def in_order(states: int, tokens: int) -> torch.Tensor:
 
 def equation(**slots: Any) -> Equation:
     """Return an equation: REINFORCE with a token mean, and these slots in place of its own."""
+    return algorithm("reinforce", **{"aggregator": "token_mean", **slots})
+
+
+def algorithm(name: str, **slots: Any) -> Equation:
+    """Return the equation of a published algorithm, with these slots in place of its own."""
     registry = Registry()
-    base: Algorithm = registry.find("rlm_algorithms", "reinforce", where="algorithm").target
-    return Equation.from_slots(slots_of(replace(base, **{"aggregator": "token_mean", **slots}), registry))
+    row: Algorithm = registry.find("rlm_algorithms", name, where="algorithm").target
+    return Equation.from_slots(slots_of(replace(row, **slots), registry))
 
 
 def sample(
@@ -290,11 +294,36 @@ def _update(
         update_part(part, scored)
     for _ in range(updates):
         logp, entropy = _logp(logits, states, tokens, batch.mask), _entropy(logits, states)
-        loss = step_loss(replace(scored, logp=logp, entropy=entropy, values=values[states]), parts)
+        loss = _loss(replace(scored, logp=logp, entropy=entropy, values=values[states]), parts)
         optimizer.zero_grad()
         if loss.requires_grad:
             loss.backward()
             optimizer.step()
+
+
+def _loss(scored: Batch, parts: Equation) -> torch.Tensor:
+    """Return the loss of a scored batch that is one micro-batch."""
+    counted = replace(
+        with_own_step_batch(scored),
+        num_tokens=scored.mask.sum().double(),
+        num_sequences=scored.mask.any(1).sum().double(),
+        num_sequences_all=torch.tensor(len(scored.mask)).double(),
+        num_micro_batches=torch.tensor(1.0).double(),
+        term_counts=term_counts(scored, parts.terms()),
+    )
+    return objective(counted, parts)
+
+
+class SameLength(torch.optim.SGD):
+    """SGD whose every update has the same length, so that arms differ in its direction alone."""
+
+    def step(self, closure: Any = None) -> Any:
+        """Divide the gradient by its norm and take a step."""
+        weights = [weight for group in self.param_groups for weight in group["params"] if weight.grad is not None]
+        norm = torch.stack([weight.grad.norm() for weight in weights]).norm().clamp(min=1e-12)
+        for weight in weights:
+            weight.grad /= norm
+        return super().step(closure)
 
 
 def _logp(logits: torch.Tensor, states: torch.Tensor, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
