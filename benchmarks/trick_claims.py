@@ -80,7 +80,7 @@ def clip_higher(scale: float = 1.0) -> Experiment:
             parts,
             {"p": lambda logits: logits[0].softmax(0)[0].item()},
             seed=seed,
-            steps=30,
+            steps=20,
             group_size=32,
             updates=updates,
             rate=0.5 * scale,
