@@ -20,7 +20,7 @@ from rlm_process.implicit_reward import ImplicitReward
 from rlm_process.knobs import Every
 from rlm_process.tree_rollout import Tree
 from small_experiment import Arm, Experiment, areas, main
-from small_policy import NEVER, Tokens, World, algorithm, equation, train
+from small_policy import NEVER, Policy, Tokens, World, algorithm, equation, train
 
 from rlm_plugins.equation.equation import Equation
 
@@ -126,7 +126,19 @@ def on_grid(curves: dict[str, list[float]], budget: int) -> dict[str, list[float
     return {**{name: [values[n] for n in index] for name, values in curves.items()}, "tokens": grid}
 
 
-def discount(idle: int, scale: float = 1.0, steps: int = 80) -> Experiment:
+def first_token(idle: int) -> Callable[..., dict[str, Any]]:
+    """Return a rollout source that samples the first token; the idle ones are certain, so no draw is needed."""
+
+    def source(prompts: Sequence[int], trainer: Policy) -> dict[str, Any]:
+        chances = trainer.logits[0].softmax(0)
+        drawn = torch.multinomial(chances, len(prompts), replacement=True, generator=trainer.generator).tolist()
+        trainer.num_tokens += len(prompts) * (1 + idle)
+        return {"completion_ids": [[token, *[0] * idle] for token in drawn]}
+
+    return source
+
+
+def discount(idle: int, scale: float = 1.0, steps: int = 60) -> Experiment:
     """Compare γ and λ where the first token decides and `idle` tokens follow.
 
     Args:
@@ -162,6 +174,7 @@ def discount(idle: int, scale: float = 1.0, steps: int = 80) -> Experiment:
             prompts=2,
             rate=0.1 * scale,
             critic_rate=0.1,
+            source=first_token(idle),
             optimizer=torch.optim.SGD,
         )
         reached = [step for step, value in enumerate(curves["accuracy"]) if value >= 0.9]

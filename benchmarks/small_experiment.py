@@ -7,7 +7,10 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -166,8 +169,35 @@ def records(measured: dict[str, tuple[Experiment, Curves]]) -> str:
     return "".join(lines)
 
 
+Experiments = Mapping[str, Callable[[], Experiment]]
+
+
+def one_run(experiments: Experiments, name: str, arm: int, seed: int) -> tuple[dict[str, list[float]], float]:
+    """Return the curves of one arm and seed, and its seconds of CPU time."""
+    begin = time.process_time()
+    curves = experiments[name]().arms[arm].run(seed)
+    return curves, time.process_time() - begin
+
+
+def measure(experiments: Experiments, name: str, seeds: int, jobs: int) -> tuple[Experiment, Curves, float]:
+    """Return an experiment, its curves and its seconds of CPU time, from so many processes."""
+    experiment = experiments[name]()
+    tasks = [(name, arm, FIRST_SEED + seed) for arm in range(len(experiment.arms)) for seed in range(seeds)]
+    run = partial(one_run, experiments)
+    if jobs > 1:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
+            results = list(pool.map(run, *zip(*tasks, strict=True)))
+    else:
+        results = [run(*task) for task in tasks]
+    curves = {
+        arm.label: [run for run, _ in results[number * seeds : (number + 1) * seeds]]
+        for number, arm in enumerate(experiment.arms)
+    }
+    return experiment, curves, sum(seconds for _, seconds in results)
+
+
 def main(
-    experiments: Mapping[str, Callable[[], Experiment]],
+    experiments: Experiments,
     page: Path,
     picture: Path | None,
     arguments: Sequence[str] | None = None,
@@ -177,12 +207,12 @@ def main(
     parser = argparse.ArgumentParser(description=f"Run the experiments of {page.name}.")
     parser.add_argument("--seeds", type=int, default=10, choices=sorted(T95))
     parser.add_argument("--only", choices=sorted(experiments))
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     given = parser.parse_args(arguments)
     measured, failed, tables = {}, [], {}
     for name in [given.only] if given.only else experiments:
-        experiment, begin = experiments[name](), time.process_time()
-        curves = {arm.label: [arm.run(FIRST_SEED + seed) for seed in range(given.seeds)] for arm in experiment.arms}
-        tables[name] = table(experiment, curves, time.process_time() - begin)
+        experiment, curves, seconds = measure(experiments, name, given.seeds, given.jobs)
+        tables[name] = table(experiment, curves, seconds)
         measured[name] = (experiment, curves)
         failed += gate(experiment, curves)
         print(f"{experiment.title}\n{tables[name]}\n", flush=True)

@@ -194,8 +194,7 @@ def two_lengths(scale: float = 1.0) -> Experiment:
 
 
 EXPERIMENTS: dict[str, Callable[..., Experiment]] = {
-    "mixture_two": partial(mixture, [0.95, 0.05], "Std: prompts of 95 and 5 %"),
-    "mixture_three": partial(mixture, [0.95, 0.5, 0.05], "Std: prompts of 95, 50 and 5 %"),
+    "mixture": partial(mixture, [0.95, 0.05], "Std: prompts of 95 and 5 %"),
     "clip_higher": clip_higher,
     "overlong": overlong,
     "two_lengths": two_lengths,
