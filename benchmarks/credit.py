@@ -64,9 +64,7 @@ def forked() -> World:
     start[:ORDINARY, 0], start[:ORDINARY, 2:] = math.log(9), NEVER
     start[ORDINARY, 0], start[ORDINARY, CHOICES] = math.log(1.5), NEVER
     following = (torch.arange(ORDINARY + 1) + 1).clamp(max=ORDINARY).unsqueeze(1).expand(*start.shape)
-    return World(
-        start, ORDINARY + 1, CHOICES, [0], following, lambda _, completion: float(completion[ORDINARY] == 0)
-    )
+    return World(start, ORDINARY + 1, CHOICES, [0], following, lambda _, completion: float(completion[ORDINARY] == 0))
 
 
 def prime(world: World, rate: float) -> Equation:

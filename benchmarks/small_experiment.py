@@ -162,7 +162,9 @@ def records(measured: dict[str, tuple[Experiment, Curves]]) -> str:
     lines = []
     for name, (_, curves) in measured.items():
         for label, runs in curves.items():
-            means = {key: [round(fmean(x), 4) for x in zip(*(run[key] for run in runs), strict=True)] for key in runs[0]}
+            means = {
+                key: [round(fmean(x), 4) for x in zip(*(run[key] for run in runs), strict=True)] for key in runs[0]
+            }
             last = {key: [run[key][-1] for run in runs] for key in runs[0]}
             half = {key: round(interval(values)[1] - fmean(values), 4) for key, values in last.items()}
             lines.append(json.dumps({"experiment": name, "arm": label, "mean": means, "half": half}) + "\n")

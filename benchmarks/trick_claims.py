@@ -60,7 +60,9 @@ def mixture(chances: Sequence[float], title: str, scale: float = 1.0) -> Experim
             "no std": "none",
         }.items()
     ]
-    names = {"area": "mean accuracy over steps", "accuracy": "mean accuracy"} | {f"p{round(100 * p)}": f"accuracy where it was {p}" for p in chances}
+    names = {"area": "mean accuracy over steps", "accuracy": "mean accuracy"} | {
+        f"p{round(100 * p)}": f"accuracy where it was {p}" for p in chances
+    }
     return Experiment(title, arms, names, "area", 1, [], task="accuracy", drawn="accuracy")
 
 
