@@ -30,7 +30,7 @@ LENGTHS = (16, 64, 256)
 
 
 class TableReward:
-    """What `implicit_reward` asks of its auxiliary model: a table of logits, which begins as the base."""
+    """Auxiliary model of `implicit_reward`: a table of logits that begins as the base."""
 
     def __init__(self, world: World, rate: float) -> None:
         self.world, self.logits = world, world.start.clone().requires_grad_()

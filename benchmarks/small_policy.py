@@ -141,7 +141,7 @@ def batch_of(
 
 @dataclass
 class Policy:
-    """A table of logits and what parts ask of a policy: continuations, rewards, log-probs.
+    """A table of logits that answers what parts ask for: continuations, rewards, log-probs.
 
     Args:
         world: The task.
@@ -288,6 +288,8 @@ def _update(
         old_values=before,
         generate=policy.generate,
         rewards_of=policy.rewards_of,
+        logprobs_of=lambda prompts, completions: policy.token_statistics(prompts, completions)[0],
+        tokenizer=policy,  # steps of a fixed number of tokens decode nothing
     )
     scored = score(batch, parts)
     for part in parts.parts():
