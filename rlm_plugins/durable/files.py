@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import json
 import math
@@ -59,8 +60,8 @@ def file_errors(path: Path, task: str = "written") -> Iterator[None]:
 
 def write_file(path: Path, content: str | bytes) -> None:
     """Replace a file by one with this content; a reader sees the old or the new content, never a part."""
-    staged = path.with_name(f".{path.name}.new")
     with file_errors(path):
+        staged = _beside(path)
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
             with open(os.open(staged, flags, 0o666), "wb") as handle:
@@ -91,12 +92,13 @@ def whole(target: Path) -> Iterator[Path]:
         yield target  # a device or a pipe
         return
     target = target.resolve()
-    partial = target.with_name(f".new.{target.name}")  # the suffix stays: libraries choose a format by it
     with file_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        _discard(partial)  # of a process that was killed
+        partial = _beside(target)
         try:
             yield partial
+            for name in [partial] if partial.is_file() else map(partial.joinpath, _files(partial)):
+                _entry(name, sync=True)
             if target.is_dir():
                 target.rmdir()
             partial.replace(target)
@@ -104,6 +106,20 @@ def whole(target: Path) -> Iterator[Path]:
         except BaseException:
             _discard(partial)
             raise
+
+
+def _beside(target: Path) -> Path:
+    """Return a path that no other process writes; what processes left that were killed is removed.
+
+    The suffix stays, because libraries choose a format by it.
+    """
+    import psutil
+
+    for path in target.parent.glob(f".new.*.{glob.escape(target.name)}"):
+        number = path.name.removesuffix(f".{target.name}").removeprefix(".new.")
+        if number.isdecimal() and (int(number) == os.getpid() or not psutil.pid_exists(int(number))):
+            _discard(path)
+    return target.with_name(f".new.{os.getpid()}.{target.name}")
 
 
 def _discard(path: Path) -> None:

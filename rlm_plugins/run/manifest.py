@@ -210,8 +210,13 @@ Change = tuple[str, str, str]
 """Key, value in the run, value now."""
 
 
-def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_changed: Collection[str] = ()) -> None:
-    """Compare the inputs of a run with the current ones, and write allowed changes into its folder."""
+def check_resumable(
+    folder: Path, recipe: Recipe, registry: Registry, *, allow_changed: Collection[str] = (), exact: bool = False
+) -> None:
+    """Compare the inputs of a run with the current ones, and write allowed changes into its folder.
+
+    With `exact` a machine whose numbers are rounded differently is an error; without, a line.
+    """
     run, stages = Run(folder), compose(recipe, registry)
     recorded, current = run.manifest(), manifest_of(stages, recipe, registry)
     entries = {key: recorded.get(key, {}) for key in _COMPARED}
@@ -221,9 +226,15 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
     new["result"] = {name: seal_digest(_output(folder, stages, name)) for name in old["result"]}
     changed = changes(old, new)
     refuse(folder, changed, allow_changed)
-    if others := changes(_numeric(recorded), _numeric(current)):
+    others = changes(_numeric(recorded), _numeric(current))
+    if all(any(section.environment for section in stage.sections.values()) for stage in stages):
+        others = [change for change in others if change[0] != "hardware.processor"]
+    if others:
         listed = "; ".join(f"{key}: {before} in the run, {now} now" for key, before, now in others)
-        run.log_line(f"{folder}: {listed}; results are then equal except for rounding")
+        if exact:
+            hint = "resume on such a machine, or leave out --exact; `speed: portable` makes new runs independent of it"
+            raise RlmError(f"numbers would be rounded differently: {listed}", where=str(folder), hint=hint)
+        run.log_line(f"{folder}: {listed}; sums are rounded differently from here on, so samples may differ too")
     if (count := next((change for change in changed if change[0] == "processes"), None)) is not None:
         run.log_line(
             f"{folder}: processes: {count[1]} before, {count[2]} now; the random numbers start again from the seed"
