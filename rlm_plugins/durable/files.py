@@ -109,10 +109,7 @@ def whole(target: Path) -> Iterator[Path]:
 
 
 def _beside(target: Path) -> Path:
-    """Return a path that no other process writes; what processes left that were killed is removed.
-
-    The suffix stays, because libraries choose a format by it.
-    """
+    """Return a path of the same suffix that no other process writes; leftovers of killed processes are removed."""
     import psutil
 
     for path in target.parent.glob(f".new.*.{glob.escape(target.name)}"):

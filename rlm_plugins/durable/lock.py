@@ -35,6 +35,11 @@ def locked(folder: Path, log_line: Callable[[str], None] = print) -> Iterator[No
         _release(key)  # again, because a signal may have interrupted the first call
 
 
+def is_held(folder: Path) -> bool:
+    """Return True if this process holds the lock of a folder."""
+    return str(folder.resolve()) in _HELD
+
+
 def _release(key: str) -> None:
     """Remove and release the lock of a folder, unless that is done or the lock is that of a parent process."""
     if (descriptor := _HELD.get(key)) is None:

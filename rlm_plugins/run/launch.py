@@ -76,7 +76,7 @@ def launch(
         exact: Do not resume where numbers are rounded differently than at the start of the run.
     """
     if exact and not resume:
-        raise RlmError("expected --resume beside --exact", hint="a run that starts has nothing to differ from")
+        raise RlmError("expected --resume beside --exact")
     recipe, registry = read(source, overrides, allow_changed)
     with ExitStack() as context:
         context.callback(shutdown)

@@ -213,10 +213,7 @@ Change = tuple[str, str, str]
 def check_resumable(
     folder: Path, recipe: Recipe, registry: Registry, *, allow_changed: Collection[str] = (), exact: bool = False
 ) -> None:
-    """Compare the inputs of a run with the current ones, and write allowed changes into its folder.
-
-    With `exact` a machine whose numbers are rounded differently is an error; without, a line.
-    """
+    """Compare the inputs of a run with the current ones, and write allowed changes into its folder."""
     run, stages = Run(folder), compose(recipe, registry)
     recorded, current = run.manifest(), manifest_of(stages, recipe, registry)
     entries = {key: recorded.get(key, {}) for key in _COMPARED}
