@@ -73,9 +73,7 @@ def train(
         list[str] | None,
         typer.Option(metavar="KEY", help="Resume although this key has changed, or a key below it; repeatable."),
     ] = None,
-    exact: Annotated[
-        bool, typer.Option("--exact", help="Do not resume where numbers are rounded differently (another processor).")
-    ] = False,
+    exact: Annotated[bool, typer.Option("--exact", help="Do not resume where sums are rounded differently.")] = False,
     trust: Trust = False,
 ) -> None:
     """Train a model from a recipe; a second run is NAME-2.
@@ -90,7 +88,7 @@ def train(
 
         stages = check_names(*read(recipe, overrides, allow_changed or ()))  # before torch is imported
         for section in (x for stage in stages for x in stage.sections.values()):
-            os.environ.update(section.environment)
+            os.environ.update(section.environment or {})
         announce()
         from rlm_plugins.run.launch import launch
 

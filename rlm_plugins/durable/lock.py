@@ -35,9 +35,11 @@ def locked(folder: Path, log_line: Callable[[str], None] = print) -> Iterator[No
         _release(key)  # again, because a signal may have interrupted the first call
 
 
-def is_held(folder: Path) -> bool:
-    """Return True if this process holds the lock of a folder."""
-    return str(folder.resolve()) in _HELD
+def check_place(folder: Path, file: str) -> None:
+    """Check that a folder that this process has locked, and its file, were not renamed or removed."""
+    if str(folder.resolve()) in _HELD and not (folder / file).exists():
+        hint = "if it was renamed, resume it at its new place: `rlm train FOLDER --resume`"
+        raise RlmError("the run was renamed or removed while it was written", where=str(folder), hint=hint)
 
 
 def _release(key: str) -> None:

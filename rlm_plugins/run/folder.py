@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.durable.files import JsonLines, file_errors, make_folder, plain, seal_digest, write_file
-from rlm_plugins.durable.lock import is_held
+from rlm_plugins.durable.lock import check_place
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.yaml_strict import dump
 from rlm_plugins.rewards.columns import text_of
@@ -212,20 +212,14 @@ class Run:
     def append(self, file: str, record: Mapping[str, Any]) -> None:
         """Append one line to a log; only the main process writes."""
         if self.main:
-            self._check_place()
+            check_place(self.folder, "recipe.yaml")
             self._log(file).append(record)
 
     def sync(self) -> None:
         """Write the logs to disk."""
-        self._check_place()
+        check_place(self.folder, "recipe.yaml")
         for log in self._logs.values():
             log.sync()
-
-    def _check_place(self) -> None:
-        """Check that the run was not renamed or removed while it goes on: its files would be in two places."""
-        if is_held(self.folder) and not (self.folder / "recipe.yaml").exists():
-            hint = "if it was renamed, resume it at its new place: `rlm train FOLDER --resume`"
-            raise RlmError("the run was renamed or removed while it was written", where=str(self.folder), hint=hint)
 
     def _log(self, file: str) -> JsonLines:
         if file not in self._logs:

@@ -33,8 +33,7 @@ def num_launched() -> int:
     """Return the number of processes that a launcher has started, of which this is one: `WORLD_SIZE`.
 
     Raises:
-        RlmError: It is not a number, or left over from another command: the other variables are not set. Or accelerate
-            was to start several processes and started one, as it does with a `MULTI_CPU` config.
+        RlmError: It is no number, or left over from another command; or accelerate started one process for `MULTI_CPU`.
     """
     if {"MASTER_ADDR", "ACCELERATE_USE_CPU"} <= os.environ.keys() and not {"RANK", "WORLD_SIZE"} & os.environ.keys():
         problem = "expected the several processes of the config of accelerate, got one"

@@ -70,9 +70,9 @@ class Speed(Section):
     needs_equation = True
 
     @property
-    def environment(self) -> Mapping[str, str]:
+    def environment(self) -> Mapping[str, str] | None:
         """The variables that fix the instructions of torch and MKL."""
-        return PORTABLE if self.portable else {}
+        return PORTABLE if self.portable else None
 
     def passes(self, context: Any, trl_forward: Callable[..., Any]) -> Any:
         """Return the forward passes of a trainer."""
