@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "schema": (["explain", "--schema", "out/recipe.json"], "out/recipe.json"),
     "new": (["new", "reward", "other", "--folder", "out"], "out/rlm-other"),
     "lesson": (["lesson", "1", "--write", "out/part.py"], "out/part.py"),
-    "switch": (["doctor", "--disable", "rlm-gym"], "out/rlm-plugins"),
+    "switch": (["doctor", "--disable", "rlm-gym"], "out/rlm-plugins/disabled.json"),
 }
 """Arguments, and the file or folder that the command writes."""
 CACHING = {
