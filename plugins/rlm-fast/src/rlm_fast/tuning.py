@@ -242,7 +242,7 @@ def applied(values: Mapping[str, int]) -> Iterator[None]:
 
 def values(*speeds: Speed) -> dict[str, int]:
     """Return the values for a run, by key; empty (the defaults) if no stage has `tune_kernels`, or on a GPU."""
-    is_enabled = any(speed.tune_kernels for speed in speeds) and os.environ.get(OFF) != "off"
+    is_enabled = any(speed.tune_kernels and not speed.portable for speed in speeds) and os.environ.get(OFF) != "off"
     return tuned() if is_enabled and not torch.accelerator.is_available() else {}
 
 
