@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import experiment
+import no_labels
 import page
 import pytest
 import small_experiment
@@ -106,3 +107,11 @@ def test_gate_names_what_failed(curve: list[float], reason: str) -> None:
     found = stale_samples.experiment(0.4)
     arm = found.arms[0]
     assert reason in " ".join(small_experiment.gate(replace(found, arms=[arm]), {arm.label: [{"accuracy": curve}]}))
+
+
+def test_agreement_cannot_pass_the_ceiling_that_labels_pass() -> None:
+    arms = {arm.label: arm for arm in no_labels.experiment(steps=25).arms}
+    ends = {name: arms[name].run(0)["accuracy"] for name in ("labels", "majority_vote", "rlsc")}
+    assert ends["labels"][-1] > 0.75
+    for name in ("majority_vote", "rlsc"):
+        assert ends[name][0] + 0.2 < ends[name][-1] < 0.75
