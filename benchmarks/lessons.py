@@ -183,18 +183,18 @@ def token_weights() -> Experiment:
         stay = logits[0].softmax(0)[0].item()
         return fmean(stay**need - stay**later for need in [*needed, 24])
 
-    def tokens(logits: torch.Tensor) -> float:
+    def length(logits: torch.Tensor) -> float:
         stay = logits[0].softmax(0)[0].item()
         return (1 - stay**later) / (1 - stay)
 
-    measures = {"accuracy": accuracy, "tokens": tokens}
+    measures = {"accuracy": accuracy, "length": length}
 
     def arm(label: str, *weights: str) -> Arm:
         parts = equation(advantage="leave_one_out", aggregator="fixed_length", token_weights=list(weights))
         return Arm(label, lambda seed: train(world, parts, measures, seed=seed, rate=0.05))
 
     arms = [arm("c = 1"), arm("c = 0 if truncated", "mask_truncated")]
-    names = {"accuracy": "accuracy with 64 tokens", "tokens": "tokens with 64"}
+    names = {"accuracy": "accuracy with 64 tokens", "length": "tokens with 64"}
     return Experiment("c: which tokens count", arms, names, "accuracy", 1, ["c = 0 if truncated"])
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import experiment
 import length_bias
 import monitoring
+import no_labels
 import page
 import pytest
 import small_experiment
@@ -122,3 +123,11 @@ def test_wrong_answers_grow_only_where_the_policy_sees_the_mark() -> None:
     assert runs["GRPO"]["wrong"][-1] > 1.5 * runs["GRPO"]["wrong"][0]
     assert runs["GRPO"]["right"][-1] < 0.7 * runs["GRPO"]["right"][0]
     assert abs(runs["GRPO, mark hidden"]["wrong"][-1] - runs["GRPO, mark hidden"]["wrong"][0]) < 5
+
+
+def test_agreement_cannot_pass_the_ceiling_that_labels_pass() -> None:
+    arms = {arm.label: arm for arm in no_labels.experiment(steps=25).arms}
+    ends = {name: arms[name].run(0)["accuracy"] for name in ("labels", "majority_vote", "rlsc")}
+    assert ends["labels"][-1] > 0.75
+    for name in ("majority_vote", "rlsc"):
+        assert ends[name][0] + 0.2 < ends[name][-1] < 0.75

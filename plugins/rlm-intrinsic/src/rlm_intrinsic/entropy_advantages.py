@@ -1,9 +1,8 @@
-"""ETTRL: group-relative advantages that the entropy of the completions reshapes, or that are clipped."""
+"""ETTRL: group-relative advantages that the entropy of the completions reshapes."""
 
 from __future__ import annotations
 
 from jaxtyping import Bool, Float, Int
-from pydantic import PositiveFloat
 
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.equation.statistics import Groups
@@ -39,31 +38,13 @@ def entropy_reshaped(
     return factor.to(advantages.dtype) * advantages
 
 
-def clipped_group_relative(
-    rewards: Float[torch.Tensor, "B"], group: Int[torch.Tensor, "B"], *, limit: PositiveFloat = 2.0
-) -> Float[torch.Tensor, "B"]:
-    """Compute the group-relative advantage, clipped.
-
-    Âᵢ = clip((rᵢ − mean_g) / (std_g + 10⁻⁴), −limit, limit). ETTRL, arXiv 2508.11356, Adv-Clip with β = 2.
-
-    It bounds what a rare label earns: if 1 of n completions has it, the advantage is about √n. With binary rewards
-    and groups of up to 5 nothing is clipped. All rewards of a group equal: exactly 0.
-
-    >>> rewards = torch.tensor([1.0] + [0.0] * 8)
-    >>> clipped_group_relative(rewards, torch.zeros(9).long()).mul(100).round().tolist()[:2]
-    [200.0, -33.0]
-    """
-    return group_relative(rewards, group).clamp(-limit, limit)
-
-
 ettrl = Algorithm(
     about="Test-time reinforcement learning on majority votes; certain completions weigh more than uncertain ones.",
     source="ETTRL, arXiv 2508.11356: entropy-based advantage reshaping (Adv-Res). Its formulas were read in summaries",
     pitfalls="It needs `rewards: [majority_vote]`. Its rollouts (ETMR) are the source `entropy_tree` of rlm-process: "
     "`rollouts: [{name: entropy_tree, by: entropy, trunks: 12, forks: 4, branches: 2}]` with 60 completions is the "
     "paper's M = 12 trees, N = 2 points with B = 2 branches each, M (1 + N B) votes. Votes of one tree are not "
-    "independent. Reshaping trusts certainty: where the policy is certain of wrong answers it amplifies them. Its "
-    "other variant is `advantage: clipped_group_relative`.",
+    "independent. Reshaping trusts certainty: where the policy is certain of wrong answers it amplifies them.",
     names={"advantage": "Â^res = Y Â"},
     advantage="entropy_reshaped",
     importance="token",
