@@ -7,7 +7,7 @@ import functools
 import pytest
 from rlm_judge import verdict_parsing
 from rlm_judge.prompt_builder import PromptBuilder
-from rlm_judge.prompt_guard import fill_template, has_content, make_mark, sanitize
+from rlm_judge.prompt_builder import fill_template, has_content, make_mark, sanitize
 
 NUMBER = functools.partial(verdict_parsing.number, lowest=1, highest=10)
 

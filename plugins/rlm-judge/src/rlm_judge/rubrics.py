@@ -12,7 +12,7 @@ from pydantic import Field
 from rlm_judge import verdict_parsing
 from rlm_judge.judge_factory import Log, query_or_default
 from rlm_judge.prompt_builder import PromptBuilder
-from rlm_judge.prompt_guard import has_content
+from rlm_judge.prompt_builder import has_content
 from rlm_judge.spec import Instructions, Judge, MaxCharacters, Reason, Template, Thinking, Votes
 from rlm_plugins.errors import PartError
 

@@ -9,7 +9,7 @@ from typing import Literal
 from rlm_judge import verdict_parsing
 from rlm_judge.judge_factory import Log, query_or_default
 from rlm_judge.prompt_builder import PromptBuilder, column
-from rlm_judge.prompt_guard import has_content
+from rlm_judge.prompt_builder import has_content
 from rlm_judge.records import Query
 from rlm_judge.spec import Instructions, Judge, MaxCharacters, Reason, Template, Thinking, Votes
 from rlm_plugins.errors import PartError

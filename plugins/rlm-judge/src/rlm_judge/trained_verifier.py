@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from rlm_algorithms.auxiliary_part import AuxiliaryPart, policy_gradient_loss, without_special_tokens
 
-from rlm_judge.prompt_guard import fill_template
+from rlm_judge.prompt_builder import fill_template
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.equation.batch import Log, LogprobsOf
 from rlm_plugins.equation.knobs import RewardName, named
