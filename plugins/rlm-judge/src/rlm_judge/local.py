@@ -10,8 +10,7 @@ from typing import Any
 
 from rlm_algorithms.auxiliary_part import messages_without_special_tokens
 
-from rlm_judge.records import Answer, ModelHandle, Query, Usage
-from rlm_judge.spec import LocalSpec, PolicySpec
+from rlm_judge.spec import Answer, LocalSpec, ModelHandle, PolicySpec, Query, Usage
 from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections.abc import Mapping
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from rlm_judge.records import Query
-from rlm_judge.spec import Thinking
-from rlm_judge.verdict_parsing import marked_parser
-from rlm_plugins.errors import PartError
 
+from rlm_judge.reply_parsing import marked_parser
+from rlm_judge.spec import Query, Thinking
+from rlm_plugins.errors import PartError
 
 _IN_ANGLES = (
     r"\w*[_:][\w:]*|\w{2,}\d+|think|s|bos|eo[a-z]|pad|unk|mask|cls|sep|sop|gMASK|role|system|user|assistant"
