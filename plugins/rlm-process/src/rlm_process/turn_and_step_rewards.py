@@ -12,10 +12,8 @@ from rlm_plugins.errors import PartError, RecipeError, nearest
 from rlm_plugins.lazy import torch
 from rlm_plugins.registry.loading import await_all, call_with_accepted, import_function
 from rlm_plugins.rewards.fault import Fault, brief, validate_score
-from rlm_process.knobs import Address, Steps
-from rlm_process.step_boundaries import step_cutter, step_spans, zero_rewards
-from rlm_process.token_texts import token_texts
-from rlm_process.turn_advantage import turns
+from rlm_process.advantages import turns
+from rlm_process.step_boundaries import Address, Steps, step_cutter, step_spans, token_texts, zero_rewards
 
 Ids = Sequence[Sequence[int]]
 
