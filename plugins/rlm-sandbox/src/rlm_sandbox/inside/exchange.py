@@ -7,13 +7,11 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from rlm_sandbox.inside.channel import Channel
-from rlm_sandbox.inside.decoding import builtin_value
-from rlm_sandbox.inside.errors import ENDS_ITERATION, class_of, error_message, rebuild_error
+from rlm_sandbox.inside.channel import ENDS_ITERATION, Channel, class_of, error_message, rebuild_error
 from rlm_sandbox.inside.heap import Heap
-from rlm_sandbox.inside.protocol import EncodingError, Json, Message
 from rlm_sandbox.inside.proxy import Remote, awaited, stream
 from rlm_sandbox.inside.statements import Changes
+from rlm_sandbox.inside.wire import EncodingError, Json, Message, builtin_value
 
 
 class Undecidable(BaseException):
