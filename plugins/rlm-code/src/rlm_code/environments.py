@@ -8,10 +8,9 @@ from typing import Any
 
 from rlm_sandbox import Limits, SandboxError, shared
 
-from rlm_code.cases import parse_tests
-from rlm_code.grading import grade
+from rlm_code.cases import BadTests, parse_tests
 from rlm_code.presets import PRESETS, Preset
-from rlm_code.source import BadTests
+from rlm_code.reward import grade
 from rlm_plugins.data.presets import environment_from
 from rlm_plugins.equation.knobs import Natural
 from rlm_plugins.errors import RecipeError
