@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_intrinsic.answer_likelihoods import mean_nll, step_ends
-from rlm_intrinsic.path_consistency import PathConsistency, consistency_and_volatility, joint_consistency
+from rlm_intrinsic.path_consistency import (
+    PathConsistency,
+    consistency_and_volatility,
+    joint_consistency,
+    mean_nll,
+    step_ends,
+)
 from rlm_testing import conformance
 
 from rlm_plugins.builtin.models import scratch
