@@ -22,8 +22,7 @@ from reasoning_gym.factory import DATASETS
 from reasoning_gym.games.contrib.sokoban.src.game import Game
 from reasoning_gym.games.contrib.sokoban.src.utils import is_solved
 
-from rlm_gym.arithmetic import Arithmetic
-from rlm_gym.numeric_answers import is_plausible
+from rlm_gym.numeric_answers import Arithmetic, is_plausible
 from rlm_gym.serialization import deserialize
 
 LITERAL_TASKS = {
