@@ -9,7 +9,7 @@ import peft
 import pytest
 import torch
 from rlm_fast import cpu_linear as products
-from rlm_fast import fused_lora as lora
+from rlm_fast import fused_layers as lora
 from rlm_fast.cpu_linear import PackedLinear, fast_linear, packing_pays
 from test_fast_generate import config, prompts, same
 from torch.nn.functional import linear

@@ -21,7 +21,7 @@ from peft import LoHaConfig, LoraConfig, PromptTuningConfig
 from peft.tuners.lora.layer import Linear
 from rlm_fast import cpu_linear as products
 from rlm_fast import fast
-from rlm_fast.fused_lora import FusedLinear
+from rlm_fast.fused_layers import FusedLinear
 from rlm_fast.model_limits import IMAGES
 from rlm_fast.packed_forward import USES_RNG
 from rlm_fast.plain_linear import is_cast

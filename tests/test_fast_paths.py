@@ -13,11 +13,11 @@ from fixtures_critic import critic
 from fixtures_equations import equation_of
 from fixtures_trainer import trainer
 from rlm_fast import cpu_linear
-from rlm_fast import fused_lora as lora
+from rlm_fast import fused_layers as lora
 from rlm_fast.features import LOAD_BALANCING, speed_of
 from rlm_fast.speed import NO_SPEED, Speed
 from rlm_fast.speed_report import fast_path_lines
-from rlm_fast.zero_advantage import zero_advantage_has_no_gradient
+from rlm_fast.token_budget import zero_advantage_has_no_gradient
 from test_every_algorithm import BATCHES
 from transformers import MixtralConfig
 from trl import GRPOTrainer

@@ -11,11 +11,10 @@ import torch
 from rlm_fast import fast
 from rlm_fast import prefix_attention as shared
 from rlm_fast.fast import shares_prefixes
-from rlm_fast.kv_cache import KVState, preallocate, surviving_indices
+from rlm_fast.kv_cache import KVState, PromptTree, distinct_prompts, preallocate, surviving_indices, unpadded
 from rlm_fast.llama_step import LlamaStep
 from rlm_fast.loop import ActiveSequences
 from rlm_fast.prefix_attention import SharedPrefix, attend_all, sharing_pays
-from rlm_fast.prompt_tree import PromptTree, distinct_prompts, unpadded
 from test_fast_generate import config, prompts, same, without_fallback
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import DynamicCache

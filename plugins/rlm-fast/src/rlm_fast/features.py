@@ -16,8 +16,7 @@ from rlm_fast import cpu_linear
 from rlm_fast.model_limits import has_dropout
 from rlm_fast.packed_forward import max_packed_length, why_unsupported
 from rlm_fast.speed import NO_SPEED, Speed
-from rlm_fast.token_budget import sums_over_step
-from rlm_fast.zero_advantage import zero_advantage_has_no_gradient
+from rlm_fast.token_budget import sums_over_step, zero_advantage_has_no_gradient
 from rlm_plugins.equation.equation import Equation
 from rlm_plugins.models.scratch import skeleton
 from rlm_plugins.stage import Stage
@@ -235,7 +234,7 @@ class StageFeatures(Features):
     @property
     def fuses_mlp(self) -> bool:
         """True if a gated MLP is fused with its adapters; all layers count as large enough."""
-        from rlm_fast.fused_lora import has_fusible_layers
+        from rlm_fast.fused_layers import has_fusible_layers
 
         return self.fused_lora.on and any(map(has_fusible_layers, self.model.train().modules()))
 
@@ -243,7 +242,7 @@ class StageFeatures(Features):
         """Return why no LoRA layer is fused, or None."""
         from peft.tuners.lora.layer import Linear
 
-        from rlm_fast.fused_lora import is_fusible
+        from rlm_fast.fused_layers import is_fusible
 
         if any(type(layer) is Linear and is_fusible(layer) for layer in self.model.train().modules()):
             return None

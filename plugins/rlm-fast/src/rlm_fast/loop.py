@@ -17,11 +17,20 @@ from jaxtyping import Int
 from transformers.distributed.fsdp import is_fsdp_managed_module
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
-from rlm_fast.kv_cache import KVState, evict, has_plain_layers, preallocate, surviving_indices
+from rlm_fast.kv_cache import (
+    KVState,
+    PromptTree,
+    common_tokens,
+    distinct_prompts,
+    evict,
+    has_plain_layers,
+    preallocate,
+    surviving_indices,
+    unpadded,
+)
 from rlm_fast.llama_step import LlamaStep, verified_step
 from rlm_fast.model_limits import IMAGES, config_has_dropout, has_vision, position_limit
 from rlm_fast.plain_linear import merged
-from rlm_fast.prompt_tree import PromptTree, common_tokens, distinct_prompts, unpadded
 from rlm_fast.sampling import MultinomialSampler, Sampler, generation_from_steps, greedy, token_statistics
 from rlm_fast.tree_attention import MIN_SAVED
 from rlm_plugins.models.adapters import causal_model

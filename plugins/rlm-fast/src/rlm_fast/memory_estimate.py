@@ -2,7 +2,7 @@
 
     peak = always + max(generation, update, critic update)
 
-Weights, adapters, gradients and optimizer states are counted (:mod:`rlm_fast.weight_bytes`). On a CPU the process
+Weights, adapters, gradients and optimizer states are counted (:mod:`rlm_fast.model_limits`). On a CPU the process
 itself is included: Python and libraries hold more than a small model. Not included: CUDA's context (about 1 GiB),
 fragmentation, images. Add about 10 % for these. A critic is updated after the policy, so their activations are never in
 memory together.
@@ -39,8 +39,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlm_fast import cpu_linear
+from rlm_fast.model_limits import frozen_bytes, half_precision_copies
 from rlm_fast.tree_attention import attention_runs
-from rlm_fast.weight_bytes import frozen_bytes, half_precision_copies
 from rlm_plugins.models.scratch import skeleton, trained_bytes
 from rlm_plugins.registry.setting import PolicyBytes
 from rlm_plugins.stage import Critic

@@ -21,7 +21,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from rlm_fast.fused_logprob_head import chunks, fused_logprobs
+from rlm_fast.fused_layers import chunks, fused_logprobs
 from rlm_fast.model_limits import IMAGES, has_dropout, has_vision, position_limit
 from rlm_fast.pack import Layout, is_packable, layouts
 from rlm_fast.plain_linear import is_plain

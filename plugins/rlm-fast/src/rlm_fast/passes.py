@@ -12,12 +12,19 @@ from accelerate.utils import gather_object
 
 from rlm_fast import tuning
 from rlm_fast.features import Features
-from rlm_fast.fused_lora import fuse_lora, fuse_mlps
+from rlm_fast.fused_layers import fuse_lora, fuse_mlps
 from rlm_fast.pack import Layout, layouts
 from rlm_fast.packed_forward import PackedForward, install_attention, model_inputs, packed_statistics
 from rlm_fast.speed import Speed
-from rlm_fast.token_budget import PORTIONS, SplitRule, group_by_prompt, has_advantage, split_into_portions, split_rule
-from rlm_fast.zero_advantage import zero_advantage_has_no_gradient
+from rlm_fast.token_budget import (
+    PORTIONS,
+    SplitRule,
+    group_by_prompt,
+    has_advantage,
+    split_into_portions,
+    split_rule,
+    zero_advantage_has_no_gradient,
+)
 from rlm_plugins.models.critic import Critic
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.passes import ForwardPasses, LogpsAndEntropies, Rows, prompt_completion

@@ -23,7 +23,7 @@ from torch.backends.cpu import get_cpu_capability
 
 from rlm_fast import cpu_linear, prefix_attention, sampling
 from rlm_fast.cpu_linear import PackedLinear, fast_linear
-from rlm_fast.fused_logprob_head import fused_logprobs
+from rlm_fast.fused_layers import fused_logprobs
 from rlm_fast.prefix_attention import SharedPrefix, attend, attend_all, sharing_pays
 from rlm_fast.speed import Speed
 from rlm_fast.tree_attention import TreeAttention
