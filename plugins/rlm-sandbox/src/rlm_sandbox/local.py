@@ -15,8 +15,7 @@ from pathlib import Path
 
 from rlm_sandbox.inside.lock import MACHINES
 from rlm_sandbox.interface import Call, Check, Input, Limits, Output, Program, SandboxError
-from rlm_sandbox.sample import Sample, SampleFailure
-from rlm_sandbox.zygote_handle import NOBODY, PACKAGE, Zygote, interpreter
+from rlm_sandbox.sample import NOBODY, PACKAGE, Sample, SampleFailure, Zygote, interpreter
 
 _TRY = """
 import ctypes, os, socket, threading

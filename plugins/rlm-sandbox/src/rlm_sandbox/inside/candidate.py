@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlm_sandbox.inside.channel import Channel, class_names, error_message, rebuild_error, serve
+from rlm_sandbox.inside.exchange import OPERATORS
 from rlm_sandbox.inside.heap import Heap
-from rlm_sandbox.inside.proxy import OPERATORS
 from rlm_sandbox.inside.wire import ByValue, EncodingError, Json, Message, decode, encode
 
 MODULE = "solution"
