@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from rlm_selfplay.languages import LANGUAGES, PythonBlocks, random_task
-from rlm_selfplay.tasks import Task
+from rlm_selfplay.languages import LANGUAGES, PythonBlocks, Task, random_task
 
 CONSTANTS = [
     "",

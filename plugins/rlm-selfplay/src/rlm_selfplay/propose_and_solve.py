@@ -18,9 +18,8 @@ from rlm_plugins.equation.knobs import Share
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.lazy import torch
 from rlm_plugins.workers.distributed import gather_lists, processes
-from rlm_selfplay.languages import LANGUAGES
+from rlm_selfplay.languages import LANGUAGES, Language, TaskBuffer, read, role_number
 from rlm_selfplay.task_scoring import Labels, TaskScoring, Turn, as_message
-from rlm_selfplay.tasks import Language, TaskBuffer, read, role_number
 
 Ids = list[list[int]]
 

@@ -10,9 +10,8 @@ from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
 from rlm_selfplay import languages
-from rlm_selfplay.languages import LANGUAGES
+from rlm_selfplay.languages import JOBS, LANGUAGES, Task, read
 from rlm_selfplay.task_scoring import as_message
-from rlm_selfplay.tasks import JOBS, Task, read
 
 Kind = Literal["deduction", "abduction", "induction", "question"]
 IDENTITY = Task("deduction", "def f(x):\n    return x", ("'Hello World'",), ("'Hello World'",))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from rlm_selfplay.tasks import Language, Task
+from rlm_selfplay.languages import Language, Task
 
 
 def learnability(rate: float) -> float:
