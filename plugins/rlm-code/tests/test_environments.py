@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 from rlm_code import code_tests
 from rlm_code.cases import BadTests
-from rlm_code.environments import ENVIRONMENTS, INSTRUCTION
-from rlm_code.presets import unpack_cases
+from rlm_code.environments import ENVIRONMENTS, INSTRUCTION, unpack_cases
 from rlm_code.toy_programs import code_drills
 from rlm_testing import conformance
 

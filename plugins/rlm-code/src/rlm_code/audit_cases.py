@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from rlm_audit.case import Case, Family, Generator
 from rlm_sandbox.cheats import CONSTANTS, EXCEPTIONS, EXITS, OBJECTS
 
-from rlm_code.presets import human_eval_tests
+from rlm_code.environments import human_eval_tests
 
 
 class Problem(NamedTuple):
