@@ -10,9 +10,8 @@ from rlm_process.process_model import ProcessReward, ProcessRewards
 from rlm_process.state_values import step_labels, vine
 from rlm_process.step_supervision import StepSupervision
 from rlm_process.sums import right_lines, sums
-from rlm_process.tool_rewards import tool_calls, tool_format
 from rlm_process.tree_rollout import AttentionTree, EntropyTree, Tree
-from rlm_process.turn_and_step_rewards import PerStep, PerTurn
+from rlm_process.turn_and_step_rewards import PerStep, PerTurn, tool_calls, tool_format
 from rlm_process.turn_branches import TurnBranches
 
 ALGORITHMS = read_algorithms(Path(__file__).parent / "algorithms.toml")
