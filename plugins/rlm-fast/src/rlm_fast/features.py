@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from rlm_fast import cpu_linear
+from rlm_fast import linear_layers
 from rlm_fast.model_limits import has_dropout
 from rlm_fast.packed_forward import max_packed_length, why_unsupported
 from rlm_fast.speed import NO_SPEED, Speed
@@ -205,8 +205,8 @@ class StageFeatures(Features):
         elif self.speed.max_tokens_per_micro_batch is not None:
             yield replace(dynamic, detail=f"{self.speed.max_tokens_per_micro_batch} tokens, each prompt counted once")
         elif dynamic.on:
-            max_tokens = cpu_linear.merged_tokens(self.num_parameters, cpu_linear.MERGED_TOKENS)
-            bound = "" if max_tokens > cpu_linear.MERGED_TOKENS else ", at most a micro-batch of full length"
+            max_tokens = linear_layers.merged_tokens(self.num_parameters, linear_layers.MERGED_TOKENS)
+            bound = "" if max_tokens > linear_layers.MERGED_TOKENS else ", at most a micro-batch of full length"
             yield replace(dynamic, detail=f"merged up to {max_tokens:.0f} tokens{bound}")
         if self.speed.reuse_old_logprobs and (self.needs.old_for_scoring or self.needs.old_by_trl):
             yield self.reuse_old_logprobs

@@ -20,8 +20,17 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float, Int
 from peft.tuners.lora.layer import Linear
 
-from rlm_fast.cpu_linear import chunk_tokens, fast_linear, sum_of_products
-from rlm_fast.plain_linear import LORA, adapters, is_mergeable, is_patched, is_plain, output_first
+from rlm_fast.linear_layers import (
+    LORA,
+    adapters,
+    chunk_tokens,
+    fast_linear,
+    is_mergeable,
+    is_patched,
+    is_plain,
+    output_first,
+    sum_of_products,
+)
 from rlm_plugins.errors import RlmError
 
 

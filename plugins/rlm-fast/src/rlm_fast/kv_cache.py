@@ -1,6 +1,6 @@
 """KV cache of decoding: memory is allocated ahead, and prompts are shared.
 
-The KV cache of a prompt is shared by its sequences while that is faster (`prefix_attention.py`), then copied to each.
+The KV cache of a prompt is shared by its sequences while that is faster (`tree_attention.py`), then copied to each.
 The same holds for the common prefix of all prompts.
 """
 
@@ -16,9 +16,17 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float, Int
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from rlm_fast.cpu_linear import threads_for
-from rlm_fast.prefix_attention import KeysValues, SharedPrefix, attend_all, sharing_pays
-from rlm_fast.tree_attention import TreeAttention, ancestors, common_length, prefix_tree
+from rlm_fast.linear_layers import threads_for
+from rlm_fast.tree_attention import (
+    KeysValues,
+    SharedPrefix,
+    TreeAttention,
+    ancestors,
+    attend_all,
+    common_length,
+    prefix_tree,
+    sharing_pays,
+)
 
 BLOCK = 64
 """Most tokens that a layer allocates memory for at a time."""

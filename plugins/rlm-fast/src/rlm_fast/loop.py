@@ -28,9 +28,9 @@ from rlm_fast.kv_cache import (
     surviving_indices,
     unpadded,
 )
+from rlm_fast.linear_layers import merged
 from rlm_fast.llama_step import LlamaStep, verified_step
 from rlm_fast.model_limits import IMAGES, config_has_dropout, has_vision, position_limit
-from rlm_fast.plain_linear import merged
 from rlm_fast.sampling import MultinomialSampler, Sampler, generation_from_steps, greedy, token_statistics
 from rlm_fast.tree_attention import MIN_SAVED
 from rlm_plugins.models.adapters import causal_model

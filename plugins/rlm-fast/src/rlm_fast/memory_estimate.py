@@ -38,7 +38,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlm_fast import cpu_linear
+from rlm_fast import linear_layers
 from rlm_fast.model_limits import frozen_bytes, half_precision_copies
 from rlm_fast.tree_attention import attention_runs
 from rlm_plugins.models.scratch import skeleton, trained_bytes
@@ -223,7 +223,7 @@ class Transformer:
         product = 2 if load.half else self.weight
         if load.packed_prompts:
             scored = load.micro_batch_size * load.completion_len
-            tile = cpu_linear.chunk_tokens(scored, self.vocab_size, gpu=load.triton) * self.vocab_size
+            tile = linear_layers.chunk_tokens(scored, self.vocab_size, gpu=load.triton) * self.vocab_size
             states = self.hidden_states(load.tokens, load.half) + self.hidden_states(scored, load.half)
             cast = 2 * self.vocab_size * self.hidden if load.half and self.weight > 2 else 0
             return states + tile * (4 + 4 + 4) + cast
@@ -262,7 +262,7 @@ def _attention_calls(load: Load) -> list[int]:
     if not load.packed_prompts:
         return []
     completions = math.ceil(load.micro_batch_size / load.packed_prompts)
-    pairs = cpu_linear.PAIRS_GPU if load.triton else cpu_linear.PAIRS
+    pairs = linear_layers.PAIRS_GPU if load.triton else linear_layers.PAIRS
     sizes = [load.prompt_len, *[load.completion_len - 1] * completions]
     runs = attention_runs(sizes, [-1, *[0] * completions], pairs)
     return [sum(sizes[index] for index in run.segments) for run in runs[1:]]

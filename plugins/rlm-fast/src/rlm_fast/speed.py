@@ -74,7 +74,7 @@ class Speed(Section):
         import torch
 
         from rlm_fast import tuning
-        from rlm_fast.cpu_linear import keep_freed_memory
+        from rlm_fast.linear_layers import keep_freed_memory
         from rlm_fast.tuning import applied
         from rlm_plugins.workers.distributed import from_main_process
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from rlm_fast import cpu_linear
+from rlm_fast import linear_layers
 from rlm_fast.tree_attention import common_length
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.equation.equation import Equation
@@ -227,7 +227,7 @@ def split_rule(
 def budget(max_tokens: int | str | None, full_length: float, num_parameters: int) -> float:
     """Return the most tokens of a portion; `full_length` is that of the recipe's micro-batch."""
     if max_tokens is None:
-        return cpu_linear.merged_tokens(num_parameters, full_length)
+        return linear_layers.merged_tokens(num_parameters, full_length)
     return full_length if max_tokens == "auto" else float(max_tokens)
 
 
