@@ -45,7 +45,6 @@ class Feature:
 
     @property
     def on(self) -> bool:
-        """True if the fast path is used."""
         return self.reason is None
 
 
@@ -223,12 +222,10 @@ class StageFeatures(Features):
 
     @cached_property
     def model(self) -> Any:
-        """The model with its adapters, on the meta device."""
         return skeleton(self.stage.source.config, self.stage.lora)
 
     @property
     def num_parameters(self) -> int:
-        """Parameters of the model, adapters included."""
         return sum(x.numel() for x in self.model.parameters())
 
     @property

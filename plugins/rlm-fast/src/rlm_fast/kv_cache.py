@@ -199,7 +199,6 @@ class KVState:
             return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
 
     def advance(self) -> None:
-        """Advance positions and mask by one token."""
         self.position = self.position + 1
         if self._mask is not None:
             self._mask = F.pad(self._mask, (0, 1))

@@ -214,7 +214,6 @@ class ActiveSequences:
 
     @property
     def uses_step(self) -> bool:
-        """True if `LlamaStep` computes the logits after the prefill."""
         return self._state is not None
 
     def process(self, logits: torch.Tensor) -> torch.Tensor:

@@ -99,14 +99,12 @@ class Load:
 
     @property
     def prefilled_tokens(self) -> int:
-        """Tokens of the prompts that are decoded at once."""
         if self.decoded_prompts:
             return self._distinct_tokens(self.decoded_prompts)
         return self.generated * self.prompt_len
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens of the KV cache at full length."""
         return self.prefilled_tokens + self.generated * self.completion_len
 
     def _distinct_tokens(self, prompts: int) -> int:
@@ -138,7 +136,6 @@ class Transformer:
 
     @classmethod
     def of_model(cls, model: torch.nn.Module, config: PretrainedConfig, rank: int) -> Transformer:
-        """Return the sizes of a model."""
         text: Any = config.get_text_config()
         heads = text.num_attention_heads
         width = getattr(text, "head_dim", None) or text.hidden_size // heads
@@ -300,7 +297,6 @@ def critic_memory(config: PretrainedConfig, critic: Critic | None, load: Load) -
 
 
 def _update(model: Any, transformer: Transformer, load: Load) -> dict[str, int]:
-    """Return the bytes of an update of the critic."""
     if load.checkpointing:
         last = {"recomputed layer": transformer.layer(load)}
     else:

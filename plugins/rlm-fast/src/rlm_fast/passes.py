@@ -72,7 +72,6 @@ class PackedPasses(ForwardPasses):
         live: Sequence[bool] | None = None,
         **images: Any,
     ) -> LogpsAndEntropies:
-        """Run TRL's pass, or the padding-free one."""
         rows = input_ids, attention_mask, logits_to_keep
         if not self.is_padding_free(*rows) or any(x is not None for x in images.values()):
             return self._trl_forward(model, *rows, batch_size, compute_entropy, compute_aux_loss, **images)
@@ -212,7 +211,6 @@ class Preparation:
     kernels: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self, model: Any) -> None:
-        """Prepare a model."""
         for key, value in self.kernels.items():
             if key in tuning.CHOICES:
                 tuning.CHOICES[key].set(value)

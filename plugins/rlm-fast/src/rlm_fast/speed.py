@@ -57,7 +57,6 @@ class Speed(Section):
     needs_equation = True
 
     def passes(self, context: Any, trl_forward: Callable[..., Any]) -> Any:
-        """Return the forward passes of a trainer."""
         from rlm_fast.passes import PackedPasses
 
         return PackedPasses(self, context, trl_forward)

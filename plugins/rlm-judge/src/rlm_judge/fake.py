@@ -83,11 +83,9 @@ class Fake(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Address of the server, for a recipe."""
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def start(self) -> Fake:
-        """Start listening."""
         threading.Thread(target=self.serve_forever, daemon=True, kwargs={"poll_interval": 0.05}).start()
         return self
 
@@ -100,8 +98,6 @@ class Fake(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection."""
-
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # head and body in one packet, or every answer would wait for an acknowledgement
     server: Fake

@@ -148,7 +148,6 @@ class CritiqueScore(LearnedReward):
         return super().memory_bytes(stage) + critic
 
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
-        """Load the reward model and, once, its base as the critic."""
         super().setup(policy, results)
         if self._critic is None:
             self._load_critic(results[self.stage] if self.stage is not None else Path(str(self.path)), policy.device)

@@ -48,7 +48,6 @@ class Preferences:
         return pairs_of(rows) if is_unpaired(columns(rows)) else rows
 
     def build(self, stage: Stage, run: RunState) -> Any:
-        """Return the trainer of adapter and head, with all pairs."""
         from peft import LoraConfig
         from rlm_algorithms.score_head import with_head
         from trl import RewardTrainer
@@ -264,7 +263,6 @@ def _generated(stage: Stage, requests: Sequence[Messages], seed: int | None) -> 
 
 
 def _conversation(stage: Stage, row: Mapping[str, Any], kind: str) -> Messages:
-    """Return prompt, answer and request."""
     messages = _messages(row[kind])
     if isinstance(row["prompt"], str) or not messages or messages[-1].get("role") != "user":
         problem = f"expected messages in `{kind}` that end with a request for a critique, got {str(row[kind])[:60]!r}"

@@ -173,7 +173,6 @@ class Rubric:
 
     @property
     def ask(self) -> str:
-        """The criteria as a numbered list, for the prompt."""
         listed = [f"{number}. {' '.join(text.split())}" for number, text in enumerate(self.weights, 1)]
         return "\n".join(["Which of these criteria does the answer meet?", *listed])
 
@@ -232,7 +231,6 @@ class Pair(NamedTuple):
 
     @property
     def swapped(self) -> Pair:
-        """The pair in the other order."""
         return Pair(self.task, self.second, self.first)
 
 

@@ -228,7 +228,6 @@ class RetryingClient:
         return {"model": spec.model, "messages": query.messages, **token_limit, **temperature, **vote, **spec.extra}
 
     async def _send_with_retries(self, request: Mapping[str, Any]) -> Reply:
-        """Send a request until it succeeds, with waits between attempts."""
         attempt = 0
         while True:
             try:
@@ -305,7 +304,6 @@ class Cache:
         self._folder = Path(folder).expanduser()
 
     def get(self, request: Mapping[str, Any]) -> str | None:
-        """Return the cached answer to a request; None if there is none."""
         try:
             entry = json.loads(self._file(request).read_text(encoding="utf-8"))
         except (OSError, ValueError):

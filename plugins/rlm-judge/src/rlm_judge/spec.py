@@ -36,7 +36,6 @@ class Query:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The query as chat messages."""
         contents = {"system": self.system, "user": self.user}
         return [{"role": role, "content": text} for role, text in contents.items() if text]
 
@@ -200,12 +199,10 @@ class PolicySpec(_JudgeSection):
     _handle: ModelHandle | None = PrivateAttr(None)
 
     def setup(self, policy: Any, results: Mapping[str, Path], tokenizer: Any) -> None:
-        """Receive the policy, before its first score."""
         self._handle = ModelHandle(policy, tokenizer)
 
     @property
     def handle(self) -> ModelHandle | None:
-        """The policy; None before `setup`."""
         return self._handle
 
     @property

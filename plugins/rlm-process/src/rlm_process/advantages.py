@@ -36,7 +36,6 @@ class TokenSegments:
         self.live = self._own.any(1)
 
     def sums(self, x: Float[torch.Tensor, "B T"]) -> Float[torch.Tensor, "B K"]:
-        """Sum the values of each segment's tokens."""
         return (x.unsqueeze(2) * self._own).sum(1)
 
     def to_tokens(self, table: Float[torch.Tensor, "B K"]) -> Float[torch.Tensor, "B T"]:

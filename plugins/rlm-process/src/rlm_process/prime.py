@@ -66,7 +66,6 @@ class ImplicitReward(AuxiliaryPart):
         completion_ids: Ids,
         logprobs_of: LogprobsOf,
     ) -> Float[torch.Tensor, "B T"]:
-        """Compute ρ."""
         logp = self.model.logp(logprobs_of, prompt_ids, completion_ids, mask.shape[1])
         return (self.beta * (logp - ref_logp)).where(mask, 0.0)
 

@@ -216,12 +216,10 @@ class ProcessModelPart:
             model_kind(folder)
 
     def setup(self, policy: Any, results: Mapping[str, Path]) -> None:
-        """Take the policy's device."""
         self._device = policy.device
 
     @property
     def scorer(self) -> StepScorer:
-        """The model, loaded on first use."""
         if self._grader is None:
             from rlm_plugins.workers.distributed import processes
 
@@ -266,7 +264,6 @@ class ProcessReward(ProcessModelPart):
         self.over = over
 
     def __call__(self, prompt_messages: Sequence[Any], completions: Sequence[str]) -> list[float]:
-        """Return the reward of each completion."""
         scorer, inputs = self.scorer, []
         cut_steps = step_cutter(self._steps, scorer.tokenizer, where="rewards: process_model.steps")
         for prompt, text in zip(prompt_messages, completions, strict=True):  # tokenized with the model's tokenizer
@@ -313,7 +310,6 @@ class ProcessRewards(ProcessModelPart):
         tokenizer: Any,
         turn_rewards: Float[torch.Tensor, "B T"] | None = None,
     ) -> Float[torch.Tensor, "B T"]:
-        """Return the rewards of all tokens."""
         from rlm_plugins.workers.distributed import gather_lists, rank_slice
 
         cut_steps = step_cutter(self._steps, tokenizer, where="shapers: process_model.steps")

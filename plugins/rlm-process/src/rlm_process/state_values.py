@@ -41,7 +41,6 @@ class ContinuationSampler:
     rewards_of: RewardsOf
 
     def __call__(self, indices: Sequence[int], prefixes: Sequence[Sequence[int]]) -> list[float | None]:
-        """Generate continuations and score the complete answers."""
         continuations = self.generate([self.prompts[index] for index in indices], prefixes)
         return self.score_answers(indices, [[*start, *end] for start, end in zip(prefixes, continuations, strict=True)])
 
@@ -169,7 +168,6 @@ def vine(
 def _log_cost(
     log: Log, selected: Sequence[Sequence[State]], scores: dict[State, list[float]], continuations: int
 ) -> None:
-    """Log the number of continuations, and the share of states that were shared."""
     num_states = sum(map(len, selected))
     log("continuations", float(len(scores) * continuations))
     log("shared_states", 1 - len(scores) / max(1, num_states))
@@ -287,7 +285,6 @@ def step_labels(
 def _record(
     prompt: Any, ids: Sequence[int], ends: Sequence[int], labels: Sequence[float | None], tokenizer: Any, step: int
 ) -> dict[str, Any]:
-    """Return a completion as a line of the data set."""
     texts_of_tokens = token_texts(ids, tokenizer)
     texts = ["".join(texts_of_tokens[a:b]) for a, b in pairwise((0, *ends))]
     return {"prompt": prompt, "completions": texts, "labels": list(labels[: len(texts)]), "step": step}

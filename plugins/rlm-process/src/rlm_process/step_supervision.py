@@ -71,7 +71,6 @@ class StepSupervision:
             )
 
     def evaluate(self, stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
-        """Evaluate held-out steps with `model`, or with the model that the stage saved."""
         from rlm_process import labelled_steps
 
         return labelled_steps.evaluate(stage, rows, model)

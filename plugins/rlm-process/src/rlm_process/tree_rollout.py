@@ -134,7 +134,6 @@ class Tree:
         seed: int,
         step: int,
     ) -> dict[str, Any]:
-        """Return the completions of each group."""
         cut_steps = step_cutter(self.steps, tokenizer, where="rollouts: tree.steps")
         num_forks = [0] * len(prompts)  # per completion, so that each of its forks draws another number
 
@@ -183,7 +182,6 @@ class EntropyTree:
     def __call__(
         self, prompts: Sequence[Any], source_index: Sequence[int], generate: Generate, tokenizer: Any, trainer: Any
     ) -> dict[str, Any]:
-        """Return the completions of each group."""
         prompt_ids = trainer.prompt_ids(prompts)
 
         def find(
@@ -308,7 +306,6 @@ class AttentionTree:
     def __call__(
         self, prompts: Sequence[Any], source_index: Sequence[int], generate: Generate, tokenizer: Any, trainer: Any
     ) -> dict[str, Any]:
-        """Return the completions of each group."""
         prompt_ids = trainer.prompt_ids(prompts)
         cut = step_cutter(self.steps, tokenizer, where="rollouts: attention_tree.steps")
         policy = trainer.accelerator.unwrap_model(trainer.model)

@@ -39,13 +39,11 @@ class PerTurn:
         self.by, self.weight = by, weight
 
     def check(self, columns: Collection[str]) -> None:
-        """Check the parameters of the function: see :func:`check_named`."""
         check_named(self.by, self.provided, columns)
 
     def __call__(
         self, completion_ids: Ids, mask: Bool[torch.Tensor, "B T"], inputs: Sequence[Mapping[str, Any]], tokenizer: Any
     ) -> Float[torch.Tensor, "B T"]:
-        """Return the rewards of all tokens."""
         function = import_function(self.by, where="by")
         rewards = torch.zeros(mask.shape, device=mask.device)
         for row, (ids, owner) in enumerate(zip(completion_ids, turns(mask).tolist(), strict=True)):
@@ -83,7 +81,6 @@ class PerStep:
         self.by, self.steps, self.weight = by, steps, weight
 
     def check(self, columns: Collection[str]) -> None:
-        """Check the parameters of the function: see :func:`check_named`."""
         check_named(self.by, self.provided, columns)
 
     def __call__(
@@ -94,7 +91,6 @@ class PerStep:
         tokenizer: Any,
         turn_rewards: Float[torch.Tensor, "B T"] | None = None,
     ) -> Float[torch.Tensor, "B T"]:
-        """Return the rewards of all tokens."""
         function, rewards = import_function(self.by, where="by"), zero_rewards(mask, turn_rewards)
         cut_steps = step_cutter(self.steps, tokenizer, where="shapers: per_step.steps")
         spans = step_spans(completion_ids, cut_steps, None if turn_rewards is None else mask)

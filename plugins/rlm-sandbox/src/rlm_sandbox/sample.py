@@ -75,7 +75,6 @@ class Zygote:
         return self._locks
 
     def is_alive(self) -> bool:
-        """Return True while its process runs."""
         return self._process.poll() is None
 
     def fork(self) -> socket.socket:
@@ -182,12 +181,10 @@ class Connection:
             raise SampleFailure("garbled", "not ready")
 
     def request(self, message: Mapping[str, Json], deadline: float) -> Message:
-        """Send a message and return the reply."""
         self.send(message, deadline)
         return self.receive(deadline)
 
     def send(self, message: Mapping[str, Json], deadline: float) -> None:
-        """Send one message."""
         try:
             self._socket.settimeout(_remaining(deadline))
             self._socket.sendall(pack(message))
@@ -197,7 +194,6 @@ class Connection:
             raise SampleFailure("died", "its process has ended") from None
 
     def receive(self, deadline: float) -> Message:
-        """Return the next message."""
         length = int.from_bytes(self._read(4, deadline), "big")
         if length > self._max_bytes:
             raise SampleFailure("garbled", "more output than allowed")
@@ -311,7 +307,6 @@ class Sample:
         return connection
 
     def _deadline(self) -> float:
-        """Return the end of an input that starts now."""
         now = time.monotonic()
         if self._end is None:
             self._end = now + (self._limits.total or float("inf"))
@@ -320,7 +315,6 @@ class Sample:
         return min(now + self._limits.seconds, self._end)
 
     def close(self) -> None:
-        """End all processes of the sample."""
         for connection in self._connections:
             connection.close()
         self._zygote.end_samples()

@@ -119,7 +119,6 @@ class _Match:
         return [*player.prompt_ids, *player.completion_ids]
 
     def take(self, ids: list[int], logprobs: Sequence[float] | None) -> None:
-        """Append a generated turn, and make its move in the game."""
         player = self._players[self.game.mover]
         ids = ids[: self._max_tokens - len(player.completion_ids)]
         message = self._chat.parse_turn(ids, self.so_far())
@@ -134,7 +133,6 @@ class _Match:
             self.game.forfeit()
 
     def finish(self) -> list[EpisodeTokens]:
-        """Return the episode of each player, with its payoff."""
         assert self.game.payoffs is not None
         for role, payoff in enumerate(self.game.payoffs):
             if role not in self._players:
@@ -166,7 +164,6 @@ class Duel(Environment):
         return self.game.view() if self.game.payoffs is None else ""
 
     def step(self, action: str) -> tuple[str, float, bool]:
-        """Make a move and let the opponent answer."""
         if self.game.payoffs is None:
             self.game.act(action)
             self._reply()

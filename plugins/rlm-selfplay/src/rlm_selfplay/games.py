@@ -86,7 +86,6 @@ class Nim(TwoPlayerGame):
     rules = "Nim: the number is the heap. Answer how many to take, from 1 to 3. Who takes the last one wins. "
 
     def start(self, heap: int, take: int = 3) -> None:
-        """Start with a heap."""
         self.heap, self.take = heap, take
 
     def view(self) -> str:
@@ -115,7 +114,6 @@ class TicTacToe(TwoPlayerGame):
     rules = "Tic-tac-toe: fields 0 to 8, you are x, a dot is free. Answer with the number of a free field. "
 
     def start(self, board: str) -> None:
-        """Start from a board after an even number of moves."""
         self.board = board
 
     def view(self) -> str:
@@ -173,14 +171,12 @@ class KuhnPoker(TwoPlayerGame):
         self.cards, self.moves = cards, ""
 
     def view(self) -> str:
-        """Return the own card and the moves so far."""
         return f"{self.cards[self.mover]}:{self.moves}"
 
     def legal(self) -> list[str]:
         return ["f", "c"] if self.moves.endswith("b") else ["c", "b"]
 
     def move(self, move: str) -> None:
-        """Check, bet, fold or call."""
         self.moves += move
         mover, self.mover = self.mover, 1 - self.mover
         if move == "f":

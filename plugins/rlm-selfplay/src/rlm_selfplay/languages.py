@@ -40,7 +40,6 @@ class Task:
         return " ".join([self.program, *self.inputs])
 
     def text(self) -> str:
-        """Return the task as JSON."""
         return json.dumps(asdict(self))
 
 
@@ -75,7 +74,6 @@ class TaskBuffer:
         self._tasks: dict[str, dict[str, None]] = {}
 
     def add(self, tasks: Iterable[str]) -> None:
-        """Add tasks as text."""
         for text in tasks:
             tasks_of_kind = self._tasks.setdefault(read(text).kind, {})
             tasks_of_kind.setdefault(text)
@@ -88,7 +86,6 @@ class TaskBuffer:
         return read(rng.choice(tasks_of_kind)) if tasks_of_kind else None
 
     def count(self, kind: str) -> int:
-        """Return the number of tasks of a kind."""
         return len(self._tasks.get(kind, ()))
 
     def state_dict(self) -> dict[str, list[str]]:
@@ -160,7 +157,6 @@ class CodeLanguage(Language):
         return tuple(ast.literal_eval(f"({text},)"))
 
     def output(self, value: Any) -> str:
-        """Return an output as text."""
         return repr(value)
 
     def outputs(self, program: str, inputs: Sequence[str]) -> tuple[str, ...] | None:
@@ -316,7 +312,6 @@ class PythonBlocks(CodeLanguage):
         )
 
     def read_proposal(self, kind: str, text: str, reference: Task) -> Task | None:
-        """Return the task of the last blocks."""
         programs, inputs = _blocks(text, "python"), _blocks(text, "input")
         if kind == "induction":
             return Task(kind, reference.program, tuple(dict.fromkeys(inputs))) if len({*inputs}) >= 4 else None
@@ -345,7 +340,6 @@ class PythonBlocks(CodeLanguage):
 
 
 def _blocks(text: str, name: str) -> list[str]:
-    """Return the contents of the fenced blocks with this name."""
     return [block.strip() for block in re.findall(rf"```{name}\s*\n(.*?)```", text, re.DOTALL)]
 
 

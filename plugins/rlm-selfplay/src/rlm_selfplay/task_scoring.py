@@ -128,11 +128,9 @@ class TaskScoring:
     unreadable: float
 
     def prompt(self, task: Task) -> list[dict[str, str]]:
-        """Return the prompt to solve a task."""
         return as_message(self.language.task_prompt(task))
 
     def is_right(self, task: Task, answer: str) -> bool:
-        """Return True if an answer is right."""
         return task.outputs == (answer,) if self.labels == "majority" else self.language.is_right(task, answer)
 
     def score(self, turns: Sequence[Turn], texts: Sequence[str], write: Write) -> None:

@@ -233,8 +233,6 @@ def _replay_rewards(capsule: Capsule, recipe: Recipe, registry: Registry) -> Non
 
 @dataclass(frozen=True)
 class _State:
-    """The part of the trainer's state that rewards may read."""
-
     global_step: int
 
 

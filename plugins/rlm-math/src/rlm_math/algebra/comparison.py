@@ -239,7 +239,6 @@ def _distinct(items: Sequence[Value], rules: Rules) -> list[Value]:
 
 
 def _is_integer(value: Value) -> bool:
-    """Return True for a value of which identity decides equality."""
     return isinstance(value, Node) and value.op == "number" and not value.places and value.value.denominator == 1
 
 

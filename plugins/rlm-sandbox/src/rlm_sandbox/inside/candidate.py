@@ -170,7 +170,6 @@ def _kind(value: Any) -> str:
 
 
 def _is_array(value: object) -> bool:
-    """Return True for an array or number of NumPy."""
     return type(value).__module__ == "numpy" and hasattr(value, "tolist")
 
 

@@ -120,13 +120,11 @@ class Channel:
         self._descriptor = descriptor
 
     def send(self, message: Mapping[str, Json]) -> None:
-        """Send one message completely."""
         data = pack(message)
         while data:
             data = data[os.write(self._descriptor, data) :]
 
     def receive(self) -> Message:
-        """Return the next message."""
         return unpack(self._read(int.from_bytes(self._read(4), "big")))
 
     def _read(self, count: int) -> bytes:

@@ -81,7 +81,6 @@ class Remote:
 
     @staticmethod
     def number_of(remote: Remote) -> int:
-        """Return the number of the object in the program."""
         return int(object.__getattribute__(remote, "_remote")[1])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -257,7 +256,6 @@ class Exchange:
         return Undecidable(why)
 
     def request(self, message: Message, constructed: bool = False) -> Any:
-        """Send a request to the program and return its value."""
         value = self._heap.decode(self._reply(message)["value"])
         if constructed and type(value) is Remote:
             value = self._remote(Remote.number_of(value), constructed=True)
@@ -299,7 +297,6 @@ class Exchange:
         return reply
 
     def call(self, remote: Remote, args: tuple[Any, ...], kwargs: dict[str, Any], constructed: bool) -> Any:
-        """Call an object of the program."""
         self.lengths_read.clear()
         message = {"call": "__call__", "of": Remote.number_of(remote), "args": [self.encode(each) for each in args]}
         return self.request(

@@ -122,7 +122,6 @@ class Heap(ByValue):
         self._forget(message.get("forget", ()))
 
     def settle(self) -> None:
-        """Apply the delayed changes."""
         if self._waiting:
             waiting, self._waiting, self._copies = self._waiting, {}, {}
             for number, content in waiting.items():
