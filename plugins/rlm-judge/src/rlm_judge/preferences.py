@@ -130,13 +130,11 @@ def evaluate_pairs(stage: Stage, examples: Sequence[Mapping[str, Any]], model: A
     samples = list(map(_sample, local, chosen, rejected))
     samples = gather_object(samples) if state.num_processes > 1 else samples
     accuracies = [sample["rewards"]["pair_accuracy"] for sample in samples]
-    means = {name: _mean(samples, name) for name in stage.trainer.metrics}
+    means = {
+        name: float(sum(sample["rewards"][name] for sample in samples) / len(samples)) for name in stage.trainer.metrics
+    }
     low, high = interval(accuracies)
     return Report(means[stage.evaluation.metric], low, high, len(samples), means, samples)
-
-
-def _mean(samples: Sequence[Mapping[str, Any]], name: str) -> float:
-    return float(sum(sample["rewards"][name] for sample in samples) / len(samples))
 
 
 def _sample(example: Mapping[str, Any], chosen: float, rejected: float) -> dict[str, Any]:

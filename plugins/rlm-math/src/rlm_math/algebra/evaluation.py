@@ -119,10 +119,6 @@ def _of_integers(function: Callable[[Any, Any], Any], *values: Any) -> Any:
     return fmpq(abs(reduce(function, (value.numerator for value in values))))
 
 
-def _modulo(a: Any, b: Any) -> Any:
-    return a - b * fmpq((a / b).floor())
-
-
 _RULES: dict[str, Callable[..., Any]] = {
     "+": lambda *values: sum(values, fmpq(0)),
     "*": lambda a, b: a * b,
@@ -139,7 +135,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "lcm": partial(_of_integers, fmpz.lcm),
     "max": max,
     "min": min,
-    "mod": _modulo,
+    "mod": lambda a, b: a - b * fmpq((a / b).floor()),
 }
 """Operation → its value on rational numbers; None: it has no rational value."""
 
@@ -260,10 +256,6 @@ def _integer(value: arb) -> arb | None:
     return arb(integer) if is_close else None
 
 
-def _binomial(n: Any, k: Any) -> Any:
-    return (n + 1).gamma() * (k + 1).rgamma() * (n - k + 1).rgamma()
-
-
 _CONSTANTS: dict[str, Callable[[], Any]] = {
     "pi": acb.pi,
     "e": lambda: acb(1).exp(),
@@ -279,7 +271,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log": lambda x, base: x.log() / base.log(),
     "exp": lambda x: x.exp(),
     "factorial": lambda x: (x + 1).gamma(),
-    "binomial": _binomial,
+    "binomial": lambda n, k: (n + 1).gamma() * (k + 1).rgamma() * (n - k + 1).rgamma(),
     "floor": lambda x: acb(x.real.floor() if (k := _integer(x.real)) is None else k),
     "ceil": lambda x: acb(x.real.ceil() if (k := _integer(x.real)) is None else k),
     "max": lambda *values: acb(reduce(arb.max, (value.real for value in values))),

@@ -140,7 +140,7 @@ def alternatives(tokens: Tokens, parse: Parse) -> Value | None:
             if all(isinstance(value, Numbers) for value in values):
                 return combined(kind, sets)
             names = {value.name for value in values if isinstance(value, Named)}
-            is_open = len(names) > 1 or all(map(_is_symbol, values))
+            is_open = len(names) > 1 or all(isinstance(value, Node) and value.op == "symbol" for value in values)
             return Items("", tuple(listed(values)), "or" if word == "or" and is_open else "")
     return None
 
@@ -152,10 +152,6 @@ def _is_interval(value: Value) -> bool:
     return (value.opened, value.closed) in (("(", "]"), ("[", ")")) or any(
         item in (INFINITY, MINUS_INFINITY) for item in value.items
     )
-
-
-def _is_symbol(value: Value) -> bool:
-    return isinstance(value, Node) and value.op == "symbol"
 
 
 def _solutions(values: list[Value]) -> list[Value]:

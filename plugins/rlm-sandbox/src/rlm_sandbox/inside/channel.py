@@ -30,16 +30,13 @@ def error_message(error: BaseException, **more: Json) -> Message:
         text = ""
     content: dict[str, Json] = {"names": class_names(type(error)) or ["BaseException"], "text": text, **more}
     try:
-        args, attributes = encode(list(error.args)), encode(_public(vars(error)))
+        public = {name: value for name, value in vars(error).items() if not name.startswith("_")}
+        args, attributes = encode(list(error.args)), encode(public)
         if len(repr((args, attributes))) <= MAX_DETAILS:
             content |= {"args": args, "attributes": attributes}
     except BaseException:
         content["args"] = [text]
     return {"error": content}
-
-
-def _public(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if not name.startswith("_")}
 
 
 def class_names(kind: type) -> list[str]:
