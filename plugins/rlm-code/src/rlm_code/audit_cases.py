@@ -27,13 +27,7 @@ from rlm_code.environments import human_eval_tests
 
 
 class Problem(NamedTuple):
-    """A problem: the name that its tests use, a solution, and tests in one of the formats of `rlm_code.cases`.
-
-    Args:
-        name: Function or class that a program defines; empty for a script.
-        solution: A correct program.
-        tests: The column ``tests``.
-    """
+    """A problem: the name that its tests use, a solution, and tests in one of the formats of `rlm_code.cases`."""
 
     name: str
     solution: str

@@ -50,17 +50,7 @@ class Feature:
 
 @dataclass
 class Features:
-    """Fast paths of a stage, by name.
-
-    Args:
-        speed: `speed:` of the recipe.
-        equation: The parts of the algorithm.
-        args: Config of the trainer.
-        needs: Data that the parts need before the update.
-        sharded: The model is sharded (FSDP, DeepSpeed).
-        load_balancing: The loss has a load-balancing term over experts.
-        critic: The stage has a critic.
-    """
+    """Fast paths of a stage, by name."""
 
     speed: Speed
     equation: Equation

@@ -200,12 +200,7 @@ class PackedPasses(ForwardPasses):
 
 @dataclass(frozen=True)
 class Preparation:
-    """Prepares a copy of the policy: the same kernels as here.
-
-    Args:
-        fused: LoRA layers and gated MLPs are fused.
-        kernels: Key of a measured choice → its value.
-    """
+    """Prepares a copy of the policy: the same kernels as here."""
 
     fused: bool
     kernels: Mapping[str, int] = field(default_factory=dict)

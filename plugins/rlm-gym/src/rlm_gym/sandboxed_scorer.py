@@ -71,10 +71,6 @@ missing_modules = MissingModules()
 def score(entry: str, answer: str) -> float:
     """Return the score of an answer by the scorer of its task; 0 for an answer that the scorer would have to execute.
 
-    Args:
-        entry: Serialized task, settings and item of the example.
-        answer: The model's answer.
-
     Raises:
         ImportError: The scorer needs a module that was not loaded before the locks closed.
     """

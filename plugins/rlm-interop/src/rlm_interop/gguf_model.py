@@ -252,13 +252,7 @@ def _from_hub(path: str, gguf_file: str | None, revision: str | None) -> Path:
 
 
 def gguf_in(folder: Path, name: str | None, description: str) -> Path:
-    """Return the GGUF file of a folder.
-
-    Args:
-        folder: The folder.
-        name: Name of the file; None: the only one there.
-        description: Description of the folder, for errors.
-    """
+    """Return the GGUF file of a folder."""
     files = sorted(file.name for file in folder.glob("*.gguf"))
     if name is None and len(files) == 1:
         return folder / files[0]

@@ -54,12 +54,7 @@ def step_ends(token_texts: Sequence[str], separator: str, most: int) -> list[int
 
 
 class AnswerLikelihoods:
-    """Likelihoods of answers from positions within a text.
-
-    Args:
-        model: A causal language model, with or without adapters.
-        tokenizer: Its tokenizer.
-    """
+    """Likelihoods of answers from positions within a text."""
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self._model, self._tokenizer = model, tokenizer

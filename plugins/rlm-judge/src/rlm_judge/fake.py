@@ -66,12 +66,7 @@ def _format_verdict(texts: Mapping[str, str], form: str, score_of: ScoreFunction
 
 
 class Fake(ThreadingHTTPServer):
-    """The server, on a thread of its own inside ``with Fake() as fake:``.
-
-    Args:
-        respond: Computes the answers.
-        port: Port on loopback; 0: any free one.
-    """
+    """The server, on a thread of its own inside ``with Fake() as fake:``."""
 
     daemon_threads = True
     request_queue_size = 128

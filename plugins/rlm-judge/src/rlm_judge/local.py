@@ -19,11 +19,7 @@ _model_lock = threading.Lock()
 
 
 class Local:
-    """A judge from a checkpoint, loaded on first use. Decoding is greedy, hence deterministic.
-
-    Args:
-        spec: Its section of the recipe.
-    """
+    """A judge from a checkpoint, loaded on first use. Decoding is greedy, hence deterministic."""
 
     def __init__(self, spec: LocalSpec) -> None:
         self._spec = spec
@@ -43,11 +39,7 @@ class Local:
 
 
 class Policy:
-    """The policy in training as judge: in its initial state (adapters disabled), or in its current state.
-
-    Args:
-        spec: Its section of the recipe.
-    """
+    """The policy in training as judge: in its initial state (adapters disabled), or in its current state."""
 
     def __init__(self, spec: PolicySpec) -> None:
         self._spec = spec

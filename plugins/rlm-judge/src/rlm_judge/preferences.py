@@ -99,13 +99,7 @@ def tokens_of_pair(tokenizer: Any, example: Mapping[str, Any]) -> dict[str, list
 
 
 def evaluate_pairs(stage: Stage, examples: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
-    """Return the accuracy of a reward model on held-out pairs; each process evaluates its share.
-
-    Args:
-        stage: The stage of the reward model.
-        examples: Examples with ``prompt``, ``chosen`` and ``rejected``.
-        model: The model in training; None: the saved result of the stage.
-    """
+    """Return the accuracy of a reward model on held-out pairs; each process evaluates its share."""
     from accelerate.utils import gather_object
 
     from rlm_judge import reward_files

@@ -163,11 +163,7 @@ async def judge_rubric(
 
 @dataclass(frozen=True)
 class Rubric:
-    """Criteria and their weights, numbered from 1 in the prompt.
-
-    Args:
-        weights: Criterion → weight.
-    """
+    """Criteria and their weights, numbered from 1 in the prompt."""
 
     weights: Mapping[str, float]
 

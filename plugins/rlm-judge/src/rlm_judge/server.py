@@ -113,11 +113,7 @@ logger = logging.getLogger(__name__)
 
 
 class Server:
-    """A judge served by OpenAI's chat completions.
-
-    Args:
-        spec: Its section of the recipe.
-    """
+    """A judge served by OpenAI's chat completions."""
 
     def __init__(self, spec: ServerSpec) -> None:
         self.spec = spec
@@ -294,11 +290,7 @@ class RetryingClient:
 
 
 class Cache:
-    """A folder of answers. Unreadable files count as absent, and failures to write are ignored.
-
-    Args:
-        folder: Its path; created on first use.
-    """
+    """A folder of answers. Unreadable files count as absent, and failures to write are ignored."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder).expanduser()

@@ -56,11 +56,7 @@ def nonblank_steps(example: Mapping[str, Any]) -> tuple[list[str], list[Label]]:
 
 @dataclass(frozen=True)
 class PadCollator:
-    """A collator that right-pads examples to a batch.
-
-    Args:
-        pad: Token id; None: 0.
-    """
+    """A collator that right-pads examples to a batch."""
 
     pad: int | None
 
@@ -87,11 +83,6 @@ def cross_entropy(
 
 def evaluate(stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
     """Evaluate the scores of held-out steps against their labels, distributed over processes.
-
-    Args:
-        stage: The stage of a process reward model.
-        rows: Examples with ``prompt``, ``steps`` and ``labels``.
-        model: The model in training; None: the one that the stage saved.
 
     Returns:
         The metrics `pairs` and `step_accuracy`, with the scores of each example.

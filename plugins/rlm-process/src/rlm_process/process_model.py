@@ -43,13 +43,7 @@ class PRMInput:
 
 
 class PRMTokenizer:
-    """Tokenizer of prompts and steps.
-
-    Args:
-        tokenizer: The model's tokenizer.
-        separator: Text after each step; the score is read at its last token.
-        longest: Largest number of tokens of a prompt and its completion.
-    """
+    """Tokenizer of prompts and steps."""
 
     def __init__(self, tokenizer: Any, *, separator: str, longest: int) -> None:
         self.tokenizer, self._separator, self._longest = tokenizer, separator, longest

@@ -26,14 +26,7 @@ Continue = Callable[[Sequence[int], Sequence[Sequence[int]]], Sequence[float | N
 
 @dataclass(frozen=True)
 class ContinuationSampler:
-    """Sampler of continuations, as :data:`Continue`, from data of the scoring phase.
-
-    Args:
-        prompts: Prompt of every completion.
-        inputs: Example of every completion.
-        generate: Generates continuations of prefixes.
-        rewards_of: Scores complete answers with the recipe's rewards.
-    """
+    """Sampler of continuations, as :data:`Continue`, from data of the scoring phase."""
 
     prompts: Sequence[Any]
     inputs: Sequence[Any]

@@ -118,11 +118,6 @@ def step_cutter(steps: Steps, tokenizer: Any, *, where: str) -> Cut:
     Where the text decides, no step is blank: white space or an end token alone belongs to the step before (at the
     very beginning to the one after). A step ends with the token that contains the end of its terminator.
 
-    Args:
-        steps: The knob.
-        tokenizer: Decodes the tokens; not needed for a count.
-        where: The knob's address, for the error.
-
     Raises:
         RecipeError: There is no function at the address.
 

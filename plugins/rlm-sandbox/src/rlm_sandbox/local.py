@@ -96,12 +96,7 @@ def bubblewrap_command(modules: tuple[str, ...]) -> list[str]:
 
 
 class ZygotePool:
-    """One more zygote than samples that may run at once.
-
-    Args:
-        size: Number of concurrent samples; further ones wait.
-        make: Starts a zygote.
-    """
+    """One more zygote than samples that may run at once."""
 
     def __init__(self, size: int, make: Callable[[], Zygote]) -> None:
         self._make, self._slots = make, threading.BoundedSemaphore(size)

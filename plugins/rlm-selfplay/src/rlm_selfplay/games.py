@@ -220,12 +220,7 @@ GAMES: dict[str, tuple[Callable[[], TwoPlayerGame], Callable[..., list[Start]]]]
 
 
 def starts_of(game: str, knobs: dict[str, Any]) -> list[str]:
-    """Return every start of a game as text.
-
-    Args:
-        game: Its name.
-        knobs: Arguments of the function that returns its starts.
-    """
+    """Return every start of a game as text."""
     if game not in GAMES:
         problem, allowed = f"unknown game '{game}'", ", ".join(GAMES)
         raise RecipeError(problem, where="environment.game", allowed=allowed, hint=nearest(game, GAMES))

@@ -43,14 +43,7 @@ class ProposerSettings:
 
 @dataclass
 class Proposals:
-    """Proposals of a generation batch of all processes.
-
-    Args:
-        prompts: Token ids of each prompt.
-        completions: Token ids of each proposal.
-        scores: Score of each.
-        groups: Number of the group of each.
-    """
+    """Proposals of a generation batch of all processes."""
 
     prompts: Ids = field(default_factory=list)
     completions: Ids = field(default_factory=list)

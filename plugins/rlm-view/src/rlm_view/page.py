@@ -194,11 +194,7 @@ HEIGHT = 800
 
 
 class DisplayedPage:
-    """A page that a notebook displays; the notebook stores a copy of it.
-
-    Args:
-        file: The page.
-    """
+    """A page that a notebook displays; the notebook stores a copy of it."""
 
     def __init__(self, file: Path) -> None:
         self.file = file

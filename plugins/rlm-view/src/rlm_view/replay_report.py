@@ -32,12 +32,6 @@ from rlm_view.tokens import changes, figures
 def replay_gradient(folder: Path, capsule: Capsule, recipe: Recipe, registry: Registry) -> dict[str, float]:
     """Return the norm of the policy's gradient at a step, before clipping: `recorded`, `replayed`.
 
-    Args:
-        folder: Path of the capsule in the folder of its run.
-        capsule: The step.
-        recipe: That of the run.
-        registry: Supplies its parts.
-
     Raises:
         RlmError: The weights at the start of the step were not kept, or several processes trained.
     """

@@ -319,13 +319,7 @@ EXACT = Rules()
 
 
 def is_near(gold: Node, a: Node, answer: Node, b: Node, rules: Rules) -> bool:
-    """Return True if the answer is within a tolerance, is right to its digits, or rounds to a decimal reference.
-
-    Args:
-        gold, answer: As they are written.
-        a, b: Their values.
-        rules: The tolerances.
-    """
+    """Return True if the answer is within a tolerance, is right to its digits, or rounds to a decimal reference."""
     with flint.ctx.workprec(HIGH_PRECISION):
         expected, given = Evaluation().value(a), Evaluation().value(b)
         distance = abs(given - expected)

@@ -14,12 +14,7 @@ MAX_ENDPOINTS = 60
 
 @dataclass(frozen=True)
 class Interval:
-    """An interval; a point if both ends are equal and closed. An end may be ±∞.
-
-    Args:
-        low, high: Its ends.
-        has_low, has_high: Whether it contains them.
-    """
+    """An interval; a point if both ends are equal and closed. An end may be ±∞."""
 
     low: Node
     high: Node
@@ -124,12 +119,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A set of real numbers that is no list.
-
-    Args:
-        elements: The set.
-        variable: Name of the unknown in an inequality; empty: none.
-    """
+    """A set of real numbers that is no list."""
 
     elements: RealSet
     variable: str = ""

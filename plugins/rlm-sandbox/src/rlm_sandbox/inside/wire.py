@@ -202,12 +202,6 @@ def without_names(name: str, fields: list[str], items: list[Any]) -> Any:
 def decode(value: Json, depth: int = 0, extra: Decoders | None = None, named: Named = named_tuple) -> Any:
     """Return the value that JSON from another process represents, in exact declared types.
 
-    Args:
-        value: Parsed JSON.
-        depth: Its depth.
-        extra: Tag → decoder of what is not of a declared type.
-        named: Builds named tuples: `named_tuple` or `without_names`.
-
     Raises:
         EncodingError: It represents none.
     """
