@@ -187,7 +187,7 @@ def _onednn(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) ->
 
 
 LORA: set[type] = {Linear}
-"""Classes of LoRA layers that compute what PEFT's `Linear` does; `fused_lora.py` adds its own."""
+"""Classes of LoRA layers that compute what PEFT's `Linear` does; `fused_layers.py` adds its own."""
 
 
 def is_alone(layer: Any) -> bool:

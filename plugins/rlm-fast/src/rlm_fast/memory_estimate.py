@@ -23,7 +23,7 @@ adapters of rank r: their middle, inputs if cast  7 p r, p bytes per number insi
 reciprocal roots, sums of exponentials            4 per norm and head
 ================================================  ====================================================================
 
-A fused MLP (`fused_lora.py`) saves gate and up only.
+A fused MLP (`fused_layers.py`) saves gate and up only.
 
 With gradient checkpointing a layer saves its input, w D; in the backward pass one layer at a time needs all of the
 above, after the logits are freed. The tests compare this with the tensors that autograd saves for Llama, Qwen2 and
@@ -70,7 +70,7 @@ class Load:
         decoded_prompts: Prompts decoded at once, whose KV cache their completions share; 0: each has its own.
         common_len: Tokens that all prompts start with, computed once where prompts are shared.
         process: Resident bytes of the process without models.
-        fused_mlp: Gated MLPs keep two of four wide tensors for the backward pass (`fused_lora.py`).
+        fused_mlp: Gated MLPs keep two of four wide tensors for the backward pass (`fused_layers.py`).
     """
 
     generated: int
@@ -214,7 +214,7 @@ class Transformer:
         """Return the bytes of the language head: tiles of logits, and hidden states with their float32 gradient.
 
         Without Triton TRL computes logits of every token, prompt and padding included. A packed pass computes those of
-        completions only, in small chunks, with their float32 gradient (`fused_logprob_head.py`). Autocast adds
+        completions only, in small chunks, with their float32 gradient (`fused_layers.py`). Autocast adds
         a copy of the weight.
         """
         product = 2 if load.half else self.weight
