@@ -36,29 +36,15 @@ from rlm_fast.tree_attention import MIN_SAVED
 from rlm_plugins.models.adapters import causal_model
 from rlm_plugins.rollout.generator_call import Generation, OnFinished
 
-PER_SEQUENCE = (
-    "MinLengthLogitsProcessor",
-    "MinNewTokensLengthLogitsProcessor",
-    "TemperatureLogitsWarper",
-    "RepetitionPenaltyLogitsProcessor",
-    "TopPLogitsWarper",
-    "TopKLogitsWarper",
-    "MinPLogitsWarper",
-    "TypicalLogitsWarper",
-    "EpsilonLogitsWarper",
-    "EtaLogitsWarper",
-    "NoRepeatNGramLogitsProcessor",
-    "SequenceBiasLogitsProcessor",
-    "NoBadWordsLogitsProcessor",
-    "ForcedEOSTokenLogitsProcessor",
-    "InfNanRemoveLogitsProcessor",
-    "LogitNormalization",
-    "SuppressTokensLogitsProcessor",
-    "SuppressTokensAtBeginLogitsProcessor",
-    "MaxLengthCriteria",
-    "EosTokenCriteria",
-    "StopStringCriteria",
-)
+_PER_SEQUENCE = """
+MinLengthLogitsProcessor MinNewTokensLengthLogitsProcessor TemperatureLogitsWarper
+RepetitionPenaltyLogitsProcessor TopPLogitsWarper TopKLogitsWarper MinPLogitsWarper TypicalLogitsWarper
+EpsilonLogitsWarper EtaLogitsWarper NoRepeatNGramLogitsProcessor SequenceBiasLogitsProcessor
+NoBadWordsLogitsProcessor ForcedEOSTokenLogitsProcessor InfNanRemoveLogitsProcessor LogitNormalization
+SuppressTokensLogitsProcessor SuppressTokensAtBeginLogitsProcessor MaxLengthCriteria EosTokenCriteria
+StopStringCriteria
+"""
+PER_SEQUENCE = frozenset(_PER_SEQUENCE.split())
 """Logits processors and stopping criteria of transformers that treat each sequence independently of the batch."""
 SEQUENCE_STATE = {"prompt_ignore_length"}
 """Attributes of these processors that hold one entry per sequence."""

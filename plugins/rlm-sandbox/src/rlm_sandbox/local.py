@@ -57,6 +57,7 @@ def is_blocked(name: str, outputs: Iterator[Output]) -> bool:
 
 
 LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64")
+_TREE = "--dir /dev --dev-bind /dev/null /dev/null --remount-ro / --chdir / --"
 
 
 def bubblewrap_command(modules: tuple[str, ...]) -> list[str]:
@@ -80,19 +81,7 @@ def bubblewrap_command(modules: tuple[str, ...]) -> list[str]:
     for path in sorted(mounts):
         if not any(path.startswith(f"{library}/") for library in LIBRARIES):
             arguments += ["--ro-bind", path, path]
-    return [
-        *arguments,
-        "--dir",
-        "/dev",
-        "--dev-bind",
-        "/dev/null",
-        "/dev/null",
-        "--remount-ro",
-        "/",
-        "--chdir",
-        "/",
-        "--",
-    ]
+    return [*arguments, *_TREE.split()]
 
 
 class ZygotePool:

@@ -134,23 +134,6 @@ _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 """Characters that could end a script element."""
 
 
-def write_page(runs: Sequence[Path], out: Path, log_line: Callable[[str], None]) -> Path:
-    """Write the page of one run, or of two beside each other.
-
-    Args:
-        runs: Folders of one or two runs.
-        out: The HTML file.
-        log_line: Called with one line about each damage, and about what is left out.
-
-    Raises:
-        RlmError: A folder is not that of a run, or the file cannot be written.
-    """
-    data = {"runs": [{**run_data(run, log_line), "capsules": _capsules(run, log_line)} for run in runs]}
-    with whole(out) as staged:
-        staged.write_text(page_of(data), encoding="utf-8")
-    return out
-
-
 def _capsules(run: Path, log_line: Callable[[str], None]) -> list[dict[str, Any]]:
     if not capsules_of(run):
         return []
@@ -213,7 +196,7 @@ MOST_RUNS = 2
 
 
 def view(runs: Sequence[Path], out: Path | None, log_line: Callable[[str], None]) -> Path:
-    """Write the page of one or two runs.
+    """Write the page of one run, or of two beside each other.
 
     Args:
         runs: Their folders.
@@ -227,7 +210,10 @@ def view(runs: Sequence[Path], out: Path | None, log_line: Callable[[str], None]
         hint = "`rlm compare` compares any number of runs"
         raise RlmError(f"expected one or two runs, got {len(runs)}", where="rlm view", hint=hint)
     target = runs[0] / "view.html" if out is None else out
-    return write_page(runs, target, log_line)
+    data = {"runs": [{**run_data(run, log_line), "capsules": _capsules(run, log_line)} for run in runs]}
+    with whole(target) as staged:
+        staged.write_text(page_of(data), encoding="utf-8")
+    return target
 
 
 def displayed(run: Path) -> DisplayedPage:
