@@ -11,8 +11,8 @@ from typing import Any
 
 from rlm_sandbox.inside import preload
 from rlm_sandbox.inside.channel import ENDS_ITERATION, Channel, class_of, error_message, rebuild_error
-from rlm_sandbox.inside.examiner import Changes
 from rlm_sandbox.inside.heap import Heap
+from rlm_sandbox.inside.statements import Changes
 from rlm_sandbox.inside.wire import EncodingError, Json, Message, builtin_value
 
 READING: dict[str, Callable[..., Any]] = {
