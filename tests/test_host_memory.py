@@ -10,7 +10,7 @@ import pytest
 
 FAULTS = """
 import resource, torch
-from rlm_fast.cpu_linear import keep_freed_memory
+from rlm_fast.linear_layers import keep_freed_memory
 assert keep_freed_memory()
 
 def fill(size):

@@ -9,13 +9,12 @@ import fixtures_models
 import pytest
 import torch
 from rlm_fast import fast
-from rlm_fast import prefix_attention as shared
+from rlm_fast import tree_attention as shared
 from rlm_fast.fast import shares_prefixes
-from rlm_fast.kv_cache import KVState, preallocate, surviving_indices
+from rlm_fast.kv_cache import KVState, PromptTree, distinct_prompts, preallocate, surviving_indices, unpadded
 from rlm_fast.llama_step import LlamaStep
 from rlm_fast.loop import ActiveSequences
-from rlm_fast.prefix_attention import SharedPrefix, attend_all, sharing_pays
-from rlm_fast.prompt_tree import PromptTree, distinct_prompts, unpadded
+from rlm_fast.tree_attention import SharedPrefix, attend_all, sharing_pays
 from test_fast_generate import config, prompts, same, without_fallback
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import DynamicCache
@@ -66,7 +65,7 @@ def test_logits_are_those_of_the_whole_sequence(
     kept: list[tuple[int, int]],
 ) -> None:
     """Token by token, rows in a mixed order, let go in any, until one is left."""
-    monkeypatch.setattr(shared, "MIN_SAVED", least)
+    monkeypatch.setattr(shared, "MIN_SHARED_KEYS", least)
     model = fixtures_models.adapted(fixtures_models.model(family, **FAMILIES[family])).eval()
     draw, tokens = random.Random(sum(groups)), 12
     first = prompts(*lengths[: len(groups)])
@@ -121,7 +120,7 @@ def test_both_parts_are_one_softmax(sizes: tuple[int, ...]) -> None:
 def test_the_samples_are_those_of_transformers(
     least: int, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, kept: list[tuple[int, int]]
 ) -> None:
-    monkeypatch.setattr(shared, "MIN_SAVED", least)
+    monkeypatch.setattr(shared, "MIN_SHARED_KEYS", least)
     model = fixtures_models.adapted(fixtures_models.model("Qwen3")).eval()
     for times in (1, 3, 8):
         same(model, prompts(*lengths, times=times), config())
@@ -129,7 +128,7 @@ def test_the_samples_are_those_of_transformers(
 
 
 def test_an_empty_prompt_is_no_matter(monkeypatch: pytest.MonkeyPatch, kept: list[tuple[int, int]]) -> None:
-    monkeypatch.setattr(shared, "MIN_SAVED", 0)
+    monkeypatch.setattr(shared, "MIN_SHARED_KEYS", 0)
     inputs = prompts(3, 2, times=3)
     inputs["input_ids"][3:], inputs["attention_mask"][3:] = 0, 0
     same(fixtures_models.model("Llama").eval(), inputs, config())
@@ -139,7 +138,7 @@ def test_an_empty_prompt_is_no_matter(monkeypatch: pytest.MonkeyPatch, kept: lis
 def test_a_prompt_has_one_place_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     model = fixtures_models.model("Llama").eval()
     for least, times in ((0, 1), (NEVER, 4)):
-        monkeypatch.setattr(shared, "MIN_SAVED", least)
+        monkeypatch.setattr(shared, "MIN_SHARED_KEYS", least)
         cache = DynamicCache(config=model.config)
         preallocate(cache)
         model(torch.arange(1, 6)[None], past_key_values=cache, use_cache=True)
@@ -166,7 +165,7 @@ def test_logits_after_prompts_that_start_alike(
     family: str, texts: tuple[str, ...], least: int, monkeypatch: pytest.MonkeyPatch, kept: list[tuple[int, int]]
 ) -> None:
     """Prefill and decoding with evictions in any order give the logits of the whole sequence."""
-    monkeypatch.setattr(shared, "MIN_SAVED", least)
+    monkeypatch.setattr(shared, "MIN_SHARED_KEYS", least)
     model = fixtures_models.adapted(fixtures_models.model(family, **FAMILIES[family])).eval()
     prompts_of = [[ord(letter) - ord("a") + 3 for letter in text] for text in texts]
     draw, tokens = random.Random(len(texts)), 8
@@ -206,7 +205,7 @@ def test_samples_of_prompts_that_start_alike(
     texts: tuple[str, ...], times: int, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any number of samples is tested, and greedy decoding as in an evaluation."""
-    monkeypatch.setattr(shared, "MIN_SAVED", least)
+    monkeypatch.setattr(shared, "MIN_SHARED_KEYS", least)
     monkeypatch.setattr("rlm_fast.loop.MIN_SAVED", 1)
     rows = [[ord(letter) - ord("a") + 3 for letter in text] for text in texts for _ in range(times)]
     width = max(map(len, rows))

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_fast import cpu_linear
+from rlm_fast import linear_layers
 from rlm_fast.tree_attention import Segment, TreeAttention, ancestors, attention_runs, prefix_tree
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -70,7 +70,7 @@ def test_attention_and_its_gradients_are_those_of_each_sequence_alone(
     segments, last = prefix_tree(sequences, min_saved=min_saved)
     sizes, parents = [x.stop - x.start for x in segments], [x.parent for x in segments]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu_linear, "PAIRS", pairs)
+        patch.setattr(linear_layers, "PAIRS", pairs)
         tree = TreeAttention.of_tree(sizes, parents, torch.device("cpu"))
     draw = torch.Generator().manual_seed(len(sequences))
     shapes = (4, key_heads, key_heads)

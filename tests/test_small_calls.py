@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from rlm_fast.cpu_linear import MIN_THREADED, fast_linear, threads_for
+from rlm_fast.linear_layers import MIN_THREADED, fast_linear, threads_for
 
 
 @pytest.fixture(autouse=True)

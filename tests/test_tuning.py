@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_fast import cpu_linear, tuning
+from rlm_fast import linear_layers, tuning
 from rlm_fast.features import speed_of
 from rlm_fast.tuning import CHOICES, Choice, applied
 
@@ -85,7 +85,7 @@ def test_a_resumed_run_uses_the_values_of_its_start(tmp_path: Path, monkeypatch:
     stage = runs._train_stage
 
     def watched(*given: Any) -> Any:
-        used.append(cpu_linear.MIN_TOKENS)
+        used.append(linear_layers.MIN_TOKENS)
         return stage(*given)
 
     monkeypatch.setattr(runs, "_train_stage", watched)
@@ -97,7 +97,7 @@ def test_a_resumed_run_uses_the_values_of_its_start(tmp_path: Path, monkeypatch:
     assert used == [16, 16]
     stages = json.loads((tmp_path / "run/manifest.json").read_text())["stages"]
     assert [entries["tuning"] for entries in stages.values()] == [{"onednn_tokens": 16}]
-    assert cpu_linear.MIN_TOKENS not in used, "a run leaves the values of the process as they were"
+    assert linear_layers.MIN_TOKENS not in used, "a run leaves the values of the process as they were"
 
 
 @pytest.mark.parametrize("override", ["speed=none", "speed={tune_kernels: false}"])

@@ -9,7 +9,7 @@ from typing import Any
 import fixtures_critic
 import pytest
 import torch
-from rlm_fast import cpu_linear as sizes
+from rlm_fast import linear_layers as sizes
 from rlm_fast.passes import PackedPasses
 from rlm_fast.speed import NO_SPEED
 from torch.distributions import Categorical, kl_divergence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rlm_code.extracting import Block, Unfenced, program
+from rlm_code.reward import Block, Unfenced, program
 
 ONE, TWO = "```python\nx = 1\n```", "```py\nx = 2\n```"
 

@@ -8,11 +8,9 @@ import sys
 from pathlib import Path
 
 from faulty_server import FaultyServer, completion, http
-from rlm_judge import cache
-from rlm_judge.cache import Cache
-from rlm_judge.records import Answer, Query, Usage
-from rlm_judge.server import Server
-from rlm_judge.spec import ServerSpec
+from rlm_judge import server
+from rlm_judge.server import Cache, Server
+from rlm_judge.spec import Answer, Query, ServerSpec, Usage
 
 FINE, ODD, BROKEN = (http(200, completion("7")), http(200, completion("hm")), http(500, b""))
 
@@ -72,15 +70,15 @@ import runpy, sys
 cache = runpy.run_path(sys.argv[1])["Cache"](sys.argv[2])
 for turn in range(25):
     for number in range(5):
-        cache.put({"q": number}, f"{number}" * 5000)
-        found = cache.get({"q": number})
+        server.put({"q": number}, f"{number}" * 5000)
+        found = server.get({"q": number})
         assert found == f"{number}" * 5000, found
 """
 
 
 def test_processes_share_the_cache(tmp_path: Path) -> None:
     """Concurrent readers always get a complete answer."""
-    command = [sys.executable, "-I", "-S", "-c", WRITER, cache.__file__, str(tmp_path)]
+    command = [sys.executable, "-I", "-S", "-c", WRITER, server.__file__, str(tmp_path)]
     writers = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(3)]
     assert [(writer.wait(timeout=60), writer.communicate()[1]) for writer in writers] == [(0, b"")] * 3
     assert len(list(tmp_path.rglob("*.json"))) == 5

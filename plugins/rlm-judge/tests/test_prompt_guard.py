@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 
 import pytest
-from rlm_judge import verdict_parsing
-from rlm_judge.prompt_builder import PromptBuilder
-from rlm_judge.prompt_guard import fill_template, has_content, make_mark, sanitize
+from rlm_judge import reply_parsing
+from rlm_judge.prompt_builder import PromptBuilder, fill_template, has_content, make_mark, sanitize
 
-NUMBER = functools.partial(verdict_parsing.number, lowest=1, highest=10)
+NUMBER = functools.partial(reply_parsing.number, lowest=1, highest=10)
 
 MARKERS = """
 <end_of_utterance> <end_of_turn> <start_of_turn> <unused94> <reserved_107> <TOKENS_UNUSED_1> <extra_id_1>

@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 from faulty_server import FaultyServer, Reaction, completion, endless, http, reset, slow_bytes
-from rlm_judge import verdict_parsing
-from rlm_judge.records import Answer, Query, Usage
+from rlm_judge import reply_parsing
 from rlm_judge.server import Server
-from rlm_judge.spec import ServerSpec
+from rlm_judge.spec import Answer, Query, ServerSpec, Usage
 
 from rlm_plugins.errors import PartError
 
@@ -27,7 +26,7 @@ QUOTA = json.dumps({"error": {"code": "insufficient_quota", "message": "pay"}}).
 
 
 def last_line(text: str) -> float | None:
-    return verdict_parsing.number(text.splitlines()[-1], 1, 10)
+    return reply_parsing.number(text.splitlines()[-1], 1, 10)
 
 
 def asked(count: int = 1) -> list[Query]:

@@ -2,8 +2,7 @@
 
 import pytest
 from rlm_process import ALGORITHMS
-from rlm_process.implicit_reward import ImplicitReward
-from rlm_process.prime import outcome_and_process
+from rlm_process.prime import ImplicitReward, outcome_and_process
 from rlm_testing import conformance
 
 test_implicit_reward = conformance("rlm_shapers", ImplicitReward, knobs={"learning_rate": 0.1, "beta": 1.0})

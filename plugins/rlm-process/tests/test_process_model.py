@@ -9,9 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_process.prm_inputs import PRMInput
-from rlm_process.prm_scorer import StepScorer, load_cached, model_kind
-from rlm_process.process_model import ProcessReward, ProcessRewards, aggregate, nonblank_texts
+from rlm_process.process_model import (
+    PRMInput,
+    ProcessReward,
+    ProcessRewards,
+    StepScorer,
+    aggregate,
+    load_cached,
+    model_kind,
+    nonblank_texts,
+)
 from rlm_process.step_boundaries import step_cutter, step_spans
 from rlm_testing import conformance
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers

@@ -12,9 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
-from rlm_process.knobs import Every, Pattern, Steps
-from rlm_process.step_boundaries import step_cutter, step_numbers, step_spans
-from rlm_process.token_texts import token_texts
+from rlm_process.step_boundaries import Every, Pattern, Steps, step_cutter, step_numbers, step_spans, token_texts
 
 from rlm_plugins.builtin.models import scratch
 from rlm_plugins.errors import PartError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rlm_process.vine import step_advantages
+from rlm_process.state_values import step_advantages
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlm_process import step_relative
-from rlm_process.knobs import Every
+from rlm_process.step_boundaries import Every
 from rlm_testing import conformance
 
 test_laws = conformance("rlm_advantages", step_relative, knobs={"steps": {"every": 2}})

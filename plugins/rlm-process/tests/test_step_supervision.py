@@ -12,10 +12,8 @@ import datasets
 import pytest
 import torch
 from rlm_algorithms.score_head import with_head
-from rlm_process.labelled_steps import UNLABELLED, cross_entropy, tokenize_example, tokenize_examples
-from rlm_process.prm_evaluation import pairwise_wins
-from rlm_process.prm_inputs import PRMTokenizer
-from rlm_process.prm_scorer import StepScorer, load_cached, model_kind
+from rlm_process.labelled_steps import UNLABELLED, cross_entropy, pairwise_wins, tokenize_example, tokenize_examples
+from rlm_process.process_model import PRMTokenizer, StepScorer, load_cached, model_kind
 from typer.testing import CliRunner
 
 from rlm_plugins.builtin.models import scratch

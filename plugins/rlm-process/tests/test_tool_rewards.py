@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from rlm_process.tool_rewards import tool_calls, tool_format
+from rlm_process.turn_and_step_rewards import tool_calls, tool_format
 from rlm_testing import conformance
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_process.turn_advantage import turn_relative
+from rlm_process.advantages import turn_relative
 
 ROW = st.lists(st.tuples(st.booleans(), st.integers(1, 2), st.sampled_from([0.0, 1.0, 0.5])), min_size=6, max_size=6)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from rlm_process import PerStep, PerTurn
-from rlm_process.knobs import Pattern
+from rlm_process.step_boundaries import Pattern
 from rlm_testing import conformance
 from typer.testing import CliRunner
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from rlm_selfplay.languages import LANGUAGES, PythonBlocks
-from rlm_selfplay.string_expressions import random_task
-from rlm_selfplay.tasks import Task
+from rlm_selfplay.languages import LANGUAGES, PythonBlocks, Task, random_task
 
 CONSTANTS = [
     "",

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 from logs_of_a_run import run_folder
-from rlm_view.command import view
-from rlm_view.page import page_of
-from rlm_view.run_data import run_data
+from rlm_view.page import page_of, run_data, view
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app

@@ -11,7 +11,7 @@ import torch
 from headless_browser import HeadlessBrowser, browser_path
 from rlm_testing.fake_packages import registered
 from rlm_view.capsule_data import capsules_data
-from rlm_view.command import view
+from rlm_view.page import view
 
 from rlm_plugins.run.launch import launch
 

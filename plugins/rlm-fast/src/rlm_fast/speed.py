@@ -75,7 +75,6 @@ class Speed(Section):
         return PORTABLE if self.portable else None
 
     def passes(self, context: Any, trl_forward: Callable[..., Any]) -> Any:
-        """Return the forward passes of a trainer."""
         from rlm_fast.passes import PackedPasses
 
         return PackedPasses(self, context, trl_forward)
@@ -92,7 +91,7 @@ class Speed(Section):
         import torch
 
         from rlm_fast import tuning
-        from rlm_fast.cpu_linear import keep_freed_memory
+        from rlm_fast.linear_layers import keep_freed_memory
         from rlm_fast.tuning import applied
         from rlm_plugins.workers.distributed import from_main_process
 

@@ -1,11 +1,18 @@
 """Rewards without reference answers: votes, certainty, and a control reward for comparison."""
 
-from rlm_intrinsic.certainty import self_certainty, token_entropy
+from rlm_intrinsic.certainty import (
+    em_ft,
+    entropy_reshaped,
+    ettrl,
+    random_reward,
+    rlsc,
+    self_certainty,
+    self_confidence,
+    token_entropy,
+    token_entropy_loss,
+)
 from rlm_intrinsic.co_learners import CoLearners
-from rlm_intrinsic.entropy_advantages import entropy_reshaped, ettrl
 from rlm_intrinsic.majority import majority_vote, vote_share
-from rlm_intrinsic.self_confidence import em_ft, rlsc, self_confidence, token_entropy_loss
-from rlm_intrinsic.surrogates import random_reward
 from rlm_plugins import hookimpl
 
 rlm_rewards = hookimpl(

@@ -1,11 +1,80 @@
-"""Nim, tic-tac-toe and Kuhn poker for two players."""
+"""Games of two players who move in turn: Nim, tic-tac-toe and Kuhn poker, and their starts in examples."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import permutations
+from typing import Any, ClassVar
 
-from rlm_selfplay.two_player import Start, TwoPlayerGame
+from rlm_plugins.errors import RecipeError, nearest
+
+FORFEIT = -1.0
+"""Payoff of an illegal move; the other player gets 0."""
+
+
+class TwoPlayerGame:
+    """A game in progress: a function of its start and of the actions.
+
+    Attributes:
+        rules: The rules in English, for pre-trained models.
+        players: Number of players.
+        mover: The player who moves next, 0 or 1.
+        payoffs: Payoff of each player; None while the game goes on.
+    """
+
+    rules: ClassVar[str] = ""
+    players: ClassVar[int] = 2
+
+    def __init__(self) -> None:
+        self.mover = 0
+        self.payoffs: tuple[float, ...] | None = None
+
+    def start(self, *_: Any, **position: Any) -> None:  # so that type checkers accept any override
+        """Start from a position."""
+        raise NotImplementedError
+
+    def public(self) -> str:
+        """Return the public part of the start."""
+        return ""
+
+    def view(self) -> str:
+        """Return the observation of the player who moves next."""
+        raise NotImplementedError
+
+    def legal(self) -> list[str]:
+        """Return the moves that are allowed now."""
+        raise NotImplementedError
+
+    def move(self, move: str) -> None:
+        """Make a legal move; it changes `mover`, or sets `payoffs`."""
+        raise NotImplementedError
+
+    def best(self) -> list[str]:
+        """Return the optimal moves; empty: unknown."""
+        return []
+
+    def act(self, action: str) -> None:
+        """Play the last word of a turn, so that reasoning may precede it; an illegal move forfeits the game."""
+        words = action.split()
+        if words and words[-1] in self.legal():
+            self.move(words[-1])
+        else:
+            self.forfeit()
+
+    def forfeit(self) -> None:
+        """End the game: the player who had to move gets −1."""
+        self.payoffs = tuple(FORFEIT if player == self.mover else 0.0 for player in range(self.players))
+
+    def win(self, player: int) -> None:
+        """End a game of two with payoff 1 for `player` and −1 for the other."""
+        self.payoffs = (1.0, -1.0) if player == 0 else (-1.0, 1.0)
+
+
+Start = Mapping[str, Any]
+"""Arguments of `TwoPlayerGame.start`."""
+
 
 LINES = [tuple(map(int, line)) for line in ("012", "345", "678", "036", "147", "258", "048", "246")]
 MARKS, FREE = "xo", "."
@@ -17,7 +86,6 @@ class Nim(TwoPlayerGame):
     rules = "Nim: the number is the heap. Answer how many to take, from 1 to 3. Who takes the last one wins. "
 
     def start(self, heap: int, take: int = 3) -> None:
-        """Start with a heap."""
         self.heap, self.take = heap, take
 
     def view(self) -> str:
@@ -46,7 +114,6 @@ class TicTacToe(TwoPlayerGame):
     rules = "Tic-tac-toe: fields 0 to 8, you are x, a dot is free. Answer with the number of a free field. "
 
     def start(self, board: str) -> None:
-        """Start from a board after an even number of moves."""
         self.board = board
 
     def view(self) -> str:
@@ -104,14 +171,12 @@ class KuhnPoker(TwoPlayerGame):
         self.cards, self.moves = cards, ""
 
     def view(self) -> str:
-        """Return the own card and the moves so far."""
         return f"{self.cards[self.mover]}:{self.moves}"
 
     def legal(self) -> list[str]:
         return ["f", "c"] if self.moves.endswith("b") else ["c", "b"]
 
     def move(self, move: str) -> None:
-        """Check, bet, fold or call."""
         self.moves += move
         mover, self.mover = self.mover, 1 - self.mover
         if move == "f":
@@ -144,3 +209,35 @@ def tictactoe_starts(moves: int = 2) -> list[Start]:
 def kuhn_starts() -> list[Start]:
     """Return every deal."""
     return [{"cards": "".join(deal)} for deal in permutations("JQK", 2)]
+
+
+GAMES: dict[str, tuple[Callable[[], TwoPlayerGame], Callable[..., list[Start]]]] = {
+    "nim": (Nim, nim_starts),
+    "tictactoe": (TicTacToe, tictactoe_starts),
+    "kuhn": (KuhnPoker, kuhn_starts),
+}
+"""Name → the game, and the function that returns its starts."""
+
+
+def starts_of(game: str, knobs: dict[str, Any]) -> list[str]:
+    """Return every start of a game as text."""
+    if game not in GAMES:
+        problem, allowed = f"unknown game '{game}'", ", ".join(GAMES)
+        raise RecipeError(problem, where="environment.game", allowed=allowed, hint=nearest(game, GAMES))
+    try:
+        starts = GAMES[game][1](**knobs)
+    except TypeError as error:
+        raise RecipeError(f"'{game}' rejects its knobs: {error}", where="environment.knobs") from error
+    return [json.dumps({"game": game, **start}) for start in starts]
+
+
+def begin(start: str) -> TwoPlayerGame:
+    """Return the game that a text of `starts_of` describes.
+
+    >>> begin('{"game": "nim", "heap": 7}').view()
+    '7'
+    """
+    position = json.loads(start)
+    game = GAMES[position.pop("game")][0]()
+    game.start(**position)
+    return game
