@@ -193,6 +193,7 @@ SUPPLIERS = {
     "named_rewards": "the rewards",
     "token_rewards": "the rewards, spread over tokens by shapers",
     "turn_rewards": "the environment, turn by turn",
+    "observation_mask": "the environment, turn by turn",
     "dense_rewards": "the shapers with per-token rewards",
     "logprobs_of": "a forward pass of the policy over sequences that the part supplies",
     "generate": "the policy, from prompts and prefixes that the part supplies",

@@ -24,6 +24,7 @@ TRL_COLUMNS = {
     "teacher_top_ids": "teacher_top_ids",
     "teacher_top_logp": "teacher_top_logp",
     "policy_version": "policy_version",
+    "observation_mask": "observation_mask",
 }
 """Field of the batch → its column in TRL's dictionary, in both phases."""
 
