@@ -93,6 +93,9 @@ def batch_mean(rewards: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]:
     return (rewards - rewards.mean()).where(varies(rewards, 0), 0.0)
 
 
+batch_mean.is_unbiased = True  # type: ignore[attr-defined]
+
+
 def role_relative(
     rewards: Float[torch.Tensor, "B"],
     named_rewards: dict[str, torch.Tensor],

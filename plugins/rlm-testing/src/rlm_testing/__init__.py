@@ -20,7 +20,8 @@ The laws, by the names that ``exceptions`` takes:
 - every part: contract;
 - parts of the equation: shape, optional, finite, precision, device, repeat, purity, padding, width, order, empty;
   in the scoring phase also isolation (of groups), labels (of groups) and ties; in the loss phase also split (into
-  micro-batches) and gradient; of classes also state, and update where they have an ``update``;
+  micro-batches) and gradient; of classes also state, and update where they have an ``update``; with rlm-lab also bias
+  (of the expected gradient) of advantages, ratios and policy losses: a failure only if the part has ``is_unbiased``;
 - rewards: numbers, order, isolation, repeat, purity, and state of classes;
 - environments: environment_spec, held_out, repeat, episode; rollouts: completions; generators: continues; samplers:
   indices, or choice if called before every generation; models: source; algorithms: algorithm.
