@@ -22,6 +22,8 @@ from rlm_plugins.specs import Algorithm
 
 Tokens = list[int]
 Measure = Callable[[torch.Tensor], float]
+Fields = Callable[[torch.Tensor, torch.Tensor, Batch], dict[str, torch.Tensor]]
+"""Logits, with gradient in an update, the states (B, T), and the batch → further fields of the batch."""
 NEVER = -30.0
 """A logit of what is never sampled."""
 
@@ -110,6 +112,7 @@ def train(
     rate: float = 0.1,
     refresh: int = 1,
     stale: int = 0,
+    fields: Fields = lambda logits, states, batch: {},
 ) -> dict[str, list[float]]:
     """Train a table and return each measure, and the `tokens` sampled so far, before training and after every step.
 
@@ -125,6 +128,7 @@ def train(
         rate: Of Adam.
         refresh: Batches after which the policy that samples is renewed.
         stale: It is renewed with the policy of so many renewals before; at first with the initial one.
+        fields: Further fields of the batch, for scoring and for each update.
     """
     generator = torch.Generator().manual_seed(seed)
     logits = world.start.clone().requires_grad_()
@@ -143,10 +147,12 @@ def train(
         old = _logp(behaviors[0], states, tokens, batch.mask)
         reference = _logp(world.start, states, tokens, batch.mask)
         given = replace(batch, logp=now, old_logp=old, rollout_logp=old, ref_logp=reference)
-        scored = score(replace(given, entropy=_entropy(logits.detach(), states)), parts)
+        given = replace(given, entropy=_entropy(logits.detach(), states))
+        scored = score(replace(given, **fields(logits.detach(), states, given)), parts)
         for _ in range(updates):
             logp, entropy = _logp(logits, states, tokens, batch.mask), _entropy(logits, states)
-            loss = step_loss(replace(scored, logp=logp, entropy=entropy), parts)
+            now_given = replace(scored, logp=logp, entropy=entropy)
+            loss = step_loss(replace(now_given, **fields(logits, states, given)), parts)
             optimizer.zero_grad()
             if loss.requires_grad:
                 loss.backward()

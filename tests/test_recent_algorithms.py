@@ -275,7 +275,7 @@ def test_a2po_regresses_on_the_value_of_the_reference(batch: Batch) -> None:
 def test_echo_adds_the_mean_over_tokens_of_the_environment(batch: Batch) -> None:
     symbols = equation_of("echo")
     plain = replace(symbols, penalties=())
-    shown = replace(scored(batch, symbols), num_tokens=batch.mask.sum().double())
+    shown = replace(scored(batch, symbols), num_tokens=batch.mask.sum().clamp(min=1).double())
     observed = batch.observation_mask & batch.mask.any(1, keepdim=True)
     logp = batch.logp.clone().requires_grad_()
     mean = -logp[observed].mean() if observed.any() else logp.sum() * 0.0

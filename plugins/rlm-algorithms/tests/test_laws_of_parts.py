@@ -67,9 +67,7 @@ test_teacher_log_ratio = conformance("rlm_advantages", distillation.teacher_log_
 test_discounted_ratio = conformance(
     "rlm_advantages", distillation.teacher_log_ratio, knobs={"future": 0.9, "position": 0.5}, exceptions=TEACHER
 )
-test_ratio_and_task = conformance(
-    "rlm_advantages", distillation.teacher_log_ratio, knobs={"task": "group", "sampler": "engine"}, exceptions=TEACHER
-)
+test_teacher_and_group = conformance("rlm_advantages", distillation.teacher_and_group, exceptions=TEACHER)
 test_prime_distillation = conformance(
     "rlm_policy_losses", distillation.sampled_distillation, knobs={"cap": 5.0, "sampler": "engine", "fall": 0.2}
 )
@@ -82,7 +80,7 @@ test_value_regression = conformance("rlm_policy_losses", reference_value.value_r
 test_unsolved_regression = conformance(
     "rlm_policy_losses", reference_value.value_regression, knobs={"unsolved": "trained"}
 )
-OUTSIDE = dict.fromkeys(("padding", "gradient"), "its tokens are outside of the mask")
+OUTSIDE = {"padding": "its tokens are outside of the mask"}
 test_environment_nll = conformance("rlm_penalties", imitation_losses.environment_nll, exceptions=OUTSIDE)
 test_sampled_distillation = conformance("rlm_policy_losses", distillation.sampled_distillation)
 test_divergence = conformance("rlm_policy_losses", distillation.divergence, knobs={"beta": 0.5, "cap": 2.0})

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from rlm_testing import batches, conformance
 from rlm_testing.law import LAWS, battery
 
-from rlm_plugins.builtin.advantages import group_relative, leave_one_out
+from rlm_plugins.builtin.advantages import leave_one_out
+from rlm_plugins.builtin.importance import sequence
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import PluginError
 from rlm_plugins.specs import Algorithm, Environment, EnvironmentSpec
@@ -301,11 +302,11 @@ class Greedy:
 
 
 @breaks("rlm_advantages", "bias")
-def a_group_that_counts_its_best(rewards):
-    return rewards - rewards.max()
+def pays_by_the_token(rewards, mask):
+    return rewards / mask.sum(1).clamp(min=1)
 
 
-a_group_that_counts_its_best.is_unbiased = True  # type: ignore[attr-defined]
+pays_by_the_token.is_unbiased = True  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True)
@@ -339,14 +340,17 @@ def test_every_law_is_named_in_the_documentation() -> None:
     assert {law.name for law in LAWS} <= words
 
 
-def test_a_bias_is_information_unless_the_part_claims_to_have_none(capsys: pytest.CaptureFixture[str]) -> None:
-    """That of GRPO is printed with its size; the leave-one-out baseline has none."""
-    for part in (group_relative, leave_one_out):
-        assert verdict(conformance("rlm_advantages", part), "bias") == ""
+def test_a_bias_is_information_unless_the_part_claims_to_have_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a ratio per completion is printed with its size; the leave-one-out baseline has none."""
+    monkeypatch.setattr(testing, "_bias", True)
+    for hook, part in (("rlm_importance", sequence), ("rlm_advantages", leave_one_out)):
+        assert verdict(conformance(hook, part), "bias") == ""
     biased, exact = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"group_relative: scale [\d.]+, bias [1-9]\.\d\d%, std of a group .* gradient", biased)
+    assert re.fullmatch(r"sequence: scale 0\.\d+, bias [1-4]\d\.\d\d%, std of a group .* gradient", biased)
     assert exact.startswith("leave_one_out: scale 1, bias 0.00%")
-    output = verdict(conformance("rlm_advantages", a_group_that_counts_its_best), "bias")
+    output = verdict(conformance("rlm_advantages", pays_by_the_token), "bias")
     assert "it claims to be unbiased, and its expected gradient has scale" in output
 
 

@@ -72,6 +72,7 @@ rlm_advantages = hookimpl(
         "pass_at_k": group_advantages.pass_at_k,
         "best_margin": group_advantages.best_margin,
         "teacher_log_ratio": distillation.teacher_log_ratio,
+        "teacher_and_group": distillation.teacher_and_group,
         "max_rl": outcome_advantages.max_rl,
         "signed": outcome_advantages.signed,
         "batch_mean": outcome_advantages.batch_mean,

@@ -23,15 +23,12 @@ def teacher_log_ratio(
     has_teacher: Bool[torch.Tensor, "B"],
     mask: Bool[torch.Tensor, "B T"],
     rollout_logp: Float[torch.Tensor, "B T"] | None = None,
-    rewards: Float[torch.Tensor, "B"] | None = None,
-    group: Int[torch.Tensor, "B"] | None = None,
     log: Log | None = None,
     *,
     coef: float = 1.0,
     future: Share = 0.0,
     position: NonNegativeFloat = 0.0,
     sampler: Literal["engine", "old"] = "old",
-    task: Literal["none", "group"] = "none",
 ) -> Float[torch.Tensor, "B T"]:
     """Â_t = coef · (log π_T − log π_old): the sampled reverse KL to a teacher, token by token; no reward.
 
@@ -39,8 +36,7 @@ def teacher_log_ratio(
     tinker's `kl_discount_factor`. `position` γ multiplies by 1 + γ (1 − Σ_{s<t} |a_s| / Σ_s |a_s|): IW-OPD,
     arXiv 2606.22600, with 1e-8 in the denominator. Libraries disagree on π: tinker has the sampler's (`sampler`
     "engine"), slime and ms-swift the one before the update, verl, prime-rl and TRL the current one
-    (`sampled_distillation`). On policy all are the same gradient. `task` "group" adds the Â of `group_relative` (slime,
-    ms-swift). A completion without a teacher has 0, or that.
+    (`sampled_distillation`). On policy all are the same gradient. A completion without a teacher has 0.
 
     >>> one = torch.ones(1, 2, dtype=torch.bool)
     >>> teacher_log_ratio(torch.tensor([[-1.0, -3.0]]), torch.tensor([[-2.0, -2.0]]), one[:, 0], one).tolist()
@@ -55,10 +51,32 @@ def teacher_log_ratio(
         size = gap.abs()
         earlier = size.cumsum(1) - size
         gap = gap * (1 + position * (1 - earlier / (size.sum(1, keepdim=True) + 1e-8)))
-    gap = coef * (discounted(gap, future, mask) if future else gap)
-    if task == "none" or rewards is None or group is None:
-        return gap
-    return gap + group_relative(rewards, group).unsqueeze(1)
+    return coef * (discounted(gap, future, mask) if future else gap)
+
+
+def teacher_and_group(
+    rewards: Float[torch.Tensor, "B"],
+    group: Int[torch.Tensor, "B"],
+    teacher_logp: Float[torch.Tensor, "B T"],
+    old_logp: Float[torch.Tensor, "B T"],
+    has_teacher: Bool[torch.Tensor, "B"],
+    mask: Bool[torch.Tensor, "B T"],
+    log: Log | None = None,
+    *,
+    coef: float = 1.0,
+) -> Float[torch.Tensor, "B T"]:
+    """Reward standardized within its group, plus coef · (log π_T − log π_old): a teacher beside the task.
+
+    Âᵢₜ = the Â of `group_relative` + that of `teacher_log_ratio`. slime, miles (`opd_kl_coef`) and ms-swift
+    (`teacher_kl_coef`), all 1. All rewards of a group equal: the teacher alone decides.
+
+    >>> one = torch.ones(2, 1, dtype=torch.bool)
+    >>> teacher, zero = torch.full((2, 1), -1.0), torch.zeros(2, 1)
+    >>> teacher_and_group(torch.ones(2), torch.zeros(2).long(), teacher, zero, one[:, 0], one).flatten().tolist()
+    [-1.0, -1.0]
+    """
+    of_teacher = teacher_log_ratio(teacher_logp, old_logp, has_teacher, mask, log=log, coef=coef)
+    return group_relative(rewards, group).unsqueeze(1) + of_teacher
 
 
 def sampled_distillation(

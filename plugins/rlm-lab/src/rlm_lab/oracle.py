@@ -209,7 +209,7 @@ def equation_of(name: str, registry: Registry, knobs: Mapping[str, Any] | None =
     return Equation.from_slots(slots_of(algorithm, registry))
 
 
-def bias_of(part: Bound, group_size: int = 3) -> Entry:
+def bias_of(part: Bound, group_size: int = 4) -> Entry:
     """Return scale, bias and std of an advantage, ratio or policy loss by itself, on samples of the current policy.
 
     Raises:
