@@ -1,7 +1,7 @@
-"""Algorithms of 2026 on a table that forgets carries: ``python benchmarks/recent_rows.py``.
+"""Algorithms of 2026 on a table with missing carries: ``python benchmarks/recent_rows.py``.
 
 `small_experiment.py` has the gate.
-The task is that of lesson 1 in small: three columns of a sum, and a start that forgets three of four carries. Teachers
+The task is that of lesson 1 in small: three columns of a sum, and a start without three of four carries. Teachers
 are tables too: one that adds without errors, or the policy's own with the digits of a right answer made likelier.
 """
 
@@ -158,7 +158,7 @@ def one_bit() -> Experiment:
 
 
 def rows() -> Experiment:
-    """Train every row of 2026 that a table can be trained by; the control is `grpo` on rewards that say nothing."""
+    """Train every row of 2026 that a table can be trained by; the control is `grpo` on random rewards."""
     task, _, _ = sums()
 
     def noise(prompt: int, completion: Tokens) -> float:

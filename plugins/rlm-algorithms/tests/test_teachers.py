@@ -420,7 +420,7 @@ def test_a_server_that_stops_inside_an_answer_is_named(folder: Path, teacher_fol
 def test_an_evicted_model_gives_the_same_run_and_is_estimated(
     folder: Path, teacher_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its weights are in the estimate unless they are freed; a teacher that knows as little as the policy is named."""
+    """Its weights are in the estimate unless they are freed; a teacher that is no better is named."""
     texts = ["rewards=[{name: accuracy, weight: 0}]", "environment.test_rows=3"]
     lines, held = [], []
     for resident in ("true", "false"):
