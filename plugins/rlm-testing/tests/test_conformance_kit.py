@@ -302,11 +302,11 @@ class Greedy:
 
 
 @breaks("rlm_advantages", "bias")
-def pays_by_the_token(rewards, mask):
-    return rewards / mask.sum(1).clamp(min=1)
+def pays_for_length(rewards, mask):
+    return rewards + mask.sum(1)
 
 
-pays_by_the_token.is_unbiased = True  # type: ignore[attr-defined]
+pays_for_length.is_unbiased = True  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True)
@@ -350,7 +350,7 @@ def test_a_bias_is_information_unless_the_part_claims_to_have_none(
     biased, exact = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"sequence: scale 0\.\d+, bias [1-4]\d\.\d\d%, std of a group .* gradient", biased)
     assert exact.startswith("leave_one_out: scale 1, bias 0.00%")
-    output = verdict(conformance("rlm_advantages", pays_by_the_token), "bias")
+    output = verdict(conformance("rlm_advantages", pays_for_length), "bias")
     assert "it claims to be unbiased, and its expected gradient has scale" in output
 
 
