@@ -272,6 +272,8 @@ def two_steps(file: Path, folder: Path, *further: str) -> Run:
         changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
     if file.stem == "prime":
         changes += ["algorithm.filters=[accuracy_band]"]  # its other filter drops truncated ones, here all
+    if file.stem == "a2po":
+        changes += ["algorithm.policy_loss.beta=1.0"]  # with its 1e-3 gradients are as small
     if file.stem == "reward_model":
         changes += ["environment={name: gist, train_rows: 16, test_rows: 0}"]
     return train(recipe.load(file, [*changes, *further]), WITH_CANNED, folder)
