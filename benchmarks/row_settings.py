@@ -66,6 +66,7 @@ OWN: dict[str, Own] = {
         "completion each",
     ),
     "chord": Own([CAREFUL], SHOWN),
+    "a2po": Own(["trainer.num_generations=1"], "has no groups: 64 prompts with one completion each"),
     "flash_rl": Own(
         ["algorithm.rollouts=[eight_bits]"],
         "needs an inference engine that differs from the policy. `benchmarks/eight_bits.py` samples with weights "
@@ -108,6 +109,8 @@ LEFT_OUT: dict[str, str] = {
         ("opd", "iw_opd", "mopd", "gkd", "gkd_top", "sdft", "opsd", "sdpo", "rlsd", "sdar"),
         "needs a teacher: see the README of rlm-algorithms",
     ),
+    "hierarchical": "needs episodes of several roles",
+    "echo": "needs an environment of several turns, as `gigpo`",
     **dict.fromkeys(("dpo", "kto"), "needs preferences: see the README of rlm-algorithms"),
     "vine_ppo": "generates seven times as many completions for its values: measured in plugins/rlm-process",
 }

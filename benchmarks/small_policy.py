@@ -24,6 +24,8 @@ from rlm_plugins.specs import Algorithm
 
 Tokens = list[int]
 Measure = Callable[[torch.Tensor], float]
+Fields = Callable[[torch.Tensor, torch.Tensor, Batch], dict[str, torch.Tensor]]
+"""Logits, with gradient in an update, the states (B, T), and the batch → further fields of the batch."""
 NEVER = -30.0
 """A logit of what is never sampled."""
 
@@ -147,12 +149,14 @@ class Policy:
         world: The task.
         logits: The table that samples (states, tokens).
         generator: Of samples.
+        fields: Further fields of the batch.
         num_tokens: Tokens generated so far, without those of the environment.
     """
 
     world: World
     logits: torch.Tensor
     generator: torch.Generator
+    fields: Fields
     num_tokens: int = 0
 
     def generate(self, prompts: Sequence[int], prefixes: Sequence[Tokens] | None = None) -> list[Tokens]:
@@ -219,6 +223,7 @@ def train(
     source: Any = None,
     budget: int | None = None,
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
+    fields: Fields = lambda logits, states, batch: {},
 ) -> dict[str, list[float]]:
     """Train a table and return each measure, and the `tokens` sampled so far, before training and after every step.
 
@@ -238,6 +243,7 @@ def train(
         source: A rollout source; None: independent completions.
         budget: Generated tokens after which training ends, in place of `steps`.
         optimizer: Its class.
+        fields: Further fields of the batch, for scoring and for each update.
     """
     generator = torch.Generator().manual_seed(seed)
     logits = world.start.clone().requires_grad_()
@@ -247,7 +253,7 @@ def train(
     curves = {name: [measure(logits.detach())] for name, measure in measures.items()}
     curves["tokens"] = [0.0]
     behaviors = deque([world.start], maxlen=stale + 1)
-    policy = Policy(world, world.start, generator)
+    policy = Policy(world, world.start, generator, fields)
     for step in count():
         if (step == steps) if budget is None else (policy.num_tokens >= budget):
             return curves
@@ -291,12 +297,13 @@ def _update(
         logprobs_of=lambda prompts, completions: policy.token_statistics(prompts, completions)[0],
         tokenizer=policy,  # steps of a fixed number of tokens decode nothing
     )
-    scored = score(batch, parts)
+    scored = score(replace(batch, **policy.fields(logits.detach(), states, batch)), parts)
     for part in parts.parts():
         update_part(part, scored)
     for _ in range(updates):
         logp, entropy = _logp(logits, states, tokens, batch.mask), _entropy(logits, states)
-        loss = _loss(replace(scored, logp=logp, entropy=entropy, values=values[states]), parts)
+        now = replace(scored, logp=logp, entropy=entropy, values=values[states])
+        loss = _loss(replace(now, **policy.fields(logits, states, now)), parts)
         optimizer.zero_grad()
         if loss.requires_grad:
             loss.backward()

@@ -34,7 +34,7 @@ ALWAYS = {"lr_scheduler_type": "constant", "gradient_checkpointing": False, "sav
 EXAMPLES = {"digits": 2, "train_rows": 256, "test_rows": 0}
 SUPERVISED = ("sft", "dft", "reward_model")
 PACKAGES = Path(__file__).parent / "paper_packages.py"
-WITH_TURNS = ("gigpo", "arpo")
+WITH_TURNS = ("gigpo", "arpo", "echo")
 """Recipes that require an environment of several turns."""
 GAME = {"name": "guess", "guesses": 2, "highest": 40}
 FROM_LOGPROBS = ("flash_rl", "reinforce_pp_baseline")

@@ -87,7 +87,7 @@ def test_row_equals_the_records_of_a_library(record: Args) -> None:
 
 def test_every_recent_convention_has_a_test() -> None:
     recorded = {"dppo_tv@verl", "dppo_kl@verl", "max_rl@skyrl", "m2po@areal", "gdpo@verl"}
-    assert recorded | {"dppo_tv@skyrl", "dppo_tv@prime_rl", "max_rl@prime_rl", "topr@roll"} == RECENT
+    assert recorded | {*DPPO_LIKE, *OPD, "gkd_top@swift", "gkd_top@verl", "sdft@tinker"} == RECENT
 
 
 def rows_of(batch: Batch) -> list[list[int]]:
@@ -149,6 +149,9 @@ def test_topr_truncates_the_ratio_of_wrong_completions(batch: Batch) -> None:
     agrees(batch, symbols, topr)
 
 
+DPPO_LIKE = ("dppo_tv@skyrl", "dppo_kl@skyrl", "dppo_tv@prime_rl", "max_rl@prime_rl", "topr@roll")
+
+
 @given(batches())
 def test_conventions_of_skyrl_prime_rl_and_roll(batch: Batch) -> None:
     """SkyRL's −w Â has the gradient of DPPO; prime-rl adds 1e-3 (log π − log μ)²; ROLL takes TOPR's token ratios."""
@@ -162,16 +165,125 @@ def test_conventions_of_skyrl_prime_rl_and_roll(batch: Batch) -> None:
                 d, a = (batch.logp - batch.old_logp)[i, t].item(), shown.advantages[i, 0].item()
                 moved = batch.logp[i, t].exp().item() - batch.old_logp[i, t].exp().item()
                 weight = float(moved * math.copysign(1.0, a) <= 0.2) * math.exp(d)
+                if kind == "dppo_kl@skyrl":
+                    p, q = batch.logp[i, t].exp().item(), batch.old_logp[i, t].exp().item()
+                    rises, (p, q) = p > q, (min(max(x, 1e-6), 1 - 1e-6) for x in (p, q))
+                    far = q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p)) > 0.05
+                    weight = 0.0 if far and (a > 0) == rises else math.exp(d)
                 if kind == "topr@roll":
                     weight = 1.0 if a > 0 else min(math.exp(d), 1.0)
                 total[i, t] = -a * weight + (0.002 * d if kind.endswith("prime_rl") else 0.0)
         return total / count
 
-    for name in ("dppo_tv@skyrl", "dppo_tv@prime_rl", "max_rl@prime_rl", "topr@roll"):
+    for name in DPPO_LIKE:
         symbols = equation_of(name)
         shown = replace(score(batch, symbols), num_tokens=batch.num_tokens)
         found = loss_and_gradient(shown, symbols)[1]
         torch.testing.assert_close(found, gradients(name), rtol=1e-9, atol=1e-9)
+
+
+def ppo(advantage: float, ratio: float, delta: float = math.inf) -> float:
+    """Return the derivative of PPO's loss by log π."""
+    clipped = (advantage > 0 and ratio > 1.2) or (advantage < 0 and (ratio < 0.8 or ratio > delta))
+    return 0.0 if clipped else -advantage * ratio
+
+
+OPD: dict[str, Callable[..., float]] = {
+    "opd@tinker": lambda pi, old, mu, t, task: -(t - mu) * math.exp(pi - mu),
+    "opd@slime": lambda pi, old, mu, t, task: ppo(task + t - old, math.exp(pi - old)),
+    "opd@swift": lambda pi, old, mu, t, task: ppo(task + t - old, math.exp(pi - old)),
+    "opd@nemo": lambda pi, old, mu, t, task: -(t - old) * math.exp(old - mu) * (0.5 <= math.exp(old - mu) <= 5),
+    "opd@verl": lambda pi, old, mu, t, task: ppo(t - pi, math.exp(pi - old), 3.0),
+    "opd@prime_rl": lambda pi, old, mu, t, task: (
+        -(t - pi) * math.exp(pi - mu) * (math.exp(mu) - math.exp(pi) <= 0.2) + 0.002 * (pi - old)
+    ),
+    "opd@trl": lambda pi, old, mu, t, task: -(t - pi) * min(math.exp(pi - old), 2.0),
+}
+"""Convention → the derivative of the loss of a token by log π, before the normalizer."""
+
+
+@pytest.mark.parametrize("name", OPD)
+@given(batch=batches())
+def test_conventions_of_on_policy_distillation(name: str, batch: Batch) -> None:
+    """Without a teacher the log-probs of the teacher are those that the convention compares with."""
+    symbols = equation_of(name)
+    shown = replace(score(batch, symbols), num_tokens=batch.num_tokens)
+    task = score(batch, equation_of("grpo")).advantages
+    expected = torch.zeros_like(batch.logp)
+    divisors = {"opd@swift": batch.num_sequences, "opd@trl": batch.num_sequences_all}
+    for i in range(len(batch.group)):
+        for t in tokens(batch, i):
+            pi, old, mu, teacher = (
+                x[i, t].item() for x in (batch.logp, batch.old_logp, batch.rollout_logp, batch.teacher_logp)
+            )
+            if not batch.has_teacher[i]:
+                teacher = mu if name == "opd@tinker" else pi if name in ("opd@verl", "opd@prime_rl", "opd@trl") else old
+            count = divisors[name] * len(tokens(batch, i)) if name in divisors else batch.num_tokens
+            expected[i, t] = OPD[name](pi, old, mu, teacher, task[i, 0].item()) / count
+    torch.testing.assert_close(loss_and_gradient(shown, symbols)[1], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_conventions_of_divergences_over_few_tokens() -> None:
+    """ms-swift and tinker divide both distributions by their sum, verl neither; by numbers of two tokens."""
+    policy, teacher = torch.tensor([[[0.3, 0.2]]]).double(), torch.tensor([[[0.5, 0.1]]]).double()
+    zero, one = torch.zeros(1, 1).double(), torch.ones(1, 1, dtype=torch.bool)
+    p, q = policy[0, 0] / policy.sum(), teacher[0, 0] / teacher.sum()
+    middle = (p + q) / 2
+    expected = {
+        "gkd_top@swift": ((q * (q / middle).log()).sum() + (p * (p / middle).log()).sum()) / 2,
+        "sdft@tinker": (q * (q / p).log()).sum(),
+        "gkd_top@verl": (teacher * (teacher / policy).log()).sum(),
+    }
+    data = {"top_logp": policy.log(), "teacher_top_logp": teacher.log(), "logp": zero, "old_logp": zero, "mask": one}
+    for name, value in expected.items():
+        found = equation_of(name).policy_loss(Batch(**data, has_teacher=one[0]))
+        torch.testing.assert_close(found.squeeze(), value)
+
+
+@given(batches())
+def test_hierarchical_compares_roles_within_their_episode_or_group(batch: Batch) -> None:
+    roles, episodes = batch.prompt_index % 2 + (batch.rewards > 0), (batch.rewards * 7).round() % 2
+    batch = replace(batch, named_rewards={"role": roles.double(), "episode": episodes})
+    found = score(batch, equation_of("hierarchical", advantage={"within_episode": [1.0]})).advantages.flatten()
+    for i, own in enumerate(zip(batch.group, roles, episodes, strict=True)):
+        depth = 3 if own[1] == 1 else 2
+        others = zip(batch.rewards.tolist(), zip(batch.group, roles, episodes, strict=True), strict=True)
+        compared = [r for r, key in others if key[:depth] == own[:depth]]
+        assert found[i].item() == pytest.approx(batch.rewards[i].item() - sum(compared) / len(compared), abs=1e-12)
+
+
+@given(batches())
+def test_a2po_regresses_on_the_value_of_the_reference(batch: Batch) -> None:
+    batch = right_or_wrong(batch)
+    symbols = equation_of("a2po", advantage={"beta": 0.5, "samples": 3}, policy_loss={"beta": 0.25})
+    shown = scored(batch, symbols)
+    scores = batch.rewards_of(batch.prompts, batch.generate(batch.prompts), batch.inputs)  # equal samples of a prompt
+    values = [0.5 * math.log(sum(math.exp(x / 0.5) for x in [score] * 3) / 3) for score in scores.tolist()]
+
+    def regression(logp: Tensor) -> Tensor:
+        total = torch.zeros((), dtype=logp.dtype)
+        for i, value in enumerate(values):
+            if value > 0 and tokens(batch, i):
+                moved = (logp - batch.ref_logp)[i, batch.mask[i]].sum()
+                total = total + (0.25 * moved - (batch.rewards[i] - value)) ** 2
+        return total / shown.num_sequences
+
+    agrees(shown, symbols, regression)
+
+
+@given(batches())
+def test_echo_adds_the_mean_over_tokens_of_the_environment(batch: Batch) -> None:
+    symbols = equation_of("echo")
+    plain = replace(symbols, penalties=())
+    shown = replace(scored(batch, symbols), num_tokens=batch.mask.sum().clamp(min=1).double())
+    observed = batch.observation_mask & batch.mask.any(1, keepdim=True)
+    logp = batch.logp.clone().requires_grad_()
+    mean = -logp[observed].mean() if observed.any() else logp.sum() * 0.0
+    (expected,) = torch.autograd.grad(mean, logp)
+    own, own_gradient = loss_and_gradient(shown, plain)
+    found, gradient = loss_and_gradient(shown, symbols)
+    torch.testing.assert_close(found, own + 0.1 * mean.detach())
+    torch.testing.assert_close(gradient, own_gradient + 0.1 * expected)
 
 
 SIGNS = {"psr": (1.0, 0.0), "nsr": (0.0, -1.0), "w_reinforce": (0.1, -1.0)}

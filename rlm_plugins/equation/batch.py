@@ -46,6 +46,7 @@ class Batch:
     # -- identity of each completion
     group: Tensor = _field("B", "index of the group: the completions of one prompt", SCORING, LOSS)
     mask: Tensor = _field("B T", "True where a token is trained on (no padding, no tool output)", SCORING, LOSS)
+    observation_mask: Tensor = _field("B T", "True on tokens of the environment after the first response", *_BOTH)
     truncated: Tensor = _field("B", "True where the completion reached the length limit", SCORING, LOSS)
     keep_mask: Tensor = _field("B", "True where the filters keep the completion")
     counts_for_refill: Tensor = _field("B", "True where the filters with `refill` keep the completion")

@@ -11,10 +11,10 @@ L(θ) = E[ 1/Z Σᵢ Σₜ (cᵢₜ · ℓ(wᵢₜ, Âᵢₜ) + Σₖ βₖ Ω�
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
@@ -66,7 +66,7 @@ def build_step_batch(
 
     def joined(values: list[Any]) -> Any:
         if isinstance(values[0], dict):
-            return {key: joined(_column(values, key)) for key in values[0]}
+            return {key: joined(list(map(itemgetter(key), values))) for key in values[0]}
         if isinstance(values[0], torch.Tensor) and values[0].dim():
             return gather(torch.cat([x.detach() for x in values]))[order]
         return values[0]
@@ -75,10 +75,6 @@ def build_step_batch(
     step_batch = Batch(**{name: joined(values) for name, values in columns.items()})
     step_batch.step_batch = step_batch.step_batch_rows = step_batch.log = None  # type: ignore[assignment]
     return step_batch, list(local_rows.split([len(position) for position in positions]))
-
-
-def _column(values: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
-    return [value[key] for value in values]
 
 
 def with_own_step_batch(batch: Batch) -> Batch:
@@ -306,14 +302,16 @@ def objective(batch: Batch, equation: Equation) -> Float[torch.Tensor, ""]:
         PartError: A part failed or returned another shape; the loss is not finite (also a `Divergence`), or has no
             gradient.
     """
-    batch = without_padding(batch)
+    raw, batch = batch, without_padding(batch)
     if batch.step_batch is not None:
         step_batch = with_own_step_batch(without_padding(batch.step_batch))
         batch = replace(batch, step_batch=with_ratio(step_batch, equation))
     batch = with_ratio(batch, equation)
     # Autograd adds gradients in reverse order of creation. Penalties are created first, so that the sum has
     # TRL's order, and the two trainers agree to the last bit.
-    terms = [(p, _log_penalty(batch, p, call_part(p, batch, neutral=0.0))) for p in equation.penalties]
+    shown = {False: batch, True: replace(batch, logp=raw.logp)}  # True: with the tokens of the environment
+    results = [call_part(p, shown["observation_mask" in p.part.data], neutral=0.0) for p in equation.penalties]
+    terms = [(p, _log_penalty(batch, p, x)) for p, x in zip(equation.penalties, results, strict=True)]
     costs = [value_at(p.beta, batch.step) * x for p, x in terms if "aggregator" not in p.options]
     loss = call_part(equation.policy_loss, batch, neutral=0.0)
     for weight in equation.token_weights:

@@ -192,7 +192,7 @@ SUPPLIERS = {
     "rewards": "the rewards, weighted, summed and shaped",
     "named_rewards": "the rewards",
     "token_rewards": "the rewards, spread over tokens by shapers",
-    "turn_rewards": "the environment, turn by turn",
+    **dict.fromkeys(("turn_rewards", "observation_mask"), "the environment, turn by turn"),
     "dense_rewards": "the shapers with per-token rewards",
     "logprobs_of": "a forward pass of the policy over sequences that the part supplies",
     "generate": "the policy, from prompts and prefixes that the part supplies",

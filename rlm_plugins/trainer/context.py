@@ -15,15 +15,12 @@ from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.dynamic_sampling import LEFT_PADDED
 from rlm_plugins.stage import Reward
 
+_OWN = ("teacher_logp", "has_teacher", "teacher_top_ids", "teacher_top_logp", "policy_version", "observation_mask")
 TRL_COLUMNS = {
     "old_logp": "old_per_token_logps",
     "ref_logp": "ref_per_token_logps",
     "rollout_logp": "sampling_per_token_logps",
-    "teacher_logp": "teacher_logp",
-    "has_teacher": "has_teacher",
-    "teacher_top_ids": "teacher_top_ids",
-    "teacher_top_logp": "teacher_top_logp",
-    "policy_version": "policy_version",
+    **{name: name for name in _OWN},
 }
 """Field of the batch → its column in TRL's dictionary, in both phases."""
 

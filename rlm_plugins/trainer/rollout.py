@@ -111,7 +111,7 @@ class Rollout:
         )
 
     def tensors(self, completion_ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return `source` (B,), `trained` (B, T) and, with episodes, `turn_rewards` (B, T) of this process."""
+        """Return `source` (B,), `trained` (B, T) and, with episodes, `turn_rewards` and `observation_mask` (B, T)."""
         if self.collected is None:
             return {}
         trained = torch.ones_like(completion_ids)
@@ -123,7 +123,7 @@ class Rollout:
             turn_rewards = torch.zeros(completion_ids.shape, device=completion_ids.device)
             for i, episode in enumerate(row.episode for row in self.episodes):
                 turn_rewards[i, episode.turn_ends] = torch.tensor(episode.turn_rewards, device=turn_rewards.device)
-            columns["turn_rewards"] = turn_rewards
+            columns |= {"turn_rewards": turn_rewards, "observation_mask": trained == 0}
             self._log_episodes(self.episodes)
         return columns
 

@@ -127,11 +127,11 @@ class PartTools:
         """
         _check_lengths("rewards_of", prompts, completion_ids, inputs)
         local = rank_slice(len(prompts))
-        scores = gather_lists(self._local_rewards(prompts[local], completion_ids[local], inputs[local]))
+        scores = gather_lists(self.reward_table(prompts[local], completion_ids[local], inputs[local]))
         per_function = torch.tensor(scores, device=self.context.accelerator.device)
         return self.rewards.weighted(per_function.view(-1, len(self.context.rewards)))
 
-    def _local_rewards(
+    def reward_table(
         self, prompts: Sequence[Any], completion_ids: Sequence[Sequence[int]], inputs: Sequence[Mapping[str, Any]]
     ) -> list[list[float]]:
         """Return each reward of some completions; NaN in a row that a failure excludes."""

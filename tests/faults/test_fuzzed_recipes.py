@@ -39,7 +39,7 @@ TINY = {
 KEYS = ["name", "knob", "trainer", "environment", "rewards", "stages", "beta", "epsilon", "", "a.b", "0"]
 
 
-INVALID = ("arpo", "gigpo", "flash_rl", "reinforce_pp_baseline", "rlep", "ttrl")
+INVALID = ("arpo", "echo", "gigpo", "flash_rl", "reinforce_pp_baseline", "rlep", "ttrl")
 """Recipes that are refused once their model and sizes are replaced."""
 
 

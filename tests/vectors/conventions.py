@@ -20,7 +20,8 @@ HELD: list[tuple[str, str, Args, Setting]] = []
 
 RECENT = {
     *("max_rl@skyrl", "max_rl@prime_rl", "dppo_tv@verl", "dppo_kl@verl", "dppo_tv@skyrl", "dppo_tv@prime_rl"),
-    *("m2po@areal", "topr@roll", "gdpo@verl"),
+    *("m2po@areal", "topr@roll", "gdpo@verl", "dppo_kl@skyrl", "gkd_top@swift", "gkd_top@verl", "sdft@tinker"),
+    *("opd@tinker", "opd@slime", "opd@swift", "opd@nemo", "opd@verl", "opd@prime_rl", "opd@trl"),
 }
 """Conventions with records or formulas in `test_recent_algorithms`."""
 

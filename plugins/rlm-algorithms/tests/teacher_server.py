@@ -15,13 +15,15 @@ Score = Callable[[list[int]], list[float]]
 class Server(ThreadingHTTPServer):
     """Answers `/models` and `/completions`; after `fails_at` requests of the second kind it answers 503.
 
+    After `cut_at` requests it closes the connection in the middle of its answer.
+
     Args:
         score: Returns the log-prob of every token but the first.
     """
 
     def __init__(self, score: Score) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.score, self.requests, self.fails_at = score, 0, 10**9
+        self.score, self.requests, self.fails_at, self.cut_at = score, 0, 10**9, 10**9
         self.change: Callable[[dict[str, Any]], None] = lambda answer: None
 
 
@@ -53,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(data if self.server.requests <= self.server.cut_at else data[: len(data) // 2])
 
     def log_message(self, *args: Any) -> None:
         """Print nothing."""

@@ -19,6 +19,7 @@ from rlm_algorithms import (
     outcome_advantages,
     policy_losses,
     prompt_aggregator,
+    reference_value,
     replay_rollouts,
     reward_combinations,
     token_gates,
@@ -66,6 +67,21 @@ test_teacher_log_ratio = conformance("rlm_advantages", distillation.teacher_log_
 test_discounted_ratio = conformance(
     "rlm_advantages", distillation.teacher_log_ratio, knobs={"future": 0.9, "position": 0.5}, exceptions=TEACHER
 )
+test_teacher_and_group = conformance("rlm_advantages", distillation.teacher_and_group, exceptions=TEACHER)
+test_prime_distillation = conformance(
+    "rlm_policy_losses", distillation.sampled_distillation, knobs={"cap": 5.0, "sampler": "engine", "fall": 0.2}
+)
+test_clipped_distillation = conformance("rlm_policy_losses", distillation.clipped_distillation, knobs={"bound": 10.0})
+ROLES = {"role": "accuracy", "episode": "format", "within_episode": [0.0, 1.0]}
+test_role_relative = conformance("rlm_advantages", outcome_advantages.role_relative, knobs=ROLES)
+VALUE = {"ties": "equal rewards are compared with samples of the reference policy"}
+test_reference_value = conformance("rlm_advantages", reference_value.ReferenceValue, exceptions=VALUE)
+test_value_regression = conformance("rlm_policy_losses", reference_value.value_regression)
+test_unsolved_regression = conformance(
+    "rlm_policy_losses", reference_value.value_regression, knobs={"unsolved": "trained"}
+)
+OUTSIDE = {"padding": "its tokens are outside of the mask"}
+test_environment_nll = conformance("rlm_penalties", imitation_losses.environment_nll, exceptions=OUTSIDE)
 test_sampled_distillation = conformance("rlm_policy_losses", distillation.sampled_distillation)
 test_divergence = conformance("rlm_policy_losses", distillation.divergence, knobs={"beta": 0.5, "cap": 2.0})
 test_top_divergence = conformance("rlm_policy_losses", distillation.top_divergence, knobs={"beta": 0.0})

@@ -402,6 +402,57 @@ def test_an_endpoint_equals_the_model_that_it_serves_and_its_end_loses_nothing(
     assert [x["loss"] for x in again] == [x["loss"] for x in lines]
 
 
+def test_a_server_that_stops_inside_an_answer_is_named(folder: Path, teacher_folder: Path) -> None:
+    """Half of an answer is an error as none is, and the next start goes on from the last checkpoint."""
+    steps = ["trainer.max_steps=3", "trainer.save_steps=1"]
+    with serving(local_score(teacher_folder)) as server:
+        section = {"model": f"http://127.0.0.1:{server.server_port}/v1", "options": {"retries": 0}}
+        teacher = f"teacher={json.dumps(section)}"
+        server.cut_at = 3
+        with pytest.raises(RlmError, match=r"IncompleteRead(.|\n)*no step is lost"):
+            run(folder, "run", teacher, *steps)
+        server.cut_at = 10**9
+        loaded = recipe.load(folder / "recipe.yaml", [teacher, *steps])
+        lines = [x for x in train(loaded, Registry(), folder / "run", resume=True).records() if "loss" in x]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+
+
+def test_an_evicted_model_gives_the_same_run_and_is_estimated(
+    folder: Path, teacher_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its weights are in the estimate unless they are freed; a teacher that is no better is named."""
+    texts = ["rewards=[{name: accuracy, weight: 0}]", "environment.test_rows=3"]
+    lines, held = [], []
+    for resident in ("true", "false"):
+        teacher = f"teacher={{model: {teacher_folder}, resident: {resident}}}"
+        lines.append(run(folder, resident, teacher, *texts))
+        (stage,) = compose(recipe.load(folder / "recipe.yaml", [teacher, *texts]), Registry())
+        (section,) = (x for x in stage.sections.values() if isinstance(x, Teacher))
+        held.append(section.memory_bytes(stage))
+        assert section.warnings(stage) == (
+            []
+            if resident == "true"
+            else [f"teacher: {held[0]:,} bytes of {teacher_folder} are in memory while it scores"]
+        )
+    keys = "loss", "grad_norm", "advantage/reverse_kl"
+    assert [[x[key] for key in keys] for x in lines[0]] == [[x[key] for key in keys] for x in lines[1]]
+    model = AutoModelForCausalLM.from_pretrained(teacher_folder)
+    assert held == [4 * sum(x.numel() for x in model.parameters()), 0]
+    assert "its answers to 3 held-out prompts earn 0, the policy's 0: it may have nothing to teach" in caplog.text
+
+
+def test_replay_needs_no_teacher(folder: Path, teacher_folder: Path) -> None:
+    view = pytest.importorskip("rlm_view.replay_report")
+    from rlm_view.capsule import find_capsule
+    from rlm_view.replay import differences_from_record
+
+    with serving(local_score(teacher_folder)) as server:
+        model = f"http://127.0.0.1:{server.server_port}/v1"
+        run(folder, "run", f"teacher={{model: {model}}}", "capsule={every: 1}", "trainer.save_steps=1")
+    result = view.replays(find_capsule(folder / "run", 2), [])
+    assert differences_from_record(result.capsule, result.recorded) == []
+
+
 LIES = {
     "other numbers for the same text": (lambda ids: [-1.0 - 0.1 * len(ids)] * (len(ids) - 1), None, "differ by"),
     "one number": (lambda ids: [-1.0] * (len(ids) - 1), None, "every token has the log-prob -1"),

@@ -18,6 +18,7 @@ from rlm_testing import batches, conformance
 from rlm_testing.law import LAWS, battery
 
 from rlm_plugins.builtin.advantages import leave_one_out
+from rlm_plugins.builtin.importance import sequence
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import PluginError
 from rlm_plugins.specs import Algorithm, Environment, EnvironmentSpec
@@ -300,6 +301,14 @@ class Greedy:
         pass
 
 
+@breaks("rlm_advantages", "bias")
+def pays_for_length(rewards, mask):
+    return rewards + mask.sum(1)
+
+
+pays_for_length.is_unbiased = True  # type: ignore[attr-defined]
+
+
 @pytest.fixture(autouse=True)
 def _examples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use the default number of examples."""
@@ -329,6 +338,20 @@ def test_every_law_can_be_broken() -> None:
 def test_every_law_is_named_in_the_documentation() -> None:
     words = set(re.findall(r"\w+", testing.__doc__ or ""))
     assert {law.name for law in LAWS} <= words
+
+
+def test_a_bias_is_information_unless_the_part_claims_to_have_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a ratio per completion is printed with its size; the leave-one-out baseline has none."""
+    monkeypatch.setattr(testing, "_bias", True)
+    for hook, part in (("rlm_importance", sequence), ("rlm_advantages", leave_one_out)):
+        assert verdict(conformance(hook, part), "bias") == ""
+    biased, exact = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"sequence: scale 0\.\d+, bias [1-4]\d\.\d\d%, std of a group .* gradient", biased)
+    assert exact.startswith("leave_one_out: scale 1, bias 0.00%")
+    output = verdict(conformance("rlm_advantages", pays_for_length), "bias")
+    assert "it claims to be unbiased, and its expected gradient has scale" in output
 
 
 ONE_FLAW = {

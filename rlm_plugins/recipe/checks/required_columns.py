@@ -170,8 +170,9 @@ def check_multi_turn_parts(environment_spec: EnvironmentSpec, slots: Mapping[str
             raise RecipeError(
                 problem, where=address, hint="choose a single-turn environment, or a part that samples nothing"
             )
-        if "turn_rewards" in part.part.required_data and not environment_spec.multi_turn:
-            problem = f"'{part.part.name}' requires `turn_rewards`, but '{name}' is a single-turn environment"
+        of_turns = {"turn_rewards", "observation_mask"} & {*part.part.required_data}
+        if of_turns and not environment_spec.multi_turn:
+            problem = f"'{part.part.name}' requires `{max(of_turns)}`, but '{name}' is a single-turn environment"
             raise RecipeError(problem, where=address, hint="choose a multi-turn environment, or leave it out")
 
 

@@ -22,6 +22,7 @@ from rlm_algorithms.kept_set import KeptSet
 from rlm_algorithms.policy_losses import gradient_preserving, trajectory_balance
 from rlm_algorithms.preference_trainers import DPO, KTO
 from rlm_algorithms.prompt_aggregator import prompt_mean
+from rlm_algorithms.reference_value import ReferenceValue, value_regression
 from rlm_algorithms.replay_rollouts import Replay
 from rlm_algorithms.reward_combinations import product, sigmoid_shaping
 from rlm_algorithms.teacher import Teacher
@@ -71,9 +72,12 @@ rlm_advantages = hookimpl(
         "pass_at_k": group_advantages.pass_at_k,
         "best_margin": group_advantages.best_margin,
         "teacher_log_ratio": distillation.teacher_log_ratio,
+        "teacher_and_group": distillation.teacher_and_group,
         "max_rl": outcome_advantages.max_rl,
         "signed": outcome_advantages.signed,
         "batch_mean": outcome_advantages.batch_mean,
+        "role_relative": outcome_advantages.role_relative,
+        "reference_value": ReferenceValue,
         "optimal_token_baseline": outcome_advantages.optimal_token_baseline,
     }
 )
@@ -89,12 +93,14 @@ rlm_policy_losses = hookimpl(
         "correctness": imitation_losses.correctness,
         "trajectory_balance": trajectory_balance,
         "sampled_distillation": distillation.sampled_distillation,
+        "clipped_distillation": distillation.clipped_distillation,
         "divergence": distillation.divergence,
         "top_divergence": distillation.top_divergence,
         "dppo": trust_regions.dppo,
         "dro": trust_regions.dro,
         "topr": trust_regions.topr,
         "real": trust_regions.real,
+        "value_regression": value_regression,
     }
 )
 rlm_token_weights = hookimpl(
@@ -112,6 +118,7 @@ rlm_penalties = hookimpl(
     lambda: {
         "kl_cov": kl_cov,
         "nll": imitation_losses.nll,
+        "environment_nll": imitation_losses.environment_nll,
         "policy_shaping": imitation_losses.policy_shaping,
         "adaptive_kl": AdaptiveKL,
         "self_distillation": distillation.self_distillation,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeFloat, PositiveFloat
 
+from rlm_algorithms.trust_regions import sampler_logp
+from rlm_plugins.builtin.advantages import group_relative
+from rlm_plugins.builtin.policy_losses import clip
 from rlm_plugins.equation.batch import DivergenceOf, Log
 from rlm_plugins.equation.knobs import Share
 from rlm_plugins.equation.statistics import discounted
@@ -19,26 +22,29 @@ def teacher_log_ratio(
     old_logp: Float[torch.Tensor, "B T"],
     has_teacher: Bool[torch.Tensor, "B"],
     mask: Bool[torch.Tensor, "B T"],
+    rollout_logp: Float[torch.Tensor, "B T"] | None = None,
     log: Log | None = None,
     *,
     coef: float = 1.0,
     future: Share = 0.0,
     position: NonNegativeFloat = 0.0,
+    sampler: Literal["engine", "old"] = "old",
 ) -> Float[torch.Tensor, "B T"]:
     """Â_t = coef · (log π_T − log π_old): the sampled reverse KL to a teacher, token by token; no reward.
 
     On-policy distillation, Thinking Machines (October 2025). `future` γ sums the later ones, Â_t ← Σ_s γ^(s−t) Â_s:
     tinker's `kl_discount_factor`. `position` γ multiplies by 1 + γ (1 − Σ_{s<t} |a_s| / Σ_s |a_s|): IW-OPD,
-    arXiv 2606.22600, with 1e-8 in the denominator. Libraries disagree on π: tinker has the sampler's, slime and
-    ms-swift the one before the update, verl, prime-rl and TRL the current one (`sampled_distillation`). On policy all
-    are the same gradient. A completion without a teacher has 0.
+    arXiv 2606.22600, with 1e-8 in the denominator. Libraries disagree on π: tinker has the sampler's (`sampler`
+    "engine"), slime and ms-swift the one before the update, verl, prime-rl and TRL the current one
+    (`sampled_distillation`). On policy all are the same gradient. A completion without a teacher has 0.
 
     >>> one = torch.ones(1, 2, dtype=torch.bool)
     >>> teacher_log_ratio(torch.tensor([[-1.0, -3.0]]), torch.tensor([[-2.0, -2.0]]), one[:, 0], one).tolist()
     [[1.0, -1.0]]
     """
     scored = has_teacher.unsqueeze(1) & mask
-    gap = (teacher_logp - old_logp).where(scored, 0.0)
+    behavior = old_logp if sampler == "old" else sampler_logp(old_logp, rollout_logp)
+    gap = (teacher_logp - behavior).where(scored, 0.0)
     if log is not None and scored.any():
         log("reverse_kl", -gap[scored].mean())
     if position:
@@ -48,26 +54,85 @@ def teacher_log_ratio(
     return coef * (discounted(gap, future, mask) if future else gap)
 
 
+def teacher_and_group(
+    rewards: Float[torch.Tensor, "B"],
+    group: Int[torch.Tensor, "B"],
+    teacher_logp: Float[torch.Tensor, "B T"],
+    old_logp: Float[torch.Tensor, "B T"],
+    has_teacher: Bool[torch.Tensor, "B"],
+    mask: Bool[torch.Tensor, "B T"],
+    log: Log | None = None,
+    *,
+    coef: float = 1.0,
+) -> Float[torch.Tensor, "B T"]:
+    """Reward standardized within its group, plus coef · (log π_T − log π_old): a teacher beside the task.
+
+    Âᵢₜ = the Â of `group_relative` + that of `teacher_log_ratio`. slime, miles (`opd_kl_coef`) and ms-swift
+    (`teacher_kl_coef`), all 1. All rewards of a group equal: the teacher alone decides.
+
+    >>> one = torch.ones(2, 1, dtype=torch.bool)
+    >>> teacher, zero = torch.full((2, 1), -1.0), torch.zeros(2, 1)
+    >>> teacher_and_group(torch.ones(2), torch.zeros(2).long(), teacher, zero, one[:, 0], one).flatten().tolist()
+    [-1.0, -1.0]
+    """
+    of_teacher = teacher_log_ratio(teacher_logp, old_logp, has_teacher, mask, log=log, coef=coef)
+    return group_relative(rewards, group).unsqueeze(1) + of_teacher
+
+
 def sampled_distillation(
     logp: Float[torch.Tensor, "B T"],
     old_logp: Float[torch.Tensor, "B T"],
     teacher_logp: Float[torch.Tensor, "B T"],
     has_teacher: Bool[torch.Tensor, "B"],
+    rollout_logp: Float[torch.Tensor, "B T"] | None = None,
     log: Log | None = None,
     *,
     cap: PositiveFloat | None = None,
+    sampler: Literal["engine", "old"] = "old",
+    fall: NonNegativeFloat | None = None,
 ) -> Float[torch.Tensor, "B T"]:
     """ℓ = −sg({cap null → 1; else → min(w, cap)} · (log π_T − log π)) · log π: the sampled reverse KL at this policy.
 
     TRL 1.16's self-distillation (`sampled_token`, SDPO, arXiv 2601.20802), with the ratio w capped at `cap`
     (`distillation_is_clip`; default: no ratio). The advantage is not read. A loss log π − log π_T itself has a gradient
     without the teacher (AReaL's joint loss); so the difference is a constant here. No teacher: 0.
+
+    w is to π_old, or with the `sampler` "engine" to the engine's where it reports log-probs (prime-rl). `fall`
+    (default: `∞`) drops tokens whose probability fell by more than that since they were sampled (prime-rl: 0.2).
     """
     gap = (teacher_logp - logp).detach() * has_teacher.unsqueeze(1)
     if log is not None:
         log("reverse_kl", -gap)
-    weight = 1.0 if cap is None else (logp - old_logp).detach().exp().clamp(max=cap)
+    behavior = old_logp if sampler == "old" else sampler_logp(old_logp, rollout_logp)
+    weight = torch.ones_like(gap) if cap is None else (logp - behavior).detach().clamp(-20.0, 20.0).exp().clamp(max=cap)
+    if fall is not None:
+        weight = weight.where(behavior.exp() - logp.detach().exp() <= fall, 0.0)
     return -weight * gap * logp
+
+
+def clipped_distillation(
+    ratio: Float[torch.Tensor, "B #T"],
+    logp: Float[torch.Tensor, "B T"],
+    teacher_logp: Float[torch.Tensor, "B T"],
+    has_teacher: Bool[torch.Tensor, "B"],
+    log: Log | None = None,
+    *,
+    epsilon: NonNegativeFloat = 0.2,
+    delta: PositiveFloat | None = 3.0,
+    bound: PositiveFloat | None = None,
+) -> Float[torch.Tensor, "B T"]:
+    """ℓ = PPO's clip of w and sg(clip(log π_T − log π, ±bound)): sampled reverse KL in a trust region.
+
+    verl 0.9.1, `distillation.loss_mode=k1` with `use_policy_gradient`, whose dual clip has `delta` 3; `bound` (default:
+    `∞`) is 10 in its dataclass. Its loss of the task is a term beside it. The advantage is not read. No teacher: 0.
+
+    >>> half, one = torch.tensor([[0.5]]).log(), torch.ones(1, dtype=torch.bool)
+    >>> round(clipped_distillation(torch.tensor([[1.5]]), half, torch.zeros(1, 1), one).item(), 4)  # −1.2 log 2
+    -0.8318
+    """
+    limit = math.inf if bound is None else bound
+    gap = (teacher_logp - logp).detach().clamp(-limit, limit) * has_teacher.unsqueeze(1)
+    return clip(ratio, gap, log, epsilon=epsilon, delta=delta)
 
 
 def divergence(

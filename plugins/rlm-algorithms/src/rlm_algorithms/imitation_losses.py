@@ -10,6 +10,7 @@ from typing import Literal
 from jaxtyping import Bool, Float
 from pydantic import NonNegativeFloat, PositiveFloat
 
+from rlm_plugins.equation.batch import Batch
 from rlm_plugins.lazy import torch
 
 
@@ -41,6 +42,29 @@ def nll(
     if weighted_by == "certainty":
         weight = weight * (-sequence_mean(entropy.detach(), mask)).exp()
     return -weight * logp
+
+
+def environment_nll(
+    logp: Float[torch.Tensor, "B T"],
+    observation_mask: Bool[torch.Tensor, "B T"],
+    mask: Bool[torch.Tensor, "B T"],
+    step_batch: Batch,
+) -> Float[torch.Tensor, "B 1"]:
+    """Negative log-likelihood of what the environment writes after the first response (ECHO): a world model.
+
+    Ω = −Σ log π over the tokens of the environment, times N / (n M): n trained tokens in the completion, N in the step,
+    M tokens of the environment in the step. With the aggregator `token_mean` it is the mean over those M tokens.
+    prime-rl, commit 559b447, `echo`, whose coefficient is 0.1. The tokens that the chat template puts around a message
+    are counted, prime-rl leaves them out. They stay outside of the policy loss. No such token: 0.
+
+    >>> logp, mask = torch.tensor([[-1.0, -3.0]]), torch.tensor([[True, False]])
+    >>> environment_nll(logp, ~mask, mask, Batch(mask=mask, observation_mask=~mask)).item()
+    3.0
+    """
+    is_trained = mask.any(1, keepdim=True)
+    count = (step_batch.observation_mask & step_batch.mask.any(1, keepdim=True)).sum().clamp(min=1)
+    total = logp.where(observation_mask & is_trained, 0.0).sum(1, keepdim=True)
+    return -total * step_batch.mask.sum() / count / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 def policy_shaping(

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import NonNegativeFloat
 
 from rlm_algorithms.group_advantages import is_correct
+from rlm_plugins.equation.knobs import RewardName, named
 from rlm_plugins.equation.statistics import Groups, Singleton, discounted, varies
 from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.lazy import torch
@@ -90,6 +91,42 @@ def batch_mean(rewards: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]:
     [0.75, -0.25, -0.25, -0.25]
     """
     return (rewards - rewards.mean()).where(varies(rewards, 0), 0.0)
+
+
+batch_mean.is_unbiased = True  # type: ignore[attr-defined]
+
+
+def role_relative(
+    rewards: Float[torch.Tensor, "B"],
+    named_rewards: dict[str, torch.Tensor],
+    group: Int[torch.Tensor, "B"],
+    *,
+    role: RewardName = "role",
+    episode: RewardName = "episode",
+    within_episode: Sequence[float] = (),
+) -> Float[torch.Tensor, "B"]:
+    """Reward minus the mean over the completions of the same role: of its episode, or of its group (hierarchical GRPO).
+
+    Âᵢ = rᵢ − mean over completions with the role and the group of i, of roles in `within_episode` also with its
+    episode. prime-rl, commit 559b447, `hierarchical_grpo`, whose `episode_agents` are these roles: one that acts
+    several times in an episode is compared with itself there, one that acts once with the group's other episodes.
+
+    Roles, and episodes if they are needed, are the values of the rewards `role` and `episode` (weight 0). Equal rewards
+    among those compared, or a completion alone: exactly 0.
+
+    >>> table = {"role": torch.tensor([0.0, 1.0, 1.0, 0.0]), "episode": torch.tensor([0.0, 0.0, 0.0, 1.0])}
+    >>> role_relative(torch.tensor([1.0, 2.0, 4.0, 3.0]), table, torch.zeros(4).long(), within_episode=[1]).tolist()
+    [-1.0, -1.0, 1.0, 1.0]
+    """
+    roles = named(named_rewards, role, where="advantage: role_relative.role")
+    compared = [group.to(roles), roles]
+    if within_episode:
+        episodes = named(named_rewards, episode, where="advantage: role_relative.episode")
+        is_own = (roles.unsqueeze(1) == roles.new_tensor([*within_episode])).any(1)
+        compared.append(episodes.where(is_own, 0.0))
+    _, label = torch.stack(compared, 1).nan_to_num(nan=-1.0).unique(dim=0, return_inverse=True)
+    groups = Groups(rewards, label)
+    return groups.flatten_or_zero(groups.table - groups.table.nanmean(1, keepdim=True))
 
 
 def optimal_token_baseline(

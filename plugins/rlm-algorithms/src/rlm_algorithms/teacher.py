@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from string import Formatter
 from typing import Annotated, Any, Literal
@@ -16,6 +17,8 @@ from rlm_plugins.registry.setting import Section
 
 GROUP_BEST = "group_best"
 """Name in the prompt of a teacher: the first other completion of the group that earned `success`."""
+HELD_OUT = 32
+"""Held-out prompts on which teacher and policy are compared before the first step."""
 ON_POLICY_BASE = ("base", "live", "ema")
 """Teachers that are the policy's base with another adapter."""
 
@@ -59,14 +62,17 @@ class Teacher(Section):
         same_as: Annotated[
             str | None, Field(description="weights that an address or part must agree with, as for `model`")
         ] = None,
+        resident: Annotated[
+            bool, Field(description="false: a model's weights are loaded for each generation batch, and freed after it")
+        ] = True,
         by: Annotated[str | None, Field(description="column whose value selects the teacher of a row")] = None,
         of: Annotated[dict[str, Any] | None, Field(description="value of that column → model, or keys as here")] = None,
     ) -> None:
         self.model, self.prompt, self.ema, self.success = model, prompt, ema, success
         self.top, self.support, self.options = top, support, options or {}
-        self.same_as, self.by = same_as, by
+        self.same_as, self.by, self.resident = same_as, by, resident
         self.part: Bound | None = None
-        common = {"prompt": prompt, "ema": ema, "success": success}
+        common = {"prompt": prompt, "ema": ema, "success": success, "resident": resident}
         self.of = {value: Teacher(**{**common, **_entry(value, spec)}) for value, spec in (of or {}).items()}
         if bool(by) != bool(of):
             raise RecipeError("`by` and `of` belong together", where="teacher", hint="{by: COLUMN, of: {VALUE: MODEL}}")
@@ -96,6 +102,9 @@ class Teacher(Section):
             if self.top and one.part is not None:
                 problem = f"`{one.model}` scores the sampled tokens only"
                 raise RecipeError(problem, where="teacher.top", hint="leave `top` out, or give local weights")
+        if self.top == "all" and not self.resident:
+            problem = "the head of the teacher is needed in every update of `top: all`"
+            raise RecipeError(problem, where="teacher.resident", hint="leave it out, or set a number of tokens")
         if self.top == "all" and self.of:
             problem = "the whole vocabulary is compared with one teacher only"
             raise RecipeError(problem, where="teacher.top", hint="set a number of tokens: `top: 32`")
@@ -132,19 +141,54 @@ class Teacher(Section):
         for one in self.teachers():
             if one.model == "live" and one.prompt is None:
                 yield "teacher: the policy with its own prompt is no teacher: every log-ratio is 0 before an update"
-            if one.model not in ON_POLICY_BASE and one.part is None and not is_adapter(one.model):
+            if one.weights(stage) is None:
                 yield f"teacher: the weights of {one.model} are not part of the memory estimate"
+            elif not one.resident and one.weights(stage):
+                yield f"teacher: {one.weights(stage) or 0:,} bytes of {one.model} are in memory while it scores"
+
+    def memory_bytes(self, stage: Any) -> int:
+        """Return the bytes beside the policy during the whole run: weights, and hidden states of `top: all`."""
+        weights = sum(one.weights(stage) or 0 for one in self.teachers() if one.resident or is_adapter(one.model))
+        if self.top != "all":
+            return weights
+        from rlm_plugins.trainer.options import arguments
+
+        args, config = arguments(stage), stage.source.config.get_text_config()
+        tokens = args.per_device_train_batch_size * args.steps_per_generation * (args.max_completion_length or 0)
+        return weights + 4 * int(tokens * config.hidden_size)
+
+    def weights(self, stage: Any) -> int | None:
+        """Return the bytes of the weights of this teacher alone; None if its config cannot be read."""
+        from rlm_plugins.models.scratch import skeleton, trained_bytes
+
+        config = stage.source.config
+        if self.model == "ema":
+            return int(trained_bytes(skeleton(config, {**stage.lora, "r": 2 * stage.lora.get("r", 8)})))
+        if self.model in ON_POLICY_BASE or self.part is not None:
+            return 0
+        if is_adapter(self.model):
+            return sum(file.stat().st_size for file in Path(self.model).glob("*.safetensors"))
+        from transformers import AutoConfig
+
+        try:
+            own = AutoConfig.from_pretrained(self.model, trust_remote_code=False)
+        except (OSError, ValueError):
+            return None
+        own.dtype = config.dtype
+        return sum(x.numel() * x.element_size() for x in skeleton(own, None).parameters())
 
     def observers(self, stage: Any) -> Sequence[Any]:
         from rlm_algorithms.teacher_scoring import TeacherScoring
 
-        return [TeacherScoring(self, stage.folder / "teacher")]
+        is_compared = stage.rewards and not stage.environment_spec.multi_turn
+        held_out = stage.environment_spec.test if is_compared else ()
+        return [TeacherScoring(self, stage.folder / "teacher", [*islice(held_out, HELD_OUT)])]
 
 
 def _entry(value: str, spec: Any) -> dict[str, Any]:
     """Return an entry of `of` as keys of a teacher."""
     entry = {"model": spec} if isinstance(spec, str) else spec
-    allowed = ("model", "prompt", "ema", "success", "options", "same_as")
+    allowed = ("model", "prompt", "ema", "success", "options", "same_as", "resident")
     if not isinstance(entry, Mapping) or not {*entry} <= {*allowed}:
         problem = f"the teacher '{value}' is a model, or a mapping"
         raise RecipeError(problem, where=f"teacher.of.{value}", allowed=f"keys {', '.join(allowed)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from rlm_plugins.rollout.dynamic_sampling import pad_to_width
 from rlm_plugins.trainer.observer import StepObserver
 from rlm_plugins.trainer.passes import prompt_completion
 
+logger = logging.getLogger(__name__)
 Columns = dict[str, torch.Tensor]
 PROBES = 8
 """Sequences on which `same_as` compares two teachers."""
@@ -36,12 +38,15 @@ class TeacherScoring(StepObserver, TrainerCallback):  # type: ignore[misc]
     Args:
         teacher: The section of the recipe.
         folder: Folder for the scores of teachers that do not change, so that a run resumes without them.
+        held_out: Examples on which a teacher is compared with the policy before the first step.
     """
 
     name = "teacher"
 
-    def __init__(self, teacher: Teacher, folder: Path | None = None) -> None:
-        self._teacher, self._folder = teacher, folder
+    def __init__(
+        self, teacher: Teacher, folder: Path | None = None, held_out: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        self._teacher, self._folder, self._held_out = teacher, folder, held_out
         self._sources: list[Any] = []
         self._examples: Sequence[Mapping[str, Any]] = ()
         self._texts: Sequence[Any] = ()
@@ -67,6 +72,31 @@ class TeacherScoring(StepObserver, TrainerCallback):  # type: ignore[misc]
         if model in ON_POLICY_BASE or is_adapter(model):
             return SameBase(self._trainer, model, name, teacher.ema)
         return Checkpoint(self._trainer, model)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Log a warning for a teacher whose greedy answers to held-out prompts earn no more than the policy's."""
+        tools = self._trainer.components.scoring.tools if not state.global_step and self._held_out else None
+        for one, source in zip(self._teacher.teachers(), self._sources, strict=True) if tools else ():
+            value = next((x for x, other in self._teacher.of.items() if other is one), None)
+            examples = [x for x in self._held_out if value is None or str(x.get(str(self._teacher.by))) == value]
+            readable = all(name in example for example in examples for name in one.own_columns)
+            if not examples or not readable or one.reads_group or not hasattr(source, "generate"):
+                continue
+            prompts = [example["prompt"] for example in examples]
+            answers = source.generate([_prompt(one, x, "") for x in examples]), tools.generate(prompts, greedy=True)
+            score, of_policy = (
+                torch.tensor(tools.reward_table(prompts, x, examples)).nanmean().item() for x in answers
+            )
+            if not score > of_policy and self._trainer.accelerator.is_main_process:
+                result = f"earn {score:.3g}, the policy's {of_policy:.3g}: it may have nothing to teach"
+                logger.warning("teacher %s: its answers to %d held-out prompts %s", one.model, len(prompts), result)
+        self._evict()
+
+    def _evict(self) -> None:
+        """Free the weights of models that are not resident."""
+        for one, source in zip(self._teacher.teachers(), self._sources, strict=True):
+            if not one.resident and isinstance(source, Checkpoint):
+                source.release()
 
     # -- a generation batch
 
@@ -94,6 +124,7 @@ class TeacherScoring(StepObserver, TrainerCallback):  # type: ignore[misc]
                 for name, x in scores.items():
                     x = pad_to_width(x[:, :width], width)
                     result.setdefault(name, x.new_zeros(count, *x.shape[1:]))[rows] = x
+        self._evict()
         result = result or {"teacher_logp": torch.zeros(count, width, device=has_teacher.device)}
         logp = result["teacher_logp"] = result["teacher_logp"].where(out["completion_mask"].bool(), 0.0)
         if not logp.isfinite().all() or (logp > 1e-4).any():

@@ -77,7 +77,7 @@ def truncated(left: torch.Tensor, right: torch.Tensor, rank: int) -> tuple[torch
     return q_left @ (u[:, :rank] * root), (root.unsqueeze(1) * v[:rank]) @ q_right.T
 
 
-PROBES = 64
+PROBES = 100
 """Prompts on which the tokenizer of a model is compared with the policy's."""
 Ids = Sequence[Sequence[int]]
 
@@ -119,6 +119,12 @@ class SameBase:
         with self.active():
             logp: torch.Tensor = self._trainer.token_statistics(prompt_ids, completion_ids)[0]
         return logp
+
+    def generate(self, prompts: Sequence[Any]) -> list[list[int]]:
+        """Return the greedy completions of prompts."""
+        with self.active():
+            completions: list[list[int]] = self._trainer.components.scoring.tools.generate(prompts, greedy=True)
+        return completions
 
     def states(self, prompt_ids: Ids, completion_ids: Ids) -> torch.Tensor:
         """Return the hidden states (n, longest, H) before each token."""
@@ -176,6 +182,27 @@ class Checkpoint:
             self._model, _joined(prompt_ids, completion_ids), batch_size=size, temperature=temperature
         )
         return stack([x[len(prompt) - 1 :] for x, prompt in zip(rows, prompt_ids, strict=True)])
+
+    def generate(self, prompts: Sequence[Any]) -> list[list[int]]:
+        """Return the greedy completions of prompts, up to the longest that the policy may write."""
+        trainer, ids = self._trainer, self._trainer.prompt_ids(prompts)
+        pad, end = trainer.tokenizer.pad_token_id, trainer.tokenizer.eos_token_id
+        inputs = pad_sequences([torch.tensor(row).long() for row in ids], [torch.zeros(0).long()] * len(ids), pad)
+        found = self._model.generate(
+            inputs["prompt_ids"].to(self._model.device),
+            attention_mask=inputs["prompt_mask"].to(self._model.device),
+            max_new_tokens=trainer.args.max_completion_length,
+            do_sample=False,
+            pad_token_id=pad,
+            eos_token_id=end,
+        )
+        rows = found[:, inputs["prompt_ids"].shape[1] :].tolist()
+        return [row[: row.index(end) + 1] if end in row else row for row in rows]
+
+    def release(self) -> None:
+        """Free the weights; the next use loads them again."""
+        for name in ("_model", "head"):
+            self.__dict__.pop(name, None)
 
     def states(self, prompt_ids: Ids, completion_ids: Ids) -> torch.Tensor:
         """Return the hidden states (n, longest, H) before each token."""
@@ -238,10 +265,12 @@ def load_model(path: str, trainer: Any) -> Any:
     own = trainer.tokenizer
     rows = range(min(PROBES, len(trainer.train_dataset)))
     texts = [text_of(trainer.train_dataset[row]["prompt"]) for row in rows]
-    different = [text for text in texts if own(text)["input_ids"] != tokenizer(text)["input_ids"]]
-    if different or own.eos_token_id != tokenizer.eos_token_id:
+    texts += [f"{chr(n)}{chr(n)} {chr(n)}" for n in range(32, 132)]  # characters that no prompt may have
+    different = [repr(text) for text in texts if own(text)["input_ids"] != tokenizer(text)["input_ids"]]
+    special = [x for x in own.all_special_tokens if own.convert_tokens_to_ids(x) != tokenizer.convert_tokens_to_ids(x)]
+    different += [*special, *(["the end token"] if own.eos_token_id != tokenizer.eos_token_id else [])]
+    if different:
         problem = f"the tokenizer of the teacher '{path}' is not the policy's"
-        found = repr(different[0])[:60] if different else "the end token"
-        hint = f"choose a teacher of the same family; they differ in {found}"
+        hint = f"choose a teacher of the same family; they differ in {different[0][:60]}"
         raise RlmError(problem, where="teacher.model", hint=hint)
     return model.to(trainer.accelerator.device).eval().requires_grad_(False)

@@ -209,6 +209,23 @@ def equation_of(name: str, registry: Registry, knobs: Mapping[str, Any] | None =
     return Equation.from_slots(slots_of(algorithm, registry))
 
 
+def bias_of(part: Bound, group_size: int = 4) -> Entry:
+    """Return scale, bias and std of an advantage, ratio or policy loss by itself, on samples of the current policy.
+
+    Raises:
+        RlmError: It needs data that no enumerated policy has.
+    """
+    registry, key = Registry(), HOOKS[part.part.hook].key
+    slots = slots_of(registry.find("rlm_algorithms", "reinforce").target, registry) | {key: part}
+    names = {"policy_loss": {"importance": "token"}, "importance": {"policy_loss": "unclipped"}}.get(key, {})
+    if key == "importance" and granularity_of(part.target) == "sequence":
+        names["aggregator"] = "sequence_mean"
+    hooks = {info.key: hook for hook, info in HOOKS.items()}
+    slots |= {slot: registry.find(hooks[slot], name).bind({}) for slot, name in names.items()}
+    entry: Entry = oracle(Equation.from_slots(slots), group_size)["gradients"][0]
+    return entry
+
+
 def _around(name: str, registry: Registry, knobs: Mapping[str, Any]) -> Algorithm:
     """Return the algorithm `reinforce` with one part in its slot."""
     base: Algorithm = registry.find("rlm_algorithms", "reinforce", where="algorithm").target

@@ -20,7 +20,8 @@ The laws, by the names that ``exceptions`` takes:
 - every part: contract;
 - parts of the equation: shape, optional, finite, precision, device, repeat, purity, padding, width, order, empty;
   in the scoring phase also isolation (of groups), labels (of groups) and ties; in the loss phase also split (into
-  micro-batches) and gradient; of classes also state, and update where they have an ``update``;
+  micro-batches) and gradient; of classes also state, and update where they have an ``update``; of advantages,
+  ratios and policy losses with ``is_unbiased = True`` also bias (of the expected gradient; requires rlm-lab);
 - rewards: numbers, order, isolation, repeat, purity, and state of classes;
 - environments: environment_spec, held_out, repeat, episode; rollouts: completions; generators: continues; samplers:
   indices, or choice if called before every generation; models: source; algorithms: algorithm.
@@ -46,6 +47,7 @@ __all__ = ["batches", "conformance"]
 
 _MODULES = {"batches": "rlm_testing.strategies", "conformance": "rlm_testing.conformance_kit"}
 _examples = 20
+_bias = False
 
 
 def __getattr__(name: str) -> Any:
@@ -59,17 +61,19 @@ def __getattr__(name: str) -> Any:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option ``--rlm-examples``."""
-    parser.getgroup("rlm-plugins").addoption(
+    """Add the options ``--rlm-examples`` and ``--rlm-bias``."""
+    group = parser.getgroup("rlm-plugins")
+    group.addoption("--rlm-bias", action="store_true", help="print the bias of advantages, ratios and policy losses")
+    group.addoption(
         "--rlm-examples", type=int, default=_examples, help="examples per law of the conformance kit (default: 20)"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the option ``--rlm-examples``, register the marker ``conformance``, and trust the tests' recipes."""
-    global _examples
+    """Read the options, register the marker ``conformance``, and trust the tests' recipes."""
+    global _bias, _examples
     os.environ.setdefault("RLM_TRUST", "1")
-    _examples = config.getoption("--rlm-examples")
+    _examples, _bias = config.getoption("--rlm-examples"), config.getoption("--rlm-bias")
     config.addinivalue_line("markers", "conformance: one law of one part, on `--rlm-examples` examples")
 
 
@@ -83,3 +87,8 @@ def pytest_runtest_teardown() -> None:
 def examples() -> int:
     """Return the number of examples per law: ``--rlm-examples``."""
     return _examples
+
+
+def measures_bias() -> bool:
+    """Return True with ``--rlm-bias``: the bias of every part is measured."""
+    return _bias

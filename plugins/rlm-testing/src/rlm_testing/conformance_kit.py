@@ -15,11 +15,17 @@ import rlm_testing as testing
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.errors import PluginError, RlmError, nearest
 from rlm_plugins.registry.part import Part
-from rlm_testing import environment_laws, equation_laws, reward_laws
+from rlm_testing import bias_law, environment_laws, equation_laws, reward_laws
 from rlm_testing.law import Law, LawBroken, Subject, battery, failure
 from rlm_testing.reward_laws import require_columns
 
-__all__ = ["conformance", "environment_laws", "equation_laws", "reward_laws"]  # importing laws registers them
+__all__ = [
+    "bias_law",
+    "conformance",
+    "environment_laws",
+    "equation_laws",
+    "reward_laws",
+]  # importing laws registers them
 
 
 def conformance(

@@ -247,6 +247,7 @@ def _filled(
         turn_rewards=noise(count, width),
         teacher_logp=logp + noise(count, width, size=0.5),
         has_teacher=noise(count) > -0.5,
+        observation_mask=~mask & (noise(count, width) > 0),
     )
 
 

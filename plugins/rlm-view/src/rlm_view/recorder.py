@@ -38,7 +38,8 @@ def capsule_recipe(stage: Stage) -> tuple[str, list[Path]]:
     plugins, files = _plugins(stage.folder.parent), []
     for path in plugins.get("load", ()):
         files.append(stage.folder.parent / path)
-    body = {key: _portable(value, files) for key, value in stage.body.items() if key not in stage.extensions.sections}
+    unused = {key for key, section in stage.sections.items() if not section.provides}  # a teacher is named by parts
+    body = {key: _portable(value, files) for key, value in stage.body.items() if key not in unused}
     body["model"] = {"name": PREVIOUS_STAGE, **(body.get("model") or {})}
     section = {**plugins, "load": [f"{_PLUGINS}/{Path(path).name}" for path in plugins.get("load", ())]}
     non_empty = {key: value for key, value in section.items() if value}

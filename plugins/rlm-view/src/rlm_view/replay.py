@@ -252,7 +252,7 @@ def _scored(capsule: Capsule, equation: Equation, weights: Mapping[str, float], 
 
 def _weighted(batch: Batch, weights: Mapping[str, float]) -> torch.Tensor:
     """Return Σ weight · reward (B,), as the trainer computes it; NaN where the run had no reward."""
-    if not batch.named_rewards:
+    if not batch.named_rewards or not weights:  # a recipe with a teacher and without rewards
         return batch.rewards
     values = torch.stack([batch.named_rewards[label] for label in weights if label in batch.named_rewards], 1)
     factors = torch.tensor([weights[label] for label in weights if label in batch.named_rewards], dtype=torch.float32)
