@@ -26,7 +26,6 @@ def next_larger(sizes: Sizes) -> dict[str, Sizes]:
     return larger
 
 
-@pytest.mark.slow
 def test_it_inverts_the_estimate_of_check(monkeypatch: pytest.MonkeyPatch) -> None:
     card = 1.0
     monkeypatch.setattr(largest_fit, "MODELS", SMALL)

@@ -50,7 +50,6 @@ def test_files_that_parse_and_name_the_processes(recipe: Path, service: str, sha
     assert "trainer.seed=2" in everything
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("service", ["torchrun", "hf-jobs"])
 def test_what_is_printed_trains_on_two_processes(recipe: Path, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(recipe.parent)
@@ -59,8 +58,10 @@ def test_what_is_printed_trains_on_two_processes(recipe: Path, service: str, mon
     data: dict[str, Any] = json.loads(result.stdout)
     for name, text in data["files"].items():
         Path(name).write_text(text)
-    command = data["command"] if service == "torchrun" else "python job.py"
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = data["command"] if service == "torchrun" else f"{sys.executable} job.py"
+    Path("torchrun").write_text(f'#!/bin/sh\nexec {sys.executable} -m torch.distributed.run "$@"\n')
+    Path("torchrun").chmod(0o755)
+    path = os.pathsep.join([str(recipe.parent), os.environ["PATH"]])
     done = subprocess.run(command, shell=True, env={**os.environ, "PATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     (manifest,) = Path("runs").glob("*/manifest.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,13 +11,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlm_plugins.errors import RlmError
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.recipe.resolve import located
 from rlm_plugins.run.recipe_argument import read
-from rlm_plugins.trainer.options import arguments, check_sharding
+from rlm_plugins.trainer.options import arguments as config_of
+from rlm_plugins.trainer.options import check_sharding
 from rlm_plugins.workers.distributed import planned
 
 CONFIG = "accelerate.yaml"
@@ -87,7 +87,7 @@ def launch(plan: Launch, service: str) -> dict[str, Any]:
     stages = compose(recipe, registry)
     for stage, path in zip(stages, recipe.stage_paths, strict=True):
         with located(recipe, path), planned(plan.total, plan.sharding):
-            args = arguments(stage)
+            args = config_of(stage)
             if stage.equation is not None:
                 check_sharding(stage, args)
     return SERVICES[service](plan)
@@ -126,20 +126,17 @@ srun --kill-on-bad-exit=1 bash -c {shlex.quote(command)}
 
 def skypilot(plan: Launch) -> dict[str, Any]:
     """Return a task: the working directory with the recipe is sent to every machine."""
-    run = [
-        'HEAD=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)',
-        plan.accelerate('"$SKYPILOT_NODE_RANK"', '"$HEAD"'),
-    ]
-    task = {
-        "name": plan.name,
-        "num_nodes": plan.nodes,
-        "workdir": ".",
-        "resources": {"accelerators": f"{plan.gpu}:{plan.processes}"},
-        "setup": f"{INSTALL}\n",
-        "run": "\n".join(run) + "\n",
-    }
-    text = yaml.safe_dump(task, sort_keys=False)
-    return {"files": {CONFIG: plan.config(), "task.yaml": text}, "command": f"sky launch -c {plan.name} task.yaml"}
+    task = f"""name: {plan.name}
+num_nodes: {plan.nodes}
+workdir: .
+resources: {{accelerators: {json.dumps(f"{plan.gpu}:{plan.processes}")}}}
+setup: |
+  {INSTALL}
+run: |
+  HEAD=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)
+  {plan.accelerate('"$SKYPILOT_NODE_RANK"', '"$HEAD"')}
+"""
+    return {"files": {CONFIG: plan.config(), "task.yaml": task}, "command": f"sky launch -c {plan.name} task.yaml"}
 
 
 def hf_jobs(plan: Launch) -> dict[str, Any]:
@@ -151,16 +148,18 @@ def hf_jobs(plan: Launch) -> dict[str, Any]:
             hint="leave it out, or take `--with slurm` or `--with skypilot`",
         )
     sent = Launch(Path(plan.recipe.name), plan.overrides, 1, plan.processes, plan.sharding)
+    arguments = ", ".join(map(repr, shlex.split(sent.accelerate())[2:]))
     script = f"""# /// script
 # dependencies = ["rlm-plugins[all]"]
 # ///
 import subprocess
+import sys
 from pathlib import Path
 
 # Other files that the recipe names are not sent.
 Path({sent.recipe.name!r}).write_text({plan.recipe.read_text()!r})
 Path({CONFIG!r}).write_text({plan.config()!r})
-subprocess.run({shlex.split(sent.accelerate())!r}, check=True)
+subprocess.run([sys.executable, "-m", "accelerate.commands.launch", {arguments}], check=True)
 """
     command = f"hf jobs uv run --flavor {shlex.quote(plan.gpu)} --timeout 24h --secrets HF_TOKEN job.py"
     return {"files": {"job.py": script}, "command": command}
