@@ -50,8 +50,9 @@ def run(*command: str, where: Path = ROOT, quiet: bool = False) -> str:
 
 
 def built(folder: Path) -> list[Path]:
-    """Build every wheel, each alone, and return them."""
-    run(sys.executable, *PIP, "wheel", "--no-deps", "-w", str(folder), *map(str, SOURCES))
+    """Build every wheel in one environment, and return them."""
+    python = environment(folder.parent / "build", "hatchling>=1.26")
+    run(str(python), *PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), *map(str, SOURCES))
     wheels = sorted(folder.glob("*.whl"))
     assert len(wheels) == len(SOURCES), f"expected {len(SOURCES)} wheels, got {[x.name for x in wheels]}"
     return wheels
@@ -114,7 +115,7 @@ def environment(folder: Path, *wanted: str) -> Path:
     """Create an environment with these packages, and return its interpreter."""
     venv.create(folder, with_pip=True, symlinks=True)
     python = folder / "bin" / "python"
-    run(str(python), *PIP, "install", "-qq", "-c", str(ROOT / "constraints.txt"), *wanted)
+    run(str(python), *PIP, "install", "-qq", "--no-compile", "-c", str(ROOT / "constraints.txt"), *wanted)
     return python
 
 

@@ -69,7 +69,15 @@ def test_what_is_printed_trains_on_two_processes(recipe: Path, service: str, mon
 
 
 def test_what_cannot_be_started_is_refused_with_the_sentence_of_a_run(recipe: Path) -> None:
-    refused = [str(recipe), "trainer.target_kl=0.1", "--processes", "8", "--sharding", "fsdp2"]
+    refused = [
+        str(recipe),
+        "trainer.target_kl=0.1",
+        "trainer.num_iterations=2",
+        "--processes",
+        "8",
+        "--sharding",
+        "fsdp2",
+    ]
     sentences = [CliRunner().invoke(app, [command, *refused]).output for command in ("check", "launch")]
     assert all("`target_kl` cannot be kept with FSDP" in text for text in sentences)
     with pytest.raises(RlmError, match="expected one machine, got 2"):
