@@ -84,7 +84,8 @@ def from_main_process(choose: Callable[[], T]) -> T:
 
 SHARDING = {"none": "", "fsdp2": "FSDP", "zero2": "DeepSpeed", "zero3": "DeepSpeed"}
 """Kind of sharding → its name in errors."""
-_planned = ["none"]
+PLANNED = ["none"]
+"""Kind of sharding inside :func:`planned`."""
 
 
 @contextmanager
@@ -92,23 +93,18 @@ def planned(num_processes: int, kind: str) -> Iterator[None]:
     """Count processes and shards inside the block as a launch with so many would, without starting any."""
     from transformers import TrainingArguments
 
-    counted, _planned[0] = TrainingArguments.world_size, kind
+    counted, PLANNED[0] = TrainingArguments.world_size, kind
     if num_processes > 1:
         TrainingArguments.world_size = property(lambda self: num_processes)
     try:
         yield
     finally:
-        TrainingArguments.world_size, _planned[0] = counted, "none"
-
-
-def planned_sharding() -> str:
-    """Return the kind of sharding inside :func:`planned`: `none` outside."""
-    return _planned[0]
+        TrainingArguments.world_size, PLANNED[0] = counted, "none"
 
 
 def sharding(args: Any) -> str:
     """Return ``FSDP`` or ``DeepSpeed`` if the config of a trainer or of accelerate requests it; otherwise empty."""
-    if title := SHARDING[_planned[0]]:
+    if title := SHARDING[PLANNED[0]]:
         return title
     for name, title in (("fsdp", "FSDP"), ("deepspeed", "DeepSpeed")):
         if getattr(args, name, None) or os.environ.get(f"ACCELERATE_USE_{title.upper()}", "").lower() == "true":

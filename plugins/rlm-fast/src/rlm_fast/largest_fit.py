@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -51,7 +52,7 @@ class Sizes:
 
 
 def fits(names: Sequence[str], card: float, prompt: int, group: int, length: int) -> list[dict[str, Any]]:
-    """Return one row per recipe or algorithm.
+    """Return one row per recipe or algorithm: each mode's sizes with their `peak` in bytes, or None.
 
     Args:
         names: Recipes (a file or a run) and algorithms.
@@ -60,44 +61,33 @@ def fits(names: Sequence[str], card: float, prompt: int, group: int, length: int
         group: Smallest number of completions per prompt.
         length: Smallest number of tokens of a completion.
 
-    Returns:
-        ``name``, then for each mode its sizes and ``peak`` in bytes, or None with the reason under ``notes``.
-
     Raises:
         RlmError: There is no such recipe or algorithm, or it fails in every mode.
     """
-    limit = SHARE * card * 2**30
     rows = []
     for name in names:
-        row: dict[str, Any] = {"name": Path(name).stem}
+        row: dict[str, Any] = dict.fromkeys(MODES)
         notes, errors = {}, []
         for mode in MODES:
             try:
                 stage = _stage(name, mode, prompt)
             except RlmError as error:
                 errors.append(error)
-                row[mode], notes[mode] = None, error.problem
+                notes[mode] = error.problem
                 continue
             needed = partial(bytes_needed, stage, mode == "4-bit")
-            row[mode] = largest(needed, limit, group, length)
+            row[mode] = largest(needed, SHARE * card * 2**30, group, length)
             if row[mode] is None:
                 smallest = needed(Sizes(next(iter(MODELS)), group, length)) / 2**30
                 notes[mode] = f"the smallest model requires {smallest:.1f} GiB"
         if len(errors) == len(MODES):
             raise errors[0]
-        rows.append({**row, "notes": notes})
+        rows.append({"name": Path(name).stem, **row, "notes": notes})
     return rows
 
 
 def largest(needed: Any, limit: float, group: int, length: int) -> dict[str, Any] | None:
-    """Return the largest sizes with their `peak`, or None if the smallest model does not fit.
-
-    Args:
-        needed: Sizes → bytes, increasing in each size.
-        limit: Bytes that fit.
-        group: Smallest group.
-        length: Smallest completion.
-    """
+    """Return the largest sizes of which `needed` bytes, increasing in each size, are within the limit, or None."""
     best = Sizes(next(iter(MODELS)), group, length)
     searched: dict[str, list[Any]] = {
         "model": list(MODELS),
@@ -138,20 +128,9 @@ def sized(stage: Stage, four_bits: bool, sizes: Sizes) -> Stage:
 def _config(name: str, four_bits: bool) -> Any:
     from transformers import AutoConfig
 
-    hidden, layers, heads, mlp, tied = MODELS[name]
-    config = AutoConfig.for_model(
-        "qwen3",
-        vocab_size=151936,
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=8,
-        head_dim=128,
-        intermediate_size=mlp,
-        tie_word_embeddings=tied,
-        max_position_embeddings=40960,
-        dtype="bfloat16",
-    )
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "tie_word_embeddings")
+    sizes = dict(zip(names, MODELS[name], strict=True)) | {"num_key_value_heads": 8, "head_dim": 128}
+    config = AutoConfig.for_model("qwen3", vocab_size=151936, max_position_embeddings=40960, dtype="bfloat16", **sizes)
     if four_bits:
         config.quantization_config = {"quant_method": "bitsandbytes", "load_in_4bit": True}
     return config
@@ -185,19 +164,14 @@ def render(rows: Sequence[Mapping[str, Any]], card: float, width: int) -> str:
     """Return the table as text, at most `width` columns wide."""
     head = f"largest Qwen3 · completions per prompt × tokens of a completion, in {SHARE:.0%} of {card:g} GiB"
     table = [("", *MODES), *((row["name"], *(_cell(row[mode]) for mode in MODES)) for row in rows)]
-    return "\n".join([*fitted([(head,)], width), *fitted(table, width), *_notes(rows, width)])
+    notes = [f"{row['name']}, {mode}: {reason}" for row in rows for mode, reason in row["notes"].items()]
+    about = "bfloat16, gradient checkpointing, one optimizer step per generation batch; without an inference engine"
+    return "\n".join(
+        [*textwrap.wrap(head, width), *fitted(table, width), *(textwrap.fill(x, width) for x in [*notes, about])]
+    )
 
 
 def _cell(sizes: Mapping[str, Any] | None) -> str:
     if sizes is None:
         return "—"
-    peak = sizes["peak"] / 2**30
-    return f"{sizes['model']} · {sizes['group']} × {sizes['length']} ({peak:.1f} GiB)"
-
-
-def _notes(rows: Sequence[Mapping[str, Any]], width: int) -> Iterator[str]:
-    for row in rows:
-        for mode, reason in row["notes"].items():
-            yield from fitted([(f"{row['name']}, {mode}: {reason}",)], width)
-    about = "bfloat16, gradient checkpointing, one optimizer step per generation batch; without an inference engine"
-    yield from fitted([(about,)], width)
+    return f"{sizes['model']} · {sizes['group']} × {sizes['length']} ({sizes['peak'] / 2**30:.1f} GiB)"

@@ -28,7 +28,7 @@ from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.run.failures import is_in_generation
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.options import arguments
-from rlm_plugins.workers.distributed import planned_sharding
+from rlm_plugins.workers.distributed import PLANNED
 
 
 def micro_batch(features: StageFeatures, prompt_len: int, completion_len: int, common_len: int) -> tuple[int, int]:
@@ -110,7 +110,7 @@ def workload(stage: Stage, args: Any, on_gpu: bool | None = None) -> Load:
         ),
         copied_weights=max((copied for _, copied in plans), default=0),
         fused_mlp=features is not None and features.fuses_mlp,
-        sharding=planned_sharding(),
+        sharding=PLANNED[0],
         processes=args.world_size,
     )
 

@@ -26,7 +26,7 @@ INSTALL = "python -m pip install 'rlm-plugins[all]'"
 
 @dataclass(frozen=True)
 class Launch:
-    """What is started.
+    """A recipe, and the machines and processes that train it.
 
     Args:
         recipe: The recipe.
@@ -67,12 +67,7 @@ class Launch:
         return re.sub(r"(?m)^num_processes: \d+$", f"num_processes: {self.total}", text)
 
     def accelerate(self, rank: str = "0", address: str = "") -> str:
-        """Return the command of one machine.
-
-        Args:
-            rank: Shell expression of its number.
-            address: Shell expression of the address of machine 0; empty for a single machine.
-        """
+        """Return the command of one machine; of several, with shell expressions of its rank and of rank 0's address."""
         place = f" --machine_rank {rank} --main_process_ip {address} --main_process_port {PORT}" if address else ""
         return f"accelerate launch --config_file {CONFIG}{place} {self.train}"
 
@@ -142,11 +137,8 @@ run: |
 def hf_jobs(plan: Launch) -> dict[str, Any]:
     """Return a script that holds the recipe and the config: a job of Hugging Face has one machine and no folder."""
     if plan.nodes > 1:
-        raise RlmError(
-            f"expected one machine, got {plan.nodes}: a job of Hugging Face has no second one",
-            where="--nodes",
-            hint="leave it out, or take `--with slurm` or `--with skypilot`",
-        )
+        problem = f"expected one machine, got {plan.nodes}: a job of Hugging Face has no second one"
+        raise RlmError(problem, where="--nodes", hint="leave it out, or take `--with slurm` or `--with skypilot`")
     sent = Launch(Path(plan.recipe.name), plan.overrides, 1, plan.processes, plan.sharding)
     arguments = ", ".join(map(repr, shlex.split(sent.accelerate())[2:]))
     script = f"""# /// script
