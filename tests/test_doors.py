@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,26 +57,3 @@ def test_an_mcp_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (times(3, b=4), times.__doc__.splitlines()[0]) == ("12", "Return the product.")
     with pytest.raises(ValueError, match="b"):
         times(a=3)
-
-
-@pytest.fixture
-def world_server(tmp_path: Path) -> Iterator[None]:
-    pytest.importorskip("openenv")
-    (tmp_path / "world_server.py").write_text(FILES["world_server.py"])
-    process = subprocess.Popen([sys.executable, "world_server.py"], cwd=tmp_path)
-    for _ in range(600):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", 8765)) == 0:
-                break
-        time.sleep(0.1)
-    yield
-    process.terminate()
-    process.wait()
-
-
-def test_an_openenv_server(world_server: None, tmp_path: Path) -> None:
-    spec = part("remote", "openenv_door.py", tmp_path)()
-    world = spec.environment()
-    assert reset_environment(world, spec.train[0]).endswith("Which number?")
-    assert step_environment(world, "7") == ("another one", 0.0, False)
-    assert step_environment(world, "8") == ("right", 1.0, True)
