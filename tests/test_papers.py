@@ -249,8 +249,8 @@ def sizes(file: Path) -> list[str]:
     return [f"trainer.{key}={value}" for key, value in TINY.items() if key in said]
 
 
-def two_steps(file: Path, folder: Path, *further: str) -> Run:
-    """Train two steps with `algorithm:` unchanged; the reward `accuracy` is random."""
+def two_steps(file: Path, folder: Path, *further: str, has_engine: bool = False) -> Run:
+    """Train two steps with `algorithm:` unchanged; the reward `accuracy` is random. An engine reports log-probs."""
     torch.set_num_threads(1)
     changes = [
         f"plugins={{load: [{CANNED}]}}",
@@ -265,9 +265,9 @@ def two_steps(file: Path, folder: Path, *further: str) -> Run:
         changes += ["critic.warmup_steps=1"]
     if recipe.load(file).bodies[0].get("rewards"):
         changes += ["rewards=[{name: coin, as: accuracy}]"]
-    if file.stem == "flash_reinforce":
+    if file.stem == "flash_reinforce" and not has_engine:
         changes += ["trainer.stale=1"]  # its gate drops completions whose log-probs are far from the policy's
-    elif file.stem in ELSEWHERE:
+    elif file.stem in ELSEWHERE and not has_engine:
         changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
     if file.stem == "prime":
         changes += ["algorithm.filters=[accuracy_band]"]  # its other filter drops truncated ones, here all
