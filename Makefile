@@ -23,6 +23,7 @@
 # two that take minutes, most of them for pip:
 #   make test-packages   installs every package under plugins/ alone, from its wheel, and runs its tests there
 #   make test-vllm   installs vLLM for CPUs into .venv-vllm (4 GB), and trains with it
+#   make release-check   builds every wheel, installs them alone and trains; `make locks` writes the versions of the images
 #   make test-third-party     installs verl, OpenRLHF and verifiers, and compares their rewards with the libraries themselves
 PYTHON ?= python3
 VENV   := .venv
@@ -39,7 +40,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo picture film demo-llm test test-full test-packages test-third-party test-trl test-vllm bench bench-full bench-overlap bench-rows faults weight tables reference site lint format clean
+.PHONY: demo picture film demo-llm test test-full test-packages test-third-party test-trl test-vllm release-check locks bench bench-full bench-overlap bench-rows faults weight tables reference site lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
@@ -73,6 +74,12 @@ test-third-party: $(READY)
 test-trl: $(READY)
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .trl/$(TRL) "trl==$(TRL)"
 	PYTHONPATH=.trl/$(TRL) $(BIN)/python -m pytest tests/test_trl_interface.py
+
+release-check:
+	$(PYTHON) .ci/release_check.py
+
+locks:
+	$(PYTHON) .ci/lock.py
 
 test-vllm: .venv-vllm/.ready
 	.venv-vllm/bin/python -m pytest -s plugins/rlm-engines/tests/test_vllm.py plugins/rlm-engines/tests/test_vllm_papers.py

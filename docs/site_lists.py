@@ -31,6 +31,8 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
         "docs/python.md",
         "docs/your-data.md",
         "docs/writing-parts.md",
+        "docs/worlds.md",
+        "docs/nodes.md",
         "recipes/pipelines/README.md",
     ],
     "Algorithms": ["book/algorithms/index.md", "book/papers.md", "recipes/papers/README.md", "docs/algorithms.md"],

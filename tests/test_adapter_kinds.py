@@ -10,7 +10,7 @@ import pytest
 import tiny
 import torch
 import transformers
-from rlm_fast.model_limits import frozen_bytes, quantized_bytes
+from rlm_fast.weight_bytes import frozen_bytes, quantized_bytes
 
 import rlm_plugins as rlm
 from rlm_plugins.errors import RecipeError, RlmError

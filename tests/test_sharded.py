@@ -19,7 +19,7 @@ from rlm_plugins.errors import RlmError
 from rlm_plugins.stage import Critic
 from rlm_plugins.trainer.options import check_sharding
 
-LAUNCH = ROOT / "recipes" / "launch"
+LAUNCH = ROOT / "plugins" / "rlm-lab" / "src" / "rlm_lab" / "accelerate_configs"
 SHORT = ("max_steps=3", "optim=sgd", "learning_rate=0.1", "num_iterations=2", "save_strategy=steps", "save_steps=2")
 BOTH = tuple(f"trainer.{setting}" for setting in SHORT)
 HALVES = ("trainer.per_device_train_batch_size=32",)

@@ -13,7 +13,7 @@ import shutil
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -102,6 +102,10 @@ def check(
     full: Annotated[
         bool, typer.Option("--full", help="Print parts, data, objective, memory, and each value with its origin.")
     ] = False,
+    processes: Annotated[int, typer.Option(min=1, help="Plan a launch with so many processes.")] = 1,
+    sharding: Annotated[
+        Literal["none", "fsdp2", "zero2", "zero3"], typer.Option(help="Plan a launch that shards over them.")
+    ] = "none",
     as_json: AsJson = False,
     trust: Trust = False,
 ) -> None:
@@ -119,12 +123,16 @@ def check(
     composed = compose(parsed, registry)  # names and knobs are checked before torch is imported
     from rlm_plugins.report.check_report import examine, render, summary
     from rlm_plugins.run.recipe_argument import code_of, report
+    from rlm_plugins.trainer.options import arguments, check_sharding
+    from rlm_plugins.workers.distributed import planned
 
     code = code_of(parsed)
     code_entries = [vars(entry) for entry in code]
     stages = []
     for stage, path in zip(composed, parsed.stage_paths, strict=True):
-        with located(parsed, path):
+        with located(parsed, path), planned(processes, sharding):
+            if stage.equation is not None:
+                check_sharding(stage, arguments(stage))
             settings = explain_origins(parsed, stage, path)
             stages.append({**examine(stage, registry), "code": code_entries, "settings": settings})
     if full:

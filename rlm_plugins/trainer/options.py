@@ -32,7 +32,7 @@ from rlm_plugins.trainer.critic_update import refused_critic
 from rlm_plugins.trainer.observer import StepObserver
 from rlm_plugins.trainer.passes import ForwardPasses, PassesFactory
 from rlm_plugins.trainer.rewards import LogFaults
-from rlm_plugins.workers.distributed import processes, sharding
+from rlm_plugins.workers.distributed import PLANNED, processes, sharding
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -124,7 +124,7 @@ def check_sharding(stage: Stage, args: Any) -> None:
     refused += [(problem, f"trainer.{name}") for name, problem in named.items() if getattr(args, name, None)]
     if stage.evaluation is not None and stage.evaluation.keep == "best":
         refused.append(("the best weights cannot be kept", "evaluation.keep"))
-    if stage.critic is not None and is_deepspeed_zero3_enabled():
+    if stage.critic is not None and (is_deepspeed_zero3_enabled() or PLANNED[0] == "zero3"):
         refused.append(("a critic cannot be copied from weights that ZeRO-3 partitions", "critic.kind"))
     for problem, where in refused:
         if problem and (title := sharding(args)):

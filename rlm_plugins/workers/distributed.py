@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rlm_plugins.errors import RlmError
@@ -85,8 +86,30 @@ def from_main_process(choose: Callable[[], T]) -> T:
     raise RlmError(problem, where=where, allowed=allowed, hint=hint)
 
 
+SHARDING = {"none": "", "fsdp2": "FSDP", "zero2": "DeepSpeed", "zero3": "DeepSpeed"}
+"""Kind of sharding → its name in errors."""
+PLANNED = ["none"]
+"""Kind of sharding inside :func:`planned`."""
+
+
+@contextmanager
+def planned(num_processes: int, kind: str) -> Iterator[None]:
+    """Count processes and shards inside the block as a launch with so many would, without starting any."""
+    from transformers import TrainingArguments
+
+    counted, PLANNED[0] = TrainingArguments.world_size, kind
+    if num_processes > 1:
+        TrainingArguments.world_size = property(lambda self: num_processes)
+    try:
+        yield
+    finally:
+        TrainingArguments.world_size, PLANNED[0] = counted, "none"
+
+
 def sharding(args: Any) -> str:
     """Return ``FSDP`` or ``DeepSpeed`` if the config of a trainer or of accelerate requests it; otherwise empty."""
+    if title := SHARDING[PLANNED[0]]:
+        return title
     for name, title in (("fsdp", "FSDP"), ("deepspeed", "DeepSpeed")):
         if getattr(args, name, None) or os.environ.get(f"ACCELERATE_USE_{title.upper()}", "").lower() == "true":
             return title

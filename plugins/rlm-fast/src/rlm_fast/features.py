@@ -17,8 +17,8 @@ from rlm_fast.model_limits import has_dropout
 from rlm_fast.packed_forward import max_packed_length, why_unsupported
 from rlm_fast.speed import NO_SPEED, Speed
 from rlm_fast.token_budget import sums_over_step, zero_advantage_has_no_gradient
+from rlm_fast.weight_bytes import skeleton
 from rlm_plugins.equation.equation import Equation
-from rlm_plugins.models.scratch import skeleton
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.context import DataNeeds
 from rlm_plugins.trainer.options import observers_of_settings

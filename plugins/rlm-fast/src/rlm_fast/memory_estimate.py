@@ -2,7 +2,7 @@
 
     peak = always + max(generation, update, critic update)
 
-Weights, adapters, gradients and optimizer states are counted (:mod:`rlm_fast.model_limits`). On a CPU the process
+Weights, adapters, gradients and optimizer states are counted (:mod:`rlm_fast.weight_bytes`). On a CPU the process
 itself is included: Python and libraries hold more than a small model. Not included: CUDA's context (about 1 GiB),
 fragmentation, images. Add about 10 % for these. A critic is updated after the policy, so their activations are never in
 memory together.
@@ -39,9 +39,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlm_fast import linear_layers
-from rlm_fast.model_limits import frozen_bytes, half_precision_copies
 from rlm_fast.tree_attention import attention_runs
-from rlm_plugins.models.scratch import skeleton, trained_bytes
+from rlm_fast.weight_bytes import frozen_bytes, gathered_bytes, half_precision_copies, sharded_bytes, skeleton
+from rlm_plugins.models import scratch
 from rlm_plugins.registry.setting import PolicyBytes
 from rlm_plugins.stage import Critic
 
@@ -71,6 +71,7 @@ class Load:
         common_len: Tokens that all prompts start with, computed once where prompts are shared.
         process: Resident bytes of the process without models.
         fused_mlp: Gated MLPs keep two of four wide tensors for the backward pass (`fused_layers.py`).
+        sharding: What a planned launch shards over its `processes`: `none`, `fsdp2`, `zero2`, `zero3`.
     """
 
     generated: int
@@ -89,6 +90,8 @@ class Load:
     common_len: int = 0
     process: int = 0
     fused_mlp: bool = False
+    sharding: str = "none"
+    processes: int = 1
 
     @property
     def tokens(self) -> int:
@@ -266,9 +269,8 @@ def _attention_calls(load: Load) -> list[int]:
 
 
 FLOAT = 4
-"""Bytes of a float32."""
 MOMENTS = 2
-"""Moments of AdamW, in the type of the weights."""
+"""Bytes of a float32, and moments of AdamW in the type of the weights."""
 
 
 def critic_memory(config: PretrainedConfig, critic: Critic | None, load: Load) -> tuple[dict[str, int], dict[str, int]]:
@@ -281,13 +283,13 @@ def critic_memory(config: PretrainedConfig, critic: Critic | None, load: Load) -
     model: Any = None
     rank = 0
     if critic.kind == "shared":
-        model, rank = skeleton(config, critic.lora or {}, "critic.lora"), (critic.lora or {}).get("r", 8)
+        model, rank = scratch.skeleton(config, critic.lora or {}, "critic.lora"), (critic.lora or {}).get("r", 8)
     elif critic.kind == "separate":
         config = _in_float32(config)
         model = skeleton(config, None).base_model
     weights = FLOAT * (int(config.get_text_config().hidden_size) + 1)
     if model is not None:
-        weights += trained_bytes(model)
+        weights += scratch.trained_bytes(model)
     during_run = {
         "critic weights": weights,
         "critic gradients": weights,
@@ -357,7 +359,7 @@ def estimate(
     """
     model = skeleton(config, lora)
     transformer = Transformer.of_model(model, config, rank=lora.get("r", 8) if lora is not None else 0)
-    trained = trained_bytes(model)
+    trained = scratch.trained_bytes(model)
     critic_always, critic_update = critic_memory(config, critic, load)
     generation = {
         "KV cache": transformer.kv_cache(load.cached_tokens),
@@ -370,18 +372,16 @@ def estimate(
         parameters=sum(p.numel() for p in model.parameters()),
         trained=sum(p.numel() for p in model.parameters() if p.requires_grad),
         always={
-            "frozen weights": frozen_bytes(model, config),
-            "trained weights": trained,
-            "gradients": trained,
-            "optimizer state": int(trained * load.optimizer_state),
+            **sharded_bytes(frozen_bytes(model, config), trained, load),
             "reference weights": trained if load.reference else 0,
             "models of parts": load.part_models,
             "process": load.process,
             **of_settings(PolicyBytes(trained, copy)),
             **critic_always,
         },
-        generation=generation,
+        generation=generation | gathered_bytes(model, load, during_update=False),
         update={
+            **gathered_bytes(model, load, during_update=True),
             "activations": transformer.activations(load),
             **_backward(transformer, load),
             "half-precision weights": half_precision_copies(model) if load.half else 0,

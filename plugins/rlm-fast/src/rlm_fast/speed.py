@@ -168,7 +168,7 @@ class Memory(Section):
     def settings(self, stage: Stage, args: Any) -> Mapping[str, Any]:
         from rlm_fast.workload import KEY
 
-        if not hasattr(args, KEY) or self._forecast(stage, args).needs_checkpointing():
+        if KEY in stage.settings or not hasattr(args, KEY) or self._forecast(stage, args).needs_checkpointing():
             return {}  # TRL's default is on
         return {KEY: False}
 

@@ -108,7 +108,8 @@ def peak(memory: Mapping[str, Any]) -> str:
     """Return the largest memory of a stage beside that of this machine; the problem if there is no estimate."""
     if "problem" in memory:
         return str(memory["problem"])
-    return f"about {size(memory['peak'])} of this machine's {size(memory['machine'])}"
+    each = " per process" if memory["load"]["processes"] > 1 else ""
+    return f"about {size(memory['peak'])}{each} of this machine's {size(memory['machine'])}"
 
 
 def memory_lines(memory: Mapping[str, Any]) -> list[str]:

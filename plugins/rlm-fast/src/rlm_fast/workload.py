@@ -28,6 +28,7 @@ from rlm_plugins.rewards.columns import text_of
 from rlm_plugins.run.failures import is_in_generation
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.options import arguments
+from rlm_plugins.workers.distributed import PLANNED
 
 
 def micro_batch(features: StageFeatures, prompt_len: int, completion_len: int, common_len: int) -> tuple[int, int]:
@@ -68,10 +69,11 @@ LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_by
 """Files with the memory limit of a Linux container, of versions 2 and 1 of control groups."""
 
 
-def workload(stage: Stage, args: Any) -> Load:
-    """Return the load of a stage."""
+def workload(stage: Stage, args: Any, on_gpu: bool | None = None) -> Load:
+    """Return the load of a stage, on this machine or on a GPU."""
     import torch
 
+    on_gpu = torch.cuda.is_available() if on_gpu is None else on_gpu
     processor = stage.source.processing_class()
     tokenizer = tokenizer_of(processor)
     template = dict(stage.settings.get("chat_template_kwargs") or {})
@@ -90,10 +92,10 @@ def workload(stage: Stage, args: Any) -> Load:
     generated, decoded_prompts = _generated(stage, args)
     return Load(
         generated=generated,
-        # A prompt is computed once for its completions, unless transformers decode.
-        decoded_prompts=decoded_prompts if plans and not any(reason for reason, _ in plans) else 0,
+        # A prompt is computed once for its completions, unless transformers decode; a GPU keeps a cache for each.
+        decoded_prompts=decoded_prompts if plans and not on_gpu and not any(reason for reason, _ in plans) else 0,
         common_len=common_len,
-        process=process_memory(),
+        process=0 if on_gpu else process_memory(),
         prompt_len=prompt_len,
         completion_len=completion_len,
         micro_batch_size=micro_batch_size,
@@ -102,12 +104,14 @@ def workload(stage: Stage, args: Any) -> Load:
         half=bool(args.bf16 or args.fp16),
         optimizer_state=_optimizer_state(args.optim),
         reference=stage.lora is None and stage.equation is not None and stage.equation.requires("ref_logp"),
-        triton=torch.cuda.is_available(),
+        triton=on_gpu,
         part_models=sum(
             part.target.memory_bytes(stage) for part in stage.parts() if hasattr(part.target, "memory_bytes")
         ),
         copied_weights=max((copied for _, copied in plans), default=0),
         fused_mlp=features is not None and features.fuses_mlp,
+        sharding=PLANNED[0],
+        processes=args.world_size,
     )
 
 
@@ -128,14 +132,10 @@ def _limits() -> Iterator[int]:
 
 @cache
 def process_memory() -> int:
-    """Return the bytes of this process, before a model is loaded, and of what a run loads later.
-
-    They are measured once. Beside an accelerator they do not count, since they are in other memory.
-    """
+    """Return the bytes of this process, before a model is loaded, and of what a run loads later, measured once."""
     import psutil
-    import torch
 
-    return 0 if torch.cuda.is_available() else psutil.Process().memory_info().rss + LOADED_LATER
+    return psutil.Process().memory_info().rss + LOADED_LATER
 
 
 def _generated(stage: Stage, args: Any) -> tuple[int, int]:
@@ -199,14 +199,14 @@ KEY = "gradient_checkpointing"
 
 
 class Forecast:
-    """Load and memory of a stage, computed at first use."""
+    """Load and memory of a stage, on this machine or on a GPU, computed at first use."""
 
-    def __init__(self, stage: Stage, args: Any, share: float = 0.8) -> None:
-        self.stage, self.args, self.share = stage, args, share
+    def __init__(self, stage: Stage, args: Any, share: float = 0.8, on_gpu: bool | None = None) -> None:
+        self.stage, self.args, self.share, self.on_gpu = stage, args, share, on_gpu
 
     @cached_property
     def _load(self) -> Load:
-        return workload(self.stage, self.args)
+        return workload(self.stage, self.args, self.on_gpu)
 
     @property
     def load(self) -> Load:

@@ -44,7 +44,7 @@ PANELS: dict[str, dict[str, Any]] = {
         "lesson": explain_commands.lesson,
         "new": run_commands.new,
     },
-    "Ship": {"doctor": run_commands.doctor, "export": model_commands.export},
+    "Ship": {"doctor": run_commands.doctor, "export": model_commands.export, "launch": model_commands.launch},
 }
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from rlm_plugins.cli.output import announce, echo
-from rlm_plugins.cli.typer_app import AsJson, Overrides, Trust, print_result
+from rlm_plugins.cli.typer_app import AsJson, Overrides, Recipe, Trust, print_result
 
 
 def evaluate(
@@ -55,6 +55,33 @@ def export(
     from rlm_lab.export import export as write
 
     echo(f"exported: {write(run, to, merge=merge, stage=stage)}")
+
+
+def launch(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    service: Annotated[
+        Literal["torchrun", "slurm", "skypilot", "hf-jobs"], typer.Option("--with", help="What starts the processes.")
+    ] = "torchrun",
+    nodes: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, help="Processes of each machine: one per GPU.")] = 1,
+    sharding: Annotated[
+        Literal["none", "fsdp2", "zero2", "zero3"], typer.Option(help="What is sharded over the processes.")
+    ] = "none",
+    gpu: Annotated[str, typer.Option(help="GPU of skypilot (H100), flavor of hf-jobs (l4x4).")] = "H100",
+    as_json: AsJson = False,
+    trust: Trust = False,
+) -> None:
+    """Print the files and the command that train a recipe on several GPUs or machines.
+
+    Nothing is written or run. JSON: {files: {name: text}, command}.
+    """
+    announce()
+    from rlm_lab import launch as launches
+
+    plan = launches.Launch(recipe, overrides or (), nodes, processes, sharding, gpu)
+    data = launches.launch(plan, service)
+    print_result(data, launches.render(data), as_json)
 
 
 def sample(
