@@ -1,4 +1,4 @@
-"""Cross-references in docstrings resolve: Sphinx roles, files and dotted names."""
+"""Pages and docstrings: cross-references resolve, and docs/reference and the tables of packages are up to date."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import ast
 import builtins
 import functools
 import importlib
-import importlib.util
 import re
+import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import reference
+import tiny
+
+import rlm_plugins as rlm
+from rlm_plugins.registry.registry import PACKAGES
 
 ROOT = Path(__file__).parents[1]
 SOURCES = [ROOT / "rlm_plugins", *sorted((ROOT / "plugins").glob("*/src")), ROOT / "benchmarks", ROOT / "tests"]
@@ -93,3 +99,80 @@ def test_paths_in_docstrings_exist(source: Path) -> None:
             if not path.startswith("folder/") and not any((root / path).exists() for root in roots):
                 dangling.append(f"{file.relative_to(ROOT)}: {path}")
     assert dangling == []
+
+
+EXPERIMENT = {
+    "model": {"name": "scratch", "hidden": 16, "heads": 2, "intermediate": 16},
+    "environment": {"name": "addition", "digits": 2, "test_rows": 4},
+    "rewards": ["accuracy"],
+    "algorithm": "grpo",
+    "trainer": {"max_steps": 1, "per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 3},
+}
+
+
+def test_the_pages_are_up_to_date() -> None:
+    pages = reference.pages()
+    folder = ROOT / "docs" / "reference"
+    assert {file.name for file in folder.glob("*.md")} == set(pages)
+    stale = [name for name, text in pages.items() if (folder / name).read_text() != text]
+    assert stale == [], "run `make reference`"
+
+
+def test_every_public_name_has_a_page_with_an_example() -> None:
+    pages = reference.pages()
+    for name in rlm.__all__:
+        if name != "__version__":
+            assert "## Example" in pages[f"{name}.md"], name
+            assert name in pages["README.md"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", reference.examples())
+def test_an_example_runs(name: str, tmp_path: Path) -> None:
+    from transformers import Qwen3ForSequenceClassification
+
+    config = tiny.model().config
+    config.num_labels = 1
+    plain = {"output_dir": str(tmp_path), "max_steps": 1, "use_cpu": True, "bf16": False, "report_to": "none"}
+    known: dict[str, Any] = {
+        "settings": tiny.settings(output_dir=str(tmp_path), max_steps=1),
+        "plain": plain,
+        "model": tiny.model(),
+        "classifier": Qwen3ForSequenceClassification(config),
+        "tokenizer": tiny.tokenizer(),
+        "lora": tiny.lora(),
+        "dataset": tiny.problems(),
+        "experiment": EXPERIMENT,
+        "folder": tmp_path,
+    }
+    exec(reference.examples()[name], known)
+
+
+PLUGINS = Path(__file__).parents[1] / "plugins"
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Any:
+    before = list(sys.path)
+    yield runpy.run_path(str(PLUGINS / "catalog.py"))
+    sys.path[:] = before
+
+
+@pytest.fixture(scope="module")
+def packages(catalog: Any) -> Any:
+    return catalog["packages"]()
+
+
+def test_the_tables_match_the_registry(catalog: Any, packages: Any) -> None:
+    page = PLUGINS / "README.md"
+    assert page.read_text(encoding="utf-8") == catalog["updated"](page, packages), "run `make tables`"
+
+
+def test_the_table_of_missing_parts_matches_the_registry(catalog: Any, packages: Any) -> None:
+    assert PACKAGES.read_text(encoding="utf-8") == catalog["offered"](packages), "run `make tables`"
+
+
+def test_every_plugin_package_has_its_line(catalog: Any, packages: Any) -> None:
+    plugins = {file.parent.name for file in PLUGINS.glob("*/pyproject.toml") if "entry-points.rlm]" in file.read_text()}
+    lines = catalog["overview"](packages)
+    assert plugins == {name for name in plugins if f"]({name})" in lines}
