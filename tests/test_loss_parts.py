@@ -1,4 +1,4 @@
-"""Parts of the loss against formulas and loops: policy losses, token weights, penalties, aggregators."""
+"""Parts of the loss against formulas, loops and TRL, bit by bit: losses, token weights, penalties, aggregators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from fixtures_equations import part
+from fixtures_equations import equation, part
 from hypothesis import given
 from hypothesis import strategies as st
 from rlm_algorithms.entropy_control import clip_cov, kl_cov
@@ -19,12 +19,12 @@ from rlm_algorithms.policy_losses import gradient_preserving
 from rlm_testing import batches
 from trl import GRPOTrainer
 
-from rlm_plugins.builtin import aggregators
+from rlm_plugins.builtin import aggregators, importance, penalties, policy_losses, token_weights
 from rlm_plugins.builtin.penalties import entropy, kl, kl_old
 from rlm_plugins.builtin.policy_losses import cispo, clip
 from rlm_plugins.builtin.token_weights import top_entropy
 from rlm_plugins.equation.batch import Batch
-from rlm_plugins.equation.step import with_own_step_batch
+from rlm_plugins.equation.step import objective, with_own_step_batch
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Part
 
@@ -269,3 +269,80 @@ def test_every_token_has_the_weight_of_the_formula(name: str, batch: Batch) -> N
 def test_invalid_length_is_rejected(length: Any) -> None:
     with pytest.raises(RecipeError, match="length"):
         part("rlm_aggregators", aggregators.fixed_length, length=length)
+
+
+def random_step(seed: int, rows: int = 8, width: int = 16) -> dict[str, torch.Tensor]:
+    """Return a random step in float32 with TRL's integer mask; every completion has a token."""
+    noise = torch.Generator().manual_seed(seed)
+    logp = -3 * torch.rand(rows, width, generator=noise)
+    lengths = torch.randint(1, width + 1, (rows, 1), generator=noise)
+    return {
+        "logp": logp,
+        "old_logp": logp + 0.3 * torch.randn(rows, width, generator=noise),
+        "ref_logp": logp + 0.3 * torch.randn(rows, width, generator=noise),
+        "advantages": torch.randn(rows, 1, generator=noise),
+        "mask": (torch.arange(width) < lengths).int(),
+    }
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_vespo_is_trls_bit_by_bit(seed: int) -> None:
+    from trl import GRPOTrainer
+
+    data = random_step(seed)
+    mask = data["mask"].bool()
+    logp = data["logp"].clone().requires_grad_()
+    ours = policy_losses.vespo(logp, data["old_logp"], data["advantages"], mask, k_negative=2.5)
+    weight = GRPOTrainer.get_gamma_weights(
+        data["advantages"], (logp - data["old_logp"]).detach(), data["mask"], None, k_neg=2.5
+    )
+    expected = -weight * data["advantages"] * logp
+    assert torch.equal(ours[mask], expected[mask])
+    (gradient,) = torch.autograd.grad(ours[mask].sum(), logp)
+    assert torch.equal(gradient[mask], (-weight * data["advantages"]).expand_as(logp)[mask])
+    assert weight.max() > 2 * weight.min(), "the weights differ"
+
+
+@pytest.mark.parametrize("engine", [False, True])
+def test_the_off_policy_mask_is_trls(engine: bool) -> None:
+    from trl import GRPOTrainer
+
+    dropped: list[int] = []
+    for seed in range(4):
+        data = random_step(seed)
+        sampler = data["ref_logp"].clone() if engine else data["old_logp"]
+        if engine:
+            sampler[0, 0] = torch.nan  # the engine could not score it
+        expected = GRPOTrainer.get_off_policy_mask(data["advantages"], data["logp"], sampler, data["mask"], 0.01)
+        ours = token_weights.off_policy_mask(
+            data["logp"], data["old_logp"], data["advantages"], data["mask"].bool(), sampler if engine else None,
+            threshold=0.01,
+        )  # fmt: skip
+        assert torch.equal(ours, expected.to(ours.dtype))
+        dropped.append(int((ours == 0).sum()))
+    assert 0 < sum(dropped) < 16
+
+
+def test_a_penalty_with_an_aggregator_of_its_own() -> None:
+    """Its token mean is added to the total, for any aggregator of the loss."""
+    mean = part("rlm_aggregators", aggregators.micro_batch_token_mean)
+    bonus = replace(part("rlm_penalties", penalties.entropy), options={"beta": 0.5, "aggregator": mean})
+    data = random_step(1)
+    entropy = data["old_logp"].abs().requires_grad_()
+    mask = data["mask"].bool()
+    batch = Batch(
+        **data | {"mask": mask, "entropy": entropy, "group": torch.zeros(8).long(), "step": 0},
+        num_sequences=torch.tensor(16.0),
+        num_micro_batches=torch.tensor(2.0),
+    )
+    slots = {
+        "importance": part("rlm_importance", importance.token),
+        "policy_loss": part("rlm_policy_losses", policy_losses.clip),
+        "aggregator": part("rlm_aggregators", aggregators.sequence_mean),
+    }
+    without = objective(batch, equation(**slots))
+    total = objective(batch, equation(**slots, penalties=[bonus]))
+    assert total.item() == pytest.approx((without - 0.5 * entropy[mask].mean() / 2).item(), abs=1e-6)
+    (gradient,) = torch.autograd.grad(total, entropy)
+    assert torch.allclose(gradient, -0.5 * mask / mask.sum() / 2)
+    assert equation(**slots, penalties=[bonus]).requires("num_micro_batches"), "micro-batches stay as they are"
