@@ -176,20 +176,10 @@ def test_gepo_of_groups_of_one_is_gspo(batch: Batch) -> None:
 
 
 FORMULAS = {
-    "reinforce_pp": "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] / Σ n",
     "reinforce_pp_baseline": "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) + 0.01 Ω ] / Σ n",
-    "opo": "loss = mean_i( Σₜ [ −Â · log π ] )",
-    "gspo_token": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.0003, 1+0.0004) Â) ] / nᵢ )",
-    "luspo": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.002, 1+0.0025) Â) ] )",
-    "vespo": "loss = Σ [ −sg(φ) · Â · log π ] / Σ n",
-    "gmpo": "loss = mean_i( Σₜ [ −w Â ] / nᵢ )",
-    "gepo": "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] / nᵢ )",
     "gppo": "loss = Σ [ −b · Â ] / Σ n",
-    "ce_gppo": "loss = Σ [ −b · Â ] / Σ n",
-    "sapo": "loss = mean_i( Σₜ [ −4/τ · σ(τ (w − 1)) · Â ] / nᵢ )",
     "clip_cov": "loss = Σ [ c · −min(w Â, clip(w, 1−1, 1+1) Â) ] / Σ n",
     "kl_cov": "loss = Σ [ −w Â + 1 Ω ] / Σ n",
-    "flash_rl": "loss = Σ [ c · −min(w Â, clip(w, 1−0.2, 1+0.28) Â) ] / Σ n",
 }
 
 

@@ -210,11 +210,6 @@ def test_a_held_out_question_is_not_trained_on_where_it_is_repeated(tmp_path: Pa
     assert tested | trained == {row["prompt"] for row in rows}
 
 
-def test_holding_out_everything_is_refused(path: str) -> None:
-    with pytest.raises(RecipeError, match=r"test_rows: 20 of 20 examples are held out, which leaves none"):
-        dataset(path=path, prompt="question", test_rows=20)
-
-
 # ---- dataset: errors with a hint
 
 

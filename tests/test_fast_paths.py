@@ -248,16 +248,8 @@ def test_a_coefficient_that_comes_between_two_passes_finds_the_old_policy(tmp_pa
 
 # ------------------------------------------------------------------ the lines of rlm check
 
-EACH = (
-    "padding_free",
-    "skip_zero_advantage",
-    "group_micro_batches",
-    "reuse_old_logprobs",
-    "merge_micro_batches",
-    "fused_lora",
-    "tune_kernels",
-)
-OFF = f"speed={{{', '.join(f'{name}: false' for name in EACH)}, max_tokens_per_micro_batch: null}}"
+EACH = "padding_free skip_zero_advantage group_micro_batches reuse_old_logprobs merge_micro_batches fused_lora tune_kernels"
+OFF = f"speed={{{', '.join(f'{name}: false' for name in EACH.split())}, max_tokens_per_micro_batch: null}}"
 RECIPE = """
 environment: {name: addition, digits: 2, test_rows: 4}
 rewards: [accuracy]

@@ -91,18 +91,10 @@ ANSWER = r"so it is $\boxed{%d}$."
 """How a completion answers where its prompt asks for it."""
 
 KEYS = (
-    *(
-        "learning_rate",
-        "lr_scheduler_type",
-        "warmup_steps",
-        "weight_decay",
-        "adam_beta2",
-        "num_train_epochs",
-        "max_steps",
-    ),
+    *("learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "adam_beta2"),
+    *("num_train_epochs", "max_steps"),
     *("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"),
-    *("num_iterations",),
-    *("max_completion_length", "max_length", "temperature", "top_p", "top_k", "max_grad_norm"),
+    *("num_iterations", "max_completion_length", "max_length", "temperature", "top_p", "top_k", "max_grad_norm"),
     *("use_vllm", "vllm_importance_sampling_correction"),
 )
 """`trainer:` in one order, so that `diff` compares two files line by line."""

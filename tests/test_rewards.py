@@ -33,27 +33,12 @@ def test_numbers_are_compared_by_value(text: str) -> None:
     assert one(f"<answer>{text}</answer>", "632", mode="exact") == float(text.strip() == "632")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<answer>633</answer>",
-        "<answer></answer>",
-        "<answer>632 or 633</answer>",
-        "<answer>632</answer><answer>633</answer>",  # a hedge
-        # … in either order
-        "<answer>632</answer><answer>",
-        "<answer>632",
-        "<think><answer>632</answer></think>",
-        "<think>632",
-        "<answer>632</answer><think>",
-        "<answer>632 cm</answer>",
-        "<answer>600+32</answer>",
-        "<answer>nan</answer>",
-        "The answer is 632.",
-        "632\nor so",
-        "",
-    ],
-)
+WRONG = "|<answer>633</answer>|<answer></answer>|<answer>632 or 633</answer>|<answer>632</answer><answer>633</answer>"
+WRONG += "|<answer>632</answer><answer>|<answer>632|<think><answer>632</answer></think>|<think>632|The answer is 632."
+WRONG += "|<answer>632</answer><think>|<answer>632 cm</answer>|<answer>600+32</answer>|<answer>nan</answer>|632\nor so"
+
+
+@pytest.mark.parametrize("text", WRONG.split("|"))
 @pytest.mark.parametrize("mode", ["auto", "exact", "numeric"])
 def test_wrong_answers_score_zero(text: str, mode: Any) -> None:
     assert one(text, "632", mode=mode) == 0.0
@@ -114,29 +99,18 @@ def test_normalized_is_the_exact_match_of_squad() -> None:
     assert accuracy(texts, ["beatles", "The Beatles.", "(a)", "The", "Beatles"], mode="normalized") == [1, 1, 1, 1, 0]
 
 
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        ("<think>a</think><answer>b</answer>", 1.0),
-        ("  <think>a\nb</think>\n\n<answer> b </answer>\n", 1.0),
-        ("<think>1 < 2 > 0</think><answer><b>4</b></answer>", 1.0),
-        ("<think></think><answer>b</answer>", 0.0),
-        ("<think>a</think><answer></answer>", 0.0),
-        ("<think>a</think>", 0.0),
-        ("<answer>b</answer>", 0.0),
-        ("<think>a<answer>b</answer></think>", 0.0),
-        ("<think><answer>b</answer></think><answer>b</answer>", 0.0),
-        ("<think>a<think>b</think><answer>c</answer>", 0.0),
-        ("<think>a</think><answer>b</answer><answer>c</answer>", 0.0),
-        ("<answer>b</answer><think>a</think>", 0.0),
-        ("<think>a</think> so <answer>b</answer>", 0.0),
-        ("<think>a</think><answer>b</answer> done", 0.0),
-        ("<think>a</think><answer>b", 0.0),
-        ("<Think>a</Think><answer>b</answer>", 0.0),
-    ],
-)
-def test_format(text: str, score: float) -> None:
-    assert format([text]) == [score]
+FORMATTED = "<think>a</think><answer>b</answer>|  <think>a\nb</think>\n\n<answer> b </answer>\n"
+FORMATTED += "|<think>1 < 2 > 0</think><answer><b>4</b></answer>"
+MALFORMED = "<think></think><answer>b</answer>|<think>a</think><answer></answer>|<think>a</think>|<answer>b</answer>"
+MALFORMED += "|<think>a<answer>b</answer></think>|<think><answer>b</answer></think><answer>b</answer>"
+MALFORMED += "|<think>a<think>b</think><answer>c</answer>|<think>a</think><answer>b</answer><answer>c</answer>"
+MALFORMED += "|<answer>b</answer><think>a</think>|<think>a</think> so <answer>b</answer>|<think>a</think><answer>b"
+MALFORMED += "|<think>a</think><answer>b</answer> done|<Think>a</Think><answer>b</answer>"
+
+
+def test_format() -> None:
+    assert format(FORMATTED.split("|")) == [1.0] * 3
+    assert format(MALFORMED.split("|")) == [0.0] * 13
 
 
 def test_format_with_other_tags() -> None:
@@ -179,11 +153,6 @@ def test_hostile_texts_score_zero_and_do_not_hang(piece: str, wrap: str) -> None
 def test_impossible_knobs_are_rejected(name: str, knobs: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match=next(iter(knobs))):
         Part("rlm_rewards", name, "builtin", rlm_rewards()[name]).bind(knobs)
-
-
-def test_tags_may_be_a_list() -> None:
-    bound = Part("rlm_rewards", "format", "builtin", format).bind({"tags": ["answer"]})
-    assert bound.call({"completions": ["<answer>4</answer>"]}) == [1.0]
 
 
 lengths = st.integers(0, 5000)

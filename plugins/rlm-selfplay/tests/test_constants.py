@@ -9,16 +9,7 @@ from rlm_selfplay.languages import LANGUAGES, PythonBlocks
 from rlm_selfplay.string_expressions import random_task
 from rlm_selfplay.tasks import Task
 
-CONSTANTS = [
-    "",
-    "abc",
-    "s+s",
-    "0",
-    "True",
-    "s[:0]",
-    "[]",
-    "s;ab",
-]
+CONSTANTS = ["", "abc", "s+s", "0", "True", "s[:0]", "[]", "s;ab"]
 PROGRAM = "def f(a, b):\n    return sorted(a, reverse=b)"
 PYTHON = [
     Task("deduction", PROGRAM, ("[3, 1, 2], True",), ("[3, 2, 1]",)),
@@ -30,12 +21,7 @@ PYTHON = [
         tuple(f"[9, {n}, 1]" for n in range(2, 6)),
     ),
 ]
-WRONG = [
-    "[1, 2, 3]",
-    "nan",
-    "open('/etc/passwd')",
-    "f",
-]
+WRONG = ["[1, 2, 3]", "nan", "open('/etc/passwd')", "f"]
 PROGRAMS = [
     "def f(*a): return a",
     "def f(*a): raise StopIteration",
