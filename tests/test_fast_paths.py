@@ -49,15 +49,8 @@ ROWS = sorted(
     for part in REGISTRY
     if part.hook == "rlm_algorithms" and "@" not in part.name and part.target.trainer == "grpo"
 )
-SPOKEN = {
-    "reward",
-    "advantage/abs_mean",
-    "advantage/std",
-    "completions/mean_length",
-    "loss",
-    "grad_norm",
-    "critic/value",
-}
+SPOKEN = {"reward", "advantage/abs_mean", "advantage/std", "completions/mean_length"}
+SPOKEN |= {"loss", "grad_norm", "critic/value"}
 
 
 @pytest.fixture(autouse=True)
@@ -248,7 +241,8 @@ def test_a_coefficient_that_comes_between_two_passes_finds_the_old_policy(tmp_pa
 
 # ------------------------------------------------------------------ the lines of rlm check
 
-EACH = "padding_free skip_zero_advantage group_micro_batches reuse_old_logprobs merge_micro_batches fused_lora tune_kernels"
+EACH = "padding_free skip_zero_advantage group_micro_batches reuse_old_logprobs merge_micro_batches "
+EACH += "fused_lora tune_kernels"
 OFF = f"speed={{{', '.join(f'{name}: false' for name in EACH.split())}, max_tokens_per_micro_batch: null}}"
 RECIPE = """
 environment: {name: addition, digits: 2, test_rows: 4}

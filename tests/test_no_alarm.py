@@ -19,16 +19,7 @@ from rlm_plugins.run.train import train
 
 pytestmark = pytest.mark.full
 
-KEPT = (
-    "num_generations",
-    "max_grad_norm",
-    "adam_beta2",
-    "temperature",
-    "top_p",
-    "top_k",
-    "num_iterations",
-    "target_kl",
-)
+KEPT = "num_generations max_grad_norm adam_beta2 temperature top_p top_k num_iterations target_kl".split()  # noqa: SIM905
 SIZES = {"max_steps": 8, "per_device_train_batch_size": 32, "gradient_accumulation_steps": 1, "learning_rate": 5e-4}
 ALWAYS = {"lr_scheduler_type": "constant", "gradient_checkpointing": False, "save_strategy": "no"}
 EXAMPLES = {"digits": 2, "train_rows": 256, "test_rows": 0}

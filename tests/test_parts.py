@@ -241,9 +241,7 @@ OBJECTS = "rlm_algorithms rlm_trainers rlm_engines rlm_observers rlm_settings rl
 """Hooks whose entries are classes or objects, not functions of data."""
 
 
-@pytest.mark.parametrize(
-    "hook", [h for h, known in HOOKS.items() if known.data is not None and h not in OBJECTS.split()]
-)
+@pytest.mark.parametrize("hook", [h for h in HOOKS if HOOKS[h].data is not None and h not in OBJECTS.split()])
 def test_every_batch_name_of_a_phase_is_accepted_and_no_other(hook: str) -> None:
     data = HOOKS[hook].data
     known = names(data) if isinstance(data, str) else list(data or ())

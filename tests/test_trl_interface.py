@@ -24,16 +24,14 @@ PACKAGE = Path(trainer_package.__file__).parent
 GENERATING = {
     "_prefill": ["self", "input_ids", "generation_config", "model_kwargs", "is_first_iteration"],
     "_update_model_kwargs_for_generation": ["self", "outputs", "model_kwargs", "is_encoder_decoder", "num_new_tokens"],
-    "_sample": ["self", "input_ids", "logits_processor", "stopping_criteria"]
-    + ["generation_config", "synced_gpus", "streamer", "model_kwargs"],
 }
+GENERATING["_sample"] = ["self", "input_ids", "logits_processor", "stopping_criteria"]
+GENERATING["_sample"] += ["generation_config", "synced_gpus", "streamer", "model_kwargs"]
 """What our decoding loop calls, and the loop it stands in for."""
 ATTRIBUTES = "_logs _metrics _tokenizer accelerator aux_loss_enabled chat_template chat_template_kwargs eos_token_ids "
-ATTRIBUTES += (
-    "generation_config generation_kwargs is_deepspeed_enabled is_fsdp_enabled loss_is_scaled_for_ga ref_model "
-)
+ATTRIBUTES += "generation_config generation_kwargs is_deepspeed_enabled is_fsdp_enabled loss_is_scaled_for_ga "
 ATTRIBUTES += "max_completion_length num_generations num_generations_eval num_iterations reward_weights rollout_func "
-ATTRIBUTES += "router_aux_loss_coef temperature tools use_vllm vllm_mode"
+ATTRIBUTES += "ref_model router_aux_loss_coef temperature tools use_vllm vllm_mode"
 BATCH = {"prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "advantages", "num_items_in_batch"}
 
 
