@@ -323,7 +323,7 @@ def plugin_registry() -> Registry:
     return Registry([ODD_PARTS])
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=3 * settings().max_examples, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(ADDRESSES, VALUES), min_size=1, max_size=3))
 def test_any_override_is_run_or_refused(
     tmp_path_factory: pytest.TempPathFactory, plugin_registry: Registry, overrides: list[tuple[str, str]]

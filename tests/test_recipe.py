@@ -308,7 +308,7 @@ anything = st.recursive(
 keys = st.sampled_from(["name", "plugins", "stages", *SECTIONS])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(
     st.dictionaries(keys, anything, max_size=6),
     st.lists(st.tuples(st.lists(keys | st.sampled_from(["0", "x"]), min_size=1, max_size=4), anything), max_size=2),
