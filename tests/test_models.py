@@ -190,7 +190,8 @@ def loaded(folder: Path) -> None:
 DAMAGES: dict[str, str] = {
     "config.json": "model: the config of .* cannot be loaded: .*qwen99",
     "model.safetensors": r"the model of .* cannot be loaded: .*no file named model.safetensors",
-    "tokenizer.json tokenizer_config.json chat_template.jinja": "the tokenizer of .* has no vocabulary.*hint: save the tokenizer",
+    "chat_template.jinja tokenizer.json tokenizer_config.json": "the "
+    "tokenizer of .* has no vocabulary.*hint: save the tokenizer",
     "tokenizer_config.json": r"no end token \(eos_token\): completions would never end\n  hint: set it in",
 }
 """Files that are missing, or have another content → words of the error."""
