@@ -138,14 +138,10 @@ def test_a_checkpoint_may_be_named_where_a_part_could_be(tmp_path: Path, monkeyp
 WRONG: list[tuple[list[str], str, str]] = [
     # unknown names and knobs
     (["algorithm=grop"], "algorithm (", "unknown part 'grop' for `algorithm` | did you mean 'grpo'?"),
-    (["algorithm.policy_loss=nobody/clip"], "algorithm.policy_loss (", "unknown part 'nobody/clip'"),
     (["environment=jsonl"], "environment (", "unknown part 'jsonl' | `{name: dataset, path: …}`"),
-    (["model=scrach"], "model (", "did you mean 'scratch'?"),
     (["model=./nowhere"], "model (", "there is no folder or file './nowhere'"),
     (["environment.digit=3"], "environment.digit (command line)", "unknown knob 'digit' | did you mean 'digits'?"),
     (["rewards.0.wieght=3"], "rewards[0].wieght (", "untagged, weight, as | did you mean 'weight'?"),
-    (["environment.digits='3'"], "environment.digits (command line)", "remove the quotes"),
-    (["environment=dataset"], "environment.path (command line)", "requires the knob 'path'"),
     # rows
     (
         ["algorithm=rloo", "algorithm.importance.x=1"],
@@ -169,11 +165,6 @@ WRONG: list[tuple[list[str], str, str]] = [
         "algorithm.policy_loss.beta (",
         "unknown knob 'beta' of 'clip' | "
         "hint: 'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`",
-    ),
-    (
-        ["algorithm.penalties=[{name: adaptive_kl, beta: 0.1, taget: 1.0}]"],
-        "algorithm.penalties[0].target (",
-        "requires the knob 'target' | found 'taget': did you mean 'target'?",
     ),
     # groups that are too small
     (
@@ -215,16 +206,6 @@ WRONG: list[tuple[list[str], str, str]] = [
     (["rewards=[player]"], "rewards[0] (", "is a single-turn environment"),
     # the third wall
     (["trainer.lerning_rate=1"], "trainer.lerning_rate (command line)", "did you mean 'learning_rate'?"),
-    (
-        ["trainer.epsilon=0.3"],
-        "trainer.epsilon (command line)",
-        "say `algorithm.policy_loss: {name: clip, epsilon: …}`",
-    ),
-    (
-        ["trainer.num_generations=3"],
-        "trainer.num_generations (command line)",
-        "which 8 completions | num_generations 2, 4 or 8",
-    ),
     (["model.lora.inference_mode=true"], "model.lora.inference_mode (command line)", "cannot be set here"),
     # parts that fail, and their worlds
     (["model.hidden=7"], "model.hidden (command line)", "expected `hidden` to be a multiple of 2 · `heads`"),
@@ -234,11 +215,6 @@ WRONG: list[tuple[list[str], str, str]] = [
         "'invalid_parts/world' failed: ValueError: the disk is on fire",
     ),
     (["environment={name: world, kind: empty}"], "environment (", "the environment 'world' has no training examples"),
-    (
-        ["environment={name: world, kind: null prompt}"],
-        "environment (",
-        "training example 5 of 'world' has an empty prompt: None",
-    ),
     (["environment={name: world, kind: no prompt}"], "environment (", "no column 'prompt' | did you mean 'promt'?"),
     (["environment={name: world, kind: reserved}"], "environment (", "have a column 'completions' | rename it"),
     (["environment=world", "algorithm=sft", "rewards=[judge]"], "environment (", "requires the column 'demonstration'"),

@@ -115,23 +115,19 @@ def test_every_key_has_a_description() -> None:
 
 OVERRIDES: list[tuple[str, str, Any]] = [
     ("algorithm.policy_loss.epsilon=0.3", "algorithm.policy_loss", {"epsilon": 0.3}),
-    ("algorithm.name=dapo", "algorithm", {"name": "dapo"}),
     ("algorithm.policy_loss=cispo", "algorithm.policy_loss", {"name": "cispo"}),
     ("algorithm.importance=none", "algorithm.importance", None),
     ("algorithm.penalties.0.beta=0.1", "algorithm.penalties", {"0": {"beta": 0.1}}),
     ("algorithm.penalties.kl.beta=0.1", "algorithm.penalties", {"kl": {"beta": 0.1}}),
-    ("rewards.0.weight=2", "rewards.0", {"name": "accuracy", "weight": 2}),
     ("rewards[0].weight=2", "rewards.0", {"name": "accuracy", "weight": 2}),
     ("rewards.accuracy.weight=2", "rewards.0", {"name": "accuracy", "weight": 2}),
     ("rewards=[format]", "rewards", [{"name": "format"}]),
-    ("environment.digits=4", "environment", {"name": "addition", "digits": 4}),
     ("model.lora.r=16", "model", {"name": "scratch", "hidden": 64, "lora": {"r": 16}}),
     ("model=Qwen/Qwen3-0.6B", "model", {"name": "Qwen/Qwen3-0.6B"}),
     ("trainer.report_to=[wandb, tensorboard]", "trainer.report_to", ["wandb", "tensorboard"]),
     ("trainer.run_name='1e-5'", "trainer.run_name", "1e-5"),
     ("trainer.run_name=", "trainer.run_name", None),
     ("trainer.run_name=a=b", "trainer.run_name", "a=b"),
-    ("evaluation.every=20", "evaluation", {"every": 20}),
 ]
 
 
@@ -183,16 +179,13 @@ WRONG_OVERRIDES = [
     ("algoritm.name=dapo", "algoritm (command line)", "did you mean 'algorithm'?"),
     ("rewards.2.weight=1", "rewards (recipe.yaml line 3)", "0 (accuracy), 1 (format)"),
     (f"rewards.{'9' * 5000}.weight=1", "rewards (recipe.yaml line 3)", "unknown entry '999"),
-    ("rewards.-1.weight=1", "rewards (recipe.yaml line 3)", "unknown entry '-1'"),
     ("rewards.acuracy.weight=1", "rewards (recipe.yaml line 3)", "did you mean 'accuracy'?"),
-    ("rewards.0.weight=heavy", "rewards[0].weight (command line)", "got the string 'heavy'"),
     ("rewards.0.weight='2'", "rewards[0].weight (command line)", "remove the quotes"),
     ("rewards=accuracy", "rewards (command line)", "expected a list"),
     ("callbacks.0.steps=1", "callbacks", "`callbacks=[…]`"),
     ("stages.0.trainer.max_steps=1", "stages", "is not in this recipe"),
     ("trainer.learning_rate.x=1", "trainer.learning_rate (recipe.yaml line 5)", "unknown key 'x' of"),
     ("trainer.a=!!python/name:os.system", "command line: trainer.a line 1", "tags are not supported"),
-    ("trainer.a=[1, 2", "command line: trainer.a line 1", "expected ',' or ']'"),
     ("algorithm=none", "algorithm", "`algorithm:` is empty"),
     ("name=../../etc", "name (command line)", "it names a folder"),
 ]
@@ -219,11 +212,8 @@ WRONG = [
     (SMALL + "enviroment: x\n", "enviroment (recipe.yaml line 6)", "did you mean 'environment'?"),
     (SMALL + "advantage: gae\n", "advantage (recipe.yaml line 6)", "it belongs under `algorithm:`"),
     (SMALL + "learning_rate: 1\n", "learning_rate (recipe.yaml line 6)", "belong under `trainer:`"),
-    (SMALL + "evaluation: {evry: 1}\n", "evaluation.evry (recipe.yaml line 6)", "did you mean 'every'?"),
-    (SMALL.replace("grpo", "{name: grpo, advantag: gae}"), "algorithm.advantag (recipe.yaml line 4)", "'advantage'?"),
     (SMALL.replace("grpo", "{name: ppo, critic: {}}"), "algorithm.critic", "`critic:` is a section of its own, beside"),
     (SMALL.replace("grpo", "{name: grpo, epsilon: 1}"), "algorithm.epsilon", "a knob belongs in its slot"),
-    (SMALL + "seed: 3\n", "seed (recipe.yaml line 6)", "'seed' is `trainer.seed`"),
     (SMALL + "lr: 3\n", "lr (recipe.yaml line 6)", "'lr' is `trainer.learning_rate`"),
     (
         SMALL + "stages:\n  - {algorithm: sft, stages: []}\n",
@@ -232,11 +222,6 @@ WRONG = [
     ),
     # wrong types
     (SMALL.replace("addition", "3"), "environment (recipe.yaml line 2)", "expected a mapping, got the number 3"),
-    (
-        SMALL.replace("rewards: [", "critic: x\nrewards: ["),
-        "critic (recipe.yaml line 3)",
-        "as in `critic: {kind: shared}`",
-    ),
     (SMALL.replace("grpo", "{name: grpo, penalties: {kl: 0.1}}"), "algorithm.penalties.kl", "[{name: kl, beta: 0.1}]"),
     (SMALL.replace("grpo", "[grpo]"), "algorithm (recipe.yaml line 4)", "as in `algorithm: grpo`"),
     (SMALL.replace("addition", "\nname: x"), "environment (recipe.yaml line 2)", "`environment:` is empty"),
@@ -246,30 +231,15 @@ WRONG = [
     (SMALL + "evaluation: {every: 2.5}\n", "evaluation.every", "hint: 2 or 3"),
     (SMALL.replace("addition", "{name: ''}"), "environment.name", "at least one character"),
     (SMALL.replace("[accuracy,", "[3,"), "rewards[0] (recipe.yaml line 3)", "got the number 3"),
-    (SMALL.replace("weight: 0.1", "weight: '0.1'"), "rewards[1].weight (recipe.yaml line 3)", "remove the quotes"),
-    (SMALL.replace("rewards: [accuracy, {", "rewards: {").replace("}]", "}"), "rewards", "as in `rewards: [accuracy]`"),
+    (SMALL.replace("rewards: [accuracy, {", "rewards: {").replace("}]", "}"), "rewards", "write a list: `- {name: …}`"),
     (SMALL.replace("hidden: 64", "lora: 16"), "model.lora (recipe.yaml line 1)", "expected a mapping"),
-    (SMALL.replace("grpo", "{policy_loss: clip}"), "algorithm.name (recipe.yaml line 4)", "the key 'name' is missing"),
     (SMALL.replace("grpo", "{name: grpo, shapers: overlong}"), "algorithm.shapers", "expected a list"),
-    (
-        SMALL.replace("grpo", "{name: grpo, penalties: [kl]}"),
-        "algorithm.penalties[0].beta",
-        "the key 'beta' is missing",
-    ),
     (
         SMALL.replace("grpo", "{name: grpo, penalties: [{name: kl, bata: 0.1}]}"),
         "algorithm.penalties[0].beta",
         "found 'bata': did you mean 'beta'?",
     ),
-    (
-        SMALL.replace("grpo", "{name: grpo, beta: 0.1}"),
-        "algorithm.beta",
-        "'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`",
-    ),
-    (SMALL + "evaluation: {every: -1}\n", "evaluation.every (recipe.yaml line 6)", "expected 0 or more"),
     (SMALL + "stages: []\n", "stages (recipe.yaml line 6)", "expected 1 or more entries, got a list"),
-    (SMALL + "stages: [sft]\n", "stages[0] (recipe.yaml line 6)", "got the string 'sft'"),
-    (SMALL + "name: ../run\n", "name (recipe.yaml line 6)", "it names a folder"),
     # missing things
     (SMALL.replace("environment: addition\n", ""), "environment (recipe.yaml line 1)", "as in `environment: addition`"),
     (SMALL.replace("name: scratch, ", ""), "model.name (recipe.yaml line 1)", "the first stage requires a model"),
@@ -280,9 +250,6 @@ WRONG = [
         "starts from the model of the stage before",
     ),
     (SMALL + "plugins: {load: [./mnie.py]}\n", "plugins.load[0] (recipe.yaml line 6)", "did you mean 'mine.py'?"),
-    # YAML itself
-    (SMALL + "trainer: {}\n", "line 6, trainer", "duplicate key 'trainer', first on line 5"),
-    (SMALL.replace("1e-6", ".nan"), "line 5, trainer.learning_rate", "no finite number"),
 ]
 
 
