@@ -80,11 +80,7 @@ def test_every_part_with_its_package_and_file(examined: list[dict[str, Any]]) ->
 
 def test_needs_and_supplies(examined: list[dict[str, Any]]) -> None:
     sft, grpo = ({d["name"]: d for d in stage["data"]} for stage in examined)
-    assert sft["demonstration"] == {
-        "name": "demonstration",
-        "needed_by": ["sft"],
-        "supplied_by": "column of addition",
-    }
+    assert sft["demonstration"] == {"name": "demonstration", "needed_by": ["sft"], "supplied_by": "column of addition"}
     assert grpo["answer"]["supplied_by"] == "column of addition"
     assert grpo["completion_ids"]["needed_by"] == ["length"]
     assert grpo["ratio"] == {"name": "ratio", "needed_by": ["clip", "kl"], "supplied_by": "the importance part"}
@@ -286,43 +282,25 @@ stages:
 """
 HERE = "stages[1]."
 WRONG: dict[str, tuple[str, str, str]] = {
-    "punished from the first token on": (
-        "algorithm.shapers=[{name: overlong, cache: 16}]",
-        "algorithm.shapers[0].cache (command line)",
-        "the limit is 16 tokens",
-    ),
-    "at the end of a schedule": (
-        "algorithm.shapers=[{name: overlong, cache: {from: 4, to: 20, over: 5}}]",
-        "algorithm.shapers[0].cache (command line)",
-        "got 20",
-    ),
+    "punished from the first token on": ("algorithm.shapers=[{name: overlong, cache: 16}]",
+        "algorithm.shapers[0].cache (command line)", "the limit is 16 tokens"),
+    "at the end of a schedule": ("algorithm.shapers=[{name: overlong, cache: {from: 4, to: 20, over: 5}}]",
+        "algorithm.shapers[0].cache (command line)", "got 20"),
     "nothing to leave out": ("algorithm=gfpo", "algorithm.filters[0].k (algorithm gfpo)", "allowed: less than 4"),
-    "paid for drifting": (
-        "algorithm.shapers=[{name: kl_in_reward, beta: -1}]",
-        "algorithm.shapers[0].beta (command line)",
-        "expected 0 or more",
-    ),
+    "paid for drifting": ("algorithm.shapers=[{name: kl_in_reward, beta: -1}]",
+        "algorithm.shapers[0].beta (command line)", "expected 0 or more"),
     "trained twice": (
         "algorithm.penalties=[{name: value_loss, beta: 1.0}, {name: value_loss, beta: 0.5, epsilon: 0.4}]",
         "algorithm.penalties[1] (command line)",
         "the critic would be trained twice",
     ),
-    "an adapter that fits nowhere": (
-        "model={lora: {target_modules: [nope]}}",
-        "model.lora (command line)",
-        "PEFT rejects the adapter",
-    ),
-    "an adapter on the language head": (
-        "model={lora: {target_modules: [q_proj, lm_head]}}",
-        "model.lora.target_modules (command line)",
-        "TRL does not support an adapter on the language head",
-    ),
-    "a reward model that nobody offers": (
-        "rewards=[accuracy, {name: reward_model, path: nobody/nothing}]",
-        "rewards[1].path (command line)",
-        "nobody/nothing: its config cannot be loaded",
-    ),
-}
+    "an adapter that fits nowhere": ("model={lora: {target_modules: [nope]}}", "model.lora (command line)",
+        "PEFT rejects the adapter"),
+    "an adapter on the language head": ("model={lora: {target_modules: [q_proj, lm_head]}}",
+        "model.lora.target_modules (command line)", "TRL does not support an adapter on the language head"),
+    "a reward model that nobody offers": ("rewards=[accuracy, {name: reward_model, path: nobody/nothing}]",
+        "rewards[1].path (command line)", "nobody/nothing: its config cannot be loaded"),
+}  # fmt: skip
 
 
 def check(folder: Path, *overrides: str) -> str:

@@ -144,10 +144,7 @@ def test_errors_name_their_place(tmp_path: Path, overrides: list[str], place: st
 NOTHING = Load(generated=0, prompt_len=0, completion_len=0, micro_batch_size=0)
 POLICY = {"r": 8, "target_modules": tiny.ALL_LINEAR}
 """As `tiny.lora()`."""
-SIZES: dict[str, Any] = {
-    "sizes": {"hidden": 64, "layers": 2, "heads": 2, "intermediate": 96},
-    "vocabulary": 300,
-}
+SIZES: dict[str, Any] = {"sizes": {"hidden": 64, "layers": 2, "heads": 2, "intermediate": 96}, "vocabulary": 300}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -334,18 +334,9 @@ FOUND = {
     ("rlm_generators", "fast"): {"dry_run"},
     ("rlm_filters", "keep_k"): {"validate"},
     ("rlm_rewards", "reward_model"): {"check", "setup", "memory_bytes", "produces"},
-    ("rlm_trainers", "reward_model"): {
-        "config_class",
-        "build",
-        "complete",
-        "columns",
-        "prepare",
-        "produces",
-        "metrics",
-        "evaluate",
-        "refused",
-    },
-}
+    ("rlm_trainers", "reward_model"): {"config_class", "build", "complete", "columns", "prepare", "produces", "metrics",
+        "evaluate", "refused"},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("hook", "name"), FOUND)

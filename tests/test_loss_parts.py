@@ -87,9 +87,7 @@ def test_knobs_out_of_range_are_rejected(knobs: dict[str, Any]) -> None:
 
 
 def test_top_entropy_is_trls_mask_bit_by_bit() -> None:
-    stub = SimpleNamespace(
-        accelerator=SimpleNamespace(pad_across_processes=lambda x, **_: x, gather=lambda x: x),
-    )
+    stub = SimpleNamespace(accelerator=SimpleNamespace(pad_across_processes=lambda x, **_: x, gather=lambda x: x))
     for seed in range(50):
         noise = torch.Generator().manual_seed(seed)
         entropy = torch.rand(8, 33, generator=noise) ** 4 * 3

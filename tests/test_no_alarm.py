@@ -95,9 +95,7 @@ def cut_down(file: Path, model: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "file",
-    [f for f in (*PAPERS, *OTHERS) if f.stem not in ("rlhf", "over_optimisation")],
-    ids=lambda f: f.stem,
+    "file", [f for f in (*PAPERS, *OTHERS) if f.stem not in ("rlhf", "over_optimisation")], ids=lambda f: f.stem
 )
 def test_no_alarm(file: Path, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)

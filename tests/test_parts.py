@@ -166,10 +166,7 @@ async def later(rewards: Any) -> None: ...
 
 WRONG: dict[str, tuple[Any, list[str]]] = {
     "no function": (3, ["is of type int", "a function or a class"]),
-    "unknown data": (
-        lambda reward: 0,
-        ["requires 'reward', which advantage never gets", "did you mean 'rewards'?"],
-    ),
+    "unknown data": (lambda reward: 0, ["requires 'reward', which advantage never gets", "did you mean 'rewards'?"]),
     "data of the other room": (lambda logp: 0, ["requires 'logp'", "allowed: group, mask"]),
     "a knob before the star": (lambda rewards, eps=1e-4: 0, ["requires 'eps'", "`*, eps: float = 0.0001`"]),
     "data with a default": (lambda rewards, group=3: 0, ["gives 'group' a default", "`*, group: int = 3`"]),
@@ -178,14 +175,10 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
     "knob without annotation": (unannotated, ["knob 'k' has no annotation", "`k: int = 1`"]),
     "annotation that cannot be read": (unreadable, ["knob 'k' is annotated 'flaot'", "did you mean 'float'?"]),
     "annotation that is no type": (knob(3).target, ["its knobs have no schema"]),
-    "constraint that does not fit": (
-        knob(Annotated[int, Field(min_length=2)], 3).target,
-        ["the constraint of a knob does not fit its type"],
-    ),
-    "default of another type": (
-        knob(int, 0.5).target,
-        ["expected a whole number, got the number 0.5", "a whole number"],
-    ),
+    "constraint that does not fit": (knob(Annotated[int, Field(min_length=2)], 3).target,
+        ["the constraint of a knob does not fit its type"]),
+    "default of another type": (knob(int, 0.5).target,
+        ["expected a whole number, got the number 0.5", "a whole number"]),
     "default infinite": (knob(float, math.inf).target, ["expected a finite number, got the number inf", "finite"]),
     "class with half a memory": (HalfMemory, ["the class has state_dict without its counterpart"]),
     "class without call": (NoCall, ["the class has no __call__"]),
@@ -193,7 +186,7 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
     "class with knobs in call": (KnobInCall, ["__call__ takes 'decay: ", "those of its __init__"]),
     "asynchronous": (later, ["is asynchronous, which only rewards may be"]),
     "no signature": (max, ["has no readable signature"]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", WRONG)
@@ -361,19 +354,11 @@ REFUSED: list[tuple[Any, Any, str, str]] = [
     (Annotated[float, Field(gt=0, lt=1)], 2, "k: expected less than 1, got the number 2", ""),
     (Annotated[float, Field(ge=0.5)], 0, "k: expected 0.5 or more, got the number 0", ""),
     (Mode | Count, {"every": 0}, "k.every: expected 1 or more, got the number 0", ""),
-    (
-        Mode | Count,
-        "grup",
-        "k: expected 'group' or 'batch' or a mapping, got the string 'grup'",
-        "did you mean 'group'?",
-    ),
-    (
-        Mode | Annotated[str, AfterValidator(nowhere)],
-        "elsewhere",
-        "k: expected 'group' or 'batch' or an address ('elsewhere' is no address), got the string 'elsewhere'",
-        "",
-    ),
-]
+    (Mode | Count, "grup", "k: expected 'group' or 'batch' or a mapping, got the string 'grup'",
+        "did you mean 'group'?"),
+    (Mode | Annotated[str, AfterValidator(nowhere)], "elsewhere",
+        "k: expected 'group' or 'batch' or an address ('elsewhere' is no address), got the string 'elsewhere'", ""),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("annotation", "given", "problem", "remedy"), REFUSED)

@@ -215,11 +215,8 @@ WRONG = [
     (SMALL.replace("grpo", "{name: ppo, critic: {}}"), "algorithm.critic", "`critic:` is a section of its own, beside"),
     (SMALL.replace("grpo", "{name: grpo, epsilon: 1}"), "algorithm.epsilon", "a knob belongs in its slot"),
     (SMALL + "lr: 3\n", "lr (recipe.yaml line 6)", "'lr' is `trainer.learning_rate`"),
-    (
-        SMALL + "stages:\n  - {algorithm: sft, stages: []}\n",
-        "stages[0].stages (recipe.yaml line 7)",
-        "unknown key 'stages'",
-    ),
+    (SMALL + "stages:\n  - {algorithm: sft, stages: []}\n", "stages[0].stages (recipe.yaml line 7)",
+        "unknown key 'stages'"),
     # wrong types
     (SMALL.replace("addition", "3"), "environment (recipe.yaml line 2)", "expected a mapping, got the number 3"),
     (SMALL.replace("grpo", "{name: grpo, penalties: {kl: 0.1}}"), "algorithm.penalties.kl", "[{name: kl, beta: 0.1}]"),
@@ -234,23 +231,17 @@ WRONG = [
     (SMALL.replace("rewards: [accuracy, {", "rewards: {").replace("}]", "}"), "rewards", "write a list: `- {name: …}`"),
     (SMALL.replace("hidden: 64", "lora: 16"), "model.lora (recipe.yaml line 1)", "expected a mapping"),
     (SMALL.replace("grpo", "{name: grpo, shapers: overlong}"), "algorithm.shapers", "expected a list"),
-    (
-        SMALL.replace("grpo", "{name: grpo, penalties: [{name: kl, bata: 0.1}]}"),
-        "algorithm.penalties[0].beta",
-        "found 'bata': did you mean 'beta'?",
-    ),
+    (SMALL.replace("grpo", "{name: grpo, penalties: [{name: kl, bata: 0.1}]}"), "algorithm.penalties[0].beta",
+        "found 'bata': did you mean 'beta'?"),
     (SMALL + "stages: []\n", "stages (recipe.yaml line 6)", "expected 1 or more entries, got a list"),
     # missing things
     (SMALL.replace("environment: addition\n", ""), "environment (recipe.yaml line 1)", "as in `environment: addition`"),
     (SMALL.replace("name: scratch, ", ""), "model.name (recipe.yaml line 1)", "the first stage requires a model"),
     (SMALL + "stages:\n  - {model: {lora: {r: 1}}}\n", "stages[0].model.name", "as a whole or not at all"),
-    (
-        SMALL + "stages:\n  - {}\n  - {model: other/model}\n",
-        "stages[1].model.name",
-        "starts from the model of the stage before",
-    ),
+    (SMALL + "stages:\n  - {}\n  - {model: other/model}\n", "stages[1].model.name",
+        "starts from the model of the stage before"),
     (SMALL + "plugins: {load: [./mnie.py]}\n", "plugins.load[0] (recipe.yaml line 6)", "did you mean 'mine.py'?"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "place", "words"), WRONG, ids=[place for _, place, _ in WRONG])

@@ -54,48 +54,28 @@ def composed(file: Path, *overrides: str) -> Any:
 
 
 REFUSED = {
-    "no such source": (
-        "{name: luffy, policy_loss: {source: polcy}}",
-        r"algorithm.policy_loss.source .*: unknown source 'polcy' in `unclipped`",
-        "did you mean 'policy'",
-    ),
-    "the source is gone": (
-        "{name: luffy, rollouts: []}",
-        r"algorithm.penalties\[0\].source.*: unknown source 'demonstrations' in `policy_shaping`",
-        "allowed: policy",
-    ),
-    "a knob that names a source": (
-        "{name: remax, advantage: {source: gready}}",
-        r"algorithm.advantage.source .*: unknown source 'gready' in `greedy_baseline`",
-        "did you mean 'greedy'",
-    ),
-    "more rows than a group has": (
-        "{name: luffy, rollouts: [{name: demonstrations, num_completions: 5}]}",
-        r"algorithm.rollouts.*requires 5 completions of a group, 4 are free",
-        "`trainer.num_generations` is 4",
-    ),
+    "no such source": ("{name: luffy, policy_loss: {source: polcy}}",
+        r"algorithm.policy_loss.source .*: unknown source 'polcy' in `unclipped`", "did you mean 'policy'"),
+    "the source is gone": ("{name: luffy, rollouts: []}",
+        r"algorithm.penalties\[0\].source.*: unknown source 'demonstrations' in `policy_shaping`", "allowed: policy"),
+    "a knob that names a source": ("{name: remax, advantage: {source: gready}}",
+        r"algorithm.advantage.source .*: unknown source 'gready' in `greedy_baseline`", "did you mean 'greedy'"),
+    "more rows than a group has": ("{name: luffy, rollouts: [{name: demonstrations, num_completions: 5}]}",
+        r"algorithm.rollouts.*requires 5 completions of a group, 4 are free", "`trainer.num_generations` is 4"),
     "one label twice": (
         "{name: grpo, rollouts: [{name: greedy, num_completions: 1}, {name: greedy, num_completions: 1}]}",
         "two sources have the label 'greedy'",
         "another label",
     ),
-    "no such column": (
-        "{name: luffy, rollouts: {demonstrations: {column: demonstrations}}}",
+    "no such column": ("{name: luffy, rollouts: {demonstrations: {column: demonstrations}}}",
         r"algorithm.rollouts\[0\].*'demonstrations' requires the column 'demonstrations', which the examples of",
-        "did you mean 'demonstration'",
-    ),
+        "did you mean 'demonstration'"),
     "no pool": ("rlep", r"algorithm.rollouts\[0\].path.*: the pool 'successes.jsonl' does not exist", "keep_successes"),
-    "a pool for other prompts": (
-        "{name: grpo, rollouts: [{name: replay, num_completions: 1, path: other.jsonl}]}",
-        r"algorithm.rollouts\[0\].path.*: no training prompt is in .*other.jsonl",
-        "must match exactly",
-    ),
-    "an engine without groups": (
-        "{name: sft, rollouts: [greedy]}",
-        "this trainer generates no completions",
-        "leave `rollouts` out",
-    ),
-}
+    "a pool for other prompts": ("{name: grpo, rollouts: [{name: replay, num_completions: 1, path: other.jsonl}]}",
+        r"algorithm.rollouts\[0\].path.*: no training prompt is in .*other.jsonl", "must match exactly"),
+    "an engine without groups": ("{name: sft, rollouts: [greedy]}", "this trainer generates no completions",
+        "leave `rollouts` out"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("algorithm", "words", "more"), REFUSED.values(), ids=REFUSED)

@@ -141,9 +141,7 @@ def test_prioritized_samples_by_weight() -> None:
 
 
 @pytest.mark.parametrize("sampler", [Prioritized(), Curriculum()], ids=["prioritized", "curriculum"])
-def test_sampling_depends_on_seed_and_round_only(
-    sampler: Prioritized | Curriculum,
-) -> None:
+def test_sampling_depends_on_seed_and_round_only(sampler: Prioritized | Curriculum) -> None:
     before = torch.get_rng_state()
     first = sampler(50, 5, 3, 7)
     torch.rand(3)

@@ -128,15 +128,7 @@ def test_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
 def test_every_value_keeps_its_line(tmp_path: Path) -> None:
     document = yaml_strict.read(write(tmp_path, "a: 1\nb:\n  - x\n  - {c: 2,\n     d: 3}\n"))
     assert document.data == {"a": 1, "b": ["x", {"c": 2, "d": 3}]}
-    assert document.lines == {
-        (): 1,
-        ("a",): 1,
-        ("b",): 3,
-        ("b", 0): 3,
-        ("b", 1): 4,
-        ("b", 1, "c"): 4,
-        ("b", 1, "d"): 5,
-    }
+    assert document.lines == {(): 1, ("a",): 1, ("b",): 3, ("b", 0): 3, ("b", 1): 4, ("b", 1, "c"): 4, ("b", 1, "d"): 5}
 
 
 BLOCKS = ["a", "a: ", "\n", "# ", "- ", "? ", "[", "{", "'", '"', ",", "&a ", "*a ", "!a ", "%"]

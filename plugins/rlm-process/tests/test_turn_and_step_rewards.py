@@ -57,10 +57,7 @@ def paid(turns: list[list[tuple[str, bool]]], **knobs: Any) -> list[list[float]]
 
 
 def test_turn_reward_is_on_its_last_token():
-    rows = [
-        [("3", True), ("=?", False), ("12", True), ("+", False)],
-        [("+", False), ("12<|end|>", True)],
-    ]
+    rows = [[("3", True), ("=?", False), ("12", True), ("+", False)], [("+", False), ("12<|end|>", True)]]
     assert paid(rows, weight=2.0) == [[0.0, 0.0, 0.0, 0.0, 2.0, 0.0], [0.0, 0.0, 0.0, 2.0, 0.0, 0.0]]
     observations = sys.modules[
         f"rlm_borrowed_{Path(__file__).stem}"

@@ -35,17 +35,7 @@ def test_random_tasks_and_solutions_agree_with_execution(kind: str) -> None:
     assert slipped > 9, "the mistake of the demonstrations is one"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        ";ab",
-        "len(s);ab",
-        "open('x');ab",
-        "s*10**9;ab",
-        "__import__('os');a",
-    ],
-)
+@pytest.mark.parametrize("text", ["", ";ab", "len(s);ab", "open('x');ab", "s*10**9;ab", "__import__('os');a"])
 def test_invalid_proposals_are_none(text: str) -> None:
     lines = Lines()
     task = lines.read_proposal("deduction", text, Task("deduction", "s"))
@@ -186,13 +176,9 @@ PROGRAM = "def f(a, b):\n    return sorted(a, reverse=b)"
 PYTHON_TASKS = [
     Task("deduction", PROGRAM, ("[3, 1, 2], True",), ("[3, 2, 1]",)),
     Task("abduction", PROGRAM, ("[3, 1, 2], True",), ("[3, 2, 1]",)),
-    Task(
-        "induction",
-        PROGRAM,
-        tuple(f"[{n}, 1, 9], True" for n in range(2, 6)),
-        tuple(f"[9, {n}, 1]" for n in range(2, 6)),
-    ),
-]
+    Task("induction", PROGRAM, tuple(f"[{n}, 1, 9], True" for n in range(2, 6)),
+        tuple(f"[9, {n}, 1]" for n in range(2, 6))),
+]  # fmt: skip
 WRONG = ["[1, 2, 3]", "nan", "open('/etc/passwd')", "f"]
 PROGRAMS = [
     "def f(*a): return a",
