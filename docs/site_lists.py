@@ -26,6 +26,7 @@ NAVIGATION: Mapping[str, Sequence[str]] = {
     "Start": ["README.md"],
     "Lessons": [
         "docs/lessons.md",
+        "docs/traps.md",
         "recipes/lessons/04-from-grpo-to-ppo/README.md",
         "docs/python.md",
         "docs/your-data.md",

@@ -214,6 +214,14 @@ def test_the_page_on_python_runs(tmp_path: Path) -> None:
     assert (tmp_path / "critic").is_dir()
 
 
+def test_the_measurements_of_the_traps_hold() -> None:
+    known: dict[str, Any] = {}
+    measurements = blocks("python", (ROOT / "docs" / "traps.md").read_text())
+    for block in measurements:
+        exec(block, known)
+    assert sum("assert" in block for block in measurements) == 5
+
+
 # ---- README
 
 
@@ -245,8 +253,10 @@ def readme_recipe() -> str:
 def test_readme_variant_is_a_part(tmp_path: Path) -> None:
     _, block = blocks("python")
     (tmp_path / "median.py").write_text(block)
-    part = Registry([tmp_path / "median.py"]).find("rlm_advantages", "median_baseline")
+    address = f"{tmp_path}/median.py:median_baseline"
+    part = Registry().find("rlm_advantages", address)
     assert part.required_data == ("rewards", "group")
+    assert part.full_name == address, "the recipe of the run finds it again"
 
 
 def test_the_error_of_readme_is_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

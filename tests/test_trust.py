@@ -172,6 +172,20 @@ def test_the_map_of_a_local_model_is_part_of_its_code(tmp_path: Path) -> None:
     assert remote(tmp_path / "recipe.yaml", model) != before
 
 
+def test_a_part_named_by_its_file_requires_trust(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def power(rewards, *, exponent: float = 1.0):\n    return rewards**exponent\n")
+    path = tmp_path / "recipe.yaml"
+    algorithm = "algorithm: {name: grpo, advantage: {name: './mine.py:power', exponent: 2}}"
+    path.write_text(RECIPE.replace("algorithm: grpo", algorithm))
+    assert "power" in path.read_text()
+    refused = run("check", path)
+    assert refused.exit_code == 2
+    assert "mine.py" in refused.output
+    assert run("check", path, "--trust").exit_code == 0
+    (tmp_path / "mine.py").write_text("def power(rewards): return 2 * rewards")
+    assert run("check", path).exit_code == 2, "the file has changed"
+
+
 def test_addresses_are_relative_to_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "scores.py").write_text("def f(completions, **others): return [1.0] * len(completions)\n")
     path = tmp_path / "recipe.yaml"

@@ -22,6 +22,7 @@ from rlm_plugins.registry.index import PluginIndex, disabled
 from rlm_plugins.registry.loading import (
     Plugin,
     hooks_of,
+    import_function,
     installed,
     line_of,
     required_version,
@@ -102,7 +103,9 @@ class Registry:
         self.parts.setdefault((part.hook, part.name), []).append(part)
 
     def find(self, hook: str, name: str, *, where: str = "") -> Part:
-        """Return the part called `name`: ``plugin/name``, or the bare name if only one plugin registers it."""
+        """Return the part called `name`: ``plugin/name``, a bare name that is unique, or ``folder/file.py:name``."""
+        if ".py:" in name and not self._matches(hook, name):
+            self._add_function(hook, name, where)
         self.load_offering(hook, name)
         matches = self._matches(hook, name)
         if not matches:
@@ -118,6 +121,14 @@ class Registry:
                 hint="use the full name",
             )
         raise self._unknown(hook, name, where)
+
+    def _add_function(self, hook: str, address: str, where: str) -> None:
+        """Add the function or class at the address of a file as a part, whose plugin is the folder."""
+        folder, _, name = address.rpartition("/")
+        part = Part(hook, name, folder, import_function(address, where=where))
+        part.check()
+        self.plugins.setdefault(folder, Plugin(folder, "functions that the recipe names by their file"))
+        self.add(part)
 
     def _matches(self, hook: str, name: str) -> list[Part]:
         """Return the parts that a name may mean; a built-in part alone where it is one of them."""
