@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -61,35 +60,26 @@ def test_addition_rejects_impossible_knobs(knobs: dict[str, Any]) -> None:
 # ---- dataset: where it is read from
 
 
-def _jsonl(folder: Path) -> str:
-    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
-    return str(folder / "rows.jsonl")
+KINDS = ["rows.jsonl", "rows.csv", "rows.parquet", "splits", "data"]
 
 
-def _csv(folder: Path) -> str:
-    datasets.Dataset.from_list(ROWS).to_csv(folder / "rows.csv", index=False)
-    return str(folder / "rows.csv")
-
-
-def _parquet(folder: Path) -> str:
-    datasets.Dataset.from_list(ROWS).to_parquet(folder / "rows.parquet")
-    return str(folder / "rows.parquet")
-
-
-def _saved_splits(folder: Path) -> str:
-    rows = datasets.Dataset.from_list(ROWS)
-    datasets.DatasetDict(train=rows, test=rows.select(range(4))).save_to_disk(folder / "splits")
-    return str(folder / "splits")
-
-
-def _folder(folder: Path) -> str:
-    (folder / "data").mkdir()
-    (folder / "data" / "train.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
-    (folder / "data" / "test.jsonl").write_text("\n".join(map(json.dumps, ROWS[:4])))
-    return str(folder / "data")
-
-
-KINDS = [_jsonl, _csv, _parquet, _saved_splits, _folder]
+def _write(where: Path) -> str:
+    """Write `ROWS` in the way that the name asks for; a folder also has four rows of tests."""
+    rows, lines = datasets.Dataset.from_list(ROWS), [json.dumps(row) + "\n" for row in ROWS]
+    match where.name:
+        case "rows.csv":
+            rows.to_csv(where, index=False)
+        case "rows.parquet":
+            rows.to_parquet(where)
+        case "splits":
+            datasets.DatasetDict(train=rows, test=rows.select(range(4))).save_to_disk(where)
+        case "data":
+            where.mkdir()
+            (where / "train.jsonl").write_text("".join(lines))
+            (where / "test.jsonl").write_text("".join(lines[:4]))
+        case _:
+            where.write_text("".join(lines))
+    return str(where)
 
 
 @pytest.fixture(autouse=True)
@@ -100,14 +90,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    return _jsonl(tmp_path)
+    return _write(tmp_path / "rows.jsonl")
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("write", KINDS)
-def test_every_kind_of_file_and_folder(write: Callable[[Path], str], streaming: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_file_and_folder(kind: str, streaming: bool, tmp_path: Path) -> None:
     columns = {"answer": "solution"}
-    environment_spec = dataset(path=write(tmp_path), prompt="question", columns=columns, streaming=streaming)
+    environment_spec = dataset(path=_write(tmp_path / kind), prompt="question", columns=columns, streaming=streaming)
     rows = list(environment_spec.train)
     assert [row["prompt"] for row in rows] == [[{"role": "user", "content": row["question"]}] for row in ROWS]
     assert [str(row["answer"]) for row in rows] == [row["solution"] for row in ROWS]
@@ -116,9 +106,9 @@ def test_every_kind_of_file_and_folder(write: Callable[[Path], str], streaming: 
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("write", [_saved_splits, _folder])
-def test_a_test_split(write: Callable[[Path], str], streaming: bool, tmp_path: Path) -> None:
-    where = write(tmp_path)
+@pytest.mark.parametrize("kind", ["splits", "data"])
+def test_a_test_split(kind: str, streaming: bool, tmp_path: Path) -> None:
+    where = _write(tmp_path / kind)
     whole = dataset(path=where, prompt="question", test_split="test", streaming=streaming)
     part = dataset(path=where, prompt="question", test_split="test", test_rows=2, streaming=streaming)
     assert (len(whole.test), len(part.test)) == (4, 2)
