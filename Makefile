@@ -14,6 +14,8 @@
 #   make faults
 # one that draws the picture of README, from the run of `make demo`
 #   make picture
+# one that records `make demo` in a terminal as an animated SVG
+#   make film
 # after a part was added or renamed:
 #   make tables   updates the tables of rewards and environments in plugins/README.md
 #   make reference  updates docs/reference: a page for each public name, and the list of metrics
@@ -37,7 +39,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo picture demo-llm test test-full test-packages test-third-party test-trl test-vllm bench bench-full bench-overlap bench-rows faults weight tables reference site lint format clean
+.PHONY: demo picture film demo-llm test test-full test-packages test-third-party test-trl test-vllm bench bench-full bench-overlap bench-rows faults weight tables reference site lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
@@ -46,6 +48,10 @@ picture: demo
 	$(BIN)/python -c "import json; from pathlib import Path; from rlm_plugins.run.report import learning_curve; \
 	  learning_curve([*map(json.loads, open('runs/demo/metrics.jsonl'))], '02-grpo', 'accuracy', Path('runs/demo/curve.svg'))"
 	tr "\n" " " < runs/demo/curve.svg > docs/demo.svg
+
+film: $(READY)
+	$(BIN)/pip install --quiet -c constraints.txt pyte
+	$(BIN)/python docs/film.py docs/film.svg --image docs/view.png -- $(BIN)/rlm train recipes/lessons/01-addition.yaml --name film
 
 demo-llm: export OMP_NUM_THREADS = $(shell getconf _NPROCESSORS_ONLN)
 demo-llm: $(READY)
