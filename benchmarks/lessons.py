@@ -17,7 +17,7 @@ from statistics import fmean
 
 import torch
 from small_experiment import Arm, Experiment, main
-from small_policy import NEVER, Measure, Tokens, World, equation, sample, train
+from small_policy import NEVER, Measure, Tokens, World, equation, in_order, sample, train
 
 from rlm_plugins.equation.equation import Equation
 from rlm_plugins.registry.part import Part
@@ -46,7 +46,7 @@ def reward() -> Experiment:
         return float((right(prompt, completion) or [False])[-1])
 
     def world(paid: Callable[[int, Tokens], float]) -> World:
-        return World(torch.zeros(6, 3, dtype=torch.float64), 6, end, 22, lambda _, prefix: len(prefix), paid)
+        return World(torch.zeros(6, 3, dtype=torch.float64), 6, end, [0] * 22, in_order(6, 3), paid)
 
     def mean_of(paid: Callable[[int, Tokens], float]) -> Measure:
         prompts = torch.randint(22, (500,), generator=torch.Generator().manual_seed(5)).tolist()
@@ -84,10 +84,8 @@ def words(bias: float) -> tuple[World, Measure]:
     def paid(prompt: int, completion: Tokens) -> float:
         return float(all(token == (prompt + n) % vocabulary for n, token in enumerate(completion)))
 
-    def state(prompt: int, prefix: Tokens) -> int:
-        return prompt * length + len(prefix)
-
-    return World(start, length, vocabulary, contexts, state, paid), accuracy
+    first = range(0, contexts * length, length)
+    return World(start, length, vocabulary, first, in_order(*start.shape), paid), accuracy
 
 
 def advantage() -> Experiment:
@@ -123,10 +121,7 @@ def importance() -> Experiment:
     def paid(_: int, completion: Tokens) -> float:
         return {(best, best): 1.0, (common, common): 0.2}.get(tuple(completion), 0.0)
 
-    def state(prompt: int, prefix: Tokens) -> int:
-        return prompt * length + len(prefix)
-
-    world = World(start, length, 4, contexts, state, paid)
+    world = World(start, length, 4, [0], in_order(*start.shape), paid)
 
     def share(token: int) -> Measure:
         return lambda logits: logits.softmax(1)[:, token].view(contexts, length).prod(1).mean().item()
@@ -182,24 +177,24 @@ def token_weights() -> Experiment:
     def paid(prompt: int, completion: Tokens) -> float:
         return float(completion[-1] == 1 and len(completion) > needed[prompt])
 
-    world = World(start, limit, 1, len(needed), lambda _, prefix: 0, paid)
+    world = World(start, limit, 1, [0] * len(needed), in_order(*start.shape), paid)
 
     def accuracy(logits: torch.Tensor) -> float:
         stay = logits[0].softmax(0)[0].item()
         return fmean(stay**need - stay**later for need in [*needed, 24])
 
-    def tokens(logits: torch.Tensor) -> float:
+    def length(logits: torch.Tensor) -> float:
         stay = logits[0].softmax(0)[0].item()
         return (1 - stay**later) / (1 - stay)
 
-    measures = {"accuracy": accuracy, "tokens": tokens}
+    measures = {"accuracy": accuracy, "length": length}
 
     def arm(label: str, *weights: str) -> Arm:
         parts = equation(advantage="leave_one_out", aggregator="fixed_length", token_weights=list(weights))
         return Arm(label, lambda seed: train(world, parts, measures, seed=seed, rate=0.05))
 
     arms = [arm("c = 1"), arm("c = 0 if truncated", "mask_truncated")]
-    names = {"accuracy": "accuracy with 64 tokens", "tokens": "tokens with 64"}
+    names = {"accuracy": "accuracy with 64 tokens", "length": "tokens with 64"}
     return Experiment("c: which tokens count", arms, names, "accuracy", 1, ["c = 0 if truncated"])
 
 
@@ -211,8 +206,8 @@ def aggregator() -> Experiment:
         start=torch.tensor(rows, dtype=torch.float64),
         limit=64,
         end=3,
-        contexts=1,
-        state=lambda _, prefix: 1 + prefix[0] if prefix else 0,
+        first=[0],
+        following=torch.tensor([[1, 2, 0, 0], [1, 1, 1, 1], [2, 2, 2, 2]]),
         reward=lambda _, completion: float(completion[0] == 0),
     )
 
@@ -245,7 +240,7 @@ def penalty() -> Experiment:
 
     def divergence(logits: torch.Tensor) -> float:
         table = logits.log_softmax(1)
-        return (table.exp() * (table - start)).sum().item() / world.contexts
+        return (table.exp() * (table - start)).sum().item() / len(world.first)
 
     def arm(label: str, estimator: str | None) -> Arm:
         penalties = [{"name": "kl", "beta": 0.3, "estimator": estimator}] if estimator else []
@@ -268,7 +263,7 @@ def expectation() -> Experiment:
         def paid(prompt: int, completion: Tokens) -> float:
             return float(not any(completion[: asked[prompt] + 1]))
 
-        return World(start, length, vocabulary, len(asked), lambda _, prefix: len(prefix), paid)
+        return World(start, length, vocabulary, [0] * len(asked), in_order(*start.shape), paid)
 
     measures: dict[str, Measure] = {"hardest": lambda logits: logits.softmax(1)[:, 0].prod().item()}
 

@@ -98,9 +98,6 @@ OWN: dict[str, Own] = {
         ["algorithm.shapers.implicit_reward.learning_rate=1e-3"],
         "trains a second adapter as its implicit reward: its learning rate is twice the policy's (as in rlm-process)",
     ),
-    "tree": Own(
-        ["algorithm.rollouts.tree.steps={pattern: ';|</think>'}"], "forks at the ends of steps, here the columns"
-    ),
 }
 
 LEFT_OUT: dict[str, str] = {

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from foundations.page import T95, interval, with_block
 
@@ -37,6 +42,9 @@ class Experiment:
         sign: Expected sign of that difference, on every seed.
         decided: Labels of the arms that the gate requires to have that sign; none where the outcome is open.
         task: A share that the control must raise on every seed, from a start between 20 and 80 %.
+        begin: Other bounds of that start, for a claim about another one.
+        drawn: The measure in the picture; by default `shown`.
+        by_tokens: The picture has generated tokens as its axis, in place of steps.
     """
 
     title: str
@@ -46,6 +54,15 @@ class Experiment:
     sign: int
     decided: Sequence[str]
     task: str = ""
+    begin: tuple[float, float] = (0.2, 0.8)
+    drawn: str = ""
+    by_tokens: bool = False
+
+
+def areas(curves: dict[str, list[float]], name: str) -> dict[str, list[float]]:
+    """Return the curves with `area`, the mean of a measure over the steps so far."""
+    values = curves[name]
+    return {**curves, "area": [fmean(values[: step + 1]) for step in range(len(values))]}
 
 
 def cell(values: Sequence[float]) -> str:
@@ -66,8 +83,9 @@ def gate(experiment: Experiment, curves: Curves) -> list[str]:
     control = curves[experiment.arms[0].label]
     for seed, run in enumerate(control if experiment.task else [], FIRST_SEED):
         begin, end = run[experiment.task][0], run[experiment.task][-1]
-        if not 0.2 <= begin <= 0.8:
-            failed.append(f"{experiment.task} of seed {seed} starts at {begin:.3f}, not between 0.2 and 0.8")
+        low, high = experiment.begin
+        if not low <= begin <= high:
+            failed.append(f"{experiment.task} of seed {seed} starts at {begin:.3f}, not between {low} and {high}")
         if end <= begin:
             failed.append(f"the control of seed {seed} goes from {begin:.3f} to {end:.3f} in {experiment.task}")
     for label, runs in curves.items() if experiment.task else ():
@@ -100,43 +118,104 @@ def table(experiment: Experiment, curves: Curves, seconds: float) -> str:
     return "\n".join([*lines, "", f"Start: {starts}. {seeds} seeds, {seconds:.0f} s of CPU time in all."])
 
 
-def draw(found: dict[str, tuple[Experiment, Curves]], file: Path) -> None:
+def draw(measured: dict[str, tuple[Experiment, Curves]], file: Path) -> None:
     """Write a panel per experiment: the mean over seeds of the deciding measure, and a line per seed."""
     from matplotlib import pyplot as plt
 
-    figure, panels = plt.subplots(1, len(found), figsize=(3.1 * len(found), 3.2))
-    for panel, (experiment, curves) in zip(panels, found.values(), strict=True):
-        for number, (label, runs) in enumerate(curves.items()):
-            lines = [run[experiment.shown] for run in runs]
-            for line in lines:
-                panel.plot(line, color=f"C{number}", alpha=0.15, linewidth=0.7)
-            panel.plot([fmean(values) for values in zip(*lines, strict=True)], color=f"C{number}", label=label)
+    columns = min(len(measured), 4)
+    rows = -(-len(measured) // columns)
+    figure, panels = plt.subplots(rows, columns, figsize=(3.1 * columns, 3.2 * rows), squeeze=False)
+    for panel in panels.flat[len(measured) :]:
+        panel.axis("off")
+    for panel, (experiment, curves) in zip(panels.flat, measured.values(), strict=False):
+        plot(panel, experiment, curves)
         panel.set_title(experiment.title, fontsize=9)
-        panel.set_ylabel(experiment.measures[experiment.shown], fontsize=8)
-        panel.set_xlabel("step", fontsize=8)
+        panel.set_ylabel(experiment.measures[experiment.drawn or experiment.shown], fontsize=8)
+        panel.set_xlabel("thousand tokens" if experiment.by_tokens else "step", fontsize=8)
         panel.tick_params(labelsize=7)
         panel.legend(fontsize=6.5, frameon=False)
     figure.tight_layout()
+    save(figure, file)
+
+
+def plot(panel: Any, experiment: Experiment, curves: Curves) -> None:
+    """Draw the mean of each arm, and a line per seed."""
+    for number, (label, runs) in enumerate(curves.items()):
+        lines = [run[experiment.drawn or experiment.shown] for run in runs]
+        steps = [n / 1000 for n in runs[0]["tokens"]] if experiment.by_tokens else range(len(lines[0]))
+        for line in lines:
+            panel.plot(steps, line, color=f"C{number % 10}", alpha=0.15, linewidth=0.7)
+        mean = [fmean(values) for values in zip(*lines, strict=True)]
+        panel.plot(steps, mean, color=f"C{number % 10}", linestyle="-" if number < 10 else "--", label=label)
+
+
+def save(figure: Any, file: Path) -> None:
+    """Write a picture with 128 colors, which is a third of the bytes."""
+    from PIL import Image
+
     figure.savefig(file, dpi=80)
+    Image.open(file).convert("RGB").quantize(128).save(file, optimize=True)
+
+
+def records(measured: dict[str, tuple[Experiment, Curves]]) -> str:
+    """Return a line of JSON per arm: the mean over seeds of every measure, and the half-width of its last interval."""
+    lines = []
+    for name, (_, curves) in measured.items():
+        for label, runs in curves.items():
+            means = {
+                key: [round(fmean(x), 4) for x in zip(*(run[key] for run in runs), strict=True)] for key in runs[0]
+            }
+            last = {key: [run[key][-1] for run in runs] for key in runs[0]}
+            half = {key: round(interval(values)[1] - fmean(values), 4) for key, values in last.items()}
+            lines.append(json.dumps({"experiment": name, "arm": label, "mean": means, "half": half}) + "\n")
+    return "".join(lines)
+
+
+Experiments = Mapping[str, Callable[[], Experiment]]
+
+
+def one_run(experiments: Experiments, name: str, arm: int, seed: int) -> tuple[dict[str, list[float]], float]:
+    """Return the curves of one arm and seed, and its seconds of CPU time."""
+    begin = time.process_time()
+    curves = experiments[name]().arms[arm].run(seed)
+    return curves, time.process_time() - begin
+
+
+def measure(experiments: Experiments, name: str, seeds: int, jobs: int) -> tuple[Experiment, Curves, float]:
+    """Return an experiment, its curves and its seconds of CPU time, from so many processes."""
+    experiment = experiments[name]()
+    tasks = [(name, arm, FIRST_SEED + seed) for arm in range(len(experiment.arms)) for seed in range(seeds)]
+    run = partial(one_run, experiments)
+    if jobs > 1:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
+            results = list(pool.map(run, *zip(*tasks, strict=True)))
+    else:
+        results = [run(*task) for task in tasks]
+    curves = {
+        arm.label: [run for run, _ in results[number * seeds : (number + 1) * seeds]]
+        for number, arm in enumerate(experiment.arms)
+    }
+    return experiment, curves, sum(seconds for _, seconds in results)
 
 
 def main(
-    experiments: Mapping[str, Callable[[], Experiment]],
+    experiments: Experiments,
     page: Path,
     picture: Path | None,
     arguments: Sequence[str] | None = None,
+    keep: Path | None = None,
 ) -> int:
     """Run experiments; write their tables and picture if all of them are run on ten seeds and pass the gate."""
     parser = argparse.ArgumentParser(description=f"Run the experiments of {page.name}.")
     parser.add_argument("--seeds", type=int, default=10, choices=sorted(T95))
     parser.add_argument("--only", choices=sorted(experiments))
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     given = parser.parse_args(arguments)
-    found, failed, tables = {}, [], {}
+    measured, failed, tables = {}, [], {}
     for name in [given.only] if given.only else experiments:
-        experiment, begin = experiments[name](), time.process_time()
-        curves = {arm.label: [arm.run(FIRST_SEED + seed) for seed in range(given.seeds)] for arm in experiment.arms}
-        tables[name] = table(experiment, curves, time.process_time() - begin)
-        found[name] = (experiment, curves)
+        experiment, curves, seconds = measure(experiments, name, given.seeds, given.jobs)
+        tables[name] = table(experiment, curves, seconds)
+        measured[name] = (experiment, curves)
         failed += gate(experiment, curves)
         print(f"{experiment.title}\n{tables[name]}\n", flush=True)
     for line in failed:
@@ -147,5 +226,7 @@ def main(
             text = with_block(text, name, content)
         page.write_text(text, encoding="utf-8")
         if picture:
-            draw(found, picture)
+            draw(measured, picture)
+        if keep:
+            keep.write_text(records(measured), encoding="utf-8")
     return int(bool(failed))

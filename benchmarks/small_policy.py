@@ -5,17 +5,19 @@ Its expected reward is known or a mean over many samples, so that a curve is smo
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import torch
-from rlm_lab.convention_card import step_loss
 
 from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.dispatch import term_counts, update_part
 from rlm_plugins.equation.equation import Equation
-from rlm_plugins.equation.step import score
+from rlm_plugins.equation.step import objective, score, with_own_step_batch
 from rlm_plugins.registry import Registry
 from rlm_plugins.report.objective_text import slots_of
 from rlm_plugins.specs import Algorithm
@@ -28,73 +30,176 @@ NEVER = -30.0
 
 @dataclass(frozen=True)
 class World:
-    """A task of a table policy.
+    """A task of a table policy: a graph of states, in each of which it writes one token.
 
     Args:
         start: Logits (states, tokens) of the initial policy.
         limit: Most tokens of a completion.
         end: The token that ends a completion.
-        contexts: Number of different prompts; a prompt is its number.
-        state: The row of the table by prompt and tokens so far.
+        first: The first state of each prompt; a prompt is its number.
+        following: The next state (states, tokens).
         reward: The reward by prompt and completion.
+        observed: States whose token is written by the environment, by `start`, and is not trained on.
     """
 
     start: torch.Tensor
     limit: int
     end: int
-    contexts: int
-    state: Callable[[int, Tokens], int]
+    first: Sequence[int]
+    following: torch.Tensor
     reward: Callable[[int, Tokens], float]
+    observed: frozenset[int] = frozenset()
+
+
+def in_order(states: int, tokens: int) -> torch.Tensor:
+    """Return `following` of a world whose states are visited one after the other, whatever is written."""
+    return (torch.arange(states) + 1).clamp(max=states - 1).unsqueeze(1).expand(states, tokens)
 
 
 def equation(**slots: Any) -> Equation:
     """Return an equation: REINFORCE with a token mean, and these slots in place of its own."""
+    return algorithm("reinforce", **{"aggregator": "token_mean", **slots})
+
+
+def algorithm(name: str, **slots: Any) -> Equation:
+    """Return the equation of a published algorithm, with these slots in place of its own."""
     registry = Registry()
-    base: Algorithm = registry.find("rlm_algorithms", "reinforce", where="algorithm").target
-    return Equation.from_slots(slots_of(replace(base, **{"aggregator": "token_mean", **slots}), registry))
+    row: Algorithm = registry.find("rlm_algorithms", name, where="algorithm").target
+    return Equation.from_slots(slots_of(replace(row, **slots), registry))
 
 
-def sample(world: World, logits: torch.Tensor, prompts: Sequence[int], generator: torch.Generator) -> list[Tokens]:
-    """Return one completion per prompt."""
+def sample(
+    world: World,
+    logits: torch.Tensor,
+    prompts: Sequence[int],
+    generator: torch.Generator,
+    prefixes: Sequence[Tokens] | None = None,
+) -> list[Tokens]:
+    """Return one completion per prompt, or what follows each prefix."""
     table = logits.detach().softmax(1)
+    starts = prefixes or [[] for _ in prompts]
+    states = torch.tensor([_state_after(world, prompt, start) for prompt, start in zip(prompts, starts, strict=True)])
     completions: list[Tokens] = [[] for _ in prompts]
-    running = list(range(len(prompts)))
-    for _ in range(world.limit):
-        states = [world.state(prompts[row], completions[row]) for row in running]
-        drawn = torch.multinomial(table[states], 1, generator=generator).squeeze(1).tolist()
-        for row, token in zip(running, drawn, strict=True):
+    limits = [world.limit - len(start) for start in starts]
+    running = [row for row, start in enumerate(starts) if limits[row] and world.end not in start]
+    states = states[running]
+    while running:
+        drawn = torch.multinomial(table[states], 1, generator=generator).squeeze(1)
+        states, tokens = world.following[states, drawn], drawn.tolist()
+        for row, token in zip(running, tokens, strict=True):
             completions[row].append(token)
-        running = [row for row, token in zip(running, drawn, strict=True) if token != world.end]
-        if not running:
-            break
+        left = [
+            n
+            for n, (row, token) in enumerate(zip(running, tokens, strict=True))
+            if token != world.end and len(completions[row]) < limits[row]
+        ]
+        if len(left) < len(running):
+            running, states = [running[n] for n in left], states[left]
     return completions
+
+
+def _state_after(world: World, prompt: int, prefix: Tokens) -> int:
+    state = world.first[prompt]
+    for token in prefix:
+        state = int(world.following[state, token])
+    return state
 
 
 def batch_of(
     world: World, prompts: Sequence[int], completions: Sequence[Tokens], group_size: int, step: int = 0
 ) -> tuple[Batch, torch.Tensor, torch.Tensor]:
     """Return the completions as a batch without log-probs, and states and tokens (B, T)."""
-    width = max(map(len, completions))
-    states = torch.zeros(len(prompts), width, dtype=torch.long)
-    tokens = torch.zeros_like(states)
-    for row, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-        for n, token in enumerate(completion):
-            states[row, n], tokens[row, n] = world.state(prompt, completion[:n]), token
     lengths = torch.tensor([len(completion) for completion in completions])
+    width = int(lengths.max())
+    tokens = torch.tensor([[*completion, *[0] * (width - len(completion))] for completion in completions])
+    columns = [torch.tensor([world.first[prompt] for prompt in prompts])]
+    for n in range(width - 1):
+        columns.append(world.following[columns[-1], tokens[:, n]])
+    states = torch.stack(columns, 1)
+    mask = torch.arange(width) < lengths.unsqueeze(1)
+    for state in world.observed:
+        mask &= states != state
     rewards = [world.reward(prompt, completion) for prompt, completion in zip(prompts, completions, strict=True)]
     score = torch.tensor(rewards, dtype=torch.float64)
     batch = Batch(
         group=torch.arange(len(prompts)) // group_size,
-        mask=torch.arange(width) < lengths.unsqueeze(1),
+        mask=mask,
         truncated=torch.tensor([completion[-1] != world.end for completion in completions]),
         prompt_index=torch.tensor(prompts),
         max_completion_length=world.limit,
         step=step,
         completion_ids=list(completions),
+        prompts=list(prompts),
+        prompt_ids=[[prompt] for prompt in prompts],
+        inputs=[{} for _ in prompts],
         rewards=score,
         named_rewards={"accuracy": score},
+        log=lambda name, x: None,
     )
     return batch, states, tokens
+
+
+@dataclass
+class Policy:
+    """A table of logits that answers what parts ask for: continuations, rewards, log-probs.
+
+    Args:
+        world: The task.
+        logits: The table that samples (states, tokens).
+        generator: Of samples.
+        num_tokens: Tokens generated so far, without those of the environment.
+    """
+
+    world: World
+    logits: torch.Tensor
+    generator: torch.Generator
+    num_tokens: int = 0
+
+    def generate(self, prompts: Sequence[int], prefixes: Sequence[Tokens] | None = None) -> list[Tokens]:
+        """Return completions, or what follows each prefix."""
+        completions = sample(self.world, self.logits, prompts, self.generator, prefixes)
+        self.num_tokens += sum(map(len, completions))
+        if self.world.observed:
+            starts = prefixes or [[]] * len(prompts)
+            for prompt, start, rest in zip(prompts, starts, completions, strict=True):
+                state = _state_after(self.world, prompt, start)
+                for token in rest:
+                    self.num_tokens -= state in self.world.observed
+                    state = int(self.world.following[state, token])
+        return completions
+
+    def rewards_of(self, prompts: Sequence[int], completions: Sequence[Tokens], _: Sequence[Any]) -> torch.Tensor:
+        """Return the reward of each completion."""
+        return torch.tensor([self.world.reward(*pair) for pair in zip(prompts, completions, strict=True)])
+
+    def prompt_ids(self, prompts: Sequence[int]) -> list[Tokens]:
+        """Return each prompt as one token."""
+        return [[prompt] for prompt in prompts]
+
+    def token_statistics(
+        self, prompt_ids: Sequence[Tokens], completions: Sequence[Tokens]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log-prob and entropy of each token (B, T)."""
+        batch, states, tokens = batch_of(self.world, [prompt for (prompt,) in prompt_ids], completions, 1)
+        return _logp(self.logits, states, tokens, batch.mask), _entropy(self.logits, states)
+
+    def rollout(self, source: Any, prompts: Sequence[int], group_size: int, seed: int, step: int) -> list[Tokens]:
+        """Return one completion per prompt; a rollout source may grow them as a tree."""
+        if source is None:
+            return self.generate(prompts)
+        given = {
+            "prompts": prompts,
+            "inputs": [{} for _ in prompts],
+            "source_index": [n % group_size for n in range(len(prompts))],
+            "generate": self.generate,
+            "tokenizer": None,
+            "trainer": self,
+            "seed": seed,
+            "step": step,
+        }
+        named = inspect.signature(source).parameters
+        completions: list[Tokens] = source(**{name: given[name] for name in named})["completion_ids"]
+        return completions
 
 
 def train(
@@ -110,6 +215,10 @@ def train(
     rate: float = 0.1,
     refresh: int = 1,
     stale: int = 0,
+    critic_rate: float = 0.0,
+    source: Any = None,
+    budget: int | None = None,
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
 ) -> dict[str, list[float]]:
     """Train a table and return each measure, and the `tokens` sampled so far, before training and after every step.
 
@@ -122,39 +231,101 @@ def train(
         prompts: Groups per batch.
         group_size: Completions per group.
         updates: Optimizer steps per batch.
-        rate: Of Adam.
+        rate: Of the optimizer.
         refresh: Batches after which the policy that samples is renewed.
         stale: It is renewed with the policy of so many renewals before; at first with the initial one.
+        critic_rate: Rate of a table of values, which starts at 0; without a rate there is no critic.
+        source: A rollout source; None: independent completions.
+        budget: Generated tokens after which training ends, in place of `steps`.
+        optimizer: Its class.
     """
     generator = torch.Generator().manual_seed(seed)
     logits = world.start.clone().requires_grad_()
-    optimizer = torch.optim.Adam([logits], lr=rate)
+    values = torch.zeros(len(logits), dtype=logits.dtype, requires_grad=bool(critic_rate))
+    tables = [{"params": [logits], "lr": rate}] + [{"params": [values], "lr": critic_rate}] * bool(critic_rate)
+    descent = optimizer(tables, lr=rate)
     curves = {name: [measure(logits.detach())] for name, measure in measures.items()}
     curves["tokens"] = [0.0]
     behaviors = deque([world.start], maxlen=stale + 1)
-    for step in range(steps):
-        drawn = torch.randint(world.contexts, (prompts,), generator=generator).tolist()
+    policy = Policy(world, world.start, generator)
+    for step in count():
+        if (step == steps) if budget is None else (policy.num_tokens >= budget):
+            return curves
+        drawn = torch.randint(len(world.first), (prompts,), generator=generator).tolist()
         asked = [prompt for prompt in drawn for _ in range(group_size)]
         if step % refresh == 0:
             behaviors.append(logits.detach().clone())
-        completions = sample(world, behaviors[0], asked, generator)
-        batch, states, tokens = batch_of(world, asked, completions, group_size, step)
-        now = _logp(logits.detach(), states, tokens, batch.mask)
-        old = _logp(behaviors[0], states, tokens, batch.mask)
-        reference = _logp(world.start, states, tokens, batch.mask)
-        given = replace(batch, logp=now, old_logp=old, rollout_logp=old, ref_logp=reference)
-        scored = score(replace(given, entropy=_entropy(logits.detach(), states)), parts)
-        for _ in range(updates):
-            logp, entropy = _logp(logits, states, tokens, batch.mask), _entropy(logits, states)
-            loss = step_loss(replace(scored, logp=logp, entropy=entropy), parts)
-            optimizer.zero_grad()
-            if loss.requires_grad:
-                loss.backward()
-                optimizer.step()
-        curves["tokens"].append(curves["tokens"][-1] + sum(map(len, completions)))
+        policy.logits = behaviors[0]
+        completions = policy.rollout(source, asked, group_size, seed, step)
+        given = batch_of(world, asked, completions, group_size, step)
+        _update(policy, parts, given, (logits, values), descent, updates)
+        curves["tokens"].append(float(policy.num_tokens))
         for name, measure in measures.items():
             curves[name].append(measure(logits.detach()))
-    return curves
+    raise AssertionError
+
+
+def _update(
+    policy: Policy,
+    parts: Equation,
+    given: tuple[Batch, torch.Tensor, torch.Tensor],
+    tables: tuple[torch.Tensor, torch.Tensor],
+    optimizer: torch.optim.Optimizer,
+    updates: int,
+) -> None:
+    """Score a batch and take the optimizer steps on it."""
+    (batch, states, tokens), (logits, values) = given, tables
+    old = _logp(policy.logits, states, tokens, batch.mask)
+    before = values.detach()[states]
+    batch = replace(
+        batch,
+        logp=_logp(logits.detach(), states, tokens, batch.mask),
+        old_logp=old,
+        rollout_logp=old,
+        ref_logp=_logp(policy.world.start, states, tokens, batch.mask),
+        entropy=_entropy(logits.detach(), states),
+        values=before,
+        old_values=before,
+        generate=policy.generate,
+        rewards_of=policy.rewards_of,
+        logprobs_of=lambda prompts, completions: policy.token_statistics(prompts, completions)[0],
+        tokenizer=policy,  # steps of a fixed number of tokens decode nothing
+    )
+    scored = score(batch, parts)
+    for part in parts.parts():
+        update_part(part, scored)
+    for _ in range(updates):
+        logp, entropy = _logp(logits, states, tokens, batch.mask), _entropy(logits, states)
+        loss = _loss(replace(scored, logp=logp, entropy=entropy, values=values[states]), parts)
+        optimizer.zero_grad()
+        if loss.requires_grad:
+            loss.backward()
+            optimizer.step()
+
+
+def _loss(scored: Batch, parts: Equation) -> torch.Tensor:
+    """Return the loss of a scored batch that is one micro-batch."""
+    counted = replace(
+        with_own_step_batch(scored),
+        num_tokens=scored.mask.sum().double(),
+        num_sequences=scored.mask.any(1).sum().double(),
+        num_sequences_all=torch.tensor(len(scored.mask)).double(),
+        num_micro_batches=torch.tensor(1.0).double(),
+        term_counts=term_counts(scored, parts.terms()),
+    )
+    return objective(counted, parts)
+
+
+class SameLength(torch.optim.SGD):
+    """SGD whose every update has the same length, so that arms differ in its direction alone."""
+
+    def step(self, closure: Any = None) -> Any:
+        """Divide the gradient by its norm and take a step."""
+        weights = [weight for group in self.param_groups for weight in group["params"] if weight.grad is not None]
+        norm = torch.stack([weight.grad.norm() for weight in weights]).norm().clamp(min=1e-12)
+        for weight in weights:
+            weight.grad /= norm
+        return super().step(closure)
 
 
 def _logp(logits: torch.Tensor, states: torch.Tensor, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from functools import partial
 from statistics import fmean
 
 import torch
-from rlm_fast.cpu_linear import PackedLinear
+from rlm_fast.linear_layers import PackedLinear
 from speed_meter import Group
 from speed_workloads import SIZES, Workload
 from speed_world import LORA, model

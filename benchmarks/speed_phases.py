@@ -26,7 +26,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as `rlm` does
 
 import torch
 from rlm_fast import loop, sampling, tuning
-from rlm_fast.cpu_linear import keep_freed_memory
+from rlm_fast.linear_layers import keep_freed_memory
 from rlm_fast.speed import NO_SPEED
 from rlm_fast.tuning import applied
 from speed_arms import ARMS, BUDGET, OURS, build

@@ -14,9 +14,8 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from rlm_process.knobs import Pattern
-from rlm_process.step_boundaries import step_cutter
-from rlm_process.vine import vine
+from rlm_process.state_values import vine
+from rlm_process.step_boundaries import Pattern, step_cutter
 
 from rlm_plugins.builtin.environments import addition
 from rlm_plugins.builtin.rewards import accuracy

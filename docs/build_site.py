@@ -19,6 +19,7 @@ from pathlib import Path
 from site_lists import list_pages, navigation
 from site_pages import ROOT, algorithm_pages, part_pages, symbol_pages
 
+from rlm_plugins.durable.files import whole
 from rlm_plugins.registry import Registry
 
 BUILD = ROOT / "build" / "site"
@@ -41,20 +42,26 @@ def main() -> int:
         target = BUILD / "pages" / (path.name if path.suffix in (".css", ".js") else path)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, target)
-    settings = BUILD / "mkdocs.yml"
-    places = f"docs_dir: {BUILD / 'pages'}\nsite_dir: {BUILD / 'html'}\n"
-    settings.write_text(SETTINGS.read_text(encoding="utf-8") + places + navigation(registry), encoding="utf-8")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(settings)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    built = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
-    if built.returncode:
-        print(built.stdout + built.stderr)
-        return 1
-    for page in (BUILD / "html").rglob("*.html"):
-        shim = os.path.relpath(BUILD / "html" / "file_worker.js", page.parent)
-        page.write_text(page.read_text(encoding="utf-8").replace(SHIM, shim), encoding="utf-8")
+    with whole(BUILD / "html") as html:  # a build that is stopped leaves none
+        if problem := built(html, navigation(registry)):
+            print(problem)
+            raise SystemExit(1)
     print(f"{BUILD / 'html' / 'index.html'}: {len(list((BUILD / 'html').rglob('*.html')))} pages, every link checked")
     return 0
+
+
+def built(html: Path, places: str) -> str:
+    """Build the site into a folder; return what mkdocs prints if it fails."""
+    settings = BUILD / "mkdocs.yml"
+    places = f"docs_dir: {BUILD / 'pages'}\nsite_dir: {html}\n{places}"
+    settings.write_text(SETTINGS.read_text(encoding="utf-8") + places, encoding="utf-8")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(settings)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    for page in html.rglob("*.html") if not done.returncode else ():
+        shim = os.path.relpath(html / "file_worker.js", page.parent)
+        page.write_text(page.read_text(encoding="utf-8").replace(SHIM, shim), encoding="utf-8")
+    return done.stdout + done.stderr if done.returncode else ""
 
 
 def write(path: str, text: str) -> None:

@@ -1,6 +1,6 @@
 """Record a command in a terminal as an animated SVG: ``python docs/film.py OUT.svg [--image PAGE.png] -- COMMAND …``.
 
-It requires `pyte`, a terminal emulator. A run of minutes is shown in seconds; the clock in the corner has the real time.
+It requires `pyte`, a terminal emulator. A run of minutes is shown in seconds; the corner has the real time.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def film(frames: list[Frame], title: str, image: Path | None) -> str:
         scenes.append(scene(len(chosen), SECONDS + PAUSE, total, total, picture))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
-        f"<title>{escape(title)}</title><style>g{{visibility:hidden}}text{{font:14px monospace;white-space:pre}}</style>"
+        f"<title>{escape(title)}</title>"
+        "<style>g{visibility:hidden}text{font:14px monospace;white-space:pre}</style>"
         f'<rect width="100%" height="100%" rx="8" fill="{GROUND}"/>' + "".join(scenes) + "</svg>"
     )
 

@@ -17,6 +17,7 @@ from rlm_lab.rules import RULES
 from site_text import cell
 
 import rlm_plugins as rlm
+from rlm_plugins.durable.files import write_file
 
 ROOT = Path(__file__).parent
 FOLDER, EXAMPLES = ROOT / "reference", ROOT / "examples.md"
@@ -169,4 +170,4 @@ prints an entry. The last column is a run that violates the rule: overrides of a
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name, text in pages().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
+        write_file(FOLDER / name, text)

@@ -22,6 +22,7 @@ from unittest.mock import patch
 
 from rlm_lab import plugin_list as listing
 
+from rlm_plugins.durable.files import write_file
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry import registry as core
 from rlm_plugins.registry.loading import Plugin, PluginLoader
@@ -151,5 +152,5 @@ def updated(page: Path, listed: list[Package]) -> str:
 
 if __name__ == "__main__":
     listed = packages()
-    PAGE.write_text(updated(PAGE, listed), encoding="utf-8")
-    PACKAGES.write_text(offered(listed), encoding="utf-8")
+    write_file(PAGE, updated(PAGE, listed))
+    write_file(PACKAGES, offered(listed))

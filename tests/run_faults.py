@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from rlm_plugins.durable.files import write_file
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "faults.md"
 RESULTS = ROOT / "benchmarks" / "results" / "faults.jsonl"
@@ -40,6 +42,7 @@ TITLES = {
     "changes": "something was changed before a run is resumed",
     "divergence": "loss, gradient or weights that explode",
     "outputs": "SIGKILL and a full disk at the file operations of other commands",
+    "machines": "another processor, and equal runs at once on a cold cache",
     "places": "a path that cannot hold a run folder",
     "processes": "SIGKILL, damage and resume with two processes",
     "memory": "out of memory and errors of other libraries, in generation, update and log",
@@ -120,11 +123,11 @@ def update(new: Results, without: tuple[str, ...] = ()) -> None:
 
 def _write(results: Results) -> None:
     lines = [json.dumps({"test": test, **result}) + "\n" for test, result in sorted(results.items())]
-    RESULTS.write_text("".join(lines), encoding="utf-8")
+    write_file(RESULTS, "".join(lines))
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(HEAD)
     after = re.sub(r"\A(\|.*\n)*", "", rest)
-    PAGE.write_text(before + table(results) + after, encoding="utf-8")
+    write_file(PAGE, before + table(results) + after)
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ import tiny
 import torch
 import transformers
 import yaml
-from rlm_fast.weight_bytes import frozen_bytes, quantized_bytes
+from rlm_fast.model_limits import frozen_bytes, quantized_bytes
 from rlm_lab.evaluate import Sampler
 from rlm_lab.export import export
 from safetensors.torch import load_file

@@ -15,8 +15,7 @@ from launch_runs import launch as launch_processes
 from repetition import one_in
 from rlm_view.capsule import TreeEncoder, capsules_of, decode_tree, find_capsule, read_capsule
 from rlm_view.replay import differences_from_record
-from rlm_view.replay_gradient import policy_gradient
-from rlm_view.replay_report import replays
+from rlm_view.replay_report import policy_gradient, replays
 from test_papers import FILES, OF_DATA, WITH_CANNED, pool, two_steps
 from typer.testing import CliRunner
 

@@ -8,9 +8,9 @@ import fixtures_models
 import peft
 import pytest
 import torch
-from rlm_fast import cpu_linear as products
-from rlm_fast import fused_lora as lora
-from rlm_fast.cpu_linear import PackedLinear, fast_linear, packing_pays
+from rlm_fast import fused_layers as lora
+from rlm_fast import linear_layers as products
+from rlm_fast.linear_layers import PackedLinear, fast_linear, packing_pays
 from test_fast_generate import config, prompts, same
 from torch.nn.functional import linear
 
@@ -20,7 +20,7 @@ from rlm_plugins.errors import RlmError
 @pytest.fixture(autouse=True)
 def _nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lora, "MIN_PRODUCTS", 0)
-    monkeypatch.setattr("rlm_fast.plain_linear.MERGE_TOKENS", 0)
+    monkeypatch.setattr("rlm_fast.linear_layers.MERGE_TOKENS", 0)
 
 
 @pytest.fixture(params=["usual", "oneDNN", "transposed"])

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from rlm_fast import fused_lora, packed_forward
-from rlm_fast.fused_logprob_head import fused_logprobs
-from rlm_fast.fused_lora import fuse_mlps
+from rlm_fast import fused_layers, packed_forward
+from rlm_fast.fused_layers import fuse_mlps, fused_logprobs
 from rlm_fast.memory_estimate import Load, Transformer, estimate
 from rlm_fast.pack import layouts
 from rlm_fast.packed_forward import packed_logprobs
@@ -148,7 +147,7 @@ def test_activations_of_a_packed_layer(
 
 @pytest.mark.parametrize("trees", [0, 2])
 def test_activations_of_a_fused_mlp(trees: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused_lora, "MIN_PRODUCTS", 0)
+    monkeypatch.setattr(fused_layers, "MIN_PRODUCTS", 0)
     configs = [config(num_hidden_layers=n) for n in (2, 3)]
     shallow, deep = (
         _saved_packed(each, LORA, 2, 20, 2, 4, fused=True) if trees else _saved(each, LORA, 4, 24, False, fused=True)
@@ -269,7 +268,7 @@ def _saved(
 
 
 def _fused(real: Any) -> Any:
-    fused_lora.fuse_lora(real)
+    fused_layers.fuse_lora(real)
     fuse_mlps(real)
     return real
 

@@ -10,13 +10,13 @@ from typing import Any
 import fixtures_models
 import pytest
 import torch
-from rlm_fast import cpu_linear as products
-from rlm_fast import fast, kv_cache, loop, plain_linear, sampling
+from rlm_fast import fast, kv_cache, linear_layers, loop, sampling
+from rlm_fast import linear_layers as products
 from rlm_fast.fast import dry_run, why_self_check_fails
 from rlm_fast.kv_cache import PreallocatedLayer
+from rlm_fast.linear_layers import merged
 from rlm_fast.loop import why_unsupported_model
 from rlm_fast.packed_forward import USES_RNG
-from rlm_fast.plain_linear import merged
 from rlm_fast.sampling import MultinomialSampler, exponential_is_inverse, sample_inverse_cdf
 from transformers import GenerationConfig
 
@@ -75,7 +75,7 @@ def without_fallback() -> Iterator[None]:
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use merged weights for short completions too, caches that grow every four tokens, and one thread."""
     torch.set_num_threads(1)
-    monkeypatch.setattr(plain_linear, "MERGE_TOKENS", 0)
+    monkeypatch.setattr(linear_layers, "MERGE_TOKENS", 0)
     monkeypatch.setattr(kv_cache, "BLOCK", 4)
 
 
@@ -200,12 +200,12 @@ def test_an_adapter_that_cannot_be_added_stays_beside(changes: dict[str, Any], d
 @pytest.mark.parametrize("family", fixtures_models.CONFIGS)
 @pytest.mark.parametrize("short", [True, False], ids=["short completions", "merge: false"])
 def test_samples_with_weights_in_place(family: str, short: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_linear, "MERGE_TOKENS", 17 if short else 0)
+    monkeypatch.setattr(linear_layers, "MERGE_TOKENS", 17 if short else 0)
 
     def refuse(*given: Any) -> None:
         raise AssertionError("weights were copied")
 
-    monkeypatch.setattr(plain_linear.PackedLinear, "__init__", refuse)
+    monkeypatch.setattr(linear_layers.PackedLinear, "__init__", refuse)
     model = fixtures_models.adapted(fixtures_models.model(family)).eval()
     for times in (1, 3):
         usual, found = generate_with_both(

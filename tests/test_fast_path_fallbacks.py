@@ -19,12 +19,12 @@ from datasets import Dataset
 from fixtures_trainer import REGISTRY, trainer
 from peft import LoHaConfig, LoraConfig, PromptTuningConfig
 from peft.tuners.lora.layer import Linear
-from rlm_fast import cpu_linear as products
 from rlm_fast import fast
-from rlm_fast.fused_lora import FusedLinear
+from rlm_fast import linear_layers as products
+from rlm_fast.fused_layers import FusedLinear
+from rlm_fast.linear_layers import is_cast
 from rlm_fast.model_limits import IMAGES
 from rlm_fast.packed_forward import USES_RNG
-from rlm_fast.plain_linear import is_cast
 from rlm_fast.speed import NO_SPEED, Speed
 from test_fast_paths import weights
 

@@ -12,12 +12,12 @@ import torch
 from fixtures_critic import critic
 from fixtures_equations import equation_of
 from fixtures_trainer import trainer
-from rlm_fast import cpu_linear
-from rlm_fast import fused_lora as lora
+from rlm_fast import fused_layers as lora
+from rlm_fast import linear_layers
 from rlm_fast.features import LOAD_BALANCING, speed_of
 from rlm_fast.speed import NO_SPEED, Speed
 from rlm_fast.speed_report import fast_path_lines
-from rlm_fast.zero_advantage import zero_advantage_has_no_gradient
+from rlm_fast.token_budget import zero_advantage_has_no_gradient
 from test_every_algorithm import BATCHES
 from transformers import MixtralConfig
 from trl import GRPOTrainer
@@ -116,8 +116,8 @@ def test_small_budget_splits_micro_batches(tmp_path: Path) -> None:
 @pytest.mark.parametrize("products", [0, 2**30])
 def test_small_micro_batches_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, products: int) -> None:
     """None or all micro-batches of a step are merged."""
-    monkeypatch.setattr(cpu_linear, "PRODUCTS", products)
-    monkeypatch.setattr(cpu_linear, "MERGED_TOKENS", 0)
+    monkeypatch.setattr(linear_layers, "PRODUCTS", products)
+    monkeypatch.setattr(linear_layers, "MERGED_TOKENS", 0)
     compared(tmp_path, "cispo", fast=replace(ALL, max_tokens_per_micro_batch=None), num_iterations=2, max_steps=4)
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import experiment
+import length_bias
+import monitoring
+import no_labels
 import page
 import pytest
 import small_experiment
@@ -91,11 +96,14 @@ def test_interval_is_students() -> None:
 
 
 @pytest.mark.parametrize(("scale", "is_open"), [(1.0, True), (10.0, False)])
-def test_gate_closes_when_the_rate_is_multiplied_by_ten(scale: float, is_open: bool) -> None:
-    found = stale_samples.experiment(0.4, scale)
+@pytest.mark.parametrize("build", [partial(stale_samples.experiment, 0.4), monitoring.experiment])
+def test_gate_closes_when_the_rate_is_multiplied_by_ten(
+    build: Callable[..., small_experiment.Experiment], scale: float, is_open: bool
+) -> None:
+    found = build(scale=scale)
     control = found.arms[0]
     curves = {control.label: [control.run(0)]}
-    failed = small_experiment.gate(replace(found, arms=[control]), curves)
+    failed = small_experiment.gate(replace(found, arms=[control], decided=[]), curves)
     assert (not failed) is is_open, failed
 
 
@@ -106,3 +114,20 @@ def test_gate_names_what_failed(curve: list[float], reason: str) -> None:
     found = stale_samples.experiment(0.4)
     arm = found.arms[0]
     assert reason in " ".join(small_experiment.gate(replace(found, arms=[arm]), {arm.label: [{"accuracy": curve}]}))
+
+
+@pytest.mark.full
+def test_wrong_answers_grow_only_where_the_policy_sees_the_mark() -> None:
+    found = length_bias.experiment(steps=30)
+    runs = {arm.label: arm.run(0) for arm in found.arms if "GRPO" in arm.label}
+    assert runs["GRPO"]["wrong"][-1] > 1.5 * runs["GRPO"]["wrong"][0]
+    assert runs["GRPO"]["right"][-1] < 0.7 * runs["GRPO"]["right"][0]
+    assert abs(runs["GRPO, mark hidden"]["wrong"][-1] - runs["GRPO, mark hidden"]["wrong"][0]) < 5
+
+
+def test_agreement_cannot_pass_the_ceiling_that_labels_pass() -> None:
+    arms = {arm.label: arm for arm in no_labels.experiment(steps=25).arms}
+    ends = {name: arms[name].run(0)["accuracy"] for name in ("labels", "majority_vote", "rlsc")}
+    assert ends["labels"][-1] > 0.75
+    for name in ("majority_vote", "rlsc"):
+        assert ends[name][0] + 0.2 < ends[name][-1] < 0.75

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from rlm_fast import cpu_linear as sizes
-from rlm_fast import fused_logprob_head as head
+from rlm_fast import fused_layers as head
+from rlm_fast import linear_layers as sizes
 
 ROWS, WIDTH, WORDS = 11, 6, 17
 

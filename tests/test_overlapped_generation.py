@@ -208,31 +208,20 @@ def test_check_refuses_what_cannot_be_generated_ahead(tmp_path: Path, words: str
     assert "hint:" in str(caught.value) or "allowed:" in str(caught.value)
 
 
-def some_source(**changes: Any) -> Any:
-    """Return the source of a model of text that is not quantized, with `changes`."""
-    return SimpleNamespace(**{"processor": None, "config": SimpleNamespace(quantization_config=None)} | changes)
-
-
-DATA = {
-    "episode of several turns": (EnvironmentSpec(train=[], environment=object), some_source()),
-    "a stream": (EnvironmentSpec(train=iter(())), some_source()),
-    "takes images": (EnvironmentSpec(train=[]), some_source(processor=print)),
-    "quantized": (EnvironmentSpec(train=[]), some_source(config=SimpleNamespace(quantization_config={"bits": 4}))),
-}
-"""Words of the error → data sets and model."""
-
-
-@pytest.mark.parametrize("words", DATA)
-def test_check_refuses_data_that_are_not_known_ahead(words: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "data", "source"),
+    [
+        ("episode of several turns", {"train": [], "environment": object}, {}),
+        ("a stream", {"train": iter(())}, {}),
+        ("takes images", {"train": []}, {"processor": print}),
+        ("quantized", {"train": []}, {"config": SimpleNamespace(quantization_config={"bits": 4})}),
+    ],
+)
+def test_check_refuses_data_that_are_not_known_ahead(words: str, data: Any, source: Any) -> None:
     config = GRPO().config_class()(**tiny.settings(stale=1, generation_device="cpu"))
-
-    def check_data(environment_spec: EnvironmentSpec, source: Any) -> None:
-        stage = Stage("01-x", {}, None, {}, environment_spec, source)
-        check_overlap(stage, config, "trainer.generation_device")
-
-    check_data(EnvironmentSpec(train=[]), some_source())
+    source = SimpleNamespace(**{"processor": None, "config": SimpleNamespace(quantization_config=None), **source})
     with pytest.raises(RecipeError, match=words) as caught:
-        check_data(*DATA[words])
+        check_overlap(Stage("01-x", {}, None, {}, EnvironmentSpec(**data), source), config, "trainer.generation_device")
     assert caught.value.where == "trainer.generation_device"
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_fast import cpu_linear, packed_forward
+from rlm_fast import linear_layers, packed_forward
 from rlm_fast.pack import is_packable, layouts
 from rlm_fast.packed_forward import packed_logprobs
 
@@ -70,7 +70,7 @@ lengths = st.lists(st.integers(0, 6), min_size=1, max_size=16)
 )
 def test_any_shape_of_groups(family: str, groups: list[tuple[int, list[int]]], pairs: int) -> None:
     """Groups have 1 to 16 completions of equal or different lengths, down to 0 tokens; few or many kernel calls."""
-    with patch.object(cpu_linear, "PAIRS", pairs):
+    with patch.object(linear_layers, "PAIRS", pairs):
         _any_shape_of_groups(adapted(family), groups)
 
 

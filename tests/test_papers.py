@@ -31,8 +31,9 @@ from rlm_plugins.run.train import train
 PACKAGES = Path(__file__).parent / "paper_packages.py"
 REGISTRY, WITH_CANNED = Registry([PACKAGES]), Registry([CANNED, PACKAGES])
 WITH_TEACHER = {"opd", "iw_opd", "mopd", "gkd", "gkd_top", "sdft", "opsd", "sdpo", "rlsd", "sdar"}
-MISSING = {"dpo", "kto", "process_reward_model", "critique_reward_model", "ettrl", *WITH_TEACHER}
-"""Without a recipe here: two train no policy, `ettrl` is in survey/, teachers and preferences are in rlm-algorithms."""
+MISSING = {"dpo", "kto", "process_reward_model", "critique_reward_model", "ettrl", "hierarchical", *WITH_TEACHER}
+"""Without a recipe here: two train no policy, `ettrl` is in survey/, teachers and preferences are in rlm-algorithms,
+and `hierarchical` needs roles."""
 
 SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|(script|ours|TRL|verl|OpenRLHF|ROLL|DAPO): ?\S")
 """What a comment must say about a number."""
@@ -77,7 +78,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_pool(Path("successes.jsonl"))
 
 
-OF_GAMES = [file for file in FILES if file.stem in ("gigpo", "arpo")]
+OF_GAMES = [file for file in FILES if file.stem in ("gigpo", "arpo", "echo")]
 """Recipes of an environment of turns; their package trains them."""
 OF_DATA = [file for file in FILES if file not in OF_GAMES]
 """Recipes with a data set."""
@@ -182,16 +183,20 @@ def test_data_become_prompts_that_rewards_can_score(file: Path, monkeypatch: pyt
     assert reward.part.call({"completions": shown, "answer": [row["answer"]] * len(shown)}) == [1.0] * len(shown)
 
 
-def two_steps(file: Path, folder: Path, *further: str) -> Run:
-    """Train two steps with `algorithm:` unchanged; the reward `accuracy` is random."""
+def two_steps(file: Path, folder: Path, *further: str, has_engine: bool = False) -> Run:
+    """Train two steps with `algorithm:` unchanged; the reward `accuracy` is random. An engine reports log-probs."""
     torch.set_num_threads(1)
     changes = [*paper(file, recipe.load(file).bodies[0]), "trainer.save_strategy='no'"]
-    if file.stem == "flash_reinforce":
+    if has_engine:
+        changes = [change for change in changes if not change.startswith("algorithm.rollouts")]
+    if file.stem == "flash_reinforce" and not has_engine:
         changes += ["trainer.stale=1"]  # its gate drops completions whose log-probs are far from the policy's
-    if file.stem == "kpop":
+    if file.stem == "kpop" and not has_engine:
         changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
     if file.stem == "prime":
         changes += ["algorithm.filters=[accuracy_band]"]  # its other filter drops truncated ones, here all
+    if file.stem == "a2po":
+        changes += ["algorithm.policy_loss.beta=1.0"]  # with its 1e-3 gradients are as small
     return train(recipe.load(file, [*changes, *further]), WITH_CANNED, folder)
 
 

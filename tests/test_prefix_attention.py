@@ -10,15 +10,22 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_fast import cpu_linear, fast
-from rlm_fast import prefix_attention as shared
+from rlm_fast import fast, linear_layers
+from rlm_fast import tree_attention as shared
 from rlm_fast.fast import shares_prefixes
-from rlm_fast.kv_cache import KVState, preallocate, surviving_indices
+from rlm_fast.kv_cache import KVState, PromptTree, distinct_prompts, preallocate, surviving_indices, unpadded
 from rlm_fast.llama_step import LlamaStep
 from rlm_fast.loop import ActiveSequences
-from rlm_fast.prefix_attention import SharedPrefix, attend_all, sharing_pays
-from rlm_fast.prompt_tree import PromptTree, distinct_prompts, unpadded
-from rlm_fast.tree_attention import Segment, TreeAttention, ancestors, attention_runs, prefix_tree
+from rlm_fast.tree_attention import (
+    Segment,
+    SharedPrefix,
+    TreeAttention,
+    ancestors,
+    attend_all,
+    attention_runs,
+    prefix_tree,
+    sharing_pays,
+)
 from test_fast_generate import config, prompts, same, without_fallback
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import DynamicCache
@@ -69,7 +76,7 @@ def test_logits_are_those_of_the_whole_sequence(
     kept: list[tuple[int, int]],
 ) -> None:
     """Token by token, rows in a mixed order, let go in any, until one is left."""
-    monkeypatch.setattr(shared, "MIN_SAVED", least)
+    monkeypatch.setattr(shared, "MIN_SHARED_KEYS", least)
     model = fixtures_models.adapted(fixtures_models.model(family, **FAMILIES[family])).eval()
     draw, tokens = random.Random(sum(groups)), 12
     first = prompts(*lengths[: len(groups)])
@@ -124,7 +131,7 @@ def test_both_parts_are_one_softmax(sizes: tuple[int, ...]) -> None:
 def test_the_samples_are_those_of_transformers(
     least: int, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, kept: list[tuple[int, int]]
 ) -> None:
-    monkeypatch.setattr(shared, "MIN_SAVED", least)
+    monkeypatch.setattr(shared, "MIN_SHARED_KEYS", least)
     model = fixtures_models.adapted(fixtures_models.model("Qwen3")).eval()
     for times in (1, 3, 8):
         same(model, prompts(*lengths, times=times), config())
@@ -132,7 +139,7 @@ def test_the_samples_are_those_of_transformers(
 
 
 def test_an_empty_prompt_is_no_matter(monkeypatch: pytest.MonkeyPatch, kept: list[tuple[int, int]]) -> None:
-    monkeypatch.setattr(shared, "MIN_SAVED", 0)
+    monkeypatch.setattr(shared, "MIN_SHARED_KEYS", 0)
     inputs = prompts(3, 2, times=3)
     inputs["input_ids"][3:], inputs["attention_mask"][3:] = 0, 0
     same(fixtures_models.model("Llama").eval(), inputs, config())
@@ -142,7 +149,7 @@ def test_an_empty_prompt_is_no_matter(monkeypatch: pytest.MonkeyPatch, kept: lis
 def test_a_prompt_has_one_place_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     model = fixtures_models.model("Llama").eval()
     for least, times in ((0, 1), (NEVER, 4)):
-        monkeypatch.setattr(shared, "MIN_SAVED", least)
+        monkeypatch.setattr(shared, "MIN_SHARED_KEYS", least)
         cache = DynamicCache(config=model.config)
         preallocate(cache)
         model(torch.arange(1, 6)[None], past_key_values=cache, use_cache=True)
@@ -169,7 +176,7 @@ def test_logits_after_prompts_that_start_alike(
     family: str, texts: tuple[str, ...], least: int, monkeypatch: pytest.MonkeyPatch, kept: list[tuple[int, int]]
 ) -> None:
     """Prefill and decoding with evictions in any order give the logits of the whole sequence."""
-    monkeypatch.setattr(shared, "MIN_SAVED", least)
+    monkeypatch.setattr(shared, "MIN_SHARED_KEYS", least)
     model = fixtures_models.adapted(fixtures_models.model(family, **FAMILIES[family])).eval()
     prompts_of = [[ord(letter) - ord("a") + 3 for letter in text] for text in texts]
     draw, tokens = random.Random(len(texts)), 8
@@ -209,8 +216,8 @@ def test_samples_of_prompts_that_start_alike(
     texts: tuple[str, ...], times: int, least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any number of samples is tested, and greedy decoding as in an evaluation."""
-    monkeypatch.setattr(shared, "MIN_SAVED", least)
-    monkeypatch.setattr("rlm_fast.loop.MIN_SAVED", 1)
+    monkeypatch.setattr(shared, "MIN_SHARED_KEYS", least)
+    monkeypatch.setattr("rlm_fast.loop.MIN_SHARED_KEYS", 1)
     rows = [[ord(letter) - ord("a") + 3 for letter in text] for text in texts for _ in range(times)]
     width = max(map(len, rows))
     ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])
@@ -312,7 +319,7 @@ def test_attention_and_its_gradients_are_those_of_each_sequence_alone(
     segments, last = prefix_tree(sequences, min_saved=min_saved)
     sizes, parents = [x.stop - x.start for x in segments], [x.parent for x in segments]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu_linear, "PAIRS", pairs)
+        patch.setattr(linear_layers, "PAIRS", pairs)
         tree = TreeAttention.of_tree(sizes, parents, torch.device("cpu"))
     draw = torch.Generator().manual_seed(len(sequences))
     shapes = (4, key_heads, key_heads)

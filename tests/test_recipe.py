@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -337,3 +338,12 @@ def test_a_hub_name_stays(folder: Path) -> None:
 def test_error_of_a_missing_file_names_the_searched_folder(folder: Path) -> None:
     with pytest.raises(RecipeError, match=r"there is no file or folder '.*/recipes/dota.jsonl'(?s:.*)data.jsonl"):
         stages(folder, "./dota.jsonl", "algorithm=grpo", build=True)
+
+
+def test_a_pipe_is_no_data_file_and_no_recipe(folder: Path) -> None:
+    """Reading one that nobody writes would wait for ever."""
+    os.mkfifo(folder / "pipe.yaml")
+    with pytest.raises(RecipeError, match="got the pipe, socket or device"):
+        stages(folder, "./pipe.yaml", build=True)
+    with pytest.raises(RecipeError, match="expected a file, got a folder, pipe or device"):
+        load(folder / "pipe.yaml")

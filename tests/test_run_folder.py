@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 
+from rlm_plugins.durable.lock import locked
 from rlm_plugins.equation.batch import Batch
 from rlm_plugins.errors import RlmError
 from rlm_plugins.registry.part import Part
@@ -38,6 +39,18 @@ def test_opening(tmp_path: Path) -> None:
     assert run.manifest()["recipe"]["name"] == "x"
     assert (run.folder / "plugins" / "part.py").read_text() == "# a part"
     assert run.name == "run"
+
+
+def test_a_run_that_is_renamed_while_it_is_written_stops(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.open({"recipe": {}})
+    with locked(run.folder):
+        run.log(step=1)
+        run.folder.rename(tmp_path / "other")
+        for write in (lambda: run.log(step=2), run.sync):
+            with pytest.raises(RlmError, match="renamed or removed while it was written"):
+                write()
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
 def test_metrics_log_is_json_with_non_finite_numbers(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def test_completions_come_from_the_policy_of_k_steps_before(tmp_path: Path, piec
         assert same(seen.sampled_by[step], seen.at_step[max(step - 2, 0)]), step
     assert not same(seen.at_step[0], seen.at_step[1])
     assert logged(equation_trainer, "stale/steps") == [0.0, 1.0, 2.0, 2.0, 2.0]
+    assert [int(seen.batches[step][0][0]["policy_version"][0]) for step in range(5)] == [0, 0, 0, 1, 2]
     assert sorted(stale_policy(equation_trainer)._weights) == [2, 3, 4]
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rlm_fast import cpu_linear as sizes
+from rlm_fast import linear_layers as sizes
 from rlm_fast.passes import PackedPasses
 from rlm_fast.speed import NO_SPEED
 from rlm_testing import batches

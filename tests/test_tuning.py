@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_fast import cpu_linear, tuning
-from rlm_fast.cpu_linear import MIN_THREADED, fast_linear, threads_for
+from rlm_fast import linear_layers, tuning
 from rlm_fast.features import speed_of
+from rlm_fast.linear_layers import MIN_THREADED, fast_linear, threads_for
 from rlm_fast.tuning import CHOICES, Choice, applied
 
 from rlm_plugins.recipe import load
@@ -90,7 +90,7 @@ def test_a_resumed_run_uses_the_values_of_its_start(tmp_path: Path, monkeypatch:
     stage = runs._train_stage
 
     def watched(*given: Any) -> Any:
-        used.append(cpu_linear.MIN_TOKENS)
+        used.append(linear_layers.MIN_TOKENS)
         return stage(*given)
 
     monkeypatch.setattr(runs, "_train_stage", watched)
@@ -102,7 +102,7 @@ def test_a_resumed_run_uses_the_values_of_its_start(tmp_path: Path, monkeypatch:
     assert used == [16, 16]
     stages = json.loads((tmp_path / "run/manifest.json").read_text())["stages"]
     assert [entries["tuning"] for entries in stages.values()] == [{"onednn_tokens": 16}]
-    assert cpu_linear.MIN_TOKENS not in used, "a run leaves the values of the process as they were"
+    assert linear_layers.MIN_TOKENS not in used, "a run leaves the values of the process as they were"
 
 
 @pytest.mark.parametrize("override", ["speed=none", "speed={tune_kernels: false}"])
@@ -150,7 +150,7 @@ def test_products_of_any_size(two_threads: None, tokens: int, size: int) -> None
 
 FAULTS = """
 import resource, torch
-from rlm_fast.cpu_linear import keep_freed_memory
+from rlm_fast.linear_layers import keep_freed_memory
 assert keep_freed_memory()
 
 def fill(size):

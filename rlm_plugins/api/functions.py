@@ -240,7 +240,7 @@ class Run(Displayed):
         Raises:
             RlmError: The package rlm-view is not installed.
         """
-        return optional_module("rlm_view.command", "the page of a run").displayed(self.folder)
+        return optional_module("rlm_view.page", "the page of a run").displayed(self.folder)
 
     def model(self, stage: str | None = None) -> tuple[Any, Any]:
         """Return model and tokenizer of a finished stage, an adapter on its base.

@@ -73,6 +73,7 @@ def train(
         list[str] | None,
         typer.Option(metavar="KEY", help="Resume although this key has changed, or a key below it; repeatable."),
     ] = None,
+    exact: Annotated[bool, typer.Option("--exact", help="Do not resume where sums are rounded differently.")] = False,
     trust: Trust = False,
 ) -> None:
     """Train a model from a recipe; a second run is NAME-2.
@@ -85,11 +86,14 @@ def train(
         from rlm_plugins.recipe.resolve import check_names
         from rlm_plugins.run.recipe_argument import read
 
-        check_names(*read(recipe, overrides, allow_changed or ()))  # before torch is imported
+        stages = check_names(*read(recipe, overrides, allow_changed or ()))  # before torch is imported
+        for section in (x for stage in stages for x in stage.sections.values()):
+            os.environ.update(section.environment or {})
         announce()
         from rlm_plugins.run.launch import launch
 
-        launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allow_changed or ())
+        allowed = allow_changed or ()
+        launch(recipe, overrides or [], name=name, out=out, resume=resume, allow_changed=allowed, exact=exact)
 
 
 def check(

@@ -28,9 +28,11 @@ def locate(path: str, *, where: str, suffixes: tuple[str, ...] = ()) -> Path | N
     """Return the file or folder of `path` (from the working directory), or None for a name on the hub.
 
     Raises:
-        RecipeError: It can only be a path, which does not exist.
+        RecipeError: It can only be a path, which does not exist or is a pipe, socket or device.
     """
     if (local := Path(path).expanduser()).exists():
+        if not (local.is_file() or local.is_dir()):  # reading it might wait for ever
+            raise RecipeError(f"expected a file or folder, got the pipe, socket or device '{path}'", where=where)
         return local
     if _NAME.fullmatch(path) and local.suffix not in suffixes:
         _check_connection()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import json
 import math
@@ -59,11 +60,10 @@ def file_errors(path: Path, task: str = "written") -> Iterator[None]:
 
 def write_file(path: Path, content: str | bytes) -> None:
     """Replace a file by one with this content; a reader sees the old or the new content, never a part."""
-    staged = path.with_name(f".{path.name}.new")
     with file_errors(path):
+        staged = _beside(path)
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-            with open(os.open(staged, flags, 0o666), "wb") as handle:
+            with staged.open("xb") as handle:  # never through a link
                 handle.write(content.encode() if isinstance(content, str) else content)
                 handle.flush()
                 os.fsync(handle.fileno())
@@ -91,12 +91,13 @@ def whole(target: Path) -> Iterator[Path]:
         yield target  # a device or a pipe
         return
     target = target.resolve()
-    partial = target.with_name(f".new.{target.name}")  # the suffix stays: libraries choose a format by it
     with file_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        _discard(partial)  # of a process that was killed
+        partial = _beside(target)
         try:
             yield partial
+            for name in [partial] if partial.is_file() else map(partial.joinpath, _files(partial)):
+                _entry(name, sync=True)
             if target.is_dir():
                 target.rmdir()
             partial.replace(target)
@@ -104,6 +105,17 @@ def whole(target: Path) -> Iterator[Path]:
         except BaseException:
             _discard(partial)
             raise
+
+
+def _beside(target: Path) -> Path:
+    """Return a path of the same suffix that no other process writes; leftovers of killed processes are removed."""
+    import psutil
+
+    for path in target.parent.glob(f".new.*.{glob.escape(target.name)}"):
+        number = path.name.removesuffix(f".{target.name}").removeprefix(".new.")
+        if number.isdecimal() and (int(number) == os.getpid() or not psutil.pid_exists(int(number))):
+            _discard(path)
+    return target.with_name(f".new.{os.getpid()}.{target.name}")
 
 
 def _discard(path: Path) -> None:
@@ -185,7 +197,8 @@ class JsonLines:
         if self._healed or not self.path.exists():
             return
         with file_errors(self.path), self._opened(os.O_RDWR) as descriptor:
-            data = _read(descriptor)
+            with open(os.dup(descriptor), "rb") as handle:
+                data = handle.read()
             complete = data.rfind(b"\n") + 1
             if complete < len(data) and json_object(data[complete:]) is not None:
                 os.lseek(descriptor, 0, os.SEEK_END)
@@ -256,11 +269,6 @@ def json_object(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _read(descriptor: int) -> bytes:
-    with open(os.dup(descriptor), "rb") as handle:
-        return handle.read()
-
-
 CHECKSUMS = "checksums.json"
 _LOADED = (".bin", ".json", ".pkl", ".pt", ".pth", ".py", ".safetensors")
 """Suffixes of files that a library would load; another file that was added later, such as a note, does no harm."""
@@ -322,7 +330,7 @@ def damages(folder: Path) -> list[str]:
     except (OSError, ValueError, LookupError, TypeError):
         return [f"{CHECKSUMS} cannot be read"]
     files = _files(folder)
-    reasons = [f"{name} is not a regular file" for name in files if not _is_regular(folder / name)]
+    reasons = [f"{name} is not a regular file" for name in files if not stat.S_ISREG((folder / name).lstat().st_mode)]
     reasons += [f"{name} is missing" for name in expected if name not in files]
     reasons += [f"{name} was added" for name in files if name not in expected and name.endswith(_LOADED)]
     if reasons:
@@ -359,10 +367,6 @@ def _files(folder: Path) -> list[str]:
         links = [name for name in folders if (Path(parent) / name).is_symlink()]
         paths += [(Path(parent) / name).relative_to(folder).as_posix() for name in (*names, *links)]
     return sorted(name for name in paths if name != CHECKSUMS and not PurePosixPath(name).name.startswith("."))
-
-
-def _is_regular(path: Path) -> bool:
-    return stat.S_ISREG(path.lstat().st_mode)
 
 
 def _entry(file: Path, *, sync: bool = False) -> dict[str, Any]:

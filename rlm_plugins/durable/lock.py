@@ -35,6 +35,13 @@ def locked(folder: Path, log_line: Callable[[str], None] = print) -> Iterator[No
         _release(key)  # again, because a signal may have interrupted the first call
 
 
+def check_place(folder: Path, file: str) -> None:
+    """Check that a folder that this process has locked, and its file, were not renamed or removed."""
+    if str(folder.resolve()) in _HELD and not (folder / file).exists():
+        hint = "if it was renamed, resume it at its new place: `rlm train FOLDER --resume`"
+        raise RlmError("the run was renamed or removed while it was written", where=str(folder), hint=hint)
+
+
 def _release(key: str) -> None:
     """Remove and release the lock of a folder, unless that is done or the lock is that of a parent process."""
     if (descriptor := _HELD.get(key)) is None:

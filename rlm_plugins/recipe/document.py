@@ -192,7 +192,8 @@ def _without_extensions(draft: Draft) -> dict[str, Any]:
         return draft.data
     for path, body in draft.bodies():
         for key in owned & set(body):
-            body[key] = None if body[key] == "none" else body[key]
+            if isinstance(body[key], str):
+                body[key] = None if body[key] == "none" else {body[key]: True}
             if not isinstance(body[key], dict | None):
                 raise draft.error(expected("a mapping or none", body[key]), (*path, key))
 

@@ -256,10 +256,10 @@ def _provided(finder: Finder, trainer: Part, body: Mapping[str, Any], slots: Map
     return provided_data(owners, settings, slots["rollouts"])
 
 
-def check_names(recipe: Recipe, registry: Registry) -> None:
-    """Check names, knobs and requirements of all stages, before torch is imported."""
+def check_names(recipe: Recipe, registry: Registry) -> list[Stage]:
+    """Check names, knobs and requirements of all stages, before torch is imported; return them."""
     with located(recipe):
-        plans_of(recipe, registry)
+        return [plan.stage for plan in plans_of(recipe, registry)]
 
 
 @contextmanager

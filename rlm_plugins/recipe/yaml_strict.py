@@ -176,7 +176,8 @@ def read(path: Path) -> Document:
     """Return the document of a recipe file, a mapping."""
     if not path.is_file():
         candidates = [p.name for p in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
-        raise RecipeError("file not found", where=str(path), hint=nearest(path.name, candidates))
+        problem = "expected a file, got a folder, pipe or device" if path.exists() else "file not found"
+        raise RecipeError(problem, where=str(path), hint="" if path.exists() else nearest(path.name, candidates))
     with path.open("rb") as file:
         raw = file.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:

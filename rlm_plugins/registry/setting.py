@@ -182,6 +182,7 @@ class Section:
     Attributes:
         on_by_default: A stage without the section has it with its defaults; ``none`` in the recipe turns it off.
         needs_equation: A stage whose trainer has a loss of its own cannot have it.
+        environment: Variables that `rlm train` sets before torch is loaded: no number depends on the processor then.
         provides: Data of the batch that its observers provide: ``teacher_logp``.
         columns: Columns of the data set that it reads.
         passes: Called with the :class:`~rlm_plugins.trainer.context.TrainerContext` and TRL's forward pass; returns the
@@ -191,6 +192,7 @@ class Section:
 
     on_by_default: bool = False
     needs_equation: bool = False
+    environment: Mapping[str, str] | None = None
     provides: Sequence[str] = ()
     columns: Sequence[str] = ()
     passes: Callable[..., Any] | None = None

@@ -57,8 +57,7 @@ class Engine(Protocol):
     """An engine that samples completions with a copy of the policy. Every process of the trainer has one.
 
     Attributes:
-        trainer_settings: Fields of the trainer's config that it fixes; ``use_vllm: true`` at least, by which TRL
-            samples with an engine.
+        trainer_settings: Fields of the trainer's config that it fixes; ``use_vllm: true`` at least.
     """
 
     trainer_settings: Mapping[str, Any]

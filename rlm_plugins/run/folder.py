@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlm_plugins.durable.files import JsonLines, file_errors, make_folder, plain, seal_digest, write_file
+from rlm_plugins.durable.lock import check_place
 from rlm_plugins.errors import RecipeError, RlmError
 from rlm_plugins.recipe.yaml_strict import dump
 from rlm_plugins.rewards.columns import text_of
@@ -211,10 +212,12 @@ class Run:
     def append(self, file: str, record: Mapping[str, Any]) -> None:
         """Append one line to a log; only the main process writes."""
         if self.main:
+            check_place(self.folder, "recipe.yaml")
             self._log(file).append(record)
 
     def sync(self) -> None:
         """Write the logs to disk."""
+        check_place(self.folder, "recipe.yaml")
         for log in self._logs.values():
             log.sync()
 

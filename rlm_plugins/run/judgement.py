@@ -52,18 +52,23 @@ def evaluate(
     """
     judgements: list[Judgement] = []
     loaded: tuple[Any, Any] | None = None
-    for stage in stages:
-        if isinstance(stage.trainer, Evaluates):
-            judgements.append(Judgement(stage.name, stage, stage.trainer.evaluate(stage, _examples(stage, rows)), None))
-            continue
-        loaded = loaded or _load(stage, log_line)
-        sets = {stage.name: stage.environment_spec, **stage.suite}
-        for name, environment_spec in sets.items():
-            set_stage = replace(stage, environment_spec=environment_spec)
-            examples = _examples(set_stage, rows)
-            report = evaluate_stage(set_stage, examples, *loaded, log_line=log_line)
-            sampled = evaluate_sampled(set_stage, examples, *loaded, k, log_line=log_line) if k else None
-            judgements.append(Judgement(name, set_stage, report, sampled))
+    try:
+        for stage in stages:
+            if isinstance(stage.trainer, Evaluates):
+                report = stage.trainer.evaluate(stage, _examples(stage, rows))
+                judgements.append(Judgement(stage.name, stage, report, None))
+                continue
+            loaded = loaded or _load(stage, log_line)
+            sets = {stage.name: stage.environment_spec, **stage.suite}
+            for name, environment_spec in sets.items():
+                set_stage = replace(stage, environment_spec=environment_spec)
+                examples = _examples(set_stage, rows)
+                report = evaluate_stage(set_stage, examples, *loaded, log_line=log_line)
+                sampled = evaluate_sampled(set_stage, examples, *loaded, k, log_line=log_line) if k else None
+                judgements.append(Judgement(name, set_stage, report, sampled))
+    finally:
+        for engine in (stage.policy_engine for stage in stages if stage.policy_engine is not None):
+            engine.close()
     return judgements
 
 

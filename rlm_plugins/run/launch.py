@@ -62,6 +62,7 @@ def launch(
     out: Path | None = None,
     resume: bool = False,
     allow_changed: Collection[str] = (),
+    exact: bool = False,
 ) -> Run:
     """Train a recipe, or resume a run of it.
 
@@ -72,7 +73,10 @@ def launch(
         out: Run folder; None: ``runs/NAME``, or ``runs/NAME-2``, … if that exists.
         resume: Resume `out`, or `source` if it is a run, or the newest unfinished run of that name.
         allow_changed: Keys that may differ from the start of the run.
+        exact: Do not resume where numbers are rounded differently than at the start of the run.
     """
+    if exact and not resume:
+        raise RlmError("expected --resume beside --exact")
     recipe, registry = read(source, overrides, allow_changed)
     with ExitStack() as context:
         context.callback(shutdown)
@@ -86,7 +90,7 @@ def launch(
             check_links(run)
             current().folder = run
             context.enter_context(locked(run))
-            check_resumable(run, recipe, registry, allow_changed=allow_changed)
+            check_resumable(run, recipe, registry, allow_changed=allow_changed, exact=exact)
             return run
 
         return train(recipe, registry, from_main_process(folder), resume=resume, allow_changed=allow_changed)

@@ -210,7 +210,9 @@ Change = tuple[str, str, str]
 """Key, value in the run, value now."""
 
 
-def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_changed: Collection[str] = ()) -> None:
+def check_resumable(
+    folder: Path, recipe: Recipe, registry: Registry, *, allow_changed: Collection[str] = (), exact: bool = False
+) -> None:
     """Compare the inputs of a run with the current ones, and write allowed changes into its folder."""
     run, stages = Run(folder), compose(recipe, registry)
     recorded, current = run.manifest(), manifest_of(stages, recipe, registry)
@@ -221,9 +223,15 @@ def check_resumable(folder: Path, recipe: Recipe, registry: Registry, *, allow_c
     new["result"] = {name: seal_digest(_output(folder, stages, name)) for name in old["result"]}
     changed = changes(old, new)
     refuse(folder, changed, allow_changed)
-    if others := changes(_numeric(recorded), _numeric(current)):
+    others = changes(_numeric(recorded), _numeric(current))
+    if all(any(section.environment for section in stage.sections.values()) for stage in stages):
+        others = [change for change in others if change[0] != "hardware.processor"]
+    if others:
         listed = "; ".join(f"{key}: {before} in the run, {now} now" for key, before, now in others)
-        run.log_line(f"{folder}: {listed}; results are then equal except for rounding")
+        if exact:
+            hint = "resume on such a machine, or leave out --exact; `speed: portable` makes new runs independent of it"
+            raise RlmError(f"numbers would be rounded differently: {listed}", where=str(folder), hint=hint)
+        run.log_line(f"{folder}: {listed}; sums are rounded differently from here on, so samples may differ too")
     if (count := next((change for change in changed if change[0] == "processes"), None)) is not None:
         run.log_line(
             f"{folder}: processes: {count[1]} before, {count[2]} now; the random numbers start again from the seed"
@@ -256,7 +264,7 @@ def _numeric(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def refuse(folder: Path, changed: Sequence[Change], allowed: Collection[str]) -> None:
     """Raise an error that lists the changes, unless all are allowed."""
-    refused = [change for change in changed if not _is_allowed(change[0], allowed)]
+    refused = [change for change in changed if not any(_covers(key, change[0]) for key in allowed)]
     if not refused:
         return
     lines = "".join(f"\n    {key}: {_short(old)} in the run, {_short(new)} now" for key, old, new in refused)
@@ -327,10 +335,6 @@ def _recorded_results(folder: Path) -> dict[str, str]:
         except (OSError, ValueError, LookupError, TypeError):
             continue
     return {name: digest for name, digest in digests.items() if isinstance(digest, str) and digest}
-
-
-def _is_allowed(changed: str, allowed: Collection[str]) -> bool:
-    return any(_covers(key, changed) for key in allowed)
 
 
 def _covers(key: str, changed: str) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 import typer
 
+from rlm_plugins.durable.files import write_file
 from rlm_plugins.errors import RlmError, visible
 from rlm_plugins.recipe import document as recipes
 from rlm_plugins.recipe import yaml_strict
@@ -110,11 +111,9 @@ def remembered() -> set[str]:
 def _remember(code: Sequence[ForeignCode]) -> None:
     _granted.update(entry.identity for entry in code)
     file = trust_file()
-    with contextlib.suppress(OSError):  # a read-only home: this process remembers
+    with contextlib.suppress(OSError, RlmError):  # a read-only home: this process remembers
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_name(f"{file.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(sorted(remembered()), indent=1), encoding="utf-8")
-        temporary.replace(file)
+        write_file(file, json.dumps(sorted(remembered()), indent=1))
 
 
 def read(source: Path, overrides: Sequence[str] | None, allow_changed: Collection[str] = ()) -> tuple[Recipe, Registry]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState
 from transformers.trainer_callback import PrinterCallback
 
 from rlm_plugins.data.successes import collected
@@ -98,9 +97,9 @@ def _of_another_run(checkpoint: Path, owner: str) -> list[str]:
 def _wrong_step(checkpoint: Path) -> list[str]:
     """Return a reason if the state of the trainer is not that of the step in the name of the folder."""
     try:
-        step = json.loads((checkpoint / STATE).read_bytes())["global_step"]
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return [f"{STATE} cannot be read"]
+        step = TrainerState.load_from_json(str(checkpoint / STATE)).global_step
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        return [f"{STATE} cannot be read: {error}"]
     return [] if f"checkpoint-{step}" == checkpoint.name else [f"{STATE} is that of step {step}"]
 
 

@@ -80,24 +80,18 @@ class DurableCheckpoints:
         """Upload nothing during training: `push_to_hub` uploads the result."""
 
     def _load_from_checkpoint(self, checkpoint: str, *args: Any, **options: Any) -> None:
-        try:
+        with loading(checkpoint):
             super()._load_from_checkpoint(checkpoint, *args, **options)  # type: ignore[misc]
-        except Exception as error:
-            raise unloadable(error, checkpoint) from None
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        try:
+        with loading(checkpoint):
             super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
-        except Exception as error:
-            raise unloadable(error, checkpoint) from None
         if checkpoint and self.rescales_rates:
             rescale_rates(self)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        try:
+        with loading(checkpoint):
             super()._load_rng_state(checkpoint)  # type: ignore[misc]
-        except Exception as error:
-            raise unloadable(error, checkpoint) from None
 
     def _run_epoch(self, *args: Any, **options: Any) -> None:
         """Train for an epoch; skip it if resumed at the checkpoint of the last step, so that `on_train_end` runs."""
@@ -195,14 +189,18 @@ def saving(target: Path, staged: Path | None = None) -> Iterator[None]:
             shutil.rmtree(staged, ignore_errors=True)
 
 
-def unloadable(error: Exception, checkpoint: str | Path | None) -> RlmError:
-    """Return the error of a checkpoint that cannot be loaded, without the advice of the library that reads it."""
-    if isinstance(error, RlmError):
-        return error
-    reason = next((line for line in str(error).splitlines() if "weights_only" not in line), "not a file of tensors")
-    problem = f"the checkpoint cannot be loaded: {type(error).__name__}: {reason}"
-    hint = "if the recipe is that of the run, remove this folder: an earlier checkpoint is used then"
-    return RlmError(problem, where=str(checkpoint), hint=hint)
+@contextmanager
+def loading(checkpoint: str | Path | None) -> Iterator[None]:
+    """Raise errors of a checkpoint that cannot be loaded as an `RlmError`, without the advice of other libraries."""
+    try:
+        yield
+    except RlmError:
+        raise
+    except Exception as error:
+        reason = next((line for line in str(error).splitlines() if "weights_only" not in line), "not a file of tensors")
+        problem = f"the checkpoint cannot be loaded: {type(error).__name__}: {reason}"
+        hint = "if the recipe is that of the run, remove this folder: an earlier checkpoint is used then"
+        raise RlmError(problem, where=str(checkpoint), hint=hint) from None
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -295,10 +293,8 @@ class PartStates:
         """Restore the states of a checkpoint; raise if the file is damaged, or lacks the critic or a trained part."""
         if not self.by_name:
             return
-        try:
+        with loading(Path(checkpoint) / PARTS_FILE):
             saved = torch.load(Path(checkpoint) / PARTS_FILE, weights_only=True)
-        except Exception as error:
-            raise unloadable(error, Path(checkpoint) / PARTS_FILE) from None
         if CRITIC in self.by_name and CRITIC not in saved:
             raise RlmError("the checkpoint has no critic: neither its value head nor its trunk", where=checkpoint)
         for name, state in self.by_name.items():

@@ -28,8 +28,7 @@ class EngineGeneration:
     """The policy's engine with the interface of TRL's ``VLLMGeneration``.
 
     Attributes:
-        version: Version of the weights of the engine; -1 before the first sync. TRL syncs when the step changed, so
-            versions are optimizer steps.
+        version: Optimizer steps done by the weights of the engine; -1 before the first sync.
         versions: Versions of the completions of each call since the generation batch began.
         after_sync: Called after each sync.
     """
@@ -42,7 +41,8 @@ class EngineGeneration:
         self._further = {**trl["generation_kwargs"]} if trl["generation_kwargs"] else {}
         if trl["structured_outputs_regex"]:
             self._further["structured_outputs_regex"] = trl["structured_outputs_regex"]
-        self._sleeps, self._folder = bool(trl["enable_sleep_mode"]), _folder_in_memory()
+        self._sleeps, parent = bool(trl["enable_sleep_mode"]), SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
+        self._folder = tempfile.TemporaryDirectory(prefix="rlm-adapter-", dir=parent)
         self.version, self.versions = -1, list[list[int]]()
         self.step: Callable[[], int] = lambda: 0
         self.after_sync: list[Callable[[], None]] = []
@@ -141,10 +141,6 @@ class EngineGeneration:
         if len(calls) == 1 and len(calls[0]) == count:
             return calls[0]
         return [min((version for call in calls for version in call), default=self.step())] * count
-
-
-def _folder_in_memory() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="rlm-adapter-", dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
 
 
 @contextmanager

@@ -33,8 +33,12 @@ def num_launched() -> int:
     """Return the number of processes that a launcher has started, of which this is one: `WORLD_SIZE`.
 
     Raises:
-        RlmError: It is not a number, or left over from another command: the other variables are not set.
+        RlmError: It is no number, or left over from another command; or accelerate started one process for `MULTI_CPU`.
     """
+    if {"MASTER_ADDR", "ACCELERATE_USE_CPU"} <= os.environ.keys() and not {"RANK", "WORLD_SIZE"} & os.environ.keys():
+        problem = "expected the several processes of the config of accelerate, got one"
+        hint = "`accelerate launch --multi_gpu --num_processes N` starts them on CPUs too; or set num_processes: 1"
+        raise RlmError(problem, where="environment", hint=hint)
     text = os.environ.get("WORLD_SIZE", "1")
     if text == "1" or (text.isdecimal() and int(text) > 1 and {"RANK", "MASTER_ADDR"} <= os.environ.keys()):
         return int(text)

@@ -14,6 +14,8 @@ from repetition import one_in
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
+from rlm_plugins.errors import RlmError
+from rlm_plugins.workers.distributed import num_launched
 
 pytestmark = [pytest.mark.slow, pytest.mark.faults(group="places")]
 
@@ -102,6 +104,15 @@ def test_left_over_variables_of_a_launcher(tmp_path: Path, left: str) -> None:
     assert "error: environment: " in done.stderr
     assert name in done.stderr.partition("hint: unset ")[2]
     assert "Traceback" not in done.stderr
+
+
+def test_accelerate_that_starts_one_process_for_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a MULTI_CPU config it sets an address for several, and starts one."""
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "True")
+    assert num_launched() == 1
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    with pytest.raises(RlmError, match="several processes of the config of accelerate, got one"):
+        num_launched()
 
 
 @pytest.mark.parametrize("command", one_in(2, ["train", "export"]))

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 from fault_cases import recipe, step_of
 from fault_points import start_child, status_of
 
@@ -45,8 +44,6 @@ def test_sweep(tmp_path: Path, number: signal.Signals) -> None:
 
 def test_race(tmp_path: Path) -> None:
     file = recipe(tmp_path, "adapter", max_steps=1000, save_steps=1000)
-    document = yaml.safe_load(file.read_text())
-    file.write_text(yaml.safe_dump(document))
     out = tmp_path / "out"
     arguments = ["sweep", str(file), "algorithm=grpo,rloo", "--race", "--out", str(out)]
     status, output = stopped(

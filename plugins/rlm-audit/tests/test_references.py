@@ -117,18 +117,45 @@ def table(folder: Path, answers: list[Any], **sections: Any) -> Any:
 def test_a_comparison_that_pays_no_reference_is_refused(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, mathematics: None
 ) -> None:
-    """Lists as text are no mathematics; a list of accepted answers is paid by `accuracy`; weight 0 only warns."""
+    """The answer inside a list as text is not paid; a list of accepted answers is; weight 0 only warns."""
     as_text = [f'["{n}"]' for n in range(4)]
-    with pytest.raises(RecipeError, match="'math_accuracy' pays its own reference answer nothing") as failure:
-        table(tmp_path, as_text, rewards=["math_accuracy"])
-    assert failure.value.where.startswith("rewards[0]")
-    table(tmp_path, as_text, rewards=["accuracy", {"name": "math_accuracy", "weight": 0}])
+    for name in ("math_accuracy", "accuracy"):
+        with pytest.raises(RecipeError, match=f"'{name}' pays its own reference answer nothing") as failure:
+            table(tmp_path, as_text, rewards=[name])
+        assert failure.value.where.startswith("rewards[0]")
+        assert failure.value.problem.endswith("the column 'answer' has '[\"0\"]'")
+    listed = [[str(n), f"a{n}"] for n in range(4)]
+    table(tmp_path, listed, rewards=["accuracy", {"name": "math_accuracy", "weight": 0}])
     assert "rewards[1]: the reward 'math_accuracy' pays its own" in caplog.text
-    caplog.clear()
-    table(tmp_path, [[str(n), f"a{n}"] for n in range(4)], rewards=["accuracy"])
-    assert "the reward" not in caplog.text
+    assert "rewards[0]" not in caplog.text
     table(tmp_path, [*"0123456", '["7"]'], rewards=["math_accuracy"])
-    assert "pays 1 of 8 reference answers nothing: given text, it pays no score for '[\"7\"]'" in caplog.text
+    assert "pays 1 of 8 reference answers nothing: given text, it pays no score for '7'" in caplog.text
+
+
+PROSE = "The sky is blue because short waves are scattered much more strongly by the air, as number {} says."
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ("She sold {0}.\n#### {0}", "'accuracy' pays its own reference answer nothing"),
+        (r"So it is $\boxed{{{}}}$.", "'accuracy' pays its own reference answer nothing"),
+        ("diff --git a/x b/x\n-{}\n+1\n", "the references here are patches"),
+        ('{{"inputs": ["1 2"], "outputs": ["{}"]}}', "the references here are tests of programs"),
+        (PROSE, "'accuracy' compares text, and the references here are free text"),
+    ],
+)
+def test_references_that_no_completion_equals_are_refused(answer: str, problem: str, tmp_path: Path) -> None:
+    """A second reward does not help; a reward that pays a part of the words does."""
+    answers = [answer.format(n) for n in range(4)]
+    with pytest.raises(RecipeError, match=problem):
+        table(tmp_path, answers, rewards=["accuracy", "format"])
+
+
+def test_free_text_is_paid_by_shared_words(tmp_path: Path) -> None:
+    pytest.importorskip("rlm_worlds")
+    with pytest.raises(RecipeError, match="no token for"):  # after the check of the references
+        table(tmp_path, [PROSE.format(n) for n in range(4)], rewards=["token_f1"])
 
 
 def test_models_state_and_episodes_are_not_called(tmp_path: Path) -> None:

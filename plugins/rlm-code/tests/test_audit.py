@@ -12,10 +12,7 @@ pytest.importorskip("rlm_audit", reason="needs rlm-audit")
 from rlm_audit import Case
 from rlm_audit.audit import Audit
 from rlm_code import audit_cases, code_tests
-from rlm_code.audit_cases import FAMILY
-from rlm_code.audit_problems import PROBLEMS
-from rlm_code.mutation import mutated
-from rlm_code.plain_python import PlainPython
+from rlm_code.audit_cases import FAMILY, PROBLEMS, PlainPython, mutated
 
 
 def score(cases: Sequence[Case], completions: Sequence[str]) -> list[float | None]:

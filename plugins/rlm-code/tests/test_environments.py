@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 from rlm_code import code_tests
-from rlm_code.contest_tests import unpack_cases
-from rlm_code.environments import ENVIRONMENTS, INSTRUCTION
-from rlm_code.source import BadTests
+from rlm_code.cases import BadTests
+from rlm_code.environments import ENVIRONMENTS, INSTRUCTION, unpack_cases
 from rlm_code.toy_programs import code_drills
 from rlm_testing import conformance
 

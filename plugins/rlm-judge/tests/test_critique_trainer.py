@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from rlm_judge import critique_trainer as module
-from rlm_judge.critique_score import CritiqueScore
-from rlm_judge.critique_trainer import CritiquePreferences
+from rlm_judge import preferences as module
+from rlm_judge.learned_reward import CritiqueScore
+from rlm_judge.preferences import CritiquePreferences
 from rlm_judge.toy_sums import critiqued_sums
 from rlm_testing import conformance
 from rlm_testing.fake_packages import registered

@@ -9,10 +9,9 @@ import re
 from collections.abc import Callable
 
 import pytest
-from rlm_judge import judge_pairwise, judge_rubric, judge_score, verdict_parsing
+from rlm_judge import judge_pairwise, judge_rubric, judge_score, reply_parsing
 from rlm_judge.fake import Fake
-from rlm_judge.prompt_builder import PromptBuilder
-from rlm_judge.prompt_guard import fill_template, has_content, make_mark, sanitize
+from rlm_judge.prompt_builder import PromptBuilder, fill_template, has_content, make_mark, sanitize
 from rlm_judge.spec import ServerSpec
 
 FENCE = re.compile(r"<(\w+)-([0-9a-f]{6})>\n(.*?)\n</\1-\2>", re.DOTALL)
@@ -116,7 +115,7 @@ def test_no_answer_wins_a_comparison_by_its_words() -> None:
     assert max(each or 0.0 for each in scores) == 0.5
 
 
-NUMBER = functools.partial(verdict_parsing.number, lowest=1, highest=10)
+NUMBER = functools.partial(reply_parsing.number, lowest=1, highest=10)
 
 SPECIAL_TOKENS = """
 <end_of_utterance> <end_of_turn> <start_of_turn> <unused94> <reserved_107> <TOKENS_UNUSED_1> <extra_id_1>

@@ -14,8 +14,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from rlm_judge import judge_score
 from rlm_judge.local import Local, generate_answers
-from rlm_judge.records import Answer, ModelHandle, Query, Usage
-from rlm_judge.spec import LocalSpec, PolicySpec
+from rlm_judge.spec import Answer, LocalSpec, ModelHandle, PolicySpec, Query, Usage
 from rlm_judge.toy_sums import sums_and_verdicts
 from rlm_testing import conformance
 from rlm_testing.fake_packages import registered

@@ -16,11 +16,9 @@ from typing import Any
 
 import pytest
 from faulty_server import FaultyServer, Reaction, completion, endless, http, reset, slow_bytes
-from rlm_judge import cache, verdict_parsing
-from rlm_judge.cache import Cache
-from rlm_judge.records import Answer, Query, Usage
-from rlm_judge.server import Server
-from rlm_judge.spec import ServerSpec
+from rlm_judge import reply_parsing
+from rlm_judge.server import Cache, Server
+from rlm_judge.spec import Answer, Query, ServerSpec, Usage
 
 from rlm_plugins.errors import PartError
 
@@ -30,7 +28,7 @@ QUOTA = json.dumps({"error": {"code": "insufficient_quota", "message": "pay"}}).
 
 
 def last_line(text: str) -> float | None:
-    return verdict_parsing.number(text.splitlines()[-1], 1, 10)
+    return reply_parsing.number(text.splitlines()[-1], 1, 10)
 
 
 def asked(count: int = 1) -> list[Query]:
@@ -252,8 +250,9 @@ def test_unwritable_cache_folder_is_ignored(tmp_path: Path) -> None:
 
 
 WRITER = """
-import runpy, sys
-cache = runpy.run_path(sys.argv[1])["Cache"](sys.argv[2])
+import sys
+from rlm_judge.server import Cache
+cache = Cache(sys.argv[1])
 for turn in range(25):
     for number in range(5):
         cache.put({"q": number}, f"{number}" * 5000)
@@ -264,7 +263,7 @@ for turn in range(25):
 
 def test_processes_share_the_cache(tmp_path: Path) -> None:
     """Concurrent readers always get a complete answer."""
-    command = [sys.executable, "-I", "-S", "-c", WRITER, cache.__file__, str(tmp_path)]
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
     writers = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(3)]
     assert [(writer.wait(timeout=60), writer.communicate()[1]) for writer in writers] == [(0, b"")] * 3
     assert len(list(tmp_path.rglob("*.json"))) == 5

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from rlm_math.algebra.comparison import are_same
+from rlm_math.algebra.evaluation import Rules
 from rlm_math.algebra.nodes import UndefinedError, UnreadableError
-from rlm_math.algebra.rounding import Rules
 from rlm_math.algebra.value_parser import parse_value
 from rlm_math.notation import normalize_latex, to_ascii
 

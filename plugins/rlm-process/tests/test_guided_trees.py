@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_process.attention_tree import AttentionTree, forward_influence, influences
-from rlm_process.entropy_tree import EntropyTree
-from rlm_process.knobs import Pattern
+from rlm_process.step_boundaries import Pattern
+from rlm_process.tree_rollout import AttentionTree, EntropyTree, forward_influence, influences
 from rlm_process.turn_branches import TurnBranches
 from rlm_testing.fake_packages import registered
 from rlm_testing.toy_policy import policy

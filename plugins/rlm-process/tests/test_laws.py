@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from rlm_process import ALGORITHMS, Tree, step_labels, tree, turn_relative, vine
-from rlm_process.implicit_reward import ImplicitReward
-from rlm_process.prime import outcome_and_process
+from rlm_process.prime import ImplicitReward, outcome_and_process
 from rlm_testing import conformance
 
 BY_TWO = {"steps": {"every": 2}}

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_process.implicit_reward import ImplicitReward, ranking_accuracy
-from rlm_process.prime import outcome_and_process
+from rlm_process.prime import ImplicitReward, outcome_and_process, ranking_accuracy
 from rlm_testing import toy_policy
 from torch.nn.functional import binary_cross_entropy
 

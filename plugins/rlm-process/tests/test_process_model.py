@@ -14,11 +14,18 @@ import datasets
 import pytest
 import torch
 from rlm_algorithms.score_head import with_head
-from rlm_process.labelled_steps import UNLABELLED, cross_entropy, tokenize_example, tokenize_examples
-from rlm_process.prm_evaluation import pairwise_wins
-from rlm_process.prm_inputs import PRMInput, PRMTokenizer
-from rlm_process.prm_scorer import StepScorer, load_cached, model_kind
-from rlm_process.process_model import ProcessReward, ProcessRewards, aggregate, nonblank_texts
+from rlm_process.labelled_steps import UNLABELLED, cross_entropy, pairwise_wins, tokenize_example, tokenize_examples
+from rlm_process.process_model import (
+    PRMInput,
+    PRMTokenizer,
+    ProcessReward,
+    ProcessRewards,
+    StepScorer,
+    aggregate,
+    load_cached,
+    model_kind,
+    nonblank_texts,
+)
 from rlm_process.step_boundaries import step_cutter, step_spans
 from rlm_testing import conformance
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers

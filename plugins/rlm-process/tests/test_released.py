@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_process.implicit_reward import _cross_entropy
-from rlm_process.prime import outcome_and_process
-from rlm_process.tree_advantage import tree
-from rlm_process.vine import step_advantages
+from rlm_process.advantages import tree
+from rlm_process.prime import _cross_entropy, outcome_and_process
+from rlm_process.state_values import step_advantages
 
 SAID = json.loads(Path(__file__).with_name("released.json").read_text(encoding="utf-8"))
 BETA = 0.05

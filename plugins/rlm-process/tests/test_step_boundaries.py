@@ -13,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from rlm_process import step_relative
-from rlm_process.knobs import Every, Pattern, Steps
-from rlm_process.step_boundaries import step_cutter, step_numbers, step_spans
-from rlm_process.token_texts import token_texts
+from rlm_process.step_boundaries import Every, Pattern, Steps, step_cutter, step_numbers, step_spans, token_texts
 from rlm_testing import conformance
 
 from rlm_plugins.builtin.models import scratch

@@ -9,10 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlm_process.knobs import Pattern
-from rlm_process.tree_advantage import tree
+from rlm_process.advantages import tree, turn_relative
+from rlm_process.step_boundaries import Pattern
 from rlm_process.tree_rollout import Tree
-from rlm_process.turn_advantage import turn_relative
 
 from rlm_plugins.builtin.models import scratch
 

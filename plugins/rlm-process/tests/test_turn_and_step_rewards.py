@@ -11,8 +11,8 @@ import pytest
 import torch
 from hypothesis import strategies as st
 from rlm_process import PerStep, PerTurn
-from rlm_process.knobs import Pattern
-from rlm_process.tool_rewards import tool_calls, tool_format
+from rlm_process.step_boundaries import Pattern
+from rlm_process.turn_and_step_rewards import tool_calls, tool_format
 from rlm_testing import conformance
 from typer.testing import CliRunner
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_process.knobs import Every, Pattern
-from rlm_process.sampled_labels import step_labels
-from rlm_process.vine import step_advantages, vine
+from rlm_process.state_values import step_advantages, step_labels, vine
+from rlm_process.step_boundaries import Every, Pattern
 
 from rlm_plugins.builtin.models import scratch
 

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from attack_programs import ATTACKS, ON_THE_MACHINE
-from rlm_sandbox.comparison import same
-from rlm_sandbox.interface import Call, Check, Input, Limits, Output, Program, Stdin
+from rlm_sandbox.interface import Call, Check, Input, Limits, Output, Program, Stdin, same
 from rlm_sandbox.local import Local
 
 SECONDS = 0.3

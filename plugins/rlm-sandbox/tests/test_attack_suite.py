@@ -19,8 +19,8 @@ import pytest
 from attack_programs import ATTACKS, ONE_LINERS
 from attack_suite import CHECK, run_attacks
 from rlm_sandbox import Limits, Local, Program
-from rlm_sandbox.zygote_handle import PACKAGE, Zygote, interpreter
-from rlm_sandbox.zygote_pool import ZygotePool
+from rlm_sandbox.local import ZygotePool
+from rlm_sandbox.sample import PACKAGE, Zygote, interpreter
 
 NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
 

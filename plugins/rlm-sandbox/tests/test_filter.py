@@ -7,13 +7,13 @@ import shutil
 import subprocess
 
 import pytest
-from rlm_sandbox.inside import seccomp
-from rlm_sandbox.inside.syscalls import ALLOWED, MACHINES
+from rlm_sandbox.inside import lock
+from rlm_sandbox.inside.lock import ALLOWED, MACHINES
 
 PID = 4242
 THREAD = 0x3D0F00
 """Flags with which glibc creates a thread."""
-EXECUTABLE, KILLED, UNKNOWN, REFUSED, FINE = 4, seccomp.KILL, seccomp.UNKNOWN, seccomp.REFUSE, seccomp.ALLOW
+EXECUTABLE, KILLED, UNKNOWN, REFUSED, FINE = 4, lock.KILL, lock.UNKNOWN, lock.REFUSE, lock.ALLOW
 
 
 def decided(machine: str, number: int, *arguments: int, audit: int | None = None) -> int:
@@ -22,18 +22,18 @@ def decided(machine: str, number: int, *arguments: int, audit: int | None = None
     fields = {0: number, 4: here.audit if audit is None else audit}
     for place, value in enumerate((*arguments, *[0] * (6 - len(arguments)))):
         fields[16 + 8 * place], fields[20 + 8 * place] = value & 0xFFFFFFFF, value >> 32
-    program, at, register = seccomp.rules(here, PID), 0, 0
+    program, at, register = lock.rules(here, PID), 0, 0
     while True:
         code, when, unless, constant = program[at]
         at += 1
-        if code == seccomp.RETURN:
+        if code == lock.RETURN:
             return constant
-        if code == seccomp.LOAD:
+        if code == lock.LOAD:
             register = fields[constant]
-        elif code == seccomp.AND:
+        elif code == lock.AND:
             register &= constant
         else:
-            tests = {seccomp.EQUAL: register == constant, seccomp.AT_LEAST: register >= constant}
+            tests = {lock.EQUAL: register == constant, lock.AT_LEAST: register >= constant}
             at += when if (tests[code] if code in tests else bool(register & constant)) else unless
 
 

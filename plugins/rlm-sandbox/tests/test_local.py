@@ -15,7 +15,7 @@ import pytest
 from attack_programs import GRADING
 from attack_suite import CHECK, HONEST
 from rlm_sandbox import Call, Check, Limits, Local, Program, SandboxError, Stdin, local
-from rlm_sandbox.zygote_handle import PACKAGE, Zygote
+from rlm_sandbox.sample import PACKAGE, Zygote
 
 ECHO = Program("def echo(x): return x")
 PATIENT = Limits(seconds=30.0)

@@ -11,9 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from rlm_sandbox.inside.decoding import decode
-from rlm_sandbox.inside.encoding import encode
-from rlm_sandbox.inside.protocol import EncodingError, pack, unpack
+from rlm_sandbox.inside.wire import EncodingError, decode, encode, pack, unpack
 
 VALUES: list[Any] = [
     None, True, False, 0, -1, 2**53, -(2**300), 1.5, 1e300, "", "é\ud800", b"\x00", [], [[1], (2,)], {}, {1: "a"},

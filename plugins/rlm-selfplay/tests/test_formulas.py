@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from rlm_selfplay import ALGORITHMS, RoleBaseline, role_whitened
-from rlm_selfplay.proposer_rewards import REWARDS, repetition
+from rlm_selfplay.task_scoring import REWARDS, repetition
 from rlm_testing import conformance
 
 from rlm_plugins.equation.batch import Batch

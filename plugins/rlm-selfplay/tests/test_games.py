@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 from rlm_selfplay import duel
-from rlm_selfplay.board_games import Nim
 from rlm_selfplay.duel import Duel
-from rlm_selfplay.starts import begin
+from rlm_selfplay.games import Nim, begin
 from rlm_testing import conformance
 
 from rlm_plugins.errors import RecipeError

@@ -9,9 +9,17 @@ from typing import Any
 
 import pytest
 from rlm_selfplay import ProposeAndSolve, proposed_tasks
-from rlm_selfplay.languages import LANGUAGES, PythonBlocks
-from rlm_selfplay.string_expressions import Lines, proposal, random_task, solution
-from rlm_selfplay.tasks import Task, read, role_number
+from rlm_selfplay.languages import (
+    LANGUAGES,
+    Lines,
+    PythonBlocks,
+    Task,
+    proposal,
+    random_task,
+    read,
+    role_number,
+    solution,
+)
 from rlm_testing import conformance
 
 from rlm_plugins.errors import RecipeError

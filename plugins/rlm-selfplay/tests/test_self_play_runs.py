@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from rlm_selfplay import ProposeAndSolve, proposed_tasks
-from rlm_selfplay.separate_proposer import ProposerSettings
+from rlm_selfplay.propose_and_solve import ProposerSettings
 from rlm_selfplay.task_scoring import TaskScoring
 from rlm_testing.auxiliary_models import RecordingLM, are_equal, tiny_recipe, train_and_resume
 from transformers import LlamaConfig

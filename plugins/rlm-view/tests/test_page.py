@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 from headless_browser import HeadlessBrowser, browser_path
 from logs_of_a_run import run_folder
-from rlm_view.command import view
 from rlm_view.follow import GrowingLog, follow, has_ended
-from rlm_view.page import page_of
-from rlm_view.run_data import run_data
+from rlm_view.page import page_of, run_data, view
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app

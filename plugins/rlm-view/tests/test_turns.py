@@ -13,7 +13,7 @@ from headless_browser import HeadlessBrowser, browser_path
 from rlm_testing.fake_packages import registered
 from rlm_view.capsule import find_capsule, read_capsule
 from rlm_view.capsule_data import capsule_data, capsules_data
-from rlm_view.command import view
+from rlm_view.page import view
 from rlm_view.replay_report import replays
 
 from rlm_plugins.run.launch import launch

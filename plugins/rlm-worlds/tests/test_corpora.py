@@ -75,6 +75,7 @@ def test_free_text_is_not_compared_as_text(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name, corpus in CORPORA.items() if not corpus.reward])
 def test_demonstrations_alone_are_refused_for_a_reward(name: str, tmp_path: Path) -> None:
+    assert CORPORA[name].about.endswith("No reward here pays it.")
     with pytest.raises(RecipeError, match="requires the column 'answer'"):
         scored(name, "accuracy", tmp_path)
 

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from rlm_audit.probe_cases import FORMS
+from rlm_audit.reference_kinds import FREE_TEXT, Kind, final_answer, kind_of, shortened
 from rlm_audit.reward_call import Example, call_reward
 from rlm_plugins.equation.batch import PER_COMPLETION, SAMPLE
 from rlm_plugins.errors import RecipeError, short
@@ -66,13 +67,13 @@ def check_references(stage: Stage, where: str) -> list[Scores]:
         where: Address of the rewards.
 
     Raises:
-        RecipeError: A reward pays none of its gold answers; or all of them compare text, and the references are free.
+        RecipeError: A reward pays none of its gold answers, or compares text that no completion equals.
     """
     spec, trained = stage.environment_spec, [n for n, reward in enumerate(stage.rewards) if reward.weight]
     compared = [n for n in trained if gold_column_of(stage.rewards[n].part.target)]
-    if spec.paid_by and trained == compared and not {r.part.part.name for r in stage.rewards} & {*spec.paid_by}:
-        problem = f"'{stage.rewards[trained[0]].label}' compares text, and the references here are free text"
-        raise RecipeError(problem, where=f"{where}[{trained[0]}]", allowed=", ".join(spec.paid_by))
+    if not {stage.rewards[n].part.part.name for n in trained} & {*spec.paid_by}:
+        for n in compared:
+            _refuse_text(stage.rewards[n], spec, f"{where}[{n}]")
     scores = [score_references(reward, spec) for reward in stage.rewards]
     for n, found in enumerate(scores):
         if found.is_certain and n in compared:
@@ -81,6 +82,30 @@ def check_references(stage: Stage, where: str) -> list[Scores]:
         if found.problem:
             _LOG.warning("%s[%d]: %s", where, n, found.problem)
     return scores
+
+
+def _refuse_text(reward: Reward, spec: EnvironmentSpec, where: str) -> None:
+    """Raise RecipeError if the references are a text that no completion equals, and the reward pays nothing else."""
+    if kind := FREE_TEXT if spec.paid_by else _kind(reward, spec):
+        problem = f"'{reward.label}' compares text, and the references here are {kind.plural}"
+        raise RecipeError(problem, where=where, allowed=", ".join(spec.paid_by) or kind.paid_by)
+
+
+def _kind(reward: Reward, spec: EnvironmentSpec) -> Kind | None:
+    """Return the kind of the references, if the reward pays nothing for one without its last word."""
+    examples = _spread(spec.train, COMPARED)
+    texts = [final_answer(written(example.get(gold_column_of(reward.part.target)))) for example in examples]
+    if (kind := kind_of(texts)) is None or _reason(reward, {*examples[0]}):
+        return None
+    number = next(n for n, text in enumerate(texts) if kind_of([text]) == kind)
+    close = [form.replace("{answer}", shortened(texts[number])) for form in FORMS.values()]
+    call = call_reward(_bounded(reward), [examples[number]] * (len(close) + 1), [*close, ""])
+    *paid, empty = [_rank((score, "")) for score in call.scores or [None]]
+    return None if max(paid, default=empty) > empty else kind
+
+
+def _bounded(reward: Reward) -> Reward:
+    return replace(reward, on_error="stop", timeout=reward.timeout or SECONDS)
 
 
 def score_references(reward: Reward, spec: EnvironmentSpec) -> Scores:
@@ -97,8 +122,7 @@ def score_references(reward: Reward, spec: EnvironmentSpec) -> Scores:
         for known, example in zip(answers, examples, strict=True)
     ]
     repeated = [example for example, group in zip(examples, texts, strict=True) for _ in group]
-    bounded = replace(reward, on_error="stop", timeout=reward.timeout or SECONDS)
-    call = call_reward(bounded, repeated, [text for group in texts for text in group])
+    call = call_reward(_bounded(reward), repeated, [text for group in texts for text in group])
     if call.error:
         problem = f"the reward '{reward.label}', given {given}, failed on a reference answer: {call.error}"
         return Scores(reward.label, f"given {given}, failed: {call.error}", problem)
@@ -114,6 +138,8 @@ def score_references(reward: Reward, spec: EnvironmentSpec) -> Scores:
         return Scores(reward.label, line)
     references = [answers[n][0] for n in poor]
     problem = unpaid(reward.label, given, references, total, best[poor[0]][0], empty[poor[0]][0])
+    if gold and (stored := written(examples[poor[0]].get(gold))) != references[0]:
+        problem += f"; the column '{gold}' has {short(repr(stored))}"
     return Scores(reward.label, line, problem, is_certain=bool(gold) and len(poor) == total)
 
 
@@ -153,7 +179,7 @@ def _references(reward: Reward, example: Mapping[str, Any], gold: str) -> list[s
     if not named and any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return _usual(example)
     values = [written(example.get(name)) for name in ([gold] if gold else named)]
-    return [text for text in values if text and (gold or len(text) <= LONGEST)]
+    return [final_answer(text) for text in values if text and (gold or len(text) <= LONGEST)]
 
 
 def _usual(example: Mapping[str, Any]) -> list[str]:

@@ -2,20 +2,136 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated, Literal
+from textwrap import dedent
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
-from rlm_sandbox import Limits, SandboxError, shared
+from rlm_sandbox import Check, Input, Limits, Output, Program, Sandbox, SandboxError, Stdin, same, same_text, shared
 
-from rlm_code.cases import Tests, parse_tests
-from rlm_code.extracting import Block, Unfenced, program
-from rlm_code.grading import Grade, grade
-from rlm_code.source import BadTests
+from rlm_code.cases import BadTests, Tests, parse_tests
 from rlm_plugins.errors import PartError
+
+Block = Literal["last", "first", "only"]
+Unfenced = Literal["wrong", "whole"]
+
+_FENCE = re.compile(r"^[ \t]*(?:[-*+] +)?(```+|~~~+)[ \t]*([\w+.-]*)[^\n]*$", re.M)
+_PYTHON = {"python", "py", "python3"}
+
+
+def program(text: str, block: Block = "last", unfenced: Unfenced = "wrong") -> str | None:
+    """Return the final program of a completion, after its thinking; None if there is none.
+
+    An unclosed block was truncated: neither it nor any earlier block counts then.
+
+    >>> program("<think>```python\\n1\\n```</think>so\\n```python\\nx = 2\\n```\\nit is")
+    'x = 2\\n'
+    >>> program("```\\nx = 1\\n```\\n```python\\nx = 2"), program("x = 1"), program("x = 1", unfenced="whole")
+    (None, None, 'x = 1')
+    """
+    answer_part = after_thinking(text)
+    if answer_part is None:
+        return None
+    blocks, all_closed = _blocks(answer_part)
+    if not all_closed:
+        return None
+    if not blocks:
+        return answer_part if unfenced == "whole" and not _FENCE.search(answer_part) and answer_part.strip() else None
+    if block == "only" and len(blocks) > 1:
+        return None
+    return blocks[0 if block == "first" else -1]
+
+
+def after_thinking(text: str) -> str | None:
+    """Return the text after the thinking; None if the thinking is not closed.
+
+    >>> after_thinking("<think>a</think>b"), after_thinking("b"), after_thinking("<think>a")
+    ('b', 'b', None)
+    """
+    _, closed, after = text.rpartition("</think>")
+    answer_part = after if closed else text
+    return None if "<think>" in answer_part else answer_part
+
+
+def _blocks(text: str) -> tuple[list[str], bool]:
+    """Return the closed Python blocks of `text`, and True if the last block is closed.
+
+    A fence closes with at least as many marks of its kind. A block without a language is Python if none is named so.
+    """
+    blocks: list[tuple[str, str]] = []
+    opened: re.Match[str] | None = None
+    for mark in _FENCE.finditer(text):
+        if opened is None:
+            opened = mark
+        elif not mark[2] and mark[1].startswith(opened[1]):  # a fence with a language inside a block is part of it
+            blocks.append((opened[2].lower(), dedent(text[opened.end() + 1 : mark.start()]).lstrip("\ufeff")))
+            opened = None
+    python = [source for language, source in blocks if language in _PYTHON]
+    return python or [source for language, source in blocks if not language], opened is None
+
+
+class Grade(NamedTuple):
+    """The outcome of a program.
+
+    Args:
+        share: Share of the cases that passed.
+        end: ``passed``, or the outcome of the first case that failed: wrong, error, late, died, garbled.
+    """
+
+    share: float
+    end: str
+
+
+def grade(sandbox: Sandbox, program: str, tests: Tests, limits: Limits, *, every_case: bool) -> Grade:
+    """Run the cases in order; without `every_case` only up to the first failure.
+
+    After a case that is late or crashes, the remaining cases are not run and count as failed.
+    """
+    limits = replace(limits, output=max(limits.output, 2 * tests.longest))
+    outputs = sandbox.run(Program(tests.with_prelude(program)), tests.inputs, limits)
+    if tests.checker:
+        outputs = _check_outputs(sandbox, list(outputs), tests, limits)
+    passed, end = 0, "passed"
+    for case, expected, output in zip(tests.inputs, tests.expected, outputs, strict=True):
+        outcome: str = output.status
+        if outcome == "ok":
+            outcome = "passed" if _is_correct(case, expected, output) else "wrong"
+        passed += outcome == "passed"
+        if outcome != "passed":
+            end = outcome if end == "passed" else end
+            if not every_case:
+                break
+    return Grade(passed / len(tests.inputs), end)
+
+
+def _is_correct(given: Input, expected: object, output: Output) -> bool:
+    if isinstance(given, Stdin) and isinstance(expected, str):
+        return same_text(output.value, expected)
+    return same(output.value, expected)
+
+
+def _check_outputs(sandbox: Sandbox, outputs: list[Output], tests: Tests, limits: Limits) -> Iterator[Output]:
+    """Yield the verdict of the data set's checker on each output, in a sandbox process without the program.
+
+    The checks are inputs of one sample: the output of a program can keep its checker busy, and the total limits that.
+    """
+    checks = [
+        Check(f"assert check({case.text!r}, {output.value!r})", setup=tests.checker)
+        for case, output in zip(tests.inputs, outputs, strict=True)
+        if output.status == "ok" and isinstance(case, Stdin)
+    ]
+    verdicts = sandbox.run(Program(""), checks, limits)
+    for output in outputs:
+        if output.status == "ok":
+            verdict = next(verdicts)
+            output = verdict if verdict.status in ("late", "skipped") else Output("ok", verdict.status == "ok")
+        yield output
+
 
 Credit = Literal["all", "share"]
 Count = Annotated[int, Field(ge=1, le=256)]

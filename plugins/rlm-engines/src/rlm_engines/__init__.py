@@ -118,6 +118,8 @@ def rlm_settings() -> dict[str, Setting]:
 @hookimpl
 def rlm_engines() -> dict[str, object]:
     from rlm_engines.reference import Reference
+    from rlm_engines.second_process import SecondProcess
     from rlm_engines.vllm_engine import Vllm
+    from rlm_engines.vllm_server import VllmServer
 
-    return {"vllm": Vllm, "reference": Reference}
+    return {"vllm": Vllm, "vllm_server": VllmServer, "second_process": SecondProcess, "reference": Reference}

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from rlm_engines.checks import check_plain_sampling
-from rlm_engines.generation_process import HINT, WHERE, GenerationProcess
-from rlm_engines.generation_worker import describe
-from rlm_engines.stale_policy import StalePolicy, batch_seed
+from rlm_engines.second_process import SecondProcess, TrainerPolicy
+from rlm_engines.stale_policy import StalePolicy, Weights, batch_seed
 from rlm_plugins.errors import RlmError
+from rlm_plugins.registry.part import Bound
 from rlm_plugins.rollout.prompt_source import InOrder
 
+WHERE = "trainer.generation_device"
+HINT = "leave `generation_device` out: the same samples without a second process; `--resume` continues the run"
 TIMEOUT = 3600.0
 """Seconds that the trainer waits for a batch."""
 
@@ -29,16 +34,16 @@ class OverlappedGeneration(StalePolicy):
     added to a checkpoint: batches in flight are generated again from the weights that it holds.
 
     Attributes:
-        process: The worker; None outside of a training run.
+        process: The engine; None outside of a training run.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.process: GenerationProcess | None = None
+        self.process: SecondProcess | None = None
         self._batches: dict[int, tuple[list[list[int]], Future[Any]]] = {}
         self._next_step = -1
         self._order: InOrder | None = None
-        self._started: Future[Any] | None = None
+        self._thread, self._started = ThreadPoolExecutor(1), Future[Any]()
 
     def configure(self, arguments: dict[str, Any]) -> None:
         """Set TRL's `rollout_func`: the completions of the second process.
@@ -72,14 +77,18 @@ class OverlappedGeneration(StalePolicy):
     def training(self) -> Iterator[None]:
         """Run the second process inside a ``with`` block; on a CPU each process uses half of the threads."""
         worker_threads, trainer_threads = self._threads()
-        original_threads, process = torch.get_num_threads(), GenerationProcess(self.device, worker_threads)
+        original_threads, process = torch.get_num_threads(), SecondProcess(device=self.device, threads=worker_threads)
+        process.where, process.hint = WHERE, HINT
         self._batches, self._next_step, self.process = {}, -1, process
+        self._thread = ThreadPoolExecutor(1)  # one message after the other, beside the update
         torch.set_num_threads(trainer_threads)
         try:
             yield
         finally:
             self.process = None
             process.close()
+            self._thread.shutdown(cancel_futures=True)
+            process.close()  # one that started meanwhile
             torch.set_num_threads(original_threads)
 
     def _threads(self) -> tuple[int, int]:
@@ -104,15 +113,10 @@ class OverlappedGeneration(StalePolicy):
             rows = self._order.take(args.generation_batch_size // args.num_generations)
             texts = [self.prompts.dataset[i]["prompt"] for i in rows for _ in range(args.num_generations)]
             ids = self.tokens.prompt_ids(texts)
-            multiple = args.pad_to_multiple_of or 1
-            message = {
-                "prompts": ids,
-                "width": -(-max(map(len, ids)) // multiple) * multiple,
-                "pad_token_id": self.context.tokenizer.pad_token_id,
-                "seed": batch_seed(args.seed, self._next_step),
-                "step": self._next_step,
-            }
-            self._batches[self._next_step] = ids, self.process.call(message, self.weights_for(self._next_step))
+            sampling = {"seed": batch_seed(args.seed, self._next_step), "step": self._next_step}
+            weights = self.weights_for(self._next_step)
+            call = partial(self._generate, self.process, weights, ids, sampling)
+            self._batches[self._next_step] = ids, self._thread.submit(call)
             self._next_step += self._updates
 
     @property
@@ -120,19 +124,43 @@ class OverlappedGeneration(StalePolicy):
         """Optimizer steps on each generation batch."""
         return self.context.micro_steps_per_generation // int(self.context.args.gradient_accumulation_steps)
 
-    def _start(self, process: GenerationProcess, step: int) -> None:
+    @staticmethod
+    def _generate(
+        engine: SecondProcess, weights: Weights, prompts: list[list[int]], sampling: dict[str, Any]
+    ) -> list[list[int]]:
+        """Return the completions of a batch, with padding."""
+        engine.sync(weights.items(), sampling["step"])
+        return engine.generate(prompts, sampling).ids
+
+    def _start(self, process: SecondProcess, step: int) -> None:
         """Send the policy, and advance to the first batch of a run that starts or resumes at step `step`."""
         context, args = self.context, self.context.args
         policy = context.accelerator.unwrap_model(context.model)
-        description = describe(
-            policy,
-            self.generation.generator,
+        base = policy.get_base_model() if hasattr(policy, "get_base_model") else policy
+        generator = self.generation.generator
+        description = TrainerPolicy(
+            folder="",
+            dtype="",
+            adapter=policy.peft_config[policy.active_adapter] if base is not policy else None,
+            end_token_ids=list(self.tokens.eos_token_ids),
+            sequences=args.generation_batch_size,
+            rank=0,
+            settings=SimpleNamespace(pad_to_multiple_of=args.pad_to_multiple_of),
+            model_class=type(base),
+            config=base.config,
+            defaults=base.generation_config,
             decoding=self.generation.decoding,
-            device=self.device,
+            generator=None if generator is None else _generator_address(generator),
             mixed_precision=context.accelerator.mixed_precision,
             prepare=self.passes.preparation(),
         )
-        self._started = process.call(description, policy.state_dict())
+        weights = policy.state_dict()
+
+        def start() -> None:
+            process.start(description)
+            process.sync(weights.items(), step)
+
+        self._started = self._thread.submit(start)
         size = len(self.prompts.dataset)
         self._order, self._next_step = InOrder(lambda epoch: self.prompts.order(size, epoch, args.seed)), step
         for _ in range(step // self._updates):
@@ -159,8 +187,7 @@ class OverlappedGeneration(StalePolicy):
             raise RlmError(problem, where=WHERE, hint=HINT)
         start = time.perf_counter()
         try:
-            if self._started is not None:  # its error is the cause of later ones
-                self._started.result(TIMEOUT)
+            self._started.result(TIMEOUT)  # its error is the cause of later ones
             rows = future.result(TIMEOUT)
         except TimeoutError:
             problem = f"expected completions of the process that generates on '{self.device}' within {TIMEOUT:g} s"
@@ -172,3 +199,10 @@ class OverlappedGeneration(StalePolicy):
         """Return token ids up to the first end token."""
         end = next((i for i, token in enumerate(ids) if token in self.tokens.eos_token_ids), len(ids))
         return ids[: end + 1]
+
+
+def _generator_address(generator: Bound) -> tuple[str, dict[str, Any], str]:
+    """Return name, knobs and file of a part; the file is empty for an installed plugin."""
+    module = generator.part.target.__module__
+    file = getattr(sys.modules.get(module), "__file__", "") if module.startswith("rlm_file_") else ""
+    return generator.part.full_name, dict(generator.knobs), file or ""

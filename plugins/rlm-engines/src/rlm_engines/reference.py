@@ -21,6 +21,9 @@ class Reference:
 
     trainer_settings = TRAINER_SETTINGS
 
+    def __init__(self, *, device: str = "cpu") -> None:
+        self._device = device
+
     def start(self, policy: EnginePolicy) -> None:
         """Load the base."""
         from transformers import AutoModelForCausalLM
@@ -28,12 +31,12 @@ class Reference:
         self._end = list(policy.end_token_ids)
         dtype = getattr(torch, policy.dtype)
         model = AutoModelForCausalLM.from_pretrained(policy.folder, dtype=dtype, trust_remote_code=False)
-        self._model = model.eval()
-        self._adapter, self._version = policy.adapter, -1
+        self._model = model.to(self._device).eval()
+        self._version = -1
         if policy.adapter is not None:
             from peft import get_peft_model
 
-            self._model = get_peft_model(self._model, policy.adapter).eval()
+            self._model = get_peft_model(self._model, policy.adapter).to(self._device).eval()
 
     def sync(self, weights: Weights, version: int) -> None:
         """Load the adapter from its folder, or copy all weights."""
@@ -59,7 +62,7 @@ class Reference:
                 torch.manual_seed(sampling["seed"])
             for prompt in prompts:
                 row = self._model.generate(
-                    input_ids=torch.tensor([prompt]),
+                    input_ids=torch.tensor([prompt], device=self._device),
                     **{"do_sample": True, **options, "top_k": max(sampling["top_k"], 0)},
                     max_new_tokens=sampling["max_tokens"],
                     eos_token_id=self._end,

@@ -141,7 +141,8 @@ class StalePolicy(StepObserver):
             logp: torch.Tensor = self.passes.of(self.context.model, dict(out), size)[0]
         reported = out.get("sampling_per_token_logps")
         behavior = logp if reported is None else reported.where(reported.isfinite(), logp)
-        columns = {"sampling_per_token_logps": behavior}
+        version = torch.full((len(behavior),), self._behavior_step(step), device=behavior.device)
+        columns = {"sampling_per_token_logps": behavior, "policy_version": version}
         return columns | dict.fromkeys(self.provides, logp)
 
     # -- checkpoints

@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary, WeakSet
 import torch
 from jaxtyping import Float, Int
 
+from rlm_fast.linear_layers import copied_bytes, is_cast, merging_pays
 from rlm_fast.loop import UnsupportedCall, decode, why_unsupported_call, why_unsupported_model
 from rlm_fast.packed_forward import MODEL_ERRORS, USES_RNG
-from rlm_fast.plain_linear import copied_bytes, is_cast, merging_pays
 from rlm_fast.sampling import sample_inverse_cdf
 from rlm_plugins.equation.rng_state import temporary_rng_state
 from rlm_plugins.models.adapters import causal_model

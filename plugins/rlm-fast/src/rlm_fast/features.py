@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from rlm_fast import cpu_linear
+from rlm_fast import linear_layers
 from rlm_fast.model_limits import has_dropout
 from rlm_fast.packed_forward import max_packed_length, why_unsupported
 from rlm_fast.speed import NO_SPEED, Speed
-from rlm_fast.token_budget import sums_over_step
-from rlm_fast.zero_advantage import zero_advantage_has_no_gradient
+from rlm_fast.token_budget import sums_over_step, zero_advantage_has_no_gradient
 from rlm_plugins.equation.equation import Equation
 from rlm_plugins.models.scratch import skeleton
 from rlm_plugins.stage import Stage
@@ -46,23 +45,12 @@ class Feature:
 
     @property
     def on(self) -> bool:
-        """True if the fast path is used."""
         return self.reason is None
 
 
 @dataclass
 class Features:
-    """Fast paths of a stage, by name.
-
-    Args:
-        speed: `speed:` of the recipe.
-        equation: The parts of the algorithm.
-        args: Config of the trainer.
-        needs: Data that the parts need before the update.
-        sharded: The model is sharded (FSDP, DeepSpeed).
-        load_balancing: The loss has a load-balancing term over experts.
-        critic: The stage has a critic.
-    """
+    """Fast paths of a stage, by name."""
 
     speed: Speed
     equation: Equation
@@ -206,8 +194,8 @@ class StageFeatures(Features):
         elif self.speed.max_tokens_per_micro_batch is not None:
             yield replace(dynamic, detail=f"{self.speed.max_tokens_per_micro_batch} tokens, each prompt counted once")
         elif dynamic.on:
-            max_tokens = cpu_linear.merged_tokens(self.num_parameters, cpu_linear.MERGED_TOKENS)
-            bound = "" if max_tokens > cpu_linear.MERGED_TOKENS else ", at most a micro-batch of full length"
+            max_tokens = linear_layers.merged_tokens(self.num_parameters, linear_layers.MERGED_TOKENS)
+            bound = "" if max_tokens > linear_layers.MERGED_TOKENS else ", at most a micro-batch of full length"
             yield replace(dynamic, detail=f"merged up to {max_tokens:.0f} tokens{bound}")
         if self.speed.reuse_old_logprobs and (self.needs.old_for_scoring or self.needs.old_by_trl):
             yield self.reuse_old_logprobs
@@ -224,18 +212,16 @@ class StageFeatures(Features):
 
     @cached_property
     def model(self) -> Any:
-        """The model with its adapters, on the meta device."""
         return skeleton(self.stage.source.config, self.stage.lora)
 
     @property
     def num_parameters(self) -> int:
-        """Parameters of the model, adapters included."""
         return sum(x.numel() for x in self.model.parameters())
 
     @property
     def fuses_mlp(self) -> bool:
         """True if a gated MLP is fused with its adapters; all layers count as large enough."""
-        from rlm_fast.fused_lora import has_fusible_layers
+        from rlm_fast.fused_layers import has_fusible_layers
 
         return self.fused_lora.on and any(map(has_fusible_layers, self.model.train().modules()))
 
@@ -243,7 +229,7 @@ class StageFeatures(Features):
         """Return why no LoRA layer is fused, or None."""
         from peft.tuners.lora.layer import Linear
 
-        from rlm_fast.fused_lora import is_fusible
+        from rlm_fast.fused_layers import is_fusible
 
         if any(type(layer) is Linear and is_fusible(layer) for layer in self.model.train().modules()):
             return None

@@ -22,11 +22,20 @@ import torch.nn.functional as F  # noqa: N812
 from jaxtyping import Float, Int
 from transformers import DynamicCache
 
-from rlm_fast.cpu_linear import PackedLinear, fast_linear, write_linear
-from rlm_fast.kv_cache import preallocate
+from rlm_fast.kv_cache import PromptTree, preallocate
+from rlm_fast.linear_layers import (
+    PackedLinear,
+    adapters,
+    base_of,
+    fast_linear,
+    is_alone,
+    is_cast,
+    is_copied,
+    merged_weight,
+    output_first,
+    write_linear,
+)
 from rlm_fast.packed_forward import MODEL_ERRORS
-from rlm_fast.plain_linear import adapters, base_of, is_alone, is_cast, is_copied, merged_weight, output_first
-from rlm_fast.prompt_tree import PromptTree
 from rlm_plugins.models.adapters import causal_model
 
 SUBMODULES = {

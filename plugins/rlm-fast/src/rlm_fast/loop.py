@@ -17,39 +17,34 @@ from jaxtyping import Int
 from transformers.distributed.fsdp import is_fsdp_managed_module
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
-from rlm_fast.kv_cache import KVState, evict, has_plain_layers, preallocate, surviving_indices
+from rlm_fast.kv_cache import (
+    KVState,
+    PromptTree,
+    common_tokens,
+    distinct_prompts,
+    evict,
+    has_plain_layers,
+    preallocate,
+    surviving_indices,
+    unpadded,
+)
+from rlm_fast.linear_layers import merged
 from rlm_fast.llama_step import LlamaStep, verified_step
 from rlm_fast.model_limits import IMAGES, config_has_dropout, has_vision, position_limit
-from rlm_fast.plain_linear import merged
-from rlm_fast.prompt_tree import PromptTree, common_tokens, distinct_prompts, unpadded
 from rlm_fast.sampling import MultinomialSampler, Sampler, generation_from_steps, greedy, token_statistics
 from rlm_fast.tree_attention import MIN_SAVED
 from rlm_plugins.models.adapters import causal_model
 from rlm_plugins.rollout.generator_call import Generation, OnFinished
 
-PER_SEQUENCE = (
-    "MinLengthLogitsProcessor",
-    "MinNewTokensLengthLogitsProcessor",
-    "TemperatureLogitsWarper",
-    "RepetitionPenaltyLogitsProcessor",
-    "TopPLogitsWarper",
-    "TopKLogitsWarper",
-    "MinPLogitsWarper",
-    "TypicalLogitsWarper",
-    "EpsilonLogitsWarper",
-    "EtaLogitsWarper",
-    "NoRepeatNGramLogitsProcessor",
-    "SequenceBiasLogitsProcessor",
-    "NoBadWordsLogitsProcessor",
-    "ForcedEOSTokenLogitsProcessor",
-    "InfNanRemoveLogitsProcessor",
-    "LogitNormalization",
-    "SuppressTokensLogitsProcessor",
-    "SuppressTokensAtBeginLogitsProcessor",
-    "MaxLengthCriteria",
-    "EosTokenCriteria",
-    "StopStringCriteria",
-)
+_PER_SEQUENCE = """
+MinLengthLogitsProcessor MinNewTokensLengthLogitsProcessor TemperatureLogitsWarper
+RepetitionPenaltyLogitsProcessor TopPLogitsWarper TopKLogitsWarper MinPLogitsWarper TypicalLogitsWarper
+EpsilonLogitsWarper EtaLogitsWarper NoRepeatNGramLogitsProcessor SequenceBiasLogitsProcessor
+NoBadWordsLogitsProcessor ForcedEOSTokenLogitsProcessor InfNanRemoveLogitsProcessor LogitNormalization
+SuppressTokensLogitsProcessor SuppressTokensAtBeginLogitsProcessor MaxLengthCriteria EosTokenCriteria
+StopStringCriteria
+"""
+PER_SEQUENCE = frozenset(_PER_SEQUENCE.split())
 """Logits processors and stopping criteria of transformers that treat each sequence independently of the batch."""
 SEQUENCE_STATE = {"prompt_ignore_length"}
 """Attributes of these processors that hold one entry per sequence."""
@@ -205,7 +200,6 @@ class ActiveSequences:
 
     @property
     def uses_step(self) -> bool:
-        """True if `LlamaStep` computes the logits after the prefill."""
         return self._state is not None
 
     def process(self, logits: torch.Tensor) -> torch.Tensor:

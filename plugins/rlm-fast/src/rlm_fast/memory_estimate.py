@@ -2,7 +2,7 @@
 
     peak = always + max(generation, update, critic update)
 
-Weights, adapters, gradients and optimizer states are counted (:mod:`rlm_fast.weight_bytes`). On a CPU the process
+Weights, adapters, gradients and optimizer states are counted (:mod:`rlm_fast.model_limits`). On a CPU the process
 itself is included: Python and libraries hold more than a small model. Not included: CUDA's context (about 1 GiB),
 fragmentation, images. Add about 10 % for these. A critic is updated after the policy, so their activations are never in
 memory together.
@@ -23,7 +23,7 @@ adapters of rank r: their middle, inputs if cast  7 p r, p bytes per number insi
 reciprocal roots, sums of exponentials            4 per norm and head
 ================================================  ====================================================================
 
-A fused MLP (`fused_lora.py`) saves gate and up only.
+A fused MLP (`fused_layers.py`) saves gate and up only.
 
 With gradient checkpointing a layer saves its input, w D; in the backward pass one layer at a time needs all of the
 above, after the logits are freed. The tests compare this with the tensors that autograd saves for Llama, Qwen2 and
@@ -38,9 +38,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlm_fast import cpu_linear
+from rlm_fast import linear_layers
+from rlm_fast.model_limits import frozen_bytes, half_precision_copies
 from rlm_fast.tree_attention import attention_runs
-from rlm_fast.weight_bytes import frozen_bytes, half_precision_copies
 from rlm_plugins.models.scratch import skeleton, trained_bytes
 from rlm_plugins.registry.setting import PolicyBytes
 from rlm_plugins.stage import Critic
@@ -70,7 +70,7 @@ class Load:
         decoded_prompts: Prompts decoded at once, whose KV cache their completions share; 0: each has its own.
         common_len: Tokens that all prompts start with, computed once where prompts are shared.
         process: Resident bytes of the process without models.
-        fused_mlp: Gated MLPs keep two of four wide tensors for the backward pass (`fused_lora.py`).
+        fused_mlp: Gated MLPs keep two of four wide tensors for the backward pass (`fused_layers.py`).
     """
 
     generated: int
@@ -99,14 +99,12 @@ class Load:
 
     @property
     def prefilled_tokens(self) -> int:
-        """Tokens of the prompts that are decoded at once."""
         if self.decoded_prompts:
             return self._distinct_tokens(self.decoded_prompts)
         return self.generated * self.prompt_len
 
     @property
     def cached_tokens(self) -> int:
-        """Tokens of the KV cache at full length."""
         return self.prefilled_tokens + self.generated * self.completion_len
 
     def _distinct_tokens(self, prompts: int) -> int:
@@ -138,7 +136,6 @@ class Transformer:
 
     @classmethod
     def of_model(cls, model: torch.nn.Module, config: PretrainedConfig, rank: int) -> Transformer:
-        """Return the sizes of a model."""
         text: Any = config.get_text_config()
         heads = text.num_attention_heads
         width = getattr(text, "head_dim", None) or text.hidden_size // heads
@@ -217,13 +214,13 @@ class Transformer:
         """Return the bytes of the language head: tiles of logits, and hidden states with their float32 gradient.
 
         Without Triton TRL computes logits of every token, prompt and padding included. A packed pass computes those of
-        completions only, in small chunks, with their float32 gradient (`fused_logprob_head.py`). Autocast adds
+        completions only, in small chunks, with their float32 gradient (`fused_layers.py`). Autocast adds
         a copy of the weight.
         """
         product = 2 if load.half else self.weight
         if load.packed_prompts:
             scored = load.micro_batch_size * load.completion_len
-            tile = cpu_linear.chunk_tokens(scored, self.vocab_size, gpu=load.triton) * self.vocab_size
+            tile = linear_layers.chunk_tokens(scored, self.vocab_size, gpu=load.triton) * self.vocab_size
             states = self.hidden_states(load.tokens, load.half) + self.hidden_states(scored, load.half)
             cast = 2 * self.vocab_size * self.hidden if load.half and self.weight > 2 else 0
             return states + tile * (4 + 4 + 4) + cast
@@ -262,7 +259,7 @@ def _attention_calls(load: Load) -> list[int]:
     if not load.packed_prompts:
         return []
     completions = math.ceil(load.micro_batch_size / load.packed_prompts)
-    pairs = cpu_linear.PAIRS_GPU if load.triton else cpu_linear.PAIRS
+    pairs = linear_layers.PAIRS_GPU if load.triton else linear_layers.PAIRS
     sizes = [load.prompt_len, *[load.completion_len - 1] * completions]
     runs = attention_runs(sizes, [-1, *[0] * completions], pairs)
     return [sum(sizes[index] for index in run.segments) for run in runs[1:]]
@@ -300,7 +297,6 @@ def critic_memory(config: PretrainedConfig, critic: Critic | None, load: Load) -
 
 
 def _update(model: Any, transformer: Transformer, load: Load) -> dict[str, int]:
-    """Return the bytes of an update of the critic."""
     if load.checkpointing:
         last = {"recomputed layer": transformer.layer(load)}
     else:

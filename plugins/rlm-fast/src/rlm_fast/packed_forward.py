@@ -21,10 +21,10 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from rlm_fast.fused_logprob_head import chunks, fused_logprobs
+from rlm_fast.fused_layers import chunks, fused_logprobs
+from rlm_fast.linear_layers import is_plain
 from rlm_fast.model_limits import IMAGES, has_dropout, has_vision, position_limit
 from rlm_fast.pack import Layout, is_packable, layouts
-from rlm_fast.plain_linear import is_plain
 from rlm_plugins.equation.rng_state import temporary_rng_state
 from rlm_plugins.models.adapters import causal_model
 from rlm_plugins.trainer.passes import NAMES, token_statistics

@@ -12,12 +12,19 @@ from accelerate.utils import gather_object
 
 from rlm_fast import tuning
 from rlm_fast.features import Features
-from rlm_fast.fused_lora import fuse_lora, fuse_mlps
+from rlm_fast.fused_layers import fuse_lora, fuse_mlps
 from rlm_fast.pack import Layout, layouts
 from rlm_fast.packed_forward import PackedForward, install_attention, model_inputs, packed_statistics
 from rlm_fast.speed import Speed
-from rlm_fast.token_budget import PORTIONS, SplitRule, group_by_prompt, has_advantage, split_into_portions, split_rule
-from rlm_fast.zero_advantage import zero_advantage_has_no_gradient
+from rlm_fast.token_budget import (
+    PORTIONS,
+    SplitRule,
+    group_by_prompt,
+    has_advantage,
+    split_into_portions,
+    split_rule,
+    zero_advantage_has_no_gradient,
+)
 from rlm_plugins.models.critic import Critic
 from rlm_plugins.trainer.context import TrainerContext
 from rlm_plugins.trainer.passes import ForwardPasses, LogpsAndEntropies, Rows, prompt_completion
@@ -65,7 +72,6 @@ class PackedPasses(ForwardPasses):
         live: Sequence[bool] | None = None,
         **images: Any,
     ) -> LogpsAndEntropies:
-        """Run TRL's pass, or the padding-free one."""
         rows = input_ids, attention_mask, logits_to_keep
         if not self.is_padding_free(*rows) or any(x is not None for x in images.values()):
             return self._trl_forward(model, *rows, batch_size, compute_entropy, compute_aux_loss, **images)
@@ -194,18 +200,12 @@ class PackedPasses(ForwardPasses):
 
 @dataclass(frozen=True)
 class Preparation:
-    """Prepares a copy of the policy: the same kernels as here.
-
-    Args:
-        fused: LoRA layers and gated MLPs are fused.
-        kernels: Key of a measured choice → its value.
-    """
+    """Prepares a copy of the policy: the same kernels as here."""
 
     fused: bool
     kernels: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self, model: Any) -> None:
-        """Prepare a model."""
         for key, value in self.kernels.items():
             if key in tuning.CHOICES:
                 tuning.CHOICES[key].set(value)

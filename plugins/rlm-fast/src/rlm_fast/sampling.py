@@ -43,7 +43,6 @@ class MultinomialSampler:
         indices: Int[torch.Tensor, "L"],  # noqa: F821
         total: int,
     ) -> Int[torch.Tensor, "L"]:  # noqa: F821
-        """Sample the next token of each active sequence."""
         p = scores.softmax(-1)
         noise = self._exponential(indices, total, p)
         return _checked(p, argmax(torch.div(p, noise, out=noise)))
@@ -107,7 +106,6 @@ def sample_inverse_cdf(
 
 
 def _checked(p: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
-    """Return `token` if its probability is positive."""
     if not (p.gather(-1, token.unsqueeze(-1)) > 0).all():
         raise RuntimeError("expected finite logits, got NaN or infinity: no token can be sampled")
     return token

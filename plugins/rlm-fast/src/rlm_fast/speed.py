@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -15,6 +16,10 @@ from rlm_plugins.registry.setting import Section
 if TYPE_CHECKING:
     from rlm_fast.workload import Forecast
     from rlm_plugins.stage import Stage
+
+
+PORTABLE = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
+"""Instructions of every x86-64 processor, for the kernels of torch and the products of MKL."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +58,23 @@ class Speed(Section):
         ),
     ] = None
 
+    portable: Annotated[
+        bool,
+        Field(
+            description="the instructions that every x86-64 processor has: slower, and the same bits on each "
+            "(`speed: portable`; with the same number of threads)"
+        ),
+    ] = False
+
     on_by_default = True
     needs_equation = True
 
+    @property
+    def environment(self) -> Mapping[str, str] | None:
+        """The variables that fix the instructions of torch and MKL."""
+        return PORTABLE if self.portable else None
+
     def passes(self, context: Any, trl_forward: Callable[..., Any]) -> Any:
-        """Return the forward passes of a trainer."""
         from rlm_fast.passes import PackedPasses
 
         return PackedPasses(self, context, trl_forward)
@@ -74,7 +91,7 @@ class Speed(Section):
         import torch
 
         from rlm_fast import tuning
-        from rlm_fast.cpu_linear import keep_freed_memory
+        from rlm_fast.linear_layers import keep_freed_memory
         from rlm_fast.tuning import applied
         from rlm_plugins.workers.distributed import from_main_process
 
@@ -86,8 +103,16 @@ class Speed(Section):
 
         if not torch.accelerator.is_available():
             keep_freed_memory()
-        with applied(from_main_process(values)):
-            yield
+        if self.portable:
+            _check_portable(torch.backends.cpu.get_cpu_capability())
+        onednn: Any = torch.backends.mkldnn
+        before = onednn.enabled
+        onednn.enabled = before and not self.portable  # it has kernels for each processor
+        try:
+            with applied(from_main_process(values)):
+                yield
+        finally:
+            onednn.enabled = before
 
     def check_data(self, stage: Stage, args: Any) -> list[str]:
         """Return the lines of ``rlm check`` on decoding, fast paths and kernels."""
@@ -107,6 +132,14 @@ NO_SPEED = Speed(
     tune_kernels=False,
 )
 """All optimizations off: TRL's own passes and micro-batches."""
+
+
+def _check_portable(capability: str) -> None:
+    """Check that torch was loaded with the variables of `PORTABLE`; later ones have no effect."""
+    if capability != "DEFAULT" or any(os.environ.get(name) != value for name, value in PORTABLE.items()):
+        line = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
+        problem = f"expected the kernels of every processor, got those for {capability}: torch was loaded before"
+        raise RlmError(problem, where="speed.portable", hint=f"start Python with {line}, or train with `rlm train`")
 
 
 class Memory(Section):

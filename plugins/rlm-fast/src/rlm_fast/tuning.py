@@ -21,12 +21,11 @@ import torch
 from filelock import FileLock
 from torch.backends.cpu import get_cpu_capability
 
-from rlm_fast import cpu_linear, prefix_attention, sampling
-from rlm_fast.cpu_linear import PackedLinear, fast_linear
-from rlm_fast.fused_logprob_head import fused_logprobs
-from rlm_fast.prefix_attention import SharedPrefix, attend, attend_all, sharing_pays
+from rlm_fast import linear_layers, sampling, tree_attention
+from rlm_fast.fused_layers import fused_logprobs
+from rlm_fast.linear_layers import PackedLinear, fast_linear
 from rlm_fast.speed import Speed
-from rlm_fast.tree_attention import TreeAttention
+from rlm_fast.tree_attention import SharedPrefix, TreeAttention, attend, attend_all, sharing_pays
 from rlm_plugins.durable.files import write_file
 from rlm_plugins.durable.lock import cache_folder
 from rlm_plugins.errors import RlmError
@@ -78,7 +77,7 @@ def logprob_head() -> Work:
     return lambda: torch.autograd.grad(fused_logprobs(hidden, weight, None, target)[0].sum(), hidden)
 
 
-def tree_attention() -> Work:
+def packed_attention() -> Work:
     """Attention over a prompt with eight completions, with its gradient."""
     sizes, heads = [48, *[24] * 8], 6
     attention = TreeAttention.of_tree(sizes, [-1, *[0] * 8], torch.device("cpu"))
@@ -90,7 +89,7 @@ def small_micro_batches() -> Work:
     """Half of a layer over 4096 tokens, in the micro-batches of a model with four such layers."""
     size, model_size = 128, 4 * 4 * 128**2
     up, down = numbers(size, size).requires_grad_(), numbers(size, size)
-    inputs = numbers(4096, size).split(cpu_linear.PRODUCTS // model_size)
+    inputs = numbers(4096, size).split(linear_layers.PRODUCTS // model_size)
 
     def work() -> list[torch.Tensor]:
         gradient = torch.zeros_like(up)
@@ -148,38 +147,36 @@ class Choice:
 
     @property
     def value(self) -> int:
-        """The value in use."""
         return int(getattr(self.module, self.name))
 
     def set(self, value: int) -> None:
-        """Use another value from now on."""
         setattr(self.module, self.name, value)
 
 
 CHOICES = {
     "onednn_tokens": Choice(
-        cpu_linear, "MIN_TOKENS", (8, 16, 32, 128, NEVER), thin_products, "tokens from which oneDNN is used:"
+        linear_layers, "MIN_TOKENS", (8, 16, 32, 128, NEVER), thin_products, "tokens from which oneDNN is used:"
     ),
     "swapped_tokens": Choice(
-        cpu_linear, "MAX_SWAPPED", (0, 32, 96, 192), products_of_few, "tokens below which a product is transposed:"
+        linear_layers, "MAX_SWAPPED", (0, 32, 96, 192), products_of_few, "tokens below which a product is transposed:"
     ),
     "packed_weight": Choice(
-        cpu_linear,
+        linear_layers,
         "MIN_WEIGHT",
         (2**15, 2**19, NEVER),
         packed_products,
         "numbers of a weight from which it is packed:",
     ),
-    "head_logits": Choice(cpu_linear, "LOGITS", (2**18, 2**19, 2**20), logprob_head, "logits at a time:"),
+    "head_logits": Choice(linear_layers, "LOGITS", (2**18, 2**19, 2**20), logprob_head, "logits at a time:"),
     "attention_pairs": Choice(
-        cpu_linear,
+        linear_layers,
         "PAIRS",
         (2**8, 2**10, 2**14, 2**16),
-        tree_attention,
+        packed_attention,
         "masked pairs up to which attention calls are joined:",
     ),
     "merged_products": Choice(
-        cpu_linear,
+        linear_layers,
         "PRODUCTS",
         (2**28, 2**29),
         small_micro_batches,
@@ -189,8 +186,8 @@ CHOICES = {
         sampling, "PIECE", (64, 256, NEVER), token_argmax, "logits in which argmax searches at a time:"
     ),
     "shared_keys": Choice(
-        prefix_attention,
-        "MIN_SAVED",
+        tree_attention,
+        "MIN_SHARED_KEYS",
         (2**14, 2**15, 2**18, NEVER),
         shared_prefix,
         "keys that sharing a prompt must save:",
@@ -242,7 +239,7 @@ def applied(values: Mapping[str, int]) -> Iterator[None]:
 
 def values(*speeds: Speed) -> dict[str, int]:
     """Return the values for a run, by key; empty (the defaults) if no stage has `tune_kernels`, or on a GPU."""
-    is_enabled = any(speed.tune_kernels for speed in speeds) and os.environ.get(OFF) != "off"
+    is_enabled = any(speed.tune_kernels and not speed.portable for speed in speeds) and os.environ.get(OFF) != "off"
     return tuned() if is_enabled and not torch.accelerator.is_available() else {}
 
 

@@ -121,7 +121,6 @@ def machine_memory() -> int:
 
 
 def _limits() -> Iterator[int]:
-    """Yield the memory limits of the container."""
     for file in LIMITS:
         with suppress(OSError, ValueError):  # no such file on other systems; "max" if there is no limit
             yield int(Path(file).read_text())
@@ -216,7 +215,6 @@ class Forecast:
 
     @property
     def memory(self) -> Estimate:
-        """Bytes by purpose."""
         return self._estimate(self.load)
 
     def needs_checkpointing(self) -> bool:

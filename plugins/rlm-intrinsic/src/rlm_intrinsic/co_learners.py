@@ -10,7 +10,7 @@ from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from rlm_algorithms.auxiliary_part import AuxiliaryPart, policy_gradient_loss
 
-from rlm_intrinsic.vote_counting import (
+from rlm_intrinsic.majority import (
     Answer,
     answer,
     count_votes,

@@ -1,13 +1,9 @@
 """Reward models, and rewards from a language model as judge. Importing this opens no connection and loads no model."""
 
-from rlm_judge.critique_score import CritiqueScore
-from rlm_judge.critique_trainer import CritiquePreferences, critique_reward_model
 from rlm_judge.equivalence import JudgedEquality, answer_pairs
-from rlm_judge.learned_reward import LearnedReward
-from rlm_judge.pairwise import judge_pairwise
-from rlm_judge.preferences import Preferences, reward_model
-from rlm_judge.rubrics import judge_rubric
-from rlm_judge.single import judge_score, judge_verify
+from rlm_judge.learned_reward import CritiqueScore, LearnedReward
+from rlm_judge.preferences import CritiquePreferences, Preferences, critique_reward_model, reward_model
+from rlm_judge.rewards import judge_pairwise, judge_rubric, judge_score, judge_verify
 from rlm_judge.toy_sums import critiqued_sums, sums_and_verdicts
 from rlm_judge.trained_verifier import TrainedVerifier
 from rlm_plugins import hookimpl

@@ -95,7 +95,6 @@ class JudgedEquality:
         return scores
 
     def probability(self, reference: str, answer: str) -> float:
-        """Return the probability that the model gives to "equal"."""
         import torch
         from rlm_algorithms.auxiliary_part import messages_without_special_tokens
 

@@ -66,12 +66,7 @@ def _format_verdict(texts: Mapping[str, str], form: str, score_of: ScoreFunction
 
 
 class Fake(ThreadingHTTPServer):
-    """The server, on a thread of its own inside ``with Fake() as fake:``.
-
-    Args:
-        respond: Computes the answers.
-        port: Port on loopback; 0: any free one.
-    """
+    """The server, on a thread of its own inside ``with Fake() as fake:``."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -83,11 +78,9 @@ class Fake(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Address of the server, for a recipe."""
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def start(self) -> Fake:
-        """Start listening."""
         threading.Thread(target=self.serve_forever, daemon=True, kwargs={"poll_interval": 0.05}).start()
         return self
 
@@ -100,8 +93,6 @@ class Fake(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection."""
-
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # head and body in one packet, or every answer would wait for an acknowledgement
     server: Fake

@@ -10,8 +10,7 @@ from typing import Any
 
 from rlm_algorithms.auxiliary_part import messages_without_special_tokens
 
-from rlm_judge.records import Answer, ModelHandle, Query, Usage
-from rlm_judge.spec import LocalSpec, PolicySpec
+from rlm_judge.spec import Answer, LocalSpec, ModelHandle, PolicySpec, Query, Usage
 from rlm_plugins.errors import PartError
 from rlm_plugins.lazy import torch
 
@@ -20,11 +19,7 @@ _model_lock = threading.Lock()
 
 
 class Local:
-    """A judge from a checkpoint, loaded on first use. Decoding is greedy, hence deterministic.
-
-    Args:
-        spec: Its section of the recipe.
-    """
+    """A judge from a checkpoint, loaded on first use. Decoding is greedy, hence deterministic."""
 
     def __init__(self, spec: LocalSpec) -> None:
         self._spec = spec
@@ -44,11 +39,7 @@ class Local:
 
 
 class Policy:
-    """The policy in training as judge: in its initial state (adapters disabled), or in its current state.
-
-    Args:
-        spec: Its section of the recipe.
-    """
+    """The policy in training as judge: in its initial state (adapters disabled), or in its current state."""
 
     def __init__(self, spec: PolicySpec) -> None:
         self._spec = spec

@@ -1,8 +1,10 @@
-"""The algorithm `reward_model`: a reward model from preference pairs, and its accuracy on held-out pairs."""
+"""Trainers of reward models on pairs of a preferred and a rejected completion, also with a critique of each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +48,6 @@ class Preferences:
         return pairs_of(rows) if is_unpaired(columns(rows)) else rows
 
     def build(self, stage: Stage, run: RunState) -> Any:
-        """Return the trainer of adapter and head, with all pairs."""
         from peft import LoraConfig
         from rlm_algorithms.score_head import with_head
         from trl import RewardTrainer
@@ -98,13 +99,7 @@ def tokens_of_pair(tokenizer: Any, example: Mapping[str, Any]) -> dict[str, list
 
 
 def evaluate_pairs(stage: Stage, examples: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
-    """Return the accuracy of a reward model on held-out pairs; each process evaluates its share.
-
-    Args:
-        stage: The stage of the reward model.
-        examples: Examples with ``prompt``, ``chosen`` and ``rejected``.
-        model: The model in training; None: the saved result of the stage.
-    """
+    """Return the accuracy of a reward model on held-out pairs; each process evaluates its share."""
     from accelerate.utils import gather_object
 
     from rlm_judge import reward_files
@@ -129,13 +124,11 @@ def evaluate_pairs(stage: Stage, examples: Sequence[Mapping[str, Any]], model: A
     samples = list(map(_sample, local, chosen, rejected))
     samples = gather_object(samples) if state.num_processes > 1 else samples
     accuracies = [sample["rewards"]["pair_accuracy"] for sample in samples]
-    means = {name: _mean(samples, name) for name in stage.trainer.metrics}
+    means = {
+        name: float(sum(sample["rewards"][name] for sample in samples) / len(samples)) for name in stage.trainer.metrics
+    }
     low, high = interval(accuracies)
     return Report(means[stage.evaluation.metric], low, high, len(samples), means, samples)
-
-
-def _mean(samples: Sequence[Mapping[str, Any]], name: str) -> float:
-    return float(sum(sample["rewards"][name] for sample in samples) / len(samples))
 
 
 def _sample(example: Mapping[str, Any], chosen: float, rejected: float) -> dict[str, Any]:
@@ -180,3 +173,105 @@ def pairs_of(rows: Any) -> list[dict[str, Any]]:
         problem = "no prompt has a completion labeled true and one labeled false, so there are no pairs"
         raise RecipeError(problem, where="environment", hint="`algorithm: sft` trains on those labeled true")
     return pairs
+
+
+KINDS = ("chosen", "rejected")
+Messages = list[dict[str, str]]
+
+
+class CritiquePreferences(Preferences):
+    """Reward-model training on self-generated critiques, ℓ = −log σ(r(x, y⁺, c⁺) − r(x, y⁻, c⁻)).
+
+    CLoud, arXiv 2408.11791: the model is fine-tuned on critiques, and then writes a critique c of each answer itself. A
+    head on its hidden states scores prompt, answer and critique. ``chosen`` and ``rejected`` are messages that follow
+    the prompt and end with a request for a critique. c is sampled once per answer before training, by the initial
+    model of the stage: put it after a stage of `sft` on critiques. Critiques have up to `evaluation.max_new_tokens`
+    tokens. Held-out critiques are greedy.
+
+    The paper trains head, critiques and all weights together, with a language-model loss on the critiques, weighted by
+    λ. Here the head and an adapter are trained, and the critiques come from the frozen base. So a stage without an
+    adapter is refused. The paper also averages the scores of several critiques. Settings from memory; not re-read.
+
+    Metrics: those of `reward_model`.
+    """
+
+    def __init__(self) -> None:
+        self._critiques: dict[str, str] = {}
+
+    def build(self, stage: Stage, run: RunState) -> Any:
+        """Sample the critiques, and return the trainer of adapter and head with all pairs."""
+        if stage.lora is None:
+            problem = "`critique_preferences` requires a frozen base that writes critiques, and all weights are trained"
+            hint = "train an adapter: `model: {lora: {r: 16, target_modules: all-linear}}`"
+            raise RecipeError(problem, where=f"stage '{stage.name}'", hint=hint)
+        rows = dataset(stage.environment_spec.train)
+        seed = int(stage.settings.get("seed", 42))
+        environment_spec = replace(stage.environment_spec, train=self._with_critiques(stage, rows, seed))
+        return super().build(replace(stage, environment_spec=environment_spec), run)
+
+    def evaluate(self, stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
+        """Evaluate held-out pairs with greedy critiques of the initial model."""
+        return super().evaluate(stage, self._with_critiques(stage, rows, None), model)
+
+    def _with_critiques(
+        self, stage: Stage, rows: Iterable[Mapping[str, Any]], seed: int | None
+    ) -> list[dict[str, Any]]:
+        """Return the pairs with a critique at the end of each answer; `seed`: of the sampling, None for greedy."""
+        examples = [dict(row) for row in rows]
+        requests = [_conversation(stage, row, kind) for row in examples for kind in KINDS]
+        critiques = iter(self._write(stage, requests, seed))
+        for row in examples:
+            for kind in KINDS:
+                row[kind] = [*_messages(row[kind]), {"role": "assistant", "content": next(critiques)}]
+        return examples
+
+    def _write(self, stage: Stage, requests: Sequence[Messages], seed: int | None) -> list[str]:
+        """Return one critique per conversation; greedy ones are written once per conversation."""
+        known = self._critiques if seed is None else {}
+        numbers = ["" if seed is None else number for number in range(len(requests))]
+        keys = [f"{number} {json.dumps(messages)}" for number, messages in zip(numbers, requests, strict=True)]
+        missing = {key: messages for key, messages in zip(keys, requests, strict=True) if key not in known}
+        if missing:
+            known.update(zip(missing, _generated(stage, list(missing.values()), seed), strict=True))
+        return [known[key] for key in keys]
+
+
+def _generated(stage: Stage, requests: Sequence[Messages], seed: int | None) -> list[str]:
+    import torch
+
+    from rlm_plugins.evaluation.completions import complete
+    from rlm_plugins.workers.distributed import processes
+
+    size = 64 if stage.evaluation is None else stage.evaluation.batch_size
+    model, tokenizer = stage.source.load().to(processes().device), stage.source.processing_class()
+    sampling = None if seed is None else {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    texts: list[str] = []
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(seed or 0)
+        for first in range(0, len(requests), size):
+            examples = [{"prompt": messages} for messages in requests[first : first + size]]
+            texts += complete(model, tokenizer, examples, stage.longest_completion, {}, sampling=sampling).texts
+    return texts
+
+
+def _conversation(stage: Stage, row: Mapping[str, Any], kind: str) -> Messages:
+    messages = _messages(row[kind])
+    if isinstance(row["prompt"], str) or not messages or messages[-1].get("role") != "user":
+        problem = f"expected messages in `{kind}` that end with a request for a critique, got {str(row[kind])[:60]!r}"
+        allowed = "[{role: assistant, content: the answer}, {role: user, content: the request}]"
+        raise RecipeError(problem, where=f"stage '{stage.name}': environment", allowed=allowed)
+    return [*row["prompt"], *messages]
+
+
+def _messages(value: Any) -> Messages:
+    return [] if isinstance(value, str) else list(value)
+
+
+critique_reward_model = Algorithm(
+    about="A reward model that scores an answer together with a critique that it wrote itself.",
+    source="CLoud, arXiv 2408.11791",
+    pitfalls="It is as good as its critiques: check them with `rlm sample` first. It requires a stage of `sft` on "
+    "critiques before, and an adapter. Each score costs the generation of a critique.",
+    trainer="critique_preferences",
+    family="off-policy and supervised",
+)

@@ -154,10 +154,6 @@ def memory_bytes(config: Any, adapter_or_folder: Mapping[str, Any] | Path | None
 def load_on_policy_base(folder: Path, policy: Any) -> RewardModel | None:
     """Load a reward model on the frozen base of a policy; None if its base differs or the policy has none.
 
-    Args:
-        folder: The output folder of a training stage.
-        policy: The model that is trained.
-
     Raises:
         RlmError: It has no head.
     """

@@ -1,18 +1,91 @@
-"""Recipe sections of a judge: a server, a model on this machine, or the policy. Nothing is opened here."""
+"""Queries, answers and the recipe sections of a judge, and the judge that a section describes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import pydantic
 from pydantic import Discriminator, Field, PrivateAttr, Tag
 from pydantic_core import PydanticCustomError
 
-from rlm_judge.records import ModelHandle
 from rlm_plugins.equation.knobs import Count, Natural
+from rlm_plugins.errors import PartError
+
+
+@dataclass(frozen=True)
+class Query:
+    """One prompt for a judge.
+
+    Args:
+        system: System message; empty: none.
+        user: User message.
+        read: The judge's answer → verdict, or None if it has none. An answer without a verdict is never cached.
+        vote: Index among several samples for the same prompt.
+    """
+
+    system: str
+    user: str
+    read: Callable[[str], float | None] = field(compare=False)
+    vote: int = 0
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        contents = {"system": self.system, "user": self.user}
+        return [{"role": role, "content": text} for role, text in contents.items() if text]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The result of a query.
+
+    Args:
+        verdict: The value that `read` returned; None: there is none.
+        failure: Reason for a missing verdict, in a word or two.
+        cached: Whether it came from the cache.
+    """
+
+    verdict: float | None
+    failure: str = ""
+    cached: bool = False
+
+
+@dataclass
+class Usage:
+    """Resources of a batch of queries: retries, tokens read and generated, cost, seconds."""
+
+    retries: float = 0
+    tokens_in: float = 0
+    tokens_out: float = 0
+    cost: float = 0
+    seconds: float = 0
+
+
+@dataclass(frozen=True)
+class ModelHandle:
+    """A causal language model, possibly with adapters, and its tokenizer."""
+
+    model: Any
+    tokenizer: Any
+
+
+class JudgeClient(Protocol):
+    """Interface of judges: a server (:mod:`rlm_judge.server`) or a model in this process (:mod:`rlm_judge.local`)."""
+
+    async def ask(self, queries: Sequence[Query], usage: Usage) -> list[Answer]:
+        """Answer each query, in order. A failure is an answer without a verdict, not an exception."""
+        ...
+
+
+def failures(answers: Sequence[Answer]) -> Counter[str]:
+    """Count the failures by reason."""
+    return Counter(answer.failure for answer in answers if answer.failure)
+
 
 Instructions = Annotated[str, Field(description="Criteria for the judge, in words.")]
 Template = Annotated[str | None, Field(description="Replacement of the whole prompt, with named fields in braces.")]
@@ -126,12 +199,10 @@ class PolicySpec(_JudgeSection):
     _handle: ModelHandle | None = PrivateAttr(None)
 
     def setup(self, policy: Any, results: Mapping[str, Path], tokenizer: Any) -> None:
-        """Receive the policy, before its first score."""
         self._handle = ModelHandle(policy, tokenizer)
 
     @property
     def handle(self) -> ModelHandle | None:
-        """The policy; None before `setup`."""
         return self._handle
 
     @property
@@ -162,3 +233,83 @@ Judge = Annotated[
     ),
 ]
 """The values of the knob `judge` of this package's rewards."""
+
+
+Log = Callable[[str, float], None]
+Spec = ServerSpec | LocalSpec | PolicySpec
+
+_judges: dict[str, JudgeClient] = {}
+
+
+def make_judge(spec: Spec) -> JudgeClient:
+    """Return the judge of a spec. Equal specs share a judge, except for the policy, which changes between runs."""
+    if isinstance(spec, PolicySpec):
+        from rlm_judge.local import Policy
+
+        return Policy(spec)
+    key = f"{type(spec).__name__} {spec.model_dump_json()}"
+    if key not in _judges:
+        _judges[key] = _construct(spec)
+    return _judges[key]
+
+
+def _construct(spec: ServerSpec | LocalSpec) -> JudgeClient:
+    # lazy imports: checking a recipe must not require an HTTP library or torch
+    if isinstance(spec, ServerSpec):
+        from rlm_judge.server import Server
+
+        return Server(spec)
+    from rlm_judge.local import Local
+
+    return Local(spec)
+
+
+async def query_judge(
+    name: str, spec: Spec, queries: Sequence[Query], votes: int, log: Log | None, state: object
+) -> list[float | None]:
+    """Query the judge and return the mean verdict of each query's votes; None if none was valid.
+
+    Args:
+        name: Prefix of the metrics.
+        spec: The judge.
+        queries: The queries.
+        votes: Number of votes per query.
+        log: Called with name and value of each metric.
+        state: The trainer's state; None outside training, where a policy without adapters gives no verdicts.
+    """
+    if votes > 1 and (not isinstance(spec, ServerSpec) or spec.temperature == 0):
+        hint = "set the server's temperature above 0, or use one vote"
+        raise PartError(f"{votes} votes of a deterministic judge are identical", where="votes", hint=hint)
+    if isinstance(spec, PolicySpec) and state is None and not spec.is_ready:
+        return [None] * len(queries)
+    votes_of_queries = [replace(query, vote=vote) for query in queries for vote in range(votes)]
+    usage, start = Usage(), time.monotonic()
+    answers = await make_judge(spec).ask(votes_of_queries, usage)
+    usage.seconds = time.monotonic() - start
+    if log is not None:
+        failed = sum(failures(answers).values())
+        cached = sum(answer.cached for answer in answers)
+        for key, value in {"asked": len(answers), "failed": failed, "cached": cached, **asdict(usage)}.items():
+            log(f"{name}/{key}", float(value))
+    verdicts = [answer.verdict for answer in answers]
+    return [_mean(verdicts[start : start + votes]) for start in range(0, len(verdicts), votes)]
+
+
+def _mean(votes: Sequence[float | None]) -> float | None:
+    valid = [vote for vote in votes if vote is not None]
+    return sum(valid) / len(valid) if valid else None
+
+
+async def query_or_default(
+    name: str,
+    spec: Spec,
+    queries: Sequence[Query | None],
+    votes: int,
+    log: Log | None,
+    state: object,
+    *,
+    default: float,
+) -> list[float | None]:
+    """Query the judge where needed; None in `queries` gives `default`."""
+    verdicts = iter(await query_judge(name, spec, [q for q in queries if q is not None], votes, log, state))
+    return [default if query is None else next(verdicts) for query in queries]

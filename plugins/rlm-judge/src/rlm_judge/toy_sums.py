@@ -93,7 +93,6 @@ def critiqued_sums(
 
 
 def _wrong(a: int, b: int, rng: random.Random) -> int:
-    """Return a wrong answer that is close to the right one."""
     return max(0, a + b + rng.choice((-10, -2, -1, 1, 2, 10)))
 
 

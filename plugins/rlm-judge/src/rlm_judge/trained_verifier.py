@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from rlm_algorithms.auxiliary_part import AuxiliaryPart, policy_gradient_loss, without_special_tokens
 
-from rlm_judge.prompt_guard import fill_template
+from rlm_judge.prompt_builder import fill_template
 from rlm_plugins.builtin.advantages import group_relative
 from rlm_plugins.equation.batch import Log, LogprobsOf
 from rlm_plugins.equation.knobs import RewardName, named
@@ -77,7 +77,6 @@ class TrainedVerifier(AuxiliaryPart):
         tokenizer: Any,
         generate: Generate,
     ) -> Float[torch.Tensor, "B"]:
-        """Sample verdicts and add their share to the rewards."""
         questions = self._questions(prompts, completion_ids, tokenizer)
         new = [question for question in dict.fromkeys(questions) if question not in self._verdicts]
         messages = [_message(question) for question in new for _ in range(self.samples)]
@@ -100,7 +99,6 @@ class TrainedVerifier(AuxiliaryPart):
         step: int,
         log: Log,
     ) -> None:
-        """Take one optimizer step on the verifier."""
         outcome = named(named_rewards, self.outcome, where="shapers: trained_verifier.outcome")
         questions = self._questions(prompts, completion_ids, tokenizer)
         usable = (mask.any(1) & ~outcome.isnan()).tolist()

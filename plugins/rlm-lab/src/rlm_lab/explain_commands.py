@@ -159,7 +159,9 @@ def lesson(
     elif write:
         if write.exists():
             raise RlmError("the file exists", where=str(write), hint="name another one")
-        write.write_text(lessons.starter(number), encoding="utf-8")
+        from rlm_plugins.durable.files import write_file
+
+        write_file(write, lessons.starter(number))
         echo(f"{write}: edit it, then `rlm lesson {number} --check {write}`")
     else:
         print_result(lessons.lesson(number), lessons.render(number), as_json)

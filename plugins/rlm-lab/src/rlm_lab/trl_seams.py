@@ -20,6 +20,7 @@ from pathlib import Path
 import trl
 
 import rlm_plugins
+from rlm_plugins.durable.files import write_file
 
 TABLE = Path(rlm_plugins.__file__).with_name("trainer") / "trl_seams.toml"
 
@@ -82,4 +83,4 @@ def add_release() -> None:
         digests = {**seam.digests, release(): digest(seam.name) or "absent"}
         shown = ", ".join(f'"{version}" = "{value}"' for version, value in sorted(digests.items()))
         lines += ["", "[[seam]]", f'name = "{seam.name}"', f'used_by = "{seam.used_by}"', f"digests = {{ {shown} }}"]
-    TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_file(TABLE, "\n".join(lines) + "\n")

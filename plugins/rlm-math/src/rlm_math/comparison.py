@@ -10,12 +10,21 @@ from typing import Literal, NamedTuple
 
 from rlm_math import units
 from rlm_math.boxes import final_answers
-from rlm_math.names import are_different, has_variables, is_in_order, split_equation, split_name
+from rlm_math.names import (
+    MAX_ANSWER_LENGTH,
+    NOTATIONS,
+    WRAPPED,
+    Kind,
+    are_different,
+    choice_letter,
+    has_variables,
+    is_in_order,
+    rejection_reason,
+    split_equation,
+    split_name,
+)
 from rlm_math.notation import normalize_latex, strip_spaces, to_ascii
-from rlm_math.numbers import numeral, parse_number
-from rlm_math.restated import MAX_ANSWER_LENGTH, rejection_reason
-from rlm_math.text_kinds import NOTATIONS, WRAPPED, Kind, choice_letter
-from rlm_math.units import PERCENT
+from rlm_math.units import PERCENT, numeral, parse_number
 
 Units = Literal["compare", "ignore", "require"]
 Percent = Literal["either", "hundredth"]

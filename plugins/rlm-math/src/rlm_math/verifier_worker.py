@@ -25,7 +25,7 @@ def main() -> None:
     os.dup2(2, 1)  # output of libraries must not be read as replies
     try:
         from rlm_math.algebra.comparison import is_right
-        from rlm_math.algebra.rounding import Rules
+        from rlm_math.algebra.evaluation import Rules
         from rlm_math.algebra.value_parser import parse_value
     except ImportError as error:
         print(f"failed {error}", file=output, flush=True)

@@ -4,22 +4,15 @@ from pathlib import Path
 
 from rlm_plugins import hookimpl
 from rlm_plugins.specs import read_algorithms
-from rlm_process.attention_tree import AttentionTree
-from rlm_process.entropy_tree import EntropyTree
-from rlm_process.implicit_reward import ImplicitReward
-from rlm_process.prime import outcome_and_process
+from rlm_process.advantages import step_relative, tree, turn_relative
+from rlm_process.prime import ImplicitReward, outcome_and_process
 from rlm_process.process_model import ProcessReward, ProcessRewards
-from rlm_process.sampled_labels import step_labels
-from rlm_process.step_relative import step_relative
+from rlm_process.state_values import step_labels, vine
 from rlm_process.step_supervision import StepSupervision
 from rlm_process.sums import right_lines, sums
-from rlm_process.tool_rewards import tool_calls, tool_format
-from rlm_process.tree_advantage import tree
-from rlm_process.tree_rollout import Tree
-from rlm_process.turn_advantage import turn_relative
-from rlm_process.turn_and_step_rewards import PerStep, PerTurn
+from rlm_process.tree_rollout import AttentionTree, EntropyTree, Tree
+from rlm_process.turn_and_step_rewards import PerStep, PerTurn, tool_calls, tool_format
 from rlm_process.turn_branches import TurnBranches
-from rlm_process.vine import vine
 
 ALGORITHMS = read_algorithms(Path(__file__).parent / "algorithms.toml")
 """Name → algorithm."""

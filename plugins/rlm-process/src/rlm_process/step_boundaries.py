@@ -1,19 +1,109 @@
-"""Step boundaries of a completion in tokens: lines, paragraphs, sentences, a pattern, a count, or a user's rule."""
+"""Knobs that define a step, or hold the address of a user's function."""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Annotated, Any, Literal
 
+import pydantic
 from jaxtyping import Bool, Float, Int
+from pydantic import AfterValidator, Field, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
 
-from rlm_plugins.errors import PartError
+from rlm_plugins.errors import PartError, RecipeError
 from rlm_plugins.lazy import torch
-from rlm_plugins.registry.loading import import_function
-from rlm_process.knobs import PATTERNS, Every, Pattern, Steps
-from rlm_process.token_texts import match_ends, token_texts
+from rlm_plugins.registry.loading import ALLOWED, import_function
+
+PATTERNS = {"lines": r"\n+", "paragraphs": r"\n[^\S\n]*\n\s*", "sentences": r"[.!?]+(?=\s|$)|\n+"}
+"""Name → pattern of a step's end, which belongs to the step."""
+
+
+def _validate_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise PydanticCustomError("pattern", "a regular expression: {why}", {"why": str(error)}) from None
+    return pattern
+
+
+def _validate_address(address: str) -> str:
+    try:
+        import_function(address, where="")
+    except RecipeError as error:
+        details = {"allowed": ALLOWED, "why": error.problem}
+        raise PydanticCustomError("address", "a function by its address, {allowed} ({why})", details) from None
+    return address
+
+
+def _validate_steps(steps: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """Report one error for a string, instead of one per branch of the union."""
+    if not isinstance(steps, str) or steps in PATTERNS:
+        return handler(steps)
+    try:
+        return _validate_address(steps)
+    except PydanticCustomError as error:
+        names = ", ".join(f"'{name}'" for name in PATTERNS)
+        details = {"names": f"{names}, {{pattern: …}}, {{every: …}}", "why": error.message()}
+        raise PydanticCustomError("steps", "Input should be {names} or {why}", details) from None
+
+
+Address = Annotated[str, AfterValidator(_validate_address)]
+"""A knob that holds ``module:function`` or ``file.py:function``; a missing function is an error of the recipe."""
+
+
+class Pattern(pydantic.BaseModel):
+    """Steps that end with a match of a regular expression."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+    pattern: Annotated[str, AfterValidator(_validate_pattern)]
+
+
+class Every(pydantic.BaseModel):
+    """Steps of a fixed number of tokens."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+    every: Annotated[int, Field(ge=1)]
+
+
+Steps = Annotated[Literal["lines", "paragraphs", "sentences"] | Pattern | Every | str, WrapValidator(_validate_steps)]
+"""A knob that defines a step: a name, ``{pattern: ";"}``, ``{every: 32}``, or the address of a rule."""
+
+
+def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
+    """Return the text of each token; their concatenation is the text of all.
+
+    A character of several tokens belongs to the last of them; special tokens are empty. Each token is decoded
+    together with the one before, since some tokenizers drop a leading space.
+    """
+    texts: list[str] = []
+    start = decoded_until = 0  # tokens from `start` on are decoded together; up to `read` their text is known
+    for token in range(len(ids)):
+        previous_text = _text(ids[start:decoded_until], tokenizer)
+        text = _text(ids[start : token + 1], tokenizer)
+        is_complete = not text.endswith("\ufffd") or token + 1 == len(ids)
+        texts.append(text[len(previous_text) :] if is_complete else "")
+        if is_complete:
+            start, decoded_until = decoded_until, token + 1
+    return texts
+
+
+def _text(ids: Sequence[int], tokenizer: Any) -> str:
+    text: str = tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return text
+
+
+def match_ends(pattern: re.Pattern[str], texts: Sequence[str]) -> list[int]:
+    """Return the tokens that contain the last character of a match, counted from 1.
+
+    >>> match_ends(re.compile(";"), ["1", "+1;", "2", ";3"])
+    [2, 4]
+    """
+    text_ends = list(accumulate(map(len, texts)))
+    return [bisect_left(text_ends, match.end()) + 1 for match in pattern.finditer("".join(texts)) if match.end()]
+
 
 Rule = Callable[[Sequence[str]], Iterable[int]]
 """The text of each token → numbers of tokens after which a step ends. The end of the completion is implied."""
@@ -28,15 +118,10 @@ def step_cutter(steps: Steps, tokenizer: Any, *, where: str) -> Cut:
     Where the text decides, no step is blank: white space or an end token alone belongs to the step before (at the
     very beginning to the one after). A step ends with the token that contains the end of its terminator.
 
-    Args:
-        steps: The knob.
-        tokenizer: Decodes the tokens; not needed for a count.
-        where: The knob's address, for the error.
-
     Raises:
         RecipeError: There is no function at the address.
 
-    >>> from rlm_process.knobs import Every
+    >>> from rlm_process.step_boundaries import Every
     >>> step_cutter(Every(every=2), None, where="steps")([7, 7, 7])
     [2, 3]
     """

@@ -49,7 +49,7 @@ class StepSupervision:
         from rlm_plugins.trainer import options
         from rlm_plugins.trainer.observer import ObservedSteps
         from rlm_process.labelled_steps import PadCollator, cross_entropy, tokenize_examples
-        from rlm_process.prm_inputs import LONGEST, SEPARATOR, PRMTokenizer
+        from rlm_process.process_model import LONGEST, SEPARATOR, PRMTokenizer
 
         class Trainer(ObservedSteps, Stock):  # type: ignore[misc]
             """Trainer with atomic checkpoints and observers."""
@@ -71,7 +71,6 @@ class StepSupervision:
             )
 
     def evaluate(self, stage: Stage, rows: Sequence[Mapping[str, Any]], model: Any = None) -> Report:
-        """Evaluate held-out steps with `model`, or with the model that the stage saved."""
-        from rlm_process import prm_evaluation
+        from rlm_process import labelled_steps
 
-        return prm_evaluation.evaluate(stage, rows, model)
+        return labelled_steps.evaluate(stage, rows, model)

@@ -49,7 +49,6 @@ class TurnBranches:
         source_index: Sequence[int],
         trainer: Any,
     ) -> dict[str, Any]:
-        """Return the episodes of each group."""
         group_size = max(source_index, default=-1) + 1
         waiting: dict[int, list[Fork]] = {start: [] for start, number in enumerate(source_index) if number == 0}
         columns: dict[str, dict[int, Any]] = {}

@@ -5,8 +5,19 @@
 [5]
 """
 
-from rlm_sandbox.comparison import same, same_text
-from rlm_sandbox.interface import Call, Check, Input, Limits, Output, Program, Sandbox, SandboxError, Stdin
+from rlm_sandbox.interface import (
+    Call,
+    Check,
+    Input,
+    Limits,
+    Output,
+    Program,
+    Sandbox,
+    SandboxError,
+    Stdin,
+    same,
+    same_text,
+)
 from rlm_sandbox.local import Local, shared
 
 __all__ = [

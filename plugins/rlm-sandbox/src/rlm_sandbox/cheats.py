@@ -101,44 +101,11 @@ EXITS = {
     "frames": "import sys\ndef NAME(*args):\n    f = sys._getframe()\n    while f:\n        f.f_locals.update(passed=True)\n        f.f_globals['passed'] = True\n        f = f.f_back\n",
     "swallows": "import sys\nsys.settrace(lambda *a: None)\nsys.excepthook = lambda *a: None\ndef NAME(*args): raise AssertionError\n",
 }  # fmt: skip
-CONSTANTS = {
-    f"returns_{text}": _RETURNS.format(text)
-    for text in [
-        "None",
-        "True",
-        "False",
-        "0",
-        "1",
-        "-1",
-        "''",
-        "[]",
-        "()",
-        "{}",
-        "set()",
-        "float('nan')",
-        "float('inf')",
-        "-float('inf')",
-        "Ellipsis",
-        "NotImplemented",
-        "int",
-        "type",
-        "NAME",
-        "args",
-        "kwargs",
-        "args[0]",
-        "range(9)",
-        "[None]*9",
-        "'None'",
-        "'True'",
-        "[[]]",
-        "b''",
-        "complex('nan')",
-        "iter(())",
-        "object()",
-        "NotImplementedError()",
-        "len",
-    ]
-}
+_CONSTANTS = """
+None True False 0 1 -1 '' [] () {} set() float('nan') float('inf') -float('inf') Ellipsis NotImplemented int
+type NAME args kwargs args[0] range(9) [None]*9 'None' 'True' [[]] b'' complex('nan') iter(()) object() NotImplementedError() len
+"""
+CONSTANTS = {f"returns_{text}": _RETURNS.format(text) for text in _CONSTANTS.split()}
 
 CHEATS = {**OBJECTS, **EXCEPTIONS, **EXITS, **CONSTANTS}
 """Name → program."""

@@ -4,18 +4,152 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 
-from rlm_sandbox import bubblewrap
-from rlm_sandbox.canaries import CANARIES, is_blocked
-from rlm_sandbox.inside.syscalls import MACHINES
-from rlm_sandbox.interface import Input, Limits, Output, Program, SandboxError
-from rlm_sandbox.zygote_handle import Zygote
-from rlm_sandbox.zygote_pool import ZygotePool, run_program
+from rlm_sandbox.inside.lock import MACHINES
+from rlm_sandbox.interface import Call, Check, Input, Limits, Output, Program, SandboxError
+from rlm_sandbox.sample import NOBODY, PACKAGE, Sample, SampleFailure, Zygote, interpreter
+
+_TRY = """
+import ctypes, os, socket, threading
+def attempt():
+    try:
+        return bool({})
+    except BaseException:
+        return False
+"""
+
+CANARIES: dict[str, tuple[Program, list[Input]]] = {
+    name: (Program(_TRY.format(attack)), [Call("attempt")])
+    for name, attack in {
+        "reading a file": "open('/etc/passwd').read()",
+        "writing a file": "open('/tmp/canary', 'w') or open('/dev/shm/canary', 'w')",
+        "a socket": "socket.socket()",
+        "a process": "os.fork() >= 0 and 'forked'",
+        "another process's memory": "open(f'/proc/{os.getppid()}/mem', 'rb')",
+        "a signal to the trainer": "os.kill(os.getppid(), 0) is None",
+        "machine code": "__import__('mmap').mmap(-1, 4096, prot=7)",
+    }.items()
+}
+_LIAR = """
+class Liar(int):
+    def __eq__(self, other): return True
+    __hash__ = int.__hash__
+def f(): return Liar(3)
+"""
+_EQUAL = "an answer equal to everything"
+CANARIES[_EQUAL] = (Program(_LIAR), [Check("assert f() == 5", names=("f",))])
+
+
+def is_blocked(name: str, outputs: Iterator[Output]) -> bool:
+    """Return True if a canary ran and had no effect."""
+    output = next(outputs)
+    if name == _EQUAL:
+        return output.status == "error" and output.error.startswith("AssertionError")
+    return output.status == "ok" and output.value is False
+
+
+LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64")
+_TREE = "--dir /dev --dev-bind /dev/null /dev/null --remount-ro / --chdir / --"
+
+
+def bubblewrap_command(modules: tuple[str, ...]) -> list[str]:
+    """Return the prefix of a zygote's command; empty without bubblewrap. The first start shows if it works.
+
+    Nothing in the tree is writable, or a sample could leave data for the next. There is no /proc and no /tmp.
+    """
+    executable = shutil.which("bwrap")
+    if executable is None:
+        return []
+    arguments = [executable, "--unshare-all", "--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox"]
+    arguments += ["--cap-drop", "ALL", "--new-session"]
+    for path in LIBRARIES:
+        if os.path.islink(path):
+            arguments += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            arguments += ["--ro-bind", path, path]
+    mounts = {sys.base_prefix, str(PACKAGE), interpreter()} - {"/usr"}
+    if modules:
+        mounts |= {str(Path(path).resolve()) for path in sys.path if path and os.path.isdir(path)}
+    for path in sorted(mounts):
+        if not any(path.startswith(f"{library}/") for library in LIBRARIES):
+            arguments += ["--ro-bind", path, path]
+    return [*arguments, *_TREE.split()]
+
+
+class ZygotePool:
+    """One more zygote than samples that may run at once."""
+
+    def __init__(self, size: int, make: Callable[[], Zygote]) -> None:
+        self._make, self._slots = make, threading.BoundedSemaphore(size)
+        self._idle = deque(make() for _ in range(size + 1))
+        self._leased: set[Zygote] = set()
+        self._closed = False
+
+    @contextmanager
+    def lease(self) -> Iterator[Zygote]:
+        """Yield a zygote for one sample. Closing the loop over its outputs early does not count as a fault."""
+        with self._slots:
+            zygote = self._idle.popleft()
+            if not zygote.is_alive():  # killed from outside, for example by the out-of-memory killer
+                zygote.close()
+                zygote = self._make()
+            self._leased.add(zygote)
+            healthy = False
+            try:
+                yield zygote
+                healthy = True
+            except GeneratorExit:
+                healthy = True
+                raise
+            finally:
+                self._give_back(zygote, healthy)
+
+    def _give_back(self, zygote: Zygote, healthy: bool) -> None:
+        healthy = zygote.end_samples() and healthy
+        self._leased.discard(zygote)
+        if self._closed:
+            zygote.close()
+        elif healthy:
+            self._idle.appendleft(zygote)
+        else:
+            zygote.close()
+            self._idle.append(self._make())
+
+    def close(self) -> None:
+        """End every zygote; leased ones end when they are returned."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def detach(self) -> None:
+        """Close the parent's zygotes in a forked process."""
+        for zygote in (*self._idle, *self._leased):
+            zygote.detach()
+
+
+def run_program(
+    pool: ZygotePool, program: Program, inputs: Sequence[Input], limits: Limits | None = None
+) -> Iterator[Output]:
+    """Yield one output per input, as they arrive; see `rlm_sandbox.interface.Sandbox`."""
+    limits, num_done = limits or Limits(), 0
+    try:
+        with pool.lease() as zygote, closing(Sample(zygote, program.source, len(inputs), limits)) as sample:
+            for item in inputs:
+                yield sample.run(item)
+                num_done += 1
+    except SampleFailure as failure:
+        yield Output(failure.status, error=str(failure))
+        for _ in inputs[num_done + 1 :]:
+            yield Output("skipped")
+
 
 ALLOW = "RLM_ALLOW_UNSANDBOXED_CODE"
 """Environment variable that allows running without a sandbox; it cannot be set in a recipe."""
@@ -81,7 +215,7 @@ class Local:
     def _open(self) -> tuple[ZygotePool, str]:
         if sys.platform != "linux" or os.uname().machine not in MACHINES:
             raise SandboxError(f"no locks for {sys.platform} on {os.uname().machine}")
-        command = bubblewrap.command(self.modules) if self._bubblewrap else []
+        command = bubblewrap_command(self.modules) if self._bubblewrap else []
         if command:
             with suppress(SandboxError):
                 return self._open_pool(command, ", bubblewrap")

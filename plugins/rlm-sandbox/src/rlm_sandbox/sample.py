@@ -2,15 +2,232 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from rlm_sandbox.connection import Connection, SampleFailure
-from rlm_sandbox.inside.decoding import decode, without_names
-from rlm_sandbox.inside.encoding import encode
-from rlm_sandbox.inside.protocol import EncodingError, Json, Message
-from rlm_sandbox.interface import Call, Check, Input, Limits, Output, Stdin
-from rlm_sandbox.zygote_handle import Zygote
+from rlm_sandbox.inside.wire import EncodingError, Json, Message, decode, encode, pack, unpack, without_names
+from rlm_sandbox.interface import Call, Check, Input, Limits, Output, SandboxError, Status, Stdin
+
+PACKAGE = Path(__file__).parent
+START_TIMEOUT = 120.0
+"""Seconds that a zygote may take to import the preloaded modules."""
+THREADS = 512
+"""Threads that all samples of a user may have in addition to the user's running ones."""
+NOBODY = 65534
+
+BOOT = (
+    "import sys, types; package = types.ModuleType('rlm_sandbox'); package.__path__ = [sys.argv.pop(1)];"
+    "sys.modules['rlm_sandbox'] = package; from rlm_sandbox.inside.zygote import main; main()"
+)
+"""Bootstrap code; it bypasses the package's `__init__`, which is for the trainer's side."""
+
+
+class Zygote:
+    """One process that forks samples; the constructor does not wait for it, the first use does.
+
+    Args:
+        modules: Installed modules to import in addition to the standard library.
+        jail: Command prefix: bubblewrap and its options, or empty.
+        unlocked: Whether samples run without a filter (allowed by the user).
+    """
+
+    def __init__(self, modules: tuple[str, ...], jail: list[str], unlocked: bool) -> None:
+        paths = [path for path in sys.path if path and os.path.isdir(path)] if modules else []
+        settings = {"modules": modules, "paths": paths, "open": unlocked}
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            # not -I, which would ignore PYTHONHASHSEED; -P, -s and this environment isolate as well
+            self._process = subprocess.Popen(
+                [*jail, interpreter(), "-P", "-s", "-S", "-B", "-c", BOOT, str(PACKAGE), json.dumps(settings)],
+                env=environment(),
+                cwd="/",
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C must reach only the trainer, which ends its zygotes
+            )
+        except OSError as error:
+            self._control.close()
+            raise SandboxError(f"{(jail or [interpreter()])[0]} cannot be started: {error}") from None
+        finally:
+            theirs.close()
+        self._deadline = time.monotonic() + START_TIMEOUT
+        self._locks: dict[str, Any] | None = None
+        self._used = False
+        self.tasks = running_tasks(NOBODY if os.getuid() == 0 else os.getuid()) + THREADS
+
+    def locks(self) -> dict[str, Any]:
+        """Return the active locks, once it is ready."""
+        if self._locks is None:
+            message = self._receive(self._deadline)
+            if not message.startswith(b"ready "):
+                reason = message.decode(errors="replace").removeprefix("failed ") or "it ended, or took too long"
+                raise SandboxError(f"a zygote cannot be started: {reason}")
+            self._locks = json.loads(message.removeprefix(b"ready "))
+        return self._locks
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def fork(self) -> socket.socket:
+        """Fork a new process in the sandbox and return the trainer's end of its only socket."""
+        self.locks()
+        ours, theirs = socket.socketpair()
+        try:
+            socket.send_fds(self._control, [b"fork"], [theirs.fileno()])
+        except OSError:
+            ours.close()
+            raise SandboxError("a zygote has ended: was it killed?") from None
+        finally:
+            theirs.close()
+        self._used = True
+        return ours
+
+    def end_samples(self) -> bool:
+        """Kill all forked processes; return True once they are gone, if the zygote still works."""
+        if not self._used:
+            return True
+        self._used = False
+        with contextlib.suppress(OSError):
+            self._control.send(b"end")
+        return self._receive(time.monotonic() + START_TIMEOUT) == b"ended"
+
+    def _receive(self, deadline: float) -> bytes:
+        try:
+            self._control.settimeout(max(0.001, deadline - time.monotonic()))
+            return self._control.recv(4096)
+        except OSError:
+            return b""
+
+    def detach(self) -> None:
+        """Close the parent's control socket in a forked process."""
+        self._control.close()
+
+    def close(self) -> None:
+        """End the process: it exits when its control socket closes, after killing its samples."""
+        self._control.close()
+        try:
+            self._process.wait(timeout=5.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def interpreter() -> str:
+    """Return the path of the Python that runs in the sandbox: this one, without its virtual environment."""
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+
+
+def environment() -> dict[str, str]:
+    """Return a zygote's environment: no tokens, no home. A fixed hash seed makes programs repeatable."""
+    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+    return {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **kept}
+
+
+def running_tasks(uid: int) -> int:
+    """Count the running threads of a user; RLIMIT_NPROC counts all of them."""
+    total = 0
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError):
+                if folder.stat().st_uid == uid:
+                    total += len(os.listdir(folder / "task"))
+    return total
+
+
+OVERHEAD = 4096
+"""Bytes of a message in addition to its value."""
+STARTING = 30.0
+"""Seconds that a sample may take to lock itself, on a busy machine."""
+
+
+class SampleFailure(Exception):
+    """An invalid or missing reply of a sample; neither it nor its zygote is used again."""
+
+    def __init__(self, status: Status, why: str) -> None:
+        super().__init__(why)
+        self.status: Status = status
+
+
+class Connection:
+    """Message exchange with one process in the sandbox.
+
+    Args:
+        line: The trainer's end of the socket.
+        largest: Size limit of a received value, in bytes.
+    """
+
+    def __init__(self, sock: socket.socket, max_output: int) -> None:
+        self._socket, self._max_bytes = sock, 2 * max_output + OVERHEAD  # JSON escapes a line break as two characters
+
+    def start(self, job: Mapping[str, Json]) -> None:
+        """Send a role; return when the process has locked itself.
+
+        Raises:
+            SandboxError: The kernel rejected a lock.
+        """
+        reply = self.request(job, time.monotonic() + STARTING)
+        if "refused" in reply:
+            raise SandboxError(f"a lock is missing: {reply['refused']}")
+        if "ready" not in reply:
+            raise SampleFailure("garbled", "not ready")
+
+    def request(self, message: Mapping[str, Json], deadline: float) -> Message:
+        self.send(message, deadline)
+        return self.receive(deadline)
+
+    def send(self, message: Mapping[str, Json], deadline: float) -> None:
+        try:
+            self._socket.settimeout(_remaining(deadline))
+            self._socket.sendall(pack(message))
+        except TimeoutError:
+            raise SampleFailure("late", "its socket is full") from None
+        except OSError:
+            raise SampleFailure("died", "its process has ended") from None
+
+    def receive(self, deadline: float) -> Message:
+        length = int.from_bytes(self._read(4, deadline), "big")
+        if length > self._max_bytes:
+            raise SampleFailure("garbled", "more output than allowed")
+        try:
+            return unpack(self._read(length, deadline))
+        except EncodingError as error:
+            raise SampleFailure("garbled", str(error)) from None
+
+    def _read(self, count: int, deadline: float) -> bytes:
+        data = bytearray()
+        while len(data) < count:
+            try:
+                self._socket.settimeout(_remaining(deadline))
+                chunk = self._socket.recv(min(count - len(data), 1 << 16))
+            except TimeoutError:
+                raise SampleFailure("late", "no answer in time") from None
+            except OSError:
+                raise SampleFailure("died", "its process has ended") from None
+            if not chunk:
+                raise SampleFailure("died", "its process has ended")
+            data += chunk
+        return bytes(data)
+
+    def close(self) -> None:
+        """Close the socket. The process ends when it next reads, or is killed with its zygote."""
+        self._socket.close()
+
+
+def _remaining(deadline: float) -> float:
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError
+    return remaining
+
 
 MAX_ERROR_LENGTH = 400
 """Largest number of characters of a reported error."""
@@ -90,7 +307,6 @@ class Sample:
         return connection
 
     def _deadline(self) -> float:
-        """Return the end of an input that starts now."""
         now = time.monotonic()
         if self._end is None:
             self._end = now + (self._limits.total or float("inf"))
@@ -99,7 +315,6 @@ class Sample:
         return min(now + self._limits.seconds, self._end)
 
     def close(self) -> None:
-        """End all processes of the sample."""
         for connection in self._connections:
             connection.close()
         self._zygote.end_samples()

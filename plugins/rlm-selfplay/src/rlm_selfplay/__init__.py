@@ -4,8 +4,7 @@ from pathlib import Path
 
 from rlm_plugins import hookimpl
 from rlm_plugins.specs import read_algorithms
-from rlm_selfplay.both_seats import BothSeats
-from rlm_selfplay.duel import duel
+from rlm_selfplay.duel import BothSeats, duel
 from rlm_selfplay.propose_and_solve import ProposeAndSolve
 from rlm_selfplay.role_advantages import RoleBaseline, role_whitened
 from rlm_selfplay.task_environment import proposed_tasks, role, self_play

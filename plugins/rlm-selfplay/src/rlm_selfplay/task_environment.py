@@ -9,10 +9,9 @@ from typing import Any, Literal
 from rlm_plugins.equation.knobs import Count, Share
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.specs import EnvironmentSpec
-from rlm_selfplay import string_expressions
-from rlm_selfplay.languages import LANGUAGES
+from rlm_selfplay import languages
+from rlm_selfplay.languages import JOBS, LANGUAGES, Task, read
 from rlm_selfplay.task_scoring import as_message
-from rlm_selfplay.tasks import JOBS, Task, read
 
 Kind = Literal["deduction", "abduction", "induction", "question"]
 IDENTITY = Task("deduction", "def f(x):\n    return x", ("'Hello World'",), ("'Hello World'",))
@@ -57,8 +56,8 @@ def proposed_tasks(
         task = _initial_task(language, kind, questions, rng)
         train.append(_example(language, task, job))
         if show == "solutions":
-            proposal = string_expressions.proposal(_random_proposal(task, rng)) if job == "propose" else None
-            train[-1]["demonstration"] = proposal or string_expressions.solution(task, rng.random() < slip)
+            proposal = languages.proposal(_random_proposal(task, rng)) if job == "propose" else None
+            train[-1]["demonstration"] = proposal or languages.solution(task, rng.random() < slip)
     test = _held_out(selected_kinds, test_rows) if language == "lines" else []
     return EnvironmentSpec(train=train, test=[_example(language, task, "solve") for task in test])
 
@@ -87,14 +86,14 @@ def _initial_task(language: str, kind: str, questions: Sequence[str], rng: rando
             else Task(kind, IDENTITY.program, IDENTITY.inputs, IDENTITY.outputs)
         )
     while True:
-        task = string_expressions.random_task(kind, rng)
-        if not string_expressions.is_held_out(task):
+        task = languages.random_task(kind, rng)
+        if not languages.is_held_out(task):
             return task
 
 
 def _random_proposal(task: Task, rng: random.Random) -> Task:
     """Return a random task of the same kind; for an induction, random inputs of the same program."""
-    random_task = string_expressions.random_task(task.kind, rng)
+    random_task = languages.random_task(task.kind, rng)
     return Task(task.kind, task.program, random_task.inputs) if task.kind == "induction" else random_task
 
 
@@ -102,8 +101,8 @@ def _held_out(kinds: Sequence[str], count: int) -> list[Task]:
     """Return up to `count` different held-out tasks, the same for every seed."""
     rng, tasks = random.Random("held-out tasks"), dict[str, Task]()
     for number in range(DRAWS * count):
-        task = string_expressions.random_task(kinds[number % len(kinds)], rng)
-        if string_expressions.is_held_out(task):
+        task = languages.random_task(kinds[number % len(kinds)], rng)
+        if languages.is_held_out(task):
             tasks[LANGUAGES["lines"].task_prompt(task)] = task
     return list(tasks.values())[:count]
 

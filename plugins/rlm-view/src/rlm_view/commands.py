@@ -56,9 +56,9 @@ def view(
         data = report(runs[0], step, overrides, with_model=with_model)
         print_result(data, render(data), as_json)
     else:
-        from rlm_view import command
+        from rlm_view import page
 
-        echo(f"written: {command.view(runs, out, lambda line: echo(line, err=True))}")
+        echo(f"written: {page.view(runs, out, lambda line: echo(line, err=True))}")
 
 
 view.panel = "Look"  # type: ignore

@@ -28,9 +28,6 @@ class GrowingLog:
 
     A line without its end is left for the next time; a damaged line is skipped. A shorter file, which a resumed run
     leaves, is read from its start.
-
-    Args:
-        path: The file; it need not exist.
     """
 
     path: Path

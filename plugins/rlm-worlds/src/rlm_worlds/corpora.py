@@ -134,7 +134,7 @@ _KNOBS = """License of the data: {license}. Columns: ``prompt`` (the question, a
 
     Rows without a question or {required} are left out, and so are repeated questions. Held out: `test_rows` examples of
     `test_split` (0: all of them), or, without one, of `split`, drawn with `seed`. `max_rows`: use only the first
-    examples of `split`. {source}"""
+    examples of `split`, all of which are held in memory. {source}"""
 
 
 def _read(corpus: Corpus, table: Any, path: str) -> Any:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rlm_math.algebra.nodes import Node, UnreadableError, number
-from rlm_math.algebra.parser import parse_expression
-from rlm_math.algebra.real_sets import REALS
-from rlm_math.algebra.splitting import (
+from rlm_math.algebra.list_rules import (
     RELATIONS,
     SET_OPERATIONS,
     Parse,
@@ -18,8 +15,10 @@ from rlm_math.algebra.splitting import (
     split,
     with_depth,
 )
-from rlm_math.algebra.tokens import Token
+from rlm_math.algebra.nodes import Node, Token, UnreadableError, number
+from rlm_math.algebra.parser import parse_expression
 from rlm_math.algebra.values import (
+    REALS,
     Items,
     Matrix,
     Named,

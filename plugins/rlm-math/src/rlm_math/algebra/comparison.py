@@ -10,13 +10,10 @@ from typing import Any
 
 import flint
 
-from rlm_math.algebra.balls import Evaluation
 from rlm_math.algebra.equality import are_equal
-from rlm_math.algebra.exact import fold
+from rlm_math.algebra.evaluation import Evaluation, Rules, fold
 from rlm_math.algebra.nodes import Node, UndefinedError, number, substitute, variables
-from rlm_math.algebra.real_sets import are_same_sets
-from rlm_math.algebra.rounding import Rules
-from rlm_math.algebra.values import DOTS, Items, Matrix, Named, Numbers, Relation, Value, as_numbers
+from rlm_math.algebra.values import DOTS, Items, Matrix, Named, Numbers, Relation, Value, are_same_sets, as_numbers
 
 MAX_UNORDERED = 40
 """Items of a list that are compared in any order, beside those that are written alike."""
@@ -242,7 +239,6 @@ def _distinct(items: Sequence[Value], rules: Rules) -> list[Value]:
 
 
 def _is_integer(value: Value) -> bool:
-    """Return True for a value of which identity decides equality."""
     return isinstance(value, Node) and value.op == "number" and not value.places and value.value.denominator == 1
 
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import flint
 
-from rlm_math.algebra.balls import HIGH_PRECISION, Evaluation
-from rlm_math.algebra.exact import SERIES, bits, fold
+from rlm_math.algebra.evaluation import EXACT, HIGH_PRECISION, SERIES, Evaluation, Rules, bits, fold, is_near
 from rlm_math.algebra.nodes import (
     INFINITY,
     MINUS_INFINITY,
@@ -27,7 +26,6 @@ from rlm_math.algebra.nodes import (
     variables,
     walk,
 )
-from rlm_math.algebra.rounding import EXACT, Rules, is_near
 
 MAX_CORNERS = 80
 """Corners of one variable."""

@@ -1,25 +1,98 @@
-"""Rules for several answers: alternatives, lists, signs ±, and operations on sets."""
+"""Top-level structure of tokens, and rules for several answers: alternatives, lists, signs ±, operations on sets."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, product
 
-from rlm_math.algebra.nodes import INFINITY, MINUS_INFINITY, Node, UnreadableError, number
-from rlm_math.algebra.real_sets import REALS, Interval, without
-from rlm_math.algebra.splitting import (
-    RELATIONS,
-    SET_OPERATIONS,
-    Parse,
-    Tokens,
-    contains_mark,
-    is_enclosed,
-    is_mark,
-    kinds_of,
-    split,
-    with_depth,
+from rlm_math.algebra.nodes import (
+    CLOSING,
+    INFINITY,
+    MINUS_INFINITY,
+    OPENING,
+    Node,
+    Token,
+    UnreadableError,
+    number,
+    variables,
 )
-from rlm_math.algebra.tokens import Token
-from rlm_math.algebra.values import DOTS, Items, Named, Numbers, Value, as_numbers, as_solution, combined, listed
+from rlm_math.algebra.parser import parse_expression
+from rlm_math.algebra.values import (
+    DOTS,
+    REALS,
+    Interval,
+    Items,
+    Named,
+    Numbers,
+    Value,
+    as_numbers,
+    as_solution,
+    combined,
+    listed,
+    without,
+)
+
+RELATIONS = {"=": "=", "\\neq": "!=", "\\lt": "<", "\\gt": ">", "\\leq": "<=", "\\geq": ">="}
+"""Mark → kind of relation."""
+SET_OPERATIONS = {"\\cup": "union", "\\cap": "intersection", "\\setminus": "difference"}
+"""Mark → kind of set operation."""
+Tokens = Sequence[Token]
+Parse = Callable[[Tokens], Value]
+"""The parser of answers, which rules call for their parts."""
+
+
+def split(tokens: Tokens, *separators: str) -> list[Tokens]:
+    """Split tokens at separators outside all brackets."""
+    parts: list[list[Token]] = [[]]
+    for token, depth in with_depth(tokens):
+        if depth == 0 and is_mark(token, *separators):
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return list(parts)
+
+
+def with_depth(tokens: Tokens) -> Iterator[tuple[Token, int]]:
+    """Yield each token with the number of brackets that are open after it."""
+    depth = 0
+    for token in tokens:
+        if token.kind == "mark":
+            depth += (token.text in OPENING) - (token.text in CLOSING)
+        yield token, depth
+
+
+def is_mark(token: Token, *texts: str) -> bool:
+    """Return True for one of some marks."""
+    return token.kind == "mark" and token.text in texts
+
+
+def contains_mark(tokens: Tokens, text: str) -> bool:
+    """Return True if a mark occurs."""
+    return any(is_mark(token, text) for token in tokens)
+
+
+def is_enclosed(tokens: Tokens) -> bool:
+    """Return True if the first bracket closes at the last token."""
+    closed = [index for index, (_, depth) in enumerate(with_depth(tokens)) if depth == 0]
+    return closed[:1] == [len(tokens) - 1]
+
+
+def kinds_of(tokens: Tokens) -> list[str]:
+    """Return the kinds of the relations outside all brackets."""
+    return [RELATIONS[token.text] for token, depth in with_depth(tokens) if depth == 0 and is_mark(token, *RELATIONS)]
+
+
+def lone_name(tokens: Tokens) -> str:
+    """Return the name of a variable that is all there is; empty for anything else."""
+    try:
+        node = parse_expression(tokens)
+    except UnreadableError:
+        return ""
+    if node.op == "apply" and node.args[0].op == "symbol":
+        return f"{node.value}({node.args[0].value})"
+    is_name = node.op == "symbol" and node.value in variables(node) - {INFINITY.value}
+    return str(node.value) if is_name else ""
+
 
 MAX_SIGNS = 3
 """Signs ± of one answer."""
@@ -67,7 +140,7 @@ def alternatives(tokens: Tokens, parse: Parse) -> Value | None:
             if all(isinstance(value, Numbers) for value in values):
                 return combined(kind, sets)
             names = {value.name for value in values if isinstance(value, Named)}
-            is_open = len(names) > 1 or all(map(_is_symbol, values))
+            is_open = len(names) > 1 or all(isinstance(value, Node) and value.op == "symbol" for value in values)
             return Items("", tuple(listed(values)), "or" if word == "or" and is_open else "")
     return None
 
@@ -79,10 +152,6 @@ def _is_interval(value: Value) -> bool:
     return (value.opened, value.closed) in (("(", "]"), ("[", ")")) or any(
         item in (INFINITY, MINUS_INFINITY) for item in value.items
     )
-
-
-def _is_symbol(value: Value) -> bool:
-    return isinstance(value, Node) and value.op == "symbol"
 
 
 def _solutions(values: list[Value]) -> list[Value]:

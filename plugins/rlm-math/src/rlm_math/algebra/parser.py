@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlm_math.algebra.nodes import DEGREE, INDEX, INFINITY, Node, UnreadableError, number, substitute
-from rlm_math.algebra.tokens import Token
-from rlm_math.numbers import parse_number
+from rlm_math.algebra.nodes import DEGREE, INDEX, INFINITY, Node, Token, UnreadableError, number, substitute
+from rlm_math.units import parse_number
 
 _GREEK = (
     "alpha beta gamma delta epsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi "

@@ -10,13 +10,10 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rlm_sandbox.inside.channel import Channel, serve
-from rlm_sandbox.inside.decoding import decode
-from rlm_sandbox.inside.encoding import ByValue, encode
-from rlm_sandbox.inside.errors import class_names, error_message, rebuild_error
+from rlm_sandbox.inside.channel import Channel, class_names, error_message, rebuild_error, serve
+from rlm_sandbox.inside.exchange import OPERATORS
 from rlm_sandbox.inside.heap import Heap
-from rlm_sandbox.inside.operators import OPERATORS
-from rlm_sandbox.inside.protocol import EncodingError, Json, Message
+from rlm_sandbox.inside.wire import ByValue, EncodingError, Json, Message, decode, encode
 
 MODULE = "solution"
 
@@ -173,7 +170,6 @@ def _kind(value: Any) -> str:
 
 
 def _is_array(value: object) -> bool:
-    """Return True for an array or number of NumPy."""
     return type(value).__module__ == "numpy" and hasattr(value, "tolist")
 
 

@@ -12,8 +12,8 @@ from rlm_sandbox.inside import pytest_like
 from rlm_sandbox.inside.candidate import MODULE
 from rlm_sandbox.inside.channel import Answer, Channel, serve
 from rlm_sandbox.inside.exchange import Exchange
-from rlm_sandbox.inside.protocol import Json
 from rlm_sandbox.inside.statements import SETTLE, compiled
+from rlm_sandbox.inside.wire import Json
 
 
 def install_stand_ins() -> None:

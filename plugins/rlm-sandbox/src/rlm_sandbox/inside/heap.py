@@ -11,9 +11,19 @@ from operator import is_
 from sys import getrefcount
 from typing import Any
 
-from rlm_sandbox.inside.decoding import Decoders, decode
-from rlm_sandbox.inside.encoding import ENCODERS, ByValue, Encoder, Extra, declared_type, encode
-from rlm_sandbox.inside.protocol import EncodingError, Json, Message
+from rlm_sandbox.inside.wire import (
+    ENCODERS,
+    ByValue,
+    Decoders,
+    Encoder,
+    EncodingError,
+    Extra,
+    Json,
+    Message,
+    declared_type,
+    decode,
+    encode,
+)
 
 _HELD_BY_A_DICT = {0: list[int]()}
 _UNHELD = getrefcount(_HELD_BY_A_DICT[0])
@@ -112,7 +122,6 @@ class Heap(ByValue):
         self._forget(message.get("forget", ()))
 
     def settle(self) -> None:
-        """Apply the delayed changes."""
         if self._waiting:
             waiting, self._waiting, self._copies = self._waiting, {}, {}
             for number, content in waiting.items():

@@ -22,7 +22,6 @@ class raises:
 
     @property
     def type(self) -> Any:
-        """The class of the exception."""
         return type(self.value)
 
     def __enter__(self) -> raises:
