@@ -91,14 +91,13 @@ def papers() -> dict[str, Any]:
     """Train every recipe of recipes/papers that has a data set for two steps."""
     sys.path.insert(0, str(TESTS))
     import conftest  # noqa: F401  # hides installed plugins: the tests load their own
-    from test_papers import OF_DATA, WORLD, environments, two_steps
+    from golden_run import write_pool
+    from test_papers import OF_DATA, two_steps
 
     stopped, shares = [], {}
     with TemporaryDirectory() as name:
         os.chdir(name)
-        rows = environments.addition(**WORLD).train
-        entries = [{"prompt": row["prompt"], "completion": "2", "reward": 1.0} for row in rows]
-        Path("successes.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        write_pool(Path("successes.jsonl"))
         for file in OF_DATA:
             with recorded() as largest:
                 try:

@@ -34,17 +34,9 @@ def recipe(folder: Path, kind: str = "full", **trainer: Any) -> Path:
         "evaluation": {"metric": "length", "rows": 2, "max_new_tokens": 4},
         "model": {"name": "scratch", "hidden": 16, "heads": 2, "intermediate": 16},
         "algorithm": {"name": "grpo", "penalties": []},
-        "trainer": {
-            "max_steps": 4,
-            "per_device_train_batch_size": 8,
-            "num_generations": 4,
-            "max_completion_length": 4,
-            "learning_rate": 1e-3,
-            "save_steps": 1,
-            "gradient_checkpointing": False,
-            **trainer,
-        },
-    }
+        "trainer": {"max_steps": 4, "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 4,
+            "learning_rate": 1e-3, "save_steps": 1, "gradient_checkpointing": False, **trainer},
+    }  # fmt: skip
     changes = KINDS[kind]
     document["model"] |= changes.get("model", {})
     document["algorithm"] = changes.get("algorithm", document["algorithm"])

@@ -213,8 +213,7 @@ ATTACKS: dict[str, Attack] = {
     "a log of four terabytes": a_huge_log,
     "a manifest nested deeply": text("manifest.json", "[" * 100_000),
     "a manifest of other types": edit(
-        "manifest.json",
-        lambda m, _: m | {"stages": {STAGE: []}, "changes": 3, "hardware": 7, "processes": {"a": []}},
+        "manifest.json", lambda m, _: m | {"stages": {STAGE: []}, "changes": 3, "hardware": 7, "processes": {"a": []}}
     ),
     "checksums that lead outside": edit(
         f"{LAST}/{CHECKSUMS}", lambda c, _: {"files": c["files"] | {"../../../outside": {"size": 4, "sha256": "0"}}}

@@ -1,8 +1,9 @@
-"""The benchmark of the algorithms, on a recipe of two steps: it measures each once and reports it."""
+"""The benchmark of the algorithms and the turns from GRPO to PPO: each is measured once and reported."""
 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,47 @@ import paper_packages
 import pytest
 import rows as benchmark
 import torch
+import turns
+import yaml
 from eight_bits import logprobs, rounded
-from fixtures_benchmark import lesson
 from row_settings import LEFT_OUT, NOTES, OWN
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from rlm_plugins import recipe
+from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import BUILTIN, Registry
+from rlm_plugins.report.objective_text import objective
+from rlm_plugins.stage import Stage
+
+
+def lesson(algorithm: str, **trainer: Any) -> str:
+    """Return the recipe of a lesson as YAML.
+
+    Args:
+        algorithm: The row.
+        **trainer: Of its stage, beside what keeps it small.
+    """
+    first: dict[str, Any] = {"max_steps": 1, "per_device_train_batch_size": 4, "save_strategy": "no"}
+    then = {"per_device_train_batch_size": 8, "max_completion_length": 4}
+    small = {"layers": 1, "hidden": 16, "heads": 2, "intermediate": 16}
+    return yaml.safe_dump(
+        {
+            "environment": {"name": "addition", "digits": 2, "train_rows": 32, "test_rows": 4},
+            "rewards": ["accuracy", {"name": "format", "weight": 0.2}],
+            "evaluation": {"metric": "accuracy", "every": 1, "batch_size": 4, "max_new_tokens": 4},
+            "stages": [
+                {"name": "sft", "model": {"name": "scratch", **small}, "algorithm": "sft", "trainer": first},
+                {
+                    "name": "row",
+                    "model": {"lora": {"r": 2, "target_modules": "all-linear"}},
+                    "algorithm": algorithm,
+                    "trainer": {**then, **trainer},
+                },
+            ],
+        },
+        sort_keys=False,
+    )
+
 
 LESSON = lesson("dapo", max_steps=9, num_generations=4, learning_rate=1e-3)
 
@@ -94,3 +130,67 @@ def test_every_algorithm_is_measured_or_excluded_for_a_reason() -> None:
     of_packages = {name for package in paper_packages.PACKAGES for name in getattr(package, "rlm_algorithms", dict)()}
     for name in (*OWN, *LEFT_OUT, *NOTES):
         assert name in {*known, *of_packages}, name
+
+
+TURNED = {
+    "2-no-std": {"advantage"},
+    "3-leave-one-out": {"advantage"},
+    "4-critic": {"advantage", "penalties", "critic"},
+    "5-whitened": {"advantage"},
+    "6-lambda": {"advantage"},
+    "7-ppo": {"shapers"},
+    "8-one-answer": {"num_generations"},
+}
+"""A critic comes with the term that teaches it."""
+
+
+def last(file: Path) -> Stage:
+    return compose(recipe.load(file), Registry(), build_environment=False)[-1]
+
+
+def symbols(stage: Stage) -> dict[str, Any]:
+    """Return the settings of a stage without its name, model and algorithm name."""
+    body = json.loads(json.dumps(stage.body))
+    rest = {key: x for key, x in body.items() if key not in ("name", "algorithm", "trainer", "model")}
+    return {**rest, **body["trainer"], **{key: x for key, x in body["algorithm"].items() if key != "name"}}
+
+
+def test_every_recipe_changes_one_symbol() -> None:
+    files = turns.turns(turns.LESSON)
+    assert [file.stem for file in files[1:]] == list(TURNED)
+    for before, after in pairwise(files):
+        one, other = symbols(last(before)), symbols(last(after))
+        turned = {key for key in {*one, *other} if one.get(key) != other.get(key)}
+        assert turned == TURNED[after.stem], after.stem
+
+
+def test_turns_start_with_grpo_and_end_with_ppo() -> None:
+    first, *_, ppo = (last(file) for file in turns.turns(turns.LESSON)[:-1])
+    assert first.equation is not None
+    assert first.equation.advantage.part.name == "group_relative"
+    assert ppo.body["algorithm"]["name"] == "ppo"
+    assert ppo.equation is not None
+    assert objective(vars(ppo.equation)).startswith("loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â)")
+
+
+def test_the_curves_are_those_of_the_recipes() -> None:
+    records = turns.read(turns.LESSON / turns.FILE)
+    files = [file.stem for file in turns.turns(turns.LESSON)]
+    found = turns.curves(records)
+    assert list(found) == files
+    steps = last(turns.turns(turns.LESSON)[0]).settings["max_steps"]
+    for points in found.values():
+        assert (points[0][0], points[-1][0]) == (0, steps)
+    assert turns.table(records) in (turns.LESSON / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_each_turn_trains_from_its_own_start(tmp_path: Path) -> None:
+    (tmp_path / "1-a.yaml").write_text(lesson("ppo", max_steps=1, num_generations=1, save_strategy="no"))
+    assert turns.main(["--lesson", str(tmp_path), "--runs", str(tmp_path), "--seeds", "0"]) == 0
+    (record,) = turns.read(tmp_path / turns.FILE)
+    assert (record["recipe"], record["seed"], [step for step, _ in record["curve"]]) == ("1-a", 0, [0, 1])
+    assert (tmp_path / "curves.png").stat().st_size > 0
+    before = (tmp_path / turns.FILE).read_text()
+    assert turns.main(["--lesson", str(tmp_path), "--runs", str(tmp_path), "--seeds", "0"]) == 0
+    assert (tmp_path / turns.FILE).read_text() == before, "what has been measured is not measured again"

@@ -296,28 +296,6 @@ def test_resume_rejects_another_recipe_with_its_differences(recipe: Path, unfini
 
 
 @pytest.mark.slow
-def test_resume_refuses_another_version_of_a_plugin(recipe: Path) -> None:
-    part = recipe.parent / "polite.py"
-    part.write_text(reward("politeness"))
-    recipe.write_text("plugins: {load: [./polite.py]}\n" + RECIPE.replace("[accuracy", "[politeness, accuracy"))
-    output_of("train", recipe)
-    folder = recipe.parent / "runs" / "mine"
-    (folder / "summary.json").unlink()
-    (folder / "02-tell" / "done").unlink()
-    part.write_text(reward("politeness", "return [1.0] * len(completions)"))
-    result = rlm("train", recipe, "--resume")
-    assert result.exit_code == 2
-    assert "code.polite.py" in result.stderr
-    copy = folder / "plugins" / "polite.py"
-    before = copy.read_text()
-    copy.write_text(part.read_text())
-    for command in (["train", folder, "--resume"], ["check", folder], ["eval", folder]):
-        assert "code.polite.py" in rlm(*command).stderr
-    copy.write_text(before)
-    output_of("train", folder, "--resume")  # the run has a copy of its own
-
-
-@pytest.mark.slow
 def test_a_run_folder_stands_for_its_recipe(unfinished: Path) -> None:
     output_of("train", unfinished, "--resume")
     assert (unfinished / "summary.json").exists()

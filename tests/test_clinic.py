@@ -76,23 +76,14 @@ TRAINER = {
 }
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "reward that raises": ("failing_reward", {"rewards": [{"name": "broken", "on_error": "zero"}, FORMAT]}),
-    "epsilon of 1e-6": (
-        "clipped_update",
-        {"algorithm": {"name": "grpo", "policy_loss": {"epsilon": 1e-6}}, "trainer": {"num_iterations": 4}},
-    ),
-    "tiny coefficient of the KL penalty": (
-        "kl_runaway",
-        {
-            "algorithm": {"name": "grpo", "penalties": {"kl": {"beta": 1e-6}}},
-            "trainer": {"learning_rate": 1.5e-2},
-        },
-    ),
-    "critic that does not learn": (
-        "critic_lags",
-        {"algorithm": "orz", "critic": {"learning_rate": 1e-12}, "rewards": [{"name": "accuracy", "weight": 5.0}]},
-    ),
+    "epsilon of 1e-6": ("clipped_update",
+        {"algorithm": {"name": "grpo", "policy_loss": {"epsilon": 1e-6}}, "trainer": {"num_iterations": 4}}),
+    "tiny coefficient of the KL penalty": ("kl_runaway",
+        {"algorithm": {"name": "grpo", "penalties": {"kl": {"beta": 1e-6}}}, "trainer": {"learning_rate": 1.5e-2}}),
+    "critic that does not learn": ("critic_lags",
+        {"algorithm": "orz", "critic": {"learning_rate": 1e-12}, "rewards": [{"name": "accuracy", "weight": 5.0}]}),
     "weight of 1e-9": ("vanishing_advantage", {"algorithm": "dr_grpo", "rewards": [{"name": "plain", "weight": 1e-9}]}),
-}
+}  # fmt: skip
 """Faults whose findings `test_sick_runs` does not have in a run, and no rule on settings or data has."""
 
 

@@ -138,111 +138,59 @@ def test_a_checkpoint_may_be_named_where_a_part_could_be(tmp_path: Path, monkeyp
 WRONG: list[tuple[list[str], str, str]] = [
     # unknown names and knobs
     (["algorithm=grop"], "algorithm (", "unknown part 'grop' for `algorithm` | did you mean 'grpo'?"),
-    (["algorithm.policy_loss=nobody/clip"], "algorithm.policy_loss (", "unknown part 'nobody/clip'"),
     (["environment=jsonl"], "environment (", "unknown part 'jsonl' | `{name: dataset, path: …}`"),
-    (["model=scrach"], "model (", "did you mean 'scratch'?"),
     (["model=./nowhere"], "model (", "there is no folder or file './nowhere'"),
     (["environment.digit=3"], "environment.digit (command line)", "unknown knob 'digit' | did you mean 'digits'?"),
     (["rewards.0.wieght=3"], "rewards[0].wieght (", "untagged, weight, as | did you mean 'weight'?"),
-    (["environment.digits='3'"], "environment.digits (command line)", "remove the quotes"),
-    (["environment=dataset"], "environment.path (command line)", "requires the knob 'path'"),
     # rows
-    (
-        ["algorithm=rloo", "algorithm.importance.x=1"],
-        "algorithm.importance (",
-        "the algorithm has no part here | name one",
-    ),
+    (["algorithm=rloo", "algorithm.importance.x=1"], "algorithm.importance (",
+        "the algorithm has no part here | name one"),
     (["algorithm.penalties.kll.beta=1"], "algorithm.penalties (", "did you mean 'kl'?"),
     (["algorithm=no_beta"], "algorithm.penalties[0].beta (", "the key 'beta' is missing"),
     (["algorithm=bare"], "algorithm.aggregator (", "the algorithm has no aggregator | token_mean"),
     (["algorithm.advantage=none"], "algorithm.advantage (command line)", "has no advantage | group_relative"),
     (["algorithm=sft", "algorithm.filters=[nonzero_std]"], "algorithm.filters (", "'sft' | takes no `filters`"),
     (["algorithm=sft", "algorithm.sampler=in_order"], "algorithm.sampler (", "a loss of its own | than sft"),
-    (
-        ["algorithm=sapo@verl"],
-        "algorithm (",
-        "allowed: sapo, sapo@trl\n | did you mean 'sapo@trl'? | variants of verl: grpo@verl, dr_grpo@verl",
-    ),
+    (["algorithm=sapo@verl"], "algorithm (",
+        "allowed: sapo, sapo@trl\n | did you mean 'sapo@trl'? | variants of verl: grpo@verl, dr_grpo@verl"),
     # keys and knobs in the wrong place
-    (
-        ["algorithm.policy_loss.beta=0.1"],
-        "algorithm.policy_loss.beta (",
-        "unknown knob 'beta' of 'clip' | "
-        "hint: 'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`",
-    ),
-    (
-        ["algorithm.penalties=[{name: adaptive_kl, beta: 0.1, taget: 1.0}]"],
-        "algorithm.penalties[0].target (",
-        "requires the knob 'target' | found 'taget': did you mean 'target'?",
-    ),
+    (["algorithm.policy_loss.beta=0.1"], "algorithm.policy_loss.beta (", "unknown knob 'beta' of 'clip' | "
+        "hint: 'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`"),
     # groups that are too small
-    (
-        ["trainer.num_generations=1"],
-        "algorithm.advantage (",
+    (["trainer.num_generations=1"], "algorithm.advantage (",
         "`group_relative` compares the completions of a group: in groups of 1 it is 0 whatever the rewards are | "
-        "allowed: `trainer.num_generations` of 2 or more | hint: an advantage for groups of 1: gae",
-    ),
+        "allowed: `trainer.num_generations` of 2 or more | hint: an advantage for groups of 1: gae"),
     (["algorithm=pass_at_k", "trainer.num_generations=4"], "algorithm.advantage (", "groups of 4 | of 5 or more"),
     # refills that disagree
-    (
-        ["algorithm.filters=[{name: nonzero_std, refill: 3}, {name: accuracy_band, refill: 5}]"],
-        "algorithm.filters (",
-        "`nonzero_std` has `refill: 3` and `accuracy_band` has `refill: 5` | the same `refill` in each",
-    ),
+    (["algorithm.filters=[{name: nonzero_std, refill: 3}, {name: accuracy_band, refill: 5}]"], "algorithm.filters (",
+        "`nonzero_std` has `refill: 3` and `accuracy_band` has `refill: 5` | the same `refill` in each"),
     # names of rewards
     # needs against supplies
-    (
-        ["algorithm.advantage=gae"],
-        "algorithm.advantage (command line)",
-        "`gae` requires a critic, but no loss term trains one | `{name: value_loss, beta: 1.0}`",
-    ),
+    (["algorithm.advantage=gae"], "algorithm.advantage (command line)",
+        "`gae` requires a critic, but no loss term trains one | `{name: value_loss, beta: 1.0}`"),
     (["algorithm.importance=none"], "algorithm.policy_loss (", "`clip` requires `ratio` | add `importance: token`"),
-    (
-        ["algorithm.token_weights=[needs_engine]"],
-        "algorithm.token_weights[0] (",
-        "requires `rollout_logp` | use_vllm: true",
-    ),
+    (["algorithm.token_weights=[needs_engine]"], "algorithm.token_weights[0] (",
+        "requires `rollout_logp` | use_vllm: true"),
     # rewards
     (["rewards=[]"], "rewards (command line)", "this algorithm requires rewards | accuracy, format, length"),
     (["rewards=[length, length]"], "rewards[1] (command line)", "two rewards have the label 'length' | `as: …`"),
     (["evaluation.metric=acuracy"], "evaluation.metric (command line)", "allowed: accuracy, format | 'accuracy'?"),
-    (
-        ["rewards=[judge]"],
-        "rewards[0] (command line)",
+    (["rewards=[judge]"], "rewards[0] (command line)",
         "the reward 'judge' requires the column 'solution' | which the training examples of 'addition' lack | "
-        "the columns answer",
-    ),
+        "the columns answer"),
     (["rewards=[player]"], "rewards[0] (", "is a single-turn environment"),
     # the third wall
     (["trainer.lerning_rate=1"], "trainer.lerning_rate (command line)", "did you mean 'learning_rate'?"),
-    (
-        ["trainer.epsilon=0.3"],
-        "trainer.epsilon (command line)",
-        "say `algorithm.policy_loss: {name: clip, epsilon: …}`",
-    ),
-    (
-        ["trainer.num_generations=3"],
-        "trainer.num_generations (command line)",
-        "which 8 completions | num_generations 2, 4 or 8",
-    ),
     (["model.lora.inference_mode=true"], "model.lora.inference_mode (command line)", "cannot be set here"),
     # parts that fail, and their worlds
     (["model.hidden=7"], "model.hidden (command line)", "expected `hidden` to be a multiple of 2 · `heads`"),
-    (
-        ["environment={name: world, kind: raises}"],
-        "environment (command line)",
-        "'invalid_parts/world' failed: ValueError: the disk is on fire",
-    ),
+    (["environment={name: world, kind: raises}"], "environment (command line)",
+        "'invalid_parts/world' failed: ValueError: the disk is on fire"),
     (["environment={name: world, kind: empty}"], "environment (", "the environment 'world' has no training examples"),
-    (
-        ["environment={name: world, kind: null prompt}"],
-        "environment (",
-        "training example 5 of 'world' has an empty prompt: None",
-    ),
     (["environment={name: world, kind: no prompt}"], "environment (", "no column 'prompt' | did you mean 'promt'?"),
     (["environment={name: world, kind: reserved}"], "environment (", "have a column 'completions' | rename it"),
     (["environment=world", "algorithm=sft", "rewards=[judge]"], "environment (", "requires the column 'demonstration'"),
-]
+]  # fmt: skip
 """Overrides, the place that the error names, and its words, between bars."""
 
 
@@ -323,7 +271,7 @@ def plugin_registry() -> Registry:
     return Registry([ODD_PARTS])
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=3 * settings().max_examples, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(ADDRESSES, VALUES), min_size=1, max_size=3))
 def test_any_override_is_run_or_refused(
     tmp_path_factory: pytest.TempPathFactory, plugin_registry: Registry, overrides: list[tuple[str, str]]

@@ -34,9 +34,7 @@ WITH_DEFAULTS: dict[str, dict[str, Any]] = {
     "bounded": {"knobs": {"low": -0.5, "high": 0.5}},
     "off_policy_mask": {"knobs": {"threshold": 0.05}},
     "adaptive_entropy": {"knobs": {"target": 2.0}},
-    "micro_batch_token_mean": {
-        "exceptions": {"split": "it is TRL's bnpo: a mean over micro-batches of their means"},
-    },
+    "micro_batch_token_mean": {"exceptions": {"split": "it is TRL's bnpo: a mean over micro-batches of their means"}},
 }
 """Part → its examples, the knobs without a default, and its exceptions, if it has any."""
 VARIANTS: list[tuple[str, dict[str, Any], dict[str, str]]] = [

@@ -209,11 +209,7 @@ CUT = {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 8}
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "buffer", "last", "steps"),
-    [
-        ("shared", CUT, 5, (4,)),
-        ("head", {"num_iterations": 2}, 6, (2, 4)),
-        ("separate", CUT, 5, (1, 4)),
-    ],
+    [("shared", CUT, 5, (4,)), ("head", {"num_iterations": 2}, 6, (2, 4)), ("separate", CUT, 5, (1, 4))],
     ids=["shared-accumulated", "head-two-epochs", "separate-accumulated"],
 )
 def test_resumed_equals_uninterrupted(

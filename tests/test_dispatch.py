@@ -1,14 +1,19 @@
-"""Errors of parts that return invalid results or raise."""
+"""Errors of parts that return invalid results or raise, and shapes that do not fit."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 import torch
 from fixtures_equations import equation, loss_batch, part, scoring
+from jaxtyping import TypeCheckError
 
 from rlm_plugins.builtin import advantages, shapers
+from rlm_plugins.builtin.advantages import gae, group_relative
+from rlm_plugins.builtin.policy_losses import clip
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.equation.step import objective, score
 from rlm_plugins.errors import PartError, RecipeError
@@ -107,3 +112,26 @@ def test_infinite_reward_names_reward_and_completion() -> None:
     named = {"format": torch.zeros(2), "speed": torch.tensor([0.0, torch.inf])}
     with pytest.raises(PartError, match=r"reward 'speed': the reward of completion 1 is inf"):
         score(scoring([1.0, torch.inf], named_rewards=named), equation())
+
+
+def test_lengths_that_do_not_fit_are_caught() -> None:
+    with pytest.raises(TypeCheckError, match="group"):
+        group_relative(torch.ones(3), torch.zeros(2, dtype=torch.long))
+    with pytest.raises(TypeCheckError, match="mask"):
+        gae(torch.ones(2, 3), torch.ones(2, 3), torch.ones(2, 4).bool())
+
+
+def test_kinds_of_numbers_that_do_not_fit_are_caught() -> None:
+    with pytest.raises(TypeCheckError, match="mask"):
+        gae(torch.ones(2, 3), torch.ones(2, 3), torch.ones(2, 3))
+
+
+def test_one_advantage_per_sequence_broadcasts() -> None:
+    assert clip(torch.ones(2, 3), torch.ones(2, 1)).shape == (2, 3)
+
+
+def test_shapes_are_not_checked_outside_tests() -> None:
+    code = "from rlm_plugins.builtin import advantages; print(hasattr(advantages.gae, '__wrapped__'))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "False"
+    assert hasattr(gae, "__wrapped__")  # and here it does

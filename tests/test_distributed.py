@@ -89,11 +89,7 @@ CRITICS = {
 }
 """Kind of critic → a row: one each for KL in the reward, λ by length, and a generation that is left alone early."""
 
-GENERATORS = {
-    "transformers": "transformers",
-    "fast": "fast",
-    "inverse": "{name: fast, sampling: inverse_cdf}",
-}
+GENERATORS = {"transformers": "transformers", "fast": "fast", "inverse": "{name: fast, sampling: inverse_cdf}"}
 CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     **{
         name: (overrides if name in TWO_STEPS else (*overrides, *ONCE), (), HALVES)

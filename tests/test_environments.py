@@ -1,11 +1,12 @@
-"""Environments: their examples, held-out sets, and errors with a hint."""
+"""Environments: addition, data sets, held-out examples, and errors with a hint."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from itertools import islice, pairwise
+import random
+from collections import Counter
+from itertools import islice, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from rlm_plugins.builtin.environments import addition, dataset
 from rlm_plugins.builtin.rewards import accuracy, format
+from rlm_plugins.data.addition import Difficulty, Problem, count, draw
 from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry.part import Part
 
@@ -61,35 +63,26 @@ def test_addition_rejects_impossible_knobs(knobs: dict[str, Any]) -> None:
 # ---- dataset: where it is read from
 
 
-def _jsonl(folder: Path) -> str:
-    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
-    return str(folder / "rows.jsonl")
+KINDS = ["rows.jsonl", "rows.csv", "rows.parquet", "splits", "data"]
 
 
-def _csv(folder: Path) -> str:
-    datasets.Dataset.from_list(ROWS).to_csv(folder / "rows.csv", index=False)
-    return str(folder / "rows.csv")
-
-
-def _parquet(folder: Path) -> str:
-    datasets.Dataset.from_list(ROWS).to_parquet(folder / "rows.parquet")
-    return str(folder / "rows.parquet")
-
-
-def _saved_splits(folder: Path) -> str:
-    rows = datasets.Dataset.from_list(ROWS)
-    datasets.DatasetDict(train=rows, test=rows.select(range(4))).save_to_disk(folder / "splits")
-    return str(folder / "splits")
-
-
-def _folder(folder: Path) -> str:
-    (folder / "data").mkdir()
-    (folder / "data" / "train.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
-    (folder / "data" / "test.jsonl").write_text("\n".join(map(json.dumps, ROWS[:4])))
-    return str(folder / "data")
-
-
-KINDS = [_jsonl, _csv, _parquet, _saved_splits, _folder]
+def _write(where: Path) -> str:
+    """Write `ROWS` in the way that the name asks for; a folder also has four rows of tests."""
+    rows, lines = datasets.Dataset.from_list(ROWS), [json.dumps(row) + "\n" for row in ROWS]
+    match where.name:
+        case "rows.csv":
+            rows.to_csv(where, index=False)
+        case "rows.parquet":
+            rows.to_parquet(where)
+        case "splits":
+            datasets.DatasetDict(train=rows, test=rows.select(range(4))).save_to_disk(where)
+        case "data":
+            where.mkdir()
+            (where / "train.jsonl").write_text("".join(lines))
+            (where / "test.jsonl").write_text("".join(lines[:4]))
+        case _:
+            where.write_text("".join(lines))
+    return str(where)
 
 
 @pytest.fixture(autouse=True)
@@ -100,14 +93,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    return _jsonl(tmp_path)
+    return _write(tmp_path / "rows.jsonl")
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("write", KINDS)
-def test_every_kind_of_file_and_folder(write: Callable[[Path], str], streaming: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_file_and_folder(kind: str, streaming: bool, tmp_path: Path) -> None:
     columns = {"answer": "solution"}
-    environment_spec = dataset(path=write(tmp_path), prompt="question", columns=columns, streaming=streaming)
+    environment_spec = dataset(path=_write(tmp_path / kind), prompt="question", columns=columns, streaming=streaming)
     rows = list(environment_spec.train)
     assert [row["prompt"] for row in rows] == [[{"role": "user", "content": row["question"]}] for row in ROWS]
     assert [str(row["answer"]) for row in rows] == [row["solution"] for row in ROWS]
@@ -116,9 +109,9 @@ def test_every_kind_of_file_and_folder(write: Callable[[Path], str], streaming: 
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("write", [_saved_splits, _folder])
-def test_a_test_split(write: Callable[[Path], str], streaming: bool, tmp_path: Path) -> None:
-    where = write(tmp_path)
+@pytest.mark.parametrize("kind", ["splits", "data"])
+def test_a_test_split(kind: str, streaming: bool, tmp_path: Path) -> None:
+    where = _write(tmp_path / kind)
     whole = dataset(path=where, prompt="question", test_split="test", streaming=streaming)
     part = dataset(path=where, prompt="question", test_split="test", test_rows=2, streaming=streaming)
     assert (len(whole.test), len(part.test)) == (4, 2)
@@ -210,11 +203,6 @@ def test_a_held_out_question_is_not_trained_on_where_it_is_repeated(tmp_path: Pa
     assert tested | trained == {row["prompt"] for row in rows}
 
 
-def test_holding_out_everything_is_refused(path: str) -> None:
-    with pytest.raises(RecipeError, match=r"test_rows: 20 of 20 examples are held out, which leaves none"):
-        dataset(path=path, prompt="question", test_rows=20)
-
-
 # ---- dataset: errors with a hint
 
 
@@ -280,3 +268,108 @@ def test_unreachable_hub_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         RecipeError, match=r"(?s)'someone/something' cannot be read: .*hint: .* did not respond within 5 s"
     ):
         dataset(path="someone/something")
+
+
+def carries(problem: Problem) -> int:
+    """Count the carries from digit sums: each carry replaces ten ones by one, so the digit sum loses nine."""
+    digit_sum = [sum(map(int, str(n))) for n in (problem.a, problem.b, problem.a + problem.b)]
+    return (digit_sum[0] + digit_sum[1] - digit_sum[2]) // 9
+
+
+@pytest.mark.parametrize("digits", [1, 2, pytest.param(3, marks=pytest.mark.full)])
+def test_count_equals_enumeration(digits: int) -> None:
+    numbers = range(10 ** (digits - 1), 10**digits)
+    found = Counter(carries(Problem(a, b)) for a, b in product(numbers, numbers))
+    for low, high in product(range(digits + 2), range(digits + 2)):
+        assert count(digits, low, high) == sum(n for k, n in found.items() if low <= k <= high)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 5), (0, 0), (5, 5), (2, 3)])
+def test_sample_has_the_requested_length_and_carries(low: int, high: int) -> None:
+    rng = random.Random(0)
+    for _ in range(300):
+        problem = draw(rng, 5, low, high)
+        assert len(str(problem.a)) == len(str(problem.b)) == 5
+        assert low <= carries(problem) <= high
+
+
+def test_samples_are_uniform() -> None:
+    rng, times = random.Random(0), 40_000
+    drawn = Counter(draw(rng, 2, 1, 1) for _ in range(times))
+    every = count(2, 1, 1)
+    # chi-square over n cells has mean n − 1 and variance 2 (n − 1)
+    expected = times / every
+    missing = every - len(drawn)
+    chi_square = sum((n - expected) ** 2 / expected for n in drawn.values()) + missing * expected
+    assert missing >= 0
+    assert abs(chi_square - (every - 1)) < 5 * (2 * (every - 1)) ** 0.5
+
+
+@pytest.mark.parametrize(("a", "b"), [(347, 285), (999, 1), (5, 12345), (0, 0), (10**40 - 1, 10**40 - 1)])
+def test_demonstrated_work_is_correct(a: int, b: int) -> None:
+    columns, result = Problem(a, b).solve()
+    assert result == str(a + b)
+    for column in columns.split(";"):
+        terms, total = column.split("=")
+        assert sum(map(int, terms.split("+"))) == int(total)
+
+
+def test_omitted_carries_change_the_result() -> None:
+    answers = iter([True, False])
+    columns, result = Problem(777, 777).solve(forget=lambda: next(answers))
+    assert (columns, result) == ("7+7+0=14;7+7+0=14;7+7+1=15", "1544")
+
+
+def test_one_prompt_in_eight_is_held_out() -> None:
+    held = [Problem(a, b).held_out for a in range(100, 400) for b in range(a, 400)]
+    assert sum(held) / len(held) == pytest.approx(1 / 8, abs=0.005)
+
+
+def test_split_does_not_depend_on_the_seed() -> None:
+    """Published figures depend on this split."""
+    held = [p for p in product(range(10, 13), range(10, 20)) if Problem(*p).held_out]
+    assert held == [(11, 13), (11, 14), (12, 16)]
+
+
+@pytest.mark.parametrize(
+    "kind", [Difficulty(range(3, 4), 0, 3), Difficulty(range(1, 4), 0, 3), Difficulty(range(2, 3), 1, 1)]
+)
+def test_no_seed_trains_on_a_test_prompt(kind: Difficulty) -> None:
+    tests = {tuple(sorted(problem)) for problem in kind.tests(50)}
+    assert len(tests) == 50
+    for seed in range(40):
+        trained = {tuple(sorted(problem)) for problem in islice(kind.training(seed), 1000)}
+        assert not trained & tests
+
+
+def test_larger_test_set_starts_with_the_smaller_one() -> None:
+    kind = Difficulty(range(3, 4), 0, 3)
+    assert kind.tests(100)[:10] == kind.tests(10)
+    assert kind.tests(0) == []
+
+
+def test_default_test_set_is_as_hard_as_all_prompts() -> None:
+    """A model that omits every carry scores 30.2 % on all 3-digit sums, and nearly that on the 256 of the test set."""
+
+    def survives(problem: Problem) -> bool:
+        return problem.solve(forget=lambda: True)[1] == str(problem.a + problem.b)
+
+    numbers = range(100, 1000)
+    everywhere = sum(survives(Problem(a, b)) for a, b in product(numbers[::7], numbers[::11])) / (129 * 82)
+    tests = Difficulty(range(3, 4), 0, 3).tests(256)
+    assert everywhere == pytest.approx(0.55 * 0.55, abs=0.01)
+    assert sum(map(survives, tests)) / 256 == pytest.approx(0.55 * 0.55, abs=0.01)
+
+
+def test_too_large_test_set_is_an_error() -> None:
+    with pytest.raises(RecipeError, match=r"expected 100 test problems, but only \d+ of this difficulty"):
+        Difficulty(range(1, 2), 0, 1).tests(100)
+
+
+def test_instruction_follows_the_question_or_is_a_template_around_it() -> None:
+    def text(instruction: str) -> str:
+        return str(addition(test_rows=1, instruction=instruction).test[0]["prompt"][0]["content"])
+
+    question = text("")
+    assert text("Think.") == f"{question}\n\nThink."
+    assert text("User: {question} {x}. Assistant:") == f"User: {question} {{x}}. Assistant:"

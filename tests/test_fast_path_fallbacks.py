@@ -59,33 +59,22 @@ def lora(**changes: Any) -> LoraConfig:
 
 
 KINDS: dict[str, tuple[Callable[[], Made], str, str]] = {
-    "sliding window": (
-        lambda: {"model": random_model("Mistral", **HEADS, sliding_window=12)},
+    "sliding window": (lambda: {"model": random_model("Mistral", **HEADS, sliding_window=12)},
         "the batch is wider than 12 tokens, beyond which positions or attention differ",
-        "not every layer caches keys and values of all tokens",
-    ),
-    "recurrent layers": (
-        lambda: {"model": random_model("Mamba", state_size=4), "peft_config": None},
-        "the model has layers without attention",
-        "the model input `cache_params` is unsupported",
-    ),
-    "virtual tokens": (
-        lambda: {"peft_config": PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)},
-        "the adapter adds virtual tokens to each prompt",
-        "the adapter adds virtual tokens to each prompt",
-    ),
-    "dropout": (
-        lambda: {"peft_config": lora(lora_dropout=0.3)},
-        "dropout is on, and its masks depend on the padding",
-        "dropout is on, and its masks depend on the batch",
-    ),
+        "not every layer caches keys and values of all tokens"),
+    "recurrent layers": (lambda: {"model": random_model("Mamba", state_size=4), "peft_config": None},
+        "the model has layers without attention", "the model input `cache_params` is unsupported"),
+    "virtual tokens": (lambda: {"peft_config": PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)},
+        "the adapter adds virtual tokens to each prompt", "the adapter adds virtual tokens to each prompt"),
+    "dropout": (lambda: {"peft_config": lora(lora_dropout=0.3)}, "dropout is on, and its masks depend on the padding",
+        "dropout is on, and its masks depend on the batch"),
     "random numbers that no module owns to": (
         lambda: {"peft_config": LoHaConfig(task_type="CAUSAL_LM", r=2, target_modules=["q_proj", "down_proj"])},
         USES_RNG,
         USES_RNG,
     ),
     "dora": (lambda: {"peft_config": lora(use_dora=True)}, "", ""),
-}
+}  # fmt: skip
 """What is trained, and why it is read padded and written by transformers; empty: it is not."""
 
 

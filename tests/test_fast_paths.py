@@ -49,15 +49,8 @@ ROWS = sorted(
     for part in REGISTRY
     if part.hook == "rlm_algorithms" and "@" not in part.name and part.target.trainer == "grpo"
 )
-SPOKEN = {
-    "reward",
-    "advantage/abs_mean",
-    "advantage/std",
-    "completions/mean_length",
-    "loss",
-    "grad_norm",
-    "critic/value",
-}
+SPOKEN = {"reward", "advantage/abs_mean", "advantage/std", "completions/mean_length"}
+SPOKEN |= {"loss", "grad_norm", "critic/value"}
 
 
 @pytest.fixture(autouse=True)
@@ -248,16 +241,9 @@ def test_a_coefficient_that_comes_between_two_passes_finds_the_old_policy(tmp_pa
 
 # ------------------------------------------------------------------ the lines of rlm check
 
-EACH = (
-    "padding_free",
-    "skip_zero_advantage",
-    "group_micro_batches",
-    "reuse_old_logprobs",
-    "merge_micro_batches",
-    "fused_lora",
-    "tune_kernels",
-)
-OFF = f"speed={{{', '.join(f'{name}: false' for name in EACH)}, max_tokens_per_micro_batch: null}}"
+EACH = "padding_free skip_zero_advantage group_micro_batches reuse_old_logprobs merge_micro_batches "
+EACH += "fused_lora tune_kernels"
+OFF = f"speed={{{', '.join(f'{name}: false' for name in EACH.split())}, max_tokens_per_micro_batch: null}}"
 RECIPE = """
 environment: {name: addition, digits: 2, test_rows: 4}
 rewards: [accuracy]
@@ -279,37 +265,23 @@ EXPERTS = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2
 @pytest.mark.parametrize(
     ("override", "lines_expected"),
     [
-        (
-            "speed.padding_free=true speed.skip_zero_advantage=true speed.group_micro_batches=true",
-            "padding-free | skipped in the update | grouped by prompt",
-        ),
-        (
-            "speed.group_micro_batches=true",
-            "`speed.padding_free` is off | `speed.skip_zero_advantage` is off | "
-            "shuffled by TRL (forward passes are padded)",
-        ),
+        ("speed.padding_free=true speed.skip_zero_advantage=true speed.group_micro_batches=true",
+            "padding-free | skipped in the update | grouped by prompt"),
+        ("speed.group_micro_batches=true", "`speed.padding_free` is off | `speed.skip_zero_advantage` is off | "
+            "shuffled by TRL (forward passes are padded)"),
         ("algorithm=grpo", "padding-free | still a gradient in kl | grouped by prompt | merged up to"),
-        (
-            "trainer.num_iterations=2",
-            "padding-free | skipped in the update | grouped by prompt | merged up to | "
-            "from the first pass over a generation",
-        ),
-        (
-            "trainer.steps_per_generation=3",
-            "padding-free | skipped in the update | an optimizer step spans generations | recorded during decoding",
-        ),
-        (
-            "speed.padding_free=true speed.group_micro_batches=true speed.max_tokens_per_micro_batch=500",
+        ("trainer.num_iterations=2", "padding-free | skipped in the update | grouped by prompt | merged up to | "
+            "from the first pass over a generation"),
+        ("trainer.steps_per_generation=3",
+            "padding-free | skipped in the update | an optimizer step spans generations | recorded during decoding"),
+        ("speed.padding_free=true speed.group_micro_batches=true speed.max_tokens_per_micro_batch=500",
             "padding-free | `speed.skip_zero_advantage` is off | grouped by prompt | "
-            "500 tokens, each prompt counted once",
-        ),
-        (
-            "model.lora.lora_dropout=0.1 trainer.num_iterations=2",
+            "500 tokens, each prompt counted once"),
+        ("model.lora.lora_dropout=0.1 trainer.num_iterations=2",
             "dropout is on | part of the update (forward passes are padded) | shuffled by TRL | "
-            "a pass of their own (dropout is on",
-        ),
+            "a pass of their own (dropout is on"),
     ],
-)
+)  # fmt: skip
 def test_check_lists_the_active_fast_paths(tmp_path: Path, override: str, lines_expected: str) -> None:
     fused = "`speed.fused_lora` is off" if override.startswith("speed") else "fused linear"
     fused = "`lora_dropout` is set" if "dropout" in override else fused

@@ -1,4 +1,4 @@
-"""The glossary: every logged metric has an entry."""
+"""The glossaries: every logged metric has an entry, each term occurs once, and an unknown name gets a hint."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from fixtures_trainer import clipped, logged, trainer
 from rlm_lab.metrics import METRICS, Metric, find
 
+from rlm_plugins.equation import glossary
+from rlm_plugins.equation.glossary import ENTRIES
 from rlm_plugins.registry import Registry
 
 RECIPE = """
@@ -98,3 +100,25 @@ def test_the_spread_of_the_advantages_is_that_of_all_trained_tokens(tmp_path: Pa
     assert logged(equation_trainer, "advantage/std")[0] == pytest.approx(
         ((tokens - prompts - 1) / (tokens - prompts)) ** 0.5
     )
+
+
+def test_no_term_occurs_twice() -> None:
+    spellings = [spelling for spellings, _ in ENTRIES for spelling in spellings]
+    assert len(spellings) == len(set(spellings)) == len(glossary.TERMS)
+    assert len(ENTRIES) >= 90
+
+
+@pytest.mark.parametrize(
+    ("term", "allowed", "hint"),
+    [
+        ("clip_range", ["epsilon", "epsilon_high", "delta"], "did you mean 'epsilon'?"),
+        ("packing", ["padding_free"], "did you mean 'padding_free'?"),
+        ("loss_agg_mode", ["aggregator", "advantage"], "did you mean 'aggregator'?"),
+        ("vf_coef", ["gamma", "lam"], "'vf_coef' is `penalties.beta` or `value_loss` (penalties): see `rlm explain"),
+        ("epsilom", ["epsilon"], "did you mean 'epsilon'?"),
+        ("nonsense", ["epsilon"], ""),
+    ],
+)
+def test_the_hint_for_an_unknown_name(term: str, allowed: list[str], hint: str) -> None:
+    assert glossary.suggest(term, allowed).startswith(hint)
+    assert bool(glossary.suggest(term, allowed)) == bool(hint)

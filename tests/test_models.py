@@ -182,17 +182,32 @@ def test_a_folder_without_model(tmp_path: Path) -> None:
         pretrained(path=str(tmp_path / "adapter_config.json"))
 
 
-def test_a_config_of_no_known_model(damaged: Path) -> None:
-    (damaged / "config.json").write_text('{"model_type": "qwen99"}')
-    with pytest.raises(RecipeError, match=r"(?s)model: the config of .* cannot be loaded: .*qwen99"):
-        pretrained(path=str(damaged))
+def loaded(folder: Path) -> None:
+    source = pretrained(path=str(folder))
+    source.tokenizer(), source.load()
 
 
-def test_no_weights(damaged: Path) -> None:
-    (damaged / "model.safetensors").unlink()
-    source = pretrained(path=str(damaged))
-    with pytest.raises(RecipeError, match=r"the model of .* cannot be loaded: .*no file named model.safetensors"):
-        source.load()
+DAMAGES: dict[str, str] = {
+    "config.json": "model: the config of .* cannot be loaded: .*qwen99",
+    "model.safetensors": r"the model of .* cannot be loaded: .*no file named model.safetensors",
+    "chat_template.jinja tokenizer.json tokenizer_config.json": "the "
+    "tokenizer of .* has no vocabulary.*hint: save the tokenizer",
+    "tokenizer_config.json": r"no end token \(eos_token\): completions would never end\n  hint: set it in",
+}
+"""Files that are missing, or have another content → words of the error."""
+
+
+@pytest.mark.parametrize("names", DAMAGES)
+def test_a_damaged_folder_is_named(damaged: Path, names: str) -> None:
+    if names == "config.json":
+        (damaged / names).write_text('{"model_type": "qwen99"}')
+    elif names == "tokenizer_config.json":
+        _change(damaged / names, eos_token=None)
+    else:
+        for name in names.split():
+            (damaged / name).unlink()
+    with pytest.raises(RecipeError, match=f"(?s){DAMAGES[names]}"):
+        loaded(damaged)
 
 
 @pytest.mark.parametrize("change", [-1, 3])
@@ -201,21 +216,6 @@ def test_another_vocabulary_than_that_of_the_weights(damaged: Path, change: int)
     _change(damaged / "config.json", vocab_size=found + change)
     with pytest.raises(RecipeError, match=rf"of shape \({found + change}, .* by config.json, got \({found}, "):
         pretrained(path=str(damaged)).load()
-
-
-def test_no_tokenizer(damaged: Path) -> None:
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        (damaged / name).unlink()
-    with pytest.raises(RecipeError, match=r"(?s)the tokenizer of .* has no vocabulary.*hint: save the tokenizer"):
-        pretrained(path=str(damaged)).tokenizer()
-
-
-def test_no_end_token(damaged: Path) -> None:
-    _change(damaged / "tokenizer_config.json", eos_token=None)
-    with pytest.raises(
-        RecipeError, match=r"no end token \(eos_token\): completions would never end\n  hint: set it in"
-    ):
-        pretrained(path=str(damaged)).tokenizer()
 
 
 def test_four_bits_without_bitsandbytes(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,16 +19,7 @@ from rlm_plugins.run.train import train
 
 pytestmark = pytest.mark.full
 
-KEPT = (
-    "num_generations",
-    "max_grad_norm",
-    "adam_beta2",
-    "temperature",
-    "top_p",
-    "top_k",
-    "num_iterations",
-    "target_kl",
-)
+KEPT = "num_generations max_grad_norm adam_beta2 temperature top_p top_k num_iterations target_kl".split()  # noqa: SIM905
 SIZES = {"max_steps": 8, "per_device_train_batch_size": 32, "gradient_accumulation_steps": 1, "learning_rate": 5e-4}
 ALWAYS = {"lr_scheduler_type": "constant", "gradient_checkpointing": False, "save_strategy": "no"}
 EXAMPLES = {"digits": 2, "train_rows": 256, "test_rows": 0}
@@ -104,9 +95,7 @@ def cut_down(file: Path, model: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "file",
-    [f for f in (*PAPERS, *OTHERS) if f.stem not in ("rlhf", "over_optimisation")],
-    ids=lambda f: f.stem,
+    "file", [f for f in (*PAPERS, *OTHERS) if f.stem not in ("rlhf", "over_optimisation")], ids=lambda f: f.stem
 )
 def test_no_alarm(file: Path, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)

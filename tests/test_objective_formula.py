@@ -16,15 +16,7 @@ from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.equation.step import with_own_step_batch
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Bound, Part
-from rlm_plugins.report.objective_text import (
-    about,
-    formula,
-    gist,
-    legend,
-    meaning,
-    objective,
-    slots_of,
-)
+from rlm_plugins.report.objective_text import about, formula, gist, legend, meaning, objective, slots_of
 from rlm_plugins.specs import Algorithm
 
 REGISTRY = Registry()

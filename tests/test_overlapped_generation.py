@@ -43,14 +43,10 @@ CASES = {
     "two updates per batch": {"stale": 3, "num_iterations": 2, "max_steps": 6},
     "four steps old, proximal": {"stale": 4, "equation": decoupled, "max_steps": 6},
     "all weights": {"stale": 2, "pieces": {"peft_config": None}},
-    "several epochs, two micro-batches": {
-        "gradient_accumulation_steps": 2,
-        "num_generations": 2,
-        "max_steps": 11,
-        **FAST,
-    },
+    "several epochs, two micro-batches": {"gradient_accumulation_steps": 2, "num_generations": 2, "max_steps": 11,
+        **FAST},
     "bf16": {"bf16": True, "stale": 2},
-}
+}  # fmt: skip
 RECIPE = """
 environment: {name: addition, digits: 2, test_rows: 4}
 rewards: [accuracy]

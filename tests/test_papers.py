@@ -13,22 +13,21 @@ import pytest
 import torch
 import yaml
 from datasets import Dataset
+from golden_run import CANNED, paper, write_pool
+from golden_run import PAPERS as FILES
 from repetition import one_in
 from rlm_algorithms.replay_rollouts import Replay
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from rlm_plugins import recipe
-from rlm_plugins.builtin import dataset_environment, environments
+from rlm_plugins.builtin import dataset_environment
 from rlm_plugins.cli import app
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
 from rlm_plugins.run.folder import Run
 from rlm_plugins.run.train import train
 
-FOLDER = Path(__file__).parents[1] / "recipes" / "papers"
-CANNED = Path(__file__).parent / "fake_rollouts.py"
-FILES = sorted(FOLDER.glob("*.yaml"))
 PACKAGES = Path(__file__).parent / "paper_packages.py"
 REGISTRY, WITH_CANNED = Registry([PACKAGES]), Registry([CANNED, PACKAGES])
 WITH_TEACHER = {"opd", "iw_opd", "mopd", "gkd", "gkd_top", "sdft", "opsd", "sdpo", "rlsd", "sdar"}
@@ -40,103 +39,43 @@ SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|(script|ours|TRL|verl|OpenRLHF|ROLL|DAP
 """What a comment must say about a number."""
 
 PUBLISHED: dict[str, dict[str, Any]] = {
-    "nlile/hendrycks-MATH-benchmark": {
-        "problem": "What is $1+1$?",
-        "solution": r"It is $\boxed{2}$.",
-        "answer": "2",
-        "subject": "Algebra",
-        "level": 1,
-        "unique_id": "train/algebra/1.json",
-    },
-    "open-r1/DAPO-Math-17k-Processed": {
-        "prompt": "What is $1+1$?",
-        "solution": "2",
-        "data_source": "math_dapo",
-        "source_prompt": [{"role": "user", "content": "What is $1+1$?"}],
-        "ability": "MATH",
-        "reward_model": {"ground_truth": "2", "style": "rule"},
-        "extra_info": {"index": "1"},
-    },
-    "open-r1/OpenR1-Math-220k": {
-        "problem": "What is $1+1$?",
-        "solution": "One more than one.",
-        "answer": "2",
-        "generations": [r"<think>1+1</think>It is $\boxed{2}$.", r"<think>1</think>$\boxed{2}$"],
-    },
-    "HuggingFaceH4/aime_2024": {
-        "id": 60,
-        "problem": "What is $1+1$?",
-        "solution": r"It is $\boxed{2}$.",
-        "answer": "2",
-        "url": "https://artofproblemsolving.com/wiki/index.php/2024_AIME_I_Problems/Problem_1",
-        "year": "2024",
-    },
-    "AI-MO/NuminaMath-CoT": {
-        "source": "synthetic",
-        "problem": "What is $1+1$?",
-        "solution": r"It is $\boxed{2}$.",
-        "messages": [{"role": "user", "content": "What is $1+1$?"}],
-    },
-    "HuggingFaceH4/ultrafeedback_binarized": {
-        "prompt": "What is $1+1$?",
-        "prompt_id": "1",
+    "nlile/hendrycks-MATH-benchmark": {"problem": "What is $1+1$?", "solution": r"It is $\boxed{2}$.", "answer": "2",
+        "subject": "Algebra", "level": 1, "unique_id": "train/algebra/1.json"},
+    "open-r1/DAPO-Math-17k-Processed": {"prompt": "What is $1+1$?", "solution": "2", "data_source": "math_dapo",
+        "source_prompt": [{"role": "user", "content": "What is $1+1$?"}], "ability": "MATH",
+        "reward_model": {"ground_truth": "2", "style": "rule"}, "extra_info": {"index": "1"}},
+    "open-r1/OpenR1-Math-220k": {"problem": "What is $1+1$?", "solution": "One more than one.", "answer": "2",
+        "generations": [r"<think>1+1</think>It is $\boxed{2}$.", r"<think>1</think>$\boxed{2}$"]},
+    "HuggingFaceH4/aime_2024": {"id": 60, "problem": "What is $1+1$?", "solution": r"It is $\boxed{2}$.", "answer": "2",
+        "url": "https://artofproblemsolving.com/wiki/index.php/2024_AIME_I_Problems/Problem_1", "year": "2024"},
+    "AI-MO/NuminaMath-CoT": {"source": "synthetic", "problem": "What is $1+1$?", "solution": r"It is $\boxed{2}$.",
+        "messages": [{"role": "user", "content": "What is $1+1$?"}]},
+    "HuggingFaceH4/ultrafeedback_binarized": {"prompt": "What is $1+1$?", "prompt_id": "1",
         "chosen": [{"role": "user", "content": "What is $1+1$?"}, {"role": "assistant", "content": "2"}],
         "rejected": [{"role": "user", "content": "What is $1+1$?"}, {"role": "assistant", "content": "3"}],
         "messages": [{"role": "user", "content": "What is $1+1$?"}, {"role": "assistant", "content": "2"}],
-        "score_chosen": 8.0,
-        "score_rejected": 2.0,
-    },
-}
+        "score_chosen": 8.0, "score_rejected": 2.0},
+}  # fmt: skip
 """A row as each data set has it on the hub: the columns that the recipes map."""
 
 ANSWER = r"so it is $\boxed{%d}$."
 """How a completion answers where its prompt asks for it."""
 
 KEYS = (
-    *(
-        "learning_rate",
-        "lr_scheduler_type",
-        "warmup_steps",
-        "weight_decay",
-        "adam_beta2",
-        "num_train_epochs",
-        "max_steps",
-    ),
+    *("learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "adam_beta2"),
+    *("num_train_epochs", "max_steps"),
     *("num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation"),
-    *("num_iterations",),
-    *("max_completion_length", "max_length", "temperature", "top_p", "top_k", "max_grad_norm"),
+    *("num_iterations", "max_completion_length", "max_length", "temperature", "top_p", "top_k", "max_grad_norm"),
     *("use_vllm", "vllm_importance_sampling_correction"),
 )
 """`trainer:` in one order, so that `diff` compares two files line by line."""
-
-TINY_MODEL = (
-    "{name: scratch, layers: 1, hidden: 16, heads: 2, intermediate: 32, lora: {r: 2, target_modules: all-linear}}"
-)
-TINY = {
-    "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 1,
-    "steps_per_generation": 2,  # two updates of one generation: in the second one w is not 1
-    "num_generations": 8,
-    "max_completion_length": 4,
-    "warmup_steps": 0,
-    "learning_rate": 0.01,
-    "use_vllm": "false",  # vLLM needs a GPU
-}
-"""Sizes that are replaced, in the recipes that say them."""
-ELSEWHERE = ("flash_rl", "reinforce_pp_baseline", "kpop", "flash_reinforce")
-"""Recipes that weigh by the probabilities of vLLM; here `canned` reports some, about those of TINY_MODEL."""
-
-WORLD = {"digits": 1, "train_rows": 16, "test_rows": 0}
-"""What two steps are taken on."""
 
 
 @pytest.fixture(autouse=True)
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Change to a folder with a pool of completions to replay."""
     monkeypatch.chdir(tmp_path)
-    rows = environments.addition(**WORLD).train
-    entries = [{"prompt": row["prompt"], "completion": "2", "reward": 1.0} for row in rows]
-    Path("successes.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    write_pool(Path("successes.jsonl"))
 
 
 OF_GAMES = [file for file in FILES if file.stem in ("gigpo", "arpo", "echo")]
@@ -244,38 +183,20 @@ def test_data_become_prompts_that_rewards_can_score(file: Path, monkeypatch: pyt
     assert reward.part.call({"completions": shown, "answer": [row["answer"]] * len(shown)}) == [1.0] * len(shown)
 
 
-def sizes(file: Path) -> list[str]:
-    """Return overrides that shrink the sizes of the recipe."""
-    said = recipe.load(file).bodies[0]["trainer"]
-    return [f"trainer.{key}={value}" for key, value in TINY.items() if key in said]
-
-
 def two_steps(file: Path, folder: Path, *further: str, has_engine: bool = False) -> Run:
     """Train two steps with `algorithm:` unchanged; the reward `accuracy` is random. An engine reports log-probs."""
     torch.set_num_threads(1)
-    changes = [
-        f"plugins={{load: [{CANNED}]}}",
-        f"model={TINY_MODEL}",
-        f"environment={json.dumps({'name': 'addition', **WORLD})}",
-        *sizes(file),
-        "trainer.max_steps=2",
-        "trainer.gradient_checkpointing=false",
-        "trainer.save_strategy='no'",
-    ]
-    if (recipe.load(file).bodies[0].get("critic") or {}).get("warmup_steps"):
-        changes += ["critic.warmup_steps=1"]
-    if recipe.load(file).bodies[0].get("rewards"):
-        changes += ["rewards=[{name: coin, as: accuracy}]"]
+    changes = [*paper(file, recipe.load(file).bodies[0]), "trainer.save_strategy='no'"]
+    if has_engine:
+        changes = [change for change in changes if not change.startswith("algorithm.rollouts")]
     if file.stem == "flash_reinforce" and not has_engine:
         changes += ["trainer.stale=1"]  # its gate drops completions whose log-probs are far from the policy's
-    elif file.stem in ELSEWHERE and not has_engine:
+    if file.stem == "kpop" and not has_engine:
         changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
     if file.stem == "prime":
         changes += ["algorithm.filters=[accuracy_band]"]  # its other filter drops truncated ones, here all
     if file.stem == "a2po":
         changes += ["algorithm.policy_loss.beta=1.0"]  # with its 1e-3 gradients are as small
-    if file.stem == "reward_model":
-        changes += ["environment={name: gist, train_rows: 16, test_rows: 0}"]
     return train(recipe.load(file, [*changes, *further]), WITH_CANNED, folder)
 
 
@@ -321,7 +242,7 @@ def test_fast_paths_change_no_algorithm(file: Path, tmp_path: Path) -> None:
 
 def test_offline_error_has_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    run, file = CliRunner(), str(FOLDER / "grpo.yaml")
+    run, file = CliRunner(), str(FILES[0].with_name("grpo.yaml"))
     told = run.invoke(app, ["check", file, "trainer.use_vllm=false"], env={"COLUMNS": "200"})
     assert told.exit_code == 2
     assert "model (grpo.yaml line " in told.stderr

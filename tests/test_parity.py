@@ -26,19 +26,14 @@ SEQUENCE = {"importance_sampling_level": "sequence"}
 CASES: list[dict[str, Any]] = [
     {"loss_type": "grpo", **KL},
     {"loss_type": "grpo", **PIECES, **TWICE},
-    {"loss_type": "bnpo", **TWICE},
     {"loss_type": "bnpo", **PIECES, **KL},
-    {"loss_type": "dr_grpo", "scale_rewards": "none"},
     {"loss_type": "dr_grpo", "scale_rewards": "none", **PIECES, **TWICE, **KL},
     {"loss_type": "dapo", **PIECES, **TWICE, **KL},
-    {"loss_type": "luspo"},
     {"loss_type": "luspo", **SEQUENCE, **PIECES, **TWICE, **KL},
     {"loss_type": "cispo", "epsilon_high": 5.0, **TWICE},
     {"loss_type": "sapo", "num_iterations": 3, **KL},
     {"loss_type": "vespo", **TWICE},
-    {"loss_type": "dapo", **SEQUENCE, **TWICE, **KL},
     {"loss_type": "grpo", **SEQUENCE, "scale_rewards": "batch", **TWICE, **KL},
-    {"loss_type": "dapo", **SEQUENCE, "scale_rewards": "none", **TWICE, **KL},
     {"loss_type": "dapo", "scale_rewards": "batch", "epsilon_high": 0.28, "num_iterations": 3},
     {"loss_type": "dapo", "top_entropy_quantile": 0.2, **TWICE, **KL},
     {"loss_type": "grpo", "epsilon": 0.05, "delta": 1.2, "num_iterations": 3},
@@ -52,6 +47,11 @@ CASES: list[dict[str, Any]] = [
     {"multi_objective_aggregation": "normalize_then_sum", "reward_weights": [1.0], "max_steps": 2},
 ]
 RARE: list[dict[str, Any]] = [
+    {"loss_type": "bnpo", **TWICE},
+    {"loss_type": "dr_grpo", "scale_rewards": "none"},
+    {"loss_type": "luspo"},
+    {"loss_type": "dapo", **SEQUENCE, **TWICE, **KL},
+    {"loss_type": "dapo", **SEQUENCE, "scale_rewards": "none", **TWICE, **KL},
     {"loss_type": "grpo", "scale_rewards": "none", **TWICE, **KL},
     {"loss_type": "grpo", "top_entropy_quantile": 0.5},  # accumulated, TRL computes quantiles of micro-batches
     {"loss_type": "sapo", **PIECES},

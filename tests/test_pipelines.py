@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from test_papers import CANNED, SOURCE, TINY, TINY_MODEL, numbers
+from golden_run import CANNED, cut_down
+from test_papers import test_every_number_has_its_source as check_sources
 
 from rlm_plugins import recipe
 from rlm_plugins.recipe.compose import compose
@@ -23,10 +24,8 @@ pipelines = pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=l
 
 @pipelines
 def test_every_number_has_its_source(file: Path) -> None:
-    lines, found = file.read_text().splitlines(), numbers(file.read_text())
-    assert len(found) == len(set(found)), "one number per line, or a comment does not say which one it means"
-    assert [lines[n] for n in found if not SOURCE.search(lines[n].partition(" # ")[2])] == []
-    for line in lines:
+    check_sources(file)
+    for line in file.read_text().splitlines():
         if product := re.search(r": (\d+) +#.*\((\d+) × (\d+)\)$", line):
             assert int(product[2]) * int(product[3]) == int(product[1])
 
@@ -45,21 +44,8 @@ def test_context_grows_from_stage_to_stage() -> None:
 @pytest.mark.slow
 def test_each_stage_starts_from_the_previous_one(tmp_path: Path) -> None:
     torch.set_num_threads(1)
-    changes = [
-        f"plugins={{load: [{CANNED}]}}",
-        f"model={TINY_MODEL}",
-        "environment={name: addition, digits: 1, train_rows: 16, test_rows: 0}",
-        "rewards=[{name: coin, as: accuracy}]",
-        "trainer.use_vllm=false",
-        "trainer.gradient_checkpointing=false",
-        "trainer.save_strategy='no'",
-        "trainer.per_device_train_batch_size=8",
-        "trainer.learning_rate=0.01",
-    ]
-    small = {key: TINY[key] for key in ("gradient_accumulation_steps", "steps_per_generation", "num_generations")}
-    for number in range(3):
-        stage = {**small, "max_steps": 2, "max_completion_length": 4 + number}
-        changes += [f"stages.{number}.trainer.{key}={value}" for key, value in stage.items()]
+    lengths = [f"stages.{number}.trainer.max_completion_length={4 + number}" for number in range(3)]
+    changes = [*cut_down(recipe.load(STAGED)), *lengths]
     run = train(recipe.load(STAGED, changes), Registry([CANNED]), tmp_path / "run")
     logged = [record for record in run.records() if "loss" in record]
     assert [(line["stage"], line["step"]) for line in logged] == [

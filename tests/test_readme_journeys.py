@@ -1,4 +1,4 @@
-"""The three journeys of the README, executed as written."""
+"""The three journeys of the README, executed as written, and the held-out accuracy after the quickstart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import Result
-from launch_runs import LESSON, ROOT
+from launch_runs import LESSON, ROOT, launch
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
@@ -81,3 +81,24 @@ def test_third_a_new_variant_in_a_file(tmp_path: Path) -> None:
     assert "median" in json.dumps(document)
     again = rlm("check", str(folder / "recipe.yaml"))
     assert again.exit_code == 0, again.output
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_quickstart_learns_the_carry(tmp_path: Path) -> None:
+    """The claim of the README, which is `make demo`; `benchmarks/results/rows.md` has other seeds and rows."""
+    folder = launch(LESSON, tmp_path / "run", 1)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["held_out_rows"] == 256
+    assert summary["before"] <= 0.45
+    assert summary["after"] >= 0.90
+    assert summary["interval"][0] > 0.85
+    example = summary["example"]
+    assert example["before"] != example["after"]
+    for name in ("recipe.yaml", "manifest.json", "metrics.jsonl", "samples.jsonl", "curve.png"):
+        assert (folder / name).stat().st_size > 0, name
+    assert (folder / "02-grpo" / "adapter" / "adapter_model.safetensors").exists()
+    samples = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+    assert all(s["reward"] == pytest.approx(sum(s["shares"].values())) for s in samples)
+    held_out = [line for line in (folder / "metrics.jsonl").read_text().splitlines() if "held_out/accuracy" in line]
+    assert len(held_out) >= 7

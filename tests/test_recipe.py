@@ -1,7 +1,8 @@
-"""Reading a recipe: its structure, inheritance between stages, and overrides of the command line."""
+"""Reading a recipe: its structure, paths, inheritance between stages, and overrides of the command line."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlm_plugins.errors import RecipeError
-from rlm_plugins.recipe import Recipe
+from rlm_plugins.recipe import Recipe, load
 from rlm_plugins.recipe import document as recipe
+from rlm_plugins.recipe.compose import compose, resolved
+from rlm_plugins.recipe.part_lookup import absolute_settings
 from rlm_plugins.recipe.paths import format_path, parse_path
 from rlm_plugins.recipe.sections import SECTIONS, Document
+from rlm_plugins.registry import Registry
 from rlm_plugins.specs import SLOTS
 
 SMALL = """\
@@ -112,23 +116,19 @@ def test_every_key_has_a_description() -> None:
 
 OVERRIDES: list[tuple[str, str, Any]] = [
     ("algorithm.policy_loss.epsilon=0.3", "algorithm.policy_loss", {"epsilon": 0.3}),
-    ("algorithm.name=dapo", "algorithm", {"name": "dapo"}),
     ("algorithm.policy_loss=cispo", "algorithm.policy_loss", {"name": "cispo"}),
     ("algorithm.importance=none", "algorithm.importance", None),
     ("algorithm.penalties.0.beta=0.1", "algorithm.penalties", {"0": {"beta": 0.1}}),
     ("algorithm.penalties.kl.beta=0.1", "algorithm.penalties", {"kl": {"beta": 0.1}}),
-    ("rewards.0.weight=2", "rewards.0", {"name": "accuracy", "weight": 2}),
     ("rewards[0].weight=2", "rewards.0", {"name": "accuracy", "weight": 2}),
     ("rewards.accuracy.weight=2", "rewards.0", {"name": "accuracy", "weight": 2}),
     ("rewards=[format]", "rewards", [{"name": "format"}]),
-    ("environment.digits=4", "environment", {"name": "addition", "digits": 4}),
     ("model.lora.r=16", "model", {"name": "scratch", "hidden": 64, "lora": {"r": 16}}),
     ("model=Qwen/Qwen3-0.6B", "model", {"name": "Qwen/Qwen3-0.6B"}),
     ("trainer.report_to=[wandb, tensorboard]", "trainer.report_to", ["wandb", "tensorboard"]),
     ("trainer.run_name='1e-5'", "trainer.run_name", "1e-5"),
     ("trainer.run_name=", "trainer.run_name", None),
     ("trainer.run_name=a=b", "trainer.run_name", "a=b"),
-    ("evaluation.every=20", "evaluation", {"every": 20}),
 ]
 
 
@@ -180,16 +180,13 @@ WRONG_OVERRIDES = [
     ("algoritm.name=dapo", "algoritm (command line)", "did you mean 'algorithm'?"),
     ("rewards.2.weight=1", "rewards (recipe.yaml line 3)", "0 (accuracy), 1 (format)"),
     (f"rewards.{'9' * 5000}.weight=1", "rewards (recipe.yaml line 3)", "unknown entry '999"),
-    ("rewards.-1.weight=1", "rewards (recipe.yaml line 3)", "unknown entry '-1'"),
     ("rewards.acuracy.weight=1", "rewards (recipe.yaml line 3)", "did you mean 'accuracy'?"),
-    ("rewards.0.weight=heavy", "rewards[0].weight (command line)", "got the string 'heavy'"),
     ("rewards.0.weight='2'", "rewards[0].weight (command line)", "remove the quotes"),
     ("rewards=accuracy", "rewards (command line)", "expected a list"),
     ("callbacks.0.steps=1", "callbacks", "`callbacks=[…]`"),
     ("stages.0.trainer.max_steps=1", "stages", "is not in this recipe"),
     ("trainer.learning_rate.x=1", "trainer.learning_rate (recipe.yaml line 5)", "unknown key 'x' of"),
     ("trainer.a=!!python/name:os.system", "command line: trainer.a line 1", "tags are not supported"),
-    ("trainer.a=[1, 2", "command line: trainer.a line 1", "expected ',' or ']'"),
     ("algorithm=none", "algorithm", "`algorithm:` is empty"),
     ("name=../../etc", "name (command line)", "it names a folder"),
 ]
@@ -216,24 +213,13 @@ WRONG = [
     (SMALL + "enviroment: x\n", "enviroment (recipe.yaml line 6)", "did you mean 'environment'?"),
     (SMALL + "advantage: gae\n", "advantage (recipe.yaml line 6)", "it belongs under `algorithm:`"),
     (SMALL + "learning_rate: 1\n", "learning_rate (recipe.yaml line 6)", "belong under `trainer:`"),
-    (SMALL + "evaluation: {evry: 1}\n", "evaluation.evry (recipe.yaml line 6)", "did you mean 'every'?"),
-    (SMALL.replace("grpo", "{name: grpo, advantag: gae}"), "algorithm.advantag (recipe.yaml line 4)", "'advantage'?"),
     (SMALL.replace("grpo", "{name: ppo, critic: {}}"), "algorithm.critic", "`critic:` is a section of its own, beside"),
     (SMALL.replace("grpo", "{name: grpo, epsilon: 1}"), "algorithm.epsilon", "a knob belongs in its slot"),
-    (SMALL + "seed: 3\n", "seed (recipe.yaml line 6)", "'seed' is `trainer.seed`"),
     (SMALL + "lr: 3\n", "lr (recipe.yaml line 6)", "'lr' is `trainer.learning_rate`"),
-    (
-        SMALL + "stages:\n  - {algorithm: sft, stages: []}\n",
-        "stages[0].stages (recipe.yaml line 7)",
-        "unknown key 'stages'",
-    ),
+    (SMALL + "stages:\n  - {algorithm: sft, stages: []}\n", "stages[0].stages (recipe.yaml line 7)",
+        "unknown key 'stages'"),
     # wrong types
     (SMALL.replace("addition", "3"), "environment (recipe.yaml line 2)", "expected a mapping, got the number 3"),
-    (
-        SMALL.replace("rewards: [", "critic: x\nrewards: ["),
-        "critic (recipe.yaml line 3)",
-        "as in `critic: {kind: shared}`",
-    ),
     (SMALL.replace("grpo", "{name: grpo, penalties: {kl: 0.1}}"), "algorithm.penalties.kl", "[{name: kl, beta: 0.1}]"),
     (SMALL.replace("grpo", "[grpo]"), "algorithm (recipe.yaml line 4)", "as in `algorithm: grpo`"),
     (SMALL.replace("addition", "\nname: x"), "environment (recipe.yaml line 2)", "`environment:` is empty"),
@@ -243,44 +229,20 @@ WRONG = [
     (SMALL + "evaluation: {every: 2.5}\n", "evaluation.every", "hint: 2 or 3"),
     (SMALL.replace("addition", "{name: ''}"), "environment.name", "at least one character"),
     (SMALL.replace("[accuracy,", "[3,"), "rewards[0] (recipe.yaml line 3)", "got the number 3"),
-    (SMALL.replace("weight: 0.1", "weight: '0.1'"), "rewards[1].weight (recipe.yaml line 3)", "remove the quotes"),
-    (SMALL.replace("rewards: [accuracy, {", "rewards: {").replace("}]", "}"), "rewards", "as in `rewards: [accuracy]`"),
+    (SMALL.replace("rewards: [accuracy, {", "rewards: {").replace("}]", "}"), "rewards", "write a list: `- {name: …}`"),
     (SMALL.replace("hidden: 64", "lora: 16"), "model.lora (recipe.yaml line 1)", "expected a mapping"),
-    (SMALL.replace("grpo", "{policy_loss: clip}"), "algorithm.name (recipe.yaml line 4)", "the key 'name' is missing"),
     (SMALL.replace("grpo", "{name: grpo, shapers: overlong}"), "algorithm.shapers", "expected a list"),
-    (
-        SMALL.replace("grpo", "{name: grpo, penalties: [kl]}"),
-        "algorithm.penalties[0].beta",
-        "the key 'beta' is missing",
-    ),
-    (
-        SMALL.replace("grpo", "{name: grpo, penalties: [{name: kl, bata: 0.1}]}"),
-        "algorithm.penalties[0].beta",
-        "found 'bata': did you mean 'beta'?",
-    ),
-    (
-        SMALL.replace("grpo", "{name: grpo, beta: 0.1}"),
-        "algorithm.beta",
-        "'beta' stands beside the name of a part: `penalties: [{name: …, beta: …}]`",
-    ),
-    (SMALL + "evaluation: {every: -1}\n", "evaluation.every (recipe.yaml line 6)", "expected 0 or more"),
+    (SMALL.replace("grpo", "{name: grpo, penalties: [{name: kl, bata: 0.1}]}"), "algorithm.penalties[0].beta",
+        "found 'bata': did you mean 'beta'?"),
     (SMALL + "stages: []\n", "stages (recipe.yaml line 6)", "expected 1 or more entries, got a list"),
-    (SMALL + "stages: [sft]\n", "stages[0] (recipe.yaml line 6)", "got the string 'sft'"),
-    (SMALL + "name: ../run\n", "name (recipe.yaml line 6)", "it names a folder"),
     # missing things
     (SMALL.replace("environment: addition\n", ""), "environment (recipe.yaml line 1)", "as in `environment: addition`"),
     (SMALL.replace("name: scratch, ", ""), "model.name (recipe.yaml line 1)", "the first stage requires a model"),
     (SMALL + "stages:\n  - {model: {lora: {r: 1}}}\n", "stages[0].model.name", "as a whole or not at all"),
-    (
-        SMALL + "stages:\n  - {}\n  - {model: other/model}\n",
-        "stages[1].model.name",
-        "starts from the model of the stage before",
-    ),
+    (SMALL + "stages:\n  - {}\n  - {model: other/model}\n", "stages[1].model.name",
+        "starts from the model of the stage before"),
     (SMALL + "plugins: {load: [./mnie.py]}\n", "plugins.load[0] (recipe.yaml line 6)", "did you mean 'mine.py'?"),
-    # YAML itself
-    (SMALL + "trainer: {}\n", "line 6, trainer", "duplicate key 'trainer', first on line 5"),
-    (SMALL.replace("1e-6", ".nan"), "line 5, trainer.learning_rate", "no finite number"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "place", "words"), WRONG, ids=[place for _, place, _ in WRONG])
@@ -305,7 +267,7 @@ anything = st.recursive(
 keys = st.sampled_from(["name", "plugins", "stages", *SECTIONS])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(
     st.dictionaries(keys, anything, max_size=6),
     st.lists(st.tuples(st.lists(keys | st.sampled_from(["0", "x"]), min_size=1, max_size=4), anything), max_size=2),
@@ -323,3 +285,65 @@ def test_any_yaml_is_a_recipe_or_an_error(
         return
     assert len(found.bodies) == len(found.stage_paths) > 0
     assert all(body["environment"]["name"] and body["algorithm"]["name"] for body in found.bodies)
+
+
+RECIPE = """
+model: {name: scratch, hidden: 16, layers: 1, heads: 2, intermediate: 32}
+environment: {name: dataset, path: PATH}
+rewards: [accuracy]
+algorithm: {name: grpo, rollouts: [{name: replay, num_completions: 1, path: ./earlier.jsonl}]}
+trainer: {max_steps: 1, num_generations: 2, per_device_train_batch_size: 2}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a recipe with its data; the working directory has other data of the same name."""
+    for name in ("recipes", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "data.jsonl").write_text(f'{{"prompt": "{len(name)}+1=", "answer": "1"}}\n' * 4)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    return tmp_path / "recipes"
+
+
+def stages(folder: Path, path: str, *overrides: str, build: bool = False) -> Any:
+    (folder / "r.yaml").write_text(RECIPE.replace("PATH", path))
+    recipe = load(folder / "r.yaml", overrides)
+    return recipe, compose(recipe, Registry(), build_environment=build)
+
+
+@pytest.mark.parametrize("path", ["./data.jsonl", "data.jsonl", "../recipes/data.jsonl"])
+def test_relative_to_the_recipe(folder: Path, path: str) -> None:
+    recipe, (stage,) = stages(folder, path)
+    body = stage.body
+    assert body["environment"]["path"] == str(folder / "data.jsonl")
+    assert body["algorithm"]["rollouts"][0]["path"] == str(folder / "earlier.jsonl")
+    assert absolute_settings({"deepspeed": "./zero.json", "optim": "adamw"}, lambda name: folder) == {
+        "deepspeed": str(folder / "zero.json"),
+        "optim": "adamw",
+    }
+    assert resolved([stage], recipe)["environment"]["path"] == str(folder / "data.jsonl"), "a run folder loads anywhere"
+
+
+def test_on_the_command_line_relative_to_the_working_directory(folder: Path) -> None:
+    _, (stage,) = stages(folder, "./data.jsonl", "environment.path=./data.jsonl")
+    assert stage.body["environment"]["path"] == str(folder.parent / "elsewhere" / "data.jsonl")
+
+
+def test_a_hub_name_stays(folder: Path) -> None:
+    _, (stage,) = stages(folder, "openai/gsm8k")
+    assert stage.body["environment"]["path"] == "openai/gsm8k"
+
+
+def test_error_of_a_missing_file_names_the_searched_folder(folder: Path) -> None:
+    with pytest.raises(RecipeError, match=r"there is no file or folder '.*/recipes/dota.jsonl'(?s:.*)data.jsonl"):
+        stages(folder, "./dota.jsonl", "algorithm=grpo", build=True)
+
+
+def test_a_pipe_is_no_data_file_and_no_recipe(folder: Path) -> None:
+    """Reading one that nobody writes would wait for ever."""
+    os.mkfifo(folder / "pipe.yaml")
+    with pytest.raises(RecipeError, match="got the pipe, socket or device"):
+        stages(folder, "./pipe.yaml", build=True)
+    with pytest.raises(RecipeError, match="expected a file, got a folder, pipe or device"):
+        load(folder / "pipe.yaml")

@@ -177,27 +177,16 @@ def test_an_interrupt_is_not_swallowed(install: Installer) -> None:
 
 OFFER = "@hookimpl\ndef rlm_rewards():\n    return {}"  # to be formatted
 CONTRACT = {
-    "misspelt hook": (
-        "@hookimpl\ndef rlm_reward():\n    return {}",
-        ["unknown hook 'rlm_reward'", "did you mean 'rlm_rewards'?"],
-    ),
-    "hook without mark": (
-        "def rlm_rewards():\n    return {}\n@hookimpl\ndef rlm_shapers():\n    return {}",
-        ["'rlm_rewards' is not marked with", "@hookimpl"],
-    ),
-    "no hook at all": ("x = 1", ["implements no hook", "under @hookimpl"]),
-    "hook that returns nothing": ("@hookimpl\ndef rlm_rewards():\n    pass", ["got NoneType"]),
-    "a part that is no function": (OFFER.format('{"r": 3}'), ["rlm_rewards 'r'", "is of type int"]),
+    "misspelt hook": ("@hookimpl\ndef rlm_reward():\n    return {}",
+        ["unknown hook 'rlm_reward'", "did you mean 'rlm_rewards'?"]),
+    "hook without mark": ("def rlm_rewards():\n    return {}\n@hookimpl\ndef rlm_shapers():\n    return {}",
+        ["'rlm_rewards' is not marked with", "@hookimpl"]),
     "a name with a slash": (OFFER.format('{"a/b": print}'), ["registers a part called 'a/b'"]),
-    "a row that is none": (
-        "@hookimpl\ndef rlm_algorithms():\n    return {'mine': {'advantage': 'gae'}}",
-        ["rlm_algorithms 'mine'", "is of type dict", "rlm_plugins.specs.Algorithm"],
-    ),
-    "a wrong signature": (
-        "@hookimpl\ndef rlm_advantages():\n    return {'mine': lambda reward: reward}",
-        ["rlm_advantages 'mine'", "requires 'reward'", "did you mean 'rewards'?"],
-    ),
-}
+    "a row that is none": ("@hookimpl\ndef rlm_algorithms():\n    return {'mine': {'advantage': 'gae'}}",
+        ["rlm_algorithms 'mine'", "is of type dict", "rlm_plugins.specs.Algorithm"]),
+    "a wrong signature": ("@hookimpl\ndef rlm_advantages():\n    return {'mine': lambda reward: reward}",
+        ["rlm_advantages 'mine'", "requires 'reward'", "did you mean 'rewards'?"]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", CONTRACT)

@@ -310,19 +310,12 @@ REFUSED = {
     "rewards": ("stages.1.rewards=[gist]", r"stages\[1\]\.rewards(.|\n)*takes no rewards"),
     "columns": ("stages.1.environment=addition", r"stages\[1\]\.environment(.|\n)*requires the column 'chosen'"),
     "unknown": ("stages.2.rewards.0.stage=rewrd", r"stages\[2\]\.rewards\[0\]\.stage(.|\n)*did you mean 'reward'"),
-    "other": (
-        "stages.2.rewards.0.stage=sft",
-        r"the stage 'sft' produces no reward_model before this one(.|\n)*allowed: reward",
-    ),
-    "elsewhere": (
-        "stages.2.rewards.0.processes=2",
-        r"stages\[2\]\.rewards\[0\]\.processes(.|\n)*requires the policy",
-    ),
-    "no model": (
-        "stages.2.rewards=[{name: reward_model, path: .}]",
-        r"stages\[2\]\.rewards\[0\]\.path(.|\n)*no reward model in this folder",
-    ),
-}
+    "other": ("stages.2.rewards.0.stage=sft",
+        r"the stage 'sft' produces no reward_model before this one(.|\n)*allowed: reward"),
+    "elsewhere": ("stages.2.rewards.0.processes=2", r"stages\[2\]\.rewards\[0\]\.processes(.|\n)*requires the policy"),
+    "no model": ("stages.2.rewards=[{name: reward_model, path: .}]",
+        r"stages\[2\]\.rewards\[0\]\.path(.|\n)*no reward model in this folder"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("wrong", REFUSED)

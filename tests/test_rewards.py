@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 from hang_guard import hang_guard
+from hypothesis import given
+from hypothesis import strategies as st
+from rlm_algorithms.length_control import l1_exact, l1_max
 
 from rlm_plugins.builtin.rewards import accuracy, format, length, rlm_rewards
 from rlm_plugins.errors import PartError, RecipeError
@@ -30,27 +33,12 @@ def test_numbers_are_compared_by_value(text: str) -> None:
     assert one(f"<answer>{text}</answer>", "632", mode="exact") == float(text.strip() == "632")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<answer>633</answer>",
-        "<answer></answer>",
-        "<answer>632 or 633</answer>",
-        "<answer>632</answer><answer>633</answer>",  # a hedge
-        # … in either order
-        "<answer>632</answer><answer>",
-        "<answer>632",
-        "<think><answer>632</answer></think>",
-        "<think>632",
-        "<answer>632</answer><think>",
-        "<answer>632 cm</answer>",
-        "<answer>600+32</answer>",
-        "<answer>nan</answer>",
-        "The answer is 632.",
-        "632\nor so",
-        "",
-    ],
-)
+WRONG = "|<answer>633</answer>|<answer></answer>|<answer>632 or 633</answer>|<answer>632</answer><answer>633</answer>"
+WRONG += "|<answer>632</answer><answer>|<answer>632|<think><answer>632</answer></think>|<think>632|The answer is 632."
+WRONG += "|<answer>632</answer><think>|<answer>632 cm</answer>|<answer>600+32</answer>|<answer>nan</answer>|632\nor so"
+
+
+@pytest.mark.parametrize("text", WRONG.split("|"))
 @pytest.mark.parametrize("mode", ["auto", "exact", "numeric"])
 def test_wrong_answers_score_zero(text: str, mode: Any) -> None:
     assert one(text, "632", mode=mode) == 0.0
@@ -111,29 +99,18 @@ def test_normalized_is_the_exact_match_of_squad() -> None:
     assert accuracy(texts, ["beatles", "The Beatles.", "(a)", "The", "Beatles"], mode="normalized") == [1, 1, 1, 1, 0]
 
 
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        ("<think>a</think><answer>b</answer>", 1.0),
-        ("  <think>a\nb</think>\n\n<answer> b </answer>\n", 1.0),
-        ("<think>1 < 2 > 0</think><answer><b>4</b></answer>", 1.0),
-        ("<think></think><answer>b</answer>", 0.0),
-        ("<think>a</think><answer></answer>", 0.0),
-        ("<think>a</think>", 0.0),
-        ("<answer>b</answer>", 0.0),
-        ("<think>a<answer>b</answer></think>", 0.0),
-        ("<think><answer>b</answer></think><answer>b</answer>", 0.0),
-        ("<think>a<think>b</think><answer>c</answer>", 0.0),
-        ("<think>a</think><answer>b</answer><answer>c</answer>", 0.0),
-        ("<answer>b</answer><think>a</think>", 0.0),
-        ("<think>a</think> so <answer>b</answer>", 0.0),
-        ("<think>a</think><answer>b</answer> done", 0.0),
-        ("<think>a</think><answer>b", 0.0),
-        ("<Think>a</Think><answer>b</answer>", 0.0),
-    ],
-)
-def test_format(text: str, score: float) -> None:
-    assert format([text]) == [score]
+FORMATTED = "<think>a</think><answer>b</answer>|  <think>a\nb</think>\n\n<answer> b </answer>\n"
+FORMATTED += "|<think>1 < 2 > 0</think><answer><b>4</b></answer>"
+MALFORMED = "<think></think><answer>b</answer>|<think>a</think><answer></answer>|<think>a</think>|<answer>b</answer>"
+MALFORMED += "|<think>a<answer>b</answer></think>|<think><answer>b</answer></think><answer>b</answer>"
+MALFORMED += "|<think>a<think>b</think><answer>c</answer>|<think>a</think><answer>b</answer><answer>c</answer>"
+MALFORMED += "|<answer>b</answer><think>a</think>|<think>a</think> so <answer>b</answer>|<think>a</think><answer>b"
+MALFORMED += "|<think>a</think><answer>b</answer> done|<Think>a</Think><answer>b</answer>"
+
+
+def test_format() -> None:
+    assert format(FORMATTED.split("|")) == [1.0] * 3
+    assert format(MALFORMED.split("|")) == [0.0] * 13
 
 
 def test_format_with_other_tags() -> None:
@@ -178,6 +155,37 @@ def test_impossible_knobs_are_rejected(name: str, knobs: dict[str, Any]) -> None
         Part("rlm_rewards", name, "builtin", rlm_rewards()[name]).bind(knobs)
 
 
-def test_tags_may_be_a_list() -> None:
-    bound = Part("rlm_rewards", "format", "builtin", format).bind({"tags": ["answer"]})
-    assert bound.call({"completions": ["<answer>4</answer>"]}) == [1.0]
+lengths = st.integers(0, 5000)
+
+
+@given(lengths, lengths, st.sampled_from([0.0, 3e-4, 0.1]))
+def test_exact_costs_every_token_too_many_or_too_few(wanted: int, written: int, alpha: float) -> None:
+    (found,) = l1_exact([[0] * written], [wanted], alpha=alpha)
+    assert found == pytest.approx(-alpha * max(wanted - written, written - wanted))
+
+
+@given(lengths, lengths)
+def test_max_is_a_ramp_through_one_half_at_the_limit(wanted: int, written: int) -> None:
+    (found,) = l1_max([[0] * written], [wanted])
+    if abs(wanted - written) * 3e-4 >= 0.5:
+        assert found == (1.0 if wanted > written else 0.0)
+    else:
+        assert found == pytest.approx(0.5 + 3e-4 * (wanted - written))
+
+
+def test_completions_without_a_target_are_not_scored() -> None:
+    for reward in (l1_exact, l1_max):
+        assert reward([[1], [1]], [None, math.nan]) == [None, None]
+
+
+@pytest.mark.parametrize("odd", ["100", -1, math.inf, True, [100]])
+def test_a_target_that_is_no_number_of_tokens_is_named(odd: object) -> None:
+    for reward in (l1_exact, l1_max):
+        with pytest.raises(PartError, match="sample 1: expected a number in the column target_length"):
+            reward([[1], [1]], [1, odd])
+
+
+@pytest.mark.parametrize("reward", [l1_exact, l1_max])
+def test_negative_slope_is_rejected(reward: Any) -> None:
+    with pytest.raises(RecipeError, match="alpha"):
+        Part("rlm_rewards", reward.__name__, "builtin", reward).bind({"alpha": -1e-4})

@@ -221,10 +221,7 @@ def unique_tokens(prompts: list[str], prefixes: list[list[int]] | None = None) -
     return [[base + 10 * i + t for t in range(6 - len(start))] for i, start in enumerate(starts)]
 
 
-@pytest.mark.parametrize(
-    ("knobs", "kept"),
-    [({}, 3), ({"at": 1.0}, 5), ({"token": 2}, 2), ({"token": 99}, 5)],
-)
+@pytest.mark.parametrize(("knobs", "kept"), [({}, 3), ({"at": 1.0}, 5), ({"token": 2}, 2), ({"token": 99}, 5)])
 def test_branches_share_the_trunk_up_to_the_place(knobs: dict[str, Any], kept: int) -> None:
     unique_tokens.calls = 0  # type: ignore[attr-defined]
     found = Branches(**knobs)(["a", "a", "a", "b", "b", "b"], [0, 1, 2, 0, 1, 2], unique_tokens)
@@ -240,10 +237,7 @@ def test_branches_share_the_trunk_up_to_the_place(knobs: dict[str, Any], kept: i
 
 @pytest.mark.parametrize(
     ("knobs", "parents"),
-    [
-        ({"forks": 2}, [None, 0, 0, 0, 1, 2, 0, 1]),
-        ({"trunks": 2, "forks": 1}, [None, None, 0, 1, 0, 1, 2, 3]),
-    ],
+    [({"forks": 2}, [None, 0, 0, 0, 1, 2, 0, 1]), ({"trunks": 2, "forks": 1}, [None, None, 0, 1, 0, 1, 2, 3])],
 )
 def test_branches_of_branches(knobs: dict[str, Any], parents: list[int | None]) -> None:
     """In each round, a branch keeps half of the tokens that its parent generated itself."""

@@ -1,7 +1,10 @@
-"""Groups of one, stateful samplers and kept completions, in real runs and after a resume."""
+"""SPO: its tracker, baseline and samplers against plain Python, in real runs and after a resume."""
 
 from __future__ import annotations
 
+import math
+import statistics
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +13,195 @@ import tiny
 import torch
 from fixtures_equations import equation_of
 from fixtures_trainer import OFTEN, interrupted, logged, trainer
-from rlm_algorithms.tracked_values import TrackedBaseline
+from rlm_algorithms.tracked_values import Curriculum, Prioritized, TrackedBaseline, ValueTracker
 
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.step import compute_advantages, objective, shape_and_filter
+from rlm_plugins.errors import RecipeError
 from rlm_plugins.registry import Registry
 from rlm_plugins.registry.part import Part
 from rlm_plugins.trainer import EquationTrainer
 from rlm_plugins.trainer.config import GRPOConfig
+
+
+def by_hand(visits: list[tuple[float, float]], start: float, weight: float) -> tuple[float, float]:
+    """Compute α and β after visits (reward, D), by the formula of the paper."""
+    alpha, beta = weight * start, weight * (1 - start)
+    for reward, moved in visits:
+        rho = min(max(2 ** (-moved / 0.06), 0.875), 0.96)
+        alpha, beta = rho * alpha + reward, rho * beta + (1 - reward)
+    return alpha, beta
+
+
+VISITS = [(1.0, 0.0), (0.0, 0.005), (1.0, 0.3), (1.0, 0.01)]
+
+
+def test_tracked_baseline_equals_the_formula() -> None:
+    tracker = ValueTracker(start=0.3, weight=8.0)
+    for reward, moved in VISITS:
+        tracker.update([4], torch.tensor([reward]), torch.tensor([moved]))
+    assert tracker.pairs[4] == pytest.approx(by_hand(VISITS, 0.3, 8.0), rel=1e-6)
+    alpha, beta = tracker.pairs[4]
+    assert tracker.values([4, 5]).tolist() == pytest.approx([alpha / (alpha + beta), 0.3])
+
+
+def test_expected_is_a_discounted_mean_for_any_reward_range() -> None:
+    tracker = ValueTracker(start=0.0, weight=1e-12, min_decay=0.5, max_decay=0.5)
+    for reward in (-3.0, 5.0, 2.0):
+        tracker.update([0], torch.tensor([reward]))
+    expected = (2.0 + 5.0 / 2 - 3.0 / 4) / (1 + 1 / 2 + 1 / 4)
+    assert tracker.values([0]).item() == pytest.approx(expected)
+
+
+def test_completions_of_a_prompt_count_as_one_visit() -> None:
+    tracker = ValueTracker(weight=2.0)
+    tracker.update([1, 2, 1, 2], torch.tensor([1.0, math.nan, 0.0, math.nan]), torch.tensor([9.0, 9.0, 9.0, 9.0]))
+    assert tracker.pairs == {1: (0.875 + 1, 0.875 + 1)}
+
+
+# The lines of verl-recipe's spo/spo_ray_trainer.py, run on rewards and trackers of our own.
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_baseline_precedes_the_update(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    rewards = (torch.rand(7, generator=generator) < 0.5).double()
+    problems = torch.randperm(20, generator=generator)[:7]
+    part = TrackedBaseline()
+    first = part(rewards, problems)
+    raw = [r - 0.5 for r in rewards.tolist()]
+    spread = len(set(raw)) > 1
+    expected = [(a - statistics.mean(raw)) / (statistics.stdev(raw) + 1e-8) if spread else 0.0 for a in raw]
+    assert first.tolist() == pytest.approx(expected)
+    assert torch.equal(part(rewards, problems), first), "asking teaches nothing"
+    moved = torch.rand(7, generator=generator, dtype=torch.float64) * 0.02
+    part.update(rewards, problems, moved)
+    again = 1 - rewards
+    pairs = [by_hand([(r, d)], 0.5, 1.0) for r, d in zip(rewards.tolist(), moved.tolist(), strict=True)]
+    raw = [r - a / (a + b) for r, (a, b) in zip(again.tolist(), pairs, strict=True)]
+    expected = [(a - statistics.mean(raw)) / (statistics.stdev(raw) + 1e-8) for a in raw]
+    assert part(again, problems).tolist() == pytest.approx(expected)
+
+
+def test_prompts_with_equal_rewards_have_no_advantage() -> None:
+    part = TrackedBaseline()
+    assert part(torch.full((3,), 0.3), torch.tensor([1, 2, 3])).tolist() == [0.0, 0.0, 0.0]
+    assert part(torch.tensor([1.0]), torch.tensor([1])).tolist() == [0.0]
+
+
+def test_algorithm_value_and_gradient() -> None:
+    """Three completions of three prompts, off policy: clip-higher, dual clip at 10, token mean."""
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.arange(4) < torch.tensor([[4], [2], [3]])
+    old = -torch.rand(3, 4, generator=generator, dtype=torch.float64) - 0.1
+    logp = (old + torch.randn(3, 4, generator=generator, dtype=torch.float64)).requires_grad_()
+    with torch.no_grad():
+        logp[1, 0] = old[1, 0] + 3.0  # a ratio of 20 on a wrong completion
+    rewards = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
+    row = equation_of("spo")
+    row.advantage.target.tracker.pairs = {0: (3.0, 1.0), 1: (1.0, 1.0)}
+    batch = Batch(
+        group=torch.arange(3),
+        prompt_index=torch.arange(3),
+        policy_drift=torch.zeros(3),
+        mask=mask,
+        rewards=rewards,
+        named_rewards={"accuracy": rewards},
+        logp=logp,
+        old_logp=old,
+        num_tokens=mask.sum().double(),
+        num_sequences=torch.tensor(3.0).double(),
+    )
+    loss = objective(compute_advantages(shape_and_filter(batch, row), row), row)
+    (gradient,) = torch.autograd.grad(loss, logp)
+
+    raw = [1 - 3 / 4, 0 - 1 / 2, 1 - 1 / 2]
+    advantages = [(a - statistics.mean(raw)) / (statistics.stdev(raw) + 1e-8) for a in raw]
+    value, expected = 0.0, torch.zeros(3, 4, dtype=torch.float64)
+    for i, a in enumerate(advantages):
+        for t in range(int(mask[i].sum())):
+            w = math.exp(logp[i, t].item() - old[i, t].item())
+            clipped = min(max(w, 0.8), 1.28)
+            pessimist = max(-a * w, -a * clipped)
+            capped = a < 0 and pessimist > -a * 10.0
+            value += (-a * 10.0 if capped else pessimist) / 9
+            expected[i, t] = -a * w / 9 if pessimist == -a * w and not capped else 0.0
+    assert loss.item() == pytest.approx(value)
+    torch.testing.assert_close(gradient, expected)
+    assert gradient[1, 0] == 0
+
+
+def test_prioritized_samples_by_weight() -> None:
+    sampler = Prioritized(floor=0.05)
+    sampler.tracker.pairs = {0: (1.0, 1.0), 1: (9.0, 1.0), 2: (1.0, 0.0), 3: (2.0, -0.4)}
+    weights = [0.5 + 0.05, 0.3 + 0.05, 0.05, 0.05]
+    drawn = Counter(sampler(4, 1, draw, seed=1)[0] for draw in range(4000))
+    for problem, weight in enumerate(weights):
+        assert drawn[problem] / 4000 == pytest.approx(weight / sum(weights), abs=0.025)
+
+
+@pytest.mark.parametrize("sampler", [Prioritized(), Curriculum()], ids=["prioritized", "curriculum"])
+def test_sampling_depends_on_seed_and_round_only(sampler: Prioritized | Curriculum) -> None:
+    before = torch.get_rng_state()
+    first = sampler(50, 5, 3, 7)
+    torch.rand(3)
+    assert sampler(50, 5, 3, 7) == first
+    assert sampler(50, 5, 4, 7) != first
+    assert sampler(50, 5, 3, 8) != first
+    torch.set_rng_state(before)
+
+
+def test_policy_drift_increases_the_discount() -> None:
+    one, other = Prioritized(), Prioritized()
+    rewards = {"accuracy": torch.tensor([1.0])}
+    one.update(torch.tensor([0]), rewards, torch.tensor([1.0]))
+    other.update(torch.tensor([0]), rewards)
+    assert one.tracker.pairs[0] == pytest.approx(by_hand([(1.0, 1.0)], 0.5, 1.0))
+    assert other.tracker.pairs[0] == pytest.approx(by_hand([(1.0, 0.0)], 0.5, 1.0))
+
+
+def test_curriculum_selects_band_and_new_prompts_then_the_nearest() -> None:
+    sampler = Curriculum(target=0.5, band=0.2, explore=0.0)
+    success = [0.5, 0.7, 0.75, 0.1, 1.0, 0.0]
+    sampler.update(torch.arange(6), {"accuracy": torch.tensor(success)})
+    assert set(sampler(8, 4, 0, 0)) == {0, 1, 6, 7}
+    assert sampler(8, 8, 0, 0)[4] == 2  # 0.05 beyond the band
+    assert sampler(8, 8, 0, 0)[5] == 3
+    orders = {tuple(sampler(8, 4, draw, 0)) for draw in range(9)}
+    assert len(orders) > 1, "in random order"
+
+
+@pytest.mark.parametrize(("scale", "from_"), [(10.0, 0.0), (2.0, -1.0)])
+def test_curriculum_is_on_the_scale_of_its_reward(scale: float, from_: float) -> None:
+    def on_scale(share: float) -> float:
+        return from_ + scale * share
+
+    one = Curriculum(target=0.5, band=0.2, explore=0.0)
+    other = Curriculum(target=on_scale(0.5), band=scale * 0.2, explore=0.0)
+    for sampler, scores in ((one, [0.5, 0.6, 0.75, 0.1]), (other, [on_scale(x) for x in (0.5, 0.6, 0.75, 0.1)])):
+        sampler.update(torch.arange(4), {"accuracy": torch.tensor(scores)})
+    for draw in range(5):
+        assert one(8, 8, draw, 0) == other(8, 8, draw, 0)
+
+
+def test_curriculum_revisits_skipped_prompts() -> None:
+    sampler = Curriculum(target=0.5, band=0.1, explore=0.25)
+    sampler.update(torch.arange(20), {"accuracy": torch.tensor([1.0] * 10 + [0.5] * 10)})
+    left = Counter(problem < 10 for draw in range(200) for problem in sampler(20, 4, draw, 0))
+    assert left[True] / 800 == pytest.approx(0.25 / 2, abs=0.05)
+
+
+def test_success_is_that_of_the_last_visits() -> None:
+    sampler = Curriculum(keep=0.5)
+    for score in (0.0, 1.0):
+        sampler.update(torch.tensor([3, 3]), {"accuracy": torch.tensor([score, score])})
+    assert sampler.tracker.values([3]).item() == pytest.approx(2 / 3)
+
+
+def test_unknown_reward_is_rejected() -> None:
+    with pytest.raises(RecipeError, match="unknown reward 'accuracy'"):
+        Prioritized().update(torch.tensor([0]), {"digits": torch.tensor([1.0])})
+
 
 REGISTRY = Registry()
 

@@ -324,8 +324,7 @@ def test_integer_rewards_are_accepted() -> None:
         return (rewards * 2).long()
 
     found = score(
-        scoring([1.0, 3.0]),
-        equation(shapers=[part("rlm_shapers", doubled)], advantage=part("rlm_advantages", place)),
+        scoring([1.0, 3.0]), equation(shapers=[part("rlm_shapers", doubled)], advantage=part("rlm_advantages", place))
     )
     assert found.rewards.tolist() == [2.0, 6.0]
     assert found.advantages.dtype == torch.float32

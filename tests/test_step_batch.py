@@ -10,12 +10,12 @@ import pytest
 import tiny
 import torch
 from fixtures_equations import equation, part
+from fixtures_trainer import trainer
 from hypothesis import given
 from hypothesis import strategies as st
 from rlm_algorithms import entropy_control
 from rlm_testing import batches
 from rlm_testing.strategies import select_in_order
-from trl import GRPOConfig
 
 from rlm_plugins.builtin import importance, policy_losses
 from rlm_plugins.builtin import token_weights as weights
@@ -25,11 +25,6 @@ from rlm_plugins.equation.equation import Equation
 from rlm_plugins.equation.step import build_step_batch, objective, with_own_step_batch
 from rlm_plugins.errors import PartError
 from rlm_plugins.registry import Registry
-from rlm_plugins.registry.part import Bound
-from rlm_plugins.rewards.trl_adapter import trl_reward
-from rlm_plugins.stage import Reward
-from rlm_plugins.trainer import EquationTrainer
-from rlm_plugins.trainer.options import TrainerOptions
 
 REGISTRY = Registry()
 TERMS = {
@@ -127,20 +122,16 @@ def test_quantile_is_torchs(values: list[float], share: float) -> None:
     assert quantile(x, share) == x.quantile(share)
 
 
-def eighths(completions: list[str]) -> list[float]:
-    return [sum(map(ord, text)) % 8 / 8 for text in completions]
+class Trained:
+    """A trainer after its run, with the loss of every micro-batch, its step batch, and the number of forward passes."""
 
-
-class Seeing(EquationTrainer):
-    """Trainer that records the loss of every micro-batch and its step batch."""
-
-    def __init__(self, options: TrainerOptions, **trl: Any) -> None:
+    def __init__(self, folder: Path, parts: Equation, **changes: Any) -> None:
         self.losses: list[float] = []
         self.seen: list[tuple[Batch, torch.Tensor]] = []
         self.reads = 0
-        super().__init__(options, **trl)
-        batches, logprobs = self.components.loss.batches, self.components.passes
-        step_batch, of = batches.step_batch, logprobs.of
+        made = trainer(folder, parts, pieces={"peft_config": None}, max_grad_norm=0.0, **changes)
+        batches, passes = made.components.loss.batches, made.components.passes
+        step_batch, of, compute = batches.step_batch, passes.of, made._compute_loss
 
         def watched(batch: Batch, inputs: Any) -> Any:
             self.seen.append(step_batch(batch, inputs))
@@ -150,36 +141,18 @@ class Seeing(EquationTrainer):
             self.reads += 1
             return of(*args, **options)
 
-        batches.step_batch, logprobs.of = watched, counted  # type: ignore[method-assign]
+        def learned(model: Any, inputs: Any) -> torch.Tensor:
+            loss = compute(model, inputs)
+            self.losses.append(loss.item())
+            return loss
 
-    def _compute_loss(self, model: Any, inputs: Any) -> torch.Tensor:
-        loss = super()._compute_loss(model, inputs)
-        self.losses.append(loss.item())
-        return loss
-
-
-def train(folder: Path, parts: Equation, **changes: Any) -> Seeing:
-    torch.set_num_threads(1)
-    reward: Bound = type(REGISTRY.find("rlm_rewards", "length"))("rlm_rewards", "eighths", "test", eighths).bind({})
-    rewards = [Reward("eighths", reward)]
-    equation_with_term = Seeing(
-        TrainerOptions(
-            equation=parts,
-            rewards=rewards,
-            order=REGISTRY.find("rlm_samplers", "shuffled").target,
-        ),
-        reward_funcs=[trl_reward(reward) for reward in rewards],
-        args=GRPOConfig(**tiny.settings(output_dir=str(folder), max_grad_norm=0.0, **changes)),
-        model=tiny.model(),
-        train_dataset=tiny.problems(),
-        processing_class=tiny.tokenizer(),
-    )
-    equation_with_term.train()
-    return equation_with_term
+        batches.step_batch, passes.of, made._compute_loss = watched, counted, learned
+        made.train()
+        self.model = made.model
 
 
-def weights_of(trainer: Seeing) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+def weights_of(trained: Trained) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in trained.model.parameters()])
 
 
 def split(rows: int, micro_batches: int) -> dict[str, int]:
@@ -192,7 +165,7 @@ def test_accumulation_changes_nothing(tmp_path: Path, name: str) -> None:
     """Sixteen completions, used twice, in one, two and four micro-batches give the same losses and weights."""
     shared = {"num_iterations": 2, "max_steps": 4, "optim": "sgd", "learning_rate": 0.5}
     whole, halves, quarters = (
-        train(tmp_path / str(n), equation_with_term(name), **split(16 // n, n), **shared) for n in (1, 2, 4)
+        Trained(tmp_path / str(n), equation_with_term(name), **split(16 // n, n), **shared) for n in (1, 2, 4)
     )
     start = torch.cat([p.detach().flatten() for p in tiny.model().parameters()])
     assert (weights_of(whole) - start).abs().max() > 1e-3, "nothing was trained: the comparison is empty"
@@ -206,26 +179,26 @@ def test_accumulation_changes_nothing(tmp_path: Path, name: str) -> None:
 @pytest.mark.slow
 def test_contents_of_a_step_batch(tmp_path: Path) -> None:
     """One generation has two steps of two micro-batches: each step is a step batch; completions have one pass each."""
-    trainer = train(tmp_path, equation_with_term("kl_cov"), **split(4, 2), steps_per_generation=4, max_steps=2)
-    (first, mine), (same, rest), (second, _), _ = trainer.seen
+    run = Trained(tmp_path, equation_with_term("kl_cov"), **split(4, 2), steps_per_generation=4, max_steps=2)
+    (first, mine), (same, rest), (second, _), _ = run.seen
     assert first is same
     assert first is not second
     assert sorted([*mine.tolist(), *rest.tolist()]) == list(range(8))
     assert len(first.mask) == 8
     assert not first.logp.requires_grad
-    assert trainer.reads == 4 + 2, "four micro-batches, and the second of each step ahead"
+    assert run.reads == 4 + 2, "four micro-batches, and the second of each step ahead"
 
 
 @pytest.mark.slow
 def test_a_step_over_two_generations_has_two_windows(tmp_path: Path) -> None:
-    trainer = train(tmp_path, equation_with_term("kl_cov"), **split(4, 4), steps_per_generation=2, max_steps=2)
-    sizes = [len(window.mask) for window, _ in trainer.seen]
+    run = Trained(tmp_path, equation_with_term("kl_cov"), **split(4, 4), steps_per_generation=2, max_steps=2)
+    sizes = [len(window.mask) for window, _ in run.seen]
     assert sizes == [8] * 8
-    windows = [id(window) for window, _ in trainer.seen]
+    windows = [id(window) for window, _ in run.seen]
     assert windows[0] == windows[1] != windows[2] == windows[3]
 
 
 @pytest.mark.slow
 def test_single_micro_batch_needs_no_extra_pass(tmp_path: Path) -> None:
-    trainer = train(tmp_path, equation_with_term("top_entropy"), **split(8, 1), max_steps=2)
-    assert trainer.reads == 2
+    run = Trained(tmp_path, equation_with_term("top_entropy"), **split(8, 1), max_steps=2)
+    assert run.reads == 2

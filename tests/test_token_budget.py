@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from hypothesis import given
@@ -162,21 +163,15 @@ def test_the_last_micro_batches_of_a_step_have_the_portions() -> None:
         return {"row": rows, "group": group, **there, "tokens": torch.tensor(7.0)}
 
     step = [micro_batch(first) for first in (0, 2, 4, 6)]
+
+    def portions(micro_batches: int, max_tokens: int, **options: Any) -> list[int]:
+        found = split_into_portions(step, micro_batches, partial(split_groups, max_tokens=max_tokens), **options)
+        return [len(piece[PORTIONS]) for piece in found]
+
     found = split_into_portions(step, 2, partial(split_groups, max_tokens=18))
     assert [len(piece[PORTIONS]) for piece in found] == [0, 1, 0, 1]
     assert [piece[PORTIONS][0]["row"].tolist() for piece in (found[1], found[3])] == [[2, 3, 0, 1], [6, 7, 4, 5]]
     assert found[1][PORTIONS][0]["tokens"] == 7, "what is said of all rows is said of each portion"
-    assert [len(piece[PORTIONS]) for piece in split_into_portions(step, 4, partial(split_groups, max_tokens=18))] == [
-        0,
-        1,
-        0,
-        1,
-    ]
-    assert [len(piece[PORTIONS]) for piece in split_into_portions(step, 2, partial(split_groups, max_tokens=5))] == [
-        2,
-        2,
-        2,
-        2,
-    ]
-    several = split_into_portions(step, 2, partial(split_groups, max_tokens=18), max_over_ranks=lambda count: 3)
-    assert [len(piece[PORTIONS]) for piece in several] == [1, 2, 1, 2]
+    assert portions(4, 18) == [0, 1, 0, 1]
+    assert portions(2, 5) == [2, 2, 2, 2]
+    assert portions(2, 18, max_over_ranks=lambda count: 3) == [1, 2, 1, 2]

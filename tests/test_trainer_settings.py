@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Optional, Union
@@ -164,8 +163,6 @@ def test_every_remedy_that_is_offered_works(micro: int, processes: int, pieces: 
 CPU = {"use_cpu": True, "bf16": False, "report_to": "none"}
 
 GRPO_WRONG: list[tuple[dict[str, Any], str, str]] = [
-    ({"lerning_rate": 1e-6}, "trainer.lerning_rate", "did you mean 'learning_rate'?"),
-    ({"learning_rate": "1e-6"}, "trainer.learning_rate", "remove the quotes"),
     ({"lr_scheduler_type": "cosin"}, "trainer.lr_scheduler_type", "did you mean 'cosine'?"),
     ({"save_strategy": "never"}, "trainer.save_strategy", "steps"),
     ({"temperature": 0}, "trainer.temperature", "more than 0"),
@@ -178,10 +175,7 @@ GRPO_WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"output_dir": "/tmp/x"}, "trainer.output_dir", "cannot be set here"),
     ({"max_steps": 0}, "trainer.max_steps", "expected 1 or more or -1, got the number 0"),
     ({"temperature": 101}, "trainer.temperature", "expected 100 or less, got the number 101"),
-    ({"top_p": 0}, "trainer.top_p", "expected more than 0, got the number 0"),
-    ({"seed": 2**32}, "trainer.seed", "expected less than 4294967296, got the number 4294967296"),
     ({"adam_beta2": 1.48}, "trainer.adam_beta2", "expected less than 1, got the number 1.48"),
-    ({"adam_beta1": math.nan}, "trainer.adam_beta1", "expected a finite number, got the number nan"),
 ]
 
 
@@ -229,8 +223,6 @@ def test_every_default_of_trl_fits_its_own_annotation(grpo: Any) -> None:
 
 LORA_WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"rank": 16}, "model.lora.rank", "unknown field 'rank' of peft.LoraConfig"),
-    ({"lora_alfa": 16}, "model.lora.lora_alfa", "did you mean 'lora_alpha'?"),
-    ({"r": "16"}, "model.lora.r", "remove the quotes"),
     ({"r": 0}, "model.lora.r", "1 or more"),
     ({"eva_config": {"roh": 2.0}}, "model.lora.eva_config.roh", "unknown key 'roh'"),
     ({"lora_dropout": 1.5}, "model.lora.lora_dropout", "less than 1"),

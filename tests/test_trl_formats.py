@@ -30,6 +30,12 @@ PAIRS = {
 }
 
 
+def dataset_of(folder: Path, name: str, text: str, **knobs: Any) -> Any:
+    """Return the environment of a file with this text."""
+    (folder / name).write_text(text)
+    return Registry().find("rlm_environments", "dataset").bind({"path": str(folder / name), **knobs}).call({})
+
+
 def spec(folder: Path, rows: list[dict[str, Any]], suffix: str = "jsonl", **knobs: Any) -> Any:
     """Return the environment of a file with these rows."""
     file = folder / f"data.{suffix}"
@@ -171,15 +177,8 @@ def test_columns_are_renamed_before_the_format_is_read(tmp_path: Path) -> None:
     ("suffix", "text", "line"), [("csv", "prompt,answer\na,1\n\n,2\n", 4), ("tsv", "prompt\tx\n\t2\n", 2)]
 )
 def test_a_row_of_a_table_is_named_with_its_line(tmp_path: Path, suffix: str, text: str, line: int) -> None:
-    file = tmp_path / f"rows.{suffix}"
-    file.write_text(text)
     with pytest.raises(RlmError, match=rf"line {line} of rows.{suffix}.*column 'prompt' is empty"):
-        Registry().find("rlm_environments", "dataset").bind({"path": str(file)}).call({})
-
-
-def dataset_of(folder: Path, name: str, text: str, **knobs: Any) -> Any:
-    (folder / name).write_text(text)
-    return Registry().find("rlm_environments", "dataset").bind({"path": str(folder / name), **knobs}).call({})
+        dataset_of(tmp_path, f"rows.{suffix}", text)
 
 
 def test_errors_of_a_file_name_its_lines_columns_and_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

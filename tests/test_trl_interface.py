@@ -15,7 +15,7 @@ import transformers
 import trl
 from packaging.requirements import Requirement
 from rlm_lab import trl_seams
-from trl import GRPOConfig, GRPOTrainer, SFTTrainer
+from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import shuffle_sequence_dict, split_tensor_dict
 
 from rlm_plugins import trainer as trainer_package
@@ -24,53 +24,15 @@ PACKAGE = Path(trainer_package.__file__).parent
 GENERATING = {
     "_prefill": ["self", "input_ids", "generation_config", "model_kwargs", "is_first_iteration"],
     "_update_model_kwargs_for_generation": ["self", "outputs", "model_kwargs", "is_encoder_decoder", "num_new_tokens"],
-    "_sample": [
-        "self",
-        "input_ids",
-        "logits_processor",
-        "stopping_criteria",
-        "generation_config",
-        "synced_gpus",
-        "streamer",
-        "model_kwargs",
-    ],
 }
+GENERATING["_sample"] = ["self", "input_ids", "logits_processor", "stopping_criteria"]
+GENERATING["_sample"] += ["generation_config", "synced_gpus", "streamer", "model_kwargs"]
 """What our decoding loop calls, and the loop it stands in for."""
-ATTRIBUTES = (
-    "_logs",
-    "_metrics",
-    "_tokenizer",
-    "accelerator",
-    "aux_loss_enabled",
-    "chat_template",
-    "chat_template_kwargs",
-    "eos_token_ids",
-    "generation_config",
-    "generation_kwargs",
-    "is_deepspeed_enabled",
-    "is_fsdp_enabled",
-    "loss_is_scaled_for_ga",
-    "max_completion_length",
-    "num_generations",
-    "num_generations_eval",
-    "num_iterations",
-    "reward_weights",
-    "ref_model",
-    "rollout_func",
-    "router_aux_loss_coef",
-    "temperature",
-    "tools",
-    "use_vllm",
-    "vllm_mode",
-)
-BATCH = {
-    "prompt_ids",
-    "prompt_mask",
-    "completion_ids",
-    "completion_mask",
-    "advantages",
-    "num_items_in_batch",
-}
+ATTRIBUTES = "_logs _metrics _tokenizer accelerator aux_loss_enabled chat_template chat_template_kwargs eos_token_ids "
+ATTRIBUTES += "generation_config generation_kwargs is_deepspeed_enabled is_fsdp_enabled loss_is_scaled_for_ga "
+ATTRIBUTES += "max_completion_length num_generations num_generations_eval num_iterations reward_weights rollout_func "
+ATTRIBUTES += "ref_model router_aux_loss_coef temperature tools use_vllm vllm_mode"
+BATCH = {"prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "advantages", "num_items_in_batch"}
 
 
 needs_kernel = pytest.mark.skipif(
@@ -167,14 +129,7 @@ def test_every_internal_of_trl_is_in_the_table() -> None:
     assert {f"trl.trainer.grpo_trainer:GRPOTrainer.{name}" for name in ours} <= listed
 
 
-def test_log_probability_pass() -> None:
-    method = GRPOTrainer._get_per_token_logps_and_entropies
-    expected = ["self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size", "compute_entropy"]
-    assert list(inspect.signature(method).parameters)[: len(expected)] == expected
-    assert "compute_aux_loss" in inspect.signature(method).parameters
-
-
-@pytest.mark.parametrize("name", ATTRIBUTES)
+@pytest.mark.parametrize("name", ATTRIBUTES.split())
 def test_attribute(trainer: GRPOTrainer, name: str) -> None:
     assert hasattr(trainer, name), f"GRPOTrainer.{name} is gone"
 
@@ -207,11 +162,6 @@ def test_our_columns_survive_the_buffer() -> None:
     assert all(
         (row[0] // 6 == group) for row, group in zip(rows, torch.cat([first["group"], second["group"]]), strict=True)
     )
-
-
-def test_sft_trainer_accepts_our_arguments(tmp_path: Path) -> None:
-    names = inspect.signature(SFTTrainer.__init__).parameters
-    assert {"model", "args", "train_dataset", "processing_class", "peft_config"} <= set(names)
 
 
 @pytest.mark.parametrize(("name", "parameters"), GENERATING.items(), ids=GENERATING)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_trust_attempts import fresh  # noqa: F401
 from typer.testing import CliRunner
 
 from rlm_plugins.cli import app
@@ -40,16 +41,6 @@ def rlm_rewards():
     return {"shortness": shortness}
 """
 RUNNER = CliRunner()
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Clear what other tests trust, and keep the new state in a folder of this test."""
-    monkeypatch.delenv("RLM_TRUST", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(recipe_argument, "_granted", set())
-    monkeypatch.setattr(recipe_argument, "_grants_all", False)
-    monkeypatch.setattr(loading, "_limits", None)
 
 
 @pytest.fixture

@@ -32,14 +32,9 @@ BASE: dict[str, Any] = {
     "environment": {"name": "addition", "train_rows": 8, "test_rows": 4},
     "rewards": ["accuracy"],
     "algorithm": "grpo",
-    "trainer": {
-        "num_generations": 2,
-        "per_device_train_batch_size": 2,
-        "gradient_accumulation_steps": 1,
-        "max_completion_length": 4,
-        "max_steps": 1,
-    },
-}
+    "trainer": {"num_generations": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 1,
+        "max_completion_length": 4, "max_steps": 1},
+}  # fmt: skip
 EVIL = {"name": "trl", "function": "./evil.py:f"}
 AUTO_MAP = {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M", "AutoModel": "evil.M", "AutoTokenizer": "evil.T"}
 

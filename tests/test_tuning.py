@@ -1,8 +1,12 @@
-"""Choice of kernels by measurement: the fastest candidate, the same numbers, the same values after a resume."""
+"""Kernels of the CPU: the fastest candidate by measurement, threads by size, and freed memory that is kept."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +15,7 @@ import pytest
 import torch
 from rlm_fast import linear_layers, tuning
 from rlm_fast.features import speed_of
+from rlm_fast.linear_layers import MIN_THREADED, fast_linear, threads_for
 from rlm_fast.tuning import CHOICES, Choice, applied
 
 from rlm_plugins.recipe import load
@@ -113,3 +118,56 @@ def test_measuring_can_be_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyP
         line = tuning.line(speed_of(stages[0]))
         assert ("defaults, not measured" in line) is not bool(values)
         assert "tokens from which oneDNN is used: " + ("16" if values else "64") in line
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(("products", "expected"), [(0, 1), (MIN_THREADED - 1, 1), (MIN_THREADED, 2)])
+def test_number_of_threads(two_threads: None, products: int, expected: int) -> None:
+    with threads_for(products):
+        assert torch.get_num_threads() == expected
+    assert torch.get_num_threads() == 2
+
+
+def test_threads_are_restored_after_an_error(two_threads: None) -> None:
+    with pytest.raises(KeyError), threads_for(0):
+        raise KeyError
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("tokens", [1, 16, 100, 400])
+@pytest.mark.parametrize("size", [16, 64, 512])
+def test_products_of_any_size(two_threads: None, tokens: int, size: int) -> None:
+    x, weight = torch.randn(tokens, 256), torch.randn(size, 256)
+    assert torch.allclose(fast_linear(x, weight), x @ weight.T, atol=1e-4)
+    assert torch.get_num_threads() == 2
+
+
+FAULTS = """
+import resource, torch
+from rlm_fast.linear_layers import keep_freed_memory
+assert keep_freed_memory()
+
+def fill(size):
+    tensors = [torch.ones(size) for _ in range(4)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+before = fill(2**22)
+print(fill(2**22 - 2**12) - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's `mallopt`")
+@pytest.mark.parametrize(
+    ("variables", "least", "most"), [({}, 0, 2000), ({"MALLOC_MMAP_THRESHOLD_": "65536"}, 8000, 10**6)]
+)
+def test_a_freed_tensor_is_used_again(variables: dict[str, str], least: int, most: int) -> None:
+    """A setting in the environment takes precedence: with it four tensors of 16 MiB have 16,000 new pages."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")} | variables
+    run = subprocess.run([sys.executable, "-c", FAULTS], env=outside, capture_output=True, text=True, check=True)
+    assert least <= int(run.stdout) <= most

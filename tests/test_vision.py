@@ -138,28 +138,16 @@ def test_held_out_pictures_of_one_prompt_stay_apart(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "no such file": (
-        "1.jsonl",
-        lambda text: text.replace("1-1.png", "nowhere.png"),
-        "row 1 .*line 2 of 1.jsonl.*opened",
-    ),
+    "no such file": ("1.jsonl", lambda text: text.replace("1-1.png", "nowhere.png"),
+        "row 1 .*line 2 of 1.jsonl.*opened"),
     "no image": ("1.jsonl", lambda text: text.replace('"pictures/1-1.png"', "null"), "row 1 .*image is missing"),
-    "a text model": (
-        "recipe.yaml",
-        lambda text: text.replace("./model", "scratch"),
-        "'image', and the model .* takes no",
-    ),
-    "plain text": (
-        "recipe.yaml",
-        lambda text: text.replace("2.jsonl", "2.jsonl, chat: false"),
-        "prompts are plain text",
-    ),
-    "a critic": (
-        "recipe.yaml",
-        lambda text: text.replace("algorithm: grpo", "algorithm: ppo"),
-        "a critic takes no images",
-    ),
-}
+    "a text model": ("recipe.yaml", lambda text: text.replace("./model", "scratch"),
+        "'image', and the model .* takes no"),
+    "plain text": ("recipe.yaml", lambda text: text.replace("2.jsonl", "2.jsonl, chat: false"),
+        "prompts are plain text"),
+    "a critic": ("recipe.yaml", lambda text: text.replace("algorithm: grpo", "algorithm: ppo"),
+        "a critic takes no images"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)

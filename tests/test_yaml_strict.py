@@ -128,74 +128,27 @@ def test_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
 def test_every_value_keeps_its_line(tmp_path: Path) -> None:
     document = yaml_strict.read(write(tmp_path, "a: 1\nb:\n  - x\n  - {c: 2,\n     d: 3}\n"))
     assert document.data == {"a": 1, "b": ["x", {"c": 2, "d": 3}]}
-    assert document.lines == {
-        (): 1,
-        ("a",): 1,
-        ("b",): 3,
-        ("b", 0): 3,
-        ("b", 1): 4,
-        ("b", 1, "c"): 4,
-        ("b", 1, "d"): 5,
-    }
+    assert document.lines == {(): 1, ("a",): 1, ("b",): 3, ("b", 0): 3, ("b", 1): 4, ("b", 1, "c"): 4, ("b", 1, "d"): 5}
 
 
-@pytest.mark.parametrize("size", [yaml_strict.MAX_BYTES])
-@pytest.mark.parametrize(
-    "block",
-    [
-        "a",
-        "a: ",
-        "\n",
-        "# ",
-        "- ",
-        "? ",
-        "[",
-        "{",
-        "'",
-        '"',
-        ",",
-        "&a ",
-        "*a ",
-        "!a ",
-        "%",
-        "|\n ",
-        ":\n",
-        "a b: ",
-        "\t",
-    ],
-)
-def test_largest_files_are_read_or_rejected_without_a_hang(block: str, size: int, tmp_path: Path) -> None:
+BLOCKS = ["a", "a: ", "\n", "# ", "- ", "? ", "[", "{", "'", '"', ",", "&a ", "*a ", "!a ", "%"]
+BLOCKS += ["|\n ", ":\n", "a b: ", "\t"]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_largest_files_are_read_or_rejected_without_a_hang(block: str, tmp_path: Path) -> None:
     for prefix in ("", "a: ", 'a: "', "a: ["):
-        path = write(tmp_path, (prefix + block * size)[:size])
+        path = write(tmp_path, (prefix + block * yaml_strict.MAX_BYTES)[: yaml_strict.MAX_BYTES])
         with hang_guard():
             assert len(str(refusal(path))) < 500
 
 
-yamlish = st.lists(
-    st.sampled_from(
-        [
-            *"abc019:-?[]{},#&*!|>'\"%@`\\\n\t ~.<=",
-            ": ",
-            "- ",
-            "\n  ",
-            "\n- ",
-            "a: ",
-            "1e-6",
-            "---\n",
-            "...\n",
-            "\\u",
-            "&x ",
-            "*x",
-            "!!",
-            "<<: ",
-        ]
-    )
-    | st.characters(),
-    max_size=60,
-).map("".join)
+PIECES = [*"abc019:-?[]{},#&*!|>'\"%@`\\\n\t ~.<=", ": ", "\n  ", "\n- ", "a: ", "1e-6", "---\n", "...\n", "\\u"]
+PIECES += ["&x ", "*x", "!!", "<<: "]
+yamlish = st.lists(st.sampled_from(PIECES) | st.characters(), max_size=60).map("".join)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=16 * settings().max_examples)
 @given(yamlish)
 def test_any_text_is_read_or_rejected(text: str) -> None:
     with contextlib.suppress(RecipeError):
@@ -208,7 +161,7 @@ scalars = st.none() | st.booleans() | st.integers(-(10**15), 10**15) | st.floats
 words = st.sampled_from(["1e-6", "no", "010", "1_0", ".inf", "~", "", "0o7", "1:30", "true", " x", "a: b", "- a", "#"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(
     st.dictionaries(
         texts | words,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlm_sandbox.cheats import CHEATS
+
 TESTS: dict[str, dict[str, Any]] = {
     'asserts': {'asserts': {'setup': '', 'names': ['f'], 'checks': ['assert f(2) == 4', 'assert f(5) == 25', 'assert f(7) == 49']}},
     'check': {'asserts': {'setup': 'def check(c):\n    for i,w in ((2,4),(5,25),(7,49)):\n        assert c(i) == w\n', 'names': ['f'], 'checks': ['check(f)']}},
@@ -19,10 +21,6 @@ TESTS: dict[str, dict[str, Any]] = {
 """Way of testing → column `tests`."""
 
 ATTACKS = {
-    'eq_slots': 'class O:\n    __slots__=()\n    __eq__=lambda s,o: True\n    __hash__=lambda s: hash(4)\ndef f(*a, **k): return O()\n',
-    'metaclass_instancecheck': 'class M(type):\n    def __instancecheck__(c,o): return True\n    def __subclasscheck__(c,o): return True\n    def __eq__(c,o): return True\n    __hash__=type.__hash__\nclass f(metaclass=M):\n    def __new__(c,*a): return c\n',
-    'class_property': 'class O:\n    __class__=property(lambda s:int)\n    def __eq__(s,o): return True\n    def __index__(s): return 4\n    def __int__(s): return 4\ndef f(*a, **k): return O()\n',
-    'builtins_eq': 'import builtins\nbuiltins.abs=lambda x:0\nbuiltins.round=lambda *a:0.25\nbuiltins.sorted=lambda x:[1,4,9]\nbuiltins.set=lambda *a:{1,4}\nbuiltins.map=lambda *a:[1,4,9]\ndef f(*a, **k): return 0\n',
     'assertion_patch': "import builtins\nbuiltins.AssertionError=type('A',(BaseException,),{'__new__':lambda *a:None})\ndef f(*a, **k): return 0\n",
     'compile_patch': "import builtins\nc=builtins.compile\nbuiltins.compile=lambda s,*a,**k:c('pass',*a,**k)\nbuiltins.exec=lambda *a,**k:None\ndef f(*a, **k): return 0\n",
     'frames_globals': "import sys\ndef f(*a):\n    fr=sys._getframe()\n    while fr:\n        for d in (fr.f_globals,fr.f_locals):\n            for k in list(d):\n                if k in('want','w','expected','right'): return d[k]\n        fr=fr.f_back\n    return 0\n",
@@ -40,30 +38,9 @@ ATTACKS = {
 }  # fmt: skip
 """Name → program."""
 
-_EQUAL = "\n    def __eq__(s, o): return True\n    def __ne__(s, o): return False\n    __hash__ = None\n"
-
-BUILTINS = {
-    f"is_{name}": f"f = {name}\n"
-    for name in [
-        "object",
-        "print",
-        "eval",
-        "zip",
-    ]
-}
-CONTAINERS = {
-    f"equal_{name.rpartition('.')[2]}": f"import collections, types, array, datetime, uuid, pathlib, re\nclass C({name}):{_EQUAL}def f(*a, **k): return C{made}\n"
-    for name, made in {
-        "collections.UserString": "('')",
-        "collections.UserList": "()",
-        "collections.Counter": "()",
-        "types.SimpleNamespace": "()",
-        "datetime.datetime": "(1, 1, 1)",
-    }.items()
-}
 CLASSES = {
+    "equal_UserList": "import collections\nclass C(collections.UserList):\n    __eq__ = lambda s, o: True\n    __hash__ = None\ndef f(*a, **k): return C()\n",
     "getattribute": "class O:\n    def __getattribute__(s, n): return (lambda *a: True) if n != '__class__' else int\ndef f(*a): return O()\n",
-    "number_protocol": "class N:\n    __index__ = __int__ = __trunc__ = __floor__ = __ceil__ = lambda s: 4\n    __float__ = lambda s: 4.0\n    __complex__ = lambda s: 4j\n    __eq__ = lambda s, o: True\n    __hash__ = lambda s: 4\ndef f(*a): return N()\n",
     "partial_of_eq": "import functools, operator\nf = functools.partial(operator.eq, 4)\n",
 }
 HOOKS = {
@@ -86,7 +63,7 @@ STATES = {
     "nan": "def f(*a): return float('nan')\n",
 }  # fmt: skip
 
-FURTHER = {**BUILTINS, **CONTAINERS, **CLASSES, **HOOKS, **EXCEPTIONS, **STATES}
+FURTHER = {**CLASSES, **HOOKS, **EXCEPTIONS, **STATES}
 """Name → program."""
 
 COMPLETIONS = {
@@ -132,42 +109,6 @@ WAYS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """Way of testing → column `tests`."""
 
-VALUES = {
-    f"value_{name}": f"_v = {value}\ndef f(*a, **k): return _v\n"
-    for name, value in {
-        "inf": "float('inf')",
-        "cnan": "complex('nan')",
-        "notimpl": "NotImplemented",
-        "typeint": "int",
-        "strsub": "type('S',(str,),{'__eq__':lambda s,o:True,'__hash__':str.__hash__,'__contains__':lambda s,o:True,'__len__':lambda s:3})('')",
-        "dictmissing": "type('D',(dict,),{'__missing__':lambda s,k:k*k,'__contains__':lambda s,k:True,'keys':lambda s:[2,5,7]})()",
-        "tuplesub": "type('T',(tuple,),{'_fields':('a','count','index'),'__iter__':lambda s:iter([4]),'__len__':lambda s:3})((1,2,3))",
-    }.items()
-}
-_OBJECT = """
-class O:
-    def __getattr__(s, n): return s
-    def __call__(s, *a, **k): return s
-    def __iter__(s): return iter([s])
-    def __len__(s): return 3
-    def __eq__(s, o): return True
-    def __ne__(s, o): return False
-    def __hash__(s): return 4
-    def __bool__(s): return True
-    def __OPERATOR__(s, *a): return RESULT
-def f(*a, **k): return O()
-"""
-_RESULTS = {
-    "True": "lt le gt ge contains eq instancecheck",
-    "'4'": "str repr format",
-    "0.0": "sub rsub abs float",
-    "4": "add radd mul rmul truediv floordiv mod rmod pow and or xor getitem neg int index round complex bytes enter exit next reversed divmod matmul iadd trunc",
-}
-OPERATORS = {
-    f"operator_{name}": _OBJECT.replace("OPERATOR", name).replace("RESULT", result)
-    for result, names in _RESULTS.items()
-    for name in names.split()
-}
 FRAME = """import os, json
 def frame(m):
     d = m if isinstance(m, bytes) else json.dumps(m).encode()
@@ -203,7 +144,7 @@ ACTS = {
     "own_error": "MyError = AssertionError\ndef f(x): return 0\n",
 }
 
-IN_EVERY_WAY = {**VALUES, **OPERATORS, **MESSAGES, **ACTS}
+IN_EVERY_WAY = {**MESSAGES, **ACTS, **{name: program.replace("NAME", "f") for name, program in CHEATS.items()}}
 """Name → program."""
 
 SEPARATORS = ("\v", "\f", "\x1c", "\x85", "\u2028", "\r", " ")

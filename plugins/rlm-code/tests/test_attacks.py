@@ -24,7 +24,10 @@ from rlm_code import code_tests
 
 HONEST = "class MyError(Exception): pass\ndef f(x):\n    if x == -1: raise MyError\n    return x * x\n"
 SQUARE = "n = int(input()) ** 2\nprint(n)\n"
-QUICK = ("value_inf", "value_cnan", "sends_long_fraction", "sends_many_names", "sends_preload", "own_error")
+QUICK = (
+    *("returns_float('inf')", "returns_complex('nan')"),
+    *("sends_long_fraction", "sends_many_names", "sends_preload", "own_error"),
+)
 
 
 def scores(programs: list[str], tests: dict[str, Any], seconds: float) -> list[float | None]:

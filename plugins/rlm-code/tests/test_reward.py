@@ -1,4 +1,4 @@
-"""code_tests: contract, each kind of test, each knob, and attempts to cheat."""
+"""code_tests: extraction of the program, contract, each kind of test, each knob, and attempts to cheat."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rlm_code import code_tests
 from rlm_code.cases import BadTests, parse_tests
+from rlm_code.reward import Block, Unfenced, program
 from rlm_testing import conformance
 
 from rlm_plugins.errors import PartError
@@ -158,3 +159,28 @@ def test_malformed_tests_are_part_errors(tests: Any, message: str) -> None:
         parse_tests(tests)
     with pytest.raises(PartError, match=r"sample 1.*" + message):
         code_tests([fenced(RIGHT)] * 2, [ADD, tests])
+
+
+ONE, TWO = "```python\nx = 1\n```", "```py\nx = 2\n```"
+
+
+@pytest.mark.parametrize(
+    ("text", "block", "unfenced", "found"),
+    [
+        (ONE, "last", "wrong", "x = 1\n"),
+        (f"{ONE}\nbetter:\n{TWO}", "last", "wrong", "x = 2\n"),
+        (f"{ONE}\nbetter:\n{TWO}", "first", "wrong", "x = 1\n"),
+        (f"{ONE}\nbetter:\n{TWO}", "only", "wrong", None),
+        (f"{ONE}\n```python\nx = ", "last", "wrong", None),
+        ("```python\nx = 1", "last", "whole", None),
+        ("````python\n'''\n```\n```\n'''\n````", "last", "wrong", "'''\n```\n```\n'''\n"),
+        ("- ```python\n  x = 1\n  ```", "last", "wrong", "x = 1\n"),
+        ("x = 1", "last", "wrong", None),
+        ("x = 1", "last", "whole", "x = 1"),
+        (f"<think>{ONE}</think>{TWO}", "last", "wrong", "x = 2\n"),
+        (f"<think>{ONE}", "last", "wrong", None),
+        (f"thought{ONE}</think>{TWO}", "last", "wrong", "x = 2\n"),
+    ],
+)
+def test_program_extraction(text: str, block: Block, unfenced: Unfenced, found: str | None) -> None:
+    assert program(text, block, unfenced) == found

@@ -1,4 +1,4 @@
-"""The HTTP client against a faulty server on loopback."""
+"""The HTTP client against a faulty server on loopback, and the cache of verdicts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import gzip
 import json
 import logging
 import socket
+import subprocess
+import sys
 import time
 from email.utils import formatdate
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 from faulty_server import FaultyServer, Reaction, completion, endless, http, reset, slow_bytes
 from rlm_judge import reply_parsing
-from rlm_judge.server import Server
+from rlm_judge.server import Cache, Server
 from rlm_judge.spec import Answer, Query, ServerSpec, Usage
 
 from rlm_plugins.errors import PartError
@@ -192,3 +194,78 @@ def test_unavailable_judge_ends_the_run() -> None:
         assert ask(judge, asked()) == [Answer(None, "status 500")]
         with pytest.raises(PartError, match=r"no verdict in 2 batches in a row: status 500: 1 \(on fire\)"):
             ask(judge, asked())
+
+
+FINE, ODD, BROKEN = (http(200, completion("7")), http(200, completion("hm")), http(500, b""))
+
+
+def seven(text: str) -> float | None:
+    return 7.0 if text == "7" else None
+
+
+def ask_cached(url: str, folder: Path, vote: int = 0, **settings: object) -> list[Answer]:
+    spec = ServerSpec.model_validate({"url": url, "model": "m", "cache": str(folder), "retries": 0, **settings})
+    return asyncio.run(Server(spec).ask([Query("s", "u", seven, vote)], Usage()))
+
+
+def test_cached_verdict_needs_no_request(tmp_path: Path) -> None:
+    with FaultyServer(FINE) as faulty:
+        assert ask_cached(faulty.url, tmp_path) == [Answer(7.0)]
+        assert ask_cached(faulty.url, tmp_path) == [Answer(7.0, cached=True)]
+        assert len(faulty.requests) == 1
+
+
+def test_cache_key_includes_model_settings_and_vote(tmp_path: Path) -> None:
+    with FaultyServer(FINE) as faulty:
+        others: list[dict[str, object]] = [{"model": "n"}, {"temperature": 1.0}, {"max_tokens": 9}, {"extra": {"a": 1}}]
+        for settings in [{}, *others, {"vote": 1}]:
+            assert ask_cached(faulty.url, tmp_path, **settings) == [Answer(7.0)]  # type: ignore[arg-type]
+        assert len(faulty.requests) == 6
+        assert ask_cached(faulty.url, tmp_path, concurrency=3, timeout=9.0) == [Answer(7.0, cached=True)]
+
+
+def test_failures_are_not_cached(tmp_path: Path) -> None:
+    with FaultyServer(BROKEN, ODD, FINE) as faulty:
+        found = [ask_cached(faulty.url, tmp_path)[0].failure for _ in range(2)]
+        assert found == ["status 500", "unreadable"]
+        assert list(tmp_path.rglob("*.json")) == []
+        assert ask_cached(faulty.url, tmp_path) == [Answer(7.0)]
+
+
+def test_corrupt_cache_file_counts_as_absent(tmp_path: Path) -> None:
+    for spoilt in (b"", b"{", b"null", b'{"text": 7}', b"\xff", b'{"text": "hm"}'):
+        with FaultyServer(FINE) as faulty:
+            ask_cached(faulty.url, tmp_path)
+            (file,) = tmp_path.rglob("*.json")
+            file.write_bytes(spoilt)
+            assert ask_cached(faulty.url, tmp_path) == [Answer(7.0)]
+            assert ask_cached(faulty.url, tmp_path) == [Answer(7.0, cached=True)]
+            file.unlink()
+
+
+def test_unwritable_cache_folder_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with FaultyServer(FINE) as faulty:
+        assert ask_cached(faulty.url, tmp_path / "file" / "cache") == [Answer(7.0)]
+
+
+WRITER = """
+import sys
+from rlm_judge.server import Cache
+cache = Cache(sys.argv[1])
+for turn in range(25):
+    for number in range(5):
+        cache.put({"q": number}, f"{number}" * 5000)
+        found = cache.get({"q": number})
+        assert found == f"{number}" * 5000, found
+"""
+
+
+def test_processes_share_the_cache(tmp_path: Path) -> None:
+    """Concurrent readers always get a complete answer."""
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    writers = [subprocess.Popen(command, stderr=subprocess.PIPE) for _ in range(3)]
+    assert [(writer.wait(timeout=60), writer.communicate()[1]) for writer in writers] == [(0, b"")] * 3
+    assert len(list(tmp_path.rglob("*.json"))) == 5
+    assert list(tmp_path.rglob(".*.part")) == []
+    assert Cache(str(tmp_path)).get({"q": 3}) == "3" * 5000

@@ -1,16 +1,23 @@
-"""Process reward models of both kinds: loading, scores per step, aggregation."""
+"""Process reward models: loading, scores per step, aggregation, training, and use as a reward."""
 
 from __future__ import annotations
 
+import json
+import random
 import tempfile
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import pytest
 import torch
+from rlm_algorithms.score_head import with_head
+from rlm_process.labelled_steps import UNLABELLED, cross_entropy, pairwise_wins, tokenize_example, tokenize_examples
 from rlm_process.process_model import (
     PRMInput,
+    PRMTokenizer,
     ProcessReward,
     ProcessRewards,
     StepScorer,
@@ -29,7 +36,10 @@ from transformers import (
     Qwen3ForSequenceClassification,
     Qwen3ForTokenClassification,
 )
+from typer.testing import CliRunner
 
+from rlm_plugins.builtin.models import scratch
+from rlm_plugins.cli import app
 from rlm_plugins.errors import RecipeError, RlmError
 
 KINDS = {
@@ -171,3 +181,156 @@ def test_other_models_are_recipe_errors(tmp_path: Path) -> None:
 
 test_reward = conformance("rlm_rewards", ProcessReward, knobs={"path": folder("words"), "over": "mean", "longest": 64})
 test_shaper = conformance("rlm_shapers", ProcessRewards, knobs={"path": folder("labels"), "steps": {"every": 2}})
+
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+SMALL = ["trainer.per_device_train_batch_size=8"]
+
+
+def test_tokenize_example():
+    """The label is at the line break after its step; steps without label or text have none."""
+    tokenizer = scratch(characters="0123456789;\n").tokenizer()
+    reader = PRMTokenizer(tokenizer, separator="\n", longest=99)
+    row = {"prompt": "1;2", "steps": ["3\n", "\n", "45\n", "6"], "labels": [True, False, None, 0.25]}
+    found = tokenize_example(reader, row)
+    assert tokenizer.decode(found["input_ids"]) == "1;23\n45\n6\n"
+    assert found["targets"] == [*[UNLABELLED] * 4, 1.0, *[UNLABELLED] * 4, 0.25]
+    assert tokenize_example(reader, {**row, "labels": [None] * 4}) == {"input_ids": [], "targets": []}
+
+
+def test_boolean_labels_keep_the_missing_value():
+    """A data set keeps a column's type, and −100 as a boolean is true."""
+    tokenizer = scratch(characters="0123456789;\n").tokenizer()
+    rows = [{"prompt": "1", "steps": ["2", "3"], "labels": [True, False]}, {"prompt": "1", "steps": [], "labels": []}]
+    found = tokenize_examples(PRMTokenizer(tokenizer, separator="\n", longest=99), datasets.Dataset.from_list(rows))
+    assert found["targets"][:] == [[UNLABELLED, UNLABELLED, 1.0, UNLABELLED, 0.0]]
+    assert found.column_names == ["input_ids", "targets"]
+
+
+def test_the_loss_and_its_gradient():
+    """σ(s) − y at each labeled token over their number in the optimizer step, zero elsewhere."""
+    logits = torch.tensor([[[0.3], [-1.2], [0.8]]], dtype=torch.float64, requires_grad=True)
+    labels = torch.tensor([[1.0, UNLABELLED, 0.25]], dtype=torch.float64)
+    predicted = torch.tensor([0.3, 0.8], dtype=torch.float64).sigmoid()
+    target = labels[0, [0, 2]]
+    loss = cross_entropy(SimpleNamespace(logits=logits), labels, 5)
+    loss.backward()
+    by_hand = -(target * predicted.log() + (1 - target) * (1 - predicted).log()).sum() / 5
+    torch.testing.assert_close(loss.double(), by_hand, atol=1e-6, rtol=1e-6)
+    slope = (predicted - target) / 5
+    expected = torch.stack([slope[0], torch.tensor(0.0), slope[1]])
+    torch.testing.assert_close(logits.grad[0, :, 0], expected, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(cross_entropy(SimpleNamespace(logits=logits), labels).double(), by_hand * 5 / 2)
+
+
+def test_pairwise_wins_compare_equal_positions():
+    """The reference compares all pairs; a score that only separates prompts or positions gains nothing."""
+    draw = random.Random(0)
+    samples: list[dict[str, Any]] = [
+        {
+            "prompt": draw.choice("ab"),
+            "labels": [draw.choice([True, False, None]) for _ in range(3)],
+            "scores": [draw.randrange(4) for _ in range(3)],
+        }
+        for _ in range(20)
+    ]
+    actual = pairwise_wins(samples)
+    for sample, own in zip(samples, actual, strict=True):
+        expected = []
+        for k in range(3):
+            wrong = [x["scores"][k] for x in samples if x["labels"][k] is False and x["prompt"] == sample["prompt"]]
+            if sample["labels"][k] is True and wrong:
+                score = sample["scores"][k]
+                expected.append(sum((score > x) + (score == x) / 2 for x in wrong) / len(wrong))
+        assert own == pytest.approx(expected)
+    places = [{"prompt": "a", "labels": [True, False], "scores": [0.9, 0.1]}] * 5
+    questions = [{"prompt": x, "labels": [x == "a"], "scores": [float(x == "a")]} for x in "abab"]
+    assert pairwise_wins([*places]) == [[]] * 5
+    assert pairwise_wins(questions) == [[]] * 4
+
+
+def test_saved_model_gives_the_same_scores(tmp_path: Path):
+    """The saved folder gives the same scores by transformers' own class."""
+    source = scratch(hidden=32, layers=1, heads=2, intermediate=64)
+    tokenizer, judge = source.tokenizer(), with_head(source.load(), "TokenClassification")
+    assert not judge.score.weight.any()
+    with torch.no_grad():
+        judge.score.weight.normal_(generator=torch.Generator().manual_seed(0))
+        judge.score.bias.fill_(0.5)
+    judge.eval().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert model_kind(tmp_path) == "TokenClassification"
+    how: dict[str, Any] = {"separator": ";", "words": ("+", "-"), "longest": 99, "batch_size": 2}
+    before, after = StepScorer(judge, tokenizer, **how), StepScorer(*load_cached(str(tmp_path), "cpu"), **how)
+    encode = before.encode("1+2", ["3", "4=5"])
+    assert before.scores([encode])[0] == pytest.approx(after.scores([encode])[0], abs=1e-6)
+    assert len({round(x, 3) for x in after.scores([encode])[0]}) == 2
+
+
+def ran(command: str, recipe: Path, *overrides: str) -> str:
+    result = CliRunner().invoke(app, [command, str(recipe), *overrides])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def log(run: str) -> list[dict[str, Any]]:
+    (file,) = Path("runs", run).glob("metrics.jsonl")
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+@pytest.mark.full
+@pytest.mark.usefixtures("registered")
+def test_label_recipes_run_in_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The recipes of the folder are shortened; each uses the output of the previous one."""
+    monkeypatch.chdir(tmp_path)
+    tiny = [
+        "model.hidden=32",
+        "model.layers=1",
+        "model.heads=2",
+        "environment.train_rows=64",
+        "environment.test_rows=2",
+    ]
+    ran("train", RECIPES / "labels" / "1-start.yaml", "--name", "labels", "trainer.max_steps=2", *tiny)
+    few = [*SMALL, "environment.train_rows=64", "environment.test_rows=2"]
+    path = "model.path=runs/labels/01-sft/model"
+    for recipe in ("lines/2-outcome", "lines/3-share", "lines/4-steps", "labels/5-outcome"):
+        ran("check", RECIPES / f"{recipe}.yaml", path, *few)
+    once = [f"stages.{k}.algorithm.shapers.0.continuations=1" for k in (0, 1)]
+    steps = ["stages.0.trainer.max_steps=2", "stages.1.trainer.max_steps=1"]
+    ran("train", RECIPES / "labels" / "2-notes.yaml", "--name", "notes", *steps, *once, *few)
+    draw = random.Random(0)
+    for split, count, first in (("train", 16, 0), ("test", 8, 4)):
+        notes = Path("runs", "labelled", f"{split}.jsonl")
+        records = [json.loads(line) for line in notes.read_text().splitlines()]
+        assert len(records) == count
+        assert all(len(record["completions"]) == len(record["labels"]) for record in records)
+        with notes.open("w") as file:  # a policy like this one is never right: a rule that can be learned
+            for number in range(4 * count):
+                good = [draw.random() < 0.5 for _ in range(3)]
+                completions = ["77\n" if x else "33\n" for x in good]
+                file.write(
+                    json.dumps({"prompt": f"{first + number % 4}", "completions": completions, "labels": good}) + "\n"
+                )
+    knobs = ["trainer.max_steps=30", "trainer.learning_rate=5e-3"]
+    ran("train", RECIPES / "labels" / "3-model.yaml", "--name", "model", *SMALL, *knobs)
+    held_out = [line["held_out/pairs"] for line in log("model") if "held_out/pairs" in line]
+    assert held_out[0] == 0.5  # a new head has equal scores
+    assert held_out[-1] > 0.9
+    ran("train", RECIPES / "labels" / "4-graded.yaml", "--name", "graded", "trainer.max_steps=2", *few)
+    paid = [line["shapers/reward"] for line in log("graded") if "shapers/reward" in line]
+    assert all(0 < x < 20 for x in paid)
+
+
+@pytest.mark.usefixtures("registered")
+def test_lora_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("labels.jsonl").write_text('{"prompt": "1", "steps": ["1"], "labels": [true]}\n')
+    Path("recipe.yaml").write_text(
+        "environment: {name: dataset, path: labels.jsonl}\n"
+        "model: {name: scratch, layers: 1, hidden: 32, heads: 2, lora: {r: 2, target_modules: all-linear}}\n"
+        "algorithm: process_reward_model\n"
+        "trainer: {max_steps: 1}\n"
+    )
+    result = CliRunner().invoke(app, ["train", "recipe.yaml"])
+    assert result.exit_code != 0
+    assert "model.lora" in result.output

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from rlm_process.state_values import step_labels, vine
+from rlm_process.state_values import step_advantages, step_labels, vine
 from rlm_process.step_boundaries import Every, Pattern
 
 from rlm_plugins.builtin.models import scratch
@@ -149,3 +149,18 @@ def test_rows_without_tokens(part: Any):
         data.words.pop("mask")
     assert not data(part).any()
     assert data.encode == []
+
+
+@pytest.mark.parametrize(
+    ("rewards", "values", "expected"),
+    [
+        ([0.0, 0.0, 2.0], [0.6, 0.2, 1.2], [-0.4, 1.0, 0.8]),
+        ([0.0, 0.5, 1.0], [0.3, 0.7, None], [0.4, 0.8, 0.0]),
+        ([0.0], [0.7], [-0.7]),
+        ([0.0, 2.0, 1.0], [None, None, None], [0.0, 0.0, 0.0]),
+        ([0.0, 1.0], [0.5, None], [0.5, 0.0]),
+        ([], [], []),
+    ],
+)
+def test_by_hand(rewards: list[float], values: list[float | None], expected: list[float]):
+    assert step_advantages(rewards, values) == pytest.approx(expected)

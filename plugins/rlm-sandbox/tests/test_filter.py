@@ -87,10 +87,7 @@ WANTED = [f"-D__ARCH_WANT_{name}" for name in ("NEW_STAT", "SYS_CLONE3", "SET_GE
 def test_numbers_match_the_kernel_headers(machine: str, header: str) -> None:
     compiler = shutil.which("cc") or pytest.skip("no compiler, so perhaps no kernel headers")
     done = subprocess.run(
-        [compiler, "-E", "-dM", "-x", "c", *WANTED, "-"],
-        input=f"#include <{header}>\n",
-        capture_output=True,
-        text=True,
+        [compiler, "-E", "-dM", "-x", "c", *WANTED, "-"], input=f"#include <{header}>\n", capture_output=True, text=True
     )
     if done.returncode:
         pytest.skip(f"no {header}")

@@ -1,4 +1,4 @@
-"""Proposed tasks: languages, validity in the sandbox, scores of both roles, the buffer."""
+"""Proposed tasks: languages, validity in the sandbox, scores of both roles, the buffer; no constant solves one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 from rlm_selfplay import ProposeAndSolve, proposed_tasks
-from rlm_selfplay.languages import Lines, PythonBlocks, Task, proposal, random_task, read, role_number, solution
+from rlm_selfplay.languages import (
+    LANGUAGES,
+    Lines,
+    PythonBlocks,
+    Task,
+    proposal,
+    random_task,
+    read,
+    role_number,
+    solution,
+)
 from rlm_testing import conformance
 
 from rlm_plugins.errors import RecipeError
@@ -33,17 +43,7 @@ def test_random_tasks_and_solutions_agree_with_execution(kind: str) -> None:
     assert slipped > 9, "the mistake of the demonstrations is one"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        ";ab",
-        "len(s);ab",
-        "open('x');ab",
-        "s*10**9;ab",
-        "__import__('os');a",
-    ],
-)
+@pytest.mark.parametrize("text", ["", ";ab", "len(s);ab", "open('x');ab", "s*10**9;ab", "__import__('os');a"])
 def test_invalid_proposals_are_none(text: str) -> None:
     lines = Lines()
     task = lines.read_proposal("deduction", text, Task("deduction", "s"))
@@ -177,3 +177,66 @@ def test_wrong_knobs_are_named(knobs: dict[str, Any], where: str) -> None:
     with pytest.raises(RecipeError) as failure:
         proposed_tasks(**knobs)
     assert failure.value.where == where
+
+
+CONSTANTS = ["", "abc", "s+s", "0", "True", "s[:0]", "[]", "s;ab"]
+PROGRAM = "def f(a, b):\n    return sorted(a, reverse=b)"
+PYTHON_TASKS = [
+    Task("deduction", PROGRAM, ("[3, 1, 2], True",), ("[3, 2, 1]",)),
+    Task("abduction", PROGRAM, ("[3, 1, 2], True",), ("[3, 2, 1]",)),
+    Task("induction", PROGRAM, tuple(f"[{n}, 1, 9], True" for n in range(2, 6)),
+        tuple(f"[9, {n}, 1]" for n in range(2, 6))),
+]  # fmt: skip
+WRONG = ["[1, 2, 3]", "nan", "open('/etc/passwd')", "f"]
+PROGRAMS = [
+    "def f(*a): return a",
+    "def f(*a): raise StopIteration",
+    "class L(list):\n    def __eq__(s, o): return True\n    def __repr__(s): return '[9, 2, 1]'\ndef f(*a): return L()",
+    "n = 1\ndef f(*a):\n    global n\n    n += 1\n    return [9, n, 1] if n < 4 else []",
+    "import os\nos._exit(0)",
+    PROGRAM.replace("reverse=b", "reverse=not b"),
+]  # fmt: skip
+
+
+def by_hand(task: Task, answer: str) -> bool:
+    """Return True if an answer to a task of `lines` is right, in plain Python."""
+
+    def value(program: str, text: str) -> object:
+        try:
+            return eval(program, {"__builtins__": {}}, {"s": text})
+        except Exception:
+            return None
+
+    if task.kind == "deduction":
+        return answer == task.outputs[0]
+    if task.kind == "abduction":
+        return value(task.program, answer) == task.outputs[0]
+    return [value(answer, text) for text in task.inputs] == [*task.outputs]
+
+
+@pytest.mark.parametrize("kind", ["deduction", "abduction", "induction"])
+def test_lines_are_paid_as_in_plain_python(kind: str) -> None:
+    lines, rng, paid, seen = LANGUAGES["lines"], random.Random(7), 0, 0
+    for _ in range(3):
+        task = random_task(kind, rng)
+        prompt = lines.task_prompt(task)
+        for answer in dict.fromkeys(
+            [*CONSTANTS, prompt, prompt[2:], *prompt.replace(";", " ").replace(",", " ").split()]
+        ):
+            read = lines.read_answer(task, answer)
+            is_paid = read is not None and lines.is_right(task, read)
+            assert is_paid == (answer != "" and by_hand(task, answer)), (task, answer)
+            paid, seen = paid + is_paid, seen + 1
+    assert paid < 0.1 * seen
+
+
+def test_python_blocks_pay_no_wrong_answer() -> None:
+    language = PythonBlocks()
+    deduction, abduction, induction = PYTHON_TASKS
+    for task in PYTHON_TASKS:
+        assert language.complete(task) == task
+    assert not any(language.is_right(deduction, answer) for answer in WRONG)
+    assert [answer for answer in WRONG if language.is_right(abduction, answer)] == []
+    assert language.is_right(abduction, "[1, 2, 3], True")
+    assert [program for program in PROGRAMS if language.is_right(induction, program)] == []
+    assert language.is_right(induction, PROGRAM)

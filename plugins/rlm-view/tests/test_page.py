@@ -1,4 +1,4 @@
-"""The page of a run as a file: its content, and no markup except its own."""
+"""The page of a run, in a notebook too, and its essentials in the terminal: no markup except their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headless_browser import HeadlessBrowser, browser_path
 from logs_of_a_run import run_folder
+from rlm_view.follow import GrowingLog, follow, has_ended
 from rlm_view.page import page_of, run_data, view
 from typer.testing import CliRunner
 
@@ -106,3 +108,96 @@ def test_wrong_runs_are_errors(names: list[str], problem: str, tmp_path: Path) -
     assert result.exit_code == 2
     assert problem in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_torn_lines_are_read_once_they_are_complete(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path / "log")
+    assert log.new_records() == []
+    line = json.dumps({"step": 1, "text": "→"}).encode() + b"\n"
+    for cut in range(1, len(line)):
+        (tmp_path / "log").write_bytes(line[:cut])
+        assert log.new_records() == []
+    (tmp_path / "log").write_bytes(line + b'{"step": 2}\n\xff\xfe broken\n[1]\n{"st')
+    assert [record["step"] for record in log.new_records()] == [1, 2]
+    with (tmp_path / "log").open("ab") as file:
+        file.write(b'ep": 3}\n')
+    assert [record["step"] for record in log.new_records()] == [3]
+
+
+def test_steps_are_printed_until_the_run_ends(tmp_path: Path) -> None:
+    run, lines = run_folder(tmp_path / "run", ["1+1=?\x1b[2J"]), []  # type: ignore[var-annotated]
+
+    def more(_: float) -> None:
+        with (run / "metrics.jsonl").open("a") as file:
+            file.write('po", "step": 4, "reward": 1.0}\n')
+        (run / "summary.json").write_text("{}")
+        assert len(lines) < 99
+
+    (run / "lock").write_text("{}")
+    follow(run, 100, lines.append, pause=more)
+    steps = [line for line in lines if line.startswith("step")]
+    assert [line.split()[1] for line in steps] == ["1", "2", "3", "3", "4"]
+    assert steps[-1].endswith("▁▃▆█")
+    assert any(line.startswith("  last  1+1=?\\u001b[2J") for line in lines)
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_finding_is_printed_once(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", [])
+    cut = {"completions/clipped_ratio": 1.0, "reward": 0.0, "grad_norm": 0.1}
+    lines = [json.dumps({"stage": "01-grpo", "step": i, **cut}) for i in range(1, 9)]
+    (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    printed, looks = [], [0]  # type: ignore[var-annotated]
+
+    def over(_: Path) -> bool:
+        looks[0] += 1
+        return looks[0] > 3
+
+    follow(run, 200, printed.append, is_over=over, pause=lambda _: None)
+    assert sum("truncated_completions" in line for line in printed) == 1
+
+
+def test_end_of_a_run(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", [])
+    assert has_ended(run), "logs, and no process holds the lock"
+    (run / "lock").write_text(json.dumps({"host": "elsewhere", "pid": 1, "started": None}))
+    assert not has_ended(run)
+    (run / "lock").write_text('{"host": ')
+    assert not has_ended(run), "the lock is being written"
+    (run / "summary.json").write_text("{}")
+    assert has_ended(run)
+
+
+CELLS = ["import rlm_plugins as rlm\nrun = rlm.Run('run')", "run.view()"]
+PAGE = "<!doctype html><meta charset=utf-8><body data-ready=1>{}</body>"
+
+
+def test_the_frame_holds_the_page_as_text(tmp_path: Path) -> None:
+    from rlm_plugins import Run
+
+    shown = Run(run_folder(tmp_path / "run", ['"></iframe><script>window.pwned=1</script>'])).view()
+    html = shown._repr_html_()
+    assert html.count("<iframe") == html.count("</iframe>") == 1
+    assert "<script" not in html
+    assert 'sandbox="allow-scripts"' in html
+    assert repr(shown) == f"DisplayedPage('{tmp_path / 'run' / 'view.html'}')"
+
+
+@pytest.mark.full
+@pytest.mark.skipif(browser_path() is None, reason="no Chromium is installed (apt-get install chromium)")
+def test_an_executed_notebook_shows_the_page(tmp_path: Path) -> None:
+    client = pytest.importorskip("nbclient", reason="nbclient and ipykernel are not installed")
+    nbformat = pytest.importorskip("nbformat")
+    run_folder(tmp_path / "run", ["1+1=?"])
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    client.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    output = notebook.cells[-1].outputs[-1]  # before it, a line about the damaged log
+    (tmp_path / "notebook.html").write_text(PAGE.format(output.data["text/html"]))
+    path = browser_path()
+    assert path is not None
+    with HeadlessBrowser(path) as browser:
+        browser.open(tmp_path / "notebook.html")
+        assert browser.in_frame("document.body.dataset.ready") == "Curves"
+        assert browser.in_frame("document.querySelectorAll('svg').length") >= 2
+        assert browser.in_frame("document.querySelector('h1').textContent") == "run"
+        assert browser.problems() == []

@@ -1,16 +1,28 @@
-"""Algorithms that differ in Â, from rewards to gradient, against a few lines of Python each."""
+"""Algorithms that differ in Â, w, ℓ, c or βΩ, from rewards to gradient, against their papers."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain, combinations
+from typing import Any
 
 import pytest
 import torch
-from fixtures_equations import equation_of, loss_and_gradient_from_rewards
+from fixtures_equations import REGISTRY, equation_of, loss_and_gradient, loss_and_gradient_from_rewards, scored
+from hypothesis import given
+from hypothesis import strategies as st
+from rlm_algorithms import importance_ratios
+from rlm_testing import batches
 
+from rlm_plugins.builtin.trainers import GRPO
 from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.statistics import expected_logp
+from rlm_plugins.report.objective_text import objective as formula
+from rlm_plugins.report.objective_text import slots_of
+from rlm_plugins.specs import EnvironmentSpec
+from rlm_plugins.stage import RunState, Stage
 
 REWARDS = [[1.0, 0.0, 0.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
 LENGTHS = [[5, 2, 4, 3, 1, 4], [3, 3, 5, 1, 2, 4], [2, 5, 1]]
@@ -126,3 +138,71 @@ def test_algorithm_equals_its_formula(name: str) -> None:
     torch.testing.assert_close(actual, expected.detach())
     torch.testing.assert_close(gradient, wanted)
     assert gradient.any()
+
+
+@given(batches(), st.floats(0.05, 0.5), st.floats(0.05, 0.5))
+def test_gmpo_equals_the_formula_of_its_paper(batch: Batch, low: float, high: float) -> None:
+    """d' = s · min(s d, s clip(d, −ε, ε_high)) with s the sign of Â, token by token."""
+    d, sign = batch.logp - batch.old_logp, torch.where(batch.advantages > 0, 1.0, -1.0)
+    clipped = sign * torch.min(sign * d, sign * d.clamp(-low, high))
+    knobs = {"epsilon": low, "epsilon_high": high}
+    actual = importance_ratios.geometric_clipped(batch.logp, batch.old_logp, batch.advantages, batch.mask, **knobs)
+    for row, mask in enumerate(batch.mask):
+        expected = clipped[row, mask].mean() if mask.any() else torch.zeros((), dtype=d.dtype)
+        torch.testing.assert_close(actual[row, 0], expected)
+
+
+@given(batches())
+def test_gepo_uses_the_group_expectation(batch: Batch) -> None:
+    """The expectation is Σq²/Σq; completions without tokens belong to no group."""
+    actual = expected_logp(batch.old_logp, batch.mask, batch.group).exp()
+    for row, label in enumerate(batch.group):
+        members = [i for i in range(len(batch.group)) if batch.group[i] == label and batch.mask[i].any()]
+        q = [batch.old_logp[i, batch.mask[i]].exp().log().mean().exp().item() for i in members]
+        expected = sum(x * x for x in q) / sum(q) if q else 1.0
+        assert actual[row].item() == pytest.approx(expected)
+
+
+@given(batches())
+def test_gepo_of_groups_of_one_is_gspo(batch: Batch) -> None:
+    """The advantages are computed before, since a group of one would have none."""
+    gepo = equation_of("gepo")
+    alone = scored(replace(batch, group=torch.arange(len(batch.group))), gepo)
+    alone = replace(alone, advantages=batch.advantages[:, :1])
+    torch.testing.assert_close(
+        loss_and_gradient(alone, gepo),
+        loss_and_gradient(alone, equation_of("gspo", policy_loss={"epsilon": 0.2, "epsilon_high": None})),
+    )
+
+
+FORMULAS = {
+    "reinforce_pp_baseline": "loss = Σ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) + 0.01 Ω ] / Σ n",
+    "gppo": "loss = Σ [ −b · Â ] / Σ n",
+    "clip_cov": "loss = Σ [ c · −min(w Â, clip(w, 1−1, 1+1) Â) ] / Σ n",
+    "kl_cov": "loss = Σ [ −w Â + 1 Ω ] / Σ n",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "switched"), [("flash_rl", {"vllm_importance_sampling_correction": False}), ("gppo", {})]
+)
+def test_inference_engine_is_not_corrected_twice(name: str, switched: dict[str, bool], monkeypatch: Any) -> None:
+    """A weight with the inference engine's log-probs disables TRL's own correction; no other part does."""
+
+    class Enough(Exception):
+        pass
+
+    def arguments(stage: Any, run: Any, **machine: Any) -> None:
+        raise Enough({key: value for key, value in machine.items() if key.startswith("vllm")})
+
+    monkeypatch.setattr("rlm_plugins.trainer.options.arguments", arguments)
+    stage = Stage("01-x", {}, GRPO(), {}, EnvironmentSpec(train=[]), source=None, equation=equation_of(name))  # type: ignore[arg-type]
+    with pytest.raises(Enough) as stopped:
+        GRPO().build(stage, RunState())
+    assert stopped.value.args[0] == switched
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_algorithm_composes_its_formula(name: str) -> None:
+    slots = slots_of(REGISTRY.find("rlm_algorithms", name).target, REGISTRY)
+    assert formula(slots) == FORMULAS[name]

@@ -1,8 +1,10 @@
-"""Contract tests of the parts for steps, nodes and turns."""
+"""Contract tests of the parts for steps, nodes and turns, and of PRIME."""
 
 from __future__ import annotations
 
-from rlm_process import Tree, step_labels, tree, turn_relative, vine
+import pytest
+from rlm_process import ALGORITHMS, Tree, step_labels, tree, turn_relative, vine
+from rlm_process.prime import ImplicitReward, outcome_and_process
 from rlm_testing import conformance
 
 BY_TWO = {"steps": {"every": 2}}
@@ -30,3 +32,15 @@ test_discounted_turns = conformance(
     exceptions={"ties": "the same reward is worth less the later it comes"},
 )
 test_who_writes_trees = conformance("rlm_rollouts", Tree, knobs=BY_TWO)
+
+
+test_implicit_reward = conformance("rlm_shapers", ImplicitReward, knobs={"learning_rate": 0.1, "beta": 1.0})
+test_outcome_and_process = conformance("rlm_advantages", outcome_and_process)
+test_stretched = conformance("rlm_advantages", outcome_and_process, knobs={"stretched": True, "gamma": 0.5})
+test_whitened_outcome = conformance(
+    "rlm_advantages",
+    outcome_and_process,
+    knobs={"whitened": True},
+    exceptions={"isolation": "whitened over the batch: other groups move mean and std"},
+)
+test_prime = pytest.mark.usefixtures("registered")(conformance("rlm_algorithms", ALGORITHMS["prime"]))
