@@ -217,7 +217,7 @@ def test_samples_of_prompts_that_start_alike(
 ) -> None:
     """Any number of samples is tested, and greedy decoding as in an evaluation."""
     monkeypatch.setattr(shared, "MIN_SHARED_KEYS", least)
-    monkeypatch.setattr("rlm_fast.loop.MIN_SHARED_KEYS", 1)
+    monkeypatch.setattr("rlm_fast.loop.MIN_SAVED", 1)
     rows = [[ord(letter) - ord("a") + 3 for letter in text] for text in texts for _ in range(times)]
     width = max(map(len, rows))
     ids = torch.tensor([[0] * (width - len(row)) + row for row in rows])

@@ -75,8 +75,10 @@ class TeacherScoring(StepObserver, TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Log a warning for a teacher whose greedy answers to held-out prompts earn no more than the policy's."""
-        tools = self._trainer.components.scoring.tools if not state.global_step and self._held_out else None
-        for one, source in zip(self._teacher.teachers(), self._sources, strict=True) if tools else ():
+        if state.global_step or not self._held_out:
+            return
+        tools = self._trainer.components.scoring.tools
+        for one, source in zip(self._teacher.teachers(), self._sources, strict=True):
             value = next((x for x, other in self._teacher.of.items() if other is one), None)
             examples = [x for x in self._held_out if value is None or str(x.get(str(self._teacher.by))) == value]
             readable = all(name in example for example in examples for name in one.own_columns)

@@ -12,7 +12,8 @@ import typer
 from rlm_fast import generator
 from rlm_fast.speed import Memory, Speed
 from rlm_plugins import hookimpl
-from rlm_plugins.cli.typer_app import AsJson, Trust, announce, print_result, terminal_width
+from rlm_plugins.cli.output import announce
+from rlm_plugins.cli.typer_app import AsJson, Trust, print_result, terminal_width
 
 __all__ = ["rlm_commands", "rlm_generators", "rlm_sections"]
 

@@ -70,7 +70,7 @@ class Speed(Section):
     needs_equation = True
 
     @property
-    def environment(self) -> Mapping[str, str] | None:
+    def environment(self) -> Mapping[str, str] | None:  # type: ignore[override]
         """The variables that fix the instructions of torch and MKL."""
         return PORTABLE if self.portable else None
 

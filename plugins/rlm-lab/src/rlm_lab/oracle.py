@@ -216,7 +216,7 @@ def bias_of(part: Bound, group_size: int = 4) -> Entry:
         RlmError: It needs data that no enumerated policy has.
     """
     registry, key = Registry(), HOOKS[part.part.hook].key
-    slots = slots_of(registry.find("rlm_algorithms", "reinforce").target, registry) | {key: part}
+    slots = {**slots_of(registry.find("rlm_algorithms", "reinforce").target, registry), key: part}
     names = {"policy_loss": {"importance": "token"}, "importance": {"policy_loss": "unclipped"}}.get(key, {})
     if key == "importance" and granularity_of(part.target) == "sequence":
         names["aggregator"] = "sequence_mean"
