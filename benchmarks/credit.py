@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rlm_process.entropy_tree import EntropyTree
-from rlm_process.implicit_reward import ImplicitReward
-from rlm_process.knobs import Every
-from rlm_process.tree_rollout import Tree
+from rlm_process.prime import ImplicitReward
+from rlm_process.step_boundaries import Every
+from rlm_process.tree_rollout import EntropyTree, Tree
 from small_experiment import Arm, Experiment, areas, main
 from small_policy import NEVER, Policy, Tokens, World, algorithm, equation, train
 
@@ -97,7 +96,7 @@ def fork(scale: float = 1.0, budget: int = BUDGET) -> Experiment:
     step = Every(every=4)
     rows: dict[str, tuple[Callable[[], Equation], dict[str, Any]]] = {
         "grpo": (partial(algorithm, "grpo", **plain), {}),
-        "tree: fork anywhere": (partial(algorithm, "tree"), {"source": Tree(steps=Every(every=1))}),
+        "tree_rl: fork anywhere": (partial(algorithm, "tree_rl"), {"source": Tree(steps=Every(every=1))}),
         "tree_rl: fork at the largest surprisal": (partial(algorithm, "tree_rl"), {"source": EntropyTree()}),
         "tree_rl by entropy": (partial(algorithm, "tree_rl"), {"source": EntropyTree(by="entropy", forks=7)}),
         "vine_ppo, 4 continuations": (

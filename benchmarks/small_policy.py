@@ -25,7 +25,7 @@ from rlm_plugins.specs import Algorithm
 Tokens = list[int]
 Measure = Callable[[torch.Tensor], float]
 Fields = Callable[[torch.Tensor, torch.Tensor, Batch], dict[str, torch.Tensor]]
-"""Logits, with gradient in an update, the states (B, T), and the batch → further fields of the batch."""
+"""Logits, with gradient in an update, their rows (B, T), and the batch → further fields of the batch."""
 NEVER = -30.0
 """A logit of what is never sampled."""
 
@@ -42,6 +42,7 @@ class World:
         following: The next state (states, tokens).
         reward: The reward by prompt and completion.
         observed: States whose token is written by the environment, by `start`, and is not trained on.
+        rows: The row of the logits that a state reads; None: its own.
     """
 
     start: torch.Tensor
@@ -51,6 +52,7 @@ class World:
     following: torch.Tensor
     reward: Callable[[int, Tokens], float]
     observed: frozenset[int] = frozenset()
+    rows: torch.Tensor | None = None
 
 
 def in_order(states: int, tokens: int) -> torch.Tensor:
@@ -79,6 +81,7 @@ def sample(
 ) -> list[Tokens]:
     """Return one completion per prompt, or what follows each prefix."""
     table = logits.detach().softmax(1)
+    table = table if world.rows is None else table[world.rows]
     starts = prefixes or [[] for _ in prompts]
     states = torch.tensor([_state_after(world, prompt, start) for prompt, start in zip(prompts, starts, strict=True)])
     completions: list[Tokens] = [[] for _ in prompts]
@@ -110,7 +113,7 @@ def _state_after(world: World, prompt: int, prefix: Tokens) -> int:
 def batch_of(
     world: World, prompts: Sequence[int], completions: Sequence[Tokens], group_size: int, step: int = 0
 ) -> tuple[Batch, torch.Tensor, torch.Tensor]:
-    """Return the completions as a batch without log-probs, and states and tokens (B, T)."""
+    """Return the completions as a batch without log-probs, and rows of the logits and tokens (B, T)."""
     lengths = torch.tensor([len(completion) for completion in completions])
     width = int(lengths.max())
     tokens = torch.tensor([[*completion, *[0] * (width - len(completion))] for completion in completions])
@@ -138,7 +141,7 @@ def batch_of(
         named_rewards={"accuracy": score},
         log=lambda name, x: None,
     )
-    return batch, states, tokens
+    return batch, states if world.rows is None else world.rows[states], tokens
 
 
 @dataclass
