@@ -294,6 +294,7 @@ class OldLogProbs:
         is_used = (self._has_trl_pass() and not self.come_from_update()) or self.context.needs.old_for_scoring
         is_used = is_used or context.needs.for_scoring("entropy") or context.is_observed("logp")
         is_possible = self.passes.reuses_old_logprobs and context.is_training and is_exact and self.policy_only
+        is_possible = is_possible and not context.args.use_vllm  # an engine's log-probs are not the policy's to the bit
         return is_possible and is_used and not context.is_off_policy and self._decoding_matches_forward()
 
     def of_samples(self, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor] | None:
