@@ -21,8 +21,8 @@ _RUN = re.compile(r"^Result: (\w+).*?^(```.*?^```)", re.M | re.S)
 
 def main() -> None:
     """Print disagreements and counts."""
-    from rlm_code import code_tests
-    from rlm_code.environments import human_eval_tests
+    from rlm_coding import code_tests
+    from rlm_coding.environments import human_eval_tests
 
     arguments = argparse.ArgumentParser()
     arguments.add_argument("folder", type=Path)

@@ -13,7 +13,7 @@ from engine_runs import LORA
 
 pytest.importorskip("vllm")
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
-from test_papers import OF_DATA, learned_from, pool, two_steps
+from test_papers import CANNED, OF_DATA, learned_from, pool, two_steps
 
 from rlm_plugins import recipe
 from rlm_plugins.registry import Registry
@@ -27,7 +27,7 @@ def test_a_recipe_takes_two_steps_with_vllm(
     file: Path, tmp_path: Path, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine check has compared vLLM with the policy before the first step."""
-    monkeypatch.setattr("test_papers.WITH_CANNED", Registry())  # nothing is canned here, and no package hidden
+    monkeypatch.setattr("test_papers.WITH_CANNED", Registry([CANNED]))  # here no package is hidden
     model = {"name": str(server.base), "dtype": "float32", "lora": LORA}
     engine = {"name": "vllm_server", "url": server.url}
     further = [f"model={json.dumps(model)}", f"engine={json.dumps(engine)}", "trainer.use_vllm=true"]

@@ -21,7 +21,7 @@ TIMEOUT = 120.0
 FAMILIES = {
     "numbers": "rlm_audit.numbers:FAMILY",
     "mathematics": "rlm_audit.mathematics:FAMILY",
-    "code": "rlm_code.audit_cases:FAMILY",
+    "code": "rlm_coding.audit_cases:FAMILY",
     "gym": "rlm_gym.audit_cases:FAMILY",
 }
 """Name → address of a `Family`; imported when it is used."""

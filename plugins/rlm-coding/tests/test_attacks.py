@@ -20,7 +20,7 @@ from attacks import (
     TESTS,
     WAYS,
 )
-from rlm_code import code_tests
+from rlm_coding import code_tests
 
 HONEST = "class MyError(Exception): pass\ndef f(x):\n    if x == -1: raise MyError\n    return x * x\n"
 SQUARE = "n = int(input()) ** 2\nprint(n)\n"

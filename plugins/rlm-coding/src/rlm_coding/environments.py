@@ -15,7 +15,7 @@ from typing import Any
 
 from rlm_sandbox import Limits, SandboxError, shared
 
-from rlm_code.cases import (
+from rlm_coding.cases import (
     BadTests,
     class_names,
     imported_names,
@@ -24,7 +24,7 @@ from rlm_code.cases import (
     program_names,
     test_functions,
 )
-from rlm_code.reward import grade
+from rlm_coding.reward import grade
 from rlm_plugins.data.presets import environment_from
 from rlm_plugins.equation.knobs import Natural
 from rlm_plugins.errors import RecipeError
@@ -308,7 +308,7 @@ PRESETS = {
         _column("completion"),
     ),
     "code_table": Preset(
-        "Any table with the columns `problem` and `tests` (formats: `rlm_code.cases`), optionally a `solution`.",
+        "Any table with the columns `problem` and `tests` (formats: `rlm_coding.cases`), optionally a `solution`.",
         "",
         _column("problem"),
         _column("tests"),

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from rlm_code import code_tests
-from rlm_code.cases import BadTests, parse_tests
-from rlm_code.reward import Block, Unfenced, program
+from rlm_coding import code_tests
+from rlm_coding.cases import BadTests, parse_tests
+from rlm_coding.reward import Block, Unfenced, program
 from rlm_testing import conformance
 
 from rlm_plugins.errors import PartError
