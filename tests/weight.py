@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "rlm_plugins"
 LIMITS = {
-    "lines of the core": 25_800,
+    "lines of the core": 25_900,
     "files of the core": 142,
     "packages and modules directly under the core": 22,
     "imports among the core's lines of code, in percent": 11.0,
