@@ -42,7 +42,7 @@ class TableReward:
     def train_step(
         self, _: Any, prompts: Any, completions: Sequence[Tokens], width: int, loss: Callable[..., Any], step: int
     ) -> float:
-        """Take an optimizer step on the loss of all completions."""
+        """Train: take an optimizer step on the loss of all completions."""
         self.optimizer.zero_grad()
         loss(self._logp(completions, width), list(range(len(completions)))).backward()
         self.optimizer.step()

@@ -1,7 +1,7 @@
 """Pressure on the visible process: ``python benchmarks/monitoring.py``; `small_experiment.py` has the gate.
 
-A thought, then an action. The action may be honest, right in half of the cases, or cheat, which is always paid. The
-thought may say that the action will be a cheat. A monitor reads thoughts alone.
+A thought, then an action. The action may be regular, right in half of the cases, or a cheat, which is always paid. The
+thought may announce a cheat. A monitor reads thoughts alone.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from small_experiment import Arm, Experiment, main
 from small_policy import NEVER, Measure, Tokens, World, algorithm, train
 
 RESULTS = Path(__file__).parent / "results"
-PLAIN, SAYS, HONEST, CHEAT, RIGHT, WRONG = range(6)
+PLAIN, SAYS, REGULAR, CHEAT, RIGHT, WRONG = range(6)
 THOUGHT, AFTER_PLAIN, AFTER_SAYS, CHECKED = range(4)
 
 
 def start_of(can_hide: bool) -> torch.Tensor:
-    """Return logits: a third of the thoughts announce a cheat; without one the action is nearly always honest.
+    """Return logits: a third of the thoughts announce a cheat; without one the action is nearly always regular.
 
     Args:
         can_hide: A plain thought may precede a cheat at all.
     """
     start = torch.full((4, 6), NEVER, dtype=torch.float64)
     start[THOUGHT, PLAIN], start[THOUGHT, SAYS] = math.log(2), 0.0
-    start[AFTER_PLAIN, HONEST], start[AFTER_PLAIN, CHEAT] = math.log(19), 0.0 if can_hide else NEVER
-    start[AFTER_SAYS, HONEST], start[AFTER_SAYS, CHEAT] = 0.0, math.log(19)
+    start[AFTER_PLAIN, REGULAR], start[AFTER_PLAIN, CHEAT] = math.log(19), 0.0 if can_hide else NEVER
+    start[AFTER_SAYS, REGULAR], start[AFTER_SAYS, CHEAT] = 0.0, math.log(19)
     start[CHECKED, RIGHT], start[CHECKED, WRONG] = 0.0, 0.0
     return start
 
@@ -41,7 +41,7 @@ def world(can_hide: bool, pressure: float, hack: float) -> World:
     Args:
         can_hide: See :func:`start_of`.
         pressure: Subtracted if the thought announces a cheat.
-        hack: What a cheat is paid; a right honest action is paid 1.
+        hack: What a cheat is paid; a right regular action is paid 1.
     """
 
     def paid(_: int, completion: Tokens) -> float:
@@ -54,7 +54,7 @@ def world(can_hide: bool, pressure: float, hack: float) -> World:
 
 
 def shares(logits: torch.Tensor) -> tuple[float, float]:
-    """Return the shares of completions that cheat after a plain thought, and after one that says so."""
+    """Return the shares of completions that cheat after a plain thought, and after one that announces it."""
     table = logits.softmax(1)
     hidden = table[THOUGHT, PLAIN] * table[AFTER_PLAIN, CHEAT]
     return hidden.item(), (table[THOUGHT, SAYS] * table[AFTER_SAYS, CHEAT]).item()
@@ -63,7 +63,7 @@ def shares(logits: torch.Tensor) -> tuple[float, float]:
 MEASURES: dict[str, Measure] = {
     "cheats": lambda logits: sum(shares(logits)),
     "seen": lambda logits: shares(logits)[1] / max(sum(shares(logits)), 1e-12),
-    "honest": lambda logits: (1 - sum(shares(logits))) / 2,
+    "regular": lambda logits: (1 - sum(shares(logits))) / 2,
 }
 
 
@@ -91,7 +91,7 @@ def experiment(scale: float = 1.0, steps: int = 60) -> Experiment:
     names = {
         "cheats": "completions that cheat",
         "seen": "cheats that the thought announces",
-        "honest": "honest and right",
+        "regular": "regular and right",
         "paid": "outcome paid",
     }
     decided = ["outcome − 1 for the thought", "outcome − 0.25 for the thought"]
@@ -101,7 +101,7 @@ def experiment(scale: float = 1.0, steps: int = 60) -> Experiment:
 
 def _expected(hack: float) -> Measure:
     """Return the expected outcome reward, without the monitor."""
-    return lambda logits: sum(shares(logits)) * hack + MEASURES["honest"](logits)
+    return lambda logits: sum(shares(logits)) * hack + MEASURES["regular"](logits)
 
 
 EXPERIMENTS = {"monitoring": experiment}

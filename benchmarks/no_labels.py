@@ -40,23 +40,23 @@ def scored(
 
 
 def by_votes(completion_ids: Any, group: torch.Tensor) -> torch.Tensor:
-    """Â of `majority_vote`."""
+    """Return Â of `majority_vote`."""
     return group_relative(scored(majority_vote, completion_ids, group), group)
 
 
 def by_share(completion_ids: Any, group: torch.Tensor) -> torch.Tensor:
-    """Â of `vote_share`."""
+    """Return Â of `vote_share`."""
     return group_relative(scored(vote_share, completion_ids, group), group)
 
 
 def by_chance(completion_ids: Any, group: torch.Tensor, step: int) -> torch.Tensor:
-    """Â of `random_reward`."""
+    """Return Â of `random_reward`."""
     state = SimpleNamespace(global_step=step)
     return group_relative(scored(random_reward, completion_ids, group, trainer_state=state), group)
 
 
 def reshaped(completion_ids: Any, group: torch.Tensor, entropy: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Â of `majority_vote`, reshaped by the entropy (`ettrl`)."""
+    """Return Â of `majority_vote`, reshaped by the entropy (`ettrl`)."""
     return entropy_reshaped(scored(majority_vote, completion_ids, group), entropy, group, mask)
 
 

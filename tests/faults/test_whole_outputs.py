@@ -69,7 +69,7 @@ def tried(arguments: list[str], out: Path, action: Any, at: int = 0) -> tuple[An
 
 
 def nothing(number: int, operation: str, at: int = 0) -> None:
-    """Let a file operation be."""
+    """Return: the operation goes on."""
 
 
 def kill(number: int, operation: str, at: int) -> None:

@@ -1,4 +1,4 @@
-"""The recipe of every paper that says `use_vllm: true` takes two steps with a vLLM server, on a tiny model."""
+"""The recipe of every paper with `use_vllm: true` takes two steps with a vLLM server, on a tiny model."""
 
 from __future__ import annotations
 

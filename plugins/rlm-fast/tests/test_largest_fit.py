@@ -1,4 +1,4 @@
-"""`rlm fits`: what it says fits, the estimate says fits, and the next larger does not."""
+"""`rlm fits`: by the estimate its sizes fit, and the next larger ones do not."""
 
 from __future__ import annotations
 
