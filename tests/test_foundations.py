@@ -19,6 +19,7 @@ import small_experiment
 import stale_samples
 import tasks
 from experiment import Experiment, Job
+from rlm_testing.fake_packages import registered
 
 from rlm_plugins.recipe.compose import compose
 from rlm_plugins.registry import Registry
@@ -125,6 +126,10 @@ def test_wrong_answers_grow_only_where_the_policy_sees_the_mark() -> None:
     assert abs(runs["GRPO, mark hidden"]["wrong"][-1] - runs["GRPO, mark hidden"]["wrong"][0]) < 5
 
 
+intrinsic = registered("intrinsic")
+
+
+@pytest.mark.usefixtures("intrinsic")
 def test_agreement_cannot_pass_the_ceiling_that_labels_pass() -> None:
     arms = {arm.label: arm for arm in no_labels.experiment(steps=25).arms}
     ends = {name: arms[name].run(0)["accuracy"] for name in ("labels", "majority_vote", "rlsc")}

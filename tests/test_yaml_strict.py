@@ -121,7 +121,7 @@ def test_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"file not found[\s\S]*did you mean 'recipe.yaml'"):
         yaml_strict.read(tmp_path / "recpie.yaml")
     for path in (tmp_path, tmp_path / "no" / "such" / "place.yaml", Path("/dev/zero"), Path("a\0b")):
-        with pytest.raises(RecipeError, match="file not found"):
+        with pytest.raises(RecipeError, match=r"file not found|expected a file"):
             yaml_strict.read(path)
 
 

@@ -18,7 +18,7 @@ from rlm_plugins.stage import RunState
 from rlm_plugins.trainer.observer import StepObserver
 
 RECIPE = """
-model: {name: scratch, hidden: 16, layers: 1, characters: "0123456789+-= no", lora: {r: 2, target_modules: all-linear}}
+model: {name: scratch, hidden: 16, layers: 1, characters: "0123456789+-=? no", lora: {r: 2, target_modules: all-linear}}
 environment: {name: addition, digits: 1, train_rows: 8, test_rows: 0}
 rewards: [accuracy]
 algorithm: a2po

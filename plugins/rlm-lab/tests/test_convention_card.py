@@ -14,7 +14,8 @@ from rlm_plugins.specs import base_name
 
 REGISTRY = Registry()
 ROWS = {part.name: part.target for part in REGISTRY if part.hook == "rlm_algorithms"}
-CONVENTIONS = sorted(name for name in ROWS if "@" in name)
+CONVENTIONS = sorted(name for name in ROWS if "@" in name and not name.startswith(("gkd_top@", "sdft@")))
+"""Those whose data the examples have: `gkd_top` and `sdft` need distributions of a teacher."""
 
 
 def explained(name: str) -> Any:

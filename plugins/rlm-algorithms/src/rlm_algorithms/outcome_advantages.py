@@ -115,7 +115,7 @@ def role_relative(
     among those compared, or a completion alone: exactly 0.
 
     >>> table = {"role": torch.tensor([0.0, 1.0, 1.0, 0.0]), "episode": torch.tensor([0.0, 0.0, 0.0, 1.0])}
-    >>> role_relative(torch.tensor([1.0, 2.0, 4.0, 3.0]), table, torch.zeros(4).long(), within_episode=[1]).tolist()
+    >>> role_relative(torch.tensor([1.0, 2.0, 4.0, 3.0]), table, torch.zeros(4).long(), within_episode=[1.0]).tolist()
     [-1.0, -1.0, 1.0, 1.0]
     """
     roles = named(named_rewards, role, where="advantage: role_relative.role")

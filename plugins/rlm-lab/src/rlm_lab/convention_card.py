@@ -113,6 +113,8 @@ def _batch(rewards: list[list[float]], lengths: list[list[int]]) -> Batch:
         old_logp=old,
         ref_logp=old + noise(5) / 4,
         rollout_logp=old + noise(7) / 2,
+        teacher_logp=old + noise(13) / 2,
+        has_teacher=torch.ones(len(mask), dtype=torch.bool),
         entropy=1.0 + noise(11) / 2,
     )
 
