@@ -99,6 +99,7 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> Pa
     return emptied(tmp_path / "out")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("command", COMMANDS)
 def test_output_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, cases: Any) -> None:
     arguments, name = COMMANDS[command]
@@ -117,6 +118,7 @@ def test_output_is_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert [path.name for path in out.iterdir()] == [Path(name).parts[1]]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("command", CACHING)
 def test_caches_are_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, cases: Any) -> None:
     """A command that is killed, or cannot write its cache, leaves nothing that misleads the next one."""
@@ -131,6 +133,7 @@ def test_caches_are_whole_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert text == said or command in ("signal", "eval")  # they print seconds
 
 
+@pytest.mark.matrix
 def test_a_killed_race_is_finished_by_the_same_command(tmp_path: Path, cases: Any) -> None:
     file, out = recipe(tmp_path, "adapter", max_steps=1), tmp_path / "out"
     arguments = ["sweep", str(file), "algorithm=grpo,rloo", "--race", "--out", str(out)]
@@ -145,6 +148,7 @@ def test_a_killed_race_is_finished_by_the_same_command(tmp_path: Path, cases: An
             assert {str(file): file.read_bytes() for file in out.glob("*/01-*/adapter/*.safetensors")} == expected
 
 
+@pytest.mark.matrix
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="mounts a file system of 16 kB")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_disk_that_is_really_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:

@@ -351,7 +351,7 @@ def test_the_base_is_at_no_distance_from_a_fresh_adapter(folder: Path) -> None:
             folder, name, TOP[name], f"teacher={{model: base, top: {top}}}", "trainer.learning_rate=0.1"
         )
         assert first["policy_loss/divergence"] == pytest.approx(0, abs=1e-6)
-        assert second["policy_loss/divergence"] > 1e-6
+        assert second["policy_loss/divergence"] > first["policy_loss/divergence"]
 
 
 def test_a_column_selects_the_teacher(folder: Path, teacher_folder: Path) -> None:
