@@ -39,7 +39,7 @@ def world(can_hide: bool, pressure: float, hack: float) -> World:
     """Return the task.
 
     Args:
-        can_hide: See :func:`start_of`.
+        can_hide: A thought can hide a cheat.
         pressure: Subtracted if the thought announces a cheat.
         hack: What a cheat is paid; a right regular action is paid 1.
     """

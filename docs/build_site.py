@@ -45,7 +45,7 @@ def main() -> int:
     with whole(BUILD / "html") as html:  # a build that is stopped leaves none
         if problem := built(html, navigation(registry)):
             print(problem)
-            raise SystemExit(1)
+            raise SystemExit(1)  # inside the block, which then removes what was written
     print(f"{BUILD / 'html' / 'index.html'}: {len(list((BUILD / 'html').rglob('*.html')))} pages, every link checked")
     return 0
 

@@ -208,7 +208,7 @@ def test_recipes_of_a_package_pass_every_check(package: Path) -> None:
     if lacks := missing(package):
         pytest.skip(f"not installed: {', '.join(lacks)}")
     absent = [" runs/", " Qwen/", *missing(package, extras=True)]
-    written = sorted(package.glob("**/*.yaml"))
+    written = sorted(path for path in package.glob("**/*.yaml") if path.parent.name != "accelerate_configs")
     recipes = [path for path in written if not any(x in path.read_text() for x in absent)]
     assert recipes or not written
     for path in recipes:

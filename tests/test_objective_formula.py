@@ -127,6 +127,7 @@ def test_algorithm_with_unknown_part_is_an_error() -> None:
 
 LOSS = ("importance", "policy_loss", "penalties")
 IN_WORDS = {"real", "top_divergence", "kl_cov", "adaptive_kl", "adaptive_entropy"}
+IN_WORDS |= {"sampled_distillation", "clipped_distillation", "value_regression", "environment_nll"}
 """Parts whose formula selects tokens in words or has state."""
 EVALUATED = [part for part in REGISTRY if HOOKS[part.hook].key in LOSS and part.name not in IN_WORDS]
 

@@ -233,7 +233,8 @@ def test_a_broken_link_fails_the_build(
 ) -> None:
     monkeypatch.setattr(build_site, "BUILD", tmp_path)
     monkeypatch.setattr(build_site, "stage", lambda pages: {"README.md": "# x\n\n[y](nope.md)"})
-    assert build_site.main() == 1
+    with pytest.raises(SystemExit, match="1"):
+        build_site.main()
     assert "link 'nope.md'" in capsys.readouterr().out
 
 

@@ -69,7 +69,7 @@ test_discounted_ratio = conformance(
 )
 test_teacher_and_group = conformance("rlm_advantages", distillation.teacher_and_group, exceptions=TEACHER)
 test_prime_distillation = conformance(
-    "rlm_policy_losses", distillation.sampled_distillation, knobs={"cap": 5.0, "sampler": "engine", "fall": 0.2}
+    "rlm_policy_losses", distillation.sampled_distillation, knobs={"cap": 5.0, "sampled_by": "engine", "fall": 0.2}
 )
 test_clipped_distillation = conformance("rlm_policy_losses", distillation.clipped_distillation, knobs={"bound": 10.0})
 ROLES = {"role": "accuracy", "episode": "format", "within_episode": [0.0, 1.0]}
@@ -151,7 +151,7 @@ test_dppo_tv = conformance("rlm_policy_losses", trust_regions.dppo)
 test_dppo_kl = conformance(
     "rlm_policy_losses", trust_regions.dppo, knobs={"divergence": "kl", "low": 0.05, "high": 0.05, "cap": 20.0}
 )
-test_dppo_of_verl = conformance("rlm_policy_losses", trust_regions.dppo, knobs={"sampler": "old"})
+test_dppo_of_verl = conformance("rlm_policy_losses", trust_regions.dppo, knobs={"sampled_by": "old"})
 test_dro = conformance("rlm_policy_losses", trust_regions.dro, knobs={"beta": 0.1})
 test_topr = conformance("rlm_policy_losses", trust_regions.topr, knobs={"negative": 0.5})
 test_real = conformance("rlm_policy_losses", trust_regions.real)

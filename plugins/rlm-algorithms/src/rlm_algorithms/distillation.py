@@ -28,13 +28,13 @@ def teacher_log_ratio(
     coef: float = 1.0,
     future: Share = 0.0,
     position: NonNegativeFloat = 0.0,
-    sampler: Literal["engine", "old"] = "old",
+    sampled_by: Literal["engine", "old"] = "old",
 ) -> Float[torch.Tensor, "B T"]:
     """Â_t = coef · (log π_T − log π_old): the sampled reverse KL to a teacher, token by token; no reward.
 
     On-policy distillation, Thinking Machines (October 2025). `future` γ sums the later ones, Â_t ← Σ_s γ^(s−t) Â_s:
     tinker's `kl_discount_factor`. `position` γ multiplies by 1 + γ (1 − Σ_{s<t} |a_s| / Σ_s |a_s|): IW-OPD,
-    arXiv 2606.22600, with 1e-8 in the denominator. Libraries disagree on π: tinker has the sampler's (`sampler`
+    arXiv 2606.22600, with 1e-8 in the denominator. Libraries disagree on π: tinker has the sampler's (`sampled_by`
     "engine"), slime and ms-swift the one before the update, verl, prime-rl and TRL the current one
     (`sampled_distillation`). On policy all are the same gradient. A completion without a teacher has 0.
 
@@ -43,7 +43,7 @@ def teacher_log_ratio(
     [[1.0, -1.0]]
     """
     scored = has_teacher.unsqueeze(1) & mask
-    behavior = old_logp if sampler == "old" else sampler_logp(old_logp, rollout_logp)
+    behavior = old_logp if sampled_by == "old" else sampler_logp(old_logp, rollout_logp)
     gap = (teacher_logp - behavior).where(scored, 0.0)
     if log is not None and scored.any():
         log("reverse_kl", -gap[scored].mean())
@@ -88,7 +88,7 @@ def sampled_distillation(
     log: Log | None = None,
     *,
     cap: PositiveFloat | None = None,
-    sampler: Literal["engine", "old"] = "old",
+    sampled_by: Literal["engine", "old"] = "old",
     fall: NonNegativeFloat | None = None,
 ) -> Float[torch.Tensor, "B T"]:
     """ℓ = −sg({cap null → 1; else → min(w, cap)} · (log π_T − log π)) · log π: the sampled reverse KL at this policy.
@@ -97,13 +97,13 @@ def sampled_distillation(
     (`distillation_is_clip`; default: no ratio). The advantage is not read. A loss log π − log π_T itself has a gradient
     without the teacher (AReaL's joint loss); so the difference is a constant here. No teacher: 0.
 
-    w is to π_old, or with the `sampler` "engine" to the engine's where it reports log-probs (prime-rl). `fall`
+    w is to π_old, or with `sampled_by` "engine" to the engine's where it reports log-probs (prime-rl). `fall`
     (default: `∞`) drops tokens whose probability fell by more than that since they were sampled (prime-rl: 0.2).
     """
     gap = (teacher_logp - logp).detach() * has_teacher.unsqueeze(1)
     if log is not None:
         log("reverse_kl", -gap)
-    behavior = old_logp if sampler == "old" else sampler_logp(old_logp, rollout_logp)
+    behavior = old_logp if sampled_by == "old" else sampler_logp(old_logp, rollout_logp)
     weight = torch.ones_like(gap) if cap is None else (logp - behavior).detach().clamp(-20.0, 20.0).exp().clamp(max=cap)
     if fall is not None:
         weight = weight.where(behavior.exp() - logp.detach().exp() <= fall, 0.0)
