@@ -51,10 +51,10 @@ def dppo(
     """Policy gradient in which a token has no gradient once its probability has moved too far (DPPO).
 
     ℓ = −sg(v) · Â · log π, with v = 0 where D > high and Â > 0 and π > μ, 0 where D > low and Â < 0 and π < μ, else
-    min(π/μ, cap), D = {divergence tv → |π − μ|; kl → μ log(μ/π) + (1 − μ) log((1 − μ)/(1 − π))} and μ = {sampled_by engine
-    → π_rollout; old → π_old}: no gradient only where π has moved in the direction of Â. DPPO, arXiv 2602.04879 eq. 13,
-    14. PPO's ratio clips rare tokens after tiny changes of probability, and likely ones almost never; D treats them
-    alike.
+    min(π/μ, cap), D = {divergence tv → |π − μ|; kl → μ log(μ/π) + (1 − μ) log((1 − μ)/(1 − π))} and μ = {sampled_by
+    engine → π_rollout; old → π_old}: no gradient only where π has moved in the direction of Â. DPPO, arXiv 2602.04879
+    eq. 13, 14. PPO's ratio clips rare tokens after tiny changes of probability, and likely ones almost never; D treats
+    them alike.
 
     μ is the inference engine where it reports log-probs, as in the paper's §5.2, or always π_old with the `sampled_by`
     "old" (verl). `cap` (default: `∞`) bounds π/μ, and so does e²⁰. On policy the gradient is REINFORCE's. Â = 0: none.
