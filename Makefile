@@ -137,6 +137,6 @@ $(READY): pyproject.toml constraints.txt $(PLUGINS:%=plugins/%/pyproject.toml) p
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rlm-plugins needs Python 3.11 or newer; run make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]' $(patsubst %,-e plugins/%,$(filter-out rlm-testing, $(PLUGINS)))
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]' $(PLUGINS:%=-e plugins/%)
 	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e plugins/rlm-gym || echo $(NO_GYM)
 	touch $(READY)
