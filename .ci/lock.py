@@ -43,7 +43,7 @@ def resolved() -> dict[str, str]:
 def main() -> None:
     """Write both files."""
     versions = dict(sorted(resolved().items()))
-    folder = ROOT / "locks"
+    folder = ROOT / ".ci" / "locks"
     folder.mkdir(exist_ok=True)
     pins = [f"{name}=={version}" for name, version in versions.items() if not CUDA_ONLY.match(name)]
     (folder / "cuda.txt").write_text("\n".join([HEAD.format(device="CUDA"), *pins, ""]))
