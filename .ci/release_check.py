@@ -25,9 +25,9 @@ LEFT_OUT = ("rlm-example", "rlm-gym")
 """Not part of `rlm-plugins[all]`: an example; a package that requires a C compiler."""
 PIP = ("-m", "pip", "--disable-pip-version-check")
 REQUIRED = ("Name", "Version", "Summary", "Requires-Python", "License-Expression", "Description-Content-Type")
-EXTRAS = {"all", "vllm", "quantized", "gguf", "plot"}
+EXTRAS = {"all", "vllm", "ray", "quantized", "gguf", "plot"}
 RECIPE = """
-environment: {name: addition, digits: 1, train_rows: 64, test_rows: 8}
+environment: {name: addition, digits: 2, train_rows: 64, test_rows: 8}
 rewards: [accuracy]
 model: {name: scratch, layers: 1, hidden: 32, heads: 2, lora: {r: 4, target_modules: all-linear}}
 algorithm: grpo
