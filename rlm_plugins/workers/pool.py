@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import logging
 import os
 import queue
 import selectors
@@ -13,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 
 from rlm_plugins.errors import PartError
 
+_LOG = logging.getLogger(__name__)
 START_TIMEOUT = 120.0
 """Seconds in which a worker must have imported what it needs."""
 MINIMAL = ("PATH", "LANG", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
@@ -52,7 +54,7 @@ class Program:
 
 
 class Worker:
-    """One process, which is started at once and usable when it `is_ready`."""
+    """One process of this machine, which is started at once and usable when it `is_ready`."""
 
     def __init__(self, program: Program) -> None:
         names = program.environment
@@ -109,6 +111,10 @@ class Worker:
                 pipe.close()
 
 
+Executor = Callable[[Program], Worker]
+"""A place where workers run: it starts one. A worker of another place is a subclass with these four methods."""
+
+
 @dataclass(eq=False)
 class _Task:
     request: Sequence[Any]
@@ -121,8 +127,8 @@ class _Task:
 class Pool:
     """Pool of workers, which start when needed; one thread per busy worker, `size` at most, waits for its reply."""
 
-    def __init__(self, program: Program, size: int) -> None:
-        self.program, self.size = program, size
+    def __init__(self, program: Program, size: int, executor: Executor = Worker) -> None:
+        self.program, self.size, self._executor = program, size, executor
         self.workers: list[Worker] = []
         self._idle: deque[Worker] = deque()
         self._tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
@@ -175,7 +181,7 @@ class Pool:
 
     def _reply(self, task: _Task) -> Reply:
         """Return the reply to a request; a worker that died may have been killed from outside, so it is sent twice."""
-        for _ in range(2):
+        for is_last in (False, True):
             worker = self._send(task)
             line = worker.read_line(task.seconds)
             if line:
@@ -184,8 +190,10 @@ class Pool:
             self._discard(worker)
             if line is None:
                 return "late"
-            if task.is_abandoned:
+            if task.is_abandoned or self._is_closed:
                 break
+            if not is_last:
+                _LOG.warning("a %s ended; its request is sent once more", self.program.name)
         return "died"
 
     def _send(self, task: _Task) -> Worker:
@@ -211,7 +219,7 @@ class Pool:
             return worker
 
     def _start(self) -> Worker:
-        worker = Worker(self.program)
+        worker = self._executor(self.program)
         self.workers.append(worker)
         return worker
 
@@ -248,6 +256,7 @@ class Pool:
 
 
 _pools: dict[tuple[Program, int], Pool] = {}
+_executor: Executor = Worker
 
 
 def shared(program: Program, size: int | None = None) -> Pool:
@@ -255,7 +264,20 @@ def shared(program: Program, size: int | None = None) -> Pool:
     if size is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         size = max(1, min(4, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
-    return _pools.setdefault((program, size), Pool(program, size))
+    return _pools.setdefault((program, size), Pool(program, size, _executor))
+
+
+@contextlib.contextmanager
+def executed_by(executor: Executor) -> Iterator[None]:
+    """Let an executor start the workers of shared pools inside a ``with`` block; they end with it."""
+    global _executor
+    close()
+    before, _executor = _executor, executor
+    try:
+        yield
+    finally:
+        close()
+        _executor = before
 
 
 @atexit.register

@@ -1,4 +1,4 @@
-"""Inference engines that never touch the base, and stale samples: simulated, or generated during the update."""
+"""Engines that never touch the base, stale samples (simulated, or generated during the update), workers on Ray."""
 
 from __future__ import annotations
 
@@ -123,3 +123,10 @@ def rlm_engines() -> dict[str, object]:
     from rlm_engines.vllm_server import VllmServer
 
     return {"vllm": Vllm, "vllm_server": VllmServer, "second_process": SecondProcess, "reference": Reference}
+
+
+@hookimpl
+def rlm_sections() -> dict[str, object]:
+    from rlm_engines.workers import Workers
+
+    return {"workers": Workers}

@@ -8,12 +8,12 @@ from typing import Any
 
 from rlm_engines.adapters import TRAINER_SETTINGS
 from rlm_plugins.lazy import torch
-from rlm_plugins.rollout.engine_call import EngineCompletions, EnginePolicy, Weights
+from rlm_plugins.rollout.engine_call import Engine, EngineCompletions, EnginePolicy, Weights
 
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
-class Reference:
+class Reference(Engine):
     """A second copy of the policy in this process, which samples with transformers.
 
     It saves no time. It is the standard that other engines are compared with, and trains where vLLM is not installed.
@@ -80,12 +80,6 @@ class Reference:
         from rlm_plugins.models.adapters import sequence_logprobs
 
         return [x.tolist() for x in sequence_logprobs(self._model, sequences)]
-
-    def sleep(self) -> None:
-        """Do nothing: there is no memory of a device to free."""
-
-    def wake(self) -> None:
-        """Do nothing."""
 
     def close(self) -> None:
         """Drop the copy."""

@@ -20,7 +20,7 @@ from pydantic import PositiveInt
 from rlm_engines.adapters import TRAINER_SETTINGS
 from rlm_plugins.errors import RlmError
 from rlm_plugins.lazy import torch
-from rlm_plugins.rollout.engine_call import EngineCompletions, EnginePolicy, Weights
+from rlm_plugins.rollout.engine_call import Engine, EngineCompletions, EnginePolicy, Weights
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class TrainerPolicy(EnginePolicy):
     prepare: Callable[[Any], None] | None
 
 
-class SecondProcess:
+class SecondProcess(Engine):
     """A copy of the policy in a second process of this machine, which samples with transformers.
 
     It is the engine `reference` there; for a `TrainerPolicy` it decodes as the trainer does.
@@ -110,12 +110,6 @@ class SecondProcess:
         """Return log π of each token but the first."""
         rows: list[list[float]] = self._call("score", sequences)
         return rows
-
-    def sleep(self) -> None:
-        """Do nothing: the process has a device of its own."""
-
-    def wake(self) -> None:
-        """Do nothing."""
 
     def close(self) -> None:
         """Kill the process and wait until it has ended."""

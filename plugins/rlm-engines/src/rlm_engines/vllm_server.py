@@ -21,7 +21,7 @@ from pydantic import Field, PositiveFloat
 
 from rlm_engines.adapters import TRAINER_SETTINGS, check_adapter
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.rollout.engine_call import EngineCompletions, EnginePolicy, Weights
+from rlm_plugins.rollout.engine_call import Engine, EngineCompletions, EnginePolicy, Weights
 
 WHERE = "engine"
 COMMAND = (
@@ -34,7 +34,7 @@ WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds before each further attempt to load an adapter that the server does not see yet in a shared folder."""
 
 
-class VllmServer:
+class VllmServer(Engine):
     """A vLLM server, on this machine or another: completions by token ids, an adapter as a file per sync.
 
     No process group joins trainer and server, so both may have any device. The server has the base. Each sync writes
@@ -176,12 +176,6 @@ class VllmServer:
 
     def _choice(self, body: Mapping[str, Any]) -> Any:
         return self._get("completions", body, "choices", "its log has more; is the base that of the policy?")[0]
-
-    def sleep(self) -> None:
-        """Do nothing: the server has a device of its own."""
-
-    def wake(self) -> None:
-        """Do nothing."""
 
     def close(self) -> None:
         """Remove the adapter from the server, and end the connections."""
