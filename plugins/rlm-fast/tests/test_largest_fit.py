@@ -14,11 +14,14 @@ from rlm_fast.workload import Forecast
 from rlm_plugins.errors import RlmError
 from rlm_plugins.trainer.options import arguments
 
-SMALL = {"1M": (64, 2, 2, 128, True), "2M": (128, 2, 2, 256, True), "4M": (128, 8, 2, 256, False)}
+NAMES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "tie_word_embeddings")
+TINY = {"1M": (64, 2, 2, 128, True), "2M": (128, 2, 2, 256, True), "4M": (128, 8, 2, 256, False)}
+SMALL = {size: dict(zip(NAMES, numbers, strict=True)) for size, numbers in TINY.items()}
+COMMON = {"common": largest_fit.FAMILIES["qwen3"]["common"]}
 
 
 def next_larger(sizes: Sizes) -> dict[str, Sizes]:
-    ladders: dict[str, list[Any]] = {"model": list(largest_fit.MODELS), "length": LENGTHS, "group": GROUPS}
+    ladders: dict[str, list[Any]] = {"model": list(SMALL), "length": LENGTHS, "group": GROUPS}
     larger = {}
     for name, values in ladders.items():
         if rest := values[values.index(getattr(sizes, name)) + 1 :]:
@@ -28,7 +31,7 @@ def next_larger(sizes: Sizes) -> dict[str, Sizes]:
 
 def test_it_inverts_the_estimate_of_check(monkeypatch: pytest.MonkeyPatch) -> None:
     card = 1.0
-    monkeypatch.setattr(largest_fit, "MODELS", SMALL)
+    monkeypatch.setattr(largest_fit, "FAMILIES", {"qwen3": COMMON | SMALL})
     (row,) = fits(["grpo"], card, prompt=32, group=8, length=256)
     limit = SHARE * card * 2**30
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # `rlm check` on a machine with a GPU
@@ -49,7 +52,7 @@ def test_it_inverts_the_estimate_of_check(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_card_that_is_too_small_and_a_name_that_is_unknown() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(largest_fit, "MODELS", {"1M": SMALL["1M"]})
+        patch.setattr(largest_fit, "FAMILIES", {"qwen3": COMMON | {"1M": SMALL["1M"]}})
         (row,) = fits(["grpo"], 0.05, prompt=32, group=8, length=512)
     assert row["full"] is None
     assert "the smallest model requires" in row["notes"]["full"]

@@ -30,17 +30,18 @@ def fits(
     prompt: Annotated[int, typer.Option(min=2, help="Tokens of an algorithm's prompts.")] = 256,
     group: Annotated[int, typer.Option(min=2, help="Smallest number of completions per prompt.")] = 8,
     length: Annotated[int, typer.Option(min=16, help="Smallest number of tokens of a completion.")] = 512,
+    family: Annotated[str, typer.Option(help="Models to choose from: qwen3 or qwen2.5.")] = "qwen3",
     as_json: AsJson = False,
     trust: Trust = False,
 ) -> None:
     """Find the largest model, completion and group that fit a GPU.
 
-    JSON: a list of {name, LoRA, 4-bit, full, notes}; a mode is null or {model, group, length, peak}.
+    JSON: a list of {name, LoRA, 4-bit, full, notes}; a mode is null or {family, model, group, length, peak}.
     """
     announce()
     from rlm_fast import largest_fit
 
-    rows = largest_fit.fits(names or ["grpo", "dapo", "ppo"], gpu, prompt, group, length)
+    rows = largest_fit.fits(names or ["grpo", "dapo", "ppo"], gpu, prompt, group, length, family)
     print_result(rows, largest_fit.render(rows, gpu, terminal_width()), as_json)
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import bisect
 import math
 import textwrap
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +27,8 @@ from rlm_plugins.run.recipe_argument import read
 from rlm_plugins.stage import Stage
 from rlm_plugins.trainer.options import arguments
 
-MODELS: Mapping[str, tuple[int, int, int, int, bool]] = {
-    "0.6B": (1024, 28, 16, 3072, True),
-    "1.7B": (2048, 28, 16, 6144, True),
-    "4B": (2560, 36, 32, 9728, True),
-    "8B": (4096, 36, 32, 12288, False),
-    "14B": (5120, 40, 40, 17408, False),
-    "32B": (5120, 64, 64, 25600, False),
-}
-"""Qwen3 (arXiv 2505.09388, table 1): hidden size, layers, attention heads, MLP width, tied embeddings."""
+FAMILIES: Mapping[str, Any] = tomllib.loads((files("rlm_fast") / "models.toml").read_text())
+"""Family → size → fields of its config; `common`: those of all sizes."""
 LENGTHS = [256 * 2**n for n in range(8)]
 GROUPS = [2 * 2**n for n in range(7)]
 MODES = {"LoRA": "{r: 16, lora_alpha: 32, target_modules: all-linear}", "4-bit": "", "full": "null"}
@@ -44,14 +39,17 @@ SHARE = 0.9
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes that are searched: a key of `MODELS`, completions per prompt, tokens of the longest completion."""
+    """Sizes that are searched: a family's size, completions per prompt, tokens of the longest completion."""
 
+    family: str
     model: str
     group: int
     length: int
 
 
-def fits(names: Sequence[str], card: float, prompt: int, group: int, length: int) -> list[dict[str, Any]]:
+def fits(
+    names: Sequence[str], card: float, prompt: int, group: int, length: int, family: str = "qwen3"
+) -> list[dict[str, Any]]:
     """Return one row per recipe or algorithm: each mode's sizes with their `peak` in bytes, or None.
 
     Args:
@@ -60,10 +58,14 @@ def fits(names: Sequence[str], card: float, prompt: int, group: int, length: int
         prompt: Tokens of the prompts of an algorithm; those of a recipe are measured.
         group: Smallest number of completions per prompt.
         length: Smallest number of tokens of a completion.
+        family: A key of `FAMILIES`.
 
     Raises:
-        RlmError: There is no such recipe or algorithm, or it fails in every mode.
+        RlmError: There is no such recipe, algorithm or family, or it fails in every mode.
     """
+    if family not in FAMILIES:
+        raise RlmError(f"unknown family '{family}'", where="--family", allowed=", ".join(FAMILIES))
+    smallest = Sizes(family, next(name for name in FAMILIES[family] if name != "common"), group, length)
     rows = []
     for name in names:
         row: dict[str, Any] = dict.fromkeys(MODES)
@@ -76,23 +78,21 @@ def fits(names: Sequence[str], card: float, prompt: int, group: int, length: int
                 notes[mode] = error.problem
                 continue
             needed = partial(bytes_needed, stage, mode == "4-bit")
-            row[mode] = largest(needed, SHARE * card * 2**30, group, length)
+            row[mode] = largest(needed, SHARE * card * 2**30, smallest)
             if row[mode] is None:
-                smallest = needed(Sizes(next(iter(MODELS)), group, length)) / 2**30
-                notes[mode] = f"the smallest model requires {smallest:.1f} GiB"
+                notes[mode] = f"the smallest model requires {needed(smallest) / 2**30:.1f} GiB"
         if len(errors) == len(MODES):
             raise errors[0]
         rows.append({"name": Path(name).stem, **row, "notes": notes})
     return rows
 
 
-def largest(needed: Any, limit: float, group: int, length: int) -> dict[str, Any] | None:
-    """Return the largest sizes of which `needed` bytes, increasing in each size, are within the limit, or None."""
-    best = Sizes(next(iter(MODELS)), group, length)
+def largest(needed: Any, limit: float, best: Sizes) -> dict[str, Any] | None:
+    """Return the sizes from `best` on of which `needed` bytes, increasing in each, are within the limit, or None."""
     searched: dict[str, list[Any]] = {
-        "model": list(MODELS),
-        "length": sorted({length, *(n for n in LENGTHS if n > length)}),
-        "group": sorted({group, *(n for n in GROUPS if n > group)}),
+        "model": [name for name in FAMILIES[best.family] if name != "common"],
+        "length": sorted({best.length, *(n for n in LENGTHS if n > best.length)}),
+        "group": sorted({best.group, *(n for n in GROUPS if n > best.group)}),
     }
     for name, values in searched.items():
         options = [replace(best, **{name: value}) for value in values]
@@ -121,16 +121,15 @@ def sized(stage: Stage, four_bits: bool, sizes: Sizes) -> Stage:
     settings |= {"per_device_train_batch_size": micro_batch, "gradient_accumulation_steps": completions // micro_batch}
     settings |= {"steps_per_generation": completions // micro_batch, "max_completion_length": sizes.length}
     settings.pop("generation_batch_size", None)
-    source = replace(stage.source, config=_config(sizes.model, four_bits))
+    source = replace(stage.source, config=_config(sizes, four_bits))
     return replace(stage, settings=settings, source=source)
 
 
-def _config(name: str, four_bits: bool) -> Any:
+def _config(sizes: Sizes, four_bits: bool) -> Any:
     from transformers import AutoConfig
 
-    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "tie_word_embeddings")
-    sizes = dict(zip(names, MODELS[name], strict=True)) | {"num_key_value_heads": 8, "head_dim": 128}
-    config = AutoConfig.for_model("qwen3", vocab_size=151936, max_position_embeddings=40960, dtype="bfloat16", **sizes)
+    family = FAMILIES[sizes.family]
+    config = AutoConfig.for_model(**family["common"], **family[sizes.model], dtype="bfloat16")
     if four_bits:
         config.quantization_config = {"quant_method": "bitsandbytes", "load_in_4bit": True}
     return config
@@ -162,7 +161,7 @@ def _stage(name: str, mode: str, prompt: int) -> Stage:
 
 def render(rows: Sequence[Mapping[str, Any]], card: float, width: int) -> str:
     """Return the table as text, at most `width` columns wide."""
-    head = f"largest Qwen3 · completions per prompt × tokens of a completion, in {SHARE:.0%} of {card:g} GiB"
+    head = f"largest model · completions per prompt × tokens of a completion, in {SHARE:.0%} of {card:g} GiB"
     table = [("", *MODES), *((row["name"], *(_cell(row[mode]) for mode in MODES)) for row in rows)]
     notes = [f"{row['name']}, {mode}: {reason}" for row in rows for mode, reason in row["notes"].items()]
     about = "bfloat16, gradient checkpointing, one optimizer step per generation batch; without an inference engine"
@@ -174,4 +173,6 @@ def render(rows: Sequence[Mapping[str, Any]], card: float, width: int) -> str:
 def _cell(sizes: Mapping[str, Any] | None) -> str:
     if sizes is None:
         return "—"
-    return f"{sizes['model']} · {sizes['group']} × {sizes['length']} ({sizes['peak'] / 2**30:.1f} GiB)"
+    return (
+        f"{sizes['family']} {sizes['model']} · {sizes['group']} × {sizes['length']} ({sizes['peak'] / 2**30:.1f} GiB)"
+    )
