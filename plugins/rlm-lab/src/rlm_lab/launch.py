@@ -21,7 +21,6 @@ from rlm_plugins.workers.distributed import planned
 
 CONFIG = "accelerate.yaml"
 PORT = 29500
-INSTALL = "python -m pip install 'rlm-plugins[all]'"
 
 
 @dataclass(frozen=True)
@@ -88,6 +87,10 @@ def launch(plan: Launch, service: str) -> dict[str, Any]:
     return SERVICES[service](plan)
 
 
+def _filled(name: str, plan: Launch, **values: str) -> str:
+    return (files("rlm_lab") / "launch_files" / name).read_text().format(plan=plan, **values)
+
+
 def torchrun(plan: Launch) -> dict[str, Any]:
     """Return torchrun's command for DDP; accelerate, which starts torchrun, for sharded weights."""
     several = plan.nodes > 1
@@ -104,33 +107,14 @@ def torchrun(plan: Launch) -> dict[str, Any]:
 def slurm(plan: Launch) -> dict[str, Any]:
     """Return a batch script: one task per machine starts its processes."""
     command = plan.accelerate('"$SLURM_NODEID"', '"$HEAD"')
-    job = f"""#!/bin/bash
-#SBATCH --job-name={plan.name}
-#SBATCH --nodes={plan.nodes}
-#SBATCH --ntasks-per-node=1
-#SBATCH --gpus-per-node={plan.processes}
-#SBATCH --time=24:00:00
-#SBATCH --output={plan.name}-%j.log
-set -euo pipefail
-HEAD=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export HEAD
-srun --kill-on-bad-exit=1 bash -c {shlex.quote(command)}
-"""
+    job = _filled("job.slurm", plan, command=shlex.quote(command))
     return {"files": {CONFIG: plan.config(), "job.slurm": job}, "command": "sbatch job.slurm"}
 
 
 def skypilot(plan: Launch) -> dict[str, Any]:
     """Return a task: the working directory with the recipe is sent to every machine."""
-    task = f"""name: {plan.name}
-num_nodes: {plan.nodes}
-workdir: .
-resources: {{accelerators: {json.dumps(f"{plan.gpu}:{plan.processes}")}}}
-setup: |
-  {INSTALL}
-run: |
-  HEAD=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)
-  {plan.accelerate('"$SKYPILOT_NODE_RANK"', '"$HEAD"')}
-"""
+    command = plan.accelerate('"$SKYPILOT_NODE_RANK"', '"$HEAD"')
+    task = _filled("task.yaml", plan, accelerators=json.dumps(f"{plan.gpu}:{plan.processes}"), command=command)
     return {"files": {CONFIG: plan.config(), "task.yaml": task}, "command": f"sky launch -c {plan.name} task.yaml"}
 
 
@@ -141,18 +125,9 @@ def hf_jobs(plan: Launch) -> dict[str, Any]:
         raise RlmError(problem, where="--nodes", hint="leave it out, or take `--with slurm` or `--with skypilot`")
     sent = Launch(Path(plan.recipe.name), plan.overrides, 1, plan.processes, plan.sharding)
     arguments = ", ".join(map(repr, shlex.split(sent.accelerate())[2:]))
-    script = f"""# /// script
-# dependencies = ["rlm-plugins[all]"]
-# ///
-import subprocess
-import sys
-from pathlib import Path
-
-# Other files that the recipe names are not sent.
-Path({sent.recipe.name!r}).write_text({plan.recipe.read_text()!r})
-Path({CONFIG!r}).write_text({plan.config()!r})
-subprocess.run([sys.executable, "-m", "accelerate.commands.launch", {arguments}], check=True)
-"""
+    script = _filled(
+        "job.py.txt", sent, recipe=plan.recipe.read_text(), config=plan.config(), file=CONFIG, arguments=arguments
+    )
     command = f"hf jobs uv run --flavor {shlex.quote(plan.gpu)} --timeout 24h --secrets HF_TOKEN job.py"
     return {"files": {"job.py": script}, "command": command}
 
