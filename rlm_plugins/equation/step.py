@@ -122,14 +122,10 @@ def max_abs(weights: Sequence[torch.Tensor]) -> float:
     if present:
         norms = torch._foreach_norm(present, math.inf)
         largest = torch.stack([norm.float().to(norms[0].device) for norm in norms]).amax()
-    if any(_is_sharded(w) for w in weights):
+    if any(hasattr(w, "to_local") or hasattr(w, "ds_tensor") for w in weights):
         largest = largest.nan_to_num(nan=math.inf)  # the maximum over ranks may leave out NaN
         torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX)
     return float(largest)
-
-
-def _is_sharded(w: Any) -> bool:
-    return hasattr(w, "to_local") or hasattr(w, "ds_tensor")
 
 
 def _shard(w: Any) -> torch.Tensor:

@@ -234,7 +234,7 @@ def fresh_folder(path: Path) -> Path:
             actual = "a link to nothing" if path.is_symlink() and not path.exists() else "a file"
             raise RlmError(f"expected a folder, got {actual}", where=str(path), hint="choose another --out")
         folder, number = path, 1
-        while os.path.lexists(folder) and not _is_empty(folder):
+        while os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
             number += 1
             folder = path.with_name(f"{path.name}-{number}")
     return folder
@@ -257,7 +257,3 @@ def folder_to_resume(runs: Path, name: str) -> Path:
             hint="leave --resume out to start one, or name the folder with --out",
         )
     return max(unfinished, key=lambda folder: folder.stat().st_mtime)
-
-
-def _is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())

@@ -25,7 +25,6 @@ class Reference(Engine):
         self._device = device
 
     def start(self, policy: EnginePolicy) -> None:
-        """Load the base."""
         from transformers import AutoModelForCausalLM
 
         self._end = list(policy.end_token_ids)
@@ -52,7 +51,6 @@ class Reference(Engine):
         self._version = version
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Mapping[str, Any]) -> EngineCompletions:
-        """Sample one completion per prompt."""
         options = {name: sampling[name] for name in _SAMPLING}
         if not sampling["temperature"]:
             options = {"do_sample": False, "repetition_penalty": sampling["repetition_penalty"]}
@@ -76,7 +74,6 @@ class Reference(Engine):
         return EngineCompletions(ids, logp, [self._version] * len(ids))
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return log π of each token but the first."""
         from rlm_plugins.models.adapters import sequence_logprobs
 
         return [x.tolist() for x in sequence_logprobs(self._model, sequences)]

@@ -102,12 +102,10 @@ class SecondProcess(Engine):
             self._call("sync", None, version, tensors=dict(weights))
 
     def generate(self, prompts: Sequence[Sequence[int]], sampling: Mapping[str, Any]) -> EngineCompletions:
-        """Sample one completion per prompt."""
         completions: EngineCompletions = self._call("generate", prompts, dict(sampling))
         return completions
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return log π of each token but the first."""
         rows: list[list[float]] = self._call("score", sequences)
         return rows
 

@@ -11,14 +11,14 @@ from pydantic import Field
 
 from rlm_engines.adapters import TRAINER_SETTINGS, check_adapter, check_package, max_rank
 from rlm_plugins.errors import RecipeError, RlmError
-from rlm_plugins.rollout.engine_call import EngineCompletions, EnginePolicy, Weights
+from rlm_plugins.rollout.engine_call import Engine, EngineCompletions, EnginePolicy, Weights
 
 INSTALL = "pip install './plugins/rlm-engines[vllm]', or on a CPU `make test-vllm`"
 _CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 """Environment of vLLM on a CPU, where the user sets none: GiB of its cache, and no binding of threads to cores."""
 
 
-class Vllm:
+class Vllm(Engine):
     """vLLM in the process of the trainer, in the dtype of the policy.
 
     An adapter is sent as a file and loaded beside the base; without one, all weights are copied. The fields
@@ -125,7 +125,6 @@ class Vllm:
         return EngineCompletions(ids, logp, [self._version] * len(ids))
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return log π of each token but the first."""
         from vllm import SamplingParams
 
         parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, temperature=0.0, detokenize=False)

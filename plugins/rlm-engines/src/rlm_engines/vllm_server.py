@@ -157,7 +157,6 @@ class VllmServer(Engine):
         return rows
 
     def score(self, sequences: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return log π of each token but the first."""
         fields = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
         rows = []
         for ids, choice in zip(

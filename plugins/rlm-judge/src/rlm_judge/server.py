@@ -151,9 +151,8 @@ class Server:
         if not failed:
             self._batches_without_verdict = 0 if answers else self._batches_without_verdict
             return
-        summary = ", ".join(
-            f"{failure}: {count}{_parenthesized(details.get(failure))}" for failure, count in failed.items()
-        )
+        messages = {failure: f" ({details[failure]})" for failure in failed if details.get(failure)}
+        summary = ", ".join(f"{failure}: {count}{messages.get(failure, '')}" for failure, count in failed.items())
         no_verdict = sum(failed.values()) == len(answers)
         self._batches_without_verdict = self._batches_without_verdict + 1 if no_verdict else 0
         if no_verdict and all(failure in PERMANENT_FAILURES for failure in failed):
@@ -171,10 +170,6 @@ class Server:
 def _trust() -> ssl.SSLContext:
     """Return this machine's certificates; cached, since reading them takes longer than a request."""
     return httpx2.create_ssl_context()
-
-
-def _parenthesized(detail: str | None) -> str:
-    return f" ({detail})" if detail else ""
 
 
 CHARACTERS_PER_TOKEN = 4

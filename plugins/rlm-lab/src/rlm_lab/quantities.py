@@ -185,7 +185,8 @@ class StepMetrics:
     def _since_start(self, step: Record) -> dict[str, float]:
         """Return changes since the first two steps."""
         added = {}
-        changes = {name.removesuffix("mean") + "change": name for name in step if _is_mean_reward(name)}
+        means = [name for name in step if name.startswith("rewards/") and name.endswith("/mean")]
+        changes = {name.removesuffix("mean") + "change": name for name in means}
         for quantity, source in {**RATIOS, **changes, "reward/change": "reward"}.items():
             value = step.get(source)
             if value is None:
@@ -268,10 +269,6 @@ def _scores(step: Record, settings: StageSettings) -> dict[str, float]:
     names[f"held_out/{settings.main_reward}"] = f"held-out {settings.main_reward}"
     values = {text: step.get(name) for name, text in names.items()}
     return {text: value for text, value in values.items() if value is not None and 0 <= value <= 1}
-
-
-def _is_mean_reward(name: str) -> bool:
-    return name.startswith("rewards/") and name.endswith("/mean")
 
 
 def _quantities(step: Record, settings: StageSettings) -> dict[str, float]:

@@ -51,7 +51,8 @@ class TreeEncoder:
             return {TAG: "array", "at": self._add_tensor(torch.tensor(value.tolist(), dtype=_dtype(value)), path)}
         if isinstance(value, Batch):
             named = {f.name: getattr(value, f.name) for f in fields(Batch)}
-            return {TAG: "batch", "is": self._mapping({n: x for n, x in named.items() if _is_data(x)}, path)}
+            data = {name: x for name, x in named.items() if x is not None and not callable(x)}
+            return {TAG: "batch", "is": self._mapping(data, path)}
         if isinstance(value, Mapping):
             if _TEXT.issuperset(map(type, value)) and TAG not in value:
                 return self._mapping(value, path)
@@ -110,10 +111,6 @@ def decode_tree(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     if tag == "dict":
         return {(tuple(key) if isinstance(key, list) else key): x for key, x in content}
     raise ValueError(f"unknown tag {tag!r}")
-
-
-def _is_data(value: Any) -> bool:
-    return value is not None and not callable(value)
 
 
 def _dtype(array: Any) -> torch.dtype:

@@ -217,7 +217,8 @@ class CapsuleRecorder(StepObserver, TrainerCallback):  # type: ignore[misc]
     def called(self, name: str, result: Any) -> None:
         """Record the result of a function that a scoring part called, if the batch becomes a capsule."""
         if self.is_generation_due:
-            self._generation["calls"].append((name, _detached(result)))
+            kept = result.detach().clone() if isinstance(result, torch.Tensor) else result
+            self._generation["calls"].append((name, kept))
 
     def scored(self, batch: Batch, turn_ends: Sequence[Sequence[int]]) -> None:
         if self.context.is_training:
@@ -314,7 +315,3 @@ class CapsuleRecorder(StepObserver, TrainerCallback):  # type: ignore[misc]
         first -= first % count if total and total % count == 0 else 0
         update["deal"] = [self._micro_batch_rows[(first + i) % total] for i in range(count)] if total else []
         return update
-
-
-def _detached(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value

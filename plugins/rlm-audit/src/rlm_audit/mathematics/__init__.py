@@ -8,8 +8,7 @@ from rlm_audit.case import Family
 from rlm_audit.kinds import generators
 from rlm_audit.mathematics import completions
 from rlm_audit.mathematics.spelling import spell
-from rlm_audit.mathematics.structures import SEVERAL_VALUES_AND_WORDS
-from rlm_audit.mathematics.values import NUMBERS_AND_FUNCTIONS
+from rlm_audit.mathematics.values import NUMBERS_AND_FUNCTIONS, SEVERAL_VALUES_AND_WORDS
 
 _WORDS = ("choice", "option", "word", "no solution", "product of letters")
 KINDS = {
