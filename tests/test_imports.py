@@ -213,8 +213,7 @@ def test_composing_makes_equally_many_calls_for_any_number_of_examples(tmp_path:
     calls = []
     for count in COUNTS:
         path = folder_of(tmp_path, count, {}, chat)
-        composed(path, chat=chat)  # `datasets` stores the prompts once
-        # the fewest of three: what other tests left to be collected may be finalized while one of them counts
+        # the first stores the prompts, and finalizers of what other tests left may be counted in one of the others
         calls.append(min(calls_of(path, chat) for _ in range(3)))
     assert calls[1] < 1.05 * calls[0]
 
