@@ -177,7 +177,7 @@ class EquationTrainer(ObservedSteps, GRPOTrainer):  # type: ignore[misc]
         options = replace(options, observers=[*options.observers, *_observers_of_parts(options.equation)])
         trunk = trunk_of(options.critic, trl["model"])  # before TRL adds an adapter
         if options.collector is not None:
-            trl["rollout_func"] = _collect
+            trl["rollout_func"] = lambda prompts, trainer: trainer.components.rollout.collect(prompts, trainer)
         for observer in options.observers:
             observer.configure(trl)
         with in_place_of_vllm(options.engine, trl["args"], lambda: self.eos_token_ids):
@@ -378,8 +378,3 @@ class EquationTrainer(ObservedSteps, GRPOTrainer):  # type: ignore[misc]
         """Save the last optimizer step, with the state of RNG and parts at its end."""
         self.components.states.restore_snapshot(self.state.global_step)
         super().save_last_step()
-
-
-def _collect(prompts: Sequence[Any], trainer: EquationTrainer) -> dict[str, Any]:
-    """Return the completions of all rollout sources; TRL's `rollout_func`."""
-    return trainer.components.rollout.collect(prompts, trainer)
