@@ -54,7 +54,7 @@ def test_every_aggregator_docstring_starts_with_its_formula(part: Part) -> None:
         ("gppo@klear", "loss = Σ [ −min(b, 3) · Â where Â < 0, else −b · Â ] / Σ n"),
         ("cispo", "loss = Σ [ −sg(clip(w, 1−∞, 1+4)) · Â · log π ] / Σ n"),
         ("dr_grpo", "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] ) / L"),
-        ("bnpo", "loss = micro_batch_token_mean[ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ]"),
+        ("bnpo", "loss = mean_m( Σ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] / Σ n )"),
     ],
 )
 def test_rows(name: str, expected: str) -> None:
