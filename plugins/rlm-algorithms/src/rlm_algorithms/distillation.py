@@ -233,8 +233,7 @@ def teacher_reweighting(
     """Weight of a token by how much a teacher prefers it, in the direction of its advantage (RLSD).
 
     c = {negative_only true → a where Â < 0, else 1; false → a}, with a = 1 − mix + mix · clip(exp(sign(Â) (log π_T −
-    log π_old)), 1−ε, 1+ε). RLSD, arXiv 2604.03128; the sign of Â is kept. The paper raises
-    and lowers `mix` over the steps: a schedule. No teacher: 1.
+    log π_old)), 1−ε, 1+ε). RLSD, arXiv 2604.03128. There `mix` is a schedule. No teacher: 1.
     """
     gap = advantages.sign() * (teacher_logp - old_logp)
     weight = 1 - mix + mix * gap.exp().clamp(1 - epsilon, 1 + epsilon)

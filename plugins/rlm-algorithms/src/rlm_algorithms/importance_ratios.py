@@ -100,8 +100,7 @@ def trust_gate(
     max(KL₂(π_rollout, π_old), KL₂(π_old, π_rollout))} and q = π_old/π_rollout. `of` "ratio" is IcePop's (Ling team,
     2025), α 0.5 and β 5; "binary_kl" that of FlashREINFORCE in OpenRLHF; "symmetric_kl" KPop's in AReaL, 2.0 nats.
 
-    Tokens that stay keep their ratio, those of a product the product; without `weighted`, 1. The others stay in every
-    denominator. Unreported (NaN): ratio 1, divergence 0.
+    KL₂ is that of two outcomes. Dropped tokens stay in every denominator. Unreported (NaN): ratio 1, divergence 0.
 
     >>> old, rollout = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.0, -3.0]])
     >>> trust_gate(old, rollout, torch.tensor([[True, True]])).tolist()
