@@ -55,7 +55,7 @@ ALWAYS = {"max_steps": 2, "gradient_checkpointing": False, "save_strategy": "ste
 
 def paper(file: Path, body: dict[str, Any]) -> list[str]:
     """Return the overrides that cut a paper's recipe down, its `algorithm:` untouched."""
-    from_logprobs = file.stem in ("flash_rl", "reinforce_pp_baseline")
+    from_logprobs = file.stem in ("flash_rl", "reinforce_pp_baseline", "mopd")
     changes = [f"plugins={{load: [{CANNED}]}}", f"model={MODEL}"]
     if file.stem == "reward_model":
         changes += ["environment={name: gist, train_rows: 16, test_rows: 0}"]
@@ -67,6 +67,12 @@ def paper(file: Path, body: dict[str, Any]) -> list[str]:
         changes += ["critic.warmup_steps=1"]
     if body.get("rewards"):
         changes += ["rewards=[{name: coin, as: accuracy}]"]
+    if teacher := body.get("teacher"):
+        known = {key: value for key, value in teacher.items() if key in ("top", "support", "ema")}
+        of_prompt = {"prompt": "{prompt}{group_best}" if file.stem == "sdpo" else "{prompt}{answer}"}
+        model = teacher.get("model", "base")
+        model = model if model in ("live", "ema") else "base"
+        changes += [f"teacher={json.dumps({'model': model, **of_prompt, **known})}"]
     if from_logprobs:
         changes += ["algorithm.rollouts=[{name: canned, logprob: -4.5}]"]
     return changes

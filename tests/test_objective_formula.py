@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlm_testing.strategies import at_two_tokens, batches
 
+from rlm_plugins.equation.batch import Batch
+from rlm_plugins.equation.dispatch import on_last_token
 from rlm_plugins.equation.hooks import HOOKS
 from rlm_plugins.equation.step import with_own_step_batch
 from rlm_plugins.registry import Registry
@@ -52,7 +54,7 @@ def test_every_aggregator_docstring_starts_with_its_formula(part: Part) -> None:
         ("gppo@klear", "loss = Σ [ −min(b, 3) · Â where Â < 0, else −b · Â ] / Σ n"),
         ("cispo", "loss = Σ [ −sg(clip(w, 1−∞, 1+4)) · Â · log π ] / Σ n"),
         ("dr_grpo", "loss = mean_i( Σₜ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] ) / L"),
-        ("bnpo", "loss = micro_batch_token_mean[ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ]"),
+        ("bnpo", "loss = mean_m( Σ [ −min(w Â, clip(w, 1−0.2, 1+0.2) Â) ] / Σ n )"),
     ],
 )
 def test_rows(name: str, expected: str) -> None:
@@ -125,48 +127,105 @@ def test_algorithm_with_unknown_part_is_an_error() -> None:
 
 # ---- a displayed formula gives the numbers of its part
 
-LOSS = ("importance", "policy_loss", "penalties")
-IN_WORDS = {"real", "top_divergence", "kl_cov", "adaptive_kl", "adaptive_entropy"}
-IN_WORDS |= {"sampled_distillation", "clipped_distillation", "value_regression", "environment_nll"}
-"""Parts whose formula selects tokens in words or has state."""
-EVALUATED = [part for part in REGISTRY if HOOKS[part.hook].key in LOSS and part.name not in IN_WORDS]
+EVALUATED = ("importance", "policy_loss", "penalties", "token_weights", "aggregator", "advantage")
+IN_WORDS = {"clip_cov", "m2po", "reference_value", "vine", "tree", "step_relative", "turn_relative"}
+"""Parts that draw or sort tokens, sample completions, or read steps, turns or a tree."""
+IN_PROSE = {
+    "singleton",
+    "masked_tokens",
+    "counted",
+    "over",
+    "negative",
+    "empty_completions",
+    "threshold",
+    "lam_critic",
+    "length",
+}
+"""Knobs that the text beside a formula explains."""
+OF_RIGHT, WITH_ROLES = ("pass_at_k", "signed"), ("role_relative", "role_baseline", "role_whitened")
+SHOWN = [part for part in REGISTRY if HOOKS[part.hook].key in EVALUATED and part.name not in IN_WORDS]
 
 
 def variants(part: Part) -> list[Bound]:
-    """Return a part with each value of each choice, and with a number for each knob that may be null."""
+    """Return a part with each value of each choice, and with other numbers for the others."""
     values: list[dict[str, Any]] = [{}]
     required = {name: 0.3 for name, field in part.knobs.model_fields.items() if field.is_required()}
     for name, field in part.knobs.model_fields.items():
+        if name in IN_PROSE or (part.name, name) == ("per_reward", "weights"):
+            continue
         kind = field.annotation
         choices = [x for x in get_args(kind) if isinstance(x, str)]
         choices += [True, False] if kind is bool else []
         choices += [None, 0.4] if type(None) in get_args(kind) else []
+        choices += [0.4] if f"{{{name} 0.0 →" in formula(part) else []
+        choices += [field.default / 2] if isinstance(field.default, float) and field.default else []
         values += [{name: value} for value in choices]
     return [part.bind(required | value) for value in values]
 
 
-@pytest.mark.parametrize("part", EVALUATED, ids=lambda part: part.full_name)
+def scored(batch: Batch, part: Part) -> Batch:
+    """Return a batch for an advantage: every completion has a token, and rewards are in the range of the part."""
+    mask = batch.mask | (torch.arange(batch.mask.shape[1]) == 0)
+    rewards = (batch.rewards > 0).double() if part.name in OF_RIGHT else batch.rewards
+    rewards = rewards.abs() if part.name == "max_rl" else rewards
+    named = {**batch.named_rewards, "accuracy": rewards}
+    named |= {"role": batch.group % 2 + torch.arange(len(mask)) % 2.0} if part.name in WITH_ROLES else {}
+    dense = batch.values.where(mask, 0.0)
+    fields = {"token_rewards": on_last_token(rewards, mask), "dense_rewards": dense, "named_rewards": named}
+    return replace(batch, mask=mask, rewards=rewards, **fields)
+
+
+def compared(batch: Batch, part: Part) -> torch.Tensor:
+    """Return True (B, T) where a formula holds; `otb` has no baseline beyond the second longest completion."""
+    if part.name != "optimal_token_baseline":
+        return batch.mask
+    lengths = [batch.mask[batch.group == g].sum(1).sort().values for g in batch.group]
+    second = torch.tensor([int(x[-2]) if len(x) > 1 else 0 for x in lengths])
+    return batch.mask & (batch.mask.cumsum(1) <= second.unsqueeze(1))
+
+
+@pytest.mark.parametrize("part", SHOWN, ids=lambda part: part.full_name)
 @given(data=st.data())
 @settings(max_examples=4)
 def test_a_displayed_formula_has_the_value_and_gradient_of_its_part(part: Part, data: st.DataObject) -> None:
-    batch = at_two_tokens(data.draw(batches(step_batch=False)))
-    columns = 1 if part.name == "trajectory_balance" else None  # its w and Â are of the completion
+    batch = at_two_tokens(data.draw(batches(step_batch=False).filter(lambda x: x.mask.shape[1] > 2 and x.mask.any())))
+    key = HOOKS[part.hook].key
+    columns = 1 if part.name in ("trajectory_balance", "value_regression", "real") else None  # Â of a completion
+    batch = replace(batch, rollout_logp=batch.rollout_logp.clamp(max=-1e-3), old_logp=batch.old_logp.clamp(max=-1e-3))
     ratio, advantages = (x[:, :columns] for x in ((batch.logp - batch.old_logp).exp(), batch.advantages))
     has_teacher = torch.ones(len(batch.mask), dtype=torch.bool)
     batch = replace(batch, ratio=ratio, advantages=advantages, has_teacher=has_teacher)
+    counts = {"num_tokens": batch.mask.sum(), "num_sequences": batch.mask.any(1).sum(), "num_micro_batches": 1}
+    batch = replace(batch, **{name: torch.as_tensor(max(int(x), 1)).double() for name, x in counts.items()})
     q = ((batch.old_logp * batch.mask).sum(1) / batch.mask.sum(1).clamp(min=1)).exp() * batch.mask.any(1)
     same = (batch.group.unsqueeze(1) == batch.group).double()
     batch = with_own_step_batch(replace(batch, expected_logp=((same @ q**2) / (same @ q)).log()))
     batch = at_two_tokens(replace(batch, logp=batch.logp.detach().clone().requires_grad_()))
+    batch = scored(batch, part) if key == "advantage" else batch
     for one in variants(part):
-        result = one(batch).exp() if HOOKS[part.hook].key == "importance" else one(batch)
-        keep = batch.mask if result.shape[1] == batch.mask.shape[1] else batch.mask.any(1, keepdim=True)
-        symbols = symbols_of(batch)
-        if part.name == "divergence":
+        symbols = symbols_of(
+            batch,
+            in_loss=key != "advantage",
+            unbiased=one.knobs.get("unbiased", True),
+            by_prompt=part.name == "prompt_mean",
+        )
+        symbols |= {"f_old": 1.0, "c_old": one.knobs.get("start"), "v̂": one.knobs.get("start"), "b": 0.0}
+        if part.name in ("divergence", "top_divergence"):
             symbols["D_β(π_T, π)"] = batch.divergence_of(one.knobs["beta"])
-        for value in sides(meaning(one), symbols):
-            shown = value.expand(result.shape)
-            assert torch.allclose(shown[keep], result[keep]), (meaning(one), one.knobs)
+        if key == "penalties":
+            one.update(batch)
+        result = one(batch).exp() if key == "importance" else one(batch)
+        result = result[0] if isinstance(result, tuple) else result
+        result = result.unsqueeze(1) if result.dim() == 1 else result
+        text = f"1/Z = {meaning(one)}" if key == "aggregator" else meaning(one)
+        for value in sides(text, symbols):
+            shown = torch.as_tensor(value).double().expand(result.shape)
+            keep = torch.ones_like(result, dtype=torch.bool)
+            if result.dim():
+                keep = compared(batch, part) if result.shape[1] > 1 else batch.mask.any(1, keepdim=True)
+            if key == "advantage":
+                keep = keep & shown.isfinite()  # 0 / 0, where the part has 0
+            assert torch.allclose(shown[keep], result[keep].double()), (meaning(one), one.knobs)
             if result.requires_grad and shown.requires_grad and not one.knobs.get("straight_through"):
                 slopes = [torch.autograd.grad(x[keep].sum(), batch.logp, retain_graph=True)[0] for x in (shown, result)]
                 assert torch.allclose(*slopes), (meaning(one), one.knobs)

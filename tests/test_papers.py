@@ -30,10 +30,9 @@ from rlm_plugins.run.train import train
 
 PACKAGES = Path(__file__).parent / "paper_packages.py"
 REGISTRY, WITH_CANNED = Registry([PACKAGES]), Registry([CANNED, PACKAGES])
-WITH_TEACHER = {"opd", "iw_opd", "mopd", "gkd", "gkd_top", "sdft", "opsd", "sdpo", "rlsd", "sdar"}
-MISSING = {"dpo", "kto", "process_reward_model", "critique_reward_model", "ettrl", "hierarchical", *WITH_TEACHER}
-"""Without a recipe here: two train no policy, `ettrl` is in survey/, teachers and preferences are in rlm-algorithms,
-and `hierarchical` needs roles."""
+MISSING = {"dpo", "kto", "process_reward_model", "critique_reward_model", "ettrl", "hierarchical"}
+"""Without a recipe here: two train no policy, `ettrl` is in survey/, preferences are in rlm-algorithms, and
+`hierarchical` needs roles."""
 
 SOURCE = re.compile(r"arXiv \d{4}\.\d{5}|(script|ours|TRL|verl|OpenRLHF|ROLL|DAPO): ?\S")
 """What a comment must say about a number."""

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from fixtures_equations import REGISTRY, equation_of, loss_and_gradient, part, scored
+from fixtures_equations import REGISTRY, equation_of, loss_and_gradient, scored
 from hypothesis import given
-from rlm_algorithms import prompt_aggregator
 from rlm_algorithms.importance_ratios import trust_gate
 from rlm_algorithms.outcome_advantages import max_rl
 from rlm_testing import batches
@@ -111,42 +110,6 @@ def agrees(batch: Batch, symbols: Equation, formula: Callable[[Tensor], Tensor])
 
 def right_or_wrong(batch: Batch) -> Batch:
     return replace(batch, rewards=(batch.rewards > 0.3).double())
-
-
-@given(batches())
-def test_real_contrasts_the_completions_of_each_group(batch: Batch) -> None:
-    symbols = equation_of("real")
-    batch = scored(right_or_wrong(batch), symbols)
-
-    def real(logp: Tensor) -> Tensor:
-        total, groups = torch.zeros((), dtype=logp.dtype), 0
-        for rows in rows_of(batch):
-            rows = [i for i in rows if tokens(batch, i)]
-            scores = [(logp - batch.old_logp)[i, batch.mask[i]].mean() / 0.5 for i in rows]
-            right = [s for i, s in zip(rows, scores, strict=True) if batch.advantages[i, 0] > 0]
-            wrong = [s for i, s in zip(rows, scores, strict=True) if batch.advantages[i, 0] <= 0]
-            groups += bool(rows)
-            if right and wrong:
-                total = total + (1 + sum(s.exp() for s in wrong)).log() + (1 + sum((-s).exp() for s in right)).log()
-        return total / max(groups, 1)
-
-    agrees(batch, symbols, real)
-
-
-@given(batches())
-def test_topr_truncates_the_ratio_of_wrong_completions(batch: Batch) -> None:
-    symbols = equation_of("topr")
-    batch = scored(right_or_wrong(batch), symbols)
-
-    def topr(logp: Tensor) -> Tensor:
-        total = torch.zeros((), dtype=logp.dtype)
-        for i, reward in enumerate(batch.rewards.tolist()):
-            own = logp[i, batch.mask[i]].sum()
-            ratio = (batch.logp - batch.old_logp)[i, batch.mask[i]].sum().exp().item()
-            total = total - own if reward == 1 else total + min(ratio, 1.0) * own
-        return total / batch.num_sequences
-
-    agrees(batch, symbols, topr)
 
 
 DPPO_LIKE = ("dppo_tv@skyrl", "dppo_kl@skyrl", "dppo_tv@prime_rl", "max_rl@prime_rl", "topr@roll")
@@ -271,21 +234,6 @@ def test_a2po_regresses_on_the_value_of_the_reference(batch: Batch) -> None:
     agrees(shown, symbols, regression)
 
 
-@given(batches())
-def test_echo_adds_the_mean_over_tokens_of_the_environment(batch: Batch) -> None:
-    symbols = equation_of("echo")
-    plain = replace(symbols, penalties=())
-    shown = replace(scored(batch, symbols), num_tokens=batch.mask.sum().clamp(min=1).double())
-    observed = batch.observation_mask & batch.mask.any(1, keepdim=True)
-    logp = batch.logp.clone().requires_grad_()
-    mean = -logp[observed].mean() if observed.any() else logp.sum() * 0.0
-    (expected,) = torch.autograd.grad(mean, logp)
-    own, own_gradient = loss_and_gradient(shown, plain)
-    found, gradient = loss_and_gradient(shown, symbols)
-    torch.testing.assert_close(found, own + 0.1 * mean.detach())
-    torch.testing.assert_close(gradient, own_gradient + 0.1 * expected)
-
-
 SIGNS = {"psr": (1.0, 0.0), "nsr": (0.0, -1.0), "w_reinforce": (0.1, -1.0)}
 
 
@@ -323,22 +271,6 @@ def test_gates_measure_what_they_say(batch: Batch) -> None:
                 for high, kept in ((mean * 1.01, 1.0), (mean * 0.99, 0.0)):
                     gate = trust_gate(batch.old_logp, batch.rollout_logp, batch.mask, high=high, **knobs)
                     assert gate[i, batch.mask[i]].tolist() == [kept] * len(pairs)
-
-
-@given(batches())
-def test_prompt_mean_weighs_prompts_equally(batch: Batch) -> None:
-    for within in ("tokens", "completions"):
-        mean = part("rlm_aggregators", prompt_aggregator.prompt_mean, within=within)
-        means = []
-        for rows in rows_of(batch):
-            of_rows = [batch.loss[i, batch.mask[i]] for i in rows if tokens(batch, i)]
-            if of_rows:
-                joined = (
-                    torch.cat(of_rows).mean() if within == "tokens" else sum(x.mean() for x in of_rows) / len(of_rows)
-                )
-                means.append(joined)
-        expected = sum(means) / len(means) if means else torch.zeros((), dtype=batch.loss.dtype)
-        torch.testing.assert_close(mean(with_own_step_batch(batch)), expected)
 
 
 def test_max_rl_is_the_gradient_of_a_mixture_of_pass_at_k() -> None:

@@ -33,8 +33,8 @@ def group_relative(
 ) -> Float[torch.Tensor, "B"]:
     """Reward standardized within its group (GRPO).
 
-    Âᵢ = (rᵢ − mean_g) / s, with s = {scale group → std_g + eps; batch → std + eps; centered_batch → std(rᵢ − mean_g) +
-    eps; none → 1}.
+    Âᵢ = a / s, with s = {scale group → std_g r + eps; batch → std r + eps; centered_batch → std a + eps; none → 1} and
+    a = rᵢ − mean_g r.
 
     `scale` selects the std: the group's (GRPO, arXiv 2402.03300 §4.1); that of all raw rewards of the batch (LitePPO,
     2508.08221); that of all centered rewards (ROLL's variant of LitePPO); or none, the centered reward (Dr. GRPO,
@@ -66,7 +66,8 @@ def leave_one_out(
 ) -> Float[torch.Tensor, "B"]:
     """Reward minus the mean of the *other* completions of its group: an unbiased baseline (RLOO).
 
-    Âᵢ = rᵢ − 1/(n−1) Σ_{j≠i} rⱼ = n/(n−1) · (rᵢ − mean_g). RLOO, arXiv 2402.14740 eq. 5.
+    Âᵢ = {scale none → a; others → a / s; batch → (a − mean a) / (std a + eps)}, with s = 1 where std_others r ≤ 0, else
+    std_others r + eps and a = rᵢ − mean_others r. RLOO, arXiv 2402.14740 eq. 5; a = n/(n−1) · (rᵢ − mean_g r).
 
     The scale "others" also divides by the std of the other completions (n − 2 in its denominator), plus `eps`, unless
     those are all equal. That is GRPO as defined in arXiv 2509.04419, and NeMo-RL's default. The scale "batch"
@@ -110,8 +111,8 @@ def gae(
 ) -> tuple[Float[torch.Tensor, "B T"], Float[torch.Tensor, "B T"]]:
     """Generalized advantage estimation: the exponentially weighted average of n-step TD errors.
 
-    Âₜ = {whitened true → (aₜ − mean(aₜ)) / √(var(aₜ) + 10⁻⁸); false → aₜ}, with aₜ = Σₗ (γ · Λ)ˡ δₜ₊ₗ, δₜ = rₜ + γ Vₜ₊₁
-    − Vₜ and Λ = {by_length null → lam; else → max(1 − 1/(by_length nᵢ), 0)}. V is 0 after the last token. arXiv
+    Âₜ = {whitened true → (aₜ − mean aₜ) / √(var aₜ + 1e-8); false → aₜ}, with aₜ = Σₗ (γ · Λ)ˡ δₜ₊ₗ, δₜ = rₜ + γ Vₜ₊₁ −
+    Vₜ and Λ = {by_length null → lam; else → max(1 − 1/(by_length nᵢ), 0)}. V is 0 after the last token. arXiv
     1506.02438 eq. 16; whitened over the mask (PPO practice; `unbiased`: n − 1 in the variance, verl, or n, OpenRLHF and
     ORZ). Returns the pair (advantages, returns); Rₜ = aₜ + Vₜ.
 
@@ -153,7 +154,7 @@ def per_reward(
 ) -> Float[torch.Tensor, "B"] | Float[torch.Tensor, "B T"]:
     """Sum of the rewards standardized separately within the group, standardized over the batch (GDPO).
 
-    Âᵢ = Sᵢ / (std + eps), with Sᵢ = Σₖ weightₖ (rᵢₖ − mean_g rₖ) / (std_g rₖ + eps), whose mean is 0. GDPO, arXiv
+    Âᵢ = S / (std S + eps), with S = Σₖ (weightₖ (rₖ − mean_g rₖ) / (std_g rₖ + eps)). Its mean is 0. GDPO, arXiv
     2601.05242: standardizing the sum instead gives different reward combinations the same advantage, and the reward
     with the widest spread dominates the others.
 

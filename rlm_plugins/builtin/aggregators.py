@@ -95,7 +95,7 @@ def fixed_length(
 def micro_batch_token_mean(
     loss: Float[torch.Tensor, "B T"], mask: Bool[torch.Tensor, "B T"], num_micro_batches: Float[torch.Tensor, ""]
 ) -> Float[torch.Tensor, ""]:
-    """Mean over micro-batches of their own token means: depends on how the batch is split.
+    """mean_m( Σ x / Σ n ): over micro-batches m, so it depends on how the batch is split.
 
     BNPO as TRL computes it (`loss_type="bnpo"`; arXiv 2506.02864 is the name's origin). Prefer `token_mean`.
 

@@ -108,14 +108,13 @@ def value_loss(
 class AdaptiveEntropy:
     """An entropy bonus that is applied only while the entropy is below `target`, and grows during that time.
 
-    Ω = −α H(π), α = c where H̄ ≤ `target`, else 0; once per generation c ← min(c + `delta`, `maximum`) where
-    H̄ ≤ `target`, else max(c − `delta`, `minimum`). Skywork-OR1, arXiv 2505.22312; the rule is that of TRL 1.16's
+    Ω = −α H(π), with α = c where mean H ≤ target, else 0 and c = min(c_old + delta, maximum) where mean H ≤ target,
+    else max(c_old − delta, minimum): c and α once per generation. Skywork-OR1, arXiv 2505.22312; TRL 1.16's
     `use_adaptive_entropy`, whose names are entropy_target, entropy_coef_delta, …_max, …_min and, for `start`,
     entropy_coef.
 
-    H̄ is the mean entropy of the trained tokens of a generation batch, over all ranks, before the update. (TRL measures
-    it during each optimizer step, and so reacts one step later; its bonus is a token mean, ours is aggregated like the
-    rest of the loss.) `beta` multiplies α: 1 corresponds to Skywork and TRL.
+    The mean is over the trained tokens of a generation batch, over all ranks, before the update. (TRL reacts one step
+    later, and its bonus is a token mean.) `beta` multiplies α: 1 corresponds to Skywork and TRL.
 
     Pitfall: `target` must be near the initial entropy of the run (the metric `entropy`). Far below it the bonus stays
     0; above it c rises to `maximum`, and the policy becomes uniform.

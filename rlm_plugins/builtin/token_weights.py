@@ -15,7 +15,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def mask_truncated(truncated: Bool[torch.Tensor, "B"]) -> Float[torch.Tensor, "B 1"]:
-    """c = 0 for completions truncated at the length limit, 1 otherwise: truncation is not evidence of a wrong answer.
+    """c = 0 where truncated, else 1: truncation at the length limit is not evidence of a wrong answer.
 
     DAPO's overlong filtering, arXiv 2503.14476 §3.4. They stay in every denominator; GRPOConfig's
     ``mask_truncated_completions`` removes them from it as well.
@@ -29,7 +29,7 @@ def mask_truncated(truncated: Bool[torch.Tensor, "B"]) -> Float[torch.Tensor, "B
 def top_entropy(
     step_batch: Batch, step_batch_rows: Int[torch.Tensor, "B"], mask: Bool[torch.Tensor, "B T"], *, share: Share = 0.2
 ) -> Float[torch.Tensor, "B T"]:
-    """c = 1 for the share of tokens with the highest entropy, 0 for the rest: only high-entropy ("forking") tokens.
+    """c = 1 where H ≥ quantile(H, 1 − share), else 0: only high-entropy ("forking") tokens.
 
     The 80/20 rule, arXiv 2506.01939: tokens at or above the (1 − `share`) quantile, interpolated. It is over the
     trained tokens of the complete optimizer step, however it is split (TRL takes the quantile of each micro-batch). The
@@ -55,9 +55,9 @@ def off_policy_mask(
     *,
     threshold: NonNegativeFloat,
 ) -> Float[torch.Tensor, "B #T"]:
-    """c = 0 where Â < 0 and the completion has become off-policy, 1 elsewhere: off-policy sequence masking.
+    """c = 0 where Â < 0 and meanₜ (log μ − log π) > threshold, else 1: off-policy sequence masking.
 
-    Off-policy: its mean of log π_sampler − log π over the trained tokens exceeds `threshold`. DeepSeek-V3.2, arXiv
+    μ is the policy that sampled, and the mean is over the trained tokens of a completion. DeepSeek-V3.2, arXiv
     2512.02556; TRL's `off_policy_mask_threshold`. The sampler is the inference engine where it reports log-probs (an
     unknown one adds 0), else the old policy. Masked completions stay in every denominator.
 

@@ -78,7 +78,7 @@ def effective(part: Bound, knob: str) -> Any:
     value = part.knobs[knob]
     if value is not None:
         return value
-    default = re.search(_DEFAULT.format(re.escape(knob)), doc(part.part.target))
+    default = re.search(_DEFAULT.format(re.escape(knob)), " ".join(doc(part.part.target).split()))
     if default is None:
         return None
     return effective(part, default[1]) if default[1] in part.knobs else default[1]

@@ -134,19 +134,6 @@ def test_divergence_of_states_equals_the_definition() -> None:
         torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
-def test_weight_of_early_tokens() -> None:
-    """IW-OPD by hand: a = (1, −1, 2), so the shares before are 0, 1/4 and 1/2."""
-    gap, mask = torch.tensor([[1.0, -1.0, 2.0]]), torch.ones(1, 3, dtype=torch.bool)
-    result = distillation.teacher_log_ratio(gap, torch.zeros(1, 3), mask[:, 0], mask, position=0.5)
-    torch.testing.assert_close(result, torch.tensor([[1.5, -1.375, 2.5]]))
-
-
-def test_future_sums_what_is_to_come() -> None:
-    gap, mask = torch.tensor([[1.0, -1.0, 2.0]]), torch.tensor([[True, True, True]])
-    result = distillation.teacher_log_ratio(gap, torch.zeros(1, 3), mask[:, 0], mask, future=0.5)
-    torch.testing.assert_close(result, torch.tensor([[1.0, 0.0, 2.0]]))
-
-
 def test_without_a_teacher_nothing_is_trained() -> None:
     none = ~ALL
     data = CASE["logp"], CASE["old_logp"], CASE["teacher_logp"]

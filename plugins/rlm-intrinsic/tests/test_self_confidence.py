@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from rlm_intrinsic import em_ft, rlsc, self_confidence, token_entropy_loss
+from rlm_intrinsic import em_ft, self_confidence, token_entropy_loss
 from rlm_testing import conformance
 
 from rlm_plugins.equation.batch import Batch
@@ -29,18 +29,6 @@ def test_gradient_ascends_the_probability_that_two_samples_agree() -> None:
     (actual,) = torch.autograd.grad((probability.detach() * loss).sum(), logits, retain_graph=True)
     (expected,) = torch.autograd.grad(-0.5 * (probability**2).sum(), logits)
     torch.testing.assert_close(actual, expected)
-
-
-def test_algorithm_equals_the_formula_of_its_paper() -> None:
-    logp = torch.tensor([[-0.5, -0.2], [-1.5, 0.0]], dtype=torch.float64, requires_grad=True)
-    mask, old = torch.tensor([[True, True], [True, False]]), logp.detach() - 0.1
-    counts = {"num_sequences": torch.tensor(2.0), "num_sequences_all": torch.tensor(2.0)}
-    batch = Batch(group=torch.tensor([0, 0]), mask=mask, old_logp=old, advantages=torch.zeros(2, 1), step=0, **counts)
-    actual = objective(replace(batch, logp=logp), Equation.from_slots(slots_of(rlsc, Registry())))
-    weights = torch.tensor([-0.9, -1.6], dtype=torch.float64).exp() + 0.1
-    expected = -(weights * torch.stack([logp[0].sum(), logp[1, 0]])).mean()
-    torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(x, logp)[0] for x in (actual, expected)))
 
 
 def test_entropy_minimization_descends_the_entropy() -> None:

@@ -68,24 +68,6 @@ def test_spiral_is_reinforce_with_a_baseline_per_role() -> None:
     torch.testing.assert_close(gradient, expected)
 
 
-def test_absolute_zero_standardizes_per_role() -> None:
-    data = batch()
-    value, gradient = found_loss(ALGORITHMS["absolute_zero"], data)
-    total, tokens = 0.0, int(data.mask.sum())
-    expected = torch.zeros_like(data.logp)
-    for i in range(6):
-        own = [r for r, role in zip(REWARDS_OF, ROLES, strict=True) if role == ROLES[i]]
-        spread = statistics.stdev(own) if len(own) > 1 else 0.0
-        advantage = (REWARDS_OF[i] - statistics.mean(own)) / (spread + 1e-8) if spread else 0.0
-        for t in range(int(data.mask[i].sum())):
-            w = math.exp((data.logp - data.old_logp)[i, t].item())
-            plain, clipped = w * advantage, min(max(w, 0.8), 1.2) * advantage
-            total -= min(plain, clipped) / tokens
-            expected[i, t] = -w * advantage / tokens if plain <= clipped else 0.0
-    assert value.item() == pytest.approx(total)
-    torch.testing.assert_close(gradient, expected)
-
-
 def clipped_token_mean(data: Batch, logp: torch.Tensor, advantages: list[list[float]]) -> torch.Tensor:
     """Return −Σ min(w Â, clip(w, 0.8, 1.2) Â) / Σ n, token by token."""
     total = torch.zeros((), dtype=logp.dtype)

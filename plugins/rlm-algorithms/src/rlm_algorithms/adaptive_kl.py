@@ -47,9 +47,11 @@ class _ProportionalController:
 class AdaptiveKL(_ProportionalController):
     """`kl` with a coefficient that is controlled to keep the KL at `target`.
 
-    Ω = f · kₙ, with f ← f · (1 + K · clip(KL / target − 1, −0.2, 0.2)) once per generation, f = 1 at first: the
-    coefficient is `beta` · f. Ziegler et al., arXiv 1909.08593 §2.2, with it in the reward (`adaptive_kl_in_reward`).
-    KL is measured on the trained completions of all ranks, before the update: mean of log π_old − log π_ref.
+    Ω = f · {estimator k1 → d; k2 → d²/2; k3 → (exp(−d) + d − 1); abs → |d|}, with d = log π − log π_ref, f = f_old (1 +
+    K · clip(KL / target − 1, −0.2, 0.2)), K = {horizon null → gain; else → B / horizon} and KL = {unit sequence →
+    mean_i(Σₜ e); token → mean e}, e = log π_old − log π_ref: f is 1 at first, the coefficient is `beta` · f. Ziegler et
+    al., arXiv 1909.08593 §2.2, with it in the reward (`adaptive_kl_in_reward`). KL is that of all ranks before the
+    update.
 
     `target` is in nats per completion, or with `unit: token` per token: the two differ by the length, and libraries
     (verl, OpenRLHF) use the token's. `gain` is K; with a `horizon` K is completions / `horizon`, as in the authors'

@@ -30,13 +30,13 @@ def teacher_log_ratio(
     position: NonNegativeFloat = 0.0,
     sampled_by: Literal["engine", "old"] = "old",
 ) -> Float[torch.Tensor, "B T"]:
-    """Â_t = coef · (log π_T − log π_old): the sampled reverse KL to a teacher, token by token; no reward.
+    """Sampled reverse KL to a teacher, token by token; no reward. On-policy distillation, Thinking Machines, 2025.
 
-    On-policy distillation, Thinking Machines (October 2025). `future` γ sums the later ones, Â_t ← Σ_s γ^(s−t) Â_s:
-    tinker's `kl_discount_factor`. `position` γ multiplies by 1 + γ (1 − Σ_{s<t} |a_s| / Σ_s |a_s|): IW-OPD,
-    arXiv 2606.22600, with 1e-8 in the denominator. Libraries disagree on π: tinker has the sampler's (`sampled_by`
-    "engine"), slime and ms-swift the one before the update, verl, prime-rl and TRL the current one
-    (`sampled_distillation`). On policy all are the same gradient. A completion without a teacher has 0.
+    Âₜ = {future 0.0 → coef · bₜ; else → coef · Σₗ (future)ˡ bₜ₊ₗ}, with bₜ = {position 0.0 → aₜ; else → aₜ (1 +
+    position (1 − Σₛ<ₜ |aₛ| / (Σₜ |aₜ| + 1e-8)))} and aₜ = log π_T − {sampled_by engine → log π_rollout; old → log
+    π_old}. `future` is tinker's `kl_discount_factor`, `position` that of IW-OPD, arXiv 2606.22600. Libraries disagree
+    on π: tinker has the sampler's (`sampled_by` "engine"), slime and ms-swift the old one, verl, prime-rl and TRL the
+    current one (`sampled_distillation`). Without a teacher: 0.
 
     >>> one = torch.ones(1, 2, dtype=torch.bool)
     >>> teacher_log_ratio(torch.tensor([[-1.0, -3.0]]), torch.tensor([[-2.0, -2.0]]), one[:, 0], one).tolist()
@@ -67,7 +67,7 @@ def teacher_and_group(
 ) -> Float[torch.Tensor, "B T"]:
     """Reward standardized within its group, plus coef · (log π_T − log π_old): a teacher beside the task.
 
-    Âᵢₜ = the Â of `group_relative` + that of `teacher_log_ratio`. slime, miles (`opd_kl_coef`) and ms-swift
+    Âₜ = (r − mean_g r) / (std_g r + 1e-4) + coef · (log π_T − log π_old). slime, miles (`opd_kl_coef`) and ms-swift
     (`teacher_kl_coef`), all 1. All rewards of a group equal: the teacher alone decides.
 
     >>> one = torch.ones(2, 1, dtype=torch.bool)
@@ -91,14 +91,14 @@ def sampled_distillation(
     sampled_by: Literal["engine", "old"] = "old",
     fall: NonNegativeFloat | None = None,
 ) -> Float[torch.Tensor, "B T"]:
-    """ℓ = −sg({cap null → 1; else → min(w, cap)} · (log π_T − log π)) · log π: the sampled reverse KL at this policy.
+    """Sampled reverse KL to a teacher at this policy: its log-ratio is the advantage.
 
-    TRL 1.16's self-distillation (`sampled_token`, SDPO, arXiv 2601.20802), with the ratio w capped at `cap`
-    (`distillation_is_clip`; default: no ratio). The advantage is not read. A loss log π − log π_T itself has a gradient
-    without the teacher (AReaL's joint loss); so the difference is a constant here. No teacher: 0.
-
-    w is to π_old, or with `sampled_by` "engine" to the engine's where it reports log-probs (prime-rl). `fall`
-    (default: `∞`) drops tokens whose probability fell by more than that since they were sampled (prime-rl: 0.2).
+    ℓ = −sg(v (log π_T − log π)) · log π, with v = {fall null → c; else → 0 where μ − π > fall, else c}, c = {cap null →
+    1; else → min(π/μ, cap)} and μ = {sampled_by engine → π_rollout; old → π_old}. TRL 1.16's self-distillation
+    (`sampled_token`, SDPO, arXiv 2601.20802), with the ratio w capped at `cap` (`distillation_is_clip`; default: no
+    ratio). The advantage is not read. A loss log π − log π_T itself has a gradient without the teacher (AReaL's joint
+    loss); so the difference is a constant here. No teacher: 0. `sampled_by` "engine" is prime-rl's, where the engine
+    reports log-probs. `fall` is 0.2 in prime-rl.
     """
     gap = (teacher_logp - logp).detach() * has_teacher.unsqueeze(1)
     if log is not None:
@@ -121,10 +121,11 @@ def clipped_distillation(
     delta: PositiveFloat | None = 3.0,
     bound: PositiveFloat | None = None,
 ) -> Float[torch.Tensor, "B T"]:
-    """ℓ = PPO's clip of w and sg(clip(log π_T − log π, ±bound)): sampled reverse KL in a trust region.
+    """Sampled reverse KL to a teacher in a trust region: PPO's clip, with its log-ratio as the advantage.
 
-    verl 0.9.1, `distillation.loss_mode=k1` with `use_policy_gradient`, whose dual clip has `delta` 3; `bound` (default:
-    `∞`) is 10 in its dataclass. Its loss of the task is a term beside it. The advantage is not read. No teacher: 0.
+    ℓ = −min({delta null → w; else → min(w, δ)} a, clip(w, 1−ε, 1+ε) a), with a = sg(clip(log π_T − log π, −bound,
+    bound)). verl 0.9.1, `distillation.loss_mode=k1` with `use_policy_gradient`, whose dual clip has `delta` 3; `bound`
+    (default: `∞`) is 10 in its dataclass. The advantage is not read. No teacher: 0.
 
     >>> half, one = torch.tensor([[0.5]]).log(), torch.ones(1, dtype=torch.bool)
     >>> round(clipped_distillation(torch.tensor([[1.5]]), half, torch.zeros(1, 1), one).item(), 4)  # −1.2 log 2
@@ -167,7 +168,7 @@ def top_divergence(
     rest: Literal["tail", "renormalize", "ignore"] = "tail",
     cap: PositiveFloat | None = None,
 ) -> Float[torch.Tensor, "B T"]:
-    """ℓ = {cap null → 1; else → min(w, cap)} · D_β(π_T, π) over K tokens: those that `teacher: {top: …}` selects.
+    """ℓ = {cap null → 1; else → min(w, cap)} · D_β(π_T, π): over the K tokens that `teacher: {top: …}` selects.
 
     The formula is that of `divergence`. `rest` says what becomes of the other tokens: one more token with their
     probability ("tail", a lower bound of the whole divergence), both distributions divided by their sum ("renormalize":
@@ -229,10 +230,10 @@ def teacher_reweighting(
     epsilon: NonNegativeFloat = 0.2,
     negative_only: bool = False,
 ) -> Float[torch.Tensor, "B T"]:
-    """c = 1 − mix + mix · clip(exp(sign(Â) (log π_T − log π_old)), 1 − ε, 1 + ε): tokens that the teacher prefers.
+    """Weight of a token by how much a teacher prefers it, in the direction of its advantage (RLSD).
 
-    RLSD, arXiv 2604.03128; the sign of Â is kept. `negative_only` leaves tokens with Â ≥ 0 at 1. The paper raises
-    and lowers `mix` over the steps: a schedule. No teacher: 1.
+    c = {negative_only true → a where Â < 0, else 1; false → a}, with a = 1 − mix + mix · clip(exp(sign(Â) (log π_T −
+    log π_old)), 1−ε, 1+ε). RLSD, arXiv 2604.03128. There `mix` is a schedule. No teacher: 1.
     """
     gap = advantages.sign() * (teacher_logp - old_logp)
     weight = 1 - mix + mix * gap.exp().clamp(1 - epsilon, 1 + epsilon)

@@ -65,9 +65,9 @@ def kl_cov(
 ) -> Float[torch.Tensor, "B T"]:
     """KL penalty to the old policy on the few tokens that would reduce the entropy most (KL-Cov).
 
-    Ω = |log π − log π_old| for the share · N tokens, one at least, with the largest (log π − mean)(Â − mean), 0 for the
-    rest. KL-Cov, arXiv 2505.22617: `share` 2e-3 for its 7B model, 2e-4 for 32B, beta 1, no clip (policy loss
-    `unclipped`).
+    Ω = |log π − log π_old| where C ≥ top(C, share) and |C| > 0, else 0, with C = (log π − mean log π) (Â − mean Â):
+    `top` is the least of the largest share · N numbers, one at least. KL-Cov, arXiv 2505.22617: `share` 2e-3 for its 7B
+    model, 2e-4 for 32B, beta 1, no clip (policy loss `unclipped`).
 
     Means, N (the number of trained tokens) and the selection are over the complete optimizer step, however it is split
     (the libraries use each micro-batch). If all its advantages are equal, the covariance and the penalty are 0. Ties

@@ -29,10 +29,10 @@ def batch_whitened(
 ) -> Float[torch.Tensor, "B T"]:
     """Return whitened over all trained tokens of the batch (REINFORCE++); requires no groups.
 
-    Rₜ = Σₗ γˡ rₜ₊ₗ ;  Âₜ = (Rₜ − mean) / √(var + eps), mean and variance over the mask. REINFORCE++, arXiv
-    2501.03262; with `center_by_group` its baseline variant, which subtracts the group's mean first (in a group of one
-    its reward, or with `singleton` "reward" nothing: verl). `unbiased`: n − 1 in the variance (verl, TRL), or n
-    (OpenRLHF, NeMo-RL).
+    Âₜ = (Rₜ − mean Rₜ) / √(var Rₜ + eps), with Rₜ = {center_by_group true → Σₗ (γ)ˡ rₜ₊ₗ − mean_g r; false → Σₗ (γ)ˡ
+    rₜ₊ₗ}: mean and variance are over the mask. REINFORCE++, arXiv 2501.03262; with `center_by_group` its baseline
+    variant, which subtracts the group's mean first (in a group of one its reward, or with `singleton` "reward" nothing:
+    verl). `unbiased`: n − 1 in the variance (verl, TRL), or n (OpenRLHF, NeMo-RL).
 
     Without dense rewards and with γ = 1, R is the completion's reward at each of its tokens. A long completion counts
     once per token. Masked tokens inside a completion: "skip" ignores them (verl), "discount" lets them discount
@@ -61,7 +61,7 @@ def optimal_baseline(
 ) -> Float[torch.Tensor, "B"]:
     """Reward minus the length-weighted mean of its group: the baseline of minimum variance (OPO).
 
-    Âᵢ = rᵢ − Σⱼ nⱼ rⱼ / Σⱼ nⱼ, sums over the group, n the trained tokens of a completion. OPO, arXiv 2505.23585.
+    Âᵢ = rᵢ − Σⱼ nⱼ rⱼ / Σⱼ nⱼ: sums over the group, n the trained tokens of a completion. OPO, arXiv 2505.23585.
 
     The optimal weight of a completion is the squared norm of its gradient; the paper assumes that it grows with the
     length, as for a log-probability summed over tokens. All rewards equal, or a group without a token: exactly 0. A
@@ -89,7 +89,7 @@ def greedy_baseline(
 ) -> Float[torch.Tensor, "B T"]:
     """Return minus the reward of the greedy completion of the same prompt (ReMax).
 
-    Âᵢₜ = Σₗ rᵢₗ − r(greedy), the sum over l ≥ t. ReMax, arXiv 2310.10505; if no shaper adds a dense reward it is
+    Âₜ = Σₗ rₜ₊ₗ − r(greedy): the sum of future rewards. ReMax, arXiv 2310.10505; if no shaper adds a dense reward it is
     rᵢ − r(greedy) on every token.
 
     `source` is the rollout source of the greedy completion; of several their mean counts. They get 0 themselves, and
@@ -118,8 +118,8 @@ def gpg(
 ) -> Float[torch.Tensor, "B"]:
     """Centered reward, rescaled for the completions of the batch that have no gradient (GPG).
 
-    Âᵢ = α (rᵢ − mean_g), with α = B / (B − M), M the completions in groups whose rewards are all equal. GPG,
-    arXiv 2504.02546: their gradient is zero, and averaging over them would shrink that of the others.
+    Âᵢ = α (rᵢ − mean_g r), with α = B / (B − M): M completions are in groups whose rewards are all equal. GPG, arXiv
+    2504.02546: their gradient is zero, and averaging over them would shrink that of the others.
 
     `counted` selects the completions in B − M: those of groups with spread, or those whose reward is not 0, as in verl.
     The latter counts the right completions of all-right groups, and no wrong ones. After the filter
@@ -145,10 +145,10 @@ def pass_at_k(
 ) -> Float[torch.Tensor, "B"]:
     """Contribution of a completion to the probability that one of k samples is right (pass@k).
 
-    Âᵢ = (1 − R) / s for a right completion, (1 − R − Q) / s for a wrong one. R = 1 − C(w, k) / C(n, k) is the share of
-    all subsets of k out of n completions that contain a right one, w the wrong ones; Q = C(w−1, k−1) / C(n−1, k−1) is
-    the share of the subsets with a given wrong completion in which all others are wrong too; s = √(R (1 − R)).
-    Pass@k Training, arXiv 2508.10751. With k = 1 it is the standard score of the group (std with n).
+    Âᵢ = (1 − R) / s where r ≥ 1, else (1 − R − Q) / s, with s = √(R (1 − R)), R = 1 − C(w, k) / C(G, k) and Q = C(w −
+    1, k − 1) / C(G − 1, k − 1). R is the share of all subsets of k out of G completions that contain a right one, w the
+    wrong ones; Q that of the subsets with a given wrong completion in which all others are wrong too. Pass@k Training,
+    arXiv 2508.10751. With k = 1 it is the standard score of the group (std with n).
 
     Rewards must be 0 or 1; with a `threshold` a completion is right from that reward on. No right one, or so many that
     every subset has one (always so if n ≤ k): exactly 0, so a group must be larger than k.
@@ -176,7 +176,7 @@ def best_margin(
 ) -> Float[torch.Tensor, "B"]:
     """Margin of the best completion over the second best; all others get 0 (best-of-k optimization).
 
-    Âᵢ = (r₁ − r₂) / (std_g + eps) for the best completion, 0 for the others, r₁ and r₂ being the two largest rewards.
+    Âᵢ = {scale group → (r₁ − r₂) / (std_g r + eps); none → r₁ − r₂} where r ≥ r₁, else 0: r₁ and r₂ are the largest.
     arXiv 2503.19595, where k is the size of the group; verl calls it grpo_passk. Std with n − 1; the scale "none"
     leaves it out.
 

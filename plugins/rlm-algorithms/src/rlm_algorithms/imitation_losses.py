@@ -52,7 +52,7 @@ def environment_nll(
 ) -> Float[torch.Tensor, "B 1"]:
     """Negative log-likelihood of what the environment writes after the first response (ECHO): a world model.
 
-    Ω = −Σ log π over the tokens of the environment, times N / (n M): n trained tokens in the completion, N in the step,
+    Ω = −N / (n M) · Σ_env log π: over the tokens of the environment, n trained tokens in the completion, N in the step,
     M tokens of the environment in the step. With the aggregator `token_mean` it is the mean over those M tokens.
     prime-rl, commit 559b447, `echo`, whose coefficient is 0.1. The tokens that the chat template puts around a message
     are counted, prime-rl leaves them out. They stay outside of the policy loss. No such token: 0.

@@ -67,7 +67,7 @@ def truncated_importance(
     cap: PositiveFloat = 2.0,
     level: Level = "token",
 ) -> Float[torch.Tensor, "B #T"]:
-    """c = min(π_old / π_rollout, cap): a truncated importance ratio of trainer to inference engine (TIS).
+    """c = min({level token → π_old/π_rollout; else → exp(Σₜ (log π_old − log π_rollout))}, cap): truncated (TIS).
 
     TIS of FlashRL (Yao et al., "Your efficient RL framework secretly brings you off-policy RL training", 2025); its C
     is `cap`, 2 in verl's recipe. `level` "sequence" takes the product over the completion's tokens instead, (B, 1).
@@ -92,17 +92,15 @@ def trust_gate(
     high: PositiveFloat = 5.0,
     weighted: bool = True,
 ) -> Float[torch.Tensor, "B #T"]:
-    """c = π_old / π_rollout inside a trust region, 0 outside: no gradient if trainer and engine disagree too much.
+    """Ratio inside a trust region, 0 outside: no gradient if trainer and engine disagree too much.
 
-    Inside is what is between `low` and `high`. `of` "ratio" is the ratio: IcePop (Ling team, 2025), α 0.5 and β 5. The
-    others are divergences of the probabilities p of the engine and q of the trainer: "tv" is |p − q|, "binary_kl" the
-    two-way KL(p ‖ q) (FlashREINFORCE of OpenRLHF). "symmetric_kl" is its larger direction (KPop of AReaL, 2.0 nats).
+    c = {weighted true → u; false → 1} where D ≥ low and D ≤ high, else 0, with u = {level sequence → v; else → q}, v =
+    {of ratio → D; else → q}, D = {of ratio → exp(s); else → s}, s = {level token → d; sequence → Σₜ d; sequence_mean →
+    meanₜ d}, d = {of ratio → log(q); tv → |π_rollout − π_old|; binary_kl → KL₂(π_rollout, π_old); symmetric_kl →
+    max(KL₂(π_rollout, π_old), KL₂(π_old, π_rollout))} and q = π_old/π_rollout. `of` "ratio" is IcePop's (Ling team,
+    2025), α 0.5 and β 5; "binary_kl" that of FlashREINFORCE in OpenRLHF; "symmetric_kl" KPop's in AReaL, 2.0 nats.
 
-    `level` "token" decides about each token. A "sequence" counts by the product of its ratios or the sum of its
-    divergences. A "sequence_mean" counts by their mean, of ratios the geometric one (OpenRLHF).
-
-    Tokens that stay keep their ratio, those of a product the product; without `weighted`, 1. The others stay in every
-    denominator. Unreported (NaN): ratio 1, divergence 0.
+    KL₂ is that of two outcomes. Dropped tokens stay in every denominator. Unreported (NaN): ratio 1, divergence 0.
 
     >>> old, rollout = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.0, -3.0]])
     >>> trust_gate(old, rollout, torch.tensor([[True, True]])).tolist()

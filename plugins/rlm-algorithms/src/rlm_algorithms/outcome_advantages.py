@@ -25,9 +25,9 @@ def max_rl(
 ) -> Float[torch.Tensor, "B"]:
     """Reward minus the mean of its group, relative to that mean: rare successes weigh more (MaxRL).
 
-    Âᵢ = (rᵢ − mean_g) / (mean_g + eps). MaxRL, arXiv 2602.02710. For rewards of 0 and 1 its expectation is the gradient
-    of Σₖ pass@k / k, over k less than the size of the group. With larger groups that approaches the gradient of log p,
-    the likelihood of a right answer.
+    Âᵢ = (rᵢ − mean_g r) / (mean_g r + eps). MaxRL, arXiv 2602.02710. For rewards of 0 and 1 its expectation is the
+    gradient of Σₖ pass@k / k, over k less than the size of the group. In large groups it nears that of log p, the
+    likelihood of a right answer.
 
     Rewards must not be negative: a mean below 0 would turn the sign. With `negative` "zero" they may be, and a group
     whose mean is not above 0 has 0 (prime-rl). SkyRL has `eps` 1e-6 and the `singleton` "reward". All rewards of a
@@ -68,7 +68,7 @@ def signed(
 ) -> Float[torch.Tensor, "B"]:
     """Constant per outcome, without a baseline: positive and negative reinforcement, each with a weight of its own.
 
-    Âᵢ = positive for a right completion, −negative for a wrong one. arXiv 2506.01347: (1, 0) is PSR, (0, 1) NSR, and
+    Âᵢ = positive where r ≥ 1, else −negative: by right and wrong. arXiv 2506.01347: (1, 0) is PSR, (0, 1) NSR, and
     (0.1, 1) W-REINFORCE. Both 1: the reward ±1 of TOPR (2503.14286).
 
     Rewards must be 0 or 1; with a `threshold` a completion is right from that reward on. Equal rewards have no other
@@ -84,8 +84,8 @@ def signed(
 def batch_mean(rewards: Float[torch.Tensor, "B"]) -> Float[torch.Tensor, "B"]:
     """Reward minus the mean of the generation batch: no groups, no std, no whitening (FlashREINFORCE).
 
-    Âᵢ = rᵢ − mean of all completions. OpenRLHF 0.11, `flash_reinforce`. One completion per prompt is enough. An easy
-    prompt has a positive advantage for being easy. All rewards of the batch equal: exactly 0.
+    Âᵢ = rᵢ − mean r. OpenRLHF 0.11, `flash_reinforce`. One completion per prompt is enough. An easy prompt has a
+    positive advantage for being easy. All rewards of the batch equal: exactly 0.
 
     >>> batch_mean(torch.tensor([1.0, 0.0, 0.0, 0.0])).tolist()
     [0.75, -0.25, -0.25, -0.25]
@@ -107,7 +107,7 @@ def role_relative(
 ) -> Float[torch.Tensor, "B"]:
     """Reward minus the mean over the completions of the same role: of its episode, or of its group (hierarchical GRPO).
 
-    Âᵢ = rᵢ − mean over completions with the role and the group of i, of roles in `within_episode` also with its
+    Âᵢ = rᵢ − mean_same r: over completions with the role and the group of i, of roles in `within_episode` also with its
     episode. prime-rl, commit 559b447, `hierarchical_grpo`, whose `episode_agents` are these roles: one that acts
     several times in an episode is compared with itself there, one that acts once with the group's other episodes.
 
@@ -139,10 +139,9 @@ def optimal_token_baseline(
 ) -> Float[torch.Tensor, "B T"]:
     """Return minus the baseline of minimum variance at each token position (OTB).
 
-    Âₜ = Gₜ − Σⱼ Gⱼₜ Wⱼₜ / Σⱼ Wⱼₜ, sums over the group, G the sum of future rewards and W a running sum,
-    Wₜ = Σₛ≤ₜ (1 − 2 π(yₛ) + Σᵥ π(v)²): the squared norm of the gradient of log π with respect to the logits. arXiv
-    2602.07078; verl 0.9.1. A token of probability 1 adds nothing, so completions with unlikely tokens decide the
-    baseline.
+    Âₜ = Rₜ − Σⱼ Rⱼₜ Wⱼₜ / (Σⱼ Wⱼₜ + 1e-8), with Rₜ = Σₗ rₜ₊ₗ and Wₜ = Σₛ≤ₜ (1 − 2 π_old(yₛ) + Σᵥ π(v)²): the squared
+    norm of the gradient of log π with respect to the logits. arXiv 2602.07078; verl 0.9.1. A token of probability 1
+    adds nothing, so completions with unlikely tokens decide the baseline.
 
     Where only the longest completion of a group has tokens left, its baseline is 0. All rewards of a group equal, or a
     group of one: exactly 0 (verl: the return).

@@ -19,7 +19,7 @@ def prompt_mean(
     *,
     within: Literal["tokens", "completions"] = "tokens",
 ) -> Float[torch.Tensor, ""]:
-    """mean_g( Σ x / Σ n ): every prompt weighs the same, whatever the number and length of its completions.
+    """mean_g( {within tokens → Σ x / Σ n; completions → mean_i( Σₜ x / nᵢ )} ): every prompt weighs the same.
 
     `within` a prompt it is the mean over "tokens": SkyRL 0.3, and eq. 8 of DAPO (arXiv 2503.14476), whose code has one
     mean over the batch. Over "completions" it is the mean of their token means: with groups of equal size that is

@@ -96,8 +96,9 @@ def value_regression(
 ) -> Float[torch.Tensor, "B 1"]:
     """Squared difference of the log-ratio to the reference policy and the advantage (A*-PO); no ratio, no clip.
 
-    ℓ = (β Σₜ (log π − log π_ref) − Â)². A*-PO, arXiv 2505.20686 eq. 3, with the Â of `reference_value` and the
-    aggregator `sequence_mean`. It is stationary at the optimal policy of the KL-regularized problem: log π/π_ref = Â/β.
+    ℓ = {unsolved dropped → 0 where |r − Â| ≤ 1e-6, else d²; trained → d²}, with d = β Σₜ (log π − log π_ref) − Â.
+    A*-PO, arXiv 2505.20686 eq. 3, with the Â of `reference_value` and the aggregator `sequence_mean`. At the optimum
+    log π/π_ref = Â/β.
 
     `unsolved` "dropped": 0 where r = Â, thus V* = 0: no sample of the reference was right, so the estimate is not
     informative (TRL's `filter_all_incorrect`, which removes these prompts from the data; here they are in the mean).

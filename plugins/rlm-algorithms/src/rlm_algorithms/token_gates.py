@@ -15,7 +15,7 @@ from rlm_plugins.lazy import torch
 
 
 def constant(logp: Float[torch.Tensor, "B T"], *, value: NonNegativeFloat = 1.0) -> Float[torch.Tensor, "B T"]:
-    """c = value, the same for every token: the coefficient of the policy loss beside other terms; it may be a schedule.
+    """c = value: the same for every token, the coefficient of the policy loss beside other terms; it may be a schedule.
 
     >>> constant(torch.zeros(1, 2), value=0.5).tolist()
     [[0.5, 0.5]]
@@ -37,12 +37,12 @@ def fipo(
 ) -> Float[torch.Tensor, "B T"]:
     """Weight of a token by how much the update makes the tokens after it more or less likely (FIPO).
 
-    c = clip(exp(Σₗ γˡ log wₜ₊ₗ), 1−bound, 1+bound), with γ = 2^(−1/half_life), the token itself included. FIPO,
-    arXiv 2603.19835; the default values are ms-swift 4.6's. With `high_only` the lower bound is 1.
+    c = {safety null → f; else → clip(f, 0.8, 1) where Â < 0 and w > safety, else f}, with f = clip(exp(Σₗ γˡ xₜ₊ₗ),
+    {high_only true → 1; false → 1−bound}, 1+bound), γ = 2^(−1/half_life) and x = {delta null → log w; else → 0 where w
+    > delta, else log w}. FIPO, arXiv 2603.19835; the default values are ms-swift 4.6's.
 
-    Where Â < 0 and w exceeds `safety`, c is clipped to [0.8, 1] once more: an overshooting token is not amplified. A
-    token with w above `delta` (default: `∞`) adds nothing to the sum. On policy c is 1, so it does nothing with one
-    update per generation batch.
+    An overshooting token with Â < 0 is not amplified, and one with w above `delta` adds nothing to the sum. On policy c
+    is 1: with one update per generation batch it does nothing.
 
     >>> logp, mask = torch.tensor([[0.0, 0.1]]), torch.ones(1, 2, dtype=torch.bool)
     >>> fipo(logp, torch.zeros(1, 2), torch.ones(1, 1), mask, half_life=1.0).log().mul(100).round().tolist()

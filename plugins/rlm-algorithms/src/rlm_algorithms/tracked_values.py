@@ -115,7 +115,7 @@ class _Tracking:
 class TrackedBaseline(_Tracking):
     """Reward minus a running estimate per prompt, standardized over the batch (SPO); requires no groups.
 
-    Âᵢ = (aᵢ − mean) / (std + eps), with aᵢ = rᵢ − v̂(x) and v̂ as it was *before* this visit. Single-stream Policy
+    Âᵢ = (aᵢ − mean a) / (std a + eps), with aᵢ = rᵢ − v̂: v̂ of the prompt *before* this visit. Single-stream Policy
     Optimization, arXiv 2509.13232 §3; mean and std (n − 1) over the completions of the batch.
 
     v̂ = α / (α + β) per prompt. After a visit: α ← ρ α + r, β ← ρ β + (1 − r), ρ = clip(2^(−D / half_distance),

@@ -127,10 +127,10 @@ def real(
 ) -> Float[torch.Tensor, "B 1"]:
     """Contrast of right and wrong completions of a group: rewards are labels, not weights (REAL).
 
-    ℓ = share of log(1 + Σ₋ e^(s/τ)) + log(1 + Σ₊ e^(−s/τ)) over the group: s is the mean log-ratio of a completion, Σ₊
-    is over completions with Â > 0 and Σ₋ over the others. REAL, arXiv 2602.05630; ms-swift 4.6, whose τ is 0.5. Use the
-    aggregator `sequence_mean`: with it the loss is the mean over the groups of the step. The gradient of a completion
-    is a softmax over its group, at most 1/τ.
+    ℓ = B / (P G) · (log(1 + Σ₋ e^(s/τ)) + log(1 + Σ₊ e^(−s/τ))) where min(Σ₊ 1, Σ₋ 1) > 0, else 0, with s = meanₜ log
+    w: Σ₊ is over completions of the group with Â > 0 and Σ₋ over its others, G in all; the step has B in P groups.
+    REAL, arXiv 2602.05630; ms-swift 4.6, whose τ is 0.5. Use the aggregator `sequence_mean`: with it the loss is the
+    mean over the groups of the step. A completion's gradient is at most 1/τ.
 
     Sums are those of the complete optimizer step, so a group may be split over micro-batches (ms-swift needs whole
     groups in each). A group with completions of one kind adds 0, and is counted.

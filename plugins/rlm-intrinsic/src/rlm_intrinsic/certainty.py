@@ -135,8 +135,8 @@ def entropy_reshaped(
 ) -> Float[torch.Tensor, "B"]:
     """Compute the group-relative advantage, larger for certain completions and smaller for uncertain ones.
 
-    Âᵢ = Yᵢ (rᵢ − mean_g) / (std_g + 10⁻⁴), Yᵢ = 1 + (H̄_g − Hᵢ) / H̄_g. Hᵢ is the mean entropy of the tokens of
-    completion i before the update, and H̄_g the mean of H over its group. ETTRL, arXiv 2508.11356, Adv-Res of its
+    Âᵢ = Y (r − mean_g r) / (std_g r + 1e-4), with Y = 1 + (mean_g H̄ − H̄) / mean_g H̄. H̄ is the mean entropy of the
+    tokens of completion i before the update, and mean_g H̄ that of its group. ETTRL, arXiv 2508.11356, Adv-Res of its
     entropy-based advantage reshaping.
 
     Y is 1 where all completions are equally uncertain, and the mean of Y over a group is 1. A completion more than

@@ -140,13 +140,12 @@ def outcome_and_process(
 ) -> Float[torch.Tensor, "B T"]:
     """Combine outcome and process rewards, each relative to the other completions of its group.
 
-    Âᵢₜ = Σₛ γˢ⁻ᵗ (ρᵢₛ − 1/(n−1) Σ_{j≠i} ρ̄ⱼ) + oᵢ − 1/(n−1) Σ_{j≠i} oⱼ, the first sum over s ≥ t. ρ are the dense
-    rewards of shapers, ρ̄ⱼ their mean over the tokens of completion j, o the rest of the reward. PRIME, arXiv
-    2502.01456.
+    Âₜ = {whitened true → (aₜ − mean aₜ) / √(var aₜ + 1e-8); false → aₜ}, with aₜ = Σₗ (γ)ˡ bₜ₊ₗ + o − mean_others o, bₜ
+    = {stretched true → ρₜ G / (G − 1) − Σⱼ ρ̄ / (G − 1); false → ρₜ − mean_others ρ̄}, ρ̄ = meanₜ ρ and o = r − Σₜ ρ. ρ
+    are the dense rewards of shapers, o the rest of the reward. PRIME, arXiv 2502.01456.
 
-    The authors' code and verl's recipe differ. `stretched`: ρᵢₛ n/(n−1) − 1/(n−1) Σⱼ ρ̄ⱼ, own mean included; its mean
-    over a completion is the same, and deviations from it are n/(n−1) times as large. `whitened`:
-    (Â − mean) / √(var + 1e-8) over the mask of the batch, after which only the ratio of ρ to o matters. A completion
+    The authors' code and verl's recipe differ. With `stretched` the mean over a completion is the same, and deviations
+    from it are G/(G−1) times as large. `whitened`: only the ratio of ρ to o matters. A completion
     without tokens has no ρ̄; in a group of one the advantage is 0. Without dense rewards it is `leave_one_out`.
 
     >>> dense, rewards = torch.tensor([[0.5, 0.0], [0.0, 0.25]]), torch.tensor([1.5, 0.25])  # o is 1 and 0

@@ -17,9 +17,9 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 class RoleBaseline:
     """Reward minus a running mean of the rewards of its role.
 
-    Âᵢ = rᵢ − b(role of i), with b ← α b + (1 − α) rᵢ after each batch, completion by completion. SPIRAL, arXiv
-    2506.24119 eq. 7–8 (role-conditioned advantage estimation), α is `decay` and 0.95 there. In a zero-sum game one
-    baseline for both players would be 0, although the first or the second player may win more often.
+    Âᵢ = rᵢ − b: after each batch b of a role is α b + (1 − α) rᵢ, completion by completion. SPIRAL, arXiv 2506.24119
+    eq. 7–8 (role-conditioned advantage estimation), α is `decay` and 0.95 there. In a zero-sum game one baseline for
+    both players would be 0, although the first or the second player may win more often.
 
     The roles are the values of the reward `role` (weight 0). The paper keeps a baseline per game and role: number the
     roles of several games differently. The paper updates b before it subtracts it; here b is that of the previous
@@ -73,7 +73,7 @@ def role_whitened(
 ) -> Float[torch.Tensor, "B"]:
     """Reward standardized over the completions of the batch that have the same role.
 
-    Âᵢ = (rᵢ − mean_role) / (std_role + eps), std with n − 1. Absolute Zero, arXiv 2505.03335 eq. 8 (Task-Relative
+    Âᵢ = (rᵢ − mean_role r) / (std_role r + eps): std with n − 1. Absolute Zero, arXiv 2505.03335 eq. 8 (Task-Relative
     REINFORCE++): six roles there, proposer and solver of three kinds of tasks. It is between a baseline per prompt
     (GRPO) and one for all (REINFORCE++).
 
